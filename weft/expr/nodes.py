@@ -1,0 +1,706 @@
+"""Scalar and index expressions: the arithmetic every room shares.
+
+Exact meaning
+-------------
+* Integers wrap around in their width; index arithmetic (``INDEX``) is assumed not to overflow.
+* ``floordiv`` and ``floormod`` round toward minus infinity; ``truncdiv`` and ``truncmod`` toward zero.
+  Division by zero is undefined for integers: no rule may introduce one.
+* ``div`` is IEEE division. Floats are never re-associated by simplification.
+* ``min`` and ``max`` of floats return NaN if either operand is NaN (NumPy's ``minimum`` and ``maximum``).
+* ``and`` and ``or`` evaluate both sides; ``Select`` evaluates only the chosen side (so it may guard a load).
+* Comparisons give ``bool``. A vector operand makes the result a vector of the same lanes.
+
+Nodes are interned: two expressions are equal exactly if they are the same object. ``==`` builds a comparison
+expression, whose truth value is identity, so nodes work as dictionary keys; :func:`same` says what is meant.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, ClassVar, TypeAlias, dataclass_transform
+
+import numpy as np
+
+from weft.ir.node import Interned
+from weft.support.dtypes import BOOL, FLOAT32, INDEX, INT32, DType
+from weft.support.errors import UserError
+
+Scalar: TypeAlias = "int | float | bool"
+ExprLike: TypeAlias = "Expr | int | float | bool"
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def _node(cls: type[Any]) -> type[Any]:
+    return dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
+
+
+class Expr(metaclass=Interned):
+    """Base of scalar and vector expressions. ``dtype`` is the element type, ``lanes`` the vector width."""
+
+    __slots__ = ("__weakref__",)
+    dtype: DType
+
+    @property
+    def lanes(self) -> int:
+        return 1
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        """Direct sub-expressions, in evaluation order."""
+        return ()
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        """The same node over other children (in the order of :attr:`children`)."""
+        return self
+
+    # Arithmetic builds nodes with light folding (see ``make``).
+    def __add__(self, other: ExprLike) -> Expr:
+        return make("add", self, other)
+
+    def __radd__(self, other: ExprLike) -> Expr:
+        return make("add", other, self)
+
+    def __sub__(self, other: ExprLike) -> Expr:
+        return make("sub", self, other)
+
+    def __rsub__(self, other: ExprLike) -> Expr:
+        return make("sub", other, self)
+
+    def __mul__(self, other: ExprLike) -> Expr:
+        return make("mul", self, other)
+
+    def __rmul__(self, other: ExprLike) -> Expr:
+        return make("mul", other, self)
+
+    def __floordiv__(self, other: ExprLike) -> Expr:
+        return make("floordiv", self, other)
+
+    def __rfloordiv__(self, other: ExprLike) -> Expr:
+        return make("floordiv", other, self)
+
+    def __mod__(self, other: ExprLike) -> Expr:
+        return make("floormod", self, other)
+
+    def __rmod__(self, other: ExprLike) -> Expr:
+        return make("floormod", other, self)
+
+    def __truediv__(self, other: ExprLike) -> Expr:
+        return make("div", self, other)
+
+    def __rtruediv__(self, other: ExprLike) -> Expr:
+        return make("div", other, self)
+
+    def __neg__(self) -> Expr:
+        return make("sub", Const(0, self.dtype), self)
+
+    def __lt__(self, other: ExprLike) -> Expr:
+        return make("lt", self, other)
+
+    def __le__(self, other: ExprLike) -> Expr:
+        return make("le", self, other)
+
+    def __gt__(self, other: ExprLike) -> Expr:
+        return make("gt", self, other)
+
+    def __ge__(self, other: ExprLike) -> Expr:
+        return make("ge", self, other)
+
+    def __eq__(self, other: object) -> Any:
+        if self is other:
+            return Const(True, BOOL)
+        if not isinstance(other, (Expr, int, float, bool, np.generic)):
+            return NotImplemented
+        return make("eq", self, other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Any:
+        if self is other:
+            return Const(False, BOOL)
+        if not isinstance(other, (Expr, int, float, bool, np.generic)):
+            return NotImplemented
+        return make("ne", self, other)  # type: ignore[arg-type]
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise UserError(
+            f"the truth of the expression '{self}' is not known while building the program",
+            code="E001",
+            hint="use te.if_then_else, te.all or te.any",
+        )
+
+    def astype(self, dtype: str) -> Expr:
+        return cast(self, dtype)
+
+    def __repr__(self) -> str:
+        from weft.expr.text import to_text
+
+        return to_text(self)
+
+
+@_node
+class Const(Expr):
+    """A literal; ``value`` is a Python bool, int or float in the range of ``dtype``."""
+
+    value: Scalar
+    dtype: DType = INDEX
+
+    @staticmethod
+    def _normal(value: Any, dtype: str) -> tuple[Scalar, DType]:
+        dtype = DType(dtype)
+        if dtype.kind == "bool":
+            return bool(value), dtype
+        if dtype.kind == "float":
+            value = float(value)
+            if dtype.bits < 64 and np.isfinite(value):
+                with np.errstate(over="ignore"):
+                    value = float(np.asarray(value).astype(dtype.numpy))
+            return value, dtype
+        value = int(value) & ((1 << dtype.bits) - 1)
+        if dtype.kind == "int" and value >> (dtype.bits - 1):
+            value -= 1 << dtype.bits
+        return value, dtype
+
+    @staticmethod
+    def _key(value: Scalar, dtype: DType) -> Any:
+        return (struct.pack("<d", value) if isinstance(value, float) else value, dtype)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __index__(self) -> int:
+        if isinstance(self.value, float):
+            raise TypeError("a float constant is not an index")
+        return int(self.value)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+
+_var_ids = count()
+
+
+@_node
+class Var(Expr):
+    """A variable; every call makes a new one, whatever its name."""
+
+    name: str
+    dtype: DType = INDEX
+    id: int = -1
+
+    @staticmethod
+    def _normal(name: str, dtype: str, id: int) -> tuple[str, DType, int]:
+        return name, DType(dtype), next(_var_ids) if id < 0 else id
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryOp:
+    """What is known of one binary operator: how it prints, its precedence and how to evaluate it.
+
+    ``evaluate`` works on Python scalars and on NumPy arrays of one dtype alike.
+    """
+
+    name: str
+    symbol: str
+    precedence: int
+    evaluate: Callable[[Any, Any], Any]
+    commutative: bool = False
+    compares: bool = False
+
+
+def _truncdiv(a: Any, b: Any) -> Any:
+    q = np.floor_divide(a, b)
+    fix = (np.remainder(a, b) != 0) & ((np.asarray(a) < 0) != (np.asarray(b) < 0))
+    return q + np.asarray(fix).astype(np.asarray(q).dtype)
+
+
+BINARY: dict[str, BinaryOp] = {
+    op.name: op
+    for op in (
+        BinaryOp("add", "+", 5, lambda a, b: a + b, commutative=True),
+        BinaryOp("sub", "-", 5, lambda a, b: a - b),
+        BinaryOp("mul", "*", 6, lambda a, b: a * b, commutative=True),
+        BinaryOp("div", "/", 6, lambda a, b: np.true_divide(a, b)),
+        BinaryOp("floordiv", "//", 6, lambda a, b: np.floor_divide(a, b)),
+        BinaryOp("floormod", "%", 6, lambda a, b: np.mod(a, b)),
+        BinaryOp("truncdiv", "truncdiv", 0, _truncdiv),
+        BinaryOp("truncmod", "truncmod", 0, lambda a, b: np.fmod(a, b)),
+        BinaryOp("min", "min", 0, lambda a, b: np.minimum(a, b), commutative=True),
+        BinaryOp("max", "max", 0, lambda a, b: np.maximum(a, b), commutative=True),
+        BinaryOp("lt", "<", 4, lambda a, b: a < b, compares=True),
+        BinaryOp("le", "<=", 4, lambda a, b: a <= b, compares=True),
+        BinaryOp("gt", ">", 4, lambda a, b: a > b, compares=True),
+        BinaryOp("ge", ">=", 4, lambda a, b: a >= b, compares=True),
+        BinaryOp("eq", "==", 3, lambda a, b: a == b, commutative=True, compares=True),
+        BinaryOp("ne", "!=", 3, lambda a, b: a != b, commutative=True, compares=True),
+        BinaryOp("and", "and", 2, np.logical_and, commutative=True),
+        BinaryOp("or", "or", 1, np.logical_or, commutative=True),
+    )
+}
+
+
+@_node
+class Binary(Expr):
+    """``a op b`` with ``op`` a key of :data:`BINARY`; both sides have one dtype and equal lanes."""
+
+    op: str
+    a: Expr
+    b: Expr
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        return BOOL if BINARY[self.op].compares else self.a.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.a.lanes
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a, self.b)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Binary(self.op, *children)
+
+    def __bool__(self) -> bool:
+        if self.op == "eq":
+            return self.a is self.b
+        if self.op == "ne":
+            return self.a is not self.b
+        return Expr.__bool__(self)
+
+
+@_node
+class Not(Expr):
+    """Logical negation of a bool."""
+
+    a: Expr
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        return BOOL
+
+    @property
+    def lanes(self) -> int:
+        return self.a.lanes
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Not(*children)
+
+
+@_node
+class Select(Expr):
+    """``then`` if ``condition`` else ``otherwise``; only the chosen side is evaluated."""
+
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        return self.then.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.then.lanes
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.condition, self.then, self.otherwise)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Select(*children)
+
+
+@_node
+class Cast(Expr):
+    """Conversion of the value: float to integer truncates; to a narrower float rounds to nearest even."""
+
+    a: Expr
+    dtype: DType
+
+    @staticmethod
+    def _normal(a: Expr, dtype: str) -> tuple[Expr, DType]:
+        return a, DType(dtype)
+
+    @property
+    def lanes(self) -> int:
+        return self.a.lanes
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Cast(children[0], self.dtype)
+
+
+@_node
+class Call(Expr):
+    """Call of an intrinsic of :data:`weft.expr.intrinsics.INTRINSICS`, applied lane by lane."""
+
+    name: str
+    args: tuple[Expr, ...]
+    dtype: DType
+
+    @staticmethod
+    def _normal(name: str, args: Sequence[Expr], dtype: str) -> tuple[str, tuple[Expr, ...], DType]:
+        return name, tuple(args), DType(dtype)
+
+    @property
+    def lanes(self) -> int:
+        return max((a.lanes for a in self.args), default=1)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Call(self.name, tuple(children), self.dtype)
+
+
+class Source:
+    """Something that can be loaded from: a buffer of tir, a tensor of te.
+
+    Subclasses give ``name``, ``shape`` (expressions of dtype INDEX) and ``dtype``, and compare by identity.
+    """
+
+    __slots__ = ()
+    name: str
+    shape: tuple[Expr, ...]
+    dtype: DType
+
+
+@_node
+class Load(Expr):
+    """The element of ``source`` at ``indices`` (one per dimension).
+
+    In lowered programs the last index may be a vector; ``mask`` (bool, same lanes) then says which lanes are
+    read, the others being zero.
+    """
+
+    source: Source
+    indices: tuple[Expr, ...]
+    mask: Expr | None = None
+
+    @staticmethod
+    def _normal(
+        source: Source, indices: Sequence[ExprLike], mask: Expr | None
+    ) -> tuple[Source, tuple[Expr, ...], Expr | None]:
+        return source, tuple(index(i) for i in indices), mask
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        return self.source.dtype
+
+    @property
+    def lanes(self) -> int:
+        return max((i.lanes for i in self.indices), default=1)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices if self.mask is None else (*self.indices, self.mask)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        n = len(self.indices)
+        return Load(self.source, tuple(children[:n]), children[n] if self.mask is not None else None)
+
+
+@_node
+class Ramp(Expr):
+    """The vector ``base, base + stride, …`` of ``lanes`` elements."""
+
+    base: Expr
+    stride: Expr
+    count: int
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        return self.base.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.count
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.base, self.stride)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Ramp(children[0], children[1], self.count)
+
+
+@_node
+class Broadcast(Expr):
+    """A scalar repeated in ``count`` lanes."""
+
+    value: Expr
+    count: int
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        return self.value.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.count
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.value,)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Broadcast(children[0], self.count)
+
+
+@_node
+class Shuffle(Expr):
+    """Lanes ``picks`` of the concatenation of ``vectors``."""
+
+    vectors: tuple[Expr, ...]
+    picks: tuple[int, ...]
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        return self.vectors[0].dtype
+
+    @property
+    def lanes(self) -> int:
+        return len(self.picks)
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.vectors
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Shuffle(tuple(children), self.picks)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterVar:
+    """A variable that runs over ``start <= var < start + extent``.
+
+    ``kind`` is ``spatial`` (instances are independent), ``reduce`` (instances combine, order free),
+    ``ordered`` (instances depend on earlier ones) or ``thread`` (bound to ``thread``, e.g. ``threadIdx.x``).
+    """
+
+    SPATIAL: ClassVar[str] = "spatial"
+    REDUCE: ClassVar[str] = "reduce"
+    ORDERED: ClassVar[str] = "ordered"
+    THREAD: ClassVar[str] = "thread"
+
+    var: Var
+    extent: Expr
+    kind: str = "spatial"
+    start: Expr = field(default_factory=lambda: Const(0, INDEX))
+    thread: str = ""
+
+
+def same(a: Expr, b: Expr) -> bool:
+    """Whether two expressions are the same expression."""
+    return a is b
+
+
+def const(value: Scalar, dtype: str | None = None) -> Const:
+    """A literal; without ``dtype``: bool for bool, INDEX for int, float32 for float."""
+    if dtype is None:
+        dtype = (
+            BOOL if isinstance(value, (bool, np.bool_)) else INDEX if isinstance(value, (int, np.integer)) else FLOAT32
+        )
+    return Const(value, DType(dtype))
+
+
+def wrap(value: ExprLike, dtype: str | None = None) -> Expr:
+    """``value`` as an expression. Objects with ``as_expr()`` (axes of a te operation) convert themselves."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, IterVar):
+        return value.var
+    convert = getattr(value, "as_expr", None)
+    if convert is not None:
+        made = convert()
+        assert isinstance(made, Expr)
+        return made
+    if isinstance(value, (bool, int, float, np.generic)):
+        return const(value, dtype)  # type: ignore[arg-type]
+    raise UserError(f"cannot use {type(value).__name__} '{value}' as an expression", code="E002")
+
+
+def index(value: ExprLike) -> Expr:
+    """``value`` as an index: an integer expression of dtype INDEX."""
+    made = wrap(value)
+    if made.dtype == INDEX:
+        return made
+    if not (made.dtype.is_integer or made.dtype == BOOL):
+        raise UserError(f"an index must be an integer, not {made.dtype}: '{made}'", code="E003")
+    return cast(made, INDEX)
+
+
+def cast(value: ExprLike, dtype: str) -> Expr:
+    """``value`` converted to ``dtype``; constants are converted at once."""
+    made, to = wrap(value), DType(dtype)
+    if made.dtype == to:
+        return made
+    if isinstance(made, Const):
+        if to.kind == "float" or made.dtype.kind != "float" or np.isfinite(made.value):
+            return Const(made.value, to)
+    if isinstance(made, Broadcast):
+        return Broadcast(cast(made.value, to), made.count)
+    return Cast(made, to)
+
+
+def promote(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
+    """Bring two operands to one dtype and one lane count.
+
+    A Python literal takes the dtype of the other side (an integer side with a float literal becomes float32);
+    otherwise the wider of the same kind wins, and floats win over integers.
+    """
+    if not isinstance(a, Expr) and isinstance(b, Expr):
+        b2, a2 = promote(b, a)
+        return a2, b2
+    left = wrap(a)
+    if not isinstance(b, Expr) and isinstance(b, (bool, int, float, np.generic)):
+        literal_float = isinstance(b, (float, np.floating))
+        if left.dtype.is_integer and literal_float:
+            left = cast(left, FLOAT32)
+        right: Expr = Const(b, left.dtype if left.dtype != BOOL or isinstance(b, (bool, np.bool_)) else INT32)  # type: ignore[arg-type]
+        if left.dtype == BOOL and right.dtype != BOOL:
+            left = cast(left, right.dtype)
+    else:
+        right = wrap(b)
+    if left.dtype != right.dtype:
+        to = _join(left.dtype, right.dtype)
+        left, right = cast(left, to), cast(right, to)
+    if left.lanes != right.lanes:
+        if left.lanes == 1:
+            left = Broadcast(left, right.lanes)
+        elif right.lanes == 1:
+            right = Broadcast(right, left.lanes)
+        else:
+            raise UserError(f"vectors of {left.lanes} and {right.lanes} lanes do not combine", code="E004")
+    return left, right
+
+
+def _join(a: DType, b: DType) -> DType:
+    rank = {"bool": 0, "uint": 1, "int": 1, "float": 2}
+    if rank[a.kind] != rank[b.kind]:
+        return a if rank[a.kind] > rank[b.kind] else b
+    if a.bits != b.bits:
+        return a if a.bits > b.bits else b
+    if a.kind != b.kind:
+        return a if a.kind == "int" else b
+    return FLOAT32  # float16 with bfloat16
+
+
+def fold(op: str, a: Const, b: Const) -> Const | None:
+    """The constant ``a op b``, or None where the operation has no defined value."""
+    entry = BINARY[op]
+    if a.dtype.kind == "float" and op not in ("and", "or"):
+        kind = np.dtype(np.float64) if a.dtype.bits == 64 else np.dtype(np.float32)
+        with np.errstate(all="ignore"):
+            value = entry.evaluate(kind.type(a.value), kind.type(b.value))
+        return Const(bool(value) if entry.compares else float(value), BOOL if entry.compares else a.dtype)
+    if op in ("floordiv", "floormod", "truncdiv", "truncmod", "div") and int(b.value) == 0:
+        return None
+    x, y = int(a.value), int(b.value)
+    if op == "truncdiv":
+        return Const(abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1), a.dtype)
+    if op == "truncmod":
+        return Const(abs(x) % abs(y) * (-1 if x < 0 else 1), a.dtype)
+    if op == "floordiv":
+        return Const(x // y, a.dtype)
+    if op == "floormod":
+        return Const(x % y, a.dtype)
+    if op == "div":
+        return None
+    value = {"min": min, "max": max}[op](x, y) if op in ("min", "max") else entry.evaluate(x, y)
+    return Const(value, BOOL if entry.compares else a.dtype)
+
+
+def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
+    """``a op b`` after promotion, with constants folded and neutral integer operands dropped."""
+    x, y = promote(a, b)
+    if op in ("div",) and not x.dtype.is_float:
+        x, y = cast(x, FLOAT32), cast(y, FLOAT32)
+    if isinstance(x, Const) and isinstance(y, Const):
+        folded = fold(op, x, y)
+        if folded is not None:
+            return folded
+    if x.dtype == BOOL and op in ("and", "or"):
+        for one, other in ((x, y), (y, x)):
+            if isinstance(one, Const):
+                return other if bool(one.value) == (op == "and") else one
+    elif not x.dtype.is_float:
+        if isinstance(y, Const):
+            if (y.value == 0 and op in ("add", "sub")) or (y.value == 1 and op in ("mul", "floordiv")):
+                return x
+            if (y.value == 0 and op == "mul") or (y.value == 1 and op == "floormod"):
+                return Const(0, x.dtype) if x.lanes == 1 else Broadcast(Const(0, x.dtype), x.lanes)
+        if isinstance(x, Const):
+            if (x.value == 0 and op == "add") or (x.value == 1 and op == "mul"):
+                return y
+            if x.value == 0 and op == "mul":
+                return x if y.lanes == 1 else Broadcast(x, y.lanes)
+    return Binary(op, x, y)
+
+
+def all_of(*conditions: ExprLike) -> Expr:
+    """Conjunction; true when empty."""
+    out: Expr = Const(True, BOOL)
+    for c in conditions:
+        out = make("and", out, c)
+    return out
+
+
+def any_of(*conditions: ExprLike) -> Expr:
+    """Disjunction; false when empty."""
+    out: Expr = Const(False, BOOL)
+    for c in conditions:
+        out = make("or", out, c)
+    return out
+
+
+def minimum(a: ExprLike, b: ExprLike) -> Expr:
+    return make("min", a, b)
+
+
+def maximum(a: ExprLike, b: ExprLike) -> Expr:
+    return make("max", a, b)
+
+
+def truncdiv(a: ExprLike, b: ExprLike) -> Expr:
+    return make("truncdiv", a, b)
+
+
+def truncmod(a: ExprLike, b: ExprLike) -> Expr:
+    return make("truncmod", a, b)
+
+
+def logical_not(a: ExprLike) -> Expr:
+    made = wrap(a)
+    return Const(not made.value, BOOL) if isinstance(made, Const) else Not(made)
+
+
+def select(condition: ExprLike, then: ExprLike, otherwise: ExprLike) -> Expr:
+    """``Select`` after promotion of both sides; a constant condition chooses at once."""
+    x, y = promote(then, otherwise)
+    c = wrap(condition)
+    if isinstance(c, Const):
+        return x if c.value else y
+    return Select(c, x, y)
+
+
+def product(values: Sequence[ExprLike]) -> Expr:
+    out: Expr = Const(1, INDEX)
+    for v in values:
+        out = out * index(v)
+    return out

@@ -1,0 +1,237 @@
+"""The graph IR: a typed functional language whose primitive operations are tensor operators.
+
+Every expression carries its type from construction on: building an ill-typed call raises at once, and rewriting a
+call infers its type anew. Expressions form a DAG; sharing a node means computing it once. Nodes compare by identity.
+Walk them with the iterative visitors of ``graph.visit``, never by recursion: graphs of many thousand nodes are normal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.graph.operator import Attrs, Operator
+from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
+from weft.support.dtypes import DType
+from weft.support.errors import TypeRelationError
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an expression came from: the nodes of the model that it stands for (fused ones list several)."""
+
+    names: tuple[str, ...] = ()
+
+    def __or__(self, other: Origin) -> Origin:
+        return Origin(self.names + tuple(n for n in other.names if n not in self.names))
+
+
+NOWHERE = Origin()
+
+
+class GraphExpr:
+    """Base of graph expressions. All have ``type`` and ``origin``."""
+
+    __slots__ = ("__weakref__",)
+    type: Type
+    origin: Origin
+
+    @property
+    def tensor(self) -> TensorType:
+        """The type, where it must be a tensor's."""
+        if not isinstance(self.type, TensorType):
+            raise TypeRelationError(f"a tensor is needed here, not {self.type}", code="T004")
+        return self.type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Var(GraphExpr):
+    """A parameter or a let-bound variable; compared by identity, ``name`` is for people."""
+
+    name: str
+    type: Type
+    origin: Origin = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant(GraphExpr):
+    """A tensor known at compile time. ``data`` must not be modified."""
+
+    data: np.ndarray[Any, Any]
+    origin: Origin = NOWHERE
+    type: Type = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", TensorType(tuple(map(int, self.data.shape)), DType(self.data.dtype)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call(GraphExpr):
+    """``target(args…)``: of an operator (with ``attrs``), a function, a global function or a variable of function type.
+
+    Build operator calls with :func:`call`, which infers the type.
+    """
+
+    target: Operator | GraphExpr
+    args: tuple[GraphExpr, ...]
+    attrs: Attrs
+    type: Type
+    origin: Origin = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuple(GraphExpr):
+    fields: tuple[GraphExpr, ...]
+    origin: Origin = NOWHERE
+    type: Type = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", TupleType(tuple(f.type for f in self.fields)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Project(GraphExpr):
+    """Field ``index`` of a tuple."""
+
+    value: GraphExpr
+    index: int
+    origin: Origin = NOWHERE
+    type: Type = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value.type, TupleType) or not 0 <= self.index < len(self.value.type.fields):
+            raise TypeRelationError(f"there is no field {self.index} in a value of type {self.value.type}", code="T005")
+        object.__setattr__(self, "type", self.value.type.fields[self.index])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function(GraphExpr):
+    """A function; free variables of ``body`` are captured. ``attrs`` may hold ``primitive=True`` for a fused group,
+    which becomes one kernel."""
+
+    params: tuple[Var, ...]
+    body: GraphExpr
+    attrs: Attrs = field(default_factory=Attrs)
+    origin: Origin = NOWHERE
+    type: Type = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", FunctionType(tuple(p.type for p in self.params), self.body.type))
+
+    @property
+    def is_primitive(self) -> bool:
+        return bool(self.attrs.get("primitive", False))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GlobalVar(GraphExpr):
+    """The name of a function of the module."""
+
+    name: str
+    type: Type
+    origin: Origin = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Let(GraphExpr):
+    """``let var = value; body``: evaluates ``value`` exactly once, before ``body``."""
+
+    var: Var
+    value: GraphExpr
+    body: GraphExpr
+    origin: Origin = NOWHERE
+
+    @property
+    def type(self) -> Type:  # type: ignore[override]
+        return self.body.type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class If(GraphExpr):
+    """Evaluates one branch; ``condition`` is a bool scalar tensor and both branches have ``type``."""
+
+    condition: GraphExpr
+    then: GraphExpr
+    otherwise: GraphExpr
+    type: Type
+    origin: Origin = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constructor(GraphExpr):
+    """A constructor of an algebraic data type, as a function value."""
+
+    name: str
+    type: Type
+    origin: Origin = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """``constructor(fields…)`` of a match; ``constructor`` None binds ``var`` (or nothing) to anything."""
+
+    constructor: str | None = None
+    fields: tuple[Pattern, ...] = ()
+    var: Var | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match(GraphExpr):
+    """The body of the first clause whose pattern fits ``value``."""
+
+    value: GraphExpr
+    clauses: tuple[tuple[Pattern, GraphExpr], ...]
+    type: Type
+    origin: Origin = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class DataDef:
+    """A declared algebraic data type: type parameters and constructors with their field types."""
+
+    name: str
+    params: tuple[DataType, ...]
+    constructors: tuple[tuple[str, tuple[Type, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Module:
+    """Functions by name (``main`` is the entry) and declared data types."""
+
+    functions: Mapping[str, Function]
+    types: Mapping[str, DataDef] = field(default_factory=dict)
+    attrs: Attrs = field(default_factory=Attrs)
+
+    @property
+    def main(self) -> Function:
+        return self.functions["main"]
+
+    def with_function(self, name: str, function: Function) -> Module:
+        return Module({**self.functions, name: function}, self.types, self.attrs)
+
+
+def call(
+    op: Operator,
+    args: Sequence[GraphExpr],
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    origin: Origin = NOWHERE,
+) -> Call:
+    """A call of an operator; fills in default attributes and infers the type (TypeRelationError if it does not fit)."""
+    full = op.complete(attrs or {})
+    result = op.infer(full, *(a.type for a in args))
+    return Call(op, tuple(args), full, result, origin)
+
+
+def apply(function: GraphExpr, args: Sequence[GraphExpr], *, origin: Origin = NOWHERE) -> Call:
+    """A call of a value of function type."""
+    if not isinstance(function.type, FunctionType):
+        raise TypeRelationError(f"a value of type {function.type} cannot be called", code="T006")
+    if len(function.type.params) != len(args):
+        raise TypeRelationError(
+            f"the function takes {len(function.type.params)} arguments, not {len(args)}", code="T007"
+        )
+    return Call(function, tuple(args), Attrs(), function.type.result, origin)

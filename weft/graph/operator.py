@@ -1,0 +1,94 @@
+"""What the graph room knows of an operator: how types follow from types, and traits that passes ask for.
+
+The catalogue in ``ops`` extends :class:`Operator` with tensor expressions, adjoints and test cases; passes of this
+room never name an operator, they ask its traits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.ir.frozen import FrozenMap
+from weft.graph.types import TensorType, Type
+
+
+class Attrs(FrozenMap):
+    """Attributes of a call; also readable as ``attrs.name``.
+
+    Values are None, bool, int, float, str, DType, INDEX expressions and tuples of these.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, key: str) -> Any:
+        if key.startswith("_"):
+            raise AttributeError(key)
+        try:
+            return self[key]
+        except KeyError:
+            raise AttributeError(f"no attribute '{key}'; there are {', '.join(self) or 'none'}") from None
+
+
+REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute an operator takes; ``default`` is ``REQUIRED`` where there is none."""
+
+    name: str
+    default: Any = REQUIRED
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutChoice:
+    """One way to lay out the operands of a call.
+
+    ``inputs`` and ``outputs`` are layout strings (``"NCHW16c"``) or None for "as it is"; ``attrs`` are the attributes of
+    the call in that layout; ``cost`` is an estimate in seconds for one run (relative values matter).
+    """
+
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str | None, ...]
+    attrs: Attrs
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """An operator as the graph sees it. ``infer(attrs, *types)`` gives the result type or raises TypeRelationError;
+    ``reference(attrs, *arrays)`` computes with NumPy (attributes free of symbols) and returns an array or a tuple.
+
+    ``layout(attrs, types, block)`` lists the ways the call can be laid out when vectors have ``block`` lanes, best
+    described first by the plain one; None means only the plain layout. ``pure`` is False where calls must be kept
+    and kept in order. ``cheap`` marks calls better recomputed than stored (shape-only and broadcasting work).
+    """
+
+    name: str
+    attributes: tuple[Attribute, ...]
+    infer: Callable[..., Type]
+    reference: Callable[..., np.ndarray[Any, Any] | tuple[np.ndarray[Any, Any], ...]]
+    layout: Callable[[Attrs, tuple[TensorType, ...], int], list[LayoutChoice]] | None = None
+    pure: bool = True
+    cheap: bool = False
+
+    def complete(self, attrs: Mapping[str, Any]) -> Attrs:
+        """``attrs`` with defaults filled in; unknown or missing names raise TypeRelationError."""
+        from weft.support.errors import TypeRelationError
+
+        known = {a.name: a.default for a in self.attributes}
+        for name in attrs:
+            if name not in known:
+                raise TypeRelationError(
+                    f"{self.name} has no attribute '{name}'", code="T002", hint=f"it has: {', '.join(known) or 'none'}"
+                )
+        full = {**known, **attrs}
+        missing = [k for k, v in full.items() if v is REQUIRED]
+        if missing:
+            raise TypeRelationError(f"{self.name} needs the attribute '{missing[0]}'", code="T003")
+        return Attrs(full)

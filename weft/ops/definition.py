@@ -1,0 +1,42 @@
+"""An operator is one value: everything that is known about it stands in one :class:`OpDef`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.graph.operator import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A test case: operand specifications and attributes.
+
+    ``inputs`` holds one entry an operand: a shape and a dtype (``((2, 3), "float32")``) to be filled with seeded random
+    values in ``low..high``, or an array. ``rtol`` and ``atol`` bound the difference between reference and compiled code.
+    """
+
+    inputs: tuple[Any, ...]
+    attrs: Mapping[str, Any]
+    low: float = -2.0
+    high: float = 2.0
+    rtol: float = 1e-5
+    atol: float = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpDef(Operator):
+    """An operator of the catalogue.
+
+    ``compute(attrs, result, *tensors)`` gives the tensor expression (a te.Tensor, or a tuple for several outputs) where
+    ``result`` is the inferred type; None where the operator is always rewritten away before lowering. ``gradient(call,
+    adjoint)`` gives the adjoints of the arguments as graph expressions. ``cases`` become tests on every backend.
+    ``source`` names the specification (the ONNX operator and opset, a paper).
+    """
+
+    compute: Callable[..., Any] | None = None
+    gradient: Callable[..., Sequence[Any]] | None = None
+    cases: tuple[Case, ...] = ()
+    doc: str = ""
+    source: str = ""

@@ -1,0 +1,168 @@
+"""Tensor expressions: what each element of a tensor equals. Pure; says nothing of loops or memory.
+
+A :class:`Tensor` is an output of an :class:`Operation`; operations form a DAG through the tensors that their
+bodies load (``expr.Load`` whose source is a ``Tensor``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.expr.nodes import Expr, ExprLike, IterVar, Load, Source, Var, _node, index
+from weft.support.dtypes import DType
+from weft.support.errors import UserError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reducer:
+    """A commutative and associative way to combine values, possibly tuples of values.
+
+    ``lhs`` and ``rhs`` are the variables for the value so far and the next one; ``result`` says how they combine
+    and ``identity`` is what an empty reduction gives. All have the same length (1 for sum, 2 for arg-max).
+    """
+
+    name: str
+    lhs: tuple[Var, ...]
+    rhs: tuple[Var, ...]
+    result: tuple[Expr, ...]
+    identity: tuple[Expr, ...]
+
+
+@_node
+class Reduce(Expr):
+    """The value of ``sources`` combined by ``reducer`` over ``axes``, where ``condition`` holds.
+
+    Stands only at the top of a compute body (see the verifier). ``value_index`` picks one of a tuple's values.
+    """
+
+    reducer: Reducer
+    sources: tuple[Expr, ...]
+    axes: tuple[IterVar, ...]
+    condition: Expr
+    value_index: int = 0
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        return self.sources[self.value_index].dtype
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (*self.sources, self.condition)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Reduce(self.reducer, tuple(children[:-1]), self.axes, children[-1], self.value_index)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """Base of what produces tensors."""
+
+    name: str
+    made: dict[int, Tensor] = field(default_factory=dict, kw_only=True, repr=False)
+    """Outputs handed out so far, so that equal outputs are one object."""
+
+    @property
+    def num_outputs(self) -> int:
+        return 1
+
+    def output(self, i: int = 0) -> Tensor:
+        if i not in self.made:
+            self.made[i] = Tensor(self, i)
+        return self.made[i]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlaceholderOp(Operation):
+    """An input."""
+
+    shape: tuple[Expr, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComputeOp(Operation):
+    """``output[axis…] = body``; several outputs share axes (a tuple reduction or several plain bodies)."""
+
+    axis: tuple[IterVar, ...]
+    reduce_axis: tuple[IterVar, ...]
+    body: tuple[Expr, ...]
+    attrs: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.body)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScanOp(Operation):
+    """A recurrence over the first axis: ``state[0:m]`` from ``init``, ``state[t]`` from ``update``.
+
+    ``states`` are the placeholder tensors through which ``update`` reads earlier times.
+    """
+
+    axis: IterVar
+    init: tuple[Tensor, ...]
+    update: tuple[Tensor, ...]
+    states: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...]
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.states)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExternOp(Operation):
+    """Outputs filled by code given as ``emit(inputs, outputs)``, which returns a tir statement."""
+
+    inputs: tuple[Tensor, ...]
+    shapes: tuple[tuple[Expr, ...], ...]
+    dtypes: tuple[DType, ...]
+    emit: Any
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.shapes)
+
+
+class Tensor(Source):
+    """Output ``value_index`` of ``op``. Equal outputs are the same object, so identity is equality."""
+
+    __slots__ = ("dtype", "name", "op", "shape", "value_index", "__weakref__")
+    op: Operation
+    value_index: int
+
+    def __init__(self, op: Operation, value_index: int) -> None:
+        self.op, self.value_index = op, value_index
+        self.name = op.name if op.num_outputs == 1 else f"{op.name}.v{value_index}"
+        if isinstance(op, PlaceholderOp):
+            self.shape, self.dtype = op.shape, op.dtype
+        elif isinstance(op, ComputeOp):
+            self.shape, self.dtype = tuple(a.extent for a in op.axis), op.body[value_index].dtype
+        elif isinstance(op, ScanOp):
+            self.shape, self.dtype = op.states[value_index].shape, op.states[value_index].dtype
+        elif isinstance(op, ExternOp):
+            self.shape, self.dtype = op.shapes[value_index], op.dtypes[value_index]
+        else:
+            raise TypeError(f"an operation of kind {type(op).__name__} has no tensors")
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __getitem__(self, indices: Any) -> Expr:
+        given: tuple[ExprLike, ...] = indices if isinstance(indices, tuple) else (indices,)
+        if len(given) != len(self.shape):
+            raise UserError(
+                f"tensor '{self.name}' has {len(self.shape)} dimensions but {len(given)} indices were given",
+                code="E010",
+            )
+        return Load(self, tuple(index(i) for i in given))
+
+    def __call__(self, *indices: ExprLike) -> Expr:
+        return self[indices]
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name}, shape={list(self.shape)}, dtype={self.dtype})"
