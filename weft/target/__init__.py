@@ -1,0 +1,16 @@
+"""What a machine is: targets, their capabilities and named machines."""
+
+from weft.target.machines import CPU_FEATURES, MACHINES, Machine
+from weft.target.target import KINDS, Capabilities, Target, TargetKind, host
+
+__all__ = [
+    "CPU_FEATURES",
+    "KINDS",
+    "MACHINES",
+    "Capabilities",
+    "Machine",
+    "Target",
+    "TargetKind",
+    "host",
+    "parse_target",
+]
