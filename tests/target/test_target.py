@@ -35,6 +35,7 @@ def test_attributes_add_and_remove() -> None:
     target = Target("llvm -mcpu=x86-64-v4 -mattr=-avx512f -num-cores=3")
     assert target.vector_bits == 256
     assert target.cores == 3
+    assert Target(str(target)) == target
 
 
 @pytest.mark.parametrize(

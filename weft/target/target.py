@@ -64,8 +64,8 @@ class Capabilities:
 class Target:
     """A back end and the machine it generates code for.
 
-    ``Target("cpu")`` is the machine at hand, ``Target("zen4")`` a named machine, ``Target("llvm -mcpu=x86-64-v3")`` a CPU
-    level; the text of any target parses back to it. Raises TargetError with what would work.
+    ``Target("cpu")`` is the machine at hand, ``Target("zen4")`` a named machine, ``Target("llvm -mcpu=x86-64-v3")`` a
+    CPU level; the text of any target parses back to it. Raises TargetError with what would work.
     """
 
     kind: TargetKind
@@ -112,8 +112,9 @@ class Target:
 
     @property
     def feature_string(self) -> str:
-        """Features in LLVM's notation, sorted: ``+avx2,+fma``."""
-        return ",".join(f"+{f}" for f in sorted(self.features))
+        """Features in LLVM's notation, sorted, with those of the named CPU that are absent: ``+avx2,+fma,-avx512f``."""
+        absent = CPU_FEATURES.get(self.mcpu, frozenset()) - self.features
+        return ",".join([*(f"+{f}" for f in sorted(self.features)), *(f"-{f}" for f in sorted(absent))])
 
     def __str__(self) -> str:
         c = self.capabilities
