@@ -37,7 +37,64 @@ def _node(cls: type[Any]) -> type[Any]:
     return dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
 
 
-class Expr(metaclass=Interned):
+class Arithmetic:
+    """The operators of expressions and of what stands for one (:class:`IterVar`); :func:`make` folds lightly."""
+
+    __slots__ = ()
+
+    def __add__(self: Any, other: ExprLike) -> Expr:
+        return make("add", self, other)
+
+    def __radd__(self: Any, other: ExprLike) -> Expr:
+        return make("add", other, self)
+
+    def __sub__(self: Any, other: ExprLike) -> Expr:
+        return make("sub", self, other)
+
+    def __rsub__(self: Any, other: ExprLike) -> Expr:
+        return make("sub", other, self)
+
+    def __mul__(self: Any, other: ExprLike) -> Expr:
+        return make("mul", self, other)
+
+    def __rmul__(self: Any, other: ExprLike) -> Expr:
+        return make("mul", other, self)
+
+    def __floordiv__(self: Any, other: ExprLike) -> Expr:
+        return make("floordiv", self, other)
+
+    def __rfloordiv__(self: Any, other: ExprLike) -> Expr:
+        return make("floordiv", other, self)
+
+    def __mod__(self: Any, other: ExprLike) -> Expr:
+        return make("floormod", self, other)
+
+    def __rmod__(self: Any, other: ExprLike) -> Expr:
+        return make("floormod", other, self)
+
+    def __truediv__(self: Any, other: ExprLike) -> Expr:
+        return make("div", self, other)
+
+    def __rtruediv__(self: Any, other: ExprLike) -> Expr:
+        return make("div", other, self)
+
+    def __neg__(self: Any) -> Expr:
+        return make("sub", -0.0 if wrap(self).dtype.is_float else 0, self)  # -0.0 - x flips the sign of zeros too
+
+    def __lt__(self: Any, other: ExprLike) -> Expr:
+        return make("lt", self, other)
+
+    def __le__(self: Any, other: ExprLike) -> Expr:
+        return make("le", self, other)
+
+    def __gt__(self: Any, other: ExprLike) -> Expr:
+        return make("gt", self, other)
+
+    def __ge__(self: Any, other: ExprLike) -> Expr:
+        return make("ge", self, other)
+
+
+class Expr(Arithmetic, metaclass=Interned):
     """Base of scalar and vector expressions. ``dtype`` is the element type, ``lanes`` the vector width."""
 
     __slots__ = ("__weakref__",)
@@ -55,58 +112,6 @@ class Expr(metaclass=Interned):
     def rebuild(self, children: Sequence[Expr]) -> Expr:
         """The same node over other children (in the order of :attr:`children`)."""
         return self
-
-    # Arithmetic builds nodes with light folding (see ``make``).
-    def __add__(self, other: ExprLike) -> Expr:
-        return make("add", self, other)
-
-    def __radd__(self, other: ExprLike) -> Expr:
-        return make("add", other, self)
-
-    def __sub__(self, other: ExprLike) -> Expr:
-        return make("sub", self, other)
-
-    def __rsub__(self, other: ExprLike) -> Expr:
-        return make("sub", other, self)
-
-    def __mul__(self, other: ExprLike) -> Expr:
-        return make("mul", self, other)
-
-    def __rmul__(self, other: ExprLike) -> Expr:
-        return make("mul", other, self)
-
-    def __floordiv__(self, other: ExprLike) -> Expr:
-        return make("floordiv", self, other)
-
-    def __rfloordiv__(self, other: ExprLike) -> Expr:
-        return make("floordiv", other, self)
-
-    def __mod__(self, other: ExprLike) -> Expr:
-        return make("floormod", self, other)
-
-    def __rmod__(self, other: ExprLike) -> Expr:
-        return make("floormod", other, self)
-
-    def __truediv__(self, other: ExprLike) -> Expr:
-        return make("div", self, other)
-
-    def __rtruediv__(self, other: ExprLike) -> Expr:
-        return make("div", other, self)
-
-    def __neg__(self) -> Expr:
-        return make("sub", Const(0, self.dtype), self)
-
-    def __lt__(self, other: ExprLike) -> Expr:
-        return make("lt", self, other)
-
-    def __le__(self, other: ExprLike) -> Expr:
-        return make("le", self, other)
-
-    def __gt__(self, other: ExprLike) -> Expr:
-        return make("gt", self, other)
-
-    def __ge__(self, other: ExprLike) -> Expr:
-        return make("ge", self, other)
 
     def __eq__(self, other: object) -> Any:
         if self is other:
@@ -486,7 +491,7 @@ class Shuffle(Expr):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class IterVar:
+class IterVar(Arithmetic):
     """A variable that runs over ``start <= var < start + extent``.
 
     ``kind`` is ``spatial`` (instances are independent), ``reduce`` (instances combine, order free),
