@@ -12,5 +12,4 @@ __all__ = [
     "Target",
     "TargetKind",
     "host",
-    "parse_target",
 ]

@@ -1,0 +1,47 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+SOURCES := pyproject.toml setup.py $(wildcard csrc/*.c csrc/*.h)
+
+.PHONY: demo test test-slow lint bench clean help
+
+help:
+	@echo "make demo   install, compile ResNet-50 and compare it with onnxruntime"
+	@echo "make test   install what is missing and pass all tests"
+	@echo "make lint   ruff and mypy --strict"
+	@echo "make bench  every benchmark (quiet machine, several minutes)"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --upgrade pip setuptools wheel
+
+# The runtime is enough to run; the demo adds the peer; the tests add everything.
+$(STAMP)-demo: $(BIN)/python $(SOURCES)
+	$(BIN)/pip install -q -e '.[onnx,bench]'
+	touch $@
+
+$(STAMP)-test: $(BIN)/python $(SOURCES)
+	$(BIN)/pip install -q -e '.[test]'
+	touch $@
+
+demo: $(STAMP)-demo
+	$(BIN)/python examples/demo.py
+
+test: $(STAMP)-test
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+test-slow: $(STAMP)-test
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --slow
+
+lint: $(STAMP)-test
+	$(BIN)/ruff check weft tests benchmarks examples
+	$(BIN)/ruff format --check weft tests benchmarks examples
+	$(BIN)/mypy
+
+bench: $(STAMP)-test
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf build dist *.egg-info weft/runtime/_native*.so

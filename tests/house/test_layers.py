@@ -1,0 +1,189 @@
+"""The plan of the house, enforced: who may import whom, no import cycles, names of operators in their rooms."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+import time
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import weft
+
+ROOT = Path(weft.__file__).parent
+
+BASE = {"support", "ir"}
+ROOMS = {"graph", "te", "tir"}
+# What a package may import besides itself. `runtime.x` allows one module of a package only.
+ALLOWED: dict[str, set[str]] = {
+    "support": set(),
+    "ir": {"support"},
+    "runtime": {"support"},
+    "expr": BASE,
+    "target": BASE,
+    "graph": {*BASE, "expr"},
+    "te": {*BASE, "expr"},
+    "tir": {*BASE, "expr"},
+    "ops": {*BASE, "graph", "te", "expr"},
+    "schedule": {*BASE, "tir", "expr", "target"},
+    "frontend": {*BASE, "graph", "ops", "expr"},
+    "lower": {*BASE, *ROOMS, "ops", "schedule", "expr", "target", "runtime.artifact", "runtime.program"},
+    "codegen": {*BASE, "tir", "expr", "target", "runtime.artifact"},
+    "view": {*BASE, *ROOMS, "expr", "runtime"},
+    "pipeline": {*BASE, *ROOMS, "ops", "schedule", "frontend", "lower", "codegen", "target", "runtime", "expr"},
+}
+FREE = {"api", "cli", "__init__"}
+
+
+@cache
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports_of(path: Path) -> set[str]:
+    """All weft modules that a file imports anywhere, functions included, type-checking blocks left out."""
+    found: set[str] = set()
+    pending: list[ast.AST] = [ast.parse(path.read_text())]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            found.update(a.name for a in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in modules() else node.module)
+        pending.extend(ast.iter_child_nodes(node))
+    return {m for m in found if m == "weft" or m.startswith("weft.")}
+
+
+def test_who_imports_whom() -> None:
+    wrong = []
+    for name, path in modules().items():
+        package = name.split(".")[1] if "." in name else "__init__"
+        if package in FREE:
+            continue
+        assert package in ALLOWED, f"the package {package} has no row in the table of layers"
+        for target in imports_of(path):
+            parts = target.split(".")[1:]
+            if not parts:
+                wrong.append(f"{name} imports the whole of weft")
+            elif parts[0] != package and parts[0] not in ALLOWED[package] and ".".join(parts[:2]) not in ALLOWED[package]:
+                wrong.append(f"{name} imports {target}")
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+def test_no_import_cycles() -> None:
+    graph = {name: {t for t in imports_of(path) if t in modules() and t != name} for name, path in modules().items()}
+    # A package's __init__ re-exports its modules; importing a sibling is not a cycle through it.
+    inits = {name for name, path in modules().items() if path.name == "__init__.py"}
+    graph = {n: {t for t in ts if t not in inits} for n, ts in graph.items() if n not in inits}
+    state: dict[str, int] = {}
+    for start in graph:
+        stack: list[tuple[str, list[str]]] = [(start, sorted(graph[start]))] if start not in state else []
+        state.setdefault(start, 1)
+        while stack:
+            name, rest = stack[-1]
+            if not rest:
+                state[name] = 2
+                stack.pop()
+                continue
+            following = rest.pop()
+            assert state.get(following) != 1 or following not in [n for n, _ in stack], (
+                "import cycle: " + " -> ".join([n for n, _ in stack] + [following])
+            )
+            if following not in state:
+                state[following] = 1
+                stack.append((following, sorted(graph[following])))
+
+
+def test_no_star_imports() -> None:
+    starred = [n for n, p in modules().items() if re.search(r"^from .* import \*", p.read_text(), re.M)]
+    assert not starred
+
+
+# Words that name a neural operator. Passes and schedules speak of traits and loop shapes instead.
+OPERATOR_WORDS = re.compile(
+    r"\b(conv[123]?d?|relu6?|gelu|softmax|sigmoid_op|matmul|batch_?norm|layer_?norm|dropout|max_?pool|avg_?pool|"
+    r"lstm|gru|embedding|attention)\b",
+    re.I,
+)
+SPEAKS_OF_OPERATORS = {"ops", "frontend"}
+
+
+def code_names(path: Path) -> set[str]:
+    """Identifiers and short string literals of a module; prose in docstrings and comments may name anything."""
+    tree = ast.parse(path.read_text())
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs and " " not in node.value:
+            names.add(node.value)
+    return names
+
+
+def test_operators_are_named_only_in_their_rooms() -> None:
+    wrong = []
+    for name, path in modules().items():
+        package = name.split(".")[1] if "." in name else "__init__"
+        if package in SPEAKS_OF_OPERATORS:
+            continue
+        wrong += [f"{name}: {word}" for word in sorted(code_names(path)) if OPERATOR_WORDS.search(word.replace("_", " "))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_module_imports_and_exports_what_it_says() -> None:
+    for info in pkgutil.walk_packages(weft.__path__, "weft."):
+        if info.name.endswith(".__main__"):
+            continue
+        module = importlib.import_module(info.name)
+        for public in getattr(module, "__all__", ()):
+            assert hasattr(module, public), f"{info.name} lists '{public}' in __all__ but does not define it"
+
+
+def test_importing_weft_is_light() -> None:
+    """Heavy or optional packages are imported where they are used, never with weft itself."""
+    heavy = ["llvmlite", "onnx", "onnxruntime", "torch", "rich", "click", "scipy"]
+    code = f"import sys, weft; print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
+
+
+@pytest.mark.parametrize("extra", ["WEFT_DUMP", "WEFT_CACHE_DIR"])
+def test_settings_are_read_in_one_place(extra: str) -> None:
+    readers = [n for n, p in modules().items() if re.search(rf"environ.*{extra}|getenv.*{extra}", p.read_text())]
+    assert set(readers) <= {"weft.support.settings"}
+
+
+def test_modules_stay_small() -> None:
+    long = {n: len(p.read_text().splitlines()) for n, p in modules().items() if len(p.read_text().splitlines()) > 620}
+    assert not long, f"split these where there are two reasons to change: {long}"
+
+
+def test_this_file_reads_the_whole_package_quickly() -> None:
+    start = time.perf_counter()
+    assert len(modules()) > 20
+    assert time.perf_counter() - start < 5

@@ -1,0 +1,44 @@
+"""Index expressions as the postfix sizes that the executable program evaluates at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from weft.expr.nodes import Binary, Cast, Const, Expr, ExprLike, Not, Select, Var, index
+from weft.runtime.program import SizeExpr
+from weft.support.errors import InternalError
+
+_SAME_NAME = frozenset("add sub mul floordiv floormod min max eq ne lt le gt ge and or".split())
+
+
+def size_expr(value: ExprLike, names: Mapping[Var, str] | None = None) -> SizeExpr:
+    """``value`` in postfix order; variables by ``names``, or by their own name."""
+    out: list[int | str] = []
+    pending: list[Expr | str] = [index(value)]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            out.append(item)
+        elif isinstance(item, Const):
+            out.append(int(item.value))
+        elif isinstance(item, Var):
+            out.append(names[item] if names is not None else item.name)
+        elif isinstance(item, Binary) and item.op in _SAME_NAME:
+            pending += [item.op, item.b, item.a]
+        elif isinstance(item, Binary) and item.op == "truncdiv":
+            pending += ["floordiv", item.b, item.a]  # sizes are never negative
+        elif isinstance(item, Cast):
+            pending.append(item.a)
+        elif isinstance(item, Not):
+            pending += ["not", item.a]
+        elif isinstance(item, Select):
+            # c ? x : y  =  y + c * (x - y)
+            pending += ["add", "mul", "sub", item.otherwise, item.then, item.condition, item.otherwise]
+        else:
+            raise InternalError(f"'{item}' cannot be evaluated as a size at run time")
+    return tuple(out)
+
+
+def shape_expr(shape: Iterable[ExprLike], names: Mapping[Var, str] | None = None) -> tuple[SizeExpr, ...]:
+    """Every dimension of a shape in postfix order."""
+    return tuple(size_expr(d, names) for d in shape)
