@@ -205,6 +205,11 @@ class Module:
     types: Mapping[str, DataDef] = field(default_factory=dict)
     attrs: Attrs = field(default_factory=Attrs)
 
+    @staticmethod
+    def of(main: Function) -> Module:
+        """A module with just this entry function."""
+        return Module({"main": main})
+
     @property
     def main(self) -> Function:
         return self.functions["main"]

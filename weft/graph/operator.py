@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.ir.frozen import FrozenMap
 from weft.graph.types import TensorType, Type
+from weft.ir.frozen import FrozenMap
 
 
 class Attrs(FrozenMap):
@@ -49,8 +49,8 @@ class Attribute:
 class LayoutChoice:
     """One way to lay out the operands of a call.
 
-    ``inputs`` and ``outputs`` are layout strings (``"NCHW16c"``) or None for "as it is"; ``attrs`` are the attributes of
-    the call in that layout; ``cost`` is an estimate in seconds for one run (relative values matter).
+    ``inputs`` and ``outputs`` are layout strings (``"NCHW16c"``) or None for "as it is"; ``attrs`` are the attributes
+    of the call in that layout; ``cost`` is an estimate in seconds for one run (relative values matter).
     """
 
     inputs: tuple[str | None, ...]
@@ -61,12 +61,22 @@ class LayoutChoice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """An operator as the graph sees it. ``infer(attrs, *types)`` gives the result type or raises TypeRelationError;
-    ``reference(attrs, *arrays)`` computes with NumPy (attributes free of symbols) and returns an array or a tuple.
+    """An operator as the graph sees it.
 
-    ``layout(attrs, types, block)`` lists the ways the call can be laid out when vectors have ``block`` lanes, best
-    described first by the plain one; None means only the plain layout. ``pure`` is False where calls must be kept
-    and kept in order. ``cheap`` marks calls better recomputed than stored (shape-only and broadcasting work).
+    ``infer(attrs, *types)`` gives the result type or raises TypeRelationError; ``reference(attrs, *arrays)`` computes
+    with NumPy (attributes free of symbols) and returns an array or a tuple of exactly the inferred type.
+
+    Traits that passes ask:
+
+    * ``layout(attrs, types, block)`` lists the ways the call can be laid out when vectors have ``block`` lanes, the
+      plain one first; None means only the plain layout. Such a choice promises that padded lanes of the result are
+      zero where those of the operands are.
+    * ``follows(attrs, types, operand, layout)`` says how the call would be laid out if operand number ``operand`` came in
+      ``layout`` (``types`` are the plain, logical ones): the layouts that all operands then need, those of the outputs and
+      the attributes — or None where it cannot follow. Element-wise and broadcasting operators use
+      :func:`weft.graph.layout.follow_elementwise`. That padding stays zero is checked by the pass (reference on zeros).
+    * ``pure`` is False where calls must be kept, and kept in order.
+    * ``cheap`` marks calls better recomputed than stored (shape-only and broadcasting work).
     """
 
     name: str
@@ -74,6 +84,7 @@ class Operator:
     infer: Callable[..., Type]
     reference: Callable[..., np.ndarray[Any, Any] | tuple[np.ndarray[Any, Any], ...]]
     layout: Callable[[Attrs, tuple[TensorType, ...], int], list[LayoutChoice]] | None = None
+    follows: Callable[[Attrs, tuple[TensorType, ...], int, str], LayoutChoice | None] | None = None
     pure: bool = True
     cheap: bool = False
 

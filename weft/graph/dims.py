@@ -1,0 +1,125 @@
+"""Symbolic dimensions inside types and attributes: finding, substituting and evaluating them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from weft.expr.nodes import Binary, Const, Expr, ExprLike, Not, Select, Var, index, logical_not, make, select
+from weft.graph.operator import Attrs
+from weft.graph.types import DataType, Dim, FunctionType, TensorType, TupleType, Type, dim
+from weft.support.errors import InputError, InternalError
+
+Binding: TypeAlias = "Mapping[Var, ExprLike]"
+
+
+def substitute(expr: Expr, values: Binding) -> Expr:
+    """``expr`` with variables replaced; what becomes constant is folded."""
+    made: dict[Expr, Expr] = {v: index(value) for v, value in values.items()}
+    stack = [expr]
+    while stack:
+        e = stack[-1]
+        if e in made:
+            stack.pop()
+            continue
+        waiting = [c for c in e.children if c not in made]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        made[e] = _fold(e, [made[c] for c in e.children])
+    return made[expr]
+
+
+def _fold(e: Expr, parts: Sequence[Expr]) -> Expr:
+    if isinstance(e, Binary):
+        return make(e.op, *parts)
+    if isinstance(e, Select):
+        return select(*parts)
+    if isinstance(e, Not):
+        return logical_not(*parts)
+    return e.rebuild(parts)
+
+
+def substitute_dim(d: Dim, values: Binding) -> Dim:
+    return d if isinstance(d, int) else dim(substitute(d, values))
+
+
+def substitute_type(t: Type, values: Binding) -> Type:
+    """The type with symbolic dimensions replaced."""
+    if isinstance(t, TensorType):
+        return t if t.is_static else TensorType(tuple(substitute_dim(d, values) for d in t.shape), t.dtype)
+    if isinstance(t, TupleType):
+        return TupleType(tuple(substitute_type(f, values) for f in t.fields))
+    if isinstance(t, FunctionType):
+        return FunctionType(tuple(substitute_type(p, values) for p in t.params), substitute_type(t.result, values))
+    if isinstance(t, DataType):
+        return DataType(t.name, tuple(substitute_type(a, values) for a in t.args))
+    return t
+
+
+def substitute_attrs(attrs: Attrs, values: Binding) -> Attrs:
+    """Attributes with symbolic dimensions replaced (constants become ints)."""
+    return Attrs({k: _substitute_value(v, values) for k, v in attrs.items()})
+
+
+def _substitute_value(value: Any, values: Binding) -> Any:
+    if isinstance(value, Expr):
+        return dim(substitute(value, values))
+    if isinstance(value, tuple):
+        return tuple(_substitute_value(v, values) for v in value)
+    return value
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether an attribute value or a type mentions a symbolic dimension."""
+    return next(symbols(value), None) is not None
+
+
+def symbols(value: Any) -> Iterator[Var]:
+    """Symbolic dimensions in a type, an expression, an attribute value or a mapping of them, with repetitions."""
+    stack = [value]
+    while stack:
+        v = stack.pop()
+        if isinstance(v, Var):
+            yield v
+        elif isinstance(v, Expr):
+            stack.extend(reversed(v.children))
+        elif isinstance(v, TensorType):
+            stack.extend(reversed(v.shape))
+        elif isinstance(v, TupleType):
+            stack.extend(reversed(v.fields))
+        elif isinstance(v, FunctionType):
+            stack.extend((v.result, *reversed(v.params)))
+        elif isinstance(v, DataType):
+            stack.extend(reversed(v.args))
+        elif isinstance(v, tuple):
+            stack.extend(reversed(v))
+        elif isinstance(v, Mapping):
+            stack.extend(reversed(list(v.values())))
+
+
+def evaluate(d: ExprLike, values: Binding) -> int:
+    """The number a dimension stands for. Raises InternalError where a symbol has no value."""
+    if isinstance(d, int):
+        return d
+    made = substitute(index(d), values)
+    if not isinstance(made, Const):
+        raise InternalError(f"the dimension {d} has no value: {made}")
+    return int(made.value)
+
+
+def bind(declared: TensorType, shape: Sequence[int], values: dict[Var, ExprLike], name: str = "input") -> None:
+    """Learn symbolic dimensions from an actual shape, adding to ``values``.
+
+    Raises InputError where rank or a known size differs. Dimensions that are compound expressions are not checked.
+    """
+    if len(shape) != declared.rank:
+        raise InputError(f"'{name}' has rank {len(shape)}, not {declared.rank} as in {declared}", code="I002")
+    for axis, (d, actual) in enumerate(zip(declared.shape, shape, strict=True)):
+        if isinstance(d, Var):
+            d = values.setdefault(d, int(actual))  # type: ignore[assignment]
+        if isinstance(d, int) and d != actual:
+            raise InputError(
+                f"'{name}' has size {actual} in dimension {axis}, not {d}", code="I003", hint=f"its type is {declared}"
+            )

@@ -1,0 +1,259 @@
+"""Runs graphs on NumPy arrays through the operators' references: the judge of this room.
+
+Evaluation is demand-driven and iterative: deep graphs and deep recursion of the interpreted program use no Python
+stack. In one activation of a function every node is computed at most once; branches not taken are not computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.expr.nodes import ExprLike
+from weft.expr.nodes import Var as Symbol
+from weft.graph import dims
+from weft.graph.nodes import (
+    Call,
+    Constant,
+    Constructor,
+    Function,
+    GlobalVar,
+    GraphExpr,
+    If,
+    Let,
+    Match,
+    Module,
+    Pattern,
+    Project,
+    Tuple,
+    Var,
+)
+from weft.graph.operator import Operator
+from weft.graph.types import TensorType, TupleType, Type
+from weft.support.errors import InputError, InternalError
+
+Value: TypeAlias = "np.ndarray[Any, Any] | tuple[Any, ...] | Data | Closure | Constructor"
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A value of an algebraic data type."""
+
+    constructor: str
+    fields: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """One activation of a function: what has been computed, and the symbolic dimensions known here."""
+
+    parent: Frame | None
+    dims: dict[Symbol, ExprLike]
+    values: dict[GraphExpr, Any] = field(default_factory=dict)
+    active: dict[GraphExpr, tuple[GraphExpr, Frame]] = field(default_factory=dict)
+
+    def lookup(self, var: Var) -> Any:
+        frame: Frame | None = self
+        while frame is not None:
+            if var in frame.values:
+                return frame.values[var]
+            frame = frame.parent
+        raise InternalError(f"the variable '{var.name}' is used outside its scope")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closure:
+    """A function with the activation that it captures."""
+
+    function: Function
+    frame: Frame | None
+
+
+class _Needs(list[tuple[GraphExpr, Frame]]):
+    """What must be computed first."""
+
+
+def run(
+    program: Module | Function,
+    inputs: Sequence[Any] | Mapping[str, Any] = (),
+    *,
+    entry: str = "main",
+) -> Any:
+    """The result of ``program`` on ``inputs`` (arrays, tuples, :class:`Data`), by position or by parameter name.
+
+    Raises InputError where inputs do not fit the parameters.
+    """
+    module = program if isinstance(program, Module) else Module({entry: program})
+    function = module.functions[entry]
+    if isinstance(inputs, Mapping):
+        missing = [p.name for p in function.params if p.name not in inputs]
+        if missing:
+            raise InputError(f"there is no input '{missing[0]}'", code="I004", hint=f"given: {', '.join(inputs)}")
+        inputs = [inputs[p.name] for p in function.params]
+    args = [_as_value(p, v) for p, v in zip(function.params, inputs, strict=False)]
+    if len(args) != len(function.params) or len(inputs) != len(args):
+        raise InputError(f"the function takes {len(function.params)} inputs, not {len(inputs)}", code="I005")
+    frame = _enter(Closure(function, None), args)
+    return _evaluate(function.body, frame, module)
+
+
+def evaluate(expr: GraphExpr, symbols: Mapping[Symbol, ExprLike] | None = None) -> Any:
+    """The value of a closed expression."""
+    return _evaluate(expr, Frame(None, dict(symbols or {})), Module({}))
+
+
+def _as_value(param: Var, value: Any) -> Any:
+    if not isinstance(param.type, TensorType):
+        return value
+    array = np.asarray(value)
+    if array.dtype != param.type.dtype.numpy:
+        raise InputError(
+            f"'{param.name}' has dtype {array.dtype}, not {param.type.dtype}", code="I006", hint="convert it first"
+        )
+    return array
+
+
+def _enter(closure: Closure, args: Sequence[Any]) -> Frame:
+    """An activation of a function: binds parameters and the symbolic dimensions of their types."""
+    parent = closure.frame
+    known = dict(parent.dims) if parent is not None else {}
+    own = [s for p in closure.function.params for s in dims.symbols(p.type)]
+    for symbol in own:
+        known.pop(symbol, None)
+    frame = Frame(parent, known)
+    for param, value in zip(closure.function.params, args, strict=True):
+        frame.values[param] = value
+        _bind_type(param.type, value, known, param.name)
+    return frame
+
+
+def _bind_type(t: Type, value: Any, known: dict[Symbol, ExprLike], name: str) -> None:
+    if isinstance(t, TensorType):
+        dims.bind(t, value.shape, known, name)
+    elif isinstance(t, TupleType):
+        for field_type, v in zip(t.fields, value, strict=True):
+            _bind_type(field_type, v, known, name)
+
+
+def _evaluate(root: GraphExpr, frame: Frame, module: Module) -> Any:
+    stack = [(root, frame)]
+    while stack:
+        expr, here = stack[-1]
+        if expr in here.values:
+            stack.pop()
+            continue
+        result = _step(expr, here, module)
+        if isinstance(result, _Needs):
+            stack.extend(reversed(result))
+        else:
+            here.values[expr] = result
+            stack.pop()
+    return frame.values[root]
+
+
+def _missing(frame: Frame, *exprs: GraphExpr) -> _Needs:
+    return _Needs((e, frame) for e in exprs if e not in frame.values)
+
+
+def _step(expr: GraphExpr, frame: Frame, module: Module) -> Any:
+    """The value of one node, or what it needs first."""
+    values = frame.values
+    if isinstance(expr, Constant):
+        return expr.data
+    if isinstance(expr, Var):
+        return frame.lookup(expr)
+    if isinstance(expr, Function):
+        return Closure(expr, frame)
+    if isinstance(expr, GlobalVar):
+        return Closure(module.functions[expr.name], None)
+    if isinstance(expr, Constructor):
+        return expr
+    if isinstance(expr, Tuple):
+        return _missing(frame, *expr.fields) or tuple(values[f] for f in expr.fields)
+    if isinstance(expr, Project):
+        return _missing(frame, expr.value) or values[expr.value][expr.index]
+    if isinstance(expr, Call):
+        return _call(expr, frame)
+    if isinstance(expr, Let):
+        needs = _missing(frame, expr.value)
+        if needs:
+            return needs
+        values[expr.var] = values[expr.value]
+        return _missing(frame, expr.body) or values[expr.body]
+    if isinstance(expr, If):
+        needs = _missing(frame, expr.condition)
+        if needs:
+            return needs
+        chosen = expr.then if bool(values[expr.condition]) else expr.otherwise
+        return _missing(frame, chosen) or values[chosen]
+    if isinstance(expr, Match):
+        return _match(expr, frame)
+    raise InternalError(f"the interpreter does not know {type(expr).__name__}")
+
+
+def _call(expr: Call, frame: Frame) -> Any:
+    values = frame.values
+    if isinstance(expr.target, Operator):
+        needs = _missing(frame, *expr.args)
+        return needs or _reference(expr, expr.target, [values[a] for a in expr.args], frame)
+    needs = _missing(frame, expr.target, *expr.args)
+    if needs:
+        return needs
+    callee, args = values[expr.target], [values[a] for a in expr.args]
+    if isinstance(callee, Constructor):
+        return Data(callee.name, tuple(args))
+    if expr not in frame.active:
+        frame.active[expr] = (callee.function.body, _enter(callee, args))
+    body, inner = frame.active[expr]
+    if body not in inner.values:
+        return _Needs([(body, inner)])
+    del frame.active[expr]
+    return inner.values[body]
+
+
+def _reference(expr: Call, op: Operator, args: list[Any], frame: Frame) -> Any:
+    with np.errstate(all="ignore"):
+        result = op.reference(dims.substitute_attrs(expr.attrs, frame.dims), *args)
+    if isinstance(result, (tuple, list)):
+        expected = expr.type.fields if isinstance(expr.type, TupleType) else ()
+        return tuple(_checked(op, t, r, frame) for t, r in zip(expected, result, strict=True))
+    return _checked(op, expr.type, result, frame)
+
+
+def _checked(op: Operator, t: Type, result: Any, frame: Frame) -> np.ndarray[Any, Any]:
+    """``result`` as an array, which must have the inferred type."""
+    array = np.asarray(result)
+    if not isinstance(t, TensorType) or array.dtype != t.dtype.numpy or array.ndim != t.rank:
+        raise InternalError(f"the reference of {op.name} gives {array.dtype}{list(array.shape)} where {t} was inferred")
+    for d, actual in zip(t.shape, array.shape, strict=True):
+        known = dims.substitute_dim(d, frame.dims)
+        if isinstance(known, int) and known != actual:
+            raise InternalError(f"the reference of {op.name} gives shape {array.shape} where {t} was inferred")
+    return array
+
+
+def _match(expr: Match, frame: Frame) -> Any:
+    needs = _missing(frame, expr.value)
+    if needs:
+        return needs
+    value = frame.values[expr.value]
+    for pattern, body in expr.clauses:
+        bound: dict[GraphExpr, Any] = {}
+        if fits(pattern, value, bound):
+            frame.values.update(bound)
+            return _missing(frame, body) or frame.values[body]
+    raise InternalError(f"no clause of the match fits {value}")
+
+
+def fits(pattern: Pattern, value: Any, bound: dict[GraphExpr, Any]) -> bool:
+    """Whether ``value`` has the form of ``pattern``; collects variables in ``bound``."""
+    if pattern.var is not None:
+        bound[pattern.var] = value
+    if pattern.constructor is None:
+        return True
+    if value.constructor != pattern.constructor:
+        return False
+    return all(fits(p, v, bound) for p, v in zip(pattern.fields, value.fields, strict=True))

@@ -1,0 +1,198 @@
+"""Walking and rebuilding graph expressions, iteratively: graphs of many thousand nodes are normal.
+
+A graph is a DAG and every node is met once. Variables are bound once (by identity), so scopes need no environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from weft.graph.nodes import (
+    Call,
+    Function,
+    GraphExpr,
+    If,
+    Let,
+    Match,
+    Module,
+    Pattern,
+    Project,
+    Tuple,
+    Var,
+    apply,
+    call,
+)
+from weft.graph.operator import Operator
+
+Rewriter = Callable[[GraphExpr], GraphExpr | None]
+
+
+def children(expr: GraphExpr) -> tuple[GraphExpr, ...]:
+    """Direct sub-expressions in evaluation order. A function's is its body; binders are not children."""
+    if isinstance(expr, Call):
+        return expr.args if isinstance(expr.target, Operator) else (expr.target, *expr.args)
+    if isinstance(expr, Tuple):
+        return expr.fields
+    if isinstance(expr, Project):
+        return (expr.value,)
+    if isinstance(expr, Function):
+        return (expr.body,)
+    if isinstance(expr, Let):
+        return (expr.value, expr.body)
+    if isinstance(expr, If):
+        return (expr.condition, expr.then, expr.otherwise)
+    if isinstance(expr, Match):
+        return (expr.value, *(body for _, body in expr.clauses))
+    return ()
+
+
+def rebuild(expr: GraphExpr, parts: Sequence[GraphExpr]) -> GraphExpr:
+    """``expr`` over other children (in the order of :func:`children`), with its type inferred anew.
+
+    Returns ``expr`` itself where nothing changed. Raises TypeRelationError where the new operands do not fit.
+    """
+    old = children(expr)
+    if len(old) == len(parts) and all(a is b for a, b in zip(old, parts, strict=True)):
+        return expr
+    if isinstance(expr, Call):
+        return _rebuild_call(expr, tuple(parts))
+    if isinstance(expr, Tuple):
+        return Tuple(tuple(parts), expr.origin)
+    if isinstance(expr, Project):
+        return Project(parts[0], expr.index, expr.origin)
+    if isinstance(expr, Function):
+        return Function(expr.params, parts[0], expr.attrs, expr.origin)
+    if isinstance(expr, Let):
+        return Let(expr.var, parts[0], parts[1], expr.origin)
+    if isinstance(expr, If):
+        return If(parts[0], parts[1], parts[2], parts[1].type, expr.origin)
+    assert isinstance(expr, Match)
+    clauses = tuple((pattern, body) for (pattern, _), body in zip(expr.clauses, parts[1:], strict=True))
+    return Match(parts[0], clauses, parts[1].type, expr.origin)
+
+
+def _rebuild_call(expr: Call, parts: tuple[GraphExpr, ...]) -> GraphExpr:
+    if not isinstance(expr.target, Operator):
+        return apply(parts[0], parts[1:], origin=expr.origin)
+    if all(a.type == b.type for a, b in zip(expr.args, parts, strict=True)):
+        return Call(expr.target, parts, expr.attrs, expr.type, expr.origin)  # equal types infer an equal type
+    return call(expr.target, parts, expr.attrs, origin=expr.origin)
+
+
+def post_order(*roots: GraphExpr, into_functions: bool = True) -> Iterator[GraphExpr]:
+    """Every distinct node reachable from ``roots``, operands before users, in a deterministic order.
+
+    Without ``into_functions`` the bodies of inner functions are left out (a root that is a function is entered).
+    """
+    seen: set[GraphExpr] = set()
+    entered = set(roots)
+    for root in roots:
+        stack: list[tuple[GraphExpr, bool]] = [(root, False)]
+        while stack:
+            expr, done = stack.pop()
+            if done:
+                yield expr
+                continue
+            if expr in seen:
+                continue
+            seen.add(expr)
+            stack.append((expr, True))
+            if into_functions or not isinstance(expr, Function) or expr in entered:
+                stack.extend((c, False) for c in reversed(children(expr)) if c not in seen)
+
+
+def rewrite(
+    root: GraphExpr,
+    fn: Rewriter,
+    *,
+    into_functions: bool = True,
+    memo: dict[GraphExpr, GraphExpr] | None = None,
+) -> GraphExpr:
+    """Rebuild ``root`` bottom-up; ``fn`` sees every node with its operands already rewritten.
+
+    ``fn`` returns the replacement, or None to keep the node. Replacements are not visited again. ``memo`` maps old
+    nodes to new ones: pass one in to start with some nodes replaced or to share work between roots.
+    """
+    made = {} if memo is None else memo
+    stack: list[tuple[GraphExpr, bool]] = [(root, False)]
+    while stack:
+        expr, done = stack.pop()
+        if expr in made:
+            continue
+        enter = into_functions or not isinstance(expr, Function) or expr is root
+        parts = children(expr) if enter else ()
+        if done or not parts:
+            new = rebuild(expr, [made[p] for p in parts]) if parts else expr
+            changed = fn(new)
+            made[expr] = new if changed is None else changed
+            continue
+        stack.append((expr, True))
+        stack.extend((p, False) for p in reversed(parts) if p not in made)
+    return made[root]
+
+
+def substitute(root: GraphExpr, values: Mapping[GraphExpr, GraphExpr]) -> GraphExpr:
+    """``root`` with nodes (variables, mostly) replaced."""
+    return rewrite(root, lambda e: None, memo=dict(values))
+
+
+def bound_vars(expr: GraphExpr) -> tuple[Var, ...]:
+    """Variables that this very node binds: parameters, a let's variable, those of patterns."""
+    if isinstance(expr, Function):
+        return expr.params
+    if isinstance(expr, Let):
+        return (expr.var,)
+    if isinstance(expr, Match):
+        return tuple(v for pattern, _ in expr.clauses for v in pattern_vars(pattern))
+    return ()
+
+
+def pattern_vars(pattern: Pattern) -> tuple[Var, ...]:
+    """Variables a match pattern binds, from left to right."""
+    own = () if pattern.var is None else (pattern.var,)
+    return own + tuple(v for f in pattern.fields for v in pattern_vars(f))
+
+
+def free_vars(*roots: GraphExpr) -> list[Var]:
+    """Variables used but not bound in ``roots``, in order of first use."""
+    used: list[Var] = []
+    bound: set[Var] = set()
+    for expr in post_order(*roots):
+        if isinstance(expr, Var):
+            used.append(expr)
+        bound.update(bound_vars(expr))
+    return [v for v in used if v not in bound]
+
+
+def count_uses(*roots: GraphExpr, into_functions: bool = True) -> dict[GraphExpr, int]:
+    """How often each node is used as an operand (each root counts as used once more)."""
+    counts: dict[GraphExpr, int] = {}
+    entered = set(roots)
+    for expr in post_order(*roots, into_functions=into_functions):
+        counts.setdefault(expr, 0)
+        if into_functions or not isinstance(expr, Function) or expr in entered:
+            for c in children(expr):
+                counts[c] = counts.get(c, 0) + 1
+    for root in roots:
+        counts[root] += 1
+    return counts
+
+
+def users(*roots: GraphExpr, into_functions: bool = True) -> dict[GraphExpr, list[GraphExpr]]:
+    """The nodes that use each node as an operand, once for each operand position, in post-order."""
+    found: dict[GraphExpr, list[GraphExpr]] = {}
+    entered = set(roots)
+    for expr in post_order(*roots, into_functions=into_functions):
+        found.setdefault(expr, [])
+        if into_functions or not isinstance(expr, Function) or expr in entered:
+            for c in children(expr):
+                found[c].append(expr)
+    return found
+
+
+def map_functions(module: Module, fn: Callable[[Function], Function]) -> Module:
+    """The module with every function replaced by ``fn(function)``; the module itself where nothing changed."""
+    made = {name: fn(f) for name, f in module.functions.items()}
+    if all(made[name] is f for name, f in module.functions.items()):
+        return module
+    return Module(made, module.types, module.attrs)
