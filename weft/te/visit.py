@@ -1,0 +1,61 @@
+"""Walks over tensor expressions: the tensors an operation reads, and the operations below some tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from weft.expr.nodes import Expr, Load
+from weft.te.nodes import ComputeOp, ExternOp, Operation, ScanOp, Tensor
+
+
+def loads(expressions: Iterable[Expr]) -> list[Load]:
+    """Every distinct load in ``expressions``, the loads inside indices too, in order of first occurrence."""
+    found: list[Load] = []
+    seen: set[int] = set()
+    stack = list(expressions)[::-1]
+    while stack:
+        e = stack.pop()
+        if id(e) in seen:
+            continue
+        seen.add(id(e))
+        if isinstance(e, Load):
+            found.append(e)
+        stack.extend(e.children[::-1])
+    return found
+
+
+def read_tensors(op: Operation) -> tuple[Tensor, ...]:
+    """The tensors that ``op`` reads directly, each once, in order of first occurrence.
+
+    A scan reads its inits and updates; its states are its own.
+    """
+    if isinstance(op, ComputeOp):
+        sources = (load.source for load in loads(op.body))
+        return tuple(dict.fromkeys(s for s in sources if isinstance(s, Tensor)))
+    if isinstance(op, ScanOp):
+        return tuple(dict.fromkeys((*op.init, *op.update)))
+    if isinstance(op, ExternOp):
+        return tuple(dict.fromkeys(op.inputs))
+    return ()
+
+
+def topological(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> list[Operation]:
+    """The operations needed for ``outputs``, producers first; nothing above the tensors ``inputs`` is visited.
+
+    An operation one of whose outputs is an input is not visited through that output.
+    """
+    stop = set(inputs)
+    order: list[Operation] = []
+    state: dict[Operation, bool] = {}  # False: being expanded, True: done
+    stack = [t.op for t in reversed(outputs) if t not in stop]
+    while stack:
+        op = stack[-1]
+        if op not in state:
+            state[op] = False
+            stack.extend(t.op for t in reversed(read_tensors(op)) if t not in stop and t.op not in state)
+            continue
+        stack.pop()
+        if not state[op]:
+            state[op] = True
+            order.append(op)
+    return order
