@@ -1,0 +1,79 @@
+"""Register tiles and cache blocks, derived from a target's record.
+
+A contraction keeps a tile of ``rows`` scalars by ``columns`` vectors of results in registers. In each step of the
+reduction it loads ``columns`` vectors of one operand and ``rows`` scalars of the other and does ``rows * columns``
+multiply-adds. The best tile keeps the multiply-add units busy (enough independent accumulators to hide their latency,
+more arithmetic than loads) and wastes little at the edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+FMA_LATENCY: Final = 4
+FMA_PORTS: Final = 2
+LOAD_PORTS: Final = 2
+MAX_ROWS: Final = 32
+MAX_COLUMNS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """``rows`` scalars by ``columns`` vectors of accumulators."""
+
+    rows: int
+    columns: int
+
+
+def steps(rows: int, columns: int, broadcasts: bool = True) -> float:
+    """Cycles of one reduction step of a tile: bound by arithmetic, by loads or by the latency of the multiply-add."""
+    arithmetic = rows * columns / FMA_PORTS
+    loads = (rows + columns if broadcasts else rows * columns + columns) / LOAD_PORTS
+    return max(arithmetic, loads, FMA_LATENCY)
+
+
+def _cover(extent: int, tile: int) -> tuple[int, int]:
+    """How many full tiles, and the size of the tail (0 if none)."""
+    return extent // tile, extent % tile
+
+
+@cache
+def register_tile(rows: int | None, columns: int | None, registers: int, depth: int, broadcasts: bool = True) -> RegisterTile:
+    """The tile with the fewest cycles over ``rows`` scalars by ``columns`` vectors; None means not known.
+
+    ``registers`` are the vector registers of the machine, ``depth`` the length of the reduction (short reductions pay
+    more for filling and emptying the tile). Without ``broadcasts`` both operands are vectors (depth-wise work).
+    """
+    best, best_cost = RegisterTile(1, 1), float("inf")
+    known_rows, known_columns = rows if rows is not None else 16 * 9, columns if columns is not None else 12
+    for m in range(1, min(MAX_ROWS, known_rows) + 1):
+        for n in range(1, min(MAX_COLUMNS, known_columns) + 1):
+            operands = n + 1 if broadcasts else 2
+            if m * n + operands > registers:
+                continue
+            cost = 0.0
+            for m_count, m_size in _pieces(known_rows, m):
+                for n_count, n_size in _pieces(known_columns, n):
+                    fill = (m_size * n_size * 2 + 8) / max(1, depth)
+                    cost += m_count * n_count * (steps(m_size, n_size, broadcasts) + fill)
+            # Of equal tiles prefer the one without tails: less code, no guards.
+            cost *= 1 + 0.01 * ((known_rows % m != 0) + (known_columns % n != 0))
+            if cost < best_cost - 1e-9:
+                best, best_cost = RegisterTile(m, n), cost
+    return best
+
+
+def _pieces(extent: int, tile: int) -> list[tuple[int, int]]:
+    full, tail = _cover(extent, tile)
+    return [(full, tile)] * bool(full) + [(1, tail)] * bool(tail)
+
+
+def block_of(extent: int, limit: int, multiple: int = 1) -> int:
+    """The largest count of ``multiple``-sized pieces of ``extent`` not over ``limit``, evened out over the blocks."""
+    if extent <= limit:
+        return extent
+    count = -(-extent // max(multiple, limit // multiple * multiple))
+    even = -(-extent // count)
+    return max(multiple, -(-even // multiple) * multiple)
