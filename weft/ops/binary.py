@@ -1,0 +1,253 @@
+"""Element-wise functions of several broadcast operands: arithmetic, comparisons, logic, selection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.expr.nodes import Call, Expr, make, select
+from weft.graph.operator import Attribute, Attrs
+from weft.graph.types import TensorType, Type
+from weft.ops import relations as rel
+from weft.ops.definition import Case, OpDef
+from weft.ops.elementwise import ANY, NUMBER, Array, binary_cases, elementwise, number, read, to_bool
+from weft.ops.layouts import elementwise_layouts, keeps_zero_by_trying
+from weft.support.dtypes import FLOAT64, DType
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``scalar(a, b)`` and ``numpy(a, b)`` say the same of two elements and of two arrays."""
+
+    name: str
+    scalar: Callable[[Expr, Expr], Expr]
+    numpy: Callable[[Any, Any], Any]
+    source: str
+    doc: str
+    kinds: str = NUMBER
+    result: Callable[[Attrs, DType], DType] | None = None
+    low: float = -2.0
+    high: float = 2.0
+
+    def define(self) -> OpDef:
+        return elementwise(
+            self.name,
+            lambda attrs, a, b: self.scalar(a, b),
+            lambda attrs, a, b: self.numpy(a, b),
+            operands=2,
+            kinds=self.kinds,
+            result=self.result,
+            cases=binary_cases(self.kinds, self.low, self.high),
+            doc=self.doc,
+            source=self.source,
+        )
+
+
+def _arithmetic(name: str, op: str, numpy: Callable[[Any, Any], Any], source: str, doc: str, **more: Any) -> Row:
+    """A row for an operator of scalar expressions."""
+    return Row(name, lambda a, b: make(op, a, b), numpy, source, doc, **more)
+
+
+def _bits(name: str, intrinsic: str, numpy: Callable[[Any, Any], Any], source: str, doc: str) -> Row:
+    return Row(name, lambda a, b: Call(intrinsic, (a, b), a.dtype), numpy, source, doc, "int uint")
+
+
+def _divide(a: Expr, b: Expr) -> Expr:
+    return a / b if a.dtype.is_float else te.truncdiv(a, b)
+
+
+def _np_divide(a: Array, b: Array) -> Any:
+    if a.dtype.kind not in "iu":
+        return a / b
+    a, b = np.broadcast_arrays(a, b)
+    safe = np.where(b == 0, 1, b).astype(b.dtype)
+    quotient = np.floor_divide(a, safe)
+    inexact = np.remainder(a, safe) != 0
+    return np.where(inexact & ((a < 0) != (safe < 0)), quotient + 1, quotient)
+
+
+
+ARITHMETIC = (
+    _arithmetic("add", "add", np.add, "ONNX Add-14", "a + b"),
+    _arithmetic("sub", "sub", np.subtract, "ONNX Sub-14", "a - b"),
+    _arithmetic("mul", "mul", np.multiply, "ONNX Mul-14", "a · b"),
+    Row(
+        "div",
+        _divide,
+        _np_divide,
+        "ONNX Div-14",
+        "a / b; integers round toward zero",
+        low=0.5,
+        high=3.0,
+    ),
+    _arithmetic("maximum", "max", np.maximum, "ONNX Max-13", "the larger; NaN if either is"),
+    _arithmetic("minimum", "min", np.minimum, "ONNX Min-13", "the smaller; NaN if either is"),
+)
+
+COMPARISONS = tuple(
+    _arithmetic(name, op, numpy, source, doc, kinds=kinds, result=to_bool)
+    for name, op, numpy, source, doc, kinds in (
+        ("equal", "eq", np.equal, "ONNX Equal-19", "whether a = b", ANY),
+        ("not_equal", "ne", np.not_equal, "", "whether a ≠ b", ANY),
+        ("less", "lt", np.less, "ONNX Less-13", "whether a < b", NUMBER),
+        ("less_equal", "le", np.less_equal, "ONNX LessOrEqual-16", "whether a ≤ b", NUMBER),
+        ("greater", "gt", np.greater, "ONNX Greater-13", "whether a > b", NUMBER),
+        ("greater_equal", "ge", np.greater_equal, "ONNX GreaterOrEqual-16", "whether a ≥ b", NUMBER),
+    )
+)
+
+LOGIC = (
+    _arithmetic("logical_and", "and", np.logical_and, "ONNX And-7", "a and b", kinds="bool"),
+    _arithmetic("logical_or", "or", np.logical_or, "ONNX Or-7", "a or b", kinds="bool"),
+    _arithmetic("logical_xor", "ne", np.logical_xor, "ONNX Xor-7", "exactly one of a, b", kinds="bool"),
+    _bits("bitwise_and", "bitand", np.bitwise_and, "ONNX BitwiseAnd-18", "bits set in both"),
+    _bits("bitwise_or", "bitor", np.bitwise_or, "ONNX BitwiseOr-18", "bits set in either"),
+    _bits("bitwise_xor", "bitxor", np.bitwise_xor, "ONNX BitwiseXor-18", "bits set in exactly one"),
+    _bits("shift_left", "shl", np.left_shift, "ONNX BitShift-11 LEFT", "a · 2^b"),
+    _bits("shift_right", "shr", np.right_shift, "ONNX BitShift-11 RIGHT", "a / 2^b, rounded down"),
+)
+
+
+def _modulus(attrs: Attrs, a: Expr, b: Expr) -> Expr:
+    if not attrs.fmod:
+        return a % b
+    return Call("fmod", (a, b), a.dtype) if a.dtype.is_float else te.truncmod(a, b)
+
+
+MODULUS = elementwise(
+    "mod",
+    _modulus,
+    lambda attrs, a, b: np.fmod(a, b) if attrs.fmod else np.mod(a, b),
+    operands=2,
+    kinds=NUMBER,
+    attributes=(Attribute("fmod", False, "whether the sign follows a (as C's fmod) rather than b"),),
+    cases=(
+        Case((np.array([-4, 7, 5, 4, -7, 8], np.int32), np.array([2, -3, 8, -2, 3, 5], np.int32)), {}),
+        Case((np.array([-4, 7, 5, 4, -7, 8], np.int64), np.array([2, -3, 8, -2, 3, 5], np.int64)), {"fmod": True}),
+        Case((np.array([-4.3, 7.2, 5.0], np.float32), np.array([2.1, -3.4, 8.0], np.float32)), {"fmod": True}),
+    ),
+    doc="what remains of a / b",
+    source="ONNX Mod-13",
+)
+
+
+def _pow_infer(attrs: Attrs, *types: Type) -> TensorType:
+    base, exponent = rel.tensors("pow", types, 2)
+    rel.want_kind("pow", base, NUMBER, "the base")
+    rel.want_kind("pow", exponent, NUMBER, "the exponent")
+    return TensorType(rel.broadcast("pow", base.shape, exponent.shape), base.dtype)
+
+
+def _pow_compute(attrs: Attrs, out: TensorType, base: te.Tensor, exponent: te.Tensor) -> Any:
+    def element(*i: Expr) -> Expr:
+        a, b = read(base, i, out.shape), read(exponent, i, out.shape)
+        if a.dtype.is_float:
+            return Call("pow", (a, te.cast(b, a.dtype)), a.dtype)
+        return te.cast(te.round(Call("pow", (te.cast(a, FLOAT64), te.cast(b, FLOAT64)), FLOAT64)), a.dtype)
+
+    return te.compute(out.shape, element, name="pow")
+
+
+def _pow_reference(attrs: Attrs, base: Array, exponent: Array) -> Array:
+    with np.errstate(all="ignore"):
+        if base.dtype.kind in "iu":
+            return np.asarray(np.rint(np.power(base.astype(np.float64), exponent.astype(np.float64))).astype(base.dtype))
+        wide = np.float64 if base.dtype == np.float64 else np.float32
+        return np.asarray(np.power(base.astype(wide), exponent.astype(wide)).astype(base.dtype))
+
+
+POWER = OpDef(
+    "pow",
+    (),
+    _pow_infer,
+    _pow_reference,
+    layout=elementwise_layouts(keeps_zero_by_trying(_pow_reference), _pow_infer),
+    compute=_pow_compute,
+    cases=(
+        Case((((3, 4), "float32"), ((4,), "float32")), {}, 0.2, 3.0),
+        Case((np.array([1.5, -2.0, 3.0], np.float32), np.array([2, 3, 0], np.int64)), {}),
+        Case((np.array([2, 3, -2], np.int32), np.array([3, 2, 3], np.int32)), {}),
+    ),
+    doc="a to the power b, in the dtype of a",
+    source="ONNX Pow-15",
+)
+
+
+def _where_infer(attrs: Attrs, *types: Type) -> TensorType:
+    condition, then, otherwise = rel.tensors("where", types, 3)
+    rel.want_kind("where", condition, "bool", "the condition")
+    dtype = rel.same_dtype("where", (then, otherwise))
+    return TensorType(rel.broadcast("where", condition.shape, then.shape, otherwise.shape), dtype)
+
+
+def _where_compute(attrs: Attrs, out: TensorType, *inputs: te.Tensor) -> Any:
+    return te.compute(out.shape, lambda *i: select(*(read(t, i, out.shape) for t in inputs)), name="where")
+
+
+def _where_reference(attrs: Attrs, condition: Array, then: Array, otherwise: Array) -> Array:
+    return np.where(condition.astype(bool), then, otherwise)
+
+
+WHERE = OpDef(
+    "where",
+    (),
+    _where_infer,
+    _where_reference,
+    layout=elementwise_layouts(keeps_zero_by_trying(_where_reference), _where_infer),
+    compute=_where_compute,
+    cases=(
+        Case((((2, 3), "bool"), ((2, 3), "float32"), ((1,), "float32")), {}),
+        Case((((3, 1), "bool"), ((), "int64"), ((4,), "int64")), {}, 0, 9),
+    ),
+    doc="a where the condition holds, else b",
+    source="ONNX Where-16",
+)
+
+
+def _prelu_infer(attrs: Attrs, *types: Type) -> TensorType:
+    data, slope = rel.tensors("prelu", types, 2)
+    rel.same_dtype("prelu", (data, slope))
+    if slope.rank > data.rank:
+        rel.fail("prelu", f"the slope has more dimensions than the data: {slope} and {data}", "T012")
+    shape = rel.broadcast("prelu", data.shape, slope.shape)
+    for a, b in zip(shape, data.shape, strict=True):
+        if rel.equal_dims(a, b) is False:
+            rel.fail("prelu", f"the slope {slope} does not broadcast to the data {data}", "T013")
+    return data
+
+
+def _prelu_compute(attrs: Attrs, out: TensorType, data: te.Tensor, slope: te.Tensor) -> Any:
+    def element(*i: Expr) -> Expr:
+        x = data[i]
+        return select(x < number(0, x), x * read(slope, i, out.shape), x)
+
+    return te.compute(out.shape, element, name="prelu")
+
+
+def _prelu_reference(attrs: Attrs, data: Array, slope: Array) -> Array:
+    return np.where(data < 0, data * slope, data).astype(data.dtype)
+
+
+PRELU = OpDef(
+    "prelu",
+    (),
+    _prelu_infer,
+    _prelu_reference,
+    layout=elementwise_layouts(keeps_zero_by_trying(_prelu_reference), _prelu_infer),
+    compute=_prelu_compute,
+    cases=(Case((((2, 3, 4), "float32"), ((3, 1), "float32")), {}), Case((((2, 3), "float32"), ((1,), "float32")), {})),
+    doc="x, times a broadcast slope where negative",
+    source="ONNX PRelu-16",
+)
+
+BINARY: tuple[OpDef, ...] = (
+    *(row.define() for row in (*ARITHMETIC, *COMPARISONS, *LOGIC)),
+    MODULUS,
+    POWER,
+    WHERE,
+    PRELU,
+)

@@ -1,0 +1,205 @@
+"""Parts of which type relations are made: checks with precise errors, broadcasting, axes, symbolic sizes.
+
+Sizes that cannot be proved equal nor different (one at least is symbolic) are *assumed* equal; who wants to check
+the assumptions when sizes become known collects them with :func:`collect_assumptions`.
+
+Error codes: T011 dtypes, T012 ranks, T013 sizes, T014 axes, T015 attribute values, T016 number of operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NoReturn
+
+from weft.expr.nodes import Const, Expr, ExprLike, index, maximum, minimum
+from weft.graph.types import Dim, TensorType, Type, dim
+from weft.support.dtypes import DType
+from weft.support.errors import TypeRelationError
+
+_assumed: ContextVar[list[tuple[Dim, Dim]] | None] = ContextVar("assumed", default=None)
+
+
+@contextmanager
+def collect_assumptions() -> Iterator[list[tuple[Dim, Dim]]]:
+    """Collect the pairs of sizes that type relations assume to be equal while the context lasts."""
+    pairs: list[tuple[Dim, Dim]] = []
+    token = _assumed.set(pairs)
+    try:
+        yield pairs
+    finally:
+        _assumed.reset(token)
+
+
+def fail(op: str, message: str, code: str, hint: str | None = None) -> NoReturn:
+    raise TypeRelationError(f"{op}: {message}", code=code, hint=hint)
+
+
+def tensors(op: str, types: Sequence[Type], at_least: int = 0, at_most: int | None = None) -> tuple[TensorType, ...]:
+    """``types`` as tensor types, after a check of their number."""
+    most = at_least if at_most is None else at_most
+    if not at_least <= len(types) <= most:
+        wanted = str(at_least) if most == at_least else f"{at_least} to {most}"
+        fail(op, f"takes {wanted} operands, not {len(types)}", "T016")
+    for i, t in enumerate(types):
+        if not isinstance(t, TensorType):
+            fail(op, f"operand {i} must be a tensor, not {t}", "T004")
+    return tuple(t for t in types if isinstance(t, TensorType))
+
+
+def want_rank(op: str, t: TensorType, rank: int, what: str = "the operand") -> None:
+    if t.rank != rank:
+        fail(op, f"{what} must have {rank} dimensions, not {t.rank}: {t}", "T012")
+
+
+def want_rank_at_least(op: str, t: TensorType, rank: int, what: str = "the operand") -> None:
+    if t.rank < rank:
+        fail(op, f"{what} must have at least {rank} dimensions, not {t.rank}: {t}", "T012")
+
+
+def want_kind(op: str, t: TensorType, kinds: str, what: str = "the operand") -> None:
+    """``kinds`` lists the accepted kinds of dtypes, separated by spaces."""
+    if t.dtype.kind not in kinds.split():
+        fail(op, f"{what} must be of kind {kinds.replace(' ', ' or ')}, not {t.dtype}", "T011")
+
+
+def same_dtype(op: str, types: Sequence[TensorType]) -> DType:
+    """The one dtype of all ``types``."""
+    for i, t in enumerate(types[1:], 1):
+        if t.dtype != types[0].dtype:
+            fail(
+                op,
+                f"operands 0 and {i} have different dtypes, {types[0].dtype} and {t.dtype}",
+                "T011",
+                "insert a cast",
+            )
+    return types[0].dtype
+
+
+def axis_of(op: str, axis: Any, rank: int, name: str = "axis") -> int:
+    """``axis`` counted from the front; negative ones count from the back."""
+    if not isinstance(axis, int) or isinstance(axis, bool):
+        fail(op, f"{name} must be an integer, not {axis!r}", "T015")
+    if not -rank <= axis < rank:
+        fail(op, f"{name} {axis} is out of range for {rank} dimensions", "T014", f"from {-rank} to {rank - 1}")
+    return axis % rank
+
+
+def axes_of(op: str, axes: Iterable[int] | None, rank: int) -> tuple[int, ...]:
+    """Axes in increasing order, counted from the front; None means all."""
+    if axes is None:
+        return tuple(range(rank))
+    out = [axis_of(op, a, rank) for a in axes]
+    if len(set(out)) != len(out):
+        fail(op, f"an axis appears twice in {tuple(axes)}", "T014")
+    return tuple(sorted(out))
+
+
+def simplified(value: ExprLike) -> Dim:
+    """A size in normal form: an int where it is known."""
+    if isinstance(value, int):
+        return int(value)
+    made = index(value)
+    if isinstance(made, Const):
+        return int(made.value)
+    from weft.expr.simplify import simplify
+
+    return dim(simplify(made))
+
+
+def equal_dims(a: Dim, b: Dim) -> bool | None:
+    """Whether two sizes are equal; None where it depends on the values of symbolic sizes."""
+    if a is b or (isinstance(a, int) and isinstance(b, int)):
+        return a == b if isinstance(a, int) and isinstance(b, int) else True
+    difference = simplified(index(a) - index(b))
+    return difference == 0 if isinstance(difference, int) else None
+
+
+def join_dim(op: str, a: Dim, b: Dim, what: str) -> Dim:
+    """The common value of two sizes that must be equal; the known one if only one is known."""
+    equal = equal_dims(a, b)
+    if equal is False:
+        fail(op, f"{what} differ: {a} and {b}", "T013")
+    if equal is None:
+        pairs = _assumed.get()
+        if pairs is not None:
+            pairs.append((a, b))
+        return b if isinstance(b, int) else a
+    return a
+
+
+def broadcast_dim(op: str, a: Dim, b: Dim, axis: int) -> Dim:
+    """One dimension of a broadcast. A symbolic size against a known one above 1 counts as that size."""
+    if isinstance(a, int) and a == 1:
+        return b
+    if isinstance(b, int) and b == 1:
+        return a
+    equal = equal_dims(a, b)
+    if equal is False:
+        fail(op, f"shapes do not broadcast: sizes {a} and {b} in dimension {axis}", "T013", "sizes must be equal or 1")
+    if equal:
+        return a
+    if isinstance(a, Expr) and isinstance(b, Expr):
+        return simplified(maximum(a, b))
+    return a if isinstance(a, int) else b
+
+
+def broadcast(op: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The NumPy broadcast of ``shapes``."""
+    rank = max((len(s) for s in shapes), default=0)
+    out: list[Dim] = [1] * rank
+    for shape in shapes:
+        offset = rank - len(shape)
+        for i, d in enumerate(shape):
+            out[offset + i] = broadcast_dim(op, out[offset + i], d, offset + i)
+    return tuple(out)
+
+
+def add(*values: Dim) -> Dim:
+    total: ExprLike = 0
+    for v in values:
+        total = total + v if isinstance(total, int) and isinstance(v, int) else index(total) + index(v)
+    return simplified(total)
+
+
+def multiply(values: Iterable[Dim]) -> Dim:
+    total: ExprLike = 1
+    for v in values:
+        total = total * v if isinstance(total, int) and isinstance(v, int) else index(total) * index(v)
+    return simplified(total)
+
+
+def divide(a: Dim, b: Dim) -> Dim:
+    """``a // b``."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    return simplified(index(a) // index(b))
+
+
+def ceil_divide(a: Dim, b: int) -> Dim:
+    return -(-a // b) if isinstance(a, int) else simplified((a + (b - 1)) // b)
+
+
+def clamp(a: Dim, low: Dim, high: Dim) -> Dim:
+    """``min(max(a, low), high)``."""
+    if isinstance(a, int) and isinstance(low, int) and isinstance(high, int):
+        return min(max(a, low), high)
+    return simplified(minimum(maximum(index(a), index(low)), index(high)))
+
+
+def nonnegative(op: str, shape: Iterable[Dim], what: str = "the result") -> tuple[Dim, ...]:
+    out = tuple(shape)
+    for i, d in enumerate(out):
+        if isinstance(d, int) and d < 0:
+            fail(op, f"{what} would have the negative size {d} in dimension {i}", "T013")
+    return out
+
+
+def per_axis(op: str, value: Any, count: int, name: str, default: int = 1) -> tuple[Any, ...]:
+    """An attribute that holds one entry an axis; None means ``default`` everywhere."""
+    if value is None:
+        return (default,) * count
+    if not isinstance(value, tuple) or len(value) != count:
+        fail(op, f"{name} must hold {count} values, not {value!r}", "T015")
+    return value
