@@ -53,7 +53,7 @@ def _axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
     if len(names) != rank:
         raise UserError(
             f"the function takes {len(names)} indices but the shape has {rank} dimensions",
-            code="E020",
+            code="E120",
             hint="give it one parameter for each dimension, or *indices",
         )
     return [n.strip("_") or f"i{d}" for d, n in enumerate(names)]
@@ -68,8 +68,8 @@ def compute(
     """The tensor of ``shape`` whose element at ``i, j, …`` is ``fn(i, j, …)``.
 
     ``fn`` returns an expression, or a tuple of them (or a tuple reduction): then a tuple of tensors results.
-    ``attrs`` are handed on to the block that computes the tensor. Raises UserError E020 where the number of
-    indices is wrong, E021 where reductions stand anywhere but on top.
+    ``attrs`` are handed on to the block that computes the tensor. Raises UserError E120 where the number of
+    indices is wrong, E121 where reductions stand anywhere but on top.
     """
     dims = _shape(shape)
     axis = tuple(IterVar(Var(n, INDEX), d) for n, d in zip(_axis_names(fn, len(dims)), dims, strict=True))
@@ -82,7 +82,7 @@ def compute(
 
 
 def _reduce_axes(name: str, body: tuple[Expr, ...]) -> tuple[IterVar, ...]:
-    """The reduce axes of a body; every part must be the matching value of one and the same reduction, or none be one."""
+    """The reduce axes of a body, whose parts must be the values of one and the same reduction, or none be one."""
     first = body[0] if body else None
     if not isinstance(first, Reduce):
         bad = any(isinstance(b, Reduce) for b in body)
@@ -93,7 +93,7 @@ def _reduce_axes(name: str, body: tuple[Expr, ...]) -> tuple[IterVar, ...]:
     if bad:
         raise UserError(
             f"the values of '{name}' must all come from one reduction",
-            code="E021",
+            code="E121",
             hint="compute each reduction as a tensor of its own, or write one tuple reducer with te.comm_reducer",
         )
     return first.axes if isinstance(first, Reduce) else ()
@@ -113,7 +113,7 @@ def thread_axis(dom: Any = None, tag: str = "", name: str | None = None) -> Iter
     if isinstance(dom, str):
         dom, tag = None, dom
     if not tag:
-        raise UserError("a thread axis needs the name of a hardware axis", code="E022", hint='such as "threadIdx.x"')
+        raise UserError("a thread axis needs the name of a hardware axis", code="E122", hint='such as "threadIdx.x"')
     lo, hi = (0, 0) if dom is None else (0, dom) if not isinstance(dom, (tuple, list)) else dom
     return IterVar(Var(name or tag, INDEX), index(hi) - index(lo), IterVar.THREAD, index(lo), tag)
 
@@ -133,19 +133,19 @@ def scan(
     """A recurrence over the first dimension: the first ``init.shape[0]`` steps are ``init``, the others ``update``.
 
     ``state`` are placeholders of the shape of the result through which ``update`` reads earlier steps. Returns a
-    tensor for each state (a single one not in a tuple). Raises UserError E023 where shapes or dtypes differ.
+    tensor for each state (a single one not in a tuple). Raises UserError E123 where shapes or dtypes differ.
     """
     several = isinstance(state, (tuple, list))
     inits, updates, states, ins = (
         tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (init, update, state, inputs)
     )
     if not len(inits) == len(updates) == len(states) or not states:
-        raise UserError(f"scan '{name}' needs one init and one update for each state", code="E023")
+        raise UserError(f"scan '{name}' needs one init and one update for each state", code="E123")
     for i, u, s in zip(inits, updates, states, strict=True):
         if u.shape != s.shape or i.shape[1:] != s.shape[1:] or not i.dtype == u.dtype == s.dtype:
             raise UserError(
                 f"init, update and state '{s.name}' of scan '{name}' differ: {i!r}, {u!r}, {s!r}",
-                code="E023",
+                code="E123",
                 hint="update has the shape of the state; init may be shorter in the first dimension only",
             )
     start = inits[0].shape[0]
@@ -171,11 +171,11 @@ def extern(
     shapes = tuple(_shape(s) for s in (shape if several else (shape,)))
     if dtype is None:
         if not inputs:
-            raise UserError(f"extern '{name}' has no input to take its dtype from", code="E024", hint="give dtype=")
+            raise UserError(f"extern '{name}' has no input to take its dtype from", code="E124", hint="give dtype=")
         dtype = inputs[0].dtype
     dtypes = (dtype,) * len(shapes) if isinstance(dtype, str) else tuple(dtype)
     if len(dtypes) != len(shapes):
-        raise UserError(f"extern '{name}' has {len(shapes)} outputs but {len(dtypes)} dtypes", code="E024")
+        raise UserError(f"extern '{name}' has {len(shapes)} outputs but {len(dtypes)} dtypes", code="E124")
     op = ExternOp(name, tuple(inputs), shapes, tuple(DType(d) for d in dtypes), fn)
     outputs = tuple(op.output(i) for i in range(len(shapes)))
     return outputs if several else outputs[0]

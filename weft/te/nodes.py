@@ -130,7 +130,7 @@ class ExternOp(Operation):
 class Tensor(Source):
     """Output ``value_index`` of ``op``. Equal outputs are the same object, so identity is equality."""
 
-    __slots__ = ("dtype", "name", "op", "shape", "value_index", "__weakref__")
+    __slots__ = ("__weakref__", "dtype", "name", "op", "shape", "value_index")
     op: Operation
     value_index: int
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from weft.expr.nodes import BOOL, Const, Expr, ExprLike, IterVar, Var, all_of, any_of, make, wrap
-from weft.support.dtypes import DType
+from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, all_of, any_of, make, wrap
+from weft.support.dtypes import BOOL, DType
 from weft.support.errors import UserError
 from weft.te.nodes import Reduce, Reducer
 
@@ -38,7 +38,7 @@ class _Simple:
     identity: Callable[[DType], Const]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _reducer(kind: _Simple, dtype: DType) -> Reducer:
     x, y = Var("x", dtype), Var("y", dtype)
     return Reducer(kind.name, (x,), (y,), (make(kind.op, x, y),), (kind.identity(dtype),))
@@ -56,7 +56,7 @@ SIMPLE = {kind.name: kind for kind in (_SUM, _PROD, _MAX, _MIN, _ALL, _ANY)}
 def named_reducer(name: str, dtype: str) -> Reducer:
     """The built-in reducer ``name`` (sum, prod, max, min, all, any) for values of ``dtype``."""
     if name not in SIMPLE:
-        raise UserError(f"no reducer is named '{name}'", code="E030", hint="one of " + ", ".join(SIMPLE))
+        raise UserError(f"no reducer is named '{name}'", code="E130", hint="one of " + ", ".join(SIMPLE))
     return _reducer(SIMPLE[name], DType(dtype))
 
 
@@ -65,7 +65,9 @@ def _axes(axis: Axes) -> tuple[IterVar, ...]:
     for a in axes:
         if not isinstance(a, IterVar) or a.kind != IterVar.REDUCE:
             raise UserError(
-                f"cannot reduce over '{getattr(a, 'var', a)}'", code="E031", hint="reduce over axes made by te.reduce_axis"
+                f"cannot reduce over '{getattr(a, 'var', a)}'",
+                code="E131",
+                hint="reduce over axes made by te.reduce_axis",
             )
     return axes
 
@@ -73,16 +75,16 @@ def _axes(axis: Axes) -> tuple[IterVar, ...]:
 def _reduce(kind: _Simple, expr: ExprLike, axis: Axes, where: ExprLike | None) -> Expr:
     value = wrap(expr)
     if kind.op in ("and", "or") and value.dtype != BOOL:
-        raise UserError(f"{kind.name} reduces bool values, not {value.dtype}", code="E032", hint="compare with 0 first")
+        raise UserError(f"{kind.name} reduces bool values, not {value.dtype}", code="E132", hint="compare with 0 first")
     if kind.op in ("add", "mul") and value.dtype == BOOL:
-        raise UserError(f"{kind.name} of bool values is not defined", code="E032", hint="cast to an integer first")
+        raise UserError(f"{kind.name} of bool values is not defined", code="E132", hint="cast to an integer first")
     condition = wrap(True if where is None else where)
     return Reduce(_reducer(kind, value.dtype), (value,), _axes(axis), condition)
 
 
 def _operands(name: str, op: str, operands: Sequence[ExprLike]) -> Expr:
     if len(operands) < 2:
-        raise UserError(f"te.{name} needs an axis, or two operands", code="E033", hint=f"te.{name}(expr, axis=k)")
+        raise UserError(f"te.{name} needs an axis, or two operands", code="E133", hint=f"te.{name}(expr, axis=k)")
     out = wrap(operands[0])
     for value in operands[1:]:
         out = make(op, out, value)
@@ -132,7 +134,7 @@ def comm_reducer(
     ...     lambda i, v: (const(-1, i), min_value(v)), name="arg_max")
     """
 
-    @lru_cache(maxsize=None)
+    @cache
     def reducer(dtypes: tuple[DType, ...], several: bool) -> Reducer:
         lhs = tuple(Var(f"x{i}" if several else "x", t) for i, t in enumerate(dtypes))
         rhs = tuple(Var(f"y{i}" if several else "y", t) for i, t in enumerate(dtypes))
@@ -159,6 +161,6 @@ def _check(reducer: Reducer, dtypes: tuple[DType, ...]) -> None:
         if got != dtypes:
             raise UserError(
                 f"the {what} of reducer '{reducer.name}' has the dtypes {', '.join(got)}, not {', '.join(dtypes)}",
-                code="E034",
+                code="E134",
                 hint="cast the values, or give the constants a dtype",
             )
