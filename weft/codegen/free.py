@@ -1,0 +1,98 @@
+"""What a piece of a kernel needs from outside: the variables and buffers that an outlined function captures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weft.expr.nodes import Expr, Load, Var
+from weft.support.errors import InternalError
+from weft.tir.nodes import Allocate, Barrier, Buffer, Evaluate, For, If, Let, Program, Seq, Stmt, Store
+
+
+@dataclass(slots=True)
+class Uses:
+    """Free variables and buffers, in order of first use; and allocations met on the way, outermost first."""
+
+    variables: dict[Var, None] = field(default_factory=dict)
+    buffers: dict[Buffer, None] = field(default_factory=dict)
+    allocations: list[Buffer] = field(default_factory=list)
+
+
+def uses_of(*roots: Stmt | Expr) -> Uses:
+    """What ``roots`` use but do not define."""
+    found = Uses()
+    defined: set[Var] = set()
+    seen: set[Expr] = set()
+    for root in roots:
+        if isinstance(root, Expr):
+            _expression(root, found, seen)
+        else:
+            _statement(root, found, seen, defined)
+    for v in defined:
+        found.variables.pop(v, None)
+    for b in found.allocations:
+        found.buffers.pop(b, None)
+    return found
+
+
+def _expression(root: Expr, found: Uses, seen: set[Expr]) -> None:
+    stack = [root]
+    while stack:
+        e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if isinstance(e, Var):
+            found.variables[e] = None
+        elif isinstance(e, Load):
+            assert isinstance(e.source, Buffer)
+            found.buffers[e.source] = None
+        stack.extend(reversed(e.children))
+
+
+def _statement(root: Stmt, found: Uses, seen: set[Expr], defined: set[Var]) -> None:
+    stack: list[Stmt] = [root]
+    while stack:
+        s = stack.pop()
+        if isinstance(s, Allocate):
+            found.allocations.append(s.buffer)
+        elif isinstance(s, (For, Let)):
+            defined.add(s.var)
+        elif isinstance(s, Store):
+            found.buffers[s.buffer] = None
+        for e in expressions(s):
+            _expression(e, found, seen)
+        stack.extend(reversed(substatements(s)))
+
+
+def expressions(s: Stmt) -> tuple[Expr, ...]:
+    """The expressions directly in a statement of kernel form."""
+    if isinstance(s, Store):
+        return (*s.indices, s.value) if s.mask is None else (*s.indices, s.value, s.mask)
+    if isinstance(s, For):
+        return (s.start, s.extent)
+    if isinstance(s, If):
+        return (s.condition,)
+    if isinstance(s, (Let, Evaluate)):
+        return (s.value,)
+    if isinstance(s, Allocate):
+        return s.buffer.shape
+    return ()
+
+
+def substatements(s: Stmt) -> tuple[Stmt, ...]:
+    """The statements directly inside a statement of kernel form."""
+    if isinstance(s, Seq):
+        return s.stmts
+    if isinstance(s, (For, Let, Allocate)):
+        return (s.body,)
+    if isinstance(s, If):
+        return (s.then,) if s.otherwise is None else (s.then, s.otherwise)
+    if isinstance(s, (Store, Evaluate, Barrier)):
+        return ()
+    raise InternalError(f"a {type(s).__name__} cannot stand in a kernel; lower the program first")
+
+
+def program_allocations(program: Program) -> list[Buffer]:
+    """Every buffer that the kernel allocates."""
+    return uses_of(program.body).allocations

@@ -1,0 +1,160 @@
+"""Loads and stores: contiguous vectors, broadcasts, strided and gathered lanes, masks.
+
+An address is split into a variable part and a constant offset, so that neighbours share all but the displacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.codegen.llvm.function import Function
+from weft.codegen.llvm.types import memory_type, vector
+from weft.codegen.llvm.vectors import broadcast, mangled, shuffle
+from weft.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp
+from weft.support.errors import InternalError
+from weft.tir.nodes import Buffer, Store
+
+Value = Callable[[Function, Expr], str]
+
+
+def split_constant(e: Expr) -> tuple[Expr | None, int]:
+    """``e`` as a variable part and a constant: ``i * 4 + 3`` → ``(i * 4, 3)``."""
+    total = 0
+    while True:
+        if isinstance(e, Const):
+            return None, total + int(e.value)
+        if isinstance(e, Binary) and isinstance(e.b, Const) and e.op in ("add", "sub"):
+            total += int(e.b.value) if e.op == "add" else -int(e.b.value)
+            e = e.a
+        elif isinstance(e, Binary) and isinstance(e.a, Const) and e.op == "add":
+            total += int(e.a.value)
+            e = e.b
+        else:
+            return e, total
+
+
+def pointer(f: Function, buffer: Buffer, e: Expr, value: Value) -> str:
+    """The address of element ``e`` (a scalar index)."""
+    base = f.pointers.get(buffer)
+    if base is None:
+        raise InternalError(f"the buffer '{buffer.name}' has no storage here")
+    ty = memory_type(buffer.dtype)
+    variable, offset = split_constant(e)
+    if variable is not None:
+        key = ("pointer", buffer, variable)
+        found = f.memo.get(key)
+        if found is None:
+            # With an offset still to come, this address alone may lie outside of the buffer.
+            inbounds = "inbounds " if offset == 0 else ""
+            found = f.op(f"getelementptr {inbounds}{ty}, ptr {base}, i64 {value(f, variable)}")
+            f.bind(key, found, f.reads.get(variable, frozenset()))
+        base = found
+    if offset == 0:
+        return base
+    key = ("pointer", base, ty, offset)
+    found = f.memo.get(key)
+    if found is None:
+        found = f.bind(key, f.op(f"getelementptr {ty}, ptr {base}, i64 {offset}"))
+    return found
+
+
+def load(f: Function, e: Load, value: Value) -> str:
+    """The value of a load."""
+    buffer, at = _flat(e.source, e.indices)
+    if isinstance(at, Broadcast) and e.mask is None:
+        return broadcast(f, value(f, Load(buffer, (at.value,), None)), e.dtype, at.count)
+    if at.lanes == 1:
+        raw = f.op(f"load {memory_type(e.dtype)}, ptr {pointer(f, buffer, at, value)}, align {e.dtype.nbytes}")
+        return f.op(f"trunc i8 {raw} to i1") if e.dtype == "bool" else raw
+    raw = _vector_load(f, e, buffer, at, value)
+    return f.op(f"trunc {vector('i8', e.lanes)} {raw} to {vector('i1', e.lanes)}") if e.dtype == "bool" else raw
+
+
+def _vector_load(f: Function, e: Load, buffer: Buffer, at: Expr, value: Value) -> str:
+    ty, align, n = vector(memory_type(e.dtype), e.lanes), e.dtype.nbytes, e.lanes
+    mask = None if e.mask is None else value(f, e.mask)
+    stride = int(at.stride.value) if isinstance(at, Ramp) and isinstance(at.stride, Const) else None
+    if isinstance(at, Ramp) and stride == 1:
+        address = pointer(f, buffer, at.base, value)
+        if mask is None:
+            return f.op(f"load {ty}, ptr {address}, align {align}")
+        return f.op(
+            f"call {ty} @llvm.masked.load.{mangled(ty)}.p0(ptr align {align} {address}, <{n} x i1> {mask}, {ty} zeroinitializer)"
+        )
+    if isinstance(at, Ramp) and stride == 2 and mask is None and e.dtype != "bool":
+        return _pairs(f, e, buffer, at, value)
+    addresses = _addresses(f, buffer, at, value)
+    allowed = mask or "splat (i1 true)"
+    return f.op(
+        f"call {ty} @llvm.masked.gather.{mangled(ty)}.v{n}p0(<{n} x ptr> align {align} {addresses}, "
+        f"<{n} x i1> {allowed}, {ty} zeroinitializer)"
+    )
+
+
+def _pairs(f: Function, e: Load, buffer: Buffer, at: Ramp, value: Value) -> str:
+    """Every second element, from two contiguous loads that stay inside the elements from first to last."""
+    n = e.lanes
+    ty = vector(memory_type(e.dtype), n)
+    halves = []
+    for offset in (0, n - 1):
+        address = pointer(f, buffer, at.base + offset, value)
+        halves.append((f.op(f"load {ty}, ptr {address}, align {e.dtype.nbytes}"), n))
+    picks = [2 * i if 2 * i < n else n + 2 * i - (n - 1) for i in range(n)]
+    return shuffle(f, e.dtype, halves, picks)
+
+
+def _addresses(f: Function, buffer: Buffer, at: Expr, value: Value) -> str:
+    n, ty = at.lanes, memory_type(buffer.dtype)
+    if isinstance(at, Ramp) and isinstance(at.stride, Const):
+        base = pointer(f, buffer, at.base, value)
+        listed = ", ".join(f"i64 {i * int(at.stride.value)}" for i in range(n))
+        return f.op(f"getelementptr {ty}, ptr {base}, <{n} x i64> <{listed}>")
+    return f.op(f"getelementptr {ty}, ptr {f.pointers[buffer]}, <{n} x i64> {value(f, at)}")
+
+
+def store(f: Function, s: Store, value: Value) -> None:
+    """Write ``s.value``; a scalar condition on a store is an If around it, so masks are vectors."""
+    buffer, at = _flat(s.buffer, s.indices)
+    n, dtype = at.lanes, buffer.dtype
+    ty, align = vector(memory_type(dtype), n), dtype.nbytes
+    operand = value(f, s.value)
+    if s.value.dtype != dtype:
+        raise InternalError(f"a store to '{buffer.name}' of {dtype} gets a value of {s.value.dtype}")
+    if s.value.lanes == 1 and n > 1:
+        operand = broadcast(f, operand, dtype, n)
+    if dtype == "bool":
+        operand = f.op(f"zext {vector('i1', n)} {operand} to {ty}")
+    mask = None if s.mask is None else value(f, s.mask)
+    if n == 1:
+        f.do(f"store {ty} {operand}, ptr {pointer(f, buffer, at, value)}, align {align}")
+    elif isinstance(at, Ramp) and isinstance(at.stride, Const) and at.stride.value == 1:
+        address = pointer(f, buffer, at.base, value)
+        if mask is None:
+            f.do(f"store {ty} {operand}, ptr {address}, align {align}")
+        else:
+            f.do(
+                f"call void @llvm.masked.store.{mangled(ty)}.p0({ty} {operand}, ptr align {align} {address}, <{n} x i1> {mask})"
+            )
+    else:
+        addresses = _addresses(f, buffer, at, value)
+        f.do(
+            f"call void @llvm.masked.scatter.{mangled(ty)}.v{n}p0({ty} {operand}, <{n} x ptr> align {align} {addresses}, "
+            f"<{n} x i1> {mask or 'splat (i1 true)'})"
+        )
+    f.wrote(buffer)
+
+
+def _flat(source: object, indices: tuple[Expr, ...]) -> tuple[Buffer, Expr]:
+    assert isinstance(source, Buffer)
+    if len(indices) != 1:
+        raise InternalError(f"an access of '{source.name}' has {len(indices)} indices; kernel form has one")
+    return source, indices[0]
+
+
+def prefetch(f: Function, e: Expr, value: Value) -> None:
+    """Ask for the cache line of a loaded element."""
+    if isinstance(e, Load):
+        buffer, at = _flat(e.source, e.indices)
+        base = at.base if isinstance(at, Ramp) else at
+        if base.lanes == 1:
+            f.do(f"call void @llvm.prefetch.p0(ptr {pointer(f, buffer, base, value)}, i32 0, i32 3, i32 1)")

@@ -1,0 +1,40 @@
+"""Where a kernel's large intermediates live: one workspace, planned by simple addition.
+
+In kernel form, an :class:`Allocate` of scope ``global`` outside parallel loops takes its memory from the workspace
+pointer that the caller passes. Each buffer has its own part, because code generators promise that buffers do not overlap.
+"""
+
+from __future__ import annotations
+
+from weft.expr.nodes import Expr, const, product
+from weft.tir.nodes import Allocate, Buffer, For, If, Let, Program, Seq, Stmt
+
+ALIGNMENT = 64
+
+
+def padded_bytes(buffer: Buffer) -> Expr:
+    """Bytes of ``buffer``, rounded up to a multiple of 64."""
+    total = product(buffer.shape) * buffer.dtype.nbytes
+    return (total + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+
+
+def workspace_layout(program: Program) -> tuple[dict[Buffer, Expr], Expr]:
+    """The byte offset of each workspace buffer, and the bytes in all (a constant 0 if there is none)."""
+    offsets: dict[Buffer, Expr] = {}
+    total: Expr = const(0)
+    stack: list[Stmt] = [program.body]
+    while stack:
+        s = stack.pop()
+        if isinstance(s, Allocate) and s.buffer.scope == "global":
+            offsets[s.buffer] = total
+            total = total + padded_bytes(s.buffer)
+        if isinstance(s, Seq):
+            stack.extend(reversed(s.stmts))
+        elif isinstance(s, (Allocate, Let)):
+            stack.append(s.body)
+        elif isinstance(s, For):
+            if s.kind != "parallel":
+                stack.append(s.body)
+        elif isinstance(s, If):
+            stack.extend([s.then] if s.otherwise is None else [s.otherwise, s.then])
+    return offsets, total
