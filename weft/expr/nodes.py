@@ -16,6 +16,8 @@ expression, whose truth value is identity, so nodes work as dictionary keys; :fu
 
 from __future__ import annotations
 
+import math
+import operator
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -94,15 +96,18 @@ class Arithmetic:
         return make("ge", self, other)
 
 
+_set = object.__setattr__
+
+
 class Expr(Arithmetic, metaclass=Interned):
     """Base of scalar and vector expressions. ``dtype`` is the element type, ``lanes`` the vector width."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "dtype", "lanes")
     dtype: DType
+    lanes: int
 
-    @property
-    def lanes(self) -> int:
-        return 1
+    def __post_init__(self) -> None:
+        _set(self, "lanes", 1)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -155,18 +160,24 @@ class Const(Expr):
     @staticmethod
     def _normal(value: Any, dtype: str) -> tuple[Scalar, DType]:
         dtype = DType(dtype)
-        if dtype.kind == "bool":
+        kind, bits = dtype.kind, dtype.bits
+        if kind == "bool":
             return bool(value), dtype
-        if dtype.kind == "float":
+        if kind == "float":
             value = float(value)
-            if dtype.bits < 64 and np.isfinite(value):
+            if value != value:
+                return math.nan, dtype  # one NaN: its sign and payload mean nothing
+            if bits == 32 and -1e38 < value < 1e38:
+                value = float(np.float32(value))
+            elif bits < 64 and math.isfinite(value):
                 with np.errstate(over="ignore"):
                     value = float(np.asarray(value).astype(dtype.numpy))
             return value, dtype
-        value = int(value) & ((1 << dtype.bits) - 1)
-        if dtype.kind == "int" and value >> (dtype.bits - 1):
-            value -= 1 << dtype.bits
-        return value, dtype
+        value = int(value)
+        half = 1 << (bits - 1)
+        if kind == "int":
+            return value if -half <= value < half else ((value + half) & ((half << 1) - 1)) - half, dtype
+        return value & ((half << 1) - 1), dtype
 
     @staticmethod
     def _key(value: Scalar, dtype: DType) -> Any:
@@ -248,6 +259,8 @@ BINARY: dict[str, BinaryOp] = {
     )
 }
 
+COMPARISONS: frozenset[str] = frozenset(name for name, op in BINARY.items() if op.compares)
+
 
 @_node
 class Binary(Expr):
@@ -257,13 +270,9 @@ class Binary(Expr):
     a: Expr
     b: Expr
 
-    @property
-    def dtype(self) -> DType:  # type: ignore[override]
-        return BOOL if BINARY[self.op].compares else self.a.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
+    def __post_init__(self) -> None:
+        _set(self, "dtype", BOOL if self.op in COMPARISONS else self.a.dtype)
+        _set(self, "lanes", self.a.lanes)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -286,13 +295,9 @@ class Not(Expr):
 
     a: Expr
 
-    @property
-    def dtype(self) -> DType:  # type: ignore[override]
-        return BOOL
-
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
+    def __post_init__(self) -> None:
+        _set(self, "dtype", BOOL)
+        _set(self, "lanes", self.a.lanes)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -310,13 +315,9 @@ class Select(Expr):
     then: Expr
     otherwise: Expr
 
-    @property
-    def dtype(self) -> DType:  # type: ignore[override]
-        return self.then.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.then.lanes
+    def __post_init__(self) -> None:
+        _set(self, "dtype", self.then.dtype)
+        _set(self, "lanes", self.then.lanes)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -337,9 +338,8 @@ class Cast(Expr):
     def _normal(a: Expr, dtype: str) -> tuple[Expr, DType]:
         return a, DType(dtype)
 
-    @property
-    def lanes(self) -> int:
-        return self.a.lanes
+    def __post_init__(self) -> None:
+        _set(self, "lanes", self.a.lanes)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -361,9 +361,8 @@ class Call(Expr):
     def _normal(name: str, args: Sequence[Expr], dtype: str) -> tuple[str, tuple[Expr, ...], DType]:
         return name, tuple(args), DType(dtype)
 
-    @property
-    def lanes(self) -> int:
-        return max((a.lanes for a in self.args), default=1)
+    def __post_init__(self) -> None:
+        _set(self, "lanes", max((a.lanes for a in self.args), default=1))
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -403,13 +402,9 @@ class Load(Expr):
     ) -> tuple[Source, tuple[Expr, ...], Expr | None]:
         return source, tuple(index(i) for i in indices), mask
 
-    @property
-    def dtype(self) -> DType:  # type: ignore[override]
-        return self.source.dtype
-
-    @property
-    def lanes(self) -> int:
-        return max((i.lanes for i in self.indices), default=1)
+    def __post_init__(self) -> None:
+        _set(self, "dtype", self.source.dtype)
+        _set(self, "lanes", max((i.lanes for i in self.indices), default=1))
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -428,13 +423,9 @@ class Ramp(Expr):
     stride: Expr
     count: int
 
-    @property
-    def dtype(self) -> DType:  # type: ignore[override]
-        return self.base.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.count
+    def __post_init__(self) -> None:
+        _set(self, "dtype", self.base.dtype)
+        _set(self, "lanes", self.count)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -451,13 +442,9 @@ class Broadcast(Expr):
     value: Expr
     count: int
 
-    @property
-    def dtype(self) -> DType:  # type: ignore[override]
-        return self.value.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.count
+    def __post_init__(self) -> None:
+        _set(self, "dtype", self.value.dtype)
+        _set(self, "lanes", self.count)
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -474,13 +461,9 @@ class Shuffle(Expr):
     vectors: tuple[Expr, ...]
     picks: tuple[int, ...]
 
-    @property
-    def dtype(self) -> DType:  # type: ignore[override]
-        return self.vectors[0].dtype
-
-    @property
-    def lanes(self) -> int:
-        return len(self.picks)
+    def __post_init__(self) -> None:
+        _set(self, "dtype", self.vectors[0].dtype)
+        _set(self, "lanes", len(self.picks))
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -536,7 +519,7 @@ def wrap(value: ExprLike, dtype: str | None = None) -> Expr:
         assert isinstance(made, Expr)
         return made
     if isinstance(value, (bool, int, float, np.generic)):
-        return const(value, dtype)  # type: ignore[arg-type]
+        return const(value, dtype)
     raise UserError(f"cannot use {type(value).__name__} '{value}' as an expression", code="E002")
 
 
@@ -555,9 +538,8 @@ def cast(value: ExprLike, dtype: str) -> Expr:
     made, to = wrap(value), DType(dtype)
     if made.dtype == to:
         return made
-    if isinstance(made, Const):
-        if to.kind == "float" or made.dtype.kind != "float" or np.isfinite(made.value):
-            return Const(made.value, to)
+    if isinstance(made, Const) and (to.kind == "float" or made.dtype.kind != "float" or np.isfinite(made.value)):
+        return Const(made.value, to)
     if isinstance(made, Broadcast):
         return Broadcast(cast(made.value, to), made.count)
     return Cast(made, to)
@@ -577,7 +559,7 @@ def promote(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
         literal_float = isinstance(b, (float, np.floating))
         if left.dtype.is_integer and literal_float:
             left = cast(left, FLOAT32)
-        right: Expr = Const(b, left.dtype if left.dtype != BOOL or isinstance(b, (bool, np.bool_)) else INT32)  # type: ignore[arg-type]
+        right: Expr = Const(b, left.dtype if left.dtype != BOOL or isinstance(b, (bool, np.bool_)) else INT32)
         if left.dtype == BOOL and right.dtype != BOOL:
             left = cast(left, right.dtype)
     else:
@@ -606,8 +588,25 @@ def _join(a: DType, b: DType) -> DType:
     return FLOAT32  # float16 with bfloat16
 
 
+_INTEGER_FOLDS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "min": min,
+    "max": max,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
+
+
 def fold(op: str, a: Const, b: Const) -> Const | None:
     """The constant ``a op b``, or None where the operation has no defined value."""
+    if a.dtype is INDEX and op in _INTEGER_FOLDS:
+        return Const(_INTEGER_FOLDS[op](a.value, b.value), BOOL if op in COMPARISONS else INDEX)
     entry = BINARY[op]
     if a.dtype.kind == "float" and op not in ("and", "or"):
         kind = np.dtype(np.float64) if a.dtype.bits == 64 else np.dtype(np.float32)
@@ -633,29 +632,45 @@ def fold(op: str, a: Const, b: Const) -> Const | None:
 
 def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """``a op b`` after promotion, with constants folded and neutral integer operands dropped."""
-    x, y = promote(a, b)
-    if op in ("div",) and not x.dtype.is_float:
+    if isinstance(a, Expr) and isinstance(b, Expr) and a.dtype is b.dtype and a.lanes == b.lanes:
+        x, y = a, b
+    elif type(b) is int and isinstance(a, Expr) and a.dtype is INDEX and a.lanes == 1:
+        x, y = a, Const(b, INDEX)
+    else:
+        x, y = promote(a, b)
+    if op == "div" and not x.dtype.is_float:
         x, y = cast(x, FLOAT32), cast(y, FLOAT32)
-    if isinstance(x, Const) and isinstance(y, Const):
-        folded = fold(op, x, y)
-        if folded is not None:
-            return folded
-    if x.dtype == BOOL and op in ("and", "or"):
-        for one, other in ((x, y), (y, x)):
-            if isinstance(one, Const):
-                return other if bool(one.value) == (op == "and") else one
-    elif not x.dtype.is_float:
-        if isinstance(y, Const):
-            if (y.value == 0 and op in ("add", "sub")) or (y.value == 1 and op in ("mul", "floordiv")):
-                return x
-            if (y.value == 0 and op == "mul") or (y.value == 1 and op == "floormod"):
-                return Const(0, x.dtype) if x.lanes == 1 else Broadcast(Const(0, x.dtype), x.lanes)
-        if isinstance(x, Const):
-            if (x.value == 0 and op == "add") or (x.value == 1 and op == "mul"):
-                return y
-            if x.value == 0 and op == "mul":
-                return x if y.lanes == 1 else Broadcast(x, y.lanes)
-    return Binary(op, x, y)
+    if type(y) is Const:
+        if type(x) is Const:
+            folded = fold(op, x, y)
+            if folded is not None:
+                return folded
+        neutral = _with_constant(op, x, y, right=True)
+    elif type(x) is Const:
+        neutral = _with_constant(op, y, x, right=False)
+    else:
+        return Binary(op, x, y)
+    return Binary(op, x, y) if neutral is None else neutral
+
+
+def _with_constant(op: str, x: Expr, c: Const, *, right: bool) -> Expr | None:
+    """``x op c`` (or ``c op x``) where the constant makes that trivial: integers and bools only."""
+    dtype, value = c.dtype, c.value
+    if dtype.kind == "float":
+        return None
+    if op in ("and", "or"):
+        return x if bool(value) == (op == "and") else c
+    if value == 0:
+        if op == "add" or (op == "sub" and right):
+            return x
+        if op == "mul":
+            return c
+    elif value == 1:
+        if op == "mul" or (op == "floordiv" and right):
+            return x
+        if op == "floormod" and right:
+            return Const(0, dtype)
+    return None
 
 
 def all_of(*conditions: ExprLike) -> Expr:

@@ -4,9 +4,8 @@ expressions — interned, so that equal means identical."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import weakref
 from typing import Any, TypeVar, dataclass_transform
-from weakref import WeakValueDictionary
 
 T = TypeVar("T")
 
@@ -21,6 +20,27 @@ def node(cls: type[T]) -> type[T]:
     return dataclasses.dataclass(frozen=True, slots=True, eq=False)(cls)
 
 
+class _Ref(weakref.ref[Any]):
+    """A weak reference that knows the key it stands under."""
+
+    __slots__ = ("key",)
+    key: Any
+
+
+_refs: dict[Any, _Ref] = {}
+
+
+def _forget(ref: _Ref) -> None:
+    if _refs.get(ref.key) is ref:
+        del _refs[ref.key]
+
+
+def _remember(key: Any, made: Any) -> None:
+    ref = _Ref(made, _forget)
+    ref.key = key
+    _refs[key] = ref
+
+
 class Interned(type):
     """Metaclass of hash-consed nodes: constructing an equal node twice gives the same object.
 
@@ -28,37 +48,50 @@ class Interned(type):
     ``_key(*args) -> hashable`` where the arguments themselves do not distinguish enough (``0.0`` and ``-0.0``).
     """
 
-    _table: WeakValueDictionary[Any, Any] = WeakValueDictionary()
-
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        fields = cls.__dataclass_fields__  # type: ignore[attr-defined]
-        if kwargs or len(args) != len(fields):
+        if kwargs or len(args) != len(cls.__dataclass_fields__):  # type: ignore[attr-defined]
             args = _bind(cls, args, kwargs)
-        normal = getattr(cls, "_normal", None)
+        normal = cls._normal
         if normal is not None:
             args = normal(*args)
-        key_of: Callable[..., Any] | None = getattr(cls, "_key", None)
+        key_of = cls._key
         key = (cls, args) if key_of is None else (cls, key_of(*args))
-        found = Interned._table.get(key)
+        ref = _refs.get(key)
+        found = ref() if ref is not None else None
         if found is None:
-            found = super().__call__(*args)
-            Interned._table[key] = found
+            found = type.__call__(cls, *args)
+            _remember(key, found)
         return found
+
+    _normal: Any = None
+    _key: Any = None
+
+
+_defaults: dict[Any, tuple[Any, ...]] = {}
 
 
 def _bind(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    defaults = _defaults.get(cls)
+    if defaults is None:
+        defaults = _defaults[cls] = tuple(f.default for f in cls.__dataclass_fields__.values())
+    if not kwargs and len(args) < len(defaults):
+        args += defaults[len(args) :]
+        if dataclasses.MISSING not in defaults or not any(a is dataclasses.MISSING for a in args):
+            return args
+    return _bind_by_name(cls, args, kwargs)
+
+
+def _bind_by_name(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     names = list(cls.__dataclass_fields__)
     if len(args) > len(names):
         raise TypeError(f"{cls.__name__} takes {len(names)} arguments, got {len(args)}")
-    out = list(args)
-    for name in names[len(args) :]:
-        if name in kwargs:
-            out.append(kwargs.pop(name))
-            continue
+    out = [a for a in args if a is not dataclasses.MISSING]
+    for name in names[len(out) :]:
         default = cls.__dataclass_fields__[name].default
-        if default is dataclasses.MISSING:
+        value = kwargs.pop(name, default)
+        if value is dataclasses.MISSING:
             raise TypeError(f"{cls.__name__} is missing the argument '{name}'")
-        out.append(default)
+        out.append(value)
     if kwargs:
         raise TypeError(f"{cls.__name__} has no argument {', '.join(kwargs)}")
     return tuple(out)
