@@ -71,12 +71,15 @@ class Operator:
     * ``layout(attrs, types, block)`` lists the ways the call can be laid out when vectors have ``block`` lanes, the
       plain one first; None means only the plain layout. Such a choice promises that padded lanes of the result are
       zero where those of the operands are.
-    * ``follows(attrs, types, operand, layout)`` says how the call would be laid out if operand number ``operand`` came in
-      ``layout`` (``types`` are the plain, logical ones): the layouts that all operands then need, those of the outputs and
-      the attributes — or None where it cannot follow. Element-wise and broadcasting operators use
-      :func:`weft.graph.layout.follow_elementwise`. That padding stays zero is checked by the pass (reference on zeros).
+    * ``follows(attrs, types, operand, layout)`` says how the call would be laid out if operand number ``operand``
+      came in ``layout`` (``types`` are the plain, logical ones): the layouts that all operands then need, those of the
+      outputs and the attributes — or None where it cannot follow. Element-wise and broadcasting operators use
+      :func:`weft.graph.layout.follow_elementwise`. Whether padding stays zero is checked by the pass.
     * ``pure`` is False where calls must be kept, and kept in order.
     * ``cheap`` marks calls better recomputed than stored (shape-only and broadcasting work).
+    * ``commutative`` marks two-operand operators whose operands may be swapped.
+    * ``view`` marks operators whose result has the elements of operand 0 in the same row-major order (reshape, squeeze,
+      flatten): they need no kernel, only a new shape on the same memory. Further operands are ignored.
     """
 
     name: str
@@ -87,6 +90,8 @@ class Operator:
     follows: Callable[[Attrs, tuple[TensorType, ...], int, str], LayoutChoice | None] | None = None
     pure: bool = True
     cheap: bool = False
+    commutative: bool = False
+    view: bool = False
 
     def complete(self, attrs: Mapping[str, Any]) -> Attrs:
         """``attrs`` with defaults filled in; unknown or missing names raise TypeRelationError."""

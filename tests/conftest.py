@@ -1,0 +1,43 @@
+"""Options and fixtures of the whole suite."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--bless", action="store_true", help="write golden files instead of comparing with them")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest):
+    """``golden(name, text)`` compares ``text`` with ``golden/name`` beside the test; ``--bless`` writes it."""
+    folder = Path(request.path).parent / "golden"
+    bless = request.config.getoption("--bless")
+
+    def check(name: str, text: str) -> None:
+        path = folder / name
+        if bless:
+            folder.mkdir(exist_ok=True)
+            path.write_text(text)
+            return
+        assert path.exists(), f"there is no golden file {path.name}; run pytest --bless and review it"
+        assert text == path.read_text(), (
+            f"{path.name} differs; if that is meant, run pytest --bless and review the diff"
+        )
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def models() -> Path:
+    """The folder of real models (``WEFT_MODELS``, else ``../shared/models``); tests that need it skip without it."""
+    path = Path(os.environ.get("WEFT_MODELS", REPOSITORY.parent / "shared" / "models"))
+    if not path.is_dir():
+        pytest.skip(f"no models at {path}: set WEFT_MODELS to a folder with the ONNX files")
+    return path

@@ -1,0 +1,68 @@
+"""Computes equal things once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple
+from weft.graph.operator import Operator
+from weft.graph.visit import map_functions, rewrite
+
+_SMALL = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class CommonSubexpressions:
+    """Make pure operator calls with the same operands and attributes one node; likewise constants, tuples and fields.
+
+    Operands of commutative operators are compared in any order. Inner functions are worked on by themselves, so that
+    closed ones stay closed.
+    """
+
+    name: str = "cse"
+
+    def run(self, module: Module) -> Module:
+        return map_functions(module, self._function)
+
+    def _function(self, function: Function) -> Function:
+        table: dict[Hashable, GraphExpr] = {}
+
+        def unify(expr: GraphExpr) -> GraphExpr | None:
+            if isinstance(expr, Function) and expr is not function:
+                return expr if expr.is_primitive else self._function(expr)
+            key = _key(expr)
+            return None if key is None else table.setdefault(key, expr)
+
+        body = rewrite(function.body, unify, into_functions=False)
+        return function if body is function.body else Function(function.params, body, function.attrs, function.origin)
+
+
+def _key(expr: GraphExpr) -> Hashable | None:
+    """What makes ``expr`` the same as another; operands are compared by identity. None: always its own."""
+    if isinstance(expr, Constant):
+        data = expr.data
+        content = data.tobytes()
+        return expr.type, content if data.nbytes <= _SMALL else hashlib.blake2b(content).digest()
+    if isinstance(expr, Tuple):
+        return "tuple", expr.fields
+    if isinstance(expr, Project):
+        return "project", expr.value, expr.index
+    if isinstance(expr, Call) and isinstance(expr.target, Operator) and expr.target.pure:
+        args = expr.args
+        if expr.target.commutative and len(args) == 2 and id(args[0]) > id(args[1]):
+            args = args[::-1]
+        return expr.target, args, _typed(expr.attrs)
+    return None
+
+
+def _typed(value: object) -> Hashable:
+    """A key that tells ``1`` from ``1.0`` and from ``True``."""
+    if isinstance(value, tuple):
+        return tuple(_typed(v) for v in value)
+    if hasattr(value, "items"):
+        return tuple((k, _typed(v)) for k, v in value.items())
+    if isinstance(value, float):
+        return float, value.hex()
+    return type(value), value

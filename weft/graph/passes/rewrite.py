@@ -1,0 +1,173 @@
+"""Applies rules (see :mod:`weft.graph.pattern`) until none fits any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from weft.graph.nodes import NOWHERE, Call, Function, GraphExpr, Module, Origin
+from weft.graph.operator import Operator
+from weft.graph.pattern import GraphRule
+from weft.graph.types import TensorType, TupleType, Type
+from weft.graph.visit import children, count_uses, map_functions, rebuild, rewrite
+from weft.support.errors import InternalError
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Apply ``rules`` to a fixpoint, operands before users; what a rule builds is rewritten again.
+
+    The pass sweeps the graph until nothing changes; within a sweep replaced nodes are put back to the worklist, so two
+    sweeps are the rule. ``max_sweeps`` and ``max_firings`` (a node) bound rules that undo one another, which is an
+    InternalError that names the rule.
+    """
+
+    rules: tuple[GraphRule, ...]
+    max_sweeps: int = 20
+    max_firings: int = 50
+    name: str = "rewrite"
+
+    def run(self, module: Module) -> Module:
+        index = _Index(self.rules)
+        return map_functions(module, lambda f: self._function(f, index))
+
+    def _function(self, function: Function, index: _Index) -> Function:
+        for _ in range(self.max_sweeps):
+            sweep = _Sweep(index, function, self.max_firings)
+            made = sweep.run()
+            if made is function:
+                return function
+            function = made
+            if not sweep.fired:
+                return function
+        raise InternalError(f"the rules of '{self.name}' did not come to rest; last applied: '{sweep.last}'")
+
+
+class _Index:
+    """Rules by the operator of their root."""
+
+    def __init__(self, rules: Sequence[GraphRule]) -> None:
+        self._rules = tuple(rules)
+        self._roots = [r.root_operators() for r in rules]
+        self._by_operator: dict[Operator | None, tuple[GraphRule, ...]] = {}
+
+    def rules_for(self, expr: GraphExpr) -> tuple[GraphRule, ...]:
+        target = expr.target if isinstance(expr, Call) and isinstance(expr.target, Operator) else None
+        found = self._by_operator.get(target)
+        if found is None:
+            found = tuple(
+                rule
+                for rule, roots in zip(self._rules, self._roots, strict=True)
+                if roots is None or any(o is target for o in roots)
+            )
+            self._by_operator[target] = found
+        return found
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """One bottom-up pass over a function."""
+
+    index: _Index
+    function: Function
+    max_firings: int
+    fired: int = 0
+    last: str = ""
+    uses: dict[GraphExpr, int] = field(default_factory=dict)
+    made: dict[GraphExpr, GraphExpr] = field(default_factory=dict)
+
+    def run(self) -> Function:
+        self.uses = count_uses(self.function)
+        limit = self.max_firings * len(self.uses) + 1000
+        stack: list[tuple[GraphExpr, GraphExpr | None]] = [(self.function, None)]
+        while stack:
+            expr, replacement = stack.pop()
+            if expr in self.made:
+                continue
+            if replacement is not None:  # what a rule built for expr has come to rest
+                self.made[expr] = self.made[replacement]
+                continue
+            waiting = [c for c in children(expr) if c not in self.made]
+            if waiting:
+                stack.append((expr, None))
+                stack.extend((c, None) for c in reversed(waiting))
+                continue
+            new = self._rebuilt(expr)
+            changed = self._apply(new)
+            if changed is None:
+                self.made[expr] = self.made[new] = new
+            else:
+                stack.extend([(expr, changed), (changed, None)])
+                self._check_limit(limit)
+        made = self.made[self.function]
+        assert isinstance(made, Function)
+        return made
+
+    def _rebuilt(self, expr: GraphExpr) -> GraphExpr:
+        new = rebuild(expr, [self.made[c] for c in children(expr)])
+        if new is not expr:
+            self.uses[new] = self.uses.get(new, 0) + self.uses.get(expr, 1)
+        return new
+
+    def _apply(self, expr: GraphExpr) -> GraphExpr | None:
+        for rule in self.index.rules_for(expr):
+            result = rule.apply(expr, lambda e: self.uses.get(e, 1))
+            if result is None:
+                continue
+            made, match = result
+            if not _same_type(made.type, expr.type):
+                raise InternalError(f"the rule '{rule.name}' turned a {expr.type} into a {made.type}")
+            self.fired += 1
+            self.last = rule.name
+            return self._adopt(made, expr, match.origin)
+        return None
+
+    def _adopt(self, made: GraphExpr, replaced: GraphExpr, origin: Origin) -> GraphExpr:
+        """Give new calls their origin, and count the uses that they add (too many rather than too few)."""
+        boundary: dict[GraphExpr, GraphExpr] = {}
+        self._fresh(made, boundary)
+        stamped = rewrite(made, lambda e: _stamp(e, origin), memo=boundary)
+        for e in self._fresh(stamped, {}):
+            for c in children(e):
+                self.uses[c] = self.uses.get(c, 0) + 1
+        self.uses[stamped] = self.uses.get(stamped, 0) + self.uses.get(replaced, 1)
+        return stamped
+
+    def _fresh(self, root: GraphExpr, boundary: dict[GraphExpr, GraphExpr]) -> list[GraphExpr]:
+        """Nodes under ``root`` that are new to the sweep; the known ones right below them go to ``boundary``."""
+        found: list[GraphExpr] = []
+        stack, seen = [root], {root}
+        while stack:
+            e = stack.pop()
+            if e in self.uses:
+                boundary[e] = e
+                continue
+            found.append(e)
+            stack.extend(c for c in children(e) if c not in seen)
+            seen.update(children(e))
+        return found
+
+    def _check_limit(self, limit: int) -> None:
+        if self.fired > limit:
+            raise InternalError(f"rules undo one another without end; last applied: '{self.last}'")
+
+
+def _stamp(expr: GraphExpr, origin: Origin) -> GraphExpr | None:
+    if isinstance(expr, Call) and expr.origin is NOWHERE and origin is not NOWHERE:
+        return Call(expr.target, expr.args, expr.attrs, expr.type, origin)
+    return None
+
+
+def _same_type(a: Type, b: Type) -> bool:
+    """Equality of types as far as it can be seen: symbolic sizes may be written differently."""
+    if isinstance(a, TensorType) and isinstance(b, TensorType):
+        return (
+            a.dtype == b.dtype
+            and a.rank == b.rank
+            and all(
+                not (isinstance(x, int) and isinstance(y, int)) or x == y for x, y in zip(a.shape, b.shape, strict=True)
+            )
+        )
+    if isinstance(a, TupleType) and isinstance(b, TupleType):
+        return len(a.fields) == len(b.fields) and all(map(_same_type, a.fields, b.fields))
+    return a == b
