@@ -1,0 +1,153 @@
+"""Walking and rebuilding expressions. Nothing here recurses, and shared parts are visited once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from weft.expr.nodes import (
+    Binary,
+    Broadcast,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Select,
+    Source,
+    Var,
+    cast,
+    logical_not,
+    make,
+)
+
+E = TypeVar("E", bound=Expr)
+
+
+def post_order(*roots: Expr) -> Iterator[Expr]:
+    """Every distinct node below ``roots``, children before parents, in evaluation order."""
+    seen: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            children = node.children
+            if children:
+                stack.append((node, True))
+                stack.extend((child, False) for child in reversed(children) if child not in seen)
+            else:
+                yield node
+
+
+def collect(e: Expr | Iterable[Expr], kind: type[E]) -> list[E]:
+    """The distinct nodes of type ``kind``, in evaluation order."""
+    roots = (e,) if isinstance(e, Expr) else tuple(e)
+    return [n for n in post_order(*roots) if isinstance(n, kind)]
+
+
+def free_vars(*roots: Expr) -> tuple[Var, ...]:
+    """The distinct variables, in evaluation order."""
+    return tuple(n for n in post_order(*roots) if type(n) is Var)
+
+
+def loads(*roots: Expr) -> tuple[Load, ...]:
+    """The distinct loads, in evaluation order."""
+    return tuple(n for n in post_order(*roots) if type(n) is Load)
+
+
+def uses_var(e: Expr, variables: Iterable[Expr]) -> bool:
+    """Whether one of ``variables`` stands in ``e``."""
+    wanted = frozenset(variables)
+    return any(n in wanted for n in post_order(e))
+
+
+def rebuild(e: Expr, children: tuple[Expr, ...]) -> Expr:
+    """``e`` over other children, with the light folding of ``make``."""
+    kind = type(e)
+    if kind is Binary:
+        return make(e.op, *children)  # type: ignore[attr-defined]
+    if kind is Not:
+        return logical_not(children[0])
+    if kind is Cast:
+        return cast(children[0], e.dtype)
+    if kind is Select:
+        if isinstance(children[0], Const):
+            return children[1] if children[0].value else children[2]
+        condition, *sides = children
+        lanes = max(c.lanes for c in children)
+        if lanes > 1:
+            return e.rebuild((condition, *(_level(side, lanes) for side in sides)))
+    elif kind is Broadcast and children[0].lanes > 1:
+        return children[0]
+    elif kind is Call:
+        lanes = max((c.lanes for c in children), default=1)
+        if lanes > 1:
+            return e.rebuild([_level(c, lanes) for c in children])
+    return e.rebuild(children)
+
+
+def _level(e: Expr, lanes: int) -> Expr:
+    return e if e.lanes == lanes else Broadcast(e, lanes)
+
+
+def rewrite(
+    e: Expr, change: Callable[[Expr], Expr | None], memo: dict[Expr, Expr] | None = None, *, fold: bool = True
+) -> Expr:
+    """Rebuild ``e`` bottom-up, replacing each rebuilt node by ``change(node)`` unless that is None.
+
+    ``memo`` may be kept between calls with the same ``change``. Without ``fold`` nodes are rebuilt as they are.
+    """
+    done: dict[Expr, Expr] = {} if memo is None else memo
+    stack = [e]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        children = node.children
+        waiting = [c for c in children if c not in done]
+        if waiting:
+            stack.extend(reversed(waiting))
+            continue
+        stack.pop()
+        new = node
+        if children:
+            made = tuple(done[c] for c in children)
+            if any(a is not b for a, b in zip(made, children, strict=True)):
+                new = rebuild(node, made) if fold else node.rebuild(made)
+        changed = change(new)
+        done[node] = new if changed is None else changed
+    return done[e]
+
+
+def substitute(e: Expr, values: Mapping[Any, Expr], memo: dict[Expr, Expr] | None = None) -> Expr:
+    """``e`` with sub-expressions (usually variables) replaced, all at once: what is put in is not looked at again.
+
+    ``memo`` may be kept between calls with the same ``values``.
+    """
+    if not values:
+        return e
+    done: dict[Expr, Expr] = dict(values) if memo is None else memo
+    if memo is not None and not memo:
+        done.update(values)
+    return rewrite(e, _keep, done)
+
+
+def _keep(e: Expr) -> None:
+    return None
+
+
+def map_sources(e: Expr, change: Callable[[Source], Source]) -> Expr:
+    """``e`` with every load made from ``change(source)``."""
+
+    def swap(node: Expr) -> Expr | None:
+        if type(node) is Load:
+            source = change(node.source)
+            if source is not node.source:
+                return Load(source, node.indices, node.mask)
+        return None
+
+    return rewrite(e, swap)
