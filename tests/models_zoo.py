@@ -1,0 +1,260 @@
+"""The models that tests and benchmarks use, built once and kept in a cache outside the repository.
+
+* :func:`light` — the nine architectures that ship with the ``onnx`` package, given seeded random weights;
+* :func:`transformer` — BERT, GPT-2, ViT and MobileNetV2 built by ``transformers`` from their configurations and
+  exported by PyTorch, full size (``"base"``) or two layers deep (``"tiny"``), static or with dynamic sizes;
+* :func:`shared` — trained models of the folder ``WEFT_MODELS`` (default ``../shared/models`` seen from the repository).
+
+Each returns the path of an ONNX file or raises :class:`Unavailable` with the reason, which tests turn into a skip
+(:func:`or_skip`). Exports run in a process of their own:
+``python tests/models_zoo.py bert base static dynamo out.onnx``.
+The cache is ``WEFT_TEST_CACHE`` or ``~/.cache/weft-tests``; delete it to build everything anew.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+REVISION = "1"  # part of every cached name: count up when a recipe below changes
+
+LIGHT = (
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+)
+TRANSFORMERS = ("bert", "gpt2", "vit", "mobilenetv2")
+SHARED = (
+    "ulfd_version-RFB-320",
+    "FastestDet",
+    "osf_lm_model0_opt",
+    "winml_SqueezeNet_fp16",
+    "winml_candy",
+    "winml_mnist",
+)
+
+
+class Unavailable(Exception):
+    """A model cannot be had here; the message says why."""
+
+
+def or_skip(build: Callable[..., Path], *args: Any, **kwargs: Any) -> Path:
+    """``build(*args, **kwargs)``, or a skipped test that names the reason."""
+    import pytest
+
+    try:
+        return build(*args, **kwargs)
+    except Unavailable as why:
+        pytest.skip(str(why))
+
+
+def cache_dir() -> Path:
+    path = Path(os.environ.get("WEFT_TEST_CACHE") or Path.home() / ".cache" / "weft-tests")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _cached(name: str, write: Callable[[Path], None]) -> Path:
+    path = cache_dir() / f"{name}-r{REVISION}.onnx"
+    if not path.exists():
+        draft = path.with_name(f"{path.stem}.{os.getpid()}.tmp")
+        try:
+            write(draft)
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+    return path
+
+
+def _need(*packages: str) -> None:
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise Unavailable(f"the package '{package}' is not installed")
+
+
+def light(name: str, seed: int = 0) -> Path:
+    """One of :data:`LIGHT` with random weights that keep activations in a sane range."""
+    _need("onnx")
+
+    def write(path: Path) -> None:
+        path.write_bytes(_randomize(light_source(name), seed))
+
+    return _cached(f"light-{name}-{seed}", write)
+
+
+def light_source(name: str) -> Path:
+    """The file of the ``onnx`` package: the architecture, its weights all made by ConstantOfShape."""
+    import onnx.backend.test
+
+    return Path(onnx.backend.test.__file__).parent / "data" / "light" / f"light_{name}.onnx"
+
+
+def _randomize(source: Path, seed: int) -> bytes:
+    sys.path.insert(0, str(ROOT / "examples"))
+    try:
+        from random_weights import randomize_weights
+    finally:
+        sys.path.pop(0)
+    import onnx
+
+    data: bytes = randomize_weights(onnx.load(source), seed).SerializeToString()
+    return data
+
+
+def transformer(name: str, size: str = "base", sizes: str = "static", exporter: str = "dynamo") -> Path:
+    """One of :data:`TRANSFORMERS`: ``size`` base or tiny, ``sizes`` static or dynamic, by dynamo or classic."""
+    _need("torch", "transformers", "onnxscript")
+
+    def write(path: Path) -> None:
+        command = [sys.executable, __file__, name, size, sizes, exporter, str(path)]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+        if run.returncode != 0 or not path.exists():
+            last = (run.stderr.strip().splitlines() or ["no message"])[-1]
+            raise Unavailable(f"the {exporter} export of {name} ({size}, {sizes}) failed: {last}")
+
+    return _cached(f"{name}-{size}-{sizes}-{exporter}", write)
+
+
+def shared(name: str) -> Path:
+    """One of the trained models of the folder ``WEFT_MODELS``."""
+    folder = Path(os.environ.get("WEFT_MODELS") or ROOT.parent / "shared" / "models")
+    path = folder / f"{name}.onnx"
+    if not path.exists():
+        raise Unavailable(f"{path} is absent (the folder is named by WEFT_MODELS)")
+    return path
+
+
+def random_inputs(model: Any, seed: int, sizes: dict[str, int] | None = None) -> dict[str, np.ndarray]:
+    """Seeded inputs for a ModelProto: normal floats, token-like integers, masks of 1; dimensions by ``sizes`` or 1."""
+    import onnx
+
+    rng = np.random.default_rng(seed)
+    weights = {w.name for w in model.graph.initializer}
+    made: dict[str, np.ndarray] = {}
+    for value in model.graph.input:
+        if value.name in weights:
+            continue
+        kind = value.type.tensor_type
+        shape = [d.dim_value or (sizes or {}).get(d.dim_param, 1) for d in kind.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        made[value.name] = _random(rng, value.name, shape, dtype)
+    return made
+
+
+def _random(rng: np.random.Generator, name: str, shape: list[int], dtype: np.dtype) -> np.ndarray:
+    if np.issubdtype(dtype, np.integer):
+        if "mask" in name:
+            return np.ones(shape, dtype)
+        return rng.integers(0, 2 if "type" in name else 100, shape).astype(dtype)
+    if dtype == np.bool_:
+        return rng.random(shape) < 0.5
+    return rng.standard_normal(shape).astype(dtype)
+
+
+# --- below runs only in the exporting process -----------------------------------------------------------------------
+
+
+def _bert(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], list[str]]:
+    import torch
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(**({"num_hidden_layers": 2, "hidden_size": 96, "num_attention_heads": 4,
+                            "intermediate_size": 192, "vocab_size": 200} if tiny else {}))  # fmt: skip
+    length = 16 if tiny else 128
+    ids = torch.randint(0, 100, (1, length))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+    axes = {name: {0: "batch", 1: "sequence"} for name in inputs}
+    return BertModel(config), inputs, axes, ["last_hidden_state", "pooler_output"]
+
+
+def _gpt2(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], list[str]]:
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        use_cache=False, **({"n_layer": 2, "n_embd": 96, "n_head": 4, "vocab_size": 200} if tiny else {})
+    )
+    ids = torch.randint(0, 100, (1, 16 if tiny else 64))
+    return GPT2LMHeadModel(config), {"input_ids": ids}, {"input_ids": {0: "batch", 1: "sequence"}}, ["logits"]
+
+
+def _vit(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], list[str]]:
+    import torch
+    from transformers import ViTConfig, ViTForImageClassification
+
+    config = ViTConfig(num_labels=1000, **({"num_hidden_layers": 2, "hidden_size": 96, "num_attention_heads": 4,
+                                            "intermediate_size": 192, "image_size": 64} if tiny else {}))  # fmt: skip
+    pixels = torch.randn(1, 3, config.image_size, config.image_size)
+    return ViTForImageClassification(config), {"pixel_values": pixels}, {"pixel_values": {0: "batch"}}, ["logits"]
+
+
+def _mobilenetv2(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], list[str]]:
+    import torch
+    from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
+
+    config = MobileNetV2Config(num_labels=1000, **({"depth_multiplier": 0.35, "image_size": 96} if tiny else {}))
+    model = MobileNetV2ForImageClassification(config)
+    for module in model.modules():  # running statistics as training would leave them, and weights that keep the scale
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(module.running_mean, -0.1, 0.1)
+            torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
+        if isinstance(module, torch.nn.Conv2d):
+            torch.nn.init.kaiming_normal_(module.weight, mode="fan_in")
+    pixels = torch.randn(1, 3, config.image_size, config.image_size)
+    return model, {"pixel_values": pixels}, {"pixel_values": {0: "batch"}}, ["logits"]
+
+
+_RECIPES = {"bert": _bert, "gpt2": _gpt2, "vit": _vit, "mobilenetv2": _mobilenetv2}
+
+
+def _export(name: str, size: str, sizes: str, exporter: str, out: str) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    model, inputs, axes, outputs = _RECIPES[name](size == "tiny")
+    model = model.eval()
+
+    class Plain(torch.nn.Module):
+        """Takes tensors by name, returns a tuple of tensors."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = model
+
+        def forward(self, *args: Any) -> Any:
+            result = self.inner(**dict(zip(inputs, args, strict=True)))
+            return tuple(getattr(result, key) for key in outputs)
+
+    dynamic = sizes == "dynamic"
+    options: dict[str, Any] = {"input_names": list(inputs), "output_names": outputs, "dynamo": exporter == "dynamo"}
+    if exporter == "dynamo":
+        options["external_data"] = False
+    else:
+        options["opset_version"] = 17
+    examples = tuple(torch.cat([x, x]) if dynamic else x for x in inputs.values())
+    if dynamic and exporter == "dynamo":
+        dims = {label: torch.export.Dim(label, min=1 if label == "batch" else 2, max=4096 if label == "batch" else 512)
+                for label in ("batch", "sequence")}  # fmt: skip
+        options["dynamic_shapes"] = (tuple({k: dims[v] for k, v in axes[n].items()} for n in inputs),)
+    elif dynamic:
+        options["dynamic_axes"] = axes
+    with torch.no_grad():
+        torch.onnx.export(Plain(), examples, out, **options)
+
+
+if __name__ == "__main__":
+    _export(*sys.argv[1:6])

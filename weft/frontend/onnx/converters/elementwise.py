@@ -1,0 +1,199 @@
+"""Element-wise operators: mathematics, activations, comparisons, logic, casts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+
+from weft.frontend.onnx.node import Node, Result
+from weft.frontend.onnx.problems import Malformed, Unsupported
+from weft.frontend.onnx.tensors import dtype_named, dtype_of
+from weft.graph.nodes import Constant, GraphExpr
+from weft.support.dtypes import DType
+
+Converter = Callable[[Node], Result]
+
+_UNARY = {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
+    "BitwiseNot": "bitwise_not", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp",
+    "Floor": "floor", "HardSwish": "hard_swish", "IsNaN": "isnan", "Log": "log", "Mish": "mish", "Neg": "neg",
+    "Not": "logical_not", "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid",
+    "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign", "Sqrt": "sqrt",
+    "Tan": "tan", "Tanh": "tanh",
+}  # fmt: skip
+
+_BINARY = {
+    "Add": "add", "And": "logical_and", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or",
+    "BitwiseXor": "bitwise_xor", "Div": "div", "Equal": "equal", "Greater": "greater",
+    "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal", "Mul": "mul",
+    "Or": "logical_or", "Pow": "pow", "Sub": "sub", "Xor": "logical_xor",
+}  # fmt: skip
+
+_VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
+
+# Operator of the catalogue, and the float attributes with their defaults.
+_PARAMETRIC: dict[str, tuple[str, dict[str, float]]] = {
+    "Celu": ("celu", {"alpha": 1.0}),
+    "Elu": ("elu", {"alpha": 1.0}),
+    "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
+    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
+    "Selu": ("selu", {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}),
+    "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
+}
+
+
+def _unary(name: str) -> Converter:
+    return lambda node: node.call(name, node.data(0))
+
+
+def _binary(name: str) -> Converter:
+    return lambda node: node.call(name, node.data(0), _aligned(node, node.data(0), node.data(1)))
+
+
+def _aligned(node: Node, a: GraphExpr, b: GraphExpr) -> GraphExpr:
+    """Before operator set 7, ``axis`` said where the shape of the second operand begins in that of the first."""
+    if node.opset >= 7 or not node.flag("broadcast") or not node.has_attribute("axis"):
+        return b
+    trailing = a.tensor.rank - node.axis(a.tensor.rank) - b.tensor.rank
+    if trailing < 0:
+        raise Malformed("its second operand sticks out of the first")
+    return node.call("reshape", b, shape=(*b.tensor.shape, *(1,) * trailing)) if trailing else b
+
+
+def _variadic(name: str) -> Converter:
+    def convert(node: Node) -> Result:
+        operands = node.all_data()
+        if not operands:
+            raise Malformed("it has no inputs")
+        return reduce(lambda a, b: node.call(name, a, b), operands)
+
+    return convert
+
+
+def _parametric(name: str, defaults: dict[str, float]) -> Converter:
+    return lambda node: node.call(name, node.data(0), **{k: node.float(k, v) for k, v in defaults.items()})
+
+
+def _mean(node: Node) -> Result:
+    total = _variadic("add")(node)
+    assert isinstance(total, GraphExpr)
+    return node.call("div", total, node.scalar(len(node.inputs), total))
+
+
+def _mod(node: Node) -> Result:
+    return node.call("mod", node.data(0), node.data(1), fmod=node.flag("fmod"))
+
+
+def _bit_shift(node: Node) -> Result:
+    names = {"LEFT": "shift_left", "RIGHT": "shift_right"}
+    direction = node.text("direction")
+    if direction not in names:
+        raise Malformed(f"its attribute 'direction' is '{direction}', not LEFT or RIGHT")
+    return node.call(names[direction], node.data(0), node.data(1))
+
+
+def _is_inf(node: Node) -> Result:
+    return node.call(
+        "isinf",
+        node.data(0),
+        detect_positive=node.flag("detect_positive", True),
+        detect_negative=node.flag("detect_negative", True),
+    )
+
+
+def _clip(node: Node) -> Result:
+    x = node.data(0)
+    if node.opset < 11:
+        bounds = {k: node.float(k) for k in ("min", "max") if node.has_attribute(k)}
+        return node.call("clip", x, **bounds)
+    low, high = node.optional(1), node.optional(2)
+    known = {k: b.data.reshape(-1)[0].item() for k, b in (("min", low), ("max", high)) if isinstance(b, Constant)}
+    if len(known) == (low is not None) + (high is not None):
+        return node.call("clip", x, **known)
+    x = x if low is None else node.call("maximum", x, low)
+    return x if high is None else node.call("minimum", x, high)
+
+
+def cast_to(node: Node, x: GraphExpr, dtype: DType) -> GraphExpr:
+    """``x`` in another dtype; itself where it has that one."""
+    return x if x.tensor.dtype == dtype else node.call("cast", x, to=dtype)
+
+
+def _cast(node: Node) -> Result:
+    to = dtype_named(node.text("to")) if node.opset < 6 else dtype_of(node.int("to"))
+    return cast_to(node, node.data(0), to)
+
+
+def _cast_like(node: Node) -> Result:
+    return cast_to(node, node.data(0), node.dtype(1))
+
+
+def _where(node: Node) -> Result:
+    return node.call("where", node.data(0), node.data(1), node.data(2))
+
+
+def _prelu(node: Node) -> Result:
+    x, slope = node.data(0), node.data(1)
+    if node.opset < 7 and slope.tensor.rank == 1 and x.tensor.rank > 2 and slope.tensor.shape != (1,):
+        slope = node.call("reshape", slope, shape=(*slope.tensor.shape, *(1,) * (x.tensor.rank - 2)))
+    return node.call("prelu", x, slope)
+
+
+def _gelu(node: Node) -> Result:
+    return node.call("gelu", node.data(0), approximate=node.text("approximate", "none"))
+
+
+def _swish(node: Node) -> Result:
+    x, alpha = node.data(0), node.float("alpha", 1.0)
+    if alpha == 1.0:
+        return node.call("silu", x)
+    return node.call("mul", x, node.call("sigmoid", node.call("mul", x, node.scalar(alpha, x))))
+
+
+def _shrink(node: Node) -> Result:
+    x, edge, bias = node.data(0), node.float("lambd", 0.5), node.float("bias", 0.0)
+    high = node.call("where", node.call("greater", x, node.scalar(edge, x)),
+                     node.call("sub", x, node.scalar(bias, x)), node.scalar(0, x))  # fmt: skip
+    return node.call("where", node.call("less", x, node.scalar(-edge, x)),
+                     node.call("add", x, node.scalar(bias, x)), high)  # fmt: skip
+
+
+def _identity(node: Node) -> Result:
+    return node.value(0)
+
+
+def _dropout(node: Node) -> Result:
+    x = node.data(0)
+    training = node.has(2) and bool(node.known(2, "training_mode").any())
+    ratio = float(node.known(1, "ratio").reshape(-1)[0]) if node.has(1) else node.float("ratio", 0.5)
+    if training and ratio != 0:
+        raise Unsupported("it runs in training mode, which draws random numbers")
+    kept = node.call("dropout", x)
+    if node.output_count < 2:
+        return kept
+    mask = node.constant(np.ones((), np.bool_) if node.opset >= 10 else np.ones((), x.tensor.dtype.numpy))
+    return kept, node.call("broadcast_to", mask, shape=x.tensor.shape)
+
+
+ELEMENTWISE: dict[str, Converter] = {
+    **{onnx: _unary(name) for onnx, name in _UNARY.items()},
+    **{onnx: _binary(name) for onnx, name in _BINARY.items()},
+    **{onnx: _variadic(name) for onnx, name in _VARIADIC.items()},
+    **{onnx: _parametric(name, defaults) for onnx, (name, defaults) in _PARAMETRIC.items()},
+    "BitShift": _bit_shift,
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "Clip": _clip,
+    "Dropout": _dropout,
+    "Gelu": _gelu,
+    "Identity": _identity,
+    "IsInf": _is_inf,
+    "Mean": _mean,
+    "Mod": _mod,
+    "PRelu": _prelu,
+    "Shrink": _shrink,
+    "Swish": _swish,
+    "Where": _where,
+}

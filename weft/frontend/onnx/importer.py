@@ -1,0 +1,302 @@
+"""ONNX graph → graph module: walks the nodes in order and hands each to its converter.
+
+A node goes, in this order, to: the shape rule of its operator (where all its operands are small integers known as
+expressions over symbolic dimensions), the converter of its operator, the model's own function of that name, or the
+function body in the ONNX specification. A node that fails is noted and its outputs poisoned, so that all problems of a
+model are reported together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from weft.expr.nodes import Const, Expr, index, make
+from weft.expr.nodes import Var as Symbol
+from weft.frontend.onnx import functions
+from weft.frontend.onnx.converters import CONVERTERS
+from weft.frontend.onnx.node import OMITTED, Node, Omitted, Scope, Value
+from weft.frontend.onnx.problems import Malformed, Noted, Problem, Problems, Unsupported
+from weft.frontend.onnx.reader import Source, opsets
+from weft.frontend.onnx.shapes import SHAPE_RULES, materialize
+from weft.frontend.onnx.sizes import MAX_ELEMENTS, Sizes
+from weft.frontend.onnx.tensors import dtype_of, to_array
+from weft.graph.nodes import Constant, Function, GraphExpr, Module, Origin, Tuple, Var
+from weft.graph.operator import Attrs
+from weft.graph.types import Dim, TensorType
+from weft.ops.relations import collect_assumptions
+from weft.support.errors import InternalError, ModelError, Place, UserError, WeftError
+
+MAX_NODES = 200_000
+"""Nodes a model may have after functions are expanded and loops unrolled."""
+MAX_DEPTH = 32
+"""How deep subgraphs and functions may nest."""
+
+ShapeOverride: TypeAlias = "Mapping[str, int | Sequence[int | str | None]]"
+
+# What converters raise on operands and attributes that make no sense; anything else is a bug of Weft.
+_NONSENSE = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
+
+
+class Importer:
+    """The state of importing one model."""
+
+    def __init__(self, source: Source, shapes: ShapeOverride | None, opset: int | None) -> None:
+        self.source = source
+        self.folder = source.folder
+        self.proto = source.model
+        self.problems = Problems(source.name)
+        self.overrides = dict(shapes or {})
+        self.symbols: dict[str, Symbol] = {}
+        self.requirements: dict[Expr, str] = {}
+        self.opset = opset
+        self.functions = {functions.key(f): f for f in self.proto.functions}
+        self.count = 0
+        self._sizes: dict[Sizes, GraphExpr] = {}
+
+    def run(self) -> Module:
+        """The whole model. Raises ModelProblems."""
+        try:
+            scope = Scope(None, self._opsets())
+        except ModelError as why:
+            raise why.at(Place(file=self.source.name)) from None
+        graph = self.proto.graph
+        self._initializers(graph, scope)
+        params = self._inputs(graph, scope)
+        with collect_assumptions() as assumed:
+            self.nodes(graph.node, scope)
+        outputs = self._outputs(graph, scope)
+        self.problems.raise_if_any()
+        for a, b in assumed:
+            self.require(make("eq", index(a), index(b)), f"the sizes {a} and {b} must be equal")
+        body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
+        return Module({"main": Function(tuple(params), body)}, attrs=self._attributes(graph))
+
+    def _opsets(self) -> dict[str, int]:
+        found = opsets(self.proto)
+        if self.opset is not None:
+            found[""] = self.opset
+        if "" not in found and any(not n.domain or n.domain == "ai.onnx" for n in self.proto.graph.node):
+            raise ModelError("the model does not say which version of the operator set it uses", hint="give opset=")
+        return found
+
+    def _attributes(self, graph: Any) -> Attrs:
+        return Attrs(
+            name=graph.name or self.source.name,
+            outputs=tuple(o.name for o in graph.output),
+            requires=tuple(self.requirements.items()),
+        )
+
+    def require(self, condition: Expr, message: str) -> None:
+        """Note a condition on symbolic dimensions that the model takes for granted."""
+        if isinstance(condition, Const):
+            if not condition.value:
+                raise Malformed(message)
+        else:
+            self.requirements.setdefault(condition, message)
+
+    # --- inputs, weights, outputs -----------------------------------------------------------------------------------
+
+    def _initializers(self, graph: Any, scope: Scope) -> None:
+        for tensor in graph.initializer:
+            try:
+                scope.values[tensor.name] = Constant(to_array(tensor, self.folder), Origin((tensor.name,)))
+            except WeftError as why:
+                self._fail(scope, (tensor.name,), "", "", why)
+        for sparse in graph.sparse_initializer:
+            self._fail(scope, (sparse.values.name,), "", "", Unsupported("sparse weights are not supported"))
+
+    def _inputs(self, graph: Any, scope: Scope) -> list[Var]:
+        params = []
+        for value in graph.input:
+            if value.name in scope.values and value.name not in self.overrides:
+                continue  # before IR version 4 weights were listed among the inputs
+            try:
+                var = Var(value.name, self._input_type(value), Origin((value.name,)))
+            except WeftError as why:
+                scope.values[value.name] = None
+                self.problems.add(Problem(f"the input '{value.name}': {why.message}", code=why.code, hint=why.hint))
+                continue
+            scope.values[value.name] = var
+            params.append(var)
+        return params
+
+    def _input_type(self, value: Any) -> TensorType:
+        kind = value.type.WhichOneof("value")
+        if kind != "tensor_type":
+            raise Unsupported(f"inputs of kind {(kind or 'unknown').removesuffix('_type')} are not supported")
+        declared = value.type.tensor_type
+        dtype = dtype_of(declared.elem_type)
+        given = self.overrides.get(value.name)
+        if given is not None and not isinstance(given, int):
+            if declared.HasField("shape") and len(given) != len(declared.shape.dim):
+                raise ModelError(f"it has {len(declared.shape.dim)} dimensions, but shapes= gives {tuple(given)}")
+            return TensorType(tuple(self._given_dim(value.name, i, d) for i, d in enumerate(given)), dtype)
+        if not declared.HasField("shape"):
+            raise Unsupported("its rank is not known")
+        shape = tuple(self._declared_dim(value.name, i, d) for i, d in enumerate(declared.shape.dim))
+        return TensorType(shape, dtype)
+
+    def _given_dim(self, name: str, axis: int, given: int | str | None) -> Dim:
+        if isinstance(given, str):
+            return self.symbol(given)
+        return int(given) if given is not None else self.symbol(f"{name}_{axis}")
+
+    def _declared_dim(self, name: str, axis: int, declared: Any) -> Dim:
+        if declared.HasField("dim_value") and declared.dim_value >= 0:
+            return int(declared.dim_value)
+        label = declared.dim_param.strip()
+        if not label or label == "?":
+            return self.symbol(f"{name}_{axis}")
+        bound = self.overrides.get(label)
+        return bound if isinstance(bound, int) else self.symbol(label)
+
+    def symbol(self, label: str) -> Symbol:
+        """The symbolic dimension of that name: one variable a name in the whole model."""
+        if label not in self.symbols:
+            name = re.sub(r"\W", "_", label, flags=re.ASCII) or "n"
+            name = f"n{name}" if name[0].isdigit() else name
+            taken = {s.name for s in self.symbols.values()}
+            while name in taken:
+                name += "_"
+            self.symbols[label] = Symbol(name)
+        return self.symbols[label]
+
+    def _outputs(self, graph: Any, scope: Scope) -> list[GraphExpr]:
+        outputs = []
+        for value in graph.output:
+            try:
+                found = scope.find(value.name)
+                if found is not None and not isinstance(found, Omitted):
+                    outputs.append(self.output(found, value.name, scope))
+            except WeftError:
+                self.problems.add(Problem(f"nothing computes the output '{value.name}'", code="M003"))
+        return outputs
+
+    def output(self, value: Value, name: str, scope: Scope) -> GraphExpr:
+        """A value as a tensor that leaves the graph."""
+        node = Node(_empty_node(), "output", "", name, scope.opsets.get("", 1), (value,), scope, self)
+        return node.data(0)
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def nodes(self, protos: Iterable[Any], scope: Scope) -> None:
+        """Convert nodes in order, defining their outputs in ``scope``."""
+        if scope.depth > MAX_DEPTH:
+            raise Unsupported(f"functions or subgraphs nest deeper than {MAX_DEPTH}")
+        for i, proto in enumerate(protos):
+            self.count += 1
+            if self.count > MAX_NODES:
+                raise Unsupported(f"the model has more than {MAX_NODES:,} nodes with its functions expanded")
+            self._node(proto, scope, f"{scope.prefix}{proto.name or f'{proto.op_type}_{i}'}")
+
+    def _node(self, proto: Any, scope: Scope, name: str) -> None:
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        full_name = f"{domain}.{proto.op_type}" if domain else proto.op_type
+        outputs = tuple(o for o in proto.output if o)
+        try:
+            found = [scope.find(i) if i else OMITTED for i in proto.input]
+            if any(v is None for v in found):
+                if not self._is_known(domain, proto, scope):
+                    self.problems.add_missing(full_name, name)
+                scope.values.update(dict.fromkeys(outputs))
+                return
+            repeated = [o for o in outputs if o in scope.values]
+            if repeated:
+                raise Malformed(f"its output '{repeated[0]}' exists already")
+            inputs = tuple(None if isinstance(v, Omitted) else v for v in found)
+            node = Node(proto, proto.op_type, domain, name, scope.opsets.get(domain, 1), inputs, scope, self)
+            self._define(scope, proto.output, self.convert(node))
+        except _Missing:
+            self.problems.add_missing(full_name, name)
+            scope.values.update(dict.fromkeys(outputs))
+        except Noted:
+            scope.values.update(dict.fromkeys(outputs))
+        except InternalError:
+            raise
+        except WeftError as why:
+            self._fail(scope, outputs, full_name, name, why)
+        except _NONSENSE as why:
+            text = f"its operands or attributes make no sense ({type(why).__name__}: {why})"
+            self._fail(scope, outputs, full_name, name, Malformed(text))
+
+    def _is_known(self, domain: str, proto: Any, scope: Scope) -> bool:
+        return (
+            (domain, proto.op_type) in CONVERTERS
+            or functions.find(self.functions, domain, proto) is not None
+            or functions.is_specified(domain, proto.op_type, scope.opsets.get(domain, 1))
+        )
+
+    def _fail(self, scope: Scope, outputs: Iterable[str], op_type: str, name: str, why: WeftError) -> None:
+        self.problems.add(Problem(why.message, name, op_type, why.code, why.hint))
+        scope.values.update(dict.fromkeys(outputs))
+
+    def _define(self, scope: Scope, names: Sequence[str], result: Any) -> None:
+        values: Sequence[Value] = result if isinstance(result, (tuple, list)) else (result,)
+        used = [i for i, n in enumerate(names) if n]
+        if used and used[-1] >= len(values):
+            raise Unsupported(f"its output {used[-1]} is used, but only {len(values)} are computed")
+        for i in used:
+            scope.values[names[i]] = values[i]
+
+    def convert(self, node: Node) -> Any:
+        """The values of a node: one, or a tuple of several."""
+        followed = self._follow_shapes(node)
+        if followed is not None:
+            return followed
+        converter = CONVERTERS.get((node.domain, node.op_type))
+        if converter is not None:
+            return converter(node)
+        own = functions.find(self.functions, node.domain, node.proto)
+        if own is not None:
+            return functions.expand(node, own, self)
+        body = functions.specified_body(node)
+        if body is None:
+            raise _Missing
+        return functions.expand(node, body, self)
+
+    def _follow_shapes(self, node: Node) -> Any:
+        """The result of a shape rule, where one applies."""
+        rule = SHAPE_RULES.get(node.op_type) if not node.domain else None
+        if rule is None or not any(isinstance(v, Sizes) for v in node.inputs):
+            return None
+        elements = [node.elements(i) if node.has(i) else None for i in range(len(node.inputs))]
+        if any(e is None and node.has(i) for i, e in enumerate(elements)):
+            return None
+        made = rule(node, elements)
+        if not isinstance(made, Sizes):
+            return made
+        if made.elements.size > MAX_ELEMENTS:
+            return None
+        return node.as_data(made) if made.is_known else made
+
+    def materialize(self, node: Node, value: Sizes) -> GraphExpr:
+        """The tensor that holds element-wise known sizes; made once each."""
+        if value not in self._sizes:
+            self._sizes[value] = materialize(node, value)
+        return self._sizes[value]
+
+    def subgraph(self, node: Node, graph: Any, bindings: Mapping[str, Value]) -> list[Value]:
+        """The outputs of a subgraph, whose inputs are bound to values. Raises Noted if it could not be imported."""
+        scope = node.scope.child(f"{node.name}/")
+        self._initializers(graph, scope)
+        scope.values.update(bindings)
+        self.nodes(graph.node, scope)
+        found = [scope.find(o.name) for o in graph.output]
+        values = [v for v in found if v is not None and not isinstance(v, Omitted)]
+        if len(values) != len(found):
+            raise Noted("its subgraph could not be imported")
+        return values
+
+
+class _Missing(UserError):
+    """No converter, no function."""
+
+
+def _empty_node() -> Any:
+    from weft.frontend.onnx.reader import onnx_package
+
+    return onnx_package().NodeProto()
+
+

@@ -1,0 +1,96 @@
+"""What is wrong with a model: collected over the whole file, reported at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from weft.support.errors import ModelError, Place
+
+SHOWN = 20
+"""Problems printed in a message; :attr:`ModelProblems.problems` holds all of them."""
+
+
+class Malformed(ModelError):
+    """A part of the model breaks the ONNX specification. Names only the fault; the importer adds the place."""
+
+    default_code = "M003"
+
+
+class Unsupported(ModelError):
+    """The model is valid, but uses something that Weft does not have. The importer adds the place."""
+
+    default_code = "M004"
+
+
+class Noted(ModelError):
+    """Something inside a subgraph or function failed; its own problem is noted already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that keeps a model from being imported.
+
+    ``node`` is the node's name (or ``OpType_index``), empty for problems of the file as a whole; ``op_type`` its
+    operator, with the domain in front unless it is the standard one.
+    """
+
+    text: str
+    node: str = ""
+    op_type: str = ""
+    code: str = "M001"
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.op_type} '{self.node}': " if self.node else ""
+        return f"[{self.code}] {place}{self.text}" + (f" ({self.hint})" if self.hint else "")
+
+
+class ModelProblems(ModelError):
+    """All problems of one model. ``problems`` lists them in the order of the file; ``unsupported`` counts the
+    operators that are missing."""
+
+    default_code = "M010"
+
+    def __init__(self, file: str, problems: tuple[Problem, ...], unsupported: Counter[str]) -> None:
+        self.problems = problems
+        self.unsupported = unsupported
+        count = len(problems)
+        lines = [f"the model cannot be imported: {count} problem{'s' if count != 1 else ''}"]
+        lines += [f"  {problem}" for problem in problems[:SHOWN]]
+        if count > SHOWN:
+            lines.append(f"  … and {count - SHOWN} more")
+        if unsupported:
+            names = ", ".join(f"{name} ×{times}" for name, times in sorted(unsupported.items()))
+            lines.append(f"  operators that Weft does not have: {names}")
+        super().__init__("\n".join(lines), place=Place(file=file))
+
+
+@dataclass(slots=True)
+class Problems:
+    """Collects problems while a model is being imported."""
+
+    file: str
+    found: list[Problem] = field(default_factory=list)
+    missing: Counter[str] = field(default_factory=Counter)
+
+    def add(self, problem: Problem) -> None:
+        self.found.append(problem)
+
+    def add_missing(self, op_type: str, node: str) -> None:
+        """An operator without a converter: counted, and listed the first time."""
+        if op_type not in self.missing:
+            self.add(Problem("this operator is not supported", node, op_type, "M004"))
+        self.missing[op_type] += 1
+
+    def __iter__(self) -> Iterator[Problem]:
+        return iter(self.found)
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    def raise_if_any(self) -> None:
+        """Raise :class:`ModelProblems` if anything was found."""
+        if self.found:
+            raise ModelProblems(self.file, tuple(self.found), self.missing)
