@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from weft.expr.nodes import (
     Binary,
     Broadcast,
+    Call,
     Cast,
     Const,
     Expr,

@@ -1,0 +1,267 @@
+"""Index expressions as polynomials: sums of products of atoms with integer coefficients.
+
+Whatever is not a constant, a sum, a difference or a product is an *atom* (a variable, a quotient, a load …). A
+polynomial maps monomials (sorted tuples of atom numbers; the empty one is the constant) to coefficients. A
+:class:`Ring` numbers the atoms and converts both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import gcd
+from typing import Final, TypeAlias
+
+from weft.expr.nodes import Binary, Const, Expr, Var
+from weft.expr.visit import uses_var
+from weft.support.dtypes import INDEX
+
+Mono: TypeAlias = tuple[int, ...]
+Poly: TypeAlias = dict[Mono, int]
+
+ARITHMETIC: Final = frozenset(("add", "sub", "mul"))
+_LARGEST_PRODUCT: Final = 64
+
+
+def is_arithmetic(e: Expr) -> bool:
+    """Whether ``e`` is a sum, difference or product of scalar indices."""
+    return type(e) is Binary and e.dtype is INDEX and e.op in ARITHMETIC and e.lanes == 1
+
+
+def constant(value: int) -> Poly:
+    return {(): value} if value else {}
+
+
+def add(a: Poly, b: Poly, scale: int = 1) -> Poly:
+    """``a + scale * b``."""
+    out = dict(a)
+    for mono, c in b.items():
+        total = out.get(mono, 0) + scale * c
+        if total:
+            out[mono] = total
+        else:
+            del out[mono]
+    return out
+
+
+def plus(a: Poly, value: int) -> Poly:
+    """``a + value``."""
+    out = dict(a)
+    total = out.pop((), 0) + value
+    if total:
+        out[()] = total
+    return out
+
+
+def scaled(a: Poly, factor: int) -> Poly:
+    return {m: c * factor for m, c in a.items()} if factor else {}
+
+
+def multiply(a: Poly, b: Poly) -> Poly:
+    out: Poly = {}
+    for m1, c1 in a.items():
+        for m2, c2 in b.items():
+            mono = tuple(sorted(m1 + m2)) if m1 and m2 else m1 or m2
+            total = out.get(mono, 0) + c1 * c2
+            if total:
+                out[mono] = total
+            else:
+                del out[mono]
+    return out
+
+
+def as_constant(p: Poly) -> int | None:
+    """The value of a constant polynomial."""
+    if not p:
+        return 0
+    return p.get(()) if len(p) == 1 else None
+
+
+def content(p: Poly) -> int:
+    """The greatest common divisor of all coefficients but the constant's (0 if there are none)."""
+    return gcd(*(c for m, c in p.items() if m))
+
+
+def split_atom(p: Poly, atom: int) -> tuple[Poly, Poly] | None:
+    """``(c, r)`` with ``p = c * atom + r`` and ``c``, ``r`` free of the atom; None if it stands in a power."""
+    factor: Poly = {}
+    rest: Poly = {}
+    for mono, c in p.items():
+        count = mono.count(atom)
+        if count == 0:
+            rest[mono] = c
+        elif count == 1:
+            at = mono.index(atom)
+            factor[mono[:at] + mono[at + 1 :]] = c
+        else:
+            return None
+    return factor, rest
+
+
+def mono_quotient(m: Mono, by: Mono) -> Mono | None:
+    """The monomial ``m / by`` if that is one."""
+    if not by:
+        return m
+    out = list(m)
+    for atom in by:
+        if atom not in out:
+            return None
+        out.remove(atom)
+    return tuple(out)
+
+
+def leading(p: Poly) -> Mono:
+    """The monomial of highest degree."""
+    return max(p, key=lambda m: (len(m), m))
+
+
+def divide(p: Poly, d: Poly) -> tuple[Poly, Poly]:
+    """``(q, r)`` with ``p = q * d + r``, ``q`` as large as term-by-term division gives."""
+    lead = leading(d)
+    unit = d[lead]
+    quotient: Poly = {}
+    rest = p
+    for _ in range(2 * len(p) + 2):
+        for mono, c in rest.items():
+            partner = mono_quotient(mono, lead)
+            if partner is not None and c % unit == 0:
+                step = {partner: c // unit}
+                break
+        else:
+            break
+        quotient = add(quotient, step)
+        rest = add(rest, multiply(step, d), -1)
+    return quotient, rest
+
+
+def exact_quotient(p: Poly, d: Poly) -> Poly | None:
+    """``p / d`` if ``d`` divides ``p`` term by term."""
+    quotient, rest = divide(p, d)
+    return None if rest else quotient
+
+
+class Ring:
+    """Numbers atoms and converts between expressions and polynomials.
+
+    Within one ring equal polynomials convert to the same expression, in the order in which terms were first met.
+    """
+
+    __slots__ = ("_exprs", "_polys", "atoms", "numbers")
+
+    def __init__(self) -> None:
+        self.atoms: list[Expr] = []
+        self.numbers: dict[Expr, int] = {}
+        self._polys: dict[Expr, Poly] = {}
+        self._exprs: dict[frozenset[tuple[Mono, int]], Expr] = {}
+
+    def number(self, atom: Expr) -> int:
+        found = self.numbers.get(atom)
+        if found is None:
+            found = self.numbers[atom] = len(self.atoms)
+            self.atoms.append(atom)
+        return found
+
+    def poly(self, e: Expr, known: Mapping[Expr, Expr] | None = None) -> Poly:
+        """The polynomial of a scalar INDEX expression; leaves are first looked up in ``known``."""
+        polys = self._polys
+        if known is None:
+            found = polys.get(e)
+            if found is not None:
+                return found
+            done = polys
+        else:
+            done = {}
+        stack = [e]
+        while stack:
+            node = stack[-1]
+            if node in done:
+                stack.pop()
+                continue
+            if is_arithmetic(node):
+                assert isinstance(node, Binary)
+                a, b = done.get(node.a), done.get(node.b)
+                if a is None or b is None:
+                    if b is None:
+                        stack.append(node.b)
+                    if a is None:
+                        stack.append(node.a)
+                    continue
+                done[node] = self._combine(node, a, b)
+            elif known is not None and known.get(node, node) is not node:
+                done[node] = self.poly(known[node])
+            else:
+                done[node] = self._leaf(node)
+            stack.pop()
+        return done[e]
+
+    def _leaf(self, e: Expr) -> Poly:
+        return constant(int(e.value)) if type(e) is Const else {(self.number(e),): 1}
+
+    def _combine(self, node: Binary, a: Poly, b: Poly) -> Poly:
+        if node.op == "add":
+            return add(a, b)
+        if node.op == "sub":
+            return add(a, b, -1)
+        if len(a) * len(b) > _LARGEST_PRODUCT:
+            return {(self.number(node),): 1}
+        return multiply(a, b)
+
+    def expr(self, p: Poly) -> Expr:
+        """The expression of a polynomial: positive terms first, the constant last."""
+        key = frozenset(p.items())
+        found = self._exprs.get(key)
+        if found is None:
+            found = self._exprs[key] = self._sum(p)
+            if found not in self._polys:
+                self._polys[found] = p
+        return found
+
+    def _sum(self, p: Poly) -> Expr:
+        out: Expr | None = None
+        for mono, c in p.items():
+            if c > 0 and mono:
+                term = self.term(mono, c)
+                out = term if out is None else Binary("add", out, term)
+        last = p.get((), 0)
+        if out is None:
+            out, last = Const(last, INDEX), 0
+        for mono, c in p.items():
+            if c < 0 and mono:
+                out = Binary("sub", out, self.term(mono, -c))
+        if last:
+            out = Binary("add" if last > 0 else "sub", out, Const(abs(last), INDEX))
+        return out
+
+    def term(self, mono: Mono, coefficient: int) -> Expr:
+        """The expression ``coefficient * mono``."""
+        out: Expr = self.atoms[mono[0]]
+        for atom in mono[1:]:
+            out = Binary("mul", out, self.atoms[atom])
+        return out if coefficient == 1 else Binary("mul", out, Const(coefficient, INDEX))
+
+
+def linear_form(e: Expr, variables: Iterable[Var]) -> tuple[dict[Var, int], Expr] | None:
+    """``(coefficients, rest)`` with ``e = sum(c * v) + rest``, ``rest`` free of ``variables``.
+
+    Coefficients are constants; None if ``e`` is not of that form.
+    """
+    ring = Ring()
+    p = ring.poly(e)
+    wanted = {ring.number(v): v for v in variables}
+    coefficients: dict[Var, int] = {}
+    rest: Poly = {}
+    for mono, c in p.items():
+        inside = [a for a in mono if a in wanted]
+        if not inside:
+            rest[mono] = c
+        elif len(mono) == 1:
+            coefficients[wanted[mono[0]]] = c
+        else:
+            return None
+    if any(uses_var(ring.atoms[a], wanted.values()) for mono in rest for a in mono):
+        return None
+    return coefficients, ring.expr(rest)
+
+
+def divisor(e: Expr) -> int:
+    """The largest integer known to divide ``e`` from its form alone (0 if ``e`` is zero)."""
+    return gcd(*Ring().poly(e).values())
