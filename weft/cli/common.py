@@ -1,0 +1,101 @@
+"""What several commands share: options, loading a model or an artifact, printing tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from weft.support.errors import InputError, UserError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def target_option(f: F) -> F:
+    return click.option(
+        "--target", default="cpu", show_default=True, help="The machine to compile for; see 'weft targets'."
+    )(f)
+
+
+def threads_option(f: F) -> F:
+    return click.option(
+        "--threads",
+        type=click.IntRange(1),
+        default=None,
+        help="Threads to run on. [default: all cores, or WEFT_NUM_THREADS]",
+    )(f)
+
+
+def shape_option(f: F) -> F:
+    return click.option(
+        "--shape",
+        "shapes",
+        multiple=True,
+        metavar="NAME=SIZES",
+        help="Fix a dimension or a whole input: --shape batch=8, --shape x=1,3,224,224. May be repeated.",
+    )(f)
+
+
+def parse_shapes(words: Sequence[str]) -> dict[str, int | tuple[int, ...]]:
+    """``("batch=8", "x=1,3,8,8")`` → ``{"batch": 8, "x": (1, 3, 8, 8)}``."""
+    out: dict[str, int | tuple[int, ...]] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        try:
+            sizes = tuple(int(p) for p in text.split(","))
+        except ValueError:
+            sizes = ()
+        if not equals or not sizes or min(sizes) < 1:
+            raise UserError(
+                f"--shape {word} is not understood",
+                code="I020",
+                hint="NAME=SIZE or NAME=SIZE,SIZE,… with positive sizes",
+            )
+        out[name] = sizes[0] if len(sizes) == 1 else sizes
+    return out
+
+
+def is_artifact(path: str) -> bool:
+    """Whether the file is a compiled artifact (by its first bytes, or by its name where it cannot be read)."""
+    from weft.runtime.artifact import MAGIC
+
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return path.endswith(".weft")
+
+
+def executable(path: str, target: str, threads: int | None, shapes: Sequence[str]) -> Any:
+    """The executable of a model file (compiled now, with progress) or of an artifact."""
+    import weft
+
+    if not Path(path).exists():
+        raise InputError(f"there is no file '{path}'", code="I021")
+    if is_artifact(path):
+        if shapes:
+            raise InputError("an artifact is compiled already: --shape has no effect on it", code="I022")
+        return weft.load_executable(path, threads=threads)
+    return weft.compile(path, target=target, threads=threads, shapes=parse_shapes(shapes), progress=True)
+
+
+def console() -> Any:
+    """The rich console for tables and trees."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+def table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Any:
+    """A rich table; columns numbered in ``right`` are right-aligned."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    for i, name in enumerate(columns):
+        made.add_column(name, justify="right" if i in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made

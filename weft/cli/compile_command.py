@@ -1,0 +1,45 @@
+"""``weft compile``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from weft.cli.common import console, parse_shapes, shape_option, target_option
+
+
+@click.command("compile")
+@click.argument("model")
+@click.option("-o", "--output", default=None, help="Where to write. [default: the model's name with .weft]")
+@target_option
+@click.option(
+    "--also",
+    multiple=True,
+    metavar="TARGET",
+    help="Add code for a further CPU level; the best one is picked when the artifact is loaded. May be repeated.",
+)
+@shape_option
+@click.option("--no-cache", is_flag=True, help="Do not use the kernel cache.")
+def command(
+    model: str, output: str | None, target: str, also: tuple[str, ...], shapes: tuple[str, ...], no_cache: bool
+) -> None:
+    """Compile MODEL to one file that loads and runs without the compiler.
+
+    \b
+    weft compile resnet.onnx
+    weft compile bert.onnx -o bert.weft --shape batch=1
+    weft compile resnet.onnx --target x86-64-v4 --also x86-64-v3
+    """
+    import weft
+
+    start = time.perf_counter()
+    exe = weft.compile(model, target=target, also=also, shapes=parse_shapes(shapes), cache=not no_cache, progress=True)
+    path = Path(output or Path(model).with_suffix(".weft").name)
+    exe.save(path)
+    size = path.stat().st_size
+    console().print(
+        f"{path}: {size / 1e6:.1f} MB, {len(exe.artifact.program.kernels)} kernels, "
+        f"compiled in {time.perf_counter() - start:.1f} s"
+    )

@@ -1,0 +1,85 @@
+"""The command line: ``weft COMMAND``. Each command lives in a file of its own and is imported when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from weft import __version__
+from weft.support.errors import InternalError, WeftError
+
+COMMANDS = {
+    "compile": "Compile a model to one file that runs without the compiler.",
+    "run": "Run a model or a compiled artifact on given or random inputs.",
+    "bench": "Measure a model against other engines, alternately, and compare the outputs.",
+    "inspect": "Show a model on its way: graph, groups, loops, kernels, assembly, profile.",
+    "opt": "Run passes on the text of a program.",
+    "cache": "Look at the kernel cache, or clear it.",
+    "targets": "List the machines to compile for.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = import_module(f"weft.cli.{name}_command")
+        found: click.Command = module.command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="weft")
+def cli() -> None:
+    """Weft compiles deep-learning models to fast machine code.
+
+    \b
+    weft run model.onnx                  try a model on random inputs
+    weft compile model.onnx -o m.weft    compile it once, run it anywhere
+    weft bench model.onnx                how fast is it, against onnxruntime
+
+    `weft COMMAND --help` explains each command with examples.
+    """
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Entry point: WeftErrors become messages and exit status 1; bugs ask to be reported and exit with 70."""
+    try:
+        return cli.main(args=argv, prog_name="weft", standalone_mode=False)
+    except click.ClickException as problem:
+        problem.show()
+        sys.exit(problem.exit_code)
+    except click.Abort:
+        click.echo("stopped", err=True)
+        sys.exit(130)
+    except InternalError as problem:
+        click.echo(f"{problem}\nThis is a bug in Weft; please report it with the text above.", err=True)
+        if problem.reproducer:
+            path = "weft-reproducer.txt"
+            with open(path, "w") as file:
+                file.write(problem.reproducer)
+            click.echo(f"The program before the failing pass is in {path}.", err=True)
+        sys.exit(70)
+    except WeftError as problem:
+        click.echo(str(problem), err=True)
+        sys.exit(1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
