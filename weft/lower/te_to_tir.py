@@ -166,8 +166,8 @@ class _Lowering:
 
     # -- compute -----------------------------------------------------------------------------------------------------
 
-    def _compute(self, op: ComputeOp, targets: tuple[Buffer, ...], time: Var | None = None) -> Stmt:
-        """The nest of a compute operation; with ``time``, its first axis is the scan loop over that variable."""
+    def _compute(self, op: ComputeOp, targets: tuple[Buffer, ...], time: IterVar | None = None) -> Stmt:
+        """The nest of a compute operation; with ``time``, its first axis runs in the scan loop over that variable."""
         swap, iters = self._iterations(op, time)
         spatial = tuple(it.var for it in iters[: len(op.axis)])
         annotations = FrozenMap(dict(op.attrs)) if op.attrs else EMPTY
@@ -181,18 +181,19 @@ class _Lowering:
         writes = tuple(element(b, spatial) for b in targets)
         return self._nest(op.name, iters, reads, writes, body, init, time, annotations)
 
-    def _iterations(self, op: ComputeOp, time: Var | None) -> tuple[Callable[[Expr], Expr], tuple[IterVar, ...]]:
+    def _iterations(self, op: ComputeOp, time: IterVar | None) -> tuple[Callable[[Expr], Expr], tuple[IterVar, ...]]:
         """The block's iteration variables (the axes themselves where no other block has them), and the rewriting of
         body expressions to them and to buffers."""
         values: dict[Var, Expr] = {}
         iters = []
         for position, axis in enumerate((*op.axis, *op.reduce_axis)):
-            kind = IterVar.ORDERED if time is not None and position == 0 else axis.kind
+            domain = time if time is not None and position == 0 else axis
             var = axis.var
             if axis in self.used_iters:
                 var = values[axis.var] = Var(axis.var.name, INDEX)
             self.used_iters.add(axis)
-            iters.append(axis if var is axis.var and kind == axis.kind else IterVar(var, axis.extent, kind, axis.start))
+            same = domain is axis and var is axis.var
+            iters.append(axis if same else IterVar(var, domain.extent, domain.kind, domain.start))
         return self._swap(values), tuple(iters)
 
     def _swap(self, values: Mapping[Var, Expr]) -> Callable[[Expr], Expr]:
@@ -234,11 +235,11 @@ class _Lowering:
         writes: tuple[Region, ...],
         body: Stmt,
         init: Stmt | None = None,
-        time: Var | None = None,
+        time: IterVar | None = None,
         annotations: FrozenMap = EMPTY,
     ) -> Stmt:
         """A block inside one serial loop for each of its iteration variables (but the one bound to ``time``)."""
-        bound = [] if time is None else [time]
+        bound = [] if time is None else [time.var]
         fresh = [Var(self.names.fresh(it.var.name), INDEX) for it in iters[len(bound) :]]
         block = Block(
             self.block_names.fresh(name), iters, (*bound, *fresh), reads, writes, body, init, annotations=annotations
@@ -255,8 +256,7 @@ class _Lowering:
             axes[0] = IterVar(Var(time.var.name, INDEX), time.extent, IterVar.ORDERED, time.start)
         at = tuple(a.var for a in axes)
         body = Store(target, at, Load(source, at))
-        bound = None if time is None else time.var
-        return self._nest(name, tuple(axes), (element(source, at),), (element(target, at),), body, time=bound)
+        return self._nest(name, tuple(axes), (element(source, at),), (element(target, at),), body, time=time)
 
     # -- extern ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,223 @@
+"""The judge: runs a tensor program, in scheduled or in kernel form, exactly as its text says.
+
+Whatever else runs a program must agree with this interpreter. It stops with a ProgramError where a program reads or
+writes out of bounds (V910, V911), reads memory that nothing has written (V912), runs a block instance outside its
+domain (V913), divides an integer by zero (V914), lets threads miss a barrier (V915) or leaves an output unwritten
+(V916).
+
+Iterations of parallel, vectorized, unrolled, thread and virtual loops run one after another in the order asked for:
+a correct program gives the same result for every order. Threads inside a block of threads run up to each barrier in
+turn. Memory with a scope private to a thread is undefined again in each iteration of the parallel or thread loop
+around all its uses.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+
+from weft.expr.nodes import BINARY, Binary, Cast, Const, Expr, Not, Select, Var
+from weft.support.errors import InputError, Place, ProgramError
+from weft.tir import values
+from weft.tir.nodes import Buffer, Program
+from weft.tir.python_code import Site, Writer
+from weft.tir.visit import postorder
+
+Array = np.ndarray[Any, Any]
+Order = Literal["forward", "backward", "shuffled"]
+
+
+@dataclass
+class Execution:
+    """What a run gave: the outputs, and if asked for how often each block instance ran, by block name and values of the
+    iteration variables."""
+
+    outputs: tuple[Array, ...]
+    counts: dict[str, dict[tuple[int, ...], int]]
+
+
+@dataclass
+class _Support:
+    """What the generated code calls."""
+
+    sites: list[Site]
+    order: Callable[[Iterable[int]], Iterable[int]]
+    counts: dict[str, dict[tuple[int, ...], int]] = field(default_factory=dict)
+
+    def fail(self, site: int, *where: Any) -> NoReturn:
+        raise _failure(self.sites[site], where)
+
+    def in_step(self, threads: list[Generator[None, None, None]], site: int) -> Generator[None, None, None]:
+        """Run threads from barrier to barrier; all must meet at each."""
+        while threads:
+            going = [t for t in threads if next(t, "done") is None]
+            if going and len(going) != len(threads):
+                self.fail(site, len(going), len(threads))
+            threads = going
+            if threads:
+                yield
+
+
+def _failure(site: Site, where: tuple[Any, ...]) -> ProgramError:
+    place = Place(node=f"block {site.block}") if site.block else None
+    at = ", ".join(str(w) for w in where)
+    if site.what == "domain":
+        message = f"iteration variable '{where[0]}' is {where[1]}, outside its domain"
+        return ProgramError(message, code="V913", place=place)
+    if site.what == "barrier":
+        return ProgramError(f"{where[0]} of {where[1]} threads wait at a barrier", code="V915", place=place)
+    assert site.buffer is not None
+    name = site.buffer.name
+    if site.what == "undefined":
+        return ProgramError(f"{name}[{at}] is read but was never written", code="V912", place=place)
+    code, verb = ("V910", "read") if site.what == "load" else ("V911", "written")
+    shape = ", ".join(str(e) for e in site.buffer.shape)
+    return ProgramError(f"{name}[{at}] is {verb} out of bounds; the shape is [{shape}]", code=code, place=place)
+
+
+class Interpreter:
+    """A program made ready to run any number of times."""
+
+    def __init__(self, program: Program, count: bool = False) -> None:
+        self.program = program
+        made = Writer(program, count).generate()
+        self.source, self.sites = made.source, made.sites
+        scope: dict[str, Any] = dict(made.constants)
+        exec(compile(made.source, f"<{program.name}>", "exec"), scope)
+        self._run = scope["run"]
+
+    def run(
+        self,
+        inputs: Sequence[Array],
+        sizes: Mapping[str, int] | None = None,
+        order: Order = "forward",
+        seed: int = 0,
+    ) -> Execution:
+        """Run on NumPy arrays for the inputs. ``sizes`` gives symbolic sizes that no input shape tells."""
+        program = self.program
+        given = program.params[: len(program.params) - program.outputs]
+        if len(inputs) != len(given):
+            raise InputError(f"'{program.name}' takes {len(given)} inputs, not {len(inputs)}", code="I010")
+        known = infer_sizes(program, [np.shape(a) for a in inputs], sizes)
+        memory: dict[str, list[Any]] = {}
+        for buffer, array in zip(given, inputs, strict=True):
+            memory[buffer.name] = _checked_input(buffer, np.asarray(array), known)
+        for buffer in (*program.params[len(given) :], *program.allocs):
+            shape = _maybe_shape(buffer, known)
+            if shape is not None:
+                memory[buffer.name] = [None] * int(np.prod(shape, dtype=np.int64))
+        support = _Support(self.sites, _order(order, seed))
+        with np.errstate(all="ignore"):
+            try:
+                threads = self._run(memory, {v.name: known[v] for v in program.sizes}, support)
+                for _ in threads or ():
+                    pass
+            except ZeroDivisionError as error:
+                raise ProgramError(f"'{program.name}' divides an integer by zero", code="V914") from error
+        outputs = tuple(_output(b, memory[b.name], known) for b in program.params[len(given) :])
+        return Execution(outputs, support.counts)
+
+
+def run(
+    program: Program,
+    inputs: Sequence[Array],
+    sizes: Mapping[str, int] | None = None,
+    order: Order = "forward",
+    seed: int = 0,
+) -> tuple[Array, ...]:
+    """The outputs of ``program`` on ``inputs``; see :meth:`Interpreter.run`."""
+    return Interpreter(program).run(inputs, sizes, order, seed).outputs
+
+
+def execute(program: Program, inputs: Sequence[Array], sizes: Mapping[str, int] | None = None) -> Execution:
+    """Run ``program`` and count how often each block instance ran."""
+    return Interpreter(program, count=True).run(inputs, sizes)
+
+
+def _order(order: Order, seed: int) -> Callable[[Iterable[int]], Iterable[int]]:
+    if order == "forward":
+        return lambda r: r
+    if order == "backward":
+        return lambda r: list(r)[::-1]
+    source = random.Random(seed)
+
+    def shuffled(r: Iterable[int]) -> Iterable[int]:
+        values = list(r)
+        source.shuffle(values)
+        return values
+
+    return shuffled
+
+
+def infer_sizes(
+    program: Program, shapes: Sequence[tuple[int, ...]], sizes: Mapping[str, int] | None = None
+) -> dict[Var, int]:
+    """The values of the symbolic sizes, from the shapes of the inputs and from ``sizes`` by name."""
+    named = dict(sizes or {})
+    known: dict[Var, int] = {v: int(named.pop(v.name)) for v in program.sizes if v.name in named}
+    if named:
+        raise InputError(f"'{program.name}' has no size called '{next(iter(named))}'", code="I011")
+    for buffer, shape in zip(program.params, shapes, strict=False):
+        for e, n in zip(buffer.shape, shape, strict=False):
+            if isinstance(e, Var):
+                known.setdefault(e, int(n))
+    for v in program.sizes:
+        if v not in known:
+            raise InputError(f"the size '{v.name}' of '{program.name}' is not known from the inputs", code="I011")
+    return known
+
+
+def _evaluate(root: Expr, known: Mapping[Var, int]) -> int:
+    """The value of an index expression of sizes."""
+    done: dict[Expr, int] = {}
+    for e in postorder(root):
+        if isinstance(e, Const):
+            done[e] = int(e.value)
+        elif isinstance(e, Var):
+            done[e] = known[e]
+        elif isinstance(e, Select):
+            done[e] = done[e.then if done[e.condition] else e.otherwise]
+        elif isinstance(e, Binary):
+            done[e] = int(BINARY[e.op].evaluate(done[e.a], done[e.b]))
+        elif isinstance(e, (Cast, Not)):
+            done[e] = done[e.a] if isinstance(e, Cast) else not done[e.a]
+        else:
+            raise ProgramError(f"a size is not an index expression: {e}", code="V900")
+    return done[root]
+
+
+def _shape(buffer: Buffer, known: Mapping[Var, int]) -> tuple[int, ...]:
+    return tuple(max(0, _evaluate(e, known)) for e in buffer.shape)
+
+
+def _maybe_shape(buffer: Buffer, known: Mapping[Var, int]) -> tuple[int, ...] | None:
+    """The shape, or None where it depends on loop variables (the generated code makes such memory itself)."""
+    try:
+        return _shape(buffer, known)
+    except KeyError:
+        return None
+
+
+def _checked_input(buffer: Buffer, array: Array, known: Mapping[Var, int]) -> list[Any]:
+    if array.dtype != buffer.dtype.numpy:
+        raise InputError(f"input '{buffer.name}' is {buffer.dtype}, not {array.dtype}", code="I012")
+    shape = _shape(buffer, known)
+    if array.shape != shape:
+        raise InputError(f"input '{buffer.name}' has the shape {list(shape)}, not {list(array.shape)}", code="I013")
+    return values.to_list(array, buffer.dtype)
+
+
+def _output(buffer: Buffer, memory: list[Any], known: Mapping[Var, int]) -> Array:
+    shape = _shape(buffer, known)
+    missing = next((i for i, v in enumerate(memory) if v is None), None)
+    if missing is not None:
+        at = ", ".join(str(i) for i in np.unravel_index(missing, shape))
+        raise ProgramError(f"the output {buffer.name}[{at}] was never written", code="V916")
+    made = np.empty(len(memory), buffer.dtype.numpy)
+    if memory:
+        made[:] = np.array(memory, buffer.dtype.numpy)
+    return made.reshape(shape)
