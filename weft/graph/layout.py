@@ -168,9 +168,9 @@ def _unpack(array: np.ndarray[Any, Any], layout: Layout, logical: Sequence[int])
 
 
 def broadcast_layout(layout: str, shape: Sequence[Dim], operand: Sequence[Dim]) -> str | None:
-    """The layout in which an operand of shape ``operand`` broadcasts to a tensor of ``shape`` laid out as ``layout``.
+    """The layout in which an operand of shape ``operand`` broadcasts to ``shape`` laid out as ``layout``.
 
-    Dimensions of size 1 get blocks of 1. ``""`` where the operand may stay as it is (all its sizes are 1). None where no
+    Dimensions of size 1 get blocks of 1. ``""`` where the operand may stay as it is (all sizes are 1). None where no
     layout does it: the operand lacks a blocked dimension.
     """
     known = parse(layout)

@@ -15,7 +15,7 @@ from weft.graph.visit import map_functions, rewrite
 
 @dataclass(frozen=True, slots=True)
 class FoldConstants:
-    """Replace pure calls of constants by their values, fields of known tuples by the field, a decided ``if`` by its branch.
+    """Replace pure calls of constants by their values, fields of known tuples by the field, ``if``s by their branch.
 
     A result larger than ``max_bytes`` is folded only if it is not larger than its operands together, so that a
     broadcast does not fill the memory. Primitive functions are left alone: constants are their parameters.

@@ -1,0 +1,140 @@
+"""Fusion: which calls become one kernel, and that the result stays the same."""
+
+import numpy as np
+from toy_operators import add, exp, halves, matmul, mul, neg, relu, reshape, shout, total, transpose
+
+from weft.graph import build, interpret
+from weft.graph.fusion_kind import FusionKind
+from weft.graph.nodes import Call, Function, If, Module, Project, call
+from weft.graph.passes.fuse import Fuse
+from weft.graph.visit import free_vars, post_order
+
+KINDS = {
+    matmul: FusionKind.OUT_FUSABLE,
+    total: FusionKind.REDUCTION,
+    transpose: FusionKind.INJECTIVE,
+    reshape: FusionKind.INJECTIVE,
+    halves: FusionKind.INJECTIVE,
+    shout: FusionKind.OPAQUE,
+}
+
+
+def kind_of(e):
+    if e.target in KINDS:
+        return KINDS[e.target]
+    return FusionKind.ELEMENTWISE if all(a.type == e.type for a in e.args) else FusionKind.BROADCAST
+
+
+def fuse(function, **options):
+    made = Fuse(kind_of, **options).run(Module.of(function)).main
+    rng = np.random.default_rng(0)
+    args = [
+        rng.standard_normal(p.tensor.shape).astype(np.float32) if p.tensor.dtype.is_float else np.array(True)
+        for p in function.params
+    ]
+    want, got = interpret.run(function, args), interpret.run(made, args)
+    for w, g in zip(*([x] if not isinstance(x, tuple) else x for x in (want, got)), strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-5)
+    return made
+
+
+def groups(function):
+    """The operator names of each kernel, in order."""
+    found = []
+    for e in post_order(function, into_functions=False):
+        if isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive:
+            assert not free_vars(e.target)
+            found.append([i.target.name for i in post_order(e.target) if isinstance(i, Call)])
+    return found
+
+
+def v(name, *shape):
+    return build.var(name, shape)
+
+
+def test_contraction_bias_activation_and_residual_are_one_kernel():
+    x, w, b, r = v("x", 4, 5), v("w", 5, 6), v("b", 6), v("r", 4, 6)
+    e = call(relu, [call(add, [call(add, [call(matmul, [x, w]), b]), r])])
+    assert groups(fuse(build.function([x, w, b, r], e))) == [["matmul", "add", "add", "relu"]]
+
+
+def test_activation_that_reads_its_input_twice_is_one_kernel():
+    x, w = v("x", 4, 5), v("w", 5, 6)
+    m = call(matmul, [x, w])
+    e = call(mul, [m, call(relu, [call(exp, [m])])])
+    assert groups(fuse(build.function([x, w], e))) == [["matmul", "exp", "relu", "mul"]]
+
+
+def test_two_contractions_never_share_a_kernel():
+    x, w = v("x", 4, 5), v("w", 5, 5)
+    a = call(relu, [call(matmul, [x, w])])
+    b = call(matmul, [a, w])
+    found = groups(fuse(build.function([x, w], call(add, [b, a]))))
+    assert found == [["matmul", "relu"], ["matmul", "add"]]
+
+
+def test_chains_of_light_calls_are_one_kernel():
+    x, b = v("x", 4, 5), v("b", 4)
+    e = call(exp, [call(add, [call(transpose, [call(neg, [x])], {"axes": (1, 0)}), b])])
+    assert groups(fuse(build.function([x, b], e))) == [["neg", "transpose", "add", "exp"]]
+
+
+def test_reduction_takes_producers_and_followers():
+    x, b = v("x", 4, 5), v("b", 5)
+    e = call(relu, [call(total, [call(add, [call(exp, [x]), b])])])
+    assert groups(fuse(build.function([x, b], e))) == [["exp", "add", "total", "relu"]]
+
+
+def test_expensive_producers_are_not_repeated():
+    x, b = v("x", 4, 5), v("b", 1, 5)
+    shared = call(exp, [x])
+    two = fuse(build.function([x], [call(total, [shared]), call(relu, [shared])]))
+    assert sorted(groups(two)) == [["exp"], ["relu"], ["total"]]
+    stretched = fuse(build.function([x, b], call(add, [x, call(exp, [b])])))
+    assert groups(stretched) == [["exp"], ["add"]]
+
+
+def test_cheap_producers_are_repeated():
+    x = v("x", 4, 5)
+    flat = call(reshape, [x], {"shape": (5, 4)})
+    e = [call(total, [flat]), call(relu, [flat])]
+    assert sorted(groups(fuse(build.function([x], e), fuse_views=True))) == [["reshape", "relu"], ["reshape", "total"]]
+    bare = fuse(build.function([x], e))
+    assert sorted(groups(bare)) == [["relu"], ["total"]]
+
+
+def test_limits_and_scalars():
+    x = v("x", 4, 5)
+    e = x
+    for _ in range(10):
+        e = call(add, [e, build.constant(1.0)])
+    assert [len(g) for g in groups(fuse(build.function([x], e), max_ops=4))] == [2, 4, 4]
+    whole = fuse(build.function([x], e))
+    assert len(whole.body.args) == 1
+    many = [v(f"x{i}", 3) for i in range(9)]
+    e = many[0]
+    for p in many[1:]:
+        e = call(add, [e, p])
+    made = fuse(build.function(many, e), max_params=4)
+    assert all(len(c.args) <= 4 for c in post_order(made) if isinstance(c, Call))
+
+
+def test_branches_effects_and_several_results_stay_apart():
+    x, c = v("x", 4, 5), build.var("c", (), "bool")
+    n = call(neg, [x])
+    e = If(c, call(relu, [call(exp, [n])]), call(exp, [n]), n.type)
+    assert sorted(groups(fuse(build.function([x, c], e)))) == [["exp"], ["exp", "relu"], ["neg"]]
+    e = call(relu, [call(shout, [call(neg, [x])])])
+    assert groups(fuse(build.function([x], e))) == [["neg"], ["shout"], ["relu"]]
+    h = call(halves, [call(neg, [x])])
+    e = call(add, [Project(h, 0), Project(h, 1)])
+    assert groups(fuse(build.function([x], e))) == [["neg", "halves"], ["add"]]
+
+
+def test_a_long_chain_is_quick():
+    x = v("x", 4)
+    e = x
+    for i in range(5000):
+        e = call(relu if i % 3 else neg, [e])
+    made = fuse(build.function([x], e), max_ops=50)
+    assert len(groups(made)) == 100

@@ -1,0 +1,406 @@
+"""Places the tensors of a fused function in one arena before anything runs.
+
+Sizes may be symbolic. A size is taken apart into *coefficient × base* (``n*64*4`` is 256 × ``n``); tensors of one base
+are planned together in units of it, which for a model with a dynamic batch is as good as knowing the batch, and the
+areas of the different bases stand one after another.
+
+Steps: choose an order of execution (the best of a few), find how long each tensor lives, share memory where a kernel
+may write over an operand, and give offsets: largest first, each at the lowest place free over its life, or best fit in
+order of time, whichever needs least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from weft.expr.nodes import Binary, Const, Expr, ExprLike, index, product
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, Project, Tuple, Var
+from weft.graph.operator import Operator
+from weft.graph.types import TensorType, TupleType
+from weft.graph.visit import children, post_order
+
+Key = tuple[GraphExpr, int]
+"""A tensor: the node that makes it (a call, or a parameter or constant), and which of its outputs."""
+
+InPlace = Callable[[Call], Iterable[tuple[int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place in the arena, in bytes."""
+
+    offset: ExprLike
+    nbytes: ExprLike
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Where tensors live.
+
+    ``order``: the calls that run, in order (views do not). ``slots``: the place of each tensor that lives in the arena;
+    views have that of what they show, and results of the function have none (their memory is the caller's).
+    ``workspaces``: the place of each call's workspace. ``largest_live_set``: bytes that no plan for this order can do
+    without, with symbolic sizes taken as ``assumed``; ``assumed_bytes`` is the arena under the same assumption.
+    """
+
+    order: tuple[Call, ...]
+    slots: Mapping[Key, Slot]
+    workspaces: Mapping[Call, Slot]
+    arena_bytes: ExprLike
+    largest_live_set: int
+    assumed_bytes: int
+
+
+def source(value: GraphExpr) -> Key:
+    """The tensor whose memory holds ``value``: looks through views, tuples and projections."""
+    while True:
+        if isinstance(value, Project):
+            if isinstance(value.value, Tuple):
+                value = value.value.fields[value.index]
+                continue
+            return value.value, value.index
+        if isinstance(value, Call) and is_view(value):
+            value = value.args[0]
+            continue
+        return value, 0
+
+
+def is_view(value: GraphExpr) -> bool:
+    """A bare call of a view operator: the memory of its operand under another shape."""
+    return isinstance(value, Call) and isinstance(value.target, Operator) and value.target.view
+
+
+@dataclass(slots=True, eq=False)
+class _Tensor:
+    """A stretch of memory: what shares it, its size and the steps at which it is needed."""
+
+    size: int
+    base: Expr | None
+    start: int
+    end: int
+    keys: list[Key] = field(default_factory=list)
+    workspace_of: Call | None = None
+    offset: int = -1
+    order: int = 0
+
+
+def plan_memory(
+    function: Function,
+    *,
+    workspace: Callable[[Call], ExprLike] | None = None,
+    in_place: InPlace | None = None,
+    align: int = 64,
+    assumed: int = 16,
+) -> MemoryPlan:
+    """Plan the memory of ``function``.
+
+    ``workspace(call)`` says how many bytes a call needs beside its operands and results; ``in_place(call)`` gives pairs
+    (operand, output) of which the kernel may write the output over the operand (element-wise, same index, same size).
+    ``assumed`` stands for symbolic sizes where orders are compared.
+    """
+    planner = _Planner(function, workspace, in_place, align, assumed)
+    orders = [planner.depth_first(False), planner.depth_first(True), planner.greedy()]
+    best = min(orders, key=planner.peak)  # the first of equals: the order as written
+    return planner.plan(best)
+
+
+class _Planner:
+    def __init__(
+        self,
+        function: Function,
+        workspace: Callable[[Call], ExprLike] | None,
+        in_place: InPlace | None,
+        align: int,
+        assumed: int,
+    ) -> None:
+        self.function, self.align, self.assumed = function, align, assumed
+        self.workspace, self.in_place = workspace, in_place
+        self.nodes = [e for e in post_order(function.body, into_functions=False) if isinstance(e, Call)]
+        self.calls = [e for e in self.nodes if not is_view(e)]
+        self.results = {source(e) for e in _leaves(function.body)}
+        self.reads = {e: _reads(e) for e in self.calls}
+        self.sizes: dict[Key, tuple[int, Expr | None]] = {}
+        self.readers: dict[Key, int] = {}
+        for e in self.calls:
+            for i, t in enumerate(_outputs(e)):
+                if (e, i) not in self.results:
+                    self.sizes[e, i] = self._size(product(t.shape) * t.dtype.nbytes)
+            for key in self.reads[e]:
+                self.readers[key] = self.readers.get(key, 0) + 1
+        self.spaces = {e: self._size(workspace(e)) for e in self.calls} if workspace else {}
+
+    def _size(self, nbytes: ExprLike) -> tuple[int, Expr | None]:
+        """Bytes as (aligned coefficient, base)."""
+        coefficient, base = factor(nbytes)
+        return -(-coefficient // self.align) * self.align, base
+
+    def _bytes(self, size: tuple[int, Expr | None]) -> int:
+        return size[0] * self._assumed(size[1])
+
+    def _assumed(self, base: Expr | None) -> int:
+        return 1 if base is None else estimate(base, self.assumed)
+
+    # -- orders --------------------------------------------------------------------------------------------------
+
+    def depth_first(self, heavy_first: bool) -> list[Call]:
+        """Operands before users; with ``heavy_first`` the operand whose computation needs most memory comes first."""
+        if not heavy_first:
+            return self.calls
+        need: dict[GraphExpr, int] = {}
+        keep: dict[GraphExpr, int] = {}
+        for e in post_order(self.function.body, into_functions=False):
+            own = sum(self._bytes(self.sizes.get((e, i), (0, None))) for i in range(_output_count(e)))
+            parts = sorted(children(e), key=lambda c: keep.get(c, 0) - need.get(c, 0))
+            held, most = 0, 0
+            for c in parts:
+                most = max(most, held + need.get(c, 0))
+                held += keep.get(c, 0)
+            need[e], keep[e] = max(most, held + own), own if isinstance(e, Call) and not is_view(e) else held
+        out: list[Call] = []
+        seen: set[GraphExpr] = set()
+        stack: list[tuple[GraphExpr, bool]] = [(self.function.body, False)]
+        while stack:
+            e, done = stack.pop()
+            if done:
+                if isinstance(e, Call) and not is_view(e):
+                    out.append(e)
+                continue
+            if e in seen:
+                continue
+            seen.add(e)
+            stack.append((e, True))
+            if not isinstance(e, Function):
+                stack.extend((c, False) for c in sorted(children(e), key=lambda c: need.get(c, 0) - keep.get(c, 0)))
+        return out if _keeps_effects(self.calls) else self.calls
+
+    def greedy(self) -> list[Call]:
+        """Always the ready call that frees most (ties: as written)."""
+        if not _keeps_effects(self.calls):
+            return self.calls
+        left = dict(self.readers)
+        known = set(self.calls)
+        waits = {e: len({k[0] for k in self.reads[e] if k[0] in known}) for e in self.calls}
+        users: dict[GraphExpr, list[Call]] = {}
+        for e in self.calls:
+            for maker in {k[0] for k in self.reads[e]}:
+                users.setdefault(maker, []).append(e)
+        position = {e: i for i, e in enumerate(self.calls)}
+        ready = [e for e in self.calls if waits[e] == 0]
+        out: list[Call] = []
+        while ready:
+            window = ready if len(ready) <= 32 else ready[:32]  # keeps wide graphs linear
+            e = min(window, key=lambda e: (self._change(e, left), position[e]))
+            ready.remove(e)
+            out.append(e)
+            for key in self.reads[e]:
+                left[key] -= 1
+            for u in users.get(e, ()):
+                waits[u] -= 1
+                if waits[u] == 0:
+                    ready.append(u)
+        return out
+
+    def _change(self, e: Call, left: Mapping[Key, int]) -> int:
+        made = sum(self._bytes(self.sizes.get((e, i), (0, None))) for i in range(_output_count(e)))
+        return made - sum(self._bytes(self.sizes[k]) for k in self.reads[e] if left[k] == 1 and k in self.sizes)
+
+    def peak(self, order: Sequence[Call]) -> int:
+        """The largest live set of an order."""
+        return _largest(self._tensors(order, sharing=False), self._assumed)
+
+    # -- lives and offsets ---------------------------------------------------------------------------------------
+
+    def _tensors(self, order: Sequence[Call], sharing: bool = True) -> list[_Tensor]:
+        last: dict[Key, int] = {}
+        for step, e in enumerate(order):
+            for key in self.reads[e]:
+                last[key] = step
+        made: list[_Tensor] = []
+        of: dict[Key, _Tensor] = {}
+        for step, e in enumerate(order):
+            donors = self._donors(e, step, last, of) if sharing and self.in_place else {}
+            for i in range(_output_count(e)):
+                size = self.sizes.get((e, i))
+                if size is None:
+                    continue
+                tensor = donors.get(i)
+                if tensor is None or (tensor.size, tensor.base) != size:
+                    tensor = _Tensor(size[0], size[1], step, step, order=len(made))
+                    made.append(tensor)
+                tensor.end = max(tensor.end, last.get((e, i), step))
+                tensor.keys.append((e, i))
+                of[e, i] = tensor
+            space = self.spaces.get(e)
+            if space and space[0]:
+                made.append(_Tensor(space[0], space[1], step, step, workspace_of=e, order=len(made)))
+        return made
+
+    def _donors(self, e: Call, step: int, last: Mapping[Key, int], of: Mapping[Key, _Tensor]) -> dict[int, _Tensor]:
+        """Tensors that die at ``e`` and may become its outputs."""
+        assert self.in_place is not None
+        found: dict[int, _Tensor] = {}
+        for operand, output in self.in_place(e):
+            key = source(e.args[operand])
+            tensor = of.get(key)
+            others = sum(source(a) == key for a in e.args)
+            if tensor is None or others != 1 or output in found or tensor in found.values():
+                continue
+            if last.get(key) == step and tensor.end == step:
+                found[output] = tensor
+        return found
+
+    def plan(self, order: Sequence[Call]) -> MemoryPlan:
+        tensors = self._tensors(order)
+        areas: dict[Expr | None, list[_Tensor]] = {}
+        for t in tensors:
+            areas.setdefault(t.base, []).append(t)
+        slots: dict[Key, Slot] = {}
+        workspaces: dict[Call, Slot] = {}
+        total: ExprLike = 0
+        assumed = 0
+        for base, members in areas.items():
+            units = allocate(members)
+            for t in members:
+                slot = Slot(_plus(total, _times(t.offset, base)), _times(t.size, base))
+                slots.update((key, slot) for key in t.keys)
+                if t.workspace_of is not None:
+                    workspaces[t.workspace_of] = slot
+            total = _plus(total, _times(units, base))
+            assumed += units * self._assumed(base)
+        for e in self.nodes:
+            if is_view(e) and source(e) in slots:
+                slots[e, 0] = slots[source(e)]
+        return MemoryPlan(tuple(order), slots, workspaces, total, _largest(tensors, self._assumed), assumed)
+
+
+def allocate(tensors: Sequence[_Tensor]) -> int:
+    """Give offsets to tensors of one base; returns the size of the area."""
+    neighbours = _overlaps(tensors)
+    by_size = sorted(tensors, key=lambda t: (-t.size, t.start, t.order))
+    by_life = sorted(tensors, key=lambda t: (t.start - t.end, -t.size, t.order))
+    by_time = sorted(tensors, key=lambda t: (t.start, -t.size, t.order))
+    best: tuple[int, list[int]] | None = None
+    for order, tight in ((by_size, False), (by_size, True), (by_life, False), (by_time, True)):
+        size = _place(order, neighbours, tight)
+        if best is None or size < best[0]:
+            best = size, [t.offset for t in tensors]
+    assert best is not None
+    for t, offset in zip(tensors, best[1], strict=True):
+        t.offset = offset
+    return best[0]
+
+
+def _place(order: Sequence[_Tensor], neighbours: Mapping[_Tensor, list[_Tensor]], best_fit: bool) -> int:
+    """Place tensors in ``order``, each in the lowest gap that holds it (``best_fit``: the smallest); give the size."""
+    for t in order:
+        t.offset = -1
+    total = 0
+    for t in order:
+        taken = sorted((n.offset, n.offset + n.size) for n in neighbours[t] if n.offset >= 0)
+        at, chosen, slack = 0, -1, -1
+        for low, high in taken:
+            if low - at >= t.size and (chosen < 0 or (best_fit and low - at - t.size < slack)):
+                chosen, slack = at, low - at - t.size
+                if not best_fit:
+                    break
+            at = max(at, high)
+        t.offset = chosen if chosen >= 0 else at
+        total = max(total, t.offset + t.size)
+    return total
+
+
+def _overlaps(tensors: Sequence[_Tensor]) -> dict[_Tensor, list[_Tensor]]:
+    """For each tensor those alive at some same step."""
+    found: dict[_Tensor, list[_Tensor]] = {t: [] for t in tensors}
+    alive: list[_Tensor] = []
+    for t in sorted(tensors, key=lambda t: t.start):
+        alive = [a for a in alive if a.end >= t.start]
+        for a in alive:
+            found[a].append(t)
+            found[t].append(a)
+        alive.append(t)
+    return found
+
+
+def _largest(tensors: Sequence[_Tensor], assumed: Callable[[Expr | None], int]) -> int:
+    """The most bytes alive at one step."""
+    changes: dict[int, int] = {}
+    for t in tensors:
+        nbytes = t.size * assumed(t.base)
+        changes[t.start] = changes.get(t.start, 0) + nbytes
+        changes[t.end + 1] = changes.get(t.end + 1, 0) - nbytes
+    most = held = 0
+    for step in sorted(changes):
+        held += changes[step]
+        most = max(most, held)
+    return most
+
+
+def factor(value: ExprLike) -> tuple[int, Expr | None]:
+    """``value`` as coefficient × base; products equal up to order have the same base. None stands for 1."""
+    if isinstance(value, int):
+        return value, None
+    coefficient, rest = 1, []
+    stack = [index(value)]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Const):
+            coefficient *= int(e.value)
+        elif isinstance(e, Binary) and e.op == "mul":
+            stack.extend((e.a, e.b))
+        else:
+            rest.append(e)
+    return (coefficient, product(sorted(rest, key=lambda e: (str(e), id(e))))) if rest else (coefficient, None)
+
+
+def estimate(value: ExprLike, assumed: int) -> int:
+    """``value`` with every symbol taken as ``assumed``."""
+    from weft.graph import dims
+
+    return value if isinstance(value, int) else dims.evaluate(value, dict.fromkeys(dims.symbols(value), assumed))
+
+
+def _times(units: int, base: Expr | None) -> ExprLike:
+    return units if base is None else base * units
+
+
+def _plus(a: ExprLike, b: ExprLike) -> ExprLike:
+    return a + b if isinstance(a, int) and isinstance(b, int) else index(a) + index(b)
+
+
+def _leaves(body: GraphExpr) -> list[GraphExpr]:
+    return [x for f in body.fields for x in _leaves(f)] if isinstance(body, Tuple) else [body]
+
+
+def _reads(e: Call) -> list[Key]:
+    """Distinct tensors that a call reads, parameters and constants left out."""
+    parts = list(children(e))
+    found: dict[Key, None] = {}
+    while parts:
+        part = parts.pop(0)
+        if isinstance(part, Tuple):
+            parts.extend(part.fields)
+        elif not isinstance(part, (Function, Var, Constant)):
+            key = source(part)
+            if not isinstance(key[0], (Var, Constant)):
+                found[key] = None
+    return list(found)
+
+
+def _outputs(e: GraphExpr) -> tuple[TensorType, ...]:
+    parts = e.type.fields if isinstance(e.type, TupleType) else (e.type,)
+    return tuple(t for t in parts if isinstance(t, TensorType))
+
+
+def _output_count(e: GraphExpr) -> int:
+    return len(e.type.fields) if isinstance(e.type, TupleType) else 1
+
+
+def _keeps_effects(calls: Sequence[Call]) -> bool:
+    """Whether the calls may be reordered: none has effects."""
+    for e in calls:
+        for inner in post_order(e.target) if isinstance(e.target, Function) else (e,):
+            if isinstance(inner, Call) and isinstance(inner.target, Operator) and not inner.target.pure:
+                return False
+    return True
