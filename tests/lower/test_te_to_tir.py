@@ -12,11 +12,9 @@ import pytest
 from weft import te
 from weft.expr.nodes import Load
 from weft.lower.te_to_tir import te_to_tir
-from weft.support.errors import UserError
 from weft.tir import nodes as tir
 from weft.tir.interpret import run
 from weft.tir.text import parse, to_text
-from weft.tir.visit import blocks, loops_around
 
 Array = np.ndarray[Any, Any]
 Made = tuple[list[te.Tensor], list[te.Tensor], list[Array], list[Array]]

@@ -290,7 +290,7 @@ class _Lowering:
             else:
                 late.append((t, b))
         self.buffers.update(direct)
-        nests = [self._compute(s, tuple(direct.get(t) or self._target(t) for t in _outputs(s)), time) for s in steps]
+        nests = [self._compute(s, tuple(direct.get(t) or self._target(t) for t in _outputs(s)), axis) for s in steps]
         nests += [self._copy(f"{b.name}.step", self.buffers[t], b, axis) for t, b in late]
         stmts.append(For(time, op.axis.start, op.axis.extent, seq(*nests)))
         return Seq(tuple(stmts))

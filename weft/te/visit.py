@@ -4,33 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from weft.expr.nodes import Expr, Load
+from weft.expr.visit import loads
 from weft.te.nodes import ComputeOp, ExternOp, Operation, ScanOp, Tensor
 
 
-def loads(expressions: Iterable[Expr]) -> list[Load]:
-    """Every distinct load in ``expressions``, the loads inside indices too, in order of first occurrence."""
-    found: list[Load] = []
-    seen: set[int] = set()
-    stack = list(expressions)[::-1]
-    while stack:
-        e = stack.pop()
-        if id(e) in seen:
-            continue
-        seen.add(id(e))
-        if isinstance(e, Load):
-            found.append(e)
-        stack.extend(e.children[::-1])
-    return found
-
-
 def read_tensors(op: Operation) -> tuple[Tensor, ...]:
-    """The tensors that ``op`` reads directly, each once, in order of first occurrence.
+    """The tensors that ``op`` reads directly, each once, in evaluation order.
 
     A scan reads its inits and updates; its states are its own.
     """
     if isinstance(op, ComputeOp):
-        sources = (load.source for load in loads(op.body))
+        sources = (load.source for load in loads(*op.body))
         return tuple(dict.fromkeys(s for s in sources if isinstance(s, Tensor)))
     if isinstance(op, ScanOp):
         return tuple(dict.fromkeys((*op.init, *op.update)))

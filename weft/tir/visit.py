@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from weft.expr.nodes import Expr, Load, Var
+from weft.expr.visit import post_order, rewrite
 from weft.tir.nodes import (
     Allocate,
     Block,
@@ -27,6 +28,8 @@ from weft.tir.nodes import (
 )
 
 ExprMap: TypeAlias = Callable[[Expr], Expr]
+map_expr = rewrite
+"""Rewriting of one expression, by the name that goes with :func:`map_expressions`."""
 
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
@@ -151,32 +154,6 @@ def _rebuild_dirty(root: Stmt, changes: Mapping[Stmt, Stmt], dirty: set[Stmt]) -
         else:
             done.append(stmt)
     return done[0]
-
-
-def map_expr(root: Expr, fn: Callable[[Expr], Expr | None], memo: dict[Expr, Expr] | None = None) -> Expr:
-    """Rewrite an expression from the leaves up: ``fn`` gets each node over rewritten children and returns another, or
-    None to leave it. ``memo`` may be shared between calls with the same ``fn``."""
-    memo = {} if memo is None else memo
-    stack = [root]
-    while stack:
-        e = stack[-1]
-        if e in memo:
-            stack.pop()
-            continue
-        parts = e.children
-        todo = [c for c in parts if c not in memo]
-        if todo:
-            stack.extend(todo)
-            continue
-        stack.pop()
-        made = e
-        if parts:
-            new = [memo[c] for c in parts]
-            if any(a is not b for a, b in zip(new, parts, strict=True)):
-                made = e.rebuild(new)
-        changed = fn(made)
-        memo[e] = made if changed is None else changed
-    return memo[root]
 
 
 def _map_regions(regions: tuple[Region, ...], fn: ExprMap, buffers: Mapping[Buffer, Buffer]) -> tuple[Region, ...]:
@@ -305,18 +282,7 @@ def loops_around(root: Stmt, target: Stmt) -> list[For]:
 
 def postorder(*roots: Expr) -> list[Expr]:
     """Every distinct node of the expressions, children before parents."""
-    seen: set[int] = set()
-    out: list[Expr] = []
-    stack: list[tuple[Expr, bool]] = [(r, False) for r in reversed(roots)]
-    while stack:
-        e, expanded = stack.pop()
-        if expanded:
-            out.append(e)
-        elif id(e) not in seen:
-            seen.add(id(e))
-            stack.append((e, True))
-            stack.extend((c, False) for c in reversed(e.children))
-    return out
+    return list(post_order(*roots))
 
 
 def all_expressions(root: Stmt) -> Iterator[Expr]:
