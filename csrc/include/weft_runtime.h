@@ -1,0 +1,151 @@
+/* Weft C runtime: public interface.
+ *
+ * Runs compiled models without the compiler, Python or C++: a loader for relocatable objects, a thread pool, scratch
+ * memory and an executor for the register program (see weft/runtime/program.py and encode.py for its encoding).
+ * Everything is C11 and needs an operating system with mmap and POSIX threads.
+ *
+ * Threads: functions on different objects may be called at once. One weft_executable may be run by several threads at
+ * once; each run then gets a memory arena of its own.
+ * Errors: functions return WEFT_OK (0) or a positive weft_status and, if `error` is not NULL, fill it in.
+ */
+#ifndef WEFT_RUNTIME_H
+#define WEFT_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of this interface and of what kernels may call; an artifact states the one it was built for. */
+#define WEFT_ABI_VERSION 1
+
+#if defined(__GNUC__)
+#define WEFT_API __attribute__((visibility("default")))
+#else
+#define WEFT_API
+#endif
+
+typedef enum weft_status {
+    WEFT_OK = 0,
+    WEFT_ERROR_MEMORY = 1,      /* out of memory */
+    WEFT_ERROR_OBJECT = 2,      /* malformed or foreign object code */
+    WEFT_ERROR_SYMBOL = 3,      /* object code needs a symbol that the runtime does not offer */
+    WEFT_ERROR_PROGRAM = 4,     /* malformed register program */
+    WEFT_ERROR_RANK = 5,        /* input `index` has `given` dimensions, not `expected` */
+    WEFT_ERROR_SHAPE = 6,       /* dimension `axis` of input `index` is `given`, not `expected` */
+    WEFT_ERROR_CHECK = 7,       /* the check at `instruction` failed */
+    WEFT_ERROR_KERNEL = 8,      /* the kernel called at `instruction` returned `given` */
+    WEFT_ERROR_ARITHMETIC = 9,  /* a size expression overflowed or divided by zero */
+    WEFT_ERROR_BOUNDS = 10,     /* a buffer would be accessed outside its memory */
+    WEFT_ERROR_UNALLOCATED = 11 /* a buffer is used at `instruction` before it has memory */
+} weft_status;
+
+typedef struct weft_error {
+    int32_t status;
+    int32_t index;       /* input, output, buffer or kernel number, or -1 */
+    int32_t axis;        /* dimension, or -1 */
+    int64_t instruction; /* number of the instruction, or -1 */
+    int64_t expected, given;
+    char message[192]; /* one English sentence, for people */
+} weft_error;
+
+/* ---- what kernels may call --------------------------------------------------------------------------------------- */
+
+typedef int32_t (*weft_kernel)(void *const *buffers, const int64_t *sizes);
+typedef int32_t (*weft_parallel_body)(int64_t begin, int64_t end, void *closure);
+
+/* Runs `body` over disjoint chunks that cover 0 <= i < count, each of at least `grain` iterations except the last. The
+ * caller takes part. Nested calls, and calls outside weft_parallel_begin/end and weft_run, run serially. Returns 0, or
+ * the first non-zero result of a chunk, after which no further chunks are started. */
+WEFT_API int32_t weft_parallel_for(weft_parallel_body body, int64_t count, int64_t grain, void *closure);
+
+/* Scratch memory of the calling thread, aligned to 64 bytes, used like a stack: release in reverse order with the same
+ * size. NULL when memory is exhausted. The memory is kept for later calls until the thread ends. */
+WEFT_API void *weft_scratch(int64_t bytes);
+WEFT_API void weft_scratch_release(int64_t bytes);
+
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
+
+/* Threads used where 0 is given as a thread count; at first the number of processors this process may use. */
+WEFT_API int32_t weft_get_default_threads(void);
+WEFT_API void weft_set_default_threads(int32_t threads);
+
+/* Between begin and end, weft_parallel_for on the calling thread uses up to `threads` threads (0: the default).
+ * Pools are cached; concurrent callers get different ones. `begin` returns a token for `end`. */
+WEFT_API void *weft_parallel_begin(int32_t threads);
+WEFT_API void weft_parallel_end(void *token);
+
+/* Number of worker threads alive in this process. */
+WEFT_API int32_t weft_worker_count(void);
+
+/* ---- code -------------------------------------------------------------------------------------------------------- */
+
+typedef struct weft_code weft_code;
+
+enum { WEFT_LOAD_FOREIGN = 1 }; /* relocate an object of another machine too, for inspection; never executable */
+
+/* Loads a relocatable ELF object (x86-64 or AArch64), resolves what it needs against the symbols above and libm. */
+WEFT_API int32_t weft_code_load(const void *object, size_t size, int32_t flags, weft_code **out, weft_error *error);
+/* Address of a defined global symbol, NULL if there is none; `weft_code_function` only in executable sections. */
+WEFT_API void *weft_code_symbol(const weft_code *code, const char *name);
+WEFT_API weft_kernel weft_code_function(const weft_code *code, const char *name);
+/* Bytes of memory mapped for the code. */
+WEFT_API size_t weft_code_bytes(const weft_code *code);
+WEFT_API void weft_code_free(weft_code *code);
+
+/* Comma-separated LLVM names of the features of this processor that the operating system supports. */
+WEFT_API const char *weft_cpu_features(void);
+
+/* ---- executables ------------------------------------------------------------------------------------------------- */
+
+typedef struct weft_executable weft_executable;
+
+/* A compact row-major tensor. In weft_run, `shape` of an output is filled in (it must have room for its dimensions);
+ * an output whose `data` is NULL is allocated by the runtime, and the caller frees it with weft_free. */
+typedef struct weft_tensor {
+    void *data;
+    int64_t *shape;
+    int64_t nbytes; /* capacity of an output given by the caller; filled in otherwise */
+    int32_t ndim;
+} weft_tensor;
+
+/* Decodes and checks `words`. `kernels` and `constants` must outlive the executable; constants are aligned to 64. */
+WEFT_API int32_t weft_executable_create(const int64_t *words, size_t count, const weft_kernel *kernels,
+                                        size_t kernel_count, void *const *constants, const int64_t *constant_bytes,
+                                        size_t constant_count, int32_t threads, weft_executable **out,
+                                        weft_error *error);
+WEFT_API void weft_executable_free(weft_executable *executable);
+WEFT_API void weft_executable_set_threads(weft_executable *executable, int32_t threads);
+WEFT_API int32_t weft_executable_threads(const weft_executable *executable);
+WEFT_API int32_t weft_executable_inputs(const weft_executable *executable);
+WEFT_API int32_t weft_executable_outputs(const weft_executable *executable);
+/* Dimensions of output `index`. */
+WEFT_API int32_t weft_executable_output_ndim(const weft_executable *executable, int32_t index);
+WEFT_API int64_t weft_executable_instructions(const weft_executable *executable);
+/* Bytes of all arenas held at present. */
+WEFT_API int64_t weft_executable_arena_bytes(const weft_executable *executable);
+
+/* Time and number of calls of each instruction; arrays of weft_executable_instructions entries, added to. */
+typedef struct weft_profile {
+    int64_t *nanoseconds;
+    int64_t *calls;
+} weft_profile;
+
+/* Binds the symbolic sizes from the shapes of `inputs`, checks them, and runs. `profile` may be NULL. Memory that the
+ * runtime allocated for outputs is freed again if an error is returned. */
+WEFT_API int32_t weft_run(weft_executable *executable, const weft_tensor *inputs, weft_tensor *outputs,
+                          weft_profile *profile, weft_error *error);
+
+/* Memory aligned to 64 bytes (never NULL but when exhausted, not even for 0 bytes). */
+WEFT_API void *weft_alloc(int64_t bytes);
+WEFT_API void weft_free(void *memory);
+
+/* Monotonic clock. */
+WEFT_API int64_t weft_nanoseconds(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

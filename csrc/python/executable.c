@@ -1,0 +1,447 @@
+/* _native.Executable: runs a program on Python objects.
+ *
+ * The path of a NumPy array or Tensor with the right dtype and layout never leaves C. Anything else goes through
+ * `convert(index, object)`, a Python function that returns a fitting Tensor or raises. */
+#include "binding.h"
+
+#include <string.h>
+
+typedef struct port {
+    const element_type *element;
+    PyObject *numpy_dtype; /* of outputs */
+} port;
+
+typedef struct ExecutableObject {
+    PyObject_HEAD
+    weft_executable *executable;
+    PyObject *codes;      /* kept alive */
+    Py_buffer *constants; /* held */
+    Py_ssize_t constant_count;
+    port *inputs, *outputs;
+    int input_count, output_count, dimensions; /* dimensions: of all outputs together */
+    PyObject *ndarray;                         /* numpy.ndarray */
+    PyObject *convert, *convert_output, *fail;
+} ExecutableObject;
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static port *read_ports(PyObject *dtypes, PyObject *numpy_dtypes, int *count) {
+    *count = (int)PyTuple_GET_SIZE(dtypes);
+    port *ports = PyMem_Calloc((size_t)*count + 1, sizeof *ports);
+    for (int i = 0; ports && i < *count; i++) {
+        const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(dtypes, i));
+        ports[i].element = name ? element_by_name(name) : NULL;
+        if (!ports[i].element) return PyMem_Free(ports), NULL;
+        if (numpy_dtypes) ports[i].numpy_dtype = PyTuple_GET_ITEM(numpy_dtypes, i);
+    }
+    for (int i = 0; ports && i < *count; i++) Py_XINCREF(ports[i].numpy_dtype);
+    if (!ports) PyErr_NoMemory();
+    return ports;
+}
+
+/* kernels: a tuple of (number of the code, name). */
+static weft_kernel *find_kernels(PyObject *codes, PyObject *kernels) {
+    Py_ssize_t count = PyTuple_GET_SIZE(kernels);
+    weft_kernel *found = PyMem_Calloc((size_t)count + 1, sizeof *found);
+    if (!found) return PyErr_NoMemory(), NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_ssize_t code;
+        const char *name;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(kernels, i), "ns", &code, &name)) return PyMem_Free(found), NULL;
+        if (code >= 0 && code < PyTuple_GET_SIZE(codes)) {
+            PyObject *object = PyTuple_GET_ITEM(codes, code);
+            if (Py_TYPE(object) == &CodeType) found[i] = weft_code_function(((CodeObject *)object)->code, name);
+        }
+        if (!found[i]) {
+            PyErr_Format(PyExc_ValueError, "the code has no kernel '%s'", name);
+            return PyMem_Free(found), NULL;
+        }
+    }
+    return found;
+}
+
+static int hold_constants(ExecutableObject *self, PyObject *constants, void **pointers, int64_t *sizes) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(constants); i++) {
+        Py_buffer *view = &self->constants[i];
+        if (PyObject_GetBuffer(PyTuple_GET_ITEM(constants, i), view, PyBUF_SIMPLE)) return -1;
+        self->constant_count = i + 1;
+        if ((uintptr_t)view->buf % 64 && view->len) {
+            PyErr_Format(PyExc_ValueError, "constant %zd is not aligned to 64 bytes", i);
+            return -1;
+        }
+        pointers[i] = view->len ? view->buf : NULL;
+        sizes[i] = view->len;
+    }
+    return 0;
+}
+
+static int create(ExecutableObject *self, const Py_buffer *words, PyObject *kernels, PyObject *constants, int threads) {
+    size_t count = (size_t)PyTuple_GET_SIZE(constants);
+    void **pointers = PyMem_Calloc(count + 1, sizeof *pointers);
+    int64_t *sizes = PyMem_Calloc(count + 1, sizeof *sizes);
+    self->constants = PyMem_Calloc(count + 1, sizeof *self->constants);
+    weft_kernel *found = find_kernels(self->codes, kernels);
+    weft_error error;
+    int failed = -1;
+    if (!pointers || !sizes || !self->constants) {
+        PyErr_NoMemory();
+    } else if (found && hold_constants(self, constants, pointers, sizes) == 0) {
+        failed = weft_executable_create(words->buf, (size_t)words->len / 8, found, (size_t)PyTuple_GET_SIZE(kernels),
+                                        pointers, sizes, count, threads, &self->executable, &error);
+        if (failed) PyErr_Format(PyExc_ValueError, "%s", error.message);
+    }
+    PyMem_Free(pointers);
+    PyMem_Free(sizes);
+    PyMem_Free(found);
+    if (failed) return -1;
+    if (weft_executable_inputs(self->executable) != self->input_count ||
+        weft_executable_outputs(self->executable) != self->output_count) {
+        PyErr_SetString(PyExc_ValueError, "the dtypes do not fit the program");
+        return -1;
+    }
+    for (int i = 0; i < self->output_count; i++) self->dimensions += weft_executable_output_ndim(self->executable, i);
+    return 0;
+}
+
+static PyObject *executable_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"words",   "codes",   "kernels", "constants",      "input_dtypes", "output_dtypes", "numpy_dtypes",
+                            "threads", "ndarray", "convert", "convert_output", "fail",         NULL};
+    Py_buffer words;
+    PyObject *codes, *kernels, *constants, *inputs, *outputs, *numpy_dtypes, *ndarray, *convert, *convert_output, *fail;
+    int threads;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O!O!O!O!O!O!iOOOO:Executable", names, &words, &PyTuple_Type, &codes,
+                                     &PyTuple_Type, &kernels, &PyTuple_Type, &constants, &PyTuple_Type, &inputs,
+                                     &PyTuple_Type, &outputs, &PyTuple_Type, &numpy_dtypes, &threads, &ndarray, &convert,
+                                     &convert_output, &fail))
+        return NULL;
+    ExecutableObject *self = (ExecutableObject *)type->tp_alloc(type, 0);
+    int failed = self == NULL;
+    if (self) {
+        self->codes = Py_NewRef(codes);
+        self->ndarray = Py_NewRef(ndarray);
+        self->convert = Py_NewRef(convert);
+        self->convert_output = Py_NewRef(convert_output);
+        self->fail = Py_NewRef(fail);
+        if (PyTuple_GET_SIZE(numpy_dtypes) != PyTuple_GET_SIZE(outputs)) {
+            PyErr_SetString(PyExc_ValueError, "there must be a NumPy dtype for each output");
+            failed = 1;
+        }
+        failed = failed || !(self->inputs = read_ports(inputs, NULL, &self->input_count)) ||
+                 !(self->outputs = read_ports(outputs, numpy_dtypes, &self->output_count)) ||
+                 create(self, &words, kernels, constants, threads);
+    }
+    PyBuffer_Release(&words);
+    if (failed) Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static int executable_traverse(ExecutableObject *self, visitproc visit, void *arg) {
+    Py_VISIT(self->codes);
+    Py_VISIT(self->ndarray);
+    Py_VISIT(self->convert);
+    Py_VISIT(self->convert_output);
+    Py_VISIT(self->fail);
+    return 0;
+}
+
+static int executable_clear(ExecutableObject *self) {
+    Py_CLEAR(self->convert);
+    Py_CLEAR(self->convert_output);
+    Py_CLEAR(self->fail);
+    return 0;
+}
+
+static void executable_dealloc(ExecutableObject *self) {
+    PyObject_GC_UnTrack(self);
+    (void)executable_clear(self);
+    weft_executable_free(self->executable);
+    for (Py_ssize_t i = 0; i < self->constant_count; i++) PyBuffer_Release(&self->constants[i]);
+    for (int i = 0; self->outputs && i < self->output_count; i++) Py_XDECREF(self->outputs[i].numpy_dtype);
+    PyMem_Free(self->constants);
+    PyMem_Free(self->inputs);
+    PyMem_Free(self->outputs);
+    Py_CLEAR(self->codes);
+    Py_CLEAR(self->ndarray);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+/* ---- inputs and outputs ------------------------------------------------------------------------------------------ */
+
+/* What keeps an argument's memory alive during a run. */
+typedef struct holder {
+    Py_buffer view;   /* where view.obj is set */
+    PyObject *object; /* a Tensor */
+} holder;
+
+/* Memory of one run: small runs live on the C stack. */
+typedef struct workspace {
+    weft_tensor *tensors;
+    holder *holders;
+    int64_t *shapes;
+    int held;
+} workspace;
+
+enum { SMALL_PORTS = 16, SMALL_DIMENSIONS = 96 };
+
+static int use_tensor(const port *p, TensorObject *t, int writable, weft_tensor *tensor, holder *h) {
+    if (t->element != p->element || !tensor_is_contiguous(t) || (writable && t->readonly)) return 0;
+    if ((uintptr_t)t->data % p->element->bytes) return 0;
+    h->object = Py_NewRef((PyObject *)t);
+    *tensor = (weft_tensor){t->data, (int64_t *)t->shape, t->nbytes, t->ndim};
+    return 1;
+}
+
+/* 1: used; 0: does not fit as it is. Never leaves an exception. */
+static int use_object(const port *p, PyObject *object, int writable, weft_tensor *tensor, holder *h) {
+    if (PyObject_TypeCheck(object, &TensorType)) return use_tensor(p, (TensorObject *)object, writable, tensor, h);
+    if (!PyObject_CheckBuffer(object)) return 0;
+    if (PyObject_GetBuffer(object, &h->view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0))) {
+        PyErr_Clear();
+        h->view.obj = NULL;
+        return 0;
+    }
+    if (element_matches(p->element, h->view.format, h->view.itemsize) &&
+        (uintptr_t)h->view.buf % p->element->bytes == 0) {
+        *tensor = (weft_tensor){h->view.buf, (int64_t *)h->view.shape, h->view.len, h->view.ndim};
+        return 1;
+    }
+    PyBuffer_Release(&h->view);
+    h->view.obj = NULL;
+    return 0;
+}
+
+static int take(const port *p, PyObject *object, int index, PyObject *convert, int writable, weft_tensor *tensor,
+                holder *h) {
+    if (use_object(p, object, writable, tensor, h)) return 0;
+    PyObject *converted = PyObject_CallFunction(convert, "iO", index, object);
+    if (!converted) return -1;
+    int used = use_object(p, converted, writable, tensor, h);
+    Py_DECREF(converted);
+    if (used) return 0;
+    PyErr_Format(PyExc_SystemError, "the conversion of argument %d did not give a fitting tensor", index);
+    return -1;
+}
+
+static int overlap(const weft_tensor *a, const weft_tensor *b) {
+    const char *x = a->data, *y = b->data;
+    return a->nbytes && b->nbytes && x < y + b->nbytes && y < x + a->nbytes;
+}
+
+static int set_failure(ExecutableObject *self, const weft_error *e) {
+    PyObject *exception = PyObject_CallFunction(self->fail, "iiiLLLs", (int)e->status, (int)e->index, (int)e->axis,
+                                                (long long)e->instruction, (long long)e->expected, (long long)e->given,
+                                                e->message);
+    if (exception) {
+        PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+        Py_DECREF(exception);
+    }
+    return -1;
+}
+
+/* Status of problems that only the binding knows; weft_status uses smaller numbers. */
+enum { ERROR_ARGUMENT_COUNT = 100, ERROR_OUTPUT_COUNT = 101, ERROR_OVERLAP = 102, ERROR_OUTPUT_SHAPE = 103 };
+
+static int set_count_failure(ExecutableObject *self, int status, Py_ssize_t expected, Py_ssize_t given) {
+    weft_error error = {.status = status, .index = -1, .axis = -1, .instruction = -1, .expected = expected, .given = given};
+    return set_failure(self, &error);
+}
+
+static int take_inputs(ExecutableObject *self, PyObject *arguments, workspace *w) {
+    if (PyTuple_GET_SIZE(arguments) != self->input_count)
+        return set_count_failure(self, ERROR_ARGUMENT_COUNT, self->input_count, PyTuple_GET_SIZE(arguments));
+    for (int i = 0; i < self->input_count; i++) {
+        w->held = i + 1;
+        if (take(&self->inputs[i], PyTuple_GET_ITEM(arguments, i), i, self->convert, 0, &w->tensors[i], &w->holders[i]))
+            return -1;
+    }
+    return 0;
+}
+
+/* Given outputs; afterwards their expected shapes are written over `shape`, which therefore points to our own memory. */
+static int take_outputs(ExecutableObject *self, PyObject *outs, workspace *w) {
+    if (PyTuple_GET_SIZE(outs) != self->output_count)
+        return set_count_failure(self, ERROR_OUTPUT_COUNT, self->output_count, PyTuple_GET_SIZE(outs));
+    for (int i = 0; i < self->output_count; i++) {
+        int at = self->input_count + i;
+        w->held = at + 1;
+        int64_t *shape = w->tensors[at].shape;
+        if (take(&self->outputs[i], PyTuple_GET_ITEM(outs, i), i, self->convert_output, 1, &w->tensors[at], &w->holders[at]))
+            return -1;
+        w->tensors[at].shape = shape;
+        for (int k = 0; k < at; k++)
+            if (overlap(&w->tensors[at], &w->tensors[k])) return set_count_failure(self, ERROR_OVERLAP, 0, i);
+    }
+    return 0;
+}
+
+/* Given outputs must have had exactly the shape that came out. */
+static int check_given(ExecutableObject *self, PyObject *outs, const workspace *w) {
+    for (int i = 0; i < self->output_count; i++) {
+        const weft_tensor *t = &w->tensors[self->input_count + i];
+        const holder *h = &w->holders[self->input_count + i];
+        const TensorObject *tensor = (TensorObject *)h->object;
+        int ndim = tensor ? tensor->ndim : h->view.ndim;
+        const Py_ssize_t *shape = tensor ? tensor->shape : h->view.shape;
+        int same = ndim == t->ndim;
+        for (int d = 0; d < t->ndim && same; d++) same = shape[d] == t->shape[d];
+        if (!same) return set_count_failure(self, ERROR_OUTPUT_SHAPE, 0, i);
+    }
+    (void)outs;
+    return 0;
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+static PyObject *make_array(ExecutableObject *self, int index, weft_tensor *t) {
+    PyObject *shape = PyTuple_New(t->ndim);
+    for (int d = 0; shape && d < t->ndim; d++) {
+        PyObject *extent = PyLong_FromLongLong(t->shape[d]);
+        if (!extent) Py_CLEAR(shape);
+        else PyTuple_SET_ITEM(shape, d, extent);
+    }
+    void *memory = t->data;
+    t->data = NULL;
+    PyObject *tensor = tensor_from_memory(memory, self->outputs[index].element, t->ndim, t->shape);
+    PyObject *array = NULL;
+    if (shape && tensor) {
+        PyObject *arguments[] = {shape, self->outputs[index].numpy_dtype, tensor};
+        array = PyObject_Vectorcall(self->ndarray, arguments, 3, NULL);
+    }
+    Py_XDECREF(shape);
+    Py_XDECREF(tensor);
+    return array;
+}
+
+static PyObject *make_results(ExecutableObject *self, workspace *w) {
+    weft_tensor *outputs = w->tensors + self->input_count;
+    PyObject *results = PyTuple_New(self->output_count);
+    for (int i = 0; results && i < self->output_count; i++) {
+        PyObject *array = make_array(self, i, &outputs[i]);
+        if (!array) Py_CLEAR(results);
+        else PyTuple_SET_ITEM(results, i, array);
+    }
+    for (int i = 0; !results && i < self->output_count; i++) weft_free(outputs[i].data);
+    return results;
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+static PyObject *run_with(ExecutableObject *self, PyObject *inputs, PyObject *outs, weft_profile *profile, workspace *w) {
+    int64_t *shape = w->shapes;
+    for (int i = 0; i < self->output_count; i++) {
+        w->tensors[self->input_count + i].shape = shape;
+        shape += weft_executable_output_ndim(self->executable, i);
+    }
+    if (take_inputs(self, inputs, w) || (outs != Py_None && take_outputs(self, outs, w))) return NULL;
+    weft_error error;
+    int32_t status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = weft_run(self->executable, w->tensors, w->tensors + self->input_count, profile, &error);
+    Py_END_ALLOW_THREADS;
+    if (status) return set_failure(self, &error), NULL;
+    if (outs == Py_None) return make_results(self, w);
+    return check_given(self, outs, w) ? NULL : Py_NewRef(outs);
+}
+
+static void release(workspace *w) {
+    for (int i = 0; i < w->held; i++) {
+        if (w->holders[i].view.obj) PyBuffer_Release(&w->holders[i].view);
+        Py_XDECREF(w->holders[i].object);
+    }
+}
+
+static PyObject *run_in_workspace(ExecutableObject *self, PyObject *inputs, PyObject *outs, weft_profile *profile) {
+    size_t ports = (size_t)(self->input_count + self->output_count);
+    weft_tensor small_tensors[SMALL_PORTS];
+    holder small_holders[SMALL_PORTS];
+    int64_t small_shapes[SMALL_DIMENSIONS];
+    if (ports <= SMALL_PORTS && self->dimensions <= SMALL_DIMENSIONS) {
+        memset(small_tensors, 0, ports * sizeof small_tensors[0]);
+        memset(small_holders, 0, ports * sizeof small_holders[0]);
+        workspace w = {small_tensors, small_holders, small_shapes, 0};
+        PyObject *results = run_with(self, inputs, outs, profile, &w);
+        release(&w);
+        return results;
+    }
+    workspace w = {PyMem_Calloc(ports, sizeof(weft_tensor)), PyMem_Calloc(ports, sizeof(holder)),
+                   PyMem_Calloc((size_t)self->dimensions + 1, sizeof(int64_t)), 0};
+    PyObject *results = NULL;
+    if (w.tensors && w.holders && w.shapes) {
+        results = run_with(self, inputs, outs, profile, &w);
+        release(&w);
+    } else {
+        PyErr_NoMemory();
+    }
+    PyMem_Free(w.tensors);
+    PyMem_Free(w.holders);
+    PyMem_Free(w.shapes);
+    return results;
+}
+
+static PyObject *executable_run(ExecutableObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (count < 1 || count > 3 || !PyTuple_Check(args[0]) || (count > 1 && args[1] != Py_None && !PyTuple_Check(args[1])))
+        return PyErr_Format(PyExc_TypeError, "run(inputs: tuple, outputs: tuple | None = None, profile: buffer | None = None)");
+    PyObject *outs = count > 1 ? args[1] : Py_None;
+    if (count < 3 || args[2] == Py_None) return run_in_workspace(self, args[0], outs, NULL);
+    Py_buffer view;
+    if (PyObject_GetBuffer(args[2], &view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)) return NULL;
+    int64_t instructions = weft_executable_instructions(self->executable);
+    PyObject *results = NULL;
+    if (view.len == 16 * instructions) {
+        weft_profile profile = {view.buf, (int64_t *)view.buf + instructions};
+        results = run_in_workspace(self, args[0], outs, &profile);
+    } else {
+        PyErr_SetString(PyExc_ValueError, "the profile buffer must hold two 64-bit integers for each instruction");
+    }
+    PyBuffer_Release(&view);
+    return results;
+}
+
+static PyObject *get_threads(ExecutableObject *self, void *u) {
+    (void)u;
+    int32_t threads = weft_executable_threads(self->executable);
+    return PyLong_FromLong(threads > 0 ? threads : weft_get_default_threads());
+}
+
+static int set_threads(ExecutableObject *self, PyObject *value, void *u) {
+    (void)u;
+    long threads = value ? PyLong_AsLong(value) : 0;
+    if (threads == -1 && PyErr_Occurred()) return -1;
+    if (threads < 0 || threads > 1024) {
+        PyErr_SetString(PyExc_ValueError, "the number of threads must be between 1 and 1024 (0: the default)");
+        return -1;
+    }
+    weft_executable_set_threads(self->executable, (int32_t)threads);
+    return 0;
+}
+
+static PyObject *get_arena_bytes(ExecutableObject *self, void *u) {
+    (void)u;
+    return PyLong_FromLongLong(weft_executable_arena_bytes(self->executable));
+}
+
+static PyGetSetDef executable_attributes[] = {
+    {"threads", (getter)get_threads, (setter)set_threads, "Threads that one run uses.", NULL},
+    {"arena_bytes", (getter)get_arena_bytes, NULL, "Bytes of the arenas held at present.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef executable_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))executable_run, METH_FASTCALL,
+     "run(inputs, outputs=None, profile=None): a tuple of arrays.\n\n"
+     "profile: a buffer of 2*instructions int64, nanoseconds then calls, which are added to."},
+    {NULL, NULL, 0, NULL},
+};
+
+PyTypeObject ExecutableType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "weft.runtime._native.Executable",
+    .tp_basicsize = sizeof(ExecutableObject),
+    .tp_dealloc = (destructor)executable_dealloc,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "An executable program; see weft.runtime.executable.",
+    .tp_traverse = (traverseproc)executable_traverse,
+    .tp_clear = (inquiry)executable_clear,
+    .tp_methods = executable_methods,
+    .tp_getset = executable_attributes,
+    .tp_new = executable_new,
+};

@@ -1,0 +1,46 @@
+/* The extension module weft.runtime._native. */
+#include "binding.h"
+
+static PyObject *cpu_features(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    return PyUnicode_FromString(weft_cpu_features());
+}
+
+static PyObject *get_default_threads(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    return PyLong_FromLong(weft_get_default_threads());
+}
+
+static PyObject *set_default_threads(PyObject *self, PyObject *value) {
+    (void)self;
+    long threads = PyLong_AsLong(value);
+    if (threads == -1 && PyErr_Occurred()) return NULL;
+    if (threads < 0 || threads > 1024)
+        return PyErr_Format(PyExc_ValueError, "the number of threads must be between 1 and 1024 (0: the processors)");
+    weft_set_default_threads((int32_t)threads);
+    Py_RETURN_NONE;
+}
+
+static PyObject *worker_count(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    return PyLong_FromLong(weft_worker_count());
+}
+
+static PyMethodDef functions[] = {
+    {"cpu_features", cpu_features, METH_NOARGS, "Features of this processor: LLVM names, separated by commas."},
+    {"get_default_threads", get_default_threads, METH_NOARGS, "Threads used where none are asked for."},
+    {"set_default_threads", set_default_threads, METH_O, "Set that number (0: the processors of this process)."},
+    {"worker_count", worker_count, METH_NOARGS, "Worker threads alive."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "weft.runtime._native", "Binding of the Weft C runtime.", -1, functions, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *m = PyModule_Create(&module);
+    if (m && (PyModule_AddType(m, &TensorType) || PyModule_AddType(m, &CodeType) || PyModule_AddType(m, &ExecutableType) ||
+              PyModule_AddIntConstant(m, "ABI_VERSION", WEFT_ABI_VERSION)))
+        Py_CLEAR(m);
+    return m;
+}

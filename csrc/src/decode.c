@@ -1,0 +1,267 @@
+/* Decodes the register program and checks it: afterwards every number in it is known to be in range. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "program.h"
+
+typedef struct reader {
+    program *p;
+    const int64_t *next, *end;
+    bool failed;
+    weft_error *error;
+} reader;
+
+static int32_t malformed(reader *r, const char *what) {
+    r->failed = true;
+    return weft_fail(r->error, WEFT_ERROR_PROGRAM, "malformed program: %s", what);
+}
+
+static int64_t take(reader *r) {
+    if (r->next < r->end) return *r->next++;
+    r->failed = true;
+    return 0;
+}
+
+/* The next word, which must be at least 0 and below `limit`; 0 and `failed` if it is not. */
+static int32_t take_below(reader *r, int64_t limit) {
+    int64_t value = take(r);
+    if (value >= 0 && value < limit && value < INT32_MAX) return (int32_t)value;
+    r->failed = true;
+    return 0;
+}
+
+/* A count of things that take at least one word each. */
+static int32_t take_count(reader *r) { return take_below(r, r->end - r->next + 1); }
+
+static const int64_t *take_many(reader *r, int32_t count, int64_t limit) {
+    const int64_t *first = r->next;
+    for (int32_t i = 0; i < count && !r->failed; i++) (void)take_below(r, limit);
+    return first;
+}
+
+static void decode_expression(reader *r, expression *e) {
+    *e = (expression){.count = take_count(r), .stable = true};
+    e->words = r->next;
+    const int64_t *end = r->next + e->count;
+    int depth = 0;
+    if (e->count > r->end - r->next) r->failed = true;
+    while (!r->failed && r->next < end) {
+        int32_t op = take_below(r, EVAL_OPS);
+        if (op == EVAL_PUSH) {
+            (void)take(r);
+            depth++;
+        } else if (op == EVAL_LOAD) {
+            if (take_below(r, r->p->registers) >= r->p->symbols) e->stable = false;
+            depth++;
+        } else if (op != EVAL_NOT) {
+            depth--;
+        }
+        if (depth < 1 || depth > MAX_STACK) r->failed = true;
+    }
+    if (depth != 1 || r->next != end) r->failed = true;
+}
+
+static void decode_tensor(reader *r, tensor_spec *t) {
+    t->element_bytes = take_below(r, 4096);
+    t->ndim = take_below(r, MAX_RANK + 1);
+    t->dims = take_many(r, t->ndim, r->p->expression_count);
+    t->stable = true;
+    for (int32_t i = 0; i < t->ndim && !r->failed; i++) t->stable &= r->p->expressions[t->dims[i]].stable;
+}
+
+static void decode_buffer(reader *r, buffer_spec *b) {
+    const program *p = r->p;
+    const int64_t limits[BUFFER_KINDS] = {p->input_count, p->output_count, p->constant_count, INT32_MAX, INT32_MAX};
+    b->kind = (buffer_kind)take_below(r, BUFFER_KINDS);
+    b->index = take_below(r, limits[b->kind]);
+    b->offset = take_below(r, p->expression_count);
+    b->nbytes = take_below(r, p->expression_count);
+    b->element = take_below(r, ELEMENT_SIGNED + 9);
+    if (!r->failed && b->kind == BUFFER_ARENA && !(p->expressions[b->offset].stable && p->expressions[b->nbytes].stable))
+        (void)malformed(r, "an arena buffer depends on a size known only while running");
+}
+
+/* True if the buffer may lack memory when an instruction comes to use it. */
+static bool is_late(const program *p, int64_t buffer) {
+    const buffer_spec *b = &p->buffers[buffer];
+    return b->kind == BUFFER_DYNAMIC || (b->kind == BUFFER_OUTPUT && !p->outputs[b->index].stable);
+}
+
+static void decode_call(reader *r, instruction *i, const weft_kernel *kernels) {
+    program *p = r->p;
+    i->a = take_below(r, p->kernel_count);
+    i->buffer_count = take_count(r);
+    i->size_count = take_count(r);
+    i->buffers = take_many(r, i->buffer_count, p->buffer_count);
+    i->sizes = take_many(r, i->size_count, p->expression_count);
+    if (r->failed) return;
+    i->kernel = kernels[i->a];
+    if (!i->kernel) (void)malformed(r, "a kernel is missing");
+    i->first_slot = p->slot_count;
+    i->first_size = p->size_count;
+    p->slot_count += i->buffer_count;
+    p->size_count += i->size_count;
+    for (int32_t k = 0; k < i->buffer_count; k++) i->careful |= is_late(p, i->buffers[k]);
+    for (int32_t k = 0; k < i->size_count; k++) i->careful |= !p->expressions[i->sizes[k]].stable;
+}
+
+static int32_t take_register(reader *r) {
+    int32_t number = take_below(r, r->p->registers);
+    if (number < r->p->symbols) (void)malformed(r, "an instruction sets a symbol of the inputs");
+    return number;
+}
+
+static int32_t take_dynamic(reader *r) {
+    int32_t number = take_below(r, r->p->buffer_count);
+    if (!r->failed && r->p->buffers[number].kind != BUFFER_DYNAMIC) (void)malformed(r, "allocation of a fixed buffer");
+    return number;
+}
+
+static void decode_instruction(reader *r, instruction *i, const weft_kernel *kernels) {
+    const program *p = r->p;
+    *i = (instruction){.op = (uint8_t)take_below(r, OPCODES)};
+    switch ((opcode)i->op) {
+    case OP_CALL: decode_call(r, i, kernels); break;
+    case OP_COPY:
+        i->a = take_below(r, p->buffer_count);
+        i->b = take_below(r, p->buffer_count);
+        i->c = take_below(r, p->expression_count);
+        break;
+    case OP_SET:
+        i->a = take_register(r);
+        i->c = take_below(r, p->expression_count);
+        break;
+    case OP_READ:
+        i->a = take_register(r);
+        i->b = take_below(r, p->buffer_count);
+        i->c = take_below(r, INT32_MAX);
+        if (!r->failed && p->buffers[i->b].element == ELEMENT_OTHER)
+            (void)malformed(r, "a size is read from a buffer that does not hold integers");
+        break;
+    case OP_ALLOCATE:
+        i->a = take_dynamic(r);
+        i->c = take_below(r, p->expression_count);
+        break;
+    case OP_FREE: i->a = take_dynamic(r); break;
+    case OP_CHECK: i->c = take_below(r, p->expression_count); break;
+    case OP_JUMP: i->a = take_below(r, (int64_t)p->instruction_count + 1); break;
+    case OP_JUMP_UNLESS:
+        i->a = take_below(r, (int64_t)p->instruction_count + 1);
+        i->c = take_below(r, p->expression_count);
+        break;
+    default: r->failed = true;
+    }
+}
+
+/* Notes for each buffer the call arguments that hold it. */
+static int32_t list_slots(reader *r) {
+    program *p = r->p;
+    p->slot_list = malloc(((size_t)p->slot_count + 1) * sizeof(int32_t));
+    if (!p->slot_list) return weft_fail(r->error, WEFT_ERROR_MEMORY, "out of memory while loading a program");
+    for (int32_t i = 0; i < p->instruction_count; i++)
+        for (int32_t k = 0; k < p->instructions[i].buffer_count; k++) p->buffers[p->instructions[i].buffers[k]].slot_end++;
+    int32_t at = 0;
+    for (int32_t b = 0; b < p->buffer_count; b++) {
+        p->buffers[b].slot_begin = at;
+        at += p->buffers[b].slot_end;
+        p->buffers[b].slot_end = p->buffers[b].slot_begin;
+    }
+    for (int32_t i = 0; i < p->instruction_count; i++) {
+        const instruction *c = &p->instructions[i];
+        for (int32_t k = 0; k < c->buffer_count; k++) p->slot_list[p->buffers[c->buffers[k]].slot_end++] = c->first_slot + k;
+    }
+    return WEFT_OK;
+}
+
+/* Every symbol must be a whole dimension of some input, numbered in the order of its first; and dimensions of inputs must
+ * not depend on the run. */
+static int32_t check_symbols(reader *r) {
+    const program *p = r->p;
+    int32_t bound = 0;
+    for (int32_t i = 0; i < p->input_count; i++) {
+        for (int32_t d = 0; d < p->inputs[i].ndim; d++) {
+            const expression *e = &p->expressions[p->inputs[i].dims[d]];
+            if (e->count != 2 || e->words[0] != EVAL_LOAD || e->words[1] < bound) continue;
+            if (e->words[1] > bound) return malformed(r, "symbols are not numbered in the order of the inputs");
+            bound++;
+        }
+    }
+    if (bound != p->symbols) return malformed(r, "a symbol is no dimension of any input");
+    for (int32_t i = 0; i < p->input_count; i++)
+        if (!p->inputs[i].stable) return malformed(r, "the shape of an input depends on the run");
+    if (!p->expressions[p->arena].stable) return malformed(r, "the size of the arena depends on the run");
+    return WEFT_OK;
+}
+
+static void decode_header(reader *r) {
+    program *p = r->p;
+    if (take(r) != PROGRAM_MAGIC || take(r) != PROGRAM_VERSION) r->failed = true;
+    p->registers = take_below(r, 1 << 24);
+    p->symbols = take_below(r, (int64_t)p->registers + 1);
+    p->expression_count = take_count(r);
+    p->input_count = take_count(r);
+    p->output_count = take_count(r);
+    p->buffer_count = take_count(r);
+    p->kernel_count = take_below(r, 1 << 24);
+    p->constant_count = take_below(r, 1 << 24);
+    p->instruction_count = take_count(r);
+    p->arena = take_below(r, p->expression_count);
+}
+
+static void *table(int32_t count, size_t size) { return calloc((size_t)count + 1, size); }
+
+static int32_t decode(reader *r, const weft_kernel *kernels, size_t kernel_count, size_t constant_count) {
+    program *p = r->p;
+    decode_header(r);
+    if (r->failed) return malformed(r, "bad header");
+    if ((size_t)p->kernel_count != kernel_count || (size_t)p->constant_count != constant_count)
+        return malformed(r, "wrong number of kernels or constants");
+    p->expressions = table(p->expression_count, sizeof(expression));
+    p->inputs = table(p->input_count, sizeof(tensor_spec));
+    p->outputs = table(p->output_count, sizeof(tensor_spec));
+    p->buffers = table(p->buffer_count, sizeof(buffer_spec));
+    p->instructions = table(p->instruction_count, sizeof(instruction));
+    if (!p->expressions || !p->inputs || !p->outputs || !p->buffers || !p->instructions)
+        return weft_fail(r->error, WEFT_ERROR_MEMORY, "out of memory while loading a program");
+    for (int32_t i = 0; i < p->expression_count && !r->failed; i++) decode_expression(r, &p->expressions[i]);
+    if (r->failed) return malformed(r, "bad size expression");
+    for (int32_t i = 0; i < p->input_count && !r->failed; i++) decode_tensor(r, &p->inputs[i]);
+    for (int32_t i = 0; i < p->output_count && !r->failed; i++) decode_tensor(r, &p->outputs[i]);
+    if (r->failed) return malformed(r, "bad input or output");
+    for (int32_t i = 0; i < p->buffer_count && !r->failed; i++) decode_buffer(r, &p->buffers[i]);
+    if (r->failed) return malformed(r, "bad buffer");
+    for (int32_t i = 0; i < p->instruction_count; i++) {
+        decode_instruction(r, &p->instructions[i], kernels);
+        if (!r->failed) continue;
+        malformed(r, "bad instruction");
+        if (r->error) r->error->instruction = i;
+        return WEFT_ERROR_PROGRAM;
+    }
+    if (r->next != r->end) return malformed(r, "words are left over");
+    int32_t status = check_symbols(r);
+    return status ? status : list_slots(r);
+}
+
+int32_t weft_program_decode(program *p, const int64_t *words, size_t count, const weft_kernel *kernels,
+                            size_t kernel_count, size_t constant_count, weft_error *error) {
+    *p = (program){0};
+    if (count > INT32_MAX) return weft_fail(error, WEFT_ERROR_PROGRAM, "malformed program: too long");
+    p->words = malloc((count + 1) * sizeof *words);
+    if (!p->words) return weft_fail(error, WEFT_ERROR_MEMORY, "out of memory while loading a program");
+    if (count) memcpy(p->words, words, count * sizeof *words);
+    reader r = {.p = p, .next = p->words, .end = p->words + count, .error = error};
+    int32_t status = decode(&r, kernels, kernel_count, constant_count);
+    if (status) weft_program_free(p);
+    return status;
+}
+
+void weft_program_free(program *p) {
+    free(p->words);
+    free(p->expressions);
+    free(p->inputs);
+    free(p->outputs);
+    free(p->buffers);
+    free(p->instructions);
+    free(p->slot_list);
+    *p = (program){0};
+}

@@ -1,0 +1,502 @@
+/* Runs register programs.
+ *
+ * A *frame* holds the state of one run: symbols, values of size expressions, buffer addresses, the arguments of every
+ * call laid out ready to pass, and the arena. Frames are kept; a run borrows a free one, so concurrent runs of one
+ * executable never share memory. While the symbols stay the same a run only fills in the addresses of inputs and
+ * outputs and goes through the instructions: no allocation, no evaluation. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "program.h"
+
+typedef struct frame {
+    struct frame *next;
+    atomic_flag busy;
+    bool ready;            /* symbols, values, sizes and arena belong together */
+    bool has_bad_values;   /* a stable expression failed; instructions find out which */
+    int64_t *registers;
+    int64_t *values;       /* of stable expressions */
+    bool *bad;             /* expressions that failed */
+    void **pointers;       /* of buffers */
+    int64_t *capacities;
+    void **slots;          /* arguments of calls */
+    int64_t *sizes;        /* the same for sizes */
+    char *arena;
+    int64_t arena_bytes;
+    uint8_t *output_states; /* of this run; see output_state */
+} frame;
+
+typedef enum output_state { OUTPUT_UNKNOWN, OUTPUT_GIVEN, OUTPUT_OWNED } output_state;
+
+struct weft_executable {
+    program program;
+    void **constant_table;
+    int64_t *constant_sizes;
+    _Atomic int32_t threads;
+    _Atomic(frame *) frames; /* only ever grows */
+};
+
+/* One run. */
+typedef struct run {
+    weft_executable *executable;
+    const program *p;
+    frame *f;
+    weft_tensor *outputs;
+    weft_error *error;
+} run;
+
+static _Alignas(WEFT_ALIGN) char nothing[WEFT_ALIGN]; /* the address of empty tensors */
+
+/* ---- frames ------------------------------------------------------------------------------------------------------ */
+
+static void free_frame(frame *f) {
+    if (!f) return;
+    free(f->registers);
+    free(f->values);
+    free(f->bad);
+    free(f->pointers);
+    free(f->capacities);
+    free(f->slots);
+    free(f->sizes);
+    free(f->output_states);
+    weft_free(f->arena);
+    free(f);
+}
+
+static void *zeros(int32_t count, size_t size) { return calloc((size_t)count + 1, size); }
+
+static frame *new_frame(const program *p) {
+    frame *f = calloc(1, sizeof *f);
+    if (!f) return NULL;
+    atomic_flag_clear(&f->busy);
+    f->registers = zeros(p->registers, sizeof(int64_t));
+    f->values = zeros(p->expression_count, sizeof(int64_t));
+    f->bad = zeros(p->expression_count, sizeof(bool));
+    f->pointers = zeros(p->buffer_count, sizeof(void *));
+    f->capacities = zeros(p->buffer_count, sizeof(int64_t));
+    f->slots = zeros(p->slot_count, sizeof(void *));
+    f->sizes = zeros(p->size_count, sizeof(int64_t));
+    f->output_states = zeros(p->output_count, 1);
+    if (f->registers && f->values && f->bad && f->pointers && f->capacities && f->slots && f->sizes && f->output_states)
+        return f;
+    free_frame(f);
+    return NULL;
+}
+
+static frame *borrow_frame(weft_executable *e) {
+    for (frame *f = atomic_load(&e->frames); f; f = f->next)
+        if (!atomic_flag_test_and_set(&f->busy)) return f;
+    frame *f = new_frame(&e->program);
+    if (!f) return NULL;
+    (void)atomic_flag_test_and_set(&f->busy);
+    f->next = atomic_load(&e->frames);
+    while (!atomic_compare_exchange_weak(&e->frames, &f->next, f)) {}
+    return f;
+}
+
+static void set_buffer(const program *p, frame *f, int32_t buffer, void *address, int64_t capacity) {
+    const buffer_spec *b = &p->buffers[buffer];
+    f->pointers[buffer] = address;
+    f->capacities[buffer] = capacity;
+    for (int32_t i = b->slot_begin; i < b->slot_end; i++) f->slots[p->slot_list[i]] = address;
+}
+
+/* ---- binding symbols and what depends on them -------------------------------------------------------------------- */
+
+static int32_t fail_at(run *r, int32_t status, int32_t index, int64_t at, const char *message) {
+    (void)weft_fail(r->error, status, "%s", message);
+    if (r->error) r->error->index = index, r->error->instruction = at;
+    return status;
+}
+
+static int32_t fail_shape(run *r, int32_t status, int32_t index, int32_t axis, int64_t expected, int64_t given) {
+    (void)weft_fail(r->error, status, axis < 0 ? "input %d has the wrong rank" : "input %d has the wrong shape", index);
+    if (r->error) {
+        r->error->index = index, r->error->axis = axis;
+        r->error->expected = expected, r->error->given = given;
+    }
+    return status;
+}
+
+/* Evaluates what the symbols determine; the values that are needed in any case must be sound. */
+static int32_t refresh(run *r) {
+    const program *p = r->p;
+    frame *f = r->f;
+    f->has_bad_values = false;
+    for (int32_t i = 0; i < p->expression_count; i++) {
+        if (!p->expressions[i].stable) continue;
+        f->bad[i] = !weft_size_evaluate(&p->expressions[i], f->registers, &f->values[i]);
+        f->has_bad_values |= f->bad[i];
+    }
+    int64_t arena_bytes = f->values[p->arena];
+    if (f->bad[p->arena] || arena_bytes < 0)
+        return fail_at(r, WEFT_ERROR_ARITHMETIC, -1, -1, "the size of the arena is out of range");
+    if (arena_bytes > f->arena_bytes || !f->arena) {
+        weft_free(f->arena);
+        f->arena_bytes = 0;
+        f->arena = weft_alloc_large(arena_bytes);
+        if (!f->arena) return fail_at(r, WEFT_ERROR_MEMORY, -1, -1, "out of memory for intermediate results");
+        f->arena_bytes = arena_bytes;
+    }
+    for (int32_t i = 0; i < p->buffer_count; i++) {
+        const buffer_spec *b = &p->buffers[i];
+        int64_t offset = f->values[b->offset], nbytes = f->values[b->nbytes];
+        if (b->kind == BUFFER_CONSTANT)
+            set_buffer(p, f, i, r->executable->constant_table[b->index], r->executable->constant_sizes[b->index]);
+        if (b->kind != BUFFER_ARENA) continue;
+        if (f->bad[b->offset] || f->bad[b->nbytes] || offset < 0 || nbytes < 0 || offset > arena_bytes ||
+            nbytes > arena_bytes - offset)
+            return fail_at(r, WEFT_ERROR_BOUNDS, i, -1, "a buffer lies outside the arena");
+        set_buffer(p, f, i, f->arena + offset, nbytes);
+    }
+    for (int32_t i = 0; i < p->instruction_count; i++)
+        for (int32_t k = 0; k < p->instructions[i].size_count; k++)
+            f->sizes[p->instructions[i].first_size + k] = f->values[p->instructions[i].sizes[k]];
+    f->ready = true;
+    return WEFT_OK;
+}
+
+static int32_t bind_inputs(run *r, const weft_tensor *inputs) {
+    const program *p = r->p;
+    frame *f = r->f;
+    bool changed = !f->ready;
+    int32_t bound = -1; /* symbols are numbered in the order of their first dimension */
+    for (int32_t i = 0; i < p->input_count; i++)
+        if (inputs[i].ndim != p->inputs[i].ndim)
+            return fail_shape(r, WEFT_ERROR_RANK, i, -1, p->inputs[i].ndim, inputs[i].ndim);
+    for (int32_t i = 0; i < p->input_count; i++) {
+        const tensor_spec *t = &p->inputs[i];
+        for (int32_t d = 0; d < t->ndim && bound < p->symbols - 1; d++) {
+            const expression *e = &p->expressions[t->dims[d]];
+            if (e->count != 2 || e->words[0] != EVAL_LOAD || e->words[1] <= bound) continue;
+            bound = (int32_t)e->words[1];
+            changed |= f->registers[bound] != inputs[i].shape[d];
+            f->registers[bound] = inputs[i].shape[d];
+        }
+    }
+    if (changed) {
+        f->ready = false;
+        int32_t status = refresh(r);
+        if (status) return status;
+    }
+    for (int32_t i = 0; i < p->input_count; i++) {
+        const tensor_spec *t = &p->inputs[i];
+        for (int32_t d = 0; d < t->ndim; d++) {
+            int64_t expected = f->values[t->dims[d]];
+            if (f->bad[t->dims[d]] || expected != inputs[i].shape[d])
+                return fail_shape(r, WEFT_ERROR_SHAPE, i, d, expected, inputs[i].shape[d]);
+        }
+    }
+    return WEFT_OK;
+}
+
+/* ---- values and memory during a run ------------------------------------------------------------------------------ */
+
+static int32_t value_of(run *r, int64_t number, int64_t at, int64_t *value) {
+    const expression *e = &r->p->expressions[number];
+    if (e->stable && !r->f->bad[number]) {
+        *value = r->f->values[number];
+    } else if (!weft_size_evaluate(e, r->f->registers, value)) {
+        return fail_at(r, WEFT_ERROR_ARITHMETIC, -1, at, "a size overflows or divides by zero");
+    }
+    return WEFT_OK;
+}
+
+/* Fills in the shape of output `index` and makes sure that it has memory. */
+static int32_t prepare_output(run *r, int32_t index, int64_t at) {
+    const tensor_spec *t = &r->p->outputs[index];
+    weft_tensor *out = &r->outputs[index];
+    int64_t nbytes = t->element_bytes;
+    out->ndim = t->ndim;
+    for (int32_t d = 0; d < t->ndim; d++) {
+        int64_t extent;
+        int32_t status = value_of(r, t->dims[d], at, &extent);
+        if (status) return status;
+        if (extent < 0 || (extent && nbytes > INT64_MAX / extent))
+            return fail_at(r, WEFT_ERROR_ARITHMETIC, index, at, "the shape of an output is out of range");
+        nbytes *= extent;
+        out->shape[d] = extent;
+    }
+    if (out->data && out->nbytes < nbytes)
+        return fail_at(r, WEFT_ERROR_BOUNDS, index, at, "the memory given for an output is too small");
+    out->nbytes = nbytes;
+    r->f->output_states[index] = OUTPUT_GIVEN;
+    if (!out->data) {
+        out->data = weft_alloc_large(nbytes);
+        if (!out->data) return fail_at(r, WEFT_ERROR_MEMORY, index, at, "out of memory for an output");
+        r->f->output_states[index] = OUTPUT_OWNED;
+    }
+    return WEFT_OK;
+}
+
+static int32_t set_outputs(run *r) {
+    for (int32_t i = 0; i < r->p->output_count; i++) {
+        if (!r->p->outputs[i].stable) continue;
+        int32_t status = prepare_output(r, i, -1);
+        if (status) return status;
+    }
+    return WEFT_OK;
+}
+
+static void set_arguments(run *r, const weft_tensor *inputs) {
+    const program *p = r->p;
+    for (int32_t i = 0; i < p->buffer_count; i++) {
+        const buffer_spec *b = &p->buffers[i];
+        if (b->kind == BUFFER_INPUT) {
+            const weft_tensor *t = &inputs[b->index];
+            int64_t nbytes = p->inputs[b->index].element_bytes;
+            for (int32_t d = 0; d < t->ndim; d++) nbytes *= t->shape[d];
+            set_buffer(p, r->f, i, t->data ? t->data : nothing, nbytes);
+        } else if (b->kind == BUFFER_OUTPUT) {
+            bool known = p->outputs[b->index].stable;
+            set_buffer(p, r->f, i, known ? r->outputs[b->index].data : NULL, known ? r->outputs[b->index].nbytes : 0);
+        } else if (b->kind == BUFFER_DYNAMIC) {
+            set_buffer(p, r->f, i, NULL, 0);
+        }
+    }
+}
+
+/* Makes sure that a buffer has memory; outputs of unknown shape get theirs when first used. */
+static int32_t need_buffer(run *r, int32_t buffer, int64_t at) {
+    const buffer_spec *b = &r->p->buffers[buffer];
+    if (WEFT_LIKELY(r->f->pointers[buffer] != NULL)) return WEFT_OK;
+    if (b->kind != BUFFER_OUTPUT) return fail_at(r, WEFT_ERROR_UNALLOCATED, buffer, at, "a buffer is used without memory");
+    int32_t status = prepare_output(r, b->index, at);
+    for (int32_t i = 0; i < r->p->buffer_count && !status; i++)
+        if (r->p->buffers[i].kind == BUFFER_OUTPUT && r->p->buffers[i].index == b->index)
+            set_buffer(r->p, r->f, i, r->outputs[b->index].data, r->outputs[b->index].nbytes);
+    return status;
+}
+
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
+
+static int32_t prepare_call(run *r, const instruction *i, int64_t at) {
+    int32_t status = WEFT_OK;
+    for (int32_t k = 0; k < i->size_count && !status; k++)
+        status = value_of(r, i->sizes[k], at, &r->f->sizes[i->first_size + k]);
+    for (int32_t k = 0; k < i->buffer_count && !status; k++) status = need_buffer(r, (int32_t)i->buffers[k], at);
+    return status;
+}
+
+WEFT_INLINE int32_t call(run *r, const instruction *i, int64_t at) {
+    if (i->careful || r->f->has_bad_values) {
+        int32_t status = prepare_call(r, i, at);
+        if (status) return status;
+    }
+    int32_t result = i->kernel(r->f->slots + i->first_slot, r->f->sizes + i->first_size);
+    if (WEFT_LIKELY(result == 0)) return WEFT_OK;
+    (void)fail_at(r, WEFT_ERROR_KERNEL, i->a, at, "a kernel reported an error");
+    if (r->error) r->error->given = result;
+    return WEFT_ERROR_KERNEL;
+}
+
+static int32_t copy(run *r, const instruction *i, int64_t at) {
+    int64_t nbytes;
+    int32_t status = value_of(r, i->c, at, &nbytes);
+    if (!status) status = need_buffer(r, i->a, at);
+    if (!status) status = need_buffer(r, i->b, at);
+    if (status) return status;
+    if (nbytes < 0 || nbytes > r->f->capacities[i->a] || nbytes > r->f->capacities[i->b])
+        return fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a copy is larger than its buffers");
+    memmove(r->f->pointers[i->b], r->f->pointers[i->a], (size_t)nbytes);
+    return WEFT_OK;
+}
+
+static int64_t read_element(const char *from, int32_t element) {
+    union {
+        uint8_t u8;
+        int8_t i8;
+        uint16_t u16;
+        int16_t i16;
+        uint32_t u32;
+        int32_t i32;
+        int64_t i64;
+    } v;
+    memcpy(&v, from, (size_t)(element & ~ELEMENT_SIGNED));
+    switch (element) {
+    case 1: return v.u8;
+    case 2: return v.u16;
+    case 4: return v.u32;
+    case ELEMENT_SIGNED + 1: return v.i8;
+    case ELEMENT_SIGNED + 2: return v.i16;
+    case ELEMENT_SIGNED + 4: return v.i32;
+    default: return v.i64;
+    }
+}
+
+static int32_t read_size(run *r, const instruction *i, int64_t at) {
+    int32_t status = need_buffer(r, i->b, at);
+    if (status) return status;
+    int32_t element = r->p->buffers[i->b].element;
+    int64_t width = element & ~ELEMENT_SIGNED;
+    if (width > r->f->capacities[i->b] || i->c > (r->f->capacities[i->b] - width) / width)
+        return fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a size is read outside its buffer");
+    r->f->registers[i->a] = read_element((const char *)r->f->pointers[i->b] + i->c * width, element);
+    return WEFT_OK;
+}
+
+static void release(run *r, int32_t buffer) {
+    weft_free(r->f->pointers[buffer]);
+    set_buffer(r->p, r->f, buffer, NULL, 0);
+}
+
+static int32_t allocate(run *r, const instruction *i, int64_t at) {
+    int64_t nbytes;
+    int32_t status = value_of(r, i->c, at, &nbytes);
+    if (status) return status;
+    if (nbytes < 0) return fail_at(r, WEFT_ERROR_ARITHMETIC, i->a, at, "a buffer has a negative size");
+    if (r->f->pointers[i->a] && r->f->capacities[i->a] == nbytes) return WEFT_OK;
+    release(r, i->a);
+    void *memory = weft_alloc_large(nbytes);
+    if (!memory) return fail_at(r, WEFT_ERROR_MEMORY, i->a, at, "out of memory for a buffer");
+    set_buffer(r->p, r->f, i->a, memory, nbytes);
+    return WEFT_OK;
+}
+
+/* Everything but calls; `at` moves on a jump. */
+static int32_t step(run *r, const instruction *i, int64_t *at) {
+    int64_t value = 0;
+    int32_t status = WEFT_OK;
+    switch ((opcode)i->op) {
+    case OP_COPY: return copy(r, i, *at);
+    case OP_SET: return value_of(r, i->c, *at, &r->f->registers[i->a]);
+    case OP_READ: return read_size(r, i, *at);
+    case OP_ALLOCATE: return allocate(r, i, *at);
+    case OP_FREE: release(r, i->a); return WEFT_OK;
+    case OP_CHECK:
+        status = value_of(r, i->c, *at, &value);
+        if (!status && !value) status = fail_at(r, WEFT_ERROR_CHECK, -1, *at, "a check of the program failed");
+        return status;
+    case OP_JUMP_UNLESS:
+        status = value_of(r, i->c, *at, &value);
+        if (!status && !value) *at = i->a - 1;
+        return status;
+    case OP_JUMP: *at = i->a - 1; return WEFT_OK;
+    default: return WEFT_OK;
+    }
+}
+
+WEFT_INLINE int32_t run_instructions(run *r, weft_profile *profile) {
+    const instruction *instructions = r->p->instructions;
+    int32_t status = WEFT_OK;
+    for (int64_t at = 0, count = r->p->instruction_count; at < count && !status; at++) {
+        const int64_t self = at, start = profile ? weft_nanoseconds() : 0;
+        status = instructions[at].op == OP_CALL ? call(r, &instructions[at], at) : step(r, &instructions[at], &at);
+        if (profile) {
+            profile->nanoseconds[self] += weft_nanoseconds() - start;
+            profile->calls[self]++;
+        }
+    }
+    return status;
+}
+
+/* Frees what the run allocated; outputs of unknown shape that no instruction used get their memory now. */
+static int32_t finish(run *r, int32_t status) {
+    const program *p = r->p;
+    for (int32_t i = 0; i < p->output_count && !status; i++)
+        if (r->f->output_states[i] == OUTPUT_UNKNOWN) status = prepare_output(r, i, -1);
+    for (int32_t i = 0; i < p->buffer_count; i++)
+        if (p->buffers[i].kind == BUFFER_DYNAMIC && r->f->pointers[i]) release(r, i);
+    for (int32_t i = 0; i < p->output_count && status; i++) {
+        if (r->f->output_states[i] != OUTPUT_OWNED) continue;
+        weft_free(r->outputs[i].data);
+        r->outputs[i].data = NULL;
+    }
+    return status;
+}
+
+static int32_t run_in_frame(run *r, const weft_tensor *inputs, weft_profile *profile) {
+    int32_t status = bind_inputs(r, inputs);
+    if (status) return status;
+    memset(r->f->output_states, 0, (size_t)r->p->output_count);
+    for (int32_t i = r->p->symbols; i < r->p->registers; i++) r->f->registers[i] = 0;
+    status = set_outputs(r);
+    set_arguments(r, inputs);
+    if (!status) {
+        void *token = weft_parallel_begin(atomic_load(&r->executable->threads));
+        status = profile ? run_instructions(r, profile) : run_instructions(r, NULL);
+        weft_parallel_end(token);
+    }
+    return finish(r, status);
+}
+
+int32_t weft_run(weft_executable *executable, const weft_tensor *inputs, weft_tensor *outputs, weft_profile *profile,
+                 weft_error *error) {
+    frame *f = borrow_frame(executable);
+    if (!f) return weft_fail(error, WEFT_ERROR_MEMORY, "out of memory for a run");
+    run r = {.executable = executable, .p = &executable->program, .f = f, .outputs = outputs, .error = error};
+    int32_t status = run_in_frame(&r, inputs, profile);
+    atomic_flag_clear(&f->busy);
+    return status;
+}
+
+/* ---- making and asking ------------------------------------------------------------------------------------------- */
+
+/* Constant buffers must not be larger than the constants. */
+static int32_t check_constants(const weft_executable *e, weft_error *error) {
+    for (int32_t i = 0; i < e->program.buffer_count; i++) {
+        const buffer_spec *b = &e->program.buffers[i];
+        int64_t nbytes = 0;
+        if (b->kind != BUFFER_CONSTANT) continue;
+        const expression *size = &e->program.expressions[b->nbytes];
+        if (size->count != 2 || size->words[0] != EVAL_PUSH || !weft_size_evaluate(size, NULL, &nbytes) ||
+            nbytes > e->constant_sizes[b->index])
+            return weft_fail(error, WEFT_ERROR_PROGRAM, "malformed program: buffer %d is larger than its constant", (int)i);
+    }
+    return WEFT_OK;
+}
+
+int32_t weft_executable_create(const int64_t *words, size_t count, const weft_kernel *kernels, size_t kernel_count,
+                               void *const *constants, const int64_t *constant_bytes, size_t constant_count,
+                               int32_t threads, weft_executable **out, weft_error *error) {
+    *out = NULL;
+    weft_executable *e = calloc(1, sizeof *e);
+    if (!e) return weft_fail(error, WEFT_ERROR_MEMORY, "out of memory while loading a program");
+    atomic_init(&e->threads, threads);
+    int32_t status = weft_program_decode(&e->program, words, count, kernels, kernel_count, constant_count, error);
+    if (!status) {
+        e->constant_table = calloc(constant_count + 1, sizeof(void *));
+        e->constant_sizes = calloc(constant_count + 1, sizeof(int64_t));
+        if (!e->constant_table || !e->constant_sizes)
+            status = weft_fail(error, WEFT_ERROR_MEMORY, "out of memory while loading a program");
+    }
+    for (size_t i = 0; i < constant_count && !status; i++) {
+        e->constant_table[i] = constants[i] ? constants[i] : nothing;
+        e->constant_sizes[i] = constant_bytes[i];
+    }
+    if (!status) status = check_constants(e, error);
+    if (status)
+        weft_executable_free(e);
+    else
+        *out = e;
+    return status;
+}
+
+void weft_executable_free(weft_executable *e) {
+    if (!e) return;
+    for (frame *f = atomic_load(&e->frames), *next; f; f = next) {
+        next = f->next;
+        free_frame(f);
+    }
+    weft_program_free(&e->program);
+    free(e->constant_table);
+    free(e->constant_sizes);
+    free(e);
+}
+
+void weft_executable_set_threads(weft_executable *e, int32_t threads) { atomic_store(&e->threads, threads); }
+int32_t weft_executable_threads(const weft_executable *e) { return atomic_load(&e->threads); }
+int32_t weft_executable_inputs(const weft_executable *e) { return e->program.input_count; }
+int32_t weft_executable_outputs(const weft_executable *e) { return e->program.output_count; }
+int64_t weft_executable_instructions(const weft_executable *e) { return e->program.instruction_count; }
+
+int32_t weft_executable_output_ndim(const weft_executable *e, int32_t index) {
+    return index >= 0 && index < e->program.output_count ? e->program.outputs[index].ndim : 0;
+}
+
+int64_t weft_executable_arena_bytes(const weft_executable *e) {
+    int64_t bytes = 0;
+    for (const frame *f = atomic_load(&e->frames); f; f = f->next) bytes += f->arena_bytes;
+    return bytes;
+}

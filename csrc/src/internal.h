@@ -1,0 +1,37 @@
+/* Shared by the parts of the runtime; not part of the public interface. */
+#ifndef WEFT_INTERNAL_H
+#define WEFT_INTERNAL_H
+
+#include <stdbool.h>
+
+#include "weft_runtime.h"
+
+#if defined(__GNUC__)
+#define WEFT_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define WEFT_INLINE static inline __attribute__((always_inline))
+#define WEFT_LIKELY(x) __builtin_expect(!!(x), 1)
+#else
+#define WEFT_PRINTF(f, a)
+#define WEFT_INLINE static inline
+#define WEFT_LIKELY(x) (x)
+#endif
+
+enum { WEFT_ALIGN = 64 };
+
+/* Fills `error` (may be NULL) and returns `status`. */
+int32_t weft_fail(weft_error *error, int32_t status, const char *format, ...) WEFT_PRINTF(3, 4);
+
+/* Like weft_alloc, with advice to use huge pages where the block is large. */
+void *weft_alloc_large(int64_t bytes);
+
+/* Address of a function that kernels may use, NULL if there is none. */
+void *weft_export_address(const char *name);
+
+/* Half-precision conversions that compilers call where the processor has none (see half.c). */
+float weft_half_to_float(float bits);
+float weft_float_to_half(float value);
+float weft_double_to_half(double value);
+float weft_float_to_bfloat(float value);
+float weft_double_to_bfloat(double value);
+
+#endif

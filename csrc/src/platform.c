@@ -1,0 +1,97 @@
+/* Memory, clock, errors and waiting. */
+#define _GNU_SOURCE
+#include "platform.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#endif
+
+enum { HUGE_PAGE = 2 << 20 };
+
+int32_t weft_fail(weft_error *error, int32_t status, const char *format, ...) {
+    if (error) {
+        *error = (weft_error){.status = status, .index = -1, .axis = -1, .instruction = -1};
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(error->message, sizeof error->message, format, arguments);
+        va_end(arguments);
+    }
+    return status;
+}
+
+static void *allocate(int64_t bytes, size_t align) {
+    if (bytes < 0 || (uint64_t)bytes > SIZE_MAX - align) return NULL;
+    size_t rounded = ((size_t)bytes + align - 1) / align * align;
+    return aligned_alloc(align, rounded ? rounded : align);
+}
+
+void *weft_alloc(int64_t bytes) { return allocate(bytes, WEFT_ALIGN); }
+
+void *weft_alloc_large(int64_t bytes) {
+    if (bytes < 2 * (int64_t)HUGE_PAGE) return weft_alloc(bytes);
+    void *memory = allocate(bytes, HUGE_PAGE);
+#if defined(MADV_HUGEPAGE)
+    if (memory) (void)madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
+#endif
+    return memory;
+}
+
+void weft_free(void *memory) { free(memory); }
+
+int64_t weft_nanoseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int32_t weft_processors(void) {
+#if defined(__linux__)
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+#endif
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+    return count > 0 && count < 4096 ? (int32_t)count : 1;
+}
+
+#if defined(__linux__) && !defined(WEFT_NO_FUTEX)
+
+void weft_wait_word(_Atomic uint32_t *word, uint32_t expected) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+}
+
+void weft_wake_word(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0); }
+
+#else
+
+/* One lock for all words: sleeping is rare. Taking the lock before waking makes a wake-up between the test and the sleep
+ * of weft_wait_word impossible to miss. */
+static pthread_mutex_t sleep_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t sleep_changed = PTHREAD_COND_INITIALIZER;
+
+void weft_wait_word(_Atomic uint32_t *word, uint32_t expected) {
+    pthread_mutex_lock(&sleep_lock);
+    if (atomic_load(word) == expected) pthread_cond_wait(&sleep_changed, &sleep_lock);
+    pthread_mutex_unlock(&sleep_lock);
+}
+
+void weft_wake_word(_Atomic uint32_t *word) {
+    (void)word;
+    pthread_mutex_lock(&sleep_lock);
+    pthread_cond_broadcast(&sleep_changed);
+    pthread_mutex_unlock(&sleep_lock);
+}
+
+#endif

@@ -1,0 +1,291 @@
+/* Thread pools and weft_parallel_for.
+ *
+ * A run borrows a pool for itself, so runs never wait for each other. Within a pool one word, the gate, holds
+ *
+ *     generation (16 bits) | open (1 bit) | workers inside (15 bits)
+ *
+ * The caller publishes a job by opening the gate under a new generation; a worker may enter while the gate is open. All,
+ * the caller included, claim chunks from one counter until it runs out. The caller then closes the gate and waits only
+ * for workers that are inside: one that the system has not scheduled yet never enters and never delays anyone. Entering
+ * is a compare-and-swap on the gate, so a worker cannot enter after it closed; that a generation may wrap around while
+ * a worker sleeps is harmless, for joining is always optional.
+ *
+ * Both sides spin for a bounded time, then sleep on a word (futex).
+ *
+ * fork: the child has no workers and forgets all pools; new ones are made on demand. exit: idle workers are joined. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "internal.h"
+#include "platform.h"
+
+enum {
+    MAX_THREADS = 1024,
+    CHUNKS_PER_THREAD = 4,
+    MAX_IDLE_POOLS = 16,
+    WORKER_STACK = 8 << 20,
+    SPIN_WORKER_NS = 60000,
+    SPIN_CALLER_NS = 100000,
+    CACHE_LINE = 64
+};
+
+#define GATE_WORKER 1u
+#define GATE_INSIDE 0x7fffu
+#define GATE_OPEN 0x8000u
+#define GATE_GENERATION 0x10000u
+
+typedef struct pool {
+    /* Written by the caller while the gate is closed and nobody is inside. */
+    weft_parallel_body body;
+    void *closure;
+    int64_t count, chunk;
+    _Alignas(CACHE_LINE) _Atomic int64_t next; /* first iteration not claimed */
+    _Alignas(CACHE_LINE) _Atomic uint32_t gate;
+    _Alignas(CACHE_LINE) _Atomic uint32_t sleeping_workers;
+    _Atomic uint32_t caller_sleeps;
+    _Atomic uint32_t left; /* counts workers that left while the caller slept; the caller sleeps on it */
+    _Atomic int32_t result;
+    _Atomic bool stop;
+    bool spins; /* false where threads outnumber processors */
+    int32_t threads, started, era;
+    struct pool *next_idle;
+    pthread_t workers[];
+} pool;
+
+/* What weft_parallel_for on this thread uses; NULL: runs serially. */
+static _Thread_local pool *current;
+
+static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+static pool *idle;
+static int32_t idle_count;
+static int32_t era; /* counts forks: pools of an earlier era have no workers */
+static pthread_once_t hooks_once = PTHREAD_ONCE_INIT;
+static _Atomic int32_t default_threads;
+static _Atomic int32_t worker_count;
+
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+
+static void run_chunks(pool *p) {
+    const int64_t count = p->count, chunk = p->chunk;
+    for (;;) {
+        int64_t begin = atomic_fetch_add_explicit(&p->next, chunk, memory_order_relaxed);
+        if (begin >= count) return;
+        int64_t end = count - begin < chunk ? count : begin + chunk;
+        int32_t result = p->body(begin, end, p->closure);
+        if (result) {
+            int32_t none = 0;
+            atomic_compare_exchange_strong(&p->result, &none, result);
+            atomic_store_explicit(&p->next, count, memory_order_relaxed);
+        }
+    }
+}
+
+static void leave(pool *p) {
+    uint32_t before = atomic_fetch_sub(&p->gate, GATE_WORKER);
+    if ((before & (GATE_OPEN | GATE_INSIDE)) == GATE_WORKER && atomic_load(&p->caller_sleeps)) {
+        atomic_fetch_add(&p->left, 1);
+        weft_wake_word(&p->left);
+    }
+}
+
+/* Waits until the gate shows a generation other than `seen`, or the pool stops; returns the gate. */
+static uint32_t await_job(pool *p, uint32_t seen) {
+    int64_t limit = 0;
+    for (uint32_t turn = 0;; turn++) {
+        uint32_t gate = atomic_load_explicit(&p->gate, memory_order_acquire);
+        if ((gate ^ seen) / GATE_GENERATION || atomic_load_explicit(&p->stop, memory_order_relaxed)) return gate;
+        bool tired = !p->spins;
+        if (!tired && turn % 64 == 63) {
+            int64_t now = weft_nanoseconds();
+            if (!limit) limit = now + SPIN_WORKER_NS;
+            tired = now >= limit;
+        }
+        if (!tired) {
+            WEFT_PAUSE();
+            continue;
+        }
+        atomic_fetch_add(&p->sleeping_workers, 1);
+        gate = atomic_load(&p->gate);
+        if (!((gate ^ seen) / GATE_GENERATION) && !atomic_load(&p->stop)) weft_wait_word(&p->gate, gate);
+        atomic_fetch_sub(&p->sleeping_workers, 1);
+    }
+}
+
+static void *worker_main(void *argument) {
+    pool *p = argument;
+    uint32_t seen = 0;
+    for (;;) {
+        uint32_t gate = await_job(p, seen);
+        if (atomic_load(&p->stop)) return NULL;
+        seen = gate;
+        while (gate & GATE_OPEN) {
+            if (atomic_compare_exchange_weak(&p->gate, &gate, gate + GATE_WORKER)) {
+                seen = gate;
+                run_chunks(p);
+                leave(p);
+                break;
+            }
+        }
+    }
+}
+
+static void open_gate(pool *p) {
+    uint32_t gate = atomic_load_explicit(&p->gate, memory_order_relaxed);
+    atomic_store(&p->gate, ((gate & ~(GATE_GENERATION - 1)) + GATE_GENERATION) | GATE_OPEN);
+    if (atomic_load(&p->sleeping_workers)) weft_wake_word(&p->gate);
+}
+
+static void close_gate_and_wait(pool *p) {
+    uint32_t gate = atomic_fetch_and(&p->gate, ~GATE_OPEN) & ~GATE_OPEN;
+    int64_t limit = 0;
+    for (uint32_t turn = 0; gate & GATE_INSIDE; turn++) {
+        if (turn % 64 == 63 || !p->spins) {
+            int64_t now = weft_nanoseconds();
+            if (!limit) limit = now + (p->spins ? SPIN_CALLER_NS : 0);
+            if (now >= limit) {
+                atomic_store(&p->caller_sleeps, 1);
+                uint32_t left = atomic_load(&p->left);
+                if (atomic_load(&p->gate) & GATE_INSIDE) weft_wait_word(&p->left, left);
+                atomic_store(&p->caller_sleeps, 0);
+            }
+        }
+        WEFT_PAUSE();
+        gate = atomic_load_explicit(&p->gate, memory_order_acquire);
+    }
+}
+
+int32_t weft_parallel_for(weft_parallel_body body, int64_t count, int64_t grain, void *closure) {
+    pool *p = current;
+    if (count <= 0) return 0;
+    if (grain < 1) grain = 1;
+    if (!p || p->started == 0 || count <= grain) return body(0, count, closure);
+    int64_t shares = (int64_t)(p->started + 1) * CHUNKS_PER_THREAD;
+    int64_t chunk = count / shares + (count % shares != 0);
+    p->chunk = chunk > grain ? chunk : grain;
+    p->body = body, p->closure = closure, p->count = count;
+    atomic_store_explicit(&p->result, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    current = NULL; /* nested calls run serially */
+    open_gate(p);
+    run_chunks(p);
+    close_gate_and_wait(p);
+    current = p;
+    return atomic_load_explicit(&p->result, memory_order_relaxed);
+}
+
+/* ---- pools ------------------------------------------------------------------------------------------------------- */
+
+static void stop_pool(pool *p) {
+    atomic_store(&p->stop, true);
+    atomic_fetch_add(&p->gate, GATE_GENERATION);
+    weft_wake_word(&p->gate);
+    for (int32_t i = 0; i < p->started; i++) pthread_join(p->workers[i], NULL);
+    atomic_fetch_sub(&worker_count, p->started);
+    free(p);
+}
+
+static void before_fork(void) { pthread_mutex_lock(&idle_lock); }
+static void after_fork_in_parent(void) { pthread_mutex_unlock(&idle_lock); }
+static void after_fork_in_child(void) {
+    idle = NULL; /* the workers do not exist here; their memory is given up */
+    idle_count = 0;
+    era++;
+    current = NULL;
+    atomic_store(&worker_count, 0);
+    pthread_mutex_unlock(&idle_lock);
+}
+
+static void stop_idle_pools(void) {
+    pthread_mutex_lock(&idle_lock);
+    pool *p = idle;
+    idle = NULL;
+    idle_count = MAX_IDLE_POOLS; /* a pool given back from now on is stopped, too */
+    pthread_mutex_unlock(&idle_lock);
+    while (p) {
+        pool *next = p->next_idle;
+        stop_pool(p);
+        p = next;
+    }
+}
+
+static void install_hooks(void) {
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    atexit(stop_idle_pools);
+}
+
+static void start_workers(pool *p) {
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes)) return;
+    (void)pthread_attr_setstacksize(&attributes, WORKER_STACK);
+    sigset_t all, old; /* signals are the business of the program's own threads */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    while (p->started < p->threads - 1 &&
+           pthread_create(&p->workers[p->started], &attributes, worker_main, p) == 0)
+        p->started++;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attributes);
+    atomic_fetch_add(&worker_count, p->started);
+}
+
+static pool *new_pool(int32_t threads) {
+    pthread_once(&hooks_once, install_hooks);
+    size_t size = sizeof(pool) + (size_t)(threads - 1) * sizeof(pthread_t);
+    pool *p = aligned_alloc(CACHE_LINE, (size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
+    if (!p) return NULL;
+    *p = (pool){.threads = threads, .era = era, .spins = threads <= weft_processors()};
+    start_workers(p);
+    return p;
+}
+
+static pool *take_idle(int32_t threads) {
+    pthread_mutex_lock(&idle_lock);
+    pool **link = &idle;
+    while (*link && (*link)->threads != threads) link = &(*link)->next_idle;
+    pool *p = *link;
+    if (p) {
+        *link = p->next_idle;
+        idle_count--;
+    }
+    pthread_mutex_unlock(&idle_lock);
+    return p;
+}
+
+void *weft_parallel_begin(int32_t threads) {
+    if (threads <= 0) threads = weft_get_default_threads();
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
+    if (current || threads == 1) return NULL;
+    pool *p = take_idle(threads);
+    if (!p) p = new_pool(threads);
+    current = p;
+    return p;
+}
+
+void weft_parallel_end(void *token) {
+    pool *p = token;
+    if (!p) return;
+    current = NULL;
+    if (p->era != era) return;
+    pthread_mutex_lock(&idle_lock);
+    bool keep = idle_count < MAX_IDLE_POOLS;
+    if (keep) {
+        p->next_idle = idle;
+        idle = p;
+        idle_count++;
+    }
+    pthread_mutex_unlock(&idle_lock);
+    if (!keep) stop_pool(p);
+}
+
+int32_t weft_get_default_threads(void) {
+    int32_t threads = atomic_load(&default_threads);
+    return threads > 0 ? threads : weft_processors();
+}
+
+void weft_set_default_threads(int32_t threads) {
+    atomic_store(&default_threads, threads > MAX_THREADS ? MAX_THREADS : threads);
+}
+
+int32_t weft_worker_count(void) { return atomic_load(&worker_count); }

@@ -1,0 +1,110 @@
+/* The register program as the executor sees it, decoded from an array of 64-bit words (weft/runtime/encode.py writes it):
+ *
+ *   header       magic, encoding version, registers, symbols, expressions, inputs, outputs, buffers, kernels, constants,
+ *                instructions, arena size (expression)
+ *   expressions  each: number of words, then postfix words: PUSH value | LOAD register | operation
+ *   inputs       each: element size, dimensions, then an expression for each dimension
+ *   outputs      the same
+ *   buffers      each: kind, index, offset (expression), nbytes (expression), element type
+ *   instructions each: opcode and operands (see `opcode`)
+ *
+ * Registers 0 … symbols-1 are bound from the shapes of inputs before a run; the others are set by instructions. An
+ * expression is *stable* if it reads only the former; its value is computed once for each set of symbols. */
+#ifndef WEFT_PROGRAM_H
+#define WEFT_PROGRAM_H
+
+#include "internal.h"
+
+enum { PROGRAM_MAGIC = 0x54464557, PROGRAM_VERSION = 1, HEADER_WORDS = 12, MAX_STACK = 64, MAX_RANK = 64 };
+
+typedef enum size_op {
+    EVAL_PUSH,
+    EVAL_LOAD,
+    EVAL_ADD,
+    EVAL_SUB,
+    EVAL_MUL,
+    EVAL_FLOORDIV,
+    EVAL_FLOORMOD,
+    EVAL_MIN,
+    EVAL_MAX,
+    EVAL_EQ,
+    EVAL_NE,
+    EVAL_LT,
+    EVAL_LE,
+    EVAL_GT,
+    EVAL_GE,
+    EVAL_AND,
+    EVAL_OR,
+    EVAL_NOT,
+    EVAL_OPS
+} size_op;
+
+typedef enum buffer_kind { BUFFER_INPUT, BUFFER_OUTPUT, BUFFER_CONSTANT, BUFFER_ARENA, BUFFER_DYNAMIC, BUFFER_KINDS } buffer_kind;
+
+/* Element types that a size can be read from; the value is bytes, plus SIGNED. */
+enum { ELEMENT_OTHER = 0, ELEMENT_SIGNED = 16 };
+
+typedef enum opcode {
+    OP_CALL,        /* kernel, buffers n, sizes m, n buffers, m expressions */
+    OP_COPY,        /* source, target, nbytes */
+    OP_SET,         /* register, expression */
+    OP_READ,        /* register, buffer, element */
+    OP_ALLOCATE,    /* buffer, nbytes */
+    OP_FREE,        /* buffer */
+    OP_CHECK,       /* expression */
+    OP_JUMP,        /* instruction */
+    OP_JUMP_UNLESS, /* instruction, expression */
+    OPCODES
+} opcode;
+
+typedef struct expression {
+    const int64_t *words;
+    int32_t count;
+    bool stable;
+} expression;
+
+typedef struct tensor_spec {
+    int64_t element_bytes;
+    int32_t ndim;
+    bool stable;
+    const int64_t *dims; /* expression numbers */
+} tensor_spec;
+
+typedef struct buffer_spec {
+    buffer_kind kind;
+    int32_t index, offset, nbytes, element;
+    int32_t slot_begin, slot_end; /* into slot_list: the call arguments that hold this buffer */
+} buffer_spec;
+
+typedef struct instruction {
+    uint8_t op;
+    bool careful; /* an operand is volatile or may be without memory: take the checking path */
+    int32_t a, b; /* register, buffer, instruction or kernel; see `opcode` */
+    int64_t c;    /* expression or element */
+    int32_t buffer_count, size_count;
+    int32_t first_slot, first_size;   /* into the frame's slots and sizes */
+    const int64_t *buffers, *sizes;   /* operands: buffer and expression numbers */
+    weft_kernel kernel;
+} instruction;
+
+typedef struct program {
+    int64_t *words; /* owned copy; the decoded parts point into it */
+    int32_t registers, symbols, arena;
+    int32_t expression_count, input_count, output_count, buffer_count, kernel_count, constant_count, instruction_count;
+    int32_t slot_count, size_count;
+    expression *expressions;
+    tensor_spec *inputs, *outputs;
+    buffer_spec *buffers;
+    instruction *instructions;
+    int32_t *slot_list;
+} program;
+
+/* Decodes and checks everything that can be checked before a run. On failure the program is left freed. */
+int32_t weft_program_decode(program *p, const int64_t *words, size_t count, const weft_kernel *kernels,
+                            size_t kernel_count, size_t constant_count, weft_error *error);
+void weft_program_free(program *p);
+
+/* Evaluates over registers. False if it overflows or divides by zero. */
+bool weft_size_evaluate(const expression *e, const int64_t *registers, int64_t *value);
+
+#endif
