@@ -1,0 +1,56 @@
+"""Blocks → plain statements: iteration variables become what the loops bind them to, predicates become conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from weft.expr.nodes import Const, Expr, Var, all_of
+from weft.tir.nodes import Block, Buffer, If, Program, Stmt, seq
+from weft.tir.visit import children, map_expressions, postorder, substitution, with_children
+
+_ORDERED = ("reduce", "ordered")
+
+
+def lower_blocks(program: Program) -> tuple[Program, dict[Buffer, set[Var]]]:
+    """The program without blocks, and for each buffer the loops that carry its contents from iteration to iteration.
+
+    A block's ``init`` runs where its reduce variables stand at their start, its whole instance where ``where`` holds.
+    """
+    carried: dict[Buffer, set[Var]] = {}
+    body = _lower(program.body, {}, carried)
+    return replace(program, body=body), carried
+
+
+def _lower(s: Stmt, values: Mapping[Var, Expr], carried: dict[Buffer, set[Var]]) -> Stmt:
+    if isinstance(s, Block):
+        return _block(s, values, carried)
+    if values:
+        s = map_expressions(s, substitution(values))
+    parts = children(s)
+    if not parts:
+        return s
+    made = tuple(_lower(c, values, carried) for c in parts)
+    return s if all(a is b for a, b in zip(made, parts, strict=True)) else with_children(s, made)
+
+
+def _block(s: Block, values: Mapping[Var, Expr], carried: dict[Buffer, set[Var]]) -> Stmt:
+    swap = substitution(values)
+    bound = {it.var: swap(v) for it, v in zip(s.iters, s.values, strict=True)}
+    inner = {**values, **bound}
+    carrying = {v for it in s.iters if it.kind in _ORDERED for v in _variables(bound[it.var])}
+    for region in s.writes:
+        carried.setdefault(region.buffer, set()).update(carrying)
+    body = _lower(s.body, inner, carried)
+    if s.init is not None:
+        at_start = [bound[it.var] == swap(it.start) for it in s.iters if it.kind == "reduce"]
+        init, condition = _lower(s.init, inner, carried), all_of(*at_start)
+        body = seq(init if isinstance(condition, Const) else If(condition, init), body)
+    where = substitution(inner)(s.where)
+    if isinstance(where, Const) and where.value:
+        return body
+    return If(where, body)
+
+
+def _variables(e: Expr) -> set[Var]:
+    return {x for x in postorder(e) if isinstance(x, Var)}

@@ -1,0 +1,72 @@
+"""float16 and bfloat16: arithmetic happens in float32, with one rounding at each store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.expr.nodes import Call, Cast, Const, Expr, Load, Var, cast
+from weft.support.dtypes import FLOAT32, DType
+from weft.tir.nodes import Allocate, Buffer, Let, Program, Stmt, Store
+from weft.tir.visit import buffers, map_expr, map_expressions, substitute, transform
+
+
+def is_half(dtype: DType) -> bool:
+    return dtype.is_float and dtype.bits == 16
+
+
+def widen_half(program: Program) -> Program:
+    """Compute in float32 wherever the program says float16 or bfloat16; thread-private buffers hold float32 too.
+
+    An explicit conversion to half precision still rounds.
+    """
+    everything = (*program.params, *buffers(program.body))
+    if not any(is_half(b.dtype) for b in everything):
+        return program
+    private = {
+        b: b.replace(dtype=FLOAT32)
+        for b in buffers(program.body)
+        if is_half(b.dtype) and b.scope in ("local", "register") and b not in program.params
+    }
+    memo: dict[Expr, Expr] = {}
+    variables: dict[Var, Expr] = {}
+
+    def widen(e: Expr) -> Expr | None:
+        if isinstance(e, Load) and is_half(e.dtype):
+            wide = private.get(e.source)  # type: ignore[call-overload]
+            return Cast(e, FLOAT32) if wide is None else Load(wide, e.indices, e.mask)
+        if isinstance(e, Const) and is_half(e.dtype):
+            return Const(e.value, FLOAT32)
+        if isinstance(e, Cast):
+            if is_half(e.dtype):
+                return Cast(Cast(e.a, e.dtype), FLOAT32)
+            return e.a if e.a.dtype == e.dtype else None
+        if isinstance(e, Call) and is_half(e.dtype) and e.name != "reinterpret":
+            return Call(e.name, e.args, FLOAT32)
+        return variables.get(e) if isinstance(e, Var) else None
+
+    def expression(e: Expr) -> Expr:
+        return map_expr(e, widen, memo)
+
+    def statement(s: Stmt) -> Stmt:
+        if isinstance(s, Let) and is_half(s.var.dtype):
+            variables[s.var] = Var(s.var.name, FLOAT32)
+        s = map_expressions(s, expression)
+        if isinstance(s, Let) and s.var in variables:
+            wide = variables[s.var]
+            assert isinstance(wide, Var)
+            return Let(wide, s.value, substitute(s.body, {s.var: wide}))
+        if isinstance(s, Store) and s.buffer in private:
+            return Store(private[s.buffer], s.indices, s.value, s.mask)
+        if isinstance(s, Allocate) and s.buffer in private:
+            return Allocate(private[s.buffer], s.body)
+        if isinstance(s, Store) and is_half(s.buffer.dtype):
+            return Store(s.buffer, s.indices, _narrow(s.value, s.buffer.dtype), s.mask)
+        return s
+
+    return replace(program, body=transform(program.body, statement))
+
+
+def _narrow(e: Expr, dtype: DType) -> Expr:
+    if isinstance(e, Cast) and isinstance(e.a, (Load, Cast)) and e.a.dtype == dtype:
+        return e.a  # a value that was just widened needs no rounding
+    return cast(e, dtype)

@@ -1,0 +1,284 @@
+"""Vectorized loops → vectors of the machine's width.
+
+The loop variable becomes a ramp. A loop longer than a register is cut into chunks, and every store in it is repeated for
+each chunk; the loops inside stay shared. A condition that differs between lanes becomes a mask. A store to one place
+for all lanes is a reduction: the lanes are combined first. What cannot be expressed stays a serial loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from weft.expr.nodes import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Ramp,
+    Select,
+    Shuffle,
+    Var,
+    logical_not,
+    make,
+)
+from weft.lower.kernel.context import Context
+from weft.schedule.affine import Linear, Ranges, linear
+from weft.support.dtypes import INDEX
+from weft.target import Target
+from weft.tir.nodes import Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
+from weft.tir.visit import children, expressions, postorder, substitute, substitution, walk, with_children
+
+MAX_CHUNKS = 32
+
+
+class _NoVector(Exception):
+    """This loop cannot be expressed with vectors."""
+
+
+def vectorize(program: Program, target: Target) -> Program:
+    """The program without vectorized loops."""
+    return replace(program, body=_visit(program.body, Context(), target))
+
+
+def _visit(s: Stmt, context: Context, target: Target) -> Stmt:
+    if isinstance(s, For):
+        with context.loop(s):
+            body = _visit(s.body, context, target)
+        s = s if body is s.body else replace(s, body=body)
+        if s.kind == "vectorized":
+            with context.loop(s):
+                return _loop(s, context, target)
+        return s
+    parts = children(s)
+    made = tuple(_visit(c, context, target) for c in parts)
+    return s if all(a is b for a, b in zip(made, parts, strict=True)) else with_children(s, made)
+
+
+def _loop(s: For, context: Context, target: Target) -> Stmt:
+    lanes = lanes_for(s.body, target)
+    serial = replace(s, kind="serial")
+    if not isinstance(s.extent, Const) or lanes < 2 or any(_has_vectors(x) for x in walk(s.body)):
+        return serial
+    chunks = list(_chunks(int(s.extent), lanes))
+    if len(chunks) > MAX_CHUNKS:
+        return _strip(s, lanes, context, target)
+    try:
+        return _statement(s.body, [_Lanes(s.var, s.start + at, n, context.ranges) for at, n in chunks])
+    except _NoVector:
+        return serial
+
+
+def _strip(s: For, lanes: int, context: Context, target: Target) -> Stmt:
+    """A very long vectorized loop: a serial loop over vectors, and a rest."""
+    assert isinstance(s.extent, Const)
+    outer = Var(s.var.name + "_v")
+    count, rest = divmod(int(s.extent), lanes)
+    body = _loop(replace(s, start=s.start + outer * lanes, extent=Const(lanes)), context, target)
+    parts: list[Stmt] = [For(outer, Const(0), Const(count), body)]
+    if rest:
+        parts.append(_loop(replace(s, start=s.start + count * lanes, extent=Const(rest)), context, target))
+    return seq(*parts)
+
+
+def _has_vectors(s: Stmt) -> bool:
+    return any(e.lanes > 1 for e in expressions(s))
+
+
+def lanes_for(body: Stmt, target: Target) -> int:
+    """Elements of the widest type computed in ``body`` that fit in a register; addresses do not count."""
+    bits = 8
+    for s in walk(body):
+        if isinstance(s, Store):
+            bits = max(bits, s.buffer.dtype.bits)
+            for e in postorder(s.value):
+                if e.dtype != INDEX or isinstance(e, (Load, Cast)):
+                    bits = max(bits, e.dtype.bits)
+    return max(1, target.vector_bits // bits)
+
+
+def _chunks(extent: int, lanes: int) -> Iterator[tuple[int, int]]:
+    """Start and length of each vector: as many full ones as fit, then halves."""
+    at = 0
+    while extent - at >= lanes:
+        yield at, lanes
+        at += lanes
+    while at < extent:
+        while lanes > extent - at:
+            lanes //= 2
+        yield at, lanes
+        at += lanes
+
+
+def _statement(s: Stmt, chunks: list[_Lanes]) -> Stmt:
+    if isinstance(s, Store):
+        return seq(*(c.store(s) for c in chunks))
+    if isinstance(s, Seq):
+        return seq(*(_statement(c, chunks) for c in s.stmts))
+    if isinstance(s, Let):
+        return _let(s, chunks)
+    if isinstance(s, For):
+        if chunks[0].varies(s.start) or chunks[0].varies(s.extent):
+            raise _NoVector
+        return replace(s, body=_statement(s.body, chunks))
+    if isinstance(s, If):
+        return _if(s, chunks)
+    if isinstance(s, Evaluate):
+        return s if not chunks[0].varies(s.value) else Evaluate(chunks[0].scalar(s.value))
+    raise _NoVector  # an allocation would be needed once for each lane
+
+
+def _let(s: Let, chunks: list[_Lanes]) -> Stmt:
+    if not chunks[0].varies(s.value):
+        return Let(s.var, s.value, _statement(s.body, chunks))
+    return _statement(substitute(s.body, {s.var: s.value}), chunks)
+
+
+def _if(s: If, chunks: list[_Lanes]) -> Stmt:
+    if not chunks[0].varies(s.condition):
+        otherwise = None if s.otherwise is None else _statement(s.otherwise, chunks)
+        return If(s.condition, _statement(s.then, chunks), otherwise)
+    if any(isinstance(e, Load) for e in postorder(s.condition)) and _writes_what(s):
+        raise _NoVector
+    out: list[Stmt] = []
+    for c in chunks:
+        mask = c.expr(s.condition)
+        out.append(_statement(s.then, [c.under(mask)]))
+        if s.otherwise is not None:
+            out.append(_statement(s.otherwise, [c.under(logical_not(mask))]))
+    return seq(*out)
+
+
+def _writes_what(s: If) -> bool:
+    """Whether the condition reads a buffer that the branches write."""
+    read = {e.source for e in postorder(s.condition) if isinstance(e, Load)}
+    return any(isinstance(x, Store) and x.buffer in read for x in walk(s))
+
+
+class _Lanes:
+    """One chunk: lanes ``start <= var < start + count``, of which those in ``mask`` run."""
+
+    def __init__(self, var: Var, start: Expr, count: int, ranges: Ranges, mask: Expr | None = None) -> None:
+        self.var, self.start, self.count, self.mask = var, start, count, mask
+        self.ranges = {**ranges, var: (linear(start, ranges), linear(start, ranges).plus(count - 1))}
+        self._memo: dict[tuple[Expr, Expr | None], Expr] = {}
+        self._varies: dict[Expr, bool] = {}
+
+    def under(self, mask: Expr) -> _Lanes:
+        """The same lanes, fewer of them running."""
+        both = mask if self.mask is None else make("and", self.mask, mask)
+        return _Lanes(self.var, self.start, self.count, self.ranges, both)
+
+    def varies(self, e: Expr) -> bool:
+        """Whether ``e`` may differ between lanes."""
+        found = self._varies.get(e)
+        if found is None:
+            found = e is self.var or any(self.varies(c) for c in e.children)
+            self._varies[e] = found
+        return found
+
+    def scalar(self, e: Expr) -> Expr:
+        """``e`` in the first lane."""
+        return substitution({self.var: self.start})(e)
+
+    def wide(self, e: Expr) -> Expr:
+        """``e`` as a vector, whether it varies or not."""
+        made = self.expr(e)
+        return made if made.lanes > 1 or self.count == 1 else Broadcast(made, self.count)
+
+    def store(self, s: Store) -> Stmt:
+        if self.count == 1:
+            return self._scalar_store(s)
+        at = s.indices[0]
+        if not self.varies(at):
+            return self._reduction(s)
+        mask = self.mask if s.mask is None else make("and", self.mask or s.mask, s.mask)
+        return Store(s.buffer, (self.expr(at),), self.wide(s.value), mask)
+
+    def _scalar_store(self, s: Store) -> Stmt:
+        made = Store(s.buffer, (self.scalar(s.indices[0]),), self.scalar(s.value))
+        return made if self.mask is None else If(self.scalar(self.mask), made)
+
+    def _reduction(self, s: Store) -> Stmt:
+        """``x = x + f(lane)``: combine the lanes as a tree, then with ``x``."""
+        if not self.varies(s.value) and self.mask is None:
+            return s
+        value, widen = s.value, None
+        if isinstance(value, Cast) and isinstance(value.a, Binary):
+            value, widen = value.a, value.dtype
+        if self.mask is not None or not isinstance(value, Binary) or value.op not in ("add", "mul", "min", "max"):
+            raise _NoVector
+        for so_far, more in ((value.a, value.b), (value.b, value.a)):
+            inner = so_far.a if isinstance(so_far, Cast) else so_far
+            if isinstance(inner, Load) and inner.source is s.buffer and not self.varies(so_far):
+                total = make(value.op, so_far, _combine(value.op, self.wide(more)))
+                return Store(s.buffer, s.indices, total if widen is None else Cast(total, widen))
+        raise _NoVector
+
+    def expr(self, e: Expr) -> Expr:
+        """``e`` for all lanes: a vector where it varies, else itself."""
+        if not self.varies(e):
+            return e
+        if self.count == 1:
+            return self.scalar(e)
+        key = (e, self.mask)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self._expr(e)
+        return found
+
+    def _expr(self, e: Expr) -> Expr:
+        if e.dtype == INDEX:
+            ramp = self._ramp(e)
+            if ramp is not None:
+                return ramp
+        if isinstance(e, Binary):
+            return Binary(e.op, self.wide(e.a), self.wide(e.b))
+        if isinstance(e, Select):
+            return self._select(e)
+        if isinstance(e, Load):
+            if not self.varies(e.indices[0]):
+                raise _NoVector
+            return Load(e.source, (self.expr(e.indices[0]),), self.mask)
+        if isinstance(e, Cast):
+            return Cast(self.expr(e.a), e.dtype)
+        if isinstance(e, Call):
+            return Call(e.name, tuple(self.wide(a) for a in e.args), e.dtype)
+        if isinstance(e, Not):
+            return Not(self.expr(e.a))
+        raise _NoVector
+
+    def _ramp(self, e: Expr) -> Expr | None:
+        """Index arithmetic that is linear in the lane."""
+        form = linear(e, self.ranges)
+        step = form.terms.get(self.var, 0)
+        rest = form + Linear({self.var: -step}) if step else form
+        if any(self.varies(t) for t in rest.terms):
+            return None
+        base = linear((rest + linear(self.start).scaled(step)).expr(), self.ranges).expr()
+        return Ramp(base, Const(step), self.count) if step else Broadcast(base, self.count)
+
+    def _select(self, e: Select) -> Expr:
+        if not self.varies(e.condition):
+            return Select(e.condition, self.wide(e.then), self.wide(e.otherwise))
+        condition = self.expr(e.condition)
+        then, otherwise = e.then, e.otherwise
+        chosen = self.under(condition).wide(then) if _loads(then) else self.wide(then)
+        other = self.under(logical_not(condition)).wide(otherwise) if _loads(otherwise) else self.wide(otherwise)
+        return Select(condition, chosen, other)
+
+
+def _loads(e: Expr) -> bool:
+    return any(isinstance(x, Load) for x in postorder(e))
+
+
+def _combine(op: str, vector: Expr) -> Expr:
+    while vector.lanes > 1:
+        half = vector.lanes // 2
+        low, high = Shuffle((vector,), tuple(range(half))), Shuffle((vector,), tuple(range(half, vector.lanes)))
+        vector = Binary(op, low, high)
+    return vector

@@ -1,0 +1,50 @@
+"""The door from scheduled programs to kernels: what code generators read.
+
+Each pass is valid in, valid out; every state in between prints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.expr.nodes import Const
+from weft.lower.kernel.allocate import compact, place_allocations
+from weft.lower.kernel.blocks import lower_blocks
+from weft.lower.kernel.finish import finish
+from weft.lower.kernel.flatten import flatten
+from weft.lower.kernel.half import widen_half
+from weft.lower.kernel.intrinsics import lower_intrinsics
+from weft.lower.kernel.partition import partition, simplify_program
+from weft.lower.kernel.unroll import unroll
+from weft.lower.kernel.vectorize import vectorize
+from weft.target import Target
+from weft.tir.nodes import Program
+from weft.tir.workspace import workspace_layout
+
+
+def tir_to_kernel(program: Program, target: Target) -> Program:
+    """The kernel form of a scheduled program.
+
+    Buffers become flat, blocks plain statements, vectorized loops vectors of the target's width. If intermediates need
+    more memory than fits on the stack, the attribute ``workspace`` gives the bytes the caller must provide.
+    """
+    program, carried = lower_blocks(program)  # iteration variables bound, init and predicates as conditions
+    program = place_allocations(program, carried)  # each intermediate at the innermost place that sees its uses
+    program = simplify_program(program)  # so that regions can be read off the indices
+    program = compact(program)  # intermediates shrink to the part that is touched
+    program = flatten(program)  # one element offset instead of an index for each dimension
+    program = partition(program)  # checks leave the common case
+    program = widen_half(program)  # half precision computes in float32
+    program = vectorize(program, target)  # loop variables become ramps
+    program = unroll(program)
+    program = lower_intrinsics(program)  # exp, tanh … as polynomials
+    program = finish(program)  # canonical indices, cheap divisions
+    return with_workspace(program)
+
+
+def with_workspace(program: Program) -> Program:
+    """Record how many bytes of workspace the kernel needs, if any."""
+    offsets, total = workspace_layout(program)
+    if not offsets or (isinstance(total, Const) and int(total) == 0):
+        return program
+    return replace(program, attrs=program.attrs.replace(workspace=total))
