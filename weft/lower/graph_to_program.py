@@ -1,0 +1,190 @@
+"""The door from the optimized graph to the executable program.
+
+The main function of a fused graph is a sequence of kernel calls: each call of a primitive function becomes one
+instruction, each tensor one buffer at the place the memory plan gave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.expr.nodes import ExprLike, product
+from weft.expr.nodes import Var as Symbol
+from weft.expr.visit import free_vars
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple, Var
+from weft.graph.passes.memory import MemoryPlan, source
+from weft.graph.types import TensorType, TupleType
+from weft.lower.sizes import shape_expr, size_expr
+from weft.runtime.program import BufferSpec, CallKernel, Copy, Instruction, KernelRef, Program, SizeExpr, TensorSpec
+from weft.support.errors import InternalError, ModelError
+
+
+class KernelCode(Protocol):
+    """What this door needs to know of a compiled kernel. ``workspace``, ``flops`` and ``bytes`` are sizes over the names
+    that ``localized`` turns into those of the model's symbols."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sizes(self) -> tuple[Symbol, ...]: ...
+    @property
+    def workspace(self) -> SizeExpr: ...
+    @property
+    def flops(self) -> SizeExpr: ...
+    @property
+    def bytes(self) -> SizeExpr: ...
+    def localized(self, size: SizeExpr, names: dict[Symbol, str]) -> SizeExpr: ...
+
+
+@dataclass
+class _Building:
+    names: dict[Symbol, str]
+    kernels: dict[str, int] = field(default_factory=dict)
+    buffers: list[BufferSpec] = field(default_factory=list)
+    constants: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
+    registers: dict[tuple[GraphExpr, int], int] = field(default_factory=dict)
+
+    def add(self, spec: BufferSpec) -> int:
+        self.buffers.append(spec)
+        return len(self.buffers) - 1
+
+
+def graph_to_program(
+    module: Module, plan: MemoryPlan, kernels: Mapping[Function, KernelCode], metadata: Mapping[str, Any] | None = None
+) -> tuple[Program, list[np.ndarray[Any, Any]]]:
+    """The program that runs ``module`` and the constants it reads.
+
+    ``kernels`` holds the code of every primitive function; code objects are numbered in the order of first use (see
+    ``Program.kernels``). ``plan`` places intermediate tensors, in the order of execution.
+    """
+    main = module.main
+    symbols = _symbols(main)
+    work = _Building(_unique_names(symbols))
+    inputs = tuple(_spec(p.name, p.tensor, work) for p in main.params)
+    for i, p in enumerate(main.params):
+        work.registers[p, 0] = work.add(BufferSpec("input", i, nbytes=_nbytes(p.tensor, work), dtype=p.tensor.dtype))
+    results = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
+    labels: Sequence[str] = module.attrs.get("outputs", ()) or [f"output{i}" for i in range(len(results))]
+    outputs = tuple(_spec(name, r.tensor, work) for name, r in zip(labels, results, strict=True))
+    copies = _place_outputs(results, work)
+    for call in plan.order:
+        _call(call, plan, kernels, work)
+    for source, target, nbytes in copies:
+        work.instructions.append(Copy(_register(source, plan, work), target, nbytes))
+    program = Program(
+        symbols=tuple(work.names[s] for s in symbols),
+        inputs=inputs,
+        outputs=outputs,
+        buffers=tuple(work.buffers),
+        kernels=tuple(KernelRef(name, i) for name, i in work.kernels.items()),
+        instructions=tuple(work.instructions),
+        arena_bytes=size_expr(plan.arena_bytes, work.names),
+        metadata=dict(metadata or {}),
+    )
+    return program, work.constants
+
+
+def _symbols(main: Function) -> list[Symbol]:
+    """Symbolic dimensions in order of first appearance in the inputs."""
+    found: dict[Symbol, None] = {}
+    for p in main.params:
+        for d in p.tensor.shape:
+            if not isinstance(d, int):
+                found.update(dict.fromkeys(free_vars(d)))
+    return list(found)
+
+
+def _unique_names(symbols: Sequence[Symbol]) -> dict[Symbol, str]:
+    names: dict[Symbol, str] = {}
+    for s in symbols:
+        name, i = s.name, 1
+        while name in names.values():
+            name, i = f"{s.name}_{i}", i + 1
+        names[s] = name
+    return names
+
+
+def _spec(name: str, t: TensorType, work: _Building) -> TensorSpec:
+    return TensorSpec(name, str(t.dtype), shape_expr(t.shape, work.names))
+
+
+def _nbytes(t: TensorType, work: _Building) -> SizeExpr:
+    return size_expr(tensor_bytes(t), work.names)
+
+
+def tensor_bytes(t: TensorType) -> ExprLike:
+    """Bytes of a tensor, an expression over its symbolic dimensions."""
+    return product(t.shape) * t.dtype.nbytes
+
+
+def _place_outputs(results: Sequence[GraphExpr], work: _Building) -> list[tuple[GraphExpr, int, SizeExpr]]:
+    """Let kernels write results where the caller wants them; what cannot be written in place is copied at the end."""
+    copies = []
+    for i, r in enumerate(results):
+        key = source(r)
+        register = work.add(BufferSpec("output", i, nbytes=_nbytes(r.tensor, work), dtype=r.tensor.dtype))
+        if key in work.registers or isinstance(key[0], (Var, Constant)):
+            copies.append((r, register, _nbytes(r.tensor, work)))
+        else:
+            work.registers[key] = register
+    return copies
+
+
+def _register(value: GraphExpr, plan: MemoryPlan, work: _Building) -> int:
+    key = source(value)
+    found = work.registers.get(key)
+    if found is None:
+        made_by, index = key
+        if isinstance(made_by, Constant):
+            work.constants.append(np.ascontiguousarray(made_by.data))
+            t = made_by.tensor
+            spec = BufferSpec("constant", len(work.constants) - 1, nbytes=_nbytes(t, work), dtype=t.dtype)
+        elif isinstance(made_by, Call):
+            slot = plan.slots[made_by, index]
+            t = value.tensor
+            spec = BufferSpec(
+                "arena",
+                offset=size_expr(slot.offset, work.names),
+                nbytes=_nbytes(t, work),
+                dtype=t.dtype,
+            )
+        else:
+            raise InternalError(f"a value of kind {type(made_by).__name__} has no place in memory")
+        found = work.registers[key] = work.add(spec)
+    return found
+
+
+def _call(call: Call, plan: MemoryPlan, kernels: Mapping[Function, KernelCode], work: _Building) -> None:
+    function = call.target
+    if not isinstance(function, Function) or function not in kernels:
+        raise ModelError(
+            f"the model calls a {type(function).__name__}, which cannot be compiled yet",
+            code="M020",
+            hint="run it with the graph interpreter: weft.graph.interpret.run",
+        )
+    kernel = kernels[function]
+    number = work.kernels.setdefault(kernel.name, len(work.kernels))
+    buffers = [_register(a, plan, work) for a in call.args]
+    if isinstance(call.type, TupleType):
+        buffers += [_register(Project(call, i), plan, work) for i in range(len(call.type.fields))]
+    else:
+        buffers.append(_register(call, plan, work))
+    if kernel.workspace not in ((), (0,)):
+        slot = plan.workspaces[call]
+        nbytes = kernel.localized(kernel.workspace, work.names)
+        buffers.append(work.add(BufferSpec("arena", offset=size_expr(slot.offset, work.names), nbytes=nbytes)))
+    work.instructions.append(
+        CallKernel(
+            kernel=number,
+            buffers=tuple(buffers),
+            sizes=tuple((work.names[v],) for v in kernel.sizes),
+            label="+".join(call.origin.names) or kernel.name,
+            flops=kernel.localized(kernel.flops, work.names),
+            bytes=kernel.localized(kernel.bytes, work.names),
+        )
+    )

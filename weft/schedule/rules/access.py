@@ -1,0 +1,167 @@
+"""What a block computes, seen from its accesses: the questions that schedule rules ask.
+
+All answers are in terms of the block's own iteration variables; rules never look at names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from weft.expr.nodes import Binary, Cast, Const, Expr, IterVar, Load, Var
+from weft.expr.prove import Facts
+from weft.expr.simplify import simplify
+from weft.expr.visit import collect, free_vars, substitute
+from weft.tir.nodes import Block, Buffer, If, Let, Seq, Stmt, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An element of ``buffer`` at ``indices``."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+    def address(self) -> Expr:
+        """The flat row-major position, in elements."""
+        shape = self.buffer.shape
+        out: Expr = Const(0)
+        for size, position in zip(shape, self.indices, strict=True):
+            out = out * size + position
+        return out
+
+    def uses(self, var: Var) -> bool:
+        return any(var in free_vars(i) for i in self.indices)
+
+
+@dataclass(frozen=True)
+class View:
+    """A block with its accesses sorted out."""
+
+    block: Block
+
+    @cached_property
+    def stores(self) -> tuple[Store, ...]:
+        return tuple(s for s in _statements(self.block.body) if isinstance(s, Store))
+
+    @cached_property
+    def is_simple(self) -> bool:
+        """One unconditional store."""
+        return len(self.stores) == 1 and self.block.body is self.stores[0]
+
+    @property
+    def output(self) -> Access:
+        return Access(self.stores[0].buffer, self.stores[0].indices)
+
+    @cached_property
+    def spatial(self) -> tuple[IterVar, ...]:
+        return tuple(i for i in self.block.iters if i.kind == IterVar.SPATIAL)
+
+    @cached_property
+    def reduce(self) -> tuple[IterVar, ...]:
+        return tuple(i for i in self.block.iters if i.kind == IterVar.REDUCE)
+
+    @cached_property
+    def loads(self) -> tuple[Access, ...]:
+        """Distinct loads of the body from buffers that it does not write."""
+        written = {s.buffer for s in self.stores}
+        found: dict[Load, Access] = {}
+        for statement in _statements(self.block.body):
+            for e in _expressions(statement):
+                for load in collect(e, Load):
+                    if isinstance(load.source, Buffer) and load.source not in written:
+                        found[load] = Access(load.source, load.indices)
+        return tuple(found.values())
+
+    @cached_property
+    def product(self) -> tuple[Access, Access] | None:
+        """The two operands where the block adds up products of two loads (a contraction)."""
+        if not (self.is_simple and self.reduce):
+            return None
+        value = self.stores[0].value
+        if not (isinstance(value, Binary) and value.op == "add"):
+            return None
+        terms = [t for t in (value.a, value.b) if not _reads(t, self.stores[0].buffer)]
+        if len(terms) != 1:
+            return None
+        operands = [_plain_load(side) for side in _factors(terms[0])]
+        if len(operands) != 2 or operands[0] is None or operands[1] is None:
+            return None
+        return operands[0], operands[1]
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The ranges of the iteration variables."""
+        facts = Facts()
+        for i in self.block.iters:
+            facts.bind(i.var, i.start, i.extent)
+        return facts
+
+    def stride(self, access: Access, axis: IterVar, step: int = 1) -> int | None:
+        """By how many elements ``access`` moves when ``axis`` grows by one; None where that is not constant.
+
+        With ``step`` > 1 the axis is taken as ``step * outer + inner`` and the inner part grows.
+        """
+        if not access.uses(axis.var):
+            return 0
+        address = access.address()
+        facts = self.facts
+        now: Expr = axis.var
+        if step > 1:
+            facts = Facts()
+            for i in self.block.iters:
+                if i is not axis:
+                    facts.bind(i.var, i.start, i.extent)
+            outer, inner = Var("outer"), Var("inner")
+            facts.bind(outer, Const(0), Const(1 << 30))
+            facts.bind(inner, Const(0), Const(step - 1))
+            now = outer * step + inner
+        difference = simplify(substitute(address, {axis.var: now + 1}) - substitute(address, {axis.var: now}), facts)
+        return int(difference.value) if isinstance(difference, Const) else None
+
+
+def static_extent(axis: IterVar) -> int | None:
+    """The extent as a number, or None where it is symbolic."""
+    return int(axis.extent.value) if isinstance(axis.extent, Const) else None
+
+
+def _statements(root: Stmt) -> Iterable[Stmt]:
+    pending = [root]
+    while pending:
+        s = pending.pop()
+        yield s
+        if isinstance(s, Seq):
+            pending.extend(reversed(s.stmts))
+        elif isinstance(s, If):
+            pending.extend(b for b in (s.otherwise, s.then) if b is not None)
+        elif isinstance(s, Let):
+            pending.append(s.body)
+
+
+def _expressions(s: Stmt) -> tuple[Expr, ...]:
+    if isinstance(s, Store):
+        return (s.value, *s.indices)
+    if isinstance(s, If):
+        return (s.condition,)
+    return (s.value,) if isinstance(s, Let) else ()
+
+
+def _reads(e: Expr, buffer: Buffer) -> bool:
+    return any(load.source is buffer for load in collect(e, Load))
+
+
+def _factors(e: Expr) -> tuple[Expr, ...]:
+    e = _uncast(e)
+    return (e.a, e.b) if isinstance(e, Binary) and e.op == "mul" else (e,)
+
+
+def _uncast(e: Expr) -> Expr:
+    while isinstance(e, Cast):
+        e = e.a
+    return e
+
+
+def _plain_load(e: Expr) -> Access | None:
+    e = _uncast(e)
+    return Access(e.source, e.indices) if isinstance(e, Load) and isinstance(e.source, Buffer) else None

@@ -1,0 +1,134 @@
+"""What schedule rules share: the schedule being built, questions about its blocks, and moves that several rules make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from weft.expr.nodes import Call, Const, Expr, Load, Select, Var
+from weft.expr.visit import collect
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rules.access import View, static_extent
+from weft.schedule.schedule import Schedule
+from weft.target import Target
+from weft.tir.nodes import Block, Buffer, For
+
+PARALLEL_WORK = 60_000
+"""Scalar operations below which a loop is not worth a fork (about 10 µs of one core)."""
+CHUNK_WORK = 20_000
+"""Scalar operations that one chunk of a parallel loop should have at least."""
+
+
+@dataclass
+class Context:
+    """A schedule under construction for a target."""
+
+    schedule: Schedule
+    target: Target
+    done: set[str] = field(default_factory=set)
+    """Names of blocks that a rule has placed already."""
+    _views: dict[Block, View] = field(default_factory=dict)
+
+    def block(self, ref: BlockRef) -> Block:
+        return self.schedule.state.block(ref)
+
+    def loop(self, ref: LoopRef) -> For:
+        return self.schedule.state.loop(ref)
+
+    def view(self, ref: BlockRef) -> View:
+        block = self.block(ref)
+        if block not in self._views:
+            self._views[block] = View(block)
+        return self._views[block]
+
+    def is_output(self, ref: BlockRef) -> bool:
+        """Whether the block writes a parameter of the program."""
+        params = set(self.schedule.program.params)
+        return any(w.buffer in params for w in self.block(ref).writes)
+
+    def is_injective(self, ref: BlockRef) -> bool:
+        """One store of a value computed from single elements: no reduction, no loop inside."""
+        view = self.view(ref)
+        return view.is_simple and len(view.spatial) == len(view.block.iters) and view.block.init is None
+
+    def is_reduction(self, ref: BlockRef) -> bool:
+        view = self.view(ref)
+        return (
+            bool(view.reduce)
+            and view.block.init is not None
+            and len(view.reduce) + len(view.spatial) == len(view.block.iters)
+        )
+
+    def lanes(self, view: View) -> int:
+        """Elements of one vector for the widest type the block handles (half precision is computed in 32 bits)."""
+        bits = [32 if s.value.dtype.is_float else 8 for s in view.stores]
+        bits += [s.buffer.dtype.bits for s in view.stores] + [a.buffer.dtype.bits for a in view.loads]
+        return self.target.capabilities.lanes(max(bits, default=32))
+
+    def extent(self, ref: LoopRef) -> int | None:
+        found = self.loop(ref).extent
+        return int(found.value) if isinstance(found, Const) else None
+
+    # -- moves -----------------------------------------------------------------------------------------------
+
+    def fuse(self, loops: Sequence[LoopRef]) -> LoopRef:
+        """One loop from several adjacent ones."""
+        return loops[0] if len(loops) == 1 else self.schedule.fuse(*loops)
+
+    def parallelize(self, loop: LoopRef, work: float) -> None:
+        """Run ``loop`` in parallel where the whole is worth it; ``work`` counts its scalar operations, all iterations."""
+        extent = self.extent(loop)
+        if extent == 1 or (extent is not None and work < PARALLEL_WORK):
+            return
+        self.schedule.parallel(loop)
+        if extent is not None:
+            each = max(1.0, work / extent)
+            self.schedule.annotate(loop, "grain", max(1, int(CHUNK_WORK / each)))
+
+    def vectorize(self, loop: LoopRef, lanes: int, unroll: int = 1) -> None:
+        """Run ``loop`` in vectors of ``lanes``, ``unroll`` of them at a time where it is long enough."""
+        s, extent = self.schedule, self.extent(loop)
+        if extent is not None and extent <= lanes:
+            if extent > 1:
+                s.vectorize(loop)
+            return
+        if unroll > 1 and extent is not None and extent >= lanes * unroll:
+            _, middle, inner = s.split(loop, factors=(None, unroll, lanes))
+            s.unroll(middle)
+        else:
+            _, inner = s.split(loop, factors=(None, lanes))
+        s.vectorize(inner)
+
+
+def cost_of(value: Expr) -> int:
+    """Rough scalar operations of an expression: calls of intrinsics count ten."""
+    total, seen, pending = 0, set[Expr](), [value]
+    while pending:
+        e = pending.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if isinstance(e, Load):
+            total += 1
+            continue
+        total += 10 if isinstance(e, Call) else 1 if e.children else 0
+        pending.extend(e.children)
+    return total
+
+
+def work_of(view: View) -> float:
+    """Scalar operations of all instances of a block; symbolic sizes count 64."""
+    instances = 1.0
+    for axis in view.block.iters:
+        instances *= static_extent(axis) or 64
+    return instances * max(1, sum(cost_of(s.value) for s in view.stores))
+
+
+def guarded_load(view: View) -> bool:
+    """Whether the block loads under a condition (padding)."""
+    return any(any(collect(e, Load)) for s in view.stores for e in collect(s.value, Select))
+
+
+def reads_whole(view: View, buffer: Buffer, axes: Sequence[Var]) -> bool:
+    """Whether ``buffer`` is read at exactly ``axes``."""
+    return all(a.buffer is not buffer or a.indices == tuple(axes) for a in view.loads)

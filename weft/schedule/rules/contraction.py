@@ -1,0 +1,248 @@
+"""Contractions: sums of products, from matrix products to windows over blocked channels.
+
+The schedule keeps a tile of results in registers over the whole reduction. Its vectors run along the axis in which the
+result and at least one operand are contiguous; its rows along an axis that moves the other operand only (its scalars
+are then broadcast), its columns along one that moves the vector operand only. What follows the contraction element by
+element is computed on the tile while it is in registers; what precedes it (padding, packing) is computed one strip
+of rows at a time into scratch memory.
+
+    parallel (batch, column tiles, strips):
+        operand stages for this strip
+        for row tiles:
+            acc[rows, columns] = 0                    registers
+            for reduction:
+                unrolled rows, columns: acc += broadcast(a) * vector(b)
+            output = epilogue(acc)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.expr.nodes import IterVar
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rules.access import Access, View, static_extent
+from weft.schedule.rules.context import Context, reads_whole, work_of
+from weft.schedule.rules.tiles import RegisterTile, register_tile
+
+UNROLLED_REDUCTION = 25
+"""Window reductions of two vector operands are unrolled up to this length."""
+UNKNOWN = 64
+"""What a symbolic extent counts as."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The roles of a contraction's axes: ``vector`` always, ``rows`` and ``columns`` where there are such axes.
+
+    ``columns`` may be the vector axis itself (a long axis, cut into vectors). ``broadcasts`` says that one operand is
+    read as scalars.
+    """
+
+    vector: IterVar
+    rows: IterVar | None
+    columns: IterVar | None
+    broadcasts: bool
+
+
+def size(axis: IterVar) -> int:
+    """The extent, symbolic ones as :data:`UNKNOWN`."""
+    found = static_extent(axis)
+    return UNKNOWN if found is None else found
+
+
+def analyze(view: View, lanes: int) -> Roles | None:
+    """The roles of the axes, or None where no axis makes a vector of the result and of an operand."""
+    operands = view.product
+    if operands is None:
+        return None
+    for vector in reversed(view.spatial):
+        if size(vector) < 2 or view.stride(view.output, vector, lanes) != 1:
+            continue
+        strides = [view.stride(x, vector, lanes) for x in operands]
+        if all(s in (0, 1) for s in strides) and any(strides):
+            return _roles(view, vector, [x for x, s in zip(operands, strides, strict=True) if s == 0], lanes)
+    return None
+
+
+def _roles(view: View, vector: IterVar, still: list[Access], lanes: int) -> Roles:
+    operands = view.product
+    assert operands is not None
+    others = [a for a in view.spatial if a is not vector and size(a) > 1]
+    if not still:
+        rows = _largest(view, others, lambda a: not all(x.uses(a.var) for x in operands))
+        return Roles(vector, rows, None, False)
+    scalar = still[0]
+    vectors = operands[0] if operands[1] is scalar else operands[1]
+    rows = _largest(view, others, lambda a: scalar.uses(a.var) and not vectors.uses(a.var))
+    columns = _largest(view, others, lambda a: vectors.uses(a.var) and not scalar.uses(a.var))
+    return Roles(vector, rows, vector if size(vector) > lanes else columns, True)
+
+
+def _largest(view: View, axes: list[IterVar], fits: Callable[[IterVar], bool]) -> IterVar | None:
+    """The fitting axis that is long enough for a tile, the innermost of those."""
+    order = {a: i for i, a in enumerate(view.spatial)}
+    return max((a for a in axes if fits(a)), key=lambda a: (min(size(a), 7), order[a]), default=None)
+
+
+def choose_tile(view: View, roles: Roles, lanes: int, registers: int) -> RegisterTile:
+    """The register tile for these axes."""
+    depth = 1
+    for a in view.reduce:
+        depth *= size(a)
+    rows = 1 if roles.rows is None else static_extent(roles.rows)
+    columns: int | None = 1
+    if roles.columns is not None:
+        extent = static_extent(roles.columns)
+        columns = extent if extent is None or roles.columns is not roles.vector else -(-extent // lanes)
+    return register_tile(rows, columns, registers, depth, roles.broadcasts)
+
+
+def schedule_contraction(context: Context, block: BlockRef) -> bool:
+    """Schedule ``block``, what it feeds element by element and its operand stages; False where the rule does not fit."""
+    view = context.view(block)
+    lanes = context.lanes(view)
+    roles = analyze(view, lanes) if lanes > 1 else None
+    if roles is None:
+        return False
+    tile = choose_tile(view, roles, lanes, context.target.vector_registers)
+    output = _epilogue(context, block)
+    _Tiling(context, block, output, view, roles, tile, lanes).run()
+    return True
+
+
+def _epilogue(context: Context, block: BlockRef) -> BlockRef:
+    """The injective block that reads the contraction's result in place, or a new copy of the result."""
+    s, view = context.schedule, context.view(block)
+    readers = s.get_consumers(block)
+    if len(readers) == 1 and not context.is_output(block) and context.is_injective(readers[0]):
+        reader = context.view(readers[0])
+        axes = [i.var for i in reader.spatial]
+        if len(axes) == len(view.spatial) and reads_whole(reader, view.output.buffer, axes):
+            s.set_scope(block, 0, "register")
+            return readers[0]
+    return s.cache_write(block, 0, "register")
+
+
+@dataclass
+class _Tiling:
+    context: Context
+    block: BlockRef
+    output: BlockRef
+    view: View
+    roles: Roles
+    tile: RegisterTile
+    lanes: int
+
+    def run(self) -> None:
+        s, context = self.context.schedule, self.context
+        stages = [p for p in s.get_producers(self.block) if p.name not in context.done]
+        batch, columns, strips, rows, tile = self._split_output()
+        s.reorder(*batch, *columns, *strips, *rows, *tile)
+        above = [*batch, *columns, *strips]
+        work = work_of(self.view)
+        if stages and above:
+            strip = context.fuse(above)
+            at = rows[0] if rows else strip
+        else:
+            strip = at = context.fuse([*above, *rows]) if [*above, *rows] else tile[0]
+        context.parallelize(strip, work)
+        s.compute_at(self.block, at)
+        for stage in stages:
+            s.compute_at(stage, strip)
+            context.finish_stage(stage)
+        self._inner()
+        for loop in tile[:-1]:
+            s.unroll(loop)
+        s.vectorize(tile[-1])
+        context.done.update((self.block.name, self.output.name))
+
+    def _split_output(self) -> tuple[list[LoopRef], list[LoopRef], list[LoopRef], list[LoopRef], list[LoopRef]]:
+        """The output's loops by role: batch axes, column tiles, strips, row tiles, and the loops of one tile."""
+        s, roles, tile = self.context.schedule, self.roles, self.tile
+        batch: list[LoopRef] = []
+        strips: list[LoopRef] = []
+        column_tiles: list[LoopRef] = []
+        row_tiles: list[LoopRef] = []
+        inner_rows: list[LoopRef] = []
+        inner_columns: list[LoopRef] = []
+        vector: list[LoopRef] = []
+        operands = self.view.product
+        assert operands is not None
+        for axis, loop in zip(self.view.spatial, s.get_loops(self.output), strict=True):
+            if axis is roles.vector:
+                *outer, inner = self._split_vector(loop)
+                column_tiles += outer[:1]
+                inner_columns += outer[1:]
+                vector = [inner]
+            elif axis is roles.columns:
+                outer_loop, inner_loop = self._split(loop, tile.columns)
+                column_tiles += outer_loop
+                inner_columns += inner_loop
+            elif axis is roles.rows:
+                outer_loop, inner_loop = self._split(loop, tile.rows)
+                row_tiles += outer_loop
+                inner_rows += inner_loop
+            elif all(x.uses(axis.var) for x in operands) or not strips and size(axis) == 1:
+                batch.append(loop)
+            else:
+                strips.append(loop)
+        return batch, column_tiles, strips, row_tiles, [*inner_rows, *inner_columns, *vector]
+
+    def _split(self, loop: LoopRef, factor: int) -> tuple[list[LoopRef], list[LoopRef]]:
+        extent = self.context.extent(loop)
+        if factor <= 1:
+            return [loop], []
+        if extent == factor:
+            return [], [loop]
+        outer, inner = self.context.schedule.split(loop, factors=(None, factor))
+        return [outer], [inner]
+
+    def _split_vector(self, loop: LoopRef) -> tuple[LoopRef, ...]:
+        """[tiles, vectors of a tile,] lanes."""
+        extent = static_extent(self.roles.vector)
+        if extent is not None and extent <= self.lanes:
+            return (loop,)
+        if self.tile.columns == 1:
+            return self.context.schedule.split(loop, factors=(None, self.lanes))
+        return self.context.schedule.split(loop, factors=(None, self.tile.columns, self.lanes))
+
+    def _inner(self) -> None:
+        """Order the contraction's own loops: the reduction outside, the unrolled tile inside."""
+        s, roles = self.context.schedule, self.roles
+        own = self.context.own_loops(self.block)
+        reduce = [own[a] for a in self.view.reduce if a in own]
+        vector = own.pop(roles.vector)
+        columns: list[LoopRef] = []
+        if roles.columns is roles.vector and self.tile.columns > 1:
+            column, vector = s.split(vector, factors=(None, self.lanes))
+            columns.append(column)
+        elif roles.columns is not None and roles.columns in own:
+            columns.append(own[roles.columns])
+        rows = [own[roles.rows]] if roles.rows is not None and roles.rows in own else []
+        named = {roles.rows, roles.columns, roles.vector}
+        rest = [loop for axis, loop in own.items() if axis not in named and axis not in self.view.reduce]
+        s.reorder(*rest, *reduce, *rows, *columns, vector)
+        if reduce:
+            init = s.decompose_reduction(self.block, reduce[0])
+            self._finish_init(init, len(rows) + len(columns) + 1)
+        for loop in (*rows, *columns):
+            s.unroll(loop)
+        if not roles.broadcasts and self._window() <= UNROLLED_REDUCTION:
+            for loop in reduce:
+                s.unroll(loop)
+        s.vectorize(vector)
+
+    def _window(self) -> int:
+        length = 1
+        for axis in self.view.reduce:
+            length *= size(axis)
+        return length
+
+    def _finish_init(self, init: BlockRef, inner: int) -> None:
+        s = self.context.schedule
+        loops = s.get_loops(init)[-inner:]
+        for loop in loops[:-1]:
+            s.unroll(loop)
+        s.vectorize(loops[-1])

@@ -1,0 +1,146 @@
+"""Reductions and chains of them over the same rows (a maximum, then a sum, then a quotient).
+
+All blocks of a chain that share leading axes run row by row: the row is in cache for every one of them. Along a row,
+vectors run over an axis that is not reduced if the data is contiguous there, and over the reduction itself otherwise
+(partial results in lanes, combined at the end).
+"""
+
+from __future__ import annotations
+
+from weft.expr.nodes import IterVar, Var
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rules.access import View, static_extent
+from weft.schedule.rules.context import Context, work_of
+from weft.support.errors import ScheduleError
+
+ACCUMULATORS = 4
+"""Vectors of partial results of a long reduction, to hide the latency of the operation."""
+
+
+def schedule_rows(context: Context, last: BlockRef) -> bool:
+    """Schedule ``last`` and all the blocks before it that work on the same rows; False where there is no reduction."""
+    chain = _chain(context, last)
+    if not any(context.is_reduction(b) for b in chain):
+        return False
+    rows = _row_axes(context, last, chain)
+    if rows is None:
+        return False
+    s, view = context.schedule, context.view(last)
+    loops = dict(zip(view.block.iters, s.get_loops(last), strict=True))
+    inner = [loops[a] for a in view.block.iters if a not in rows]
+    vector_axis = rows[-1] if rows and _columns_contiguous(context, last, chain, rows[-1]) else None
+    lanes = min(context.lanes(context.view(b)) for b in chain)
+    row_loops = [loops[a] for a in rows]
+    lane_loop: LoopRef | None = None
+    if vector_axis is not None and lanes > 1:
+        extent = static_extent(vector_axis)
+        if extent is None or extent > lanes:
+            outer, lane_loop = s.split(row_loops[-1], factors=(None, lanes))
+            row_loops[-1] = outer
+        elif extent > 1:
+            lane_loop = row_loops.pop()
+    s.reorder(*row_loops, *inner, *([lane_loop] if lane_loop is not None else []))
+    work = sum(work_of(context.view(b)) for b in chain)
+    if row_loops:
+        at = context.fuse(row_loops)
+        context.parallelize(at, work)
+        for block in reversed(chain[:-1]):
+            s.compute_at(block, at)
+    for block in chain:
+        _finish(context, block, lane_loop is not None, lanes, vector_axis)
+        context.done.add(block.name)
+    return True
+
+
+def _chain(context: Context, last: BlockRef) -> list[BlockRef]:
+    """Blocks that feed ``last``, directly or not, and are not placed yet, in program order; ``last`` at the end."""
+    s = context.schedule
+    found, pending = {last.name}, [last]
+    while pending:
+        for producer in s.get_producers(pending.pop()):
+            if producer.name not in found and producer.name not in context.done and not context.is_output(producer):
+                found.add(producer.name)
+                pending.append(producer)
+    return [b for b in s.get_blocks() if b.name in found]
+
+
+def _row_axes(context: Context, last: BlockRef, chain: list[BlockRef]) -> list[IterVar] | None:
+    """Axes of ``last`` that name the row: those with which it reads what the reductions before it made."""
+    view = context.view(last)
+    if view.reduce:
+        return list(view.spatial)
+    made = {context.view(b).output.buffer for b in chain[:-1] if context.is_reduction(b)}
+    used: set[Var] = {i.var for i in view.spatial}
+    reads = [a for a in view.loads if a.buffer in made]
+    if not reads:
+        indirect = [b for b in chain[:-1] if not context.is_reduction(b)]
+        common = [_row_axes(context, b, chain[: chain.index(b) + 1]) for b in indirect]
+        lengths = [len(c) for c in common if c is not None]
+        return list(view.spatial[: min(lengths)]) if lengths else None
+    for access in reads:
+        used &= {v for i in view.spatial for v in (i.var,) if any(v is x for x in access.indices)}
+    return [i for i in view.spatial if i.var in used]
+
+
+def _columns_contiguous(context: Context, last: BlockRef, chain: list[BlockRef], axis: IterVar) -> bool:
+    """Whether vectors can run along the row axis ``axis``: the result and the large operands are contiguous there."""
+    view = context.view(last)
+    if view.stride(view.output, axis) != 1:
+        return False
+    for block in chain:
+        if context.is_reduction(block):
+            reduction = context.view(block)
+            match = reduction.spatial[-1] if reduction.spatial else None
+            if match is None or static_extent(match) != static_extent(axis):
+                return False
+            strides = [reduction.stride(a, match) for a in reduction.loads]
+            if any(s not in (0, 1) for s in strides) or 1 not in strides:
+                return False
+    return True
+
+
+def _finish(context: Context, block: BlockRef, in_lanes: bool, lanes: int, axis: IterVar | None) -> None:
+    """Vectorize one block of the chain, inside the row loop."""
+    s, view = context.schedule, context.view(block)
+    own = context.own_loops(block)
+    if not own or lanes == 1:
+        return
+    reduce = [own[a] for a in view.reduce if a in own]
+    if in_lanes:
+        vector = own.get(view.spatial[-1])
+        if vector is None:
+            return
+        s.reorder(*[loop for loop in own.values() if loop is not vector], vector)
+        if reduce:
+            init = s.decompose_reduction(block, reduce[0])
+            s.vectorize(s.get_loops(init)[-1])
+        s.vectorize(vector)
+    elif reduce:
+        _across(context, block, reduce, lanes)
+    else:
+        context.vectorize(list(own.values())[-1], lanes, 2)
+
+
+def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int) -> None:
+    """Reduce in lanes: each lane its own partial result, combined at the end (floats are re-associated)."""
+    s, view = context.schedule, context.view(block)
+    innermost = view.reduce[-1]
+    extent = static_extent(innermost)
+    unit = any(view.stride(a, innermost) == 1 for a in view.loads)
+    if not unit or (extent is not None and extent < 2 * lanes):
+        return
+    factor = lanes * (ACCUMULATORS if extent is None or extent >= 2 * ACCUMULATORS * lanes else 1)
+    try:
+        outer, inner = s.split(reduce[-1], factors=(None, factor))
+        partial = s.rfactor(inner, 0, reassociate=True)
+    except ScheduleError:
+        return
+    _finish_partial(context, partial, block, lanes, outer)
+
+
+def _finish_partial(context: Context, partial: BlockRef, block: BlockRef, lanes: int, outer: LoopRef) -> None:
+    s = context.schedule
+    loops = s.get_loops(partial)
+    context.vectorize(loops[-1], lanes)
+    context.done.add(partial.name)
+    del block, outer
