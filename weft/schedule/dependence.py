@@ -1,0 +1,156 @@
+"""Which loops carry dependences from one iteration to the next.
+
+Two facts make the checks local. Iteration variables say how the instances of *one* block depend on each other
+(spatial: not at all; reduce: they combine; ordered: in sequence). Between *different* blocks the engine keeps an
+invariant: what a block reads was written in the same iteration of every loop around both. Programs made from tensor
+expressions satisfy it (their blocks share no loops), every primitive preserves it, and :func:`carried_loops` finds the
+loops of hand-written programs for which it cannot be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.expr.nodes import IterVar, Var
+from weft.schedule.affine import Linear, Ranges, is_nonnegative, linear
+from weft.schedule.refs import LoopRef
+from weft.schedule.rewrite import box_of, is_true, uses
+from weft.schedule.state import State, moving
+from weft.schedule.tree import Tree
+from weft.tir.nodes import Block, For, Program, Region
+from weft.tir.visit import postorder
+
+
+def carried_loops(program: Program) -> frozenset[Var]:
+    """Loops around several blocks of which one may read, in one iteration, what another wrote in an earlier one."""
+    tree = Tree(program)
+    found: set[Var] = set()
+    for loop in tree.loops.values():
+        blocks = tree.blocks_under(loop.body)
+        if len(blocks) > 1 and not all(_flows_within(tree, loop, w, r) for w, r in _pairs(blocks)):
+            found.add(loop.var)
+    return frozenset(found)
+
+
+def _pairs(blocks: list[Block]) -> Iterable[tuple[Block, Block]]:
+    """Each block that writes with each other block that touches what it writes."""
+    for writer in blocks:
+        buffers = {r.buffer for r in writer.writes}
+        for other in blocks:
+            if other is not writer and any(r.buffer in buffers for r in (*other.reads, *other.writes)):
+                yield writer, other
+
+
+def _flows_within(tree: Tree, loop: For, writer: Block, other: Block) -> bool:
+    """Whether ``other`` touches only what ``writer`` wrote before it in the same iteration of ``loop``."""
+    if tree.position[writer] > tree.position[other]:
+        return any(w.buffer is r.buffer for w in other.writes for r in writer.writes)  # judged the other way round
+    ranges = _ranges(tree, writer) | _ranges(tree, other)
+    for region in writer.writes:
+        written = box_of(writer, region, _inside(tree, loop, writer), ranges)
+        if not is_true(writer.where) or not is_dense(tree, loop, writer, region):
+            return False
+        for touched in (*other.reads, *other.writes):
+            if touched.buffer is not region.buffer:
+                continue
+            for have, need in zip(written, box_of(other, touched, _inside(tree, loop, other), ranges), strict=True):
+                if have is None or need is None:
+                    return False
+                after = is_nonnegative(need[0] - have[0], ranges)
+                before = is_nonnegative(have[0] + have[1] - need[0] - need[1], ranges)
+                if not (after and before):
+                    return False
+    return True
+
+
+def _ranges(tree: Tree, block: Block) -> dict[Var, tuple[Linear, Linear]]:
+    return dict(moving(tree.all_loops_around(block)))
+
+
+def _inside(tree: Tree, loop: For, block: Block) -> Ranges:
+    """Ranges of the loops between ``loop`` and ``block``."""
+    around = tree.loops_around(block)
+    return moving(around[around.index(loop) + 1 :]) if loop in around else {}
+
+
+def is_dense(tree: Tree, loop: For, block: Block, region: Region) -> bool:
+    """Whether the block, its condition left aside, writes every element of its bounding box in one iteration of
+    ``loop``: each index is a mixed-radix number over loops of its own."""
+    bindings = dict(zip((it.var for it in block.iters), block.values, strict=True))
+    inside = _inside(tree, loop, block)
+    used: set[Var] = set()
+    for start, _ in region.ranges:
+        form = linear(bindings.get(start, start) if isinstance(start, Var) else start)
+        steps: list[tuple[int, int]] = []
+        unknown: list[int] = []
+        for term, factor in form.terms.items():
+            inner = [v for v in postorder(term) if isinstance(v, Var) and v in inside]
+            if not inner:
+                continue
+            if inner != [term] or inner[0] in used or factor < 0:
+                return False
+            used.add(inner[0])
+            width = inside[inner[0]][1] - inside[inner[0]][0]
+            if width.is_constant:
+                steps.append((factor, width.constant))
+            else:
+                unknown.append(factor)
+        if unknown and (unknown != [1] or steps):
+            return False
+        reach = 0
+        for factor, width_of in sorted(steps):
+            if factor > reach + 1:
+                return False
+            reach += factor * width_of
+    return True
+
+
+def check_independent(state: State, loop: For, *, reduce_allowed: bool, private: bool = False) -> None:
+    """Refuse unless the iterations of ``loop`` may run in any order.
+
+    ``reduce_allowed``: iterations may combine into an accumulator (reordering). ``private``: what every iteration
+    writes again must not be seen outside the loop (parallel iterations would race).
+    """
+    if loop.var in state.carried:
+        raise state.refuse(
+            "S015",
+            f"iterations of '{loop.var.name}' may depend on earlier ones through the buffers of its blocks",
+            at=loop,
+            hint="compute the producer inside the iteration that reads it",
+        )
+    for block in state.tree.blocks_under(loop.body):
+        bound = uses(block, loop)
+        for n in bound:
+            kind = block.iters[n].kind
+            if kind == IterVar.REDUCE and not reduce_allowed:
+                raise state.refuse(
+                    "S016",
+                    f"'{loop.var.name}' carries the reduction of block '{block.name}'",
+                    at=loop,
+                    hint="use rfactor to make its partial results independent, or choose a spatial loop",
+                )
+            if kind not in (IterVar.REDUCE, IterVar.SPATIAL, IterVar.THREAD):
+                raise state.refuse(
+                    "S015", f"the instances of block '{block.name}' along '{loop.var.name}' must run in order", at=loop
+                )
+        if private and not bound:
+            _check_private(state, loop, block)
+
+
+def _check_private(state: State, loop: For, block: Block) -> None:
+    for region in block.writes:
+        outside = [b for b in state.tree.accessors(region.buffer) if not state.tree.is_under(b, loop)]
+        if outside or region.buffer in state.program.params:
+            raise state.refuse(
+                "S018",
+                f"every iteration of '{loop.var.name}' writes the same part of '{region.buffer.name}', "
+                "which is used outside the loop",
+                at=loop,
+                hint=f"move block '{block.name}' out of the loop",
+            )
+
+
+def inherit_carried(state: State, old: Iterable[Var], new: Iterable[LoopRef]) -> None:
+    """New loops in place of a loop that carries dependences carry them too."""
+    if state.carried and any(v in state.carried for v in old):
+        state.carried = state.carried | {r.var for r in new}

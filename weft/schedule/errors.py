@@ -1,0 +1,55 @@
+"""The rules by which schedule primitives refuse, each with its code. README of every ``ScheduleError``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+RULES: Final[dict[str, str]] = {
+    "S002": "a reference must name a block or loop of this schedule",
+    "S003": "a reference must not be used after a primitive consumed it",
+    "S004": "arguments of a primitive must have the documented form",
+    "S005": "only sampling instructions take decisions",
+    "S006": "a trace must be what to_json wrote, for the program at hand",
+    # loops
+    "S010": "factors of a split must cover the extent",
+    "S011": "a loop that is transformed further must be serial and not annotated",
+    "S012": "fused loops must be directly nested, and the inner extent must not depend on the outer variable",
+    "S013": "reordered loops must form one nest without statements in between",
+    "S014": "an inner loop's range must not use the variable of a loop that moves inside it",
+    "S015": "instances of a reordered, parallel or vectorized loop must not depend on each other",
+    "S016": "a parallel, vectorized or thread loop must not carry a reduction",
+    "S017": "a vectorized, unrolled or virtual loop must have a constant extent",
+    "S018": "a buffer written by every iteration of a parallel loop must be used in that loop only",
+    # moving computation
+    "S020": "only a block with spatial and reduce variables, the single writer of its buffers, can move",
+    "S021": "an output of the program must be computed completely",
+    "S022": "every consumer must stand below the loop under which its producer is computed",
+    "S023": "what a block reads must be complete before it runs",
+    "S024": "the needed region must be expressible over the loops outside",
+    "S025": "a loop and a block must belong to the same scope, and the block must not be below the loop already",
+    # inlining
+    "S030": "only a single store of one value for each element can be inlined",
+    "S031": "an inlined block must write each element at its own variables",
+    "S032": "an inlined buffer must be an intermediate one that has readers",
+    "S033": "an epilogue is inlined only into its sole producer, element by element",
+    # caches and scopes
+    "S040": "a read or write index must name a region of the block",
+    "S041": "the scope of a parameter is the caller's",
+    "S042": "a scope must be known",
+    # reductions
+    "S050": "only a block with init and reduce variables can be decomposed or factored",
+    "S051": "the init must run before every loop of the reduction and after none",
+    "S052": "a loop that is factored must belong to the reduction alone",
+    "S053": "the combination must be one commutative operation on the accumulator",
+    "S054": "floating-point reductions are re-associated only where that is allowed",
+    # layouts
+    "S070": "an index map must carry every index exactly once",
+    "S071": "only intermediate buffers change layout",
+    "S072": "padding needs a producer whose every element can be rewritten",
+    # blocks and intrinsics
+    "S080": "a loop becomes a block only if its blocks are the only thing below it and their indices split",
+    "S081": "the computation must match the description of the intrinsic",
+    "S082": "an intrinsic must be declared to the schedule",
+    # annotations
+    "S090": "the annotation must exist",
+}

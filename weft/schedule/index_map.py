@@ -1,0 +1,87 @@
+"""Index maps: how the elements of a buffer move when its layout changes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.expr.nodes import Expr, Var, index
+from weft.expr.text import parse, to_text
+from weft.schedule.affine import Piece, pieces_of
+from weft.support.dtypes import INDEX
+from weft.support.errors import ScheduleError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexMap:
+    """``inputs → outputs``: the element at ``inputs`` of the old layout is at ``outputs`` of the new one.
+
+    Built from a function of the old indices: ``IndexMap.of(lambda k, n: (n // 32, k, n % 32))``.
+    """
+
+    inputs: tuple[Var, ...]
+    outputs: tuple[Expr, ...]
+
+    @classmethod
+    def of(cls, function: Callable[..., Any] | IndexMap, ndim: int | None = None) -> IndexMap:
+        """The map that ``function`` computes. ``ndim`` is needed where it takes ``*indices``."""
+        if isinstance(function, IndexMap):
+            return function
+        parameters = list(inspect.signature(function).parameters.values())
+        if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            names = [f"i{n}" for n in range(ndim or 0)]
+        else:
+            names = [p.name for p in parameters]
+        inputs = tuple(Var(n, INDEX) for n in names)
+        made = function(*inputs)
+        return cls(inputs, tuple(index(o) for o in (made if isinstance(made, (tuple, list)) else (made,))))
+
+    def texts(self) -> tuple[list[str], list[str]]:
+        """Names of the inputs and texts of the outputs."""
+        return [v.name for v in self.inputs], [to_text(o) for o in self.outputs]
+
+    @classmethod
+    def from_texts(cls, inputs: Sequence[str], outputs: Sequence[str]) -> IndexMap:
+        variables = {name: Var(name, INDEX) for name in inputs}
+        return cls(tuple(variables.values()), tuple(parse(o, variables) for o in outputs))
+
+    def inverse(self) -> list[list[tuple[int, Piece]]]:
+        """For each input, the outputs that carry a piece of it, from the least significant piece on.
+
+        Works for maps that only split and permute (each output is ``(v // a) % b`` of one input); raises
+        ``ScheduleError`` (S070) otherwise.
+        """
+        carried: dict[Var, list[tuple[int, Piece]]] = {v: [] for v in self.inputs}
+        for position, output in enumerate(self.outputs):
+            piece = pieces_of(output)
+            if piece is None or piece.var not in carried:
+                raise ScheduleError(
+                    f"the index map output '{to_text(output)}' is not a piece of one index",
+                    code="S070",
+                    hint="use outputs of the form v, v // a, v % b or (v // a) % b",
+                )
+            carried[piece.var].append((position, piece))
+        for var, found in carried.items():
+            found.sort(key=lambda entry: entry[1].divisor)
+            if not _contiguous(found):
+                raise ScheduleError(
+                    f"the index map cannot be inverted: its outputs do not carry all of '{var.name}' exactly once",
+                    code="S070",
+                    hint="each index must appear whole, or as v // a together with v % a",
+                )
+        return list(carried.values())
+
+
+def _contiguous(found: list[tuple[int, Piece]]) -> bool:
+    """Whether the pieces carry every digit of an index exactly once."""
+    scale = 1
+    for position, (_, piece) in enumerate(found):
+        if piece.divisor != scale:
+            return False
+        last = position == len(found) - 1
+        if (piece.modulus is None) != last:
+            return False
+        scale *= piece.modulus or 1
+    return bool(found)

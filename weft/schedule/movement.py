@@ -1,0 +1,177 @@
+"""Moving a block under a loop: which instances are needed there, and the nest that runs exactly those.
+
+Shared by ``compute_at``, ``reverse_compute_at``, ``cache_read`` and ``cache_write``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from weft.expr.nodes import Binary, Const, Expr, IterVar, Var, all_of
+from weft.schedule.affine import Linear, Ranges, linear, pieces_of
+from weft.schedule.refs import LoopRef
+from weft.schedule.rewrite import box_of, conjuncts, hull, simplify_where, within
+from weft.schedule.state import State, index_var, loop_range, moving
+from weft.tir.nodes import Block, Buffer, For, Region, Stmt
+
+Interval = tuple[Linear, Linear]
+"""First value and one less than the number of values."""
+
+
+def check_movable(state: State, block: Block) -> None:
+    """Refuse unless the block's instances may run at any place between producers and consumers, any number of times."""
+    for it in block.iters:
+        if it.kind not in (IterVar.SPATIAL, IterVar.REDUCE):
+            raise state.refuse("S020", f"'{it.var.name}' of block '{block.name}' is {it.kind}", at=block)
+    if not block.iters and any(r.ranges for r in block.writes):
+        raise state.refuse("S020", f"block '{block.name}' is opaque: it has no iteration variables", at=block)
+    if block.name in state.conditional and not guards_domain(block):
+        raise state.refuse("S020", f"block '{block.name}' runs only where a condition of its own holds", at=block)
+    for region in block.writes:
+        others = [w for w in state.tree.accessors(region.buffer) if w is not block and _writes(w, region.buffer)]
+        if [w for w in others if not state.tree.is_under(w, block)]:
+            raise state.refuse(
+                "S020",
+                f"'{region.buffer.name}' is written by block '{others[0].name}' too",
+                at=block,
+                hint="move the block before decompose_reduction or partition",
+            )
+        if any(r.buffer is region.buffer for r in block.reads):
+            raise state.refuse("S020", f"block '{block.name}' updates '{region.buffer.name}' in place", at=block)
+
+
+def guards_domain(block: Block) -> bool:
+    """Whether the block's condition says no more than that its variables stay within their domain."""
+    bounds: list[Linear] = []
+    for it, value in zip(block.iters, block.values, strict=True):
+        start, at = linear(it.start), linear(value)
+        bounds += [(start + linear(it.extent)).plus(-1) - at, at - start]
+    for part in conjuncts(block.where):
+        margin = _margin(part)
+        if margin is None or not any((d := margin - b).is_constant and d.constant >= 0 for b in bounds):
+            return False
+    return True
+
+
+def _margin(condition: Expr) -> Linear | None:
+    """The form that is not negative exactly where the comparison holds."""
+    if not isinstance(condition, Binary) or condition.op not in ("lt", "le", "gt", "ge"):
+        return None
+    less = condition.op in ("lt", "le")
+    low, high = (condition.a, condition.b) if less else (condition.b, condition.a)
+    return (linear(high) - linear(low)).plus(-(condition.op in ("lt", "gt")))
+
+
+def _writes(block: Block, buffer: Buffer) -> bool:
+    return any(r.buffer is buffer for r in block.writes)
+
+
+def required_region(
+    state: State, buffer: Buffer, blocks: Sequence[Block], loop: For | None, *, written: bool = False
+) -> list[Interval | None]:
+    """The part of ``buffer`` that ``blocks`` read (or write) in one iteration of ``loop``; None: a whole dimension."""
+    found: list[Interval | None] | None = None
+    for block in blocks:
+        around = state.tree.loops_around(block)
+        inside = around if loop is None else around[around.index(loop) + 1 :]
+        ranges = state.ranges(block)
+        for region in block.writes if written else block.reads:
+            if region.buffer is buffer:
+                box: list[Interval | None] = list(box_of(block, region, moving(inside), ranges))
+                joined = box if found is None else [hull(a, b, ranges) for a, b in zip(found, box, strict=True)]
+                found = joined
+    return found if found is not None else [None] * len(buffer.shape)
+
+
+def needed_instances(
+    block: Block, region: Region, needed: Sequence[Interval | None], ranges: Ranges
+) -> dict[Var, Interval]:
+    """The values of the block's iteration variables that write ``needed``; absent variables are needed whole.
+
+    Understands write indices that are a variable, a variable plus a constant, or a quotient of a variable.
+    """
+    spatial = {it.var for it in block.iters if it.kind == IterVar.SPATIAL}
+    found: dict[Var, Interval] = {}
+    for (start, _), interval in zip(region.ranges, needed, strict=True):
+        if interval is None:
+            continue
+        form = linear(start)
+        if len(form.terms) != 1:
+            continue
+        (term, factor), low, width = next(iter(form.terms.items())), interval[0].plus(-form.constant), interval[1]
+        piece = pieces_of(term)
+        if factor != 1 or piece is None or piece.modulus is not None or piece.var not in spatial:
+            continue
+        made = (low.scaled(piece.divisor), width.scaled(piece.divisor).plus(piece.divisor - 1))
+        if piece.var not in found or _narrower(made, found[piece.var]):
+            found[piece.var] = made
+    return found
+
+
+def _narrower(a: Interval, b: Interval) -> bool:
+    apart = b[1] - a[1]
+    return apart.is_constant and apart.constant > 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Placed:
+    """A nest around a rebound block, and the new loops."""
+
+    stmt: Stmt
+    loops: tuple[LoopRef, ...]
+
+
+def place_block(block: Block, instances: dict[Var, Interval], ranges: Ranges, tag: str = "") -> Placed:
+    """A nest of serial loops that runs ``block`` for ``instances`` and, of the other variables, for all values.
+
+    Instances outside the block's domain are guarded away. Variables with one needed value get no loop.
+    """
+    loops: list[For] = []
+    values: list[Expr] = []
+    conditions: list[Expr] = []
+    known = dict(ranges)
+    for it in block.iters:
+        low, width = instances.get(it.var, (linear(it.start), linear(it.extent).plus(-1)))
+        full = linear(it.extent).plus(-1)
+        if it.var in instances and (width - full).is_constant and (width - full).constant >= 0:
+            low, width = linear(it.start), full
+        if width.is_constant and width.constant == 0:
+            value = low.expr()
+        else:
+            loop = For(index_var(it.var.name + tag), Const(0), width.plus(1).expr(), block)
+            loops.append(loop)
+            known[loop.var] = loop_range(loop)
+            value = (low + Linear({loop.var: 1})).expr()
+        values.append(value)
+        if it.var in instances:
+            conditions += within(value, it.start, it.extent, known)
+    stmt: Stmt = dataclasses.replace(block, values=tuple(values), where=simplify_where(all_of(*conditions), known))
+    for loop in reversed(loops):
+        stmt = dataclasses.replace(loop, body=stmt)
+    return Placed(stmt, tuple(LoopRef(loop.var) for loop in loops))
+
+
+def emptied_loops(state: State, block: Block, keep: Iterable[Stmt] = ()) -> list[LoopRef]:
+    """Loops that hold nothing but ``block`` and so disappear with it."""
+    found: list[LoopRef] = []
+    kept = set(keep)
+    below: Stmt = block
+    for above in state.tree.ancestors(block):
+        if not isinstance(above, For) or above in kept or above.body is not below:
+            break
+        found.append(LoopRef(above.var))
+        below = above
+    return found
+
+
+def removed_root(state: State, block: Block) -> Stmt:
+    """The outermost statement that holds nothing but ``block``."""
+    gone = {r.var for r in emptied_loops(state, block)}
+    outermost: Stmt = block
+    for above in state.tree.ancestors(block):
+        if isinstance(above, For) and above.var in gone:
+            outermost = above
+        else:
+            break
+    return outermost

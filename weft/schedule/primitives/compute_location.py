@@ -1,0 +1,282 @@
+"""Primitives that choose where a block is computed: compute_at, reverse_compute_at, compute_root."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.expr.nodes import IterVar, Var
+from weft.schedule.affine import Ranges, is_nonnegative, linear
+from weft.schedule.dependence import is_dense
+from weft.schedule.movement import (
+    Interval,
+    Placed,
+    check_movable,
+    emptied_loops,
+    guards_domain,
+    needed_instances,
+    place_block,
+    removed_root,
+    required_region,
+)
+from weft.schedule.refs import BlockRef, LoopRef, Stay
+from weft.schedule.rewrite import box_of, hull, uses
+from weft.schedule.state import State, moving
+from weft.tir.nodes import Block, Buffer, For, Seq, Stmt, seq
+from weft.tir.visit import walk
+
+
+def compute_at(state: State, block: BlockRef, loop: LoopRef | Stay) -> None:
+    """Compute a producer inside a loop of its consumers: in each iteration, what that iteration reads.
+
+    ::
+
+        for i: P[i] = …            for i:
+        for i: for j:        →       P[i] = …
+          C[i, j] = f(P[i])          for j: C[i, j] = f(P[i])
+
+    The buffer keeps its shape; lowering shrinks it to what lives at a time. Refuses outputs (S021), consumers
+    elsewhere (S022) and blocks that cannot move (S020). With ``Stay()``, which ``sample_location`` may give, nothing
+    changes.
+    """
+    if isinstance(loop, Stay):
+        return
+    producer, target = state.block(block), state.loop(loop)
+    check_movable(state, producer)
+    scope = state.tree.enclosing_block(producer)
+    if state.tree.is_under(producer, target) or state.tree.enclosing_block(target) is not scope:
+        raise state.refuse(
+            "S025", f"block '{producer.name}' and loop '{loop.name}' are not side by side in one scope", at=target
+        )
+    if target.kind == "vectorized":
+        raise state.refuse("S025", f"'{loop.name}' is vectorized: nothing can be computed inside a lane", at=target)
+    consumers = _consumers(state, producer)
+    outside = [c for c in consumers if not state.tree.is_under(c, target)]
+    if outside:
+        raise state.refuse(
+            "S022",
+            f"block '{outside[0].name}' also reads '{producer.name}' and is not below loop '{loop.name}'",
+            at=outside[0],
+            hint="choose a loop around all consumers, or inline the producer",
+        )
+    _move_up_front(state, producer, consumers, target)
+
+
+def compute_root(state: State, block: BlockRef) -> None:
+    """Compute a block completely before its consumers, outside all their loops; undoes ``compute_at``."""
+    producer = state.block(block)
+    check_movable(state, producer)
+    _move_up_front(state, producer, _consumers(state, producer), None)
+
+
+def _consumers(state: State, producer: Block) -> list[Block]:
+    """Readers of what ``producer`` writes, in program order; refuses outputs and dead blocks."""
+    scope = state.tree.enclosing_block(producer)
+    found: list[Block] = []
+    for region in producer.writes:
+        if region.buffer in state.program.params or (scope is not None and _seen_outside(state, region.buffer, scope)):
+            raise state.refuse(
+                "S021",
+                f"'{region.buffer.name}' is an output and must be computed completely",
+                at=producer,
+                hint="use reverse_compute_at to move it into a loop of its producer",
+            )
+        found += [r for r in state.tree.readers(region.buffer, scope) if r not in found]
+    if not found:
+        raise state.refuse("S032", f"nothing reads what block '{producer.name}' writes", at=producer)
+    return sorted(found, key=state.tree.position.__getitem__)
+
+
+def _seen_outside(state: State, buffer: Buffer, scope: Block) -> bool:
+    return any(not state.tree.is_under(b, scope) for b in state.tree.accessors(buffer))
+
+
+def _move_up_front(state: State, producer: Block, consumers: list[Block], target: For | None) -> None:
+    """Put the needed instances of ``producer`` before the first consumer in ``target`` (or in the scope)."""
+    tree = state.tree
+    scope = tree.enclosing_block(producer)
+    root: Stmt | None = target if target is not None else scope
+    before = tree.child_toward(root, consumers[0])
+    if isinstance(before, Seq):
+        before = tree.child_toward(before, consumers[0])
+    _check_inputs_ready(state, producer, before)
+    ranges = state.ranges(before)
+    instances = _instances_for(state, producer, consumers, target, ranges) if target is not None else {}
+    placed = place_block(producer, instances, ranges)
+    _replace(state, producer, {before: seq(placed.stmt, before)}, placed)
+
+
+def _check_inputs_ready(state: State, block: Block, before: Stmt) -> None:
+    """Refuse if something that ``block`` reads is written between it and its new place."""
+    for region in block.reads:
+        for writer in state.tree.writers(region.buffer, state.tree.enclosing_block(block)):
+            if writer is not block and state.tree.position[writer] >= state.tree.position[block]:
+                raise state.refuse(
+                    "S023", f"'{region.buffer.name}', which '{block.name}' reads, is written later", at=writer
+                )
+
+
+def _instances_for(
+    state: State, producer: Block, consumers: list[Block], target: For, ranges: Ranges
+) -> dict[Var, Interval]:
+    """The instances of ``producer`` that one iteration of ``target`` needs, over all its outputs."""
+    joined: dict[Var, Interval] | None = None
+    for region in producer.writes:
+        readers = [c for c in consumers if any(r.buffer is region.buffer for r in c.reads)]
+        if not readers:
+            continue
+        needed = required_region(state, region.buffer, readers, target)
+        made = needed_instances(producer, region, needed, ranges)
+        if joined is None:
+            joined = made
+        else:
+            both = {v: hull(joined[v], made[v], ranges) for v in joined if v in made}
+            joined = {v: interval for v, interval in both.items() if interval is not None}
+    return joined or {}
+
+
+def _replace(state: State, block: Block, changes: dict[Stmt, Stmt | None], placed: Placed) -> None:
+    gone = emptied_loops(state, block)
+    changes[removed_root(state, block)] = None
+    state.commit(state.tree.replace(changes))
+    state.consume(gone, placed.loops)
+
+
+def reverse_compute_at(state: State, block: BlockRef, loop: LoopRef) -> None:
+    """Compute a consumer inside a loop of its producer: in each iteration, what that iteration produced.
+
+    ::
+
+        for i: for j: P[i, j] = …          for i:
+        for i: for j: C[i, j] = f(P)   →     for j: P[i, j] = …
+                                             for j: C[i, j] = f(P)
+
+    Refuses where a producer is not finished at the end of an iteration (S023), or where the part it produced cannot be
+    told exactly (S024).
+    """
+    consumer, target = state.block(block), state.loop(loop)
+    check_movable(state, consumer)
+    tree = state.tree
+    if tree.is_under(consumer, target) or tree.enclosing_block(target) is not tree.enclosing_block(consumer):
+        raise state.refuse(
+            "S025", f"block '{consumer.name}' and loop '{loop.name}' are not side by side in one scope", at=target
+        )
+    if target.kind == "vectorized":
+        raise state.refuse("S025", f"'{loop.name}' is vectorized: nothing can be computed inside a lane", at=target)
+    producers = _producers_in(state, consumer, target)
+    last = max(producers, key=tree.position.__getitem__)
+    after = tree.child_toward(target, last)
+    if isinstance(after, Seq):
+        after = tree.child_toward(after, last)
+    ranges = state.ranges(after)
+    instances = _instances_from(state, consumer, producers, target)
+    placed = place_block(consumer, instances, ranges)
+    _check_covered(state, consumer, placed, target, ranges)
+    _check_races(state, consumer, placed, target)
+    _replace(state, consumer, {after: seq(after, placed.stmt)}, placed)
+
+
+def _producers_in(state: State, consumer: Block, target: For) -> list[Block]:
+    """Producers of ``consumer`` below ``target``; the others must be complete before it."""
+    tree = state.tree
+    found: list[Block] = []
+    end = max(tree.position[s] for s in walk(target))
+    for region in consumer.reads:
+        for writer in tree.writers(region.buffer, tree.enclosing_block(consumer)):
+            if tree.is_under(writer, target):
+                found.append(writer)
+            elif tree.position[writer] > end:
+                raise state.refuse(
+                    "S023",
+                    f"'{consumer.name}' reads '{region.buffer.name}', complete only after '{target.var.name}'",
+                    at=writer,
+                )
+    if not found:
+        raise state.refuse("S025", f"no producer of '{consumer.name}' is below loop '{target.var.name}'", at=target)
+    for writer in found:
+        for around in [*tree.loops_around(target), target]:
+            if any(writer.iters[n].kind != IterVar.SPATIAL for n in uses(writer, around)):
+                raise state.refuse(
+                    "S023",
+                    f"'{writer.name}' is not finished at the end of an iteration of '{target.var.name}', because "
+                    f"'{around.var.name}' is one of its reduction loops",
+                    at=around,
+                    hint="choose a loop outside the reduction",
+                )
+    return list(dict.fromkeys(found))
+
+
+def _instances_from(state: State, consumer: Block, producers: Sequence[Block], target: For) -> dict[Var, Interval]:
+    """The instances of ``consumer`` that read exactly what one producer wrote in one iteration of ``target``."""
+    best: dict[Var, Interval] = {}
+    spatial = {it.var for it in consumer.iters if it.kind == IterVar.SPATIAL}
+    for region in consumer.reads:
+        writers = [p for p in producers if any(w.buffer is region.buffer for w in p.writes)]
+        if not writers:
+            continue
+        for writer in writers:
+            if not guards_domain(writer) or not all(
+                is_dense(state.tree, target, writer, w) for w in writer.writes if w.buffer is region.buffer
+            ):
+                raise state.refuse(
+                    "S024",
+                    f"the part of '{region.buffer.name}' that one iteration of '{target.var.name}' writes is not a box",
+                    at=writer,
+                    hint="choose an outer loop, or move the consumer before fusing loops",
+                )
+        written = required_region(state, region.buffer, writers, target, written=True)
+        made: dict[Var, Interval] = {}
+        for (start, _), interval in zip(region.ranges, written, strict=True):
+            form = linear(start)
+            term, factor = next(iter(form.terms.items()), (None, 0))
+            if interval is None or len(form.terms) != 1 or factor != 1 or term not in spatial or term in made:
+                continue
+            assert isinstance(term, Var)
+            made[term] = (interval[0].plus(-form.constant), interval[1])
+        if len(made) > len(best):
+            best = made
+    return best
+
+
+def _check_covered(state: State, consumer: Block, placed: Placed, target: For, ranges: Ranges) -> None:
+    """Refuse unless all that the placed nest reads was written before it in the same iteration."""
+    tree = state.tree
+    nest = [s for s in walk(placed.stmt) if isinstance(s, For)]
+    block = next(s for s in walk(placed.stmt) if isinstance(s, Block))
+    inside = moving(nest)
+    around = [*tree.loops_around(target), target]
+    for region in block.reads:
+        for writer in tree.writers(region.buffer, tree.enclosing_block(target)):
+            shared = [loop for loop in tree.loops_around(writer) if loop in around]
+            if writer is consumer or not shared:
+                continue
+            free = moving(around[len(shared) :])
+            known = {**ranges, **inside}
+            read = box_of(block, region, {**free, **inside}, known)
+            wrote = required_region(state, region.buffer, [writer], shared[-1], written=True)
+            for have, need in zip(wrote, read, strict=True):
+                if have is None or need is None or not _contains(have, need, known):
+                    raise state.refuse(
+                        "S024",
+                        f"'{consumer.name}' reads more of '{region.buffer.name}' than one iteration of "
+                        f"'{shared[-1].var.name}' produces",
+                        at=target,
+                        hint="use compute_at on the producer instead, or choose an outer loop",
+                    )
+
+
+def _contains(have: Interval, need: Interval, ranges: Ranges) -> bool:
+    below = need[0] - have[0]
+    above = (have[0] + have[1]) - (need[0] + need[1])
+    return is_nonnegative(below, ranges) and is_nonnegative(above, ranges)
+
+
+def _check_races(state: State, consumer: Block, placed: Placed, target: For) -> None:
+    block = next(s for s in walk(placed.stmt) if isinstance(s, Block))
+    for around in [*state.tree.loops_around(target), target]:
+        if around.kind in ("parallel", "thread", "virtual") and not uses(block, around):
+            raise state.refuse(
+                "S018",
+                f"every iteration of the {around.kind} loop '{around.var.name}' would write the same part of "
+                f"'{block.writes[0].buffer.name}'",
+                at=around,
+            )

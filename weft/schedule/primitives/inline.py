@@ -1,0 +1,211 @@
+"""Primitives that make a block part of another: compute_inline, reverse_compute_inline."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from weft.expr.nodes import Expr, IterVar, Load, Var, all_of
+from weft.schedule.affine import linear
+from weft.schedule.movement import check_movable, emptied_loops, removed_root
+from weft.schedule.refs import BlockRef
+from weft.schedule.rewrite import (
+    map_loads,
+    simplify_where,
+    substitute_regions,
+    unique_regions,
+    widened,
+    within,
+)
+from weft.schedule.state import State, iter_ranges
+from weft.tir.nodes import Block, Buffer, Region, Stmt, Store
+from weft.tir.visit import substitution
+
+
+def compute_inline(state: State, block: BlockRef) -> None:
+    """Compute each element of a producer where it is read, and drop the producer and its buffer.
+
+    ::
+
+        P[i] = f(A[i]);  C[i] = g(P[i + 1])   →   C[i] = g(f(A[i + 1]))
+
+    The producer must be a single store without reduction (S030) to its own variables (S031), and its buffer an
+    intermediate one with readers (S032).
+    """
+    producer = state.block(block)
+    buffer, store, variables = _element_store(state, producer)
+    if buffer in state.program.params:
+        raise state.refuse("S032", f"'{buffer.name}' is an output and must be stored", at=producer)
+    readers = [b for b in state.tree.accessors(buffer) if b is not producer]
+    if not readers:
+        raise state.refuse("S032", f"nothing reads '{buffer.name}'", at=producer)
+    changes: dict[Stmt, Stmt | None] = {
+        reader: _with_inlined(reader, producer, buffer, store, variables)
+        for reader in readers
+        if not any(state.tree.is_under(reader, other) for other in readers if other is not reader)
+    }
+    gone = emptied_loops(state, producer)
+    changes[removed_root(state, producer)] = None
+    state.commit(state.tree.replace(changes), dropped=[buffer])
+    state.consume([BlockRef(producer.name), *gone], [BlockRef(r.name) for r in readers])
+
+
+def _element_store(state: State, block: Block) -> tuple[Buffer, Store, list[Var | None]]:
+    """The only store of a spatial block, and for each dimension the variable that indexes it (None: always 0)."""
+    check_movable(state, block)
+    if block.init is not None or any(it.kind != IterVar.SPATIAL for it in block.iters):
+        raise state.refuse(
+            "S030", f"block '{block.name}' is a reduction", at=block, hint="use compute_at to bring it near its reader"
+        )
+    store = block.body
+    if not isinstance(store, Store) or store.mask is not None or len(block.writes) != 1:
+        raise state.refuse("S030", f"block '{block.name}' is not a single store", at=block)
+    own = {it.var for it in block.iters}
+    found: list[Var | None] = []
+    for position in store.indices:
+        form = linear(position)
+        if isinstance(position, Var) and position in own and position not in found:
+            found.append(position)
+        elif form.is_constant and form.constant == 0:
+            found.append(None)
+        else:
+            raise state.refuse(
+                "S031", f"block '{block.name}' stores at {list(store.indices)}, not at its own variables", at=block
+            )
+    if any(it.var not in found and not _single(it) for it in block.iters):
+        raise state.refuse("S031", f"block '{block.name}' stores each element several times", at=block)
+    return store.buffer, store, found
+
+
+def _single(it: IterVar) -> bool:
+    form = linear(it.extent)
+    return form.is_constant and form.constant == 1
+
+
+def _with_inlined(reader: Block, producer: Block, buffer: Buffer, store: Store, variables: list[Var | None]) -> Block:
+    single = {it.var: it.start for it in producer.iters if it.var not in variables}
+
+    def values_at(indices: tuple[Expr, ...]) -> dict[Var, Expr]:
+        return {**single, **{v: i for v, i in zip(variables, indices, strict=True) if v is not None}}
+
+    def inline(load: Load) -> Expr | None:
+        return substitution(values_at(load.indices))(store.value) if load.source is buffer else None
+
+    made = map_loads(reader, inline)
+    assert isinstance(made, Block)
+    reads: list[Region] = []
+    for region in reader.reads:
+        if region.buffer is not buffer:
+            reads.append(region)
+        else:
+            reads += _reads_for(producer, region, values_at)
+    return dataclasses.replace(made, reads=unique_regions(reads))
+
+
+def _reads_for(
+    producer: Block, region: Region, values_at: Callable[[tuple[Expr, ...]], dict[Var, Expr]]
+) -> tuple[Region, ...]:
+    """What ``producer`` reads for a region of its output: a point by substitution, more by widening."""
+    if all(linear(extent).is_constant and linear(extent).constant == 1 for _, extent in region.ranges):
+        values: Mapping[Var, Expr] = values_at(tuple(start for start, _ in region.ranges))
+        return substitute_regions(producer.reads, values)
+    starts = values_at(tuple(start for start, _ in region.ranges))
+    extents = values_at(tuple(extent for _, extent in region.ranges))
+    return tuple(widened(r, starts, extents) for r in producer.reads)
+
+
+def reverse_compute_inline(state: State, block: BlockRef) -> None:
+    """Store the result of an element-wise consumer directly where its producer computes.
+
+    ::
+
+        P[i] = f(A[i]);  C[i] = g(P[i])   →   P block: C[i] = g(f(A[i]))
+
+    The consumer must be the only reader, element by element over the whole producer, and the producer must not be a
+    reduction (S033: bring the consumer near with reverse_compute_at instead).
+    """
+    consumer = state.block(block)
+    target, store, _ = _element_store(state, consumer)
+    producer, source = _sole_producer(state, consumer)
+    _, inner, _ = _element_store(state, producer)
+    bindings = _matched_variables(state, consumer, source, inner)
+    for region in consumer.reads:
+        for writer in state.tree.writers(region.buffer, state.tree.enclosing_block(producer)):
+            if writer is not producer and state.tree.position[writer] > state.tree.position[producer]:
+                raise state.refuse("S023", f"'{region.buffer.name}' is complete only after the producer", at=writer)
+    swap = substitution(bindings)
+
+    def replace_load(load: Load) -> Expr | None:
+        return inner.value if load.source is source else None
+
+    stored = map_loads(Store(target, tuple(swap(i) for i in store.indices), swap(store.value)), replace_load)
+    reads = [*producer.reads, *(r for r in substitute_regions(consumer.reads, bindings) if r.buffer is not source)]
+    made = dataclasses.replace(
+        producer,
+        body=stored,
+        reads=unique_regions(reads),
+        writes=substitute_regions(consumer.writes, bindings),
+    )
+    made = dataclasses.replace(made, where=_domain_guard(state, producer, consumer, bindings))
+    gone = emptied_loops(state, consumer)
+    changes: dict[Stmt, Stmt | None] = {producer: made, removed_root(state, consumer): None}
+    state.commit(state.tree.replace(changes), dropped=[source])
+    state.consume([BlockRef(consumer.name), *gone], [BlockRef(producer.name)])
+
+
+def _sole_producer(state: State, consumer: Block) -> tuple[Block, Buffer]:
+    """The block, and the buffer through which it feeds ``consumer`` and nothing else."""
+    scope = state.tree.enclosing_block(consumer)
+    pairs = {
+        (writer, r.buffer)
+        for r in consumer.reads
+        for writer in state.tree.writers(r.buffer, scope)
+        if r.buffer not in state.program.params
+    }
+    chosen = [
+        (w, b)
+        for w, b in pairs
+        if [a for a in state.tree.accessors(b) if a is not w] == [consumer] and len(w.writes) == 1
+    ]
+    if not chosen:
+        raise state.refuse(
+            "S033", f"block '{consumer.name}' is not the only reader of an intermediate buffer", at=consumer
+        )
+    return max(chosen, key=lambda pair: state.tree.position[pair[0]])
+
+
+def _matched_variables(state: State, consumer: Block, source: Buffer, inner: Store) -> dict[Var, Expr]:
+    """The consumer's variables in terms of the producer's, from the one place at which it reads ``source``."""
+    regions = [r for r in consumer.reads if r.buffer is source]
+    own = {it.var for it in consumer.iters}
+    found: dict[Var, Expr] = {}
+    for (start, extent), position in zip(regions[0].ranges, inner.indices, strict=True):
+        point = linear(extent).is_constant and linear(extent).constant == 1
+        if point and isinstance(start, Var) and start in own and start not in found:
+            found[start] = position
+        elif not (point and linear(start).is_constant and linear(start).constant == 0):
+            found.clear()
+            break
+    for it in consumer.iters:
+        if it.var not in found and _single(it):
+            found[it.var] = it.start
+    if len(regions) != 1 or len(found) != len(own):
+        raise state.refuse(
+            "S033",
+            f"block '{consumer.name}' does not read '{source.name}' element by element",
+            at=consumer,
+            hint="inline the producer into it with compute_inline",
+        )
+    return found
+
+
+def _domain_guard(state: State, producer: Block, consumer: Block, bindings: Mapping[Var, Expr]) -> Expr:
+    """The producer's condition, and that the consumer's variables stay in their domain."""
+    to_loops = substitution(dict(zip((it.var for it in producer.iters), producer.values, strict=True)))
+    domain = {**state.ranges(producer), **iter_ranges(producer)}
+    conditions: list[Expr] = []
+    for it in consumer.iters:
+        value = bindings[it.var]
+        if within(value, it.start, it.extent, domain):
+            conditions += within(to_loops(value), it.start, it.extent, state.ranges(producer))
+    return simplify_where(all_of(producer.where, *conditions), state.ranges(producer))

@@ -1,0 +1,101 @@
+"""Primitives that say how a loop runs: parallel, vectorize, unroll, bind, virtual threads, and annotations."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from weft.expr.nodes import Const
+from weft.schedule.dependence import check_independent
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.state import State
+from weft.schedule.tree import with_block, with_loop
+from weft.tir.nodes import For, LoopKind
+
+THREAD_AXES: Final = (
+    *(f"blockIdx.{d}" for d in "xyz"),
+    *(f"threadIdx.{d}" for d in "xyz"),
+)
+
+
+def parallel(state: State, loop: LoopRef) -> None:
+    """Iterations run on the threads of the pool.   ``for i`` → ``parallel for i``"""
+    found = _serial(state, loop)
+    check_independent(state, found, reduce_allowed=False, private=True)
+    _set_kind(state, found, "parallel")
+
+
+def vectorize(state: State, loop: LoopRef) -> None:
+    """Iterations become the lanes of vectors.   ``for i in 8`` → ``vectorized for i in 8``"""
+    found = _serial(state, loop)
+    _constant(state, found, "vectorized")
+    check_independent(state, found, reduce_allowed=False, private=True)
+    _set_kind(state, found, "vectorized")
+
+
+def unroll(state: State, loop: LoopRef) -> None:
+    """The body is repeated for every iteration, in order.   ``for i in 4`` → ``unrolled for i in 4``"""
+    found = _serial(state, loop)
+    _constant(state, found, "unrolled")
+    _set_kind(state, found, "unrolled")
+
+
+def bind(state: State, loop: LoopRef, thread: str) -> None:
+    """Iterations become the indices of a GPU thread axis.   ``for i`` → ``thread for i (threadIdx.x)``"""
+    if thread not in THREAD_AXES:
+        raise state.refuse("S004", f"unknown thread axis '{thread}'", hint="one of " + ", ".join(THREAD_AXES))
+    found = _serial(state, loop)
+    check_independent(state, found, reduce_allowed=False, private=True)
+    _set_kind(state, found, "thread", thread)
+
+
+def virtual_thread(state: State, loop: LoopRef, name: str) -> None:
+    """Iterations become interleaved virtual threads.   ``for i in 2`` → ``virtual for i in 2 (vthread)``"""
+    found = _serial(state, loop)
+    _constant(state, found, "virtual")
+    check_independent(state, found, reduce_allowed=False, private=True)
+    _set_kind(state, found, "virtual", name)
+
+
+def _serial(state: State, ref: LoopRef) -> For:
+    loop = state.loop(ref)
+    if loop.kind != "serial":
+        raise state.refuse(
+            "S011", f"loop '{ref.name}' is {loop.kind} already", at=loop, hint="each loop is marked once"
+        )
+    return loop
+
+
+def _constant(state: State, loop: For, kind: str) -> None:
+    if not isinstance(loop.extent, Const):
+        raise state.refuse(
+            "S017",
+            f"the extent {loop.extent} of '{loop.var.name}' is not constant, so it cannot be {kind}",
+            at=loop,
+            hint="split it by a constant factor first",
+        )
+
+
+def _set_kind(state: State, loop: For, kind: LoopKind, thread: str = "") -> None:
+    state.commit(state.tree.replace({loop: with_loop(loop, kind=kind, thread=thread)}))
+
+
+def annotate(state: State, target: BlockRef | LoopRef, key: str, value: Any) -> None:
+    """Attach ``key = value`` to a loop or block, for lowering and backends to read."""
+    _annotate(state, target, lambda a: a.replace(**{key: value}))
+
+
+def unannotate(state: State, target: BlockRef | LoopRef, key: str) -> None:
+    """Take an annotation away. Refuses (S090) if it is not there."""
+    found = state.loop(target) if isinstance(target, LoopRef) else state.block(target)
+    if key not in found.annotations:
+        raise state.refuse("S090", f"'{target.name}' has no annotation '{key}'", at=found)
+    _annotate(state, target, lambda a: a.without(key))
+
+
+def _annotate(state: State, target: BlockRef | LoopRef, change: Any) -> None:
+    if isinstance(target, LoopRef):
+        loop = state.loop(target)
+        state.commit(state.tree.replace({loop: with_loop(loop, annotations=change(loop.annotations))}))
+    else:
+        block = state.block(target)
+        state.commit(state.tree.replace({block: with_block(block, annotations=change(block.annotations))}))

@@ -1,0 +1,39 @@
+"""Look-ups: they change nothing and are recorded so that a trace can name what it works on."""
+
+from __future__ import annotations
+
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.state import State
+
+
+def get_block(state: State, name: str) -> BlockRef:
+    """The block called ``name``."""
+    return BlockRef(state.block(name).name)
+
+
+def get_blocks(state: State) -> tuple[BlockRef, ...]:
+    """All blocks, in program order."""
+    return tuple(BlockRef(name) for name in state.tree.blocks)
+
+
+def get_loops(state: State, block: BlockRef) -> tuple[LoopRef, ...]:
+    """The loops around ``block`` within its scope, outermost first."""
+    return tuple(LoopRef(loop.var) for loop in state.tree.loops_around(state.block(block)))
+
+
+def get_producers(state: State, block: BlockRef) -> tuple[BlockRef, ...]:
+    """Blocks of the same scope that write what ``block`` reads, in program order."""
+    found = state.block(block)
+    scope = state.tree.enclosing_block(found)
+    read = {r.buffer for r in found.reads}
+    blocks = {w for buffer in read for w in state.tree.writers(buffer, scope) if w is not found}
+    return tuple(BlockRef(b.name) for b in sorted(blocks, key=state.tree.position.__getitem__))
+
+
+def get_consumers(state: State, block: BlockRef) -> tuple[BlockRef, ...]:
+    """Blocks of the same scope that read what ``block`` writes, in program order."""
+    found = state.block(block)
+    scope = state.tree.enclosing_block(found)
+    written = {r.buffer for r in found.writes}
+    blocks = {r for buffer in written for r in state.tree.readers(buffer, scope) if r is not found}
+    return tuple(BlockRef(b.name) for b in sorted(blocks, key=state.tree.position.__getitem__))

@@ -1,0 +1,172 @@
+"""Primitives that reshape loops: split, fuse, reorder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from weft.expr.nodes import Const, Expr, Var, product
+from weft.schedule.affine import ZERO, linear, mentions, simplify_index
+from weft.schedule.dependence import check_independent, inherit_carried
+from weft.schedule.refs import LoopRef
+from weft.schedule.rewrite import rebind
+from weft.schedule.state import State, index_var, loop_range
+from weft.schedule.tree import nest, with_loop
+from weft.support.dtypes import INDEX
+from weft.tir.nodes import For, Stmt
+
+
+def split(state: State, loop: LoopRef, factors: Sequence[int | None]) -> tuple[LoopRef, ...]:
+    """One loop becomes a nest; where the factors do not divide the extent, the tail is guarded.
+
+    ::
+
+        for i in n: B(i)   →   for i_0 in ceil(n/f): for i_1 in f: B(i_0*f + i_1) where i_0*f + i_1 < n
+
+    At most one factor is None and is inferred. Refuses (S010) factors that do not cover the extent.
+    """
+    old = _plain(state, loop, "split")
+    extents = _split_extents(state, old, factors)
+    loops = [For(index_var(f"{old.var.name}_{n}"), ZERO, extent, old.body) for n, extent in enumerate(extents)]
+    position: Expr = loops[0].var
+    for made in loops[1:]:
+        position = position * made.extent + made.var
+    value = simplify_index(old.start + position)
+    ranges = {**state.ranges(old), **{made.var: loop_range(made) for made in loops}}
+    covered = linear(product(extents))
+    exact = (covered - linear(old.extent)).is_constant and (covered - linear(old.extent)).constant == 0
+    guard = [] if exact else [value < simplify_index(old.start + old.extent)]
+    body = rebind(old.body, {old.var: value}, ranges, guard)
+    refs = tuple(LoopRef(made.var) for made in loops)
+    state.commit(state.tree.replace({old: nest(loops, body)}))
+    state.consume([loop], refs)
+    inherit_carried(state, [old.var], refs)
+    return refs
+
+
+def _plain(state: State, ref: LoopRef, purpose: str) -> For:
+    """The loop, which must be serial and without annotations."""
+    loop = state.loop(ref)
+    if loop.kind != "serial" or loop.annotations:
+        what = f"is {loop.kind}" if loop.kind != "serial" else "has annotations"
+        raise state.refuse(
+            "S011", f"loop '{ref.name}' {what}", at=loop, hint=f"{purpose} first, then mark the resulting loops"
+        )
+    return loop
+
+
+def _split_extents(state: State, loop: For, factors: Sequence[int | None]) -> list[Expr]:
+    open_at = [n for n, f in enumerate(factors) if f is None]
+    if not factors or len(open_at) > 1 or any(f is not None and f < 1 for f in factors):
+        raise state.refuse(
+            "S004", f"factors {tuple(factors)} must be positive with at most one None", at=loop, hint="e.g. (None, 8)"
+        )
+    given = 1
+    for f in factors:
+        given *= f or 1
+    if open_at:
+        rest = simplify_index((loop.extent + (given - 1)) // given)
+        return [rest if f is None else Const(f, INDEX) for f in factors]
+    total = linear(loop.extent)
+    if not total.is_constant or given < total.constant:
+        raise state.refuse(
+            "S010",
+            f"factors {tuple(factors)} give {given} iterations but '{loop.var.name}' has {total.expr()}",
+            at=loop,
+            hint="leave one factor None to infer it",
+        )
+    return [Const(f, INDEX) for f in factors if f is not None]
+
+
+def fuse(state: State, loops: Sequence[LoopRef]) -> LoopRef:
+    """Directly nested loops become one.
+
+    ::
+
+        for i in n: for j in m: B(i, j)   →   for i_j in n*m: B(i_j // m, i_j % m)
+    """
+    if not loops:
+        raise state.refuse("S004", "needs at least one loop")
+    old = [_plain(state, ref, "fuse") for ref in loops]
+    for outer, inner in pairwise(old):
+        if outer.body is not inner:
+            raise state.refuse(
+                "S012",
+                f"'{inner.var.name}' is not directly inside '{outer.var.name}'",
+                at=inner,
+                hint="reorder the loops next to each other",
+            )
+        above: dict[Var, object] = {o.var: None for o in old}
+        if mentions(inner.extent, above) or mentions(inner.start, above):
+            raise state.refuse("S012", f"the range of '{inner.var.name}' depends on an outer loop", at=inner)
+    if len(old) == 1:
+        return loops[0]
+    extent = simplify_index(product([loop.extent for loop in old]))
+    made = For(index_var("_".join(loop.var.name for loop in old)), ZERO, extent, old[0].body)
+    ranges = {**state.ranges(old[0]), made.var: loop_range(made)}
+    values: dict[Var, Expr] = {}
+    inner_size: Expr = Const(1, INDEX)
+    for n, loop in reversed(list(enumerate(old))):
+        part = made.var // inner_size
+        if n:
+            part = part % loop.extent
+        values[loop.var] = simplify_index(loop.start + part, ranges)
+        inner_size = simplify_index(inner_size * loop.extent)
+    body = rebind(old[-1].body, values, ranges)
+    ref = LoopRef(made.var)
+    state.commit(state.tree.replace({old[0]: with_loop(made, body=body)}))
+    state.consume(loops, [ref])
+    inherit_carried(state, [loop.var for loop in old], [ref])
+    return ref
+
+
+def reorder(state: State, loops: Sequence[LoopRef]) -> None:
+    """Loops of one nest change places among themselves; the others stay where they are.
+
+    ::
+
+        for i: for j: for k: B   →   for j: for i: for k: B        (reorder(j, i))
+
+    Legal where iterations are independent or combine (S015), and ranges do not mention loops that move inside (S014).
+    """
+    wanted = [state.loop(ref) for ref in loops]
+    if len(set(wanted)) != len(wanted):
+        raise state.refuse("S004", "a loop is named twice")
+    if len(wanted) < 2:
+        return
+    chain = _chain(state, wanted)
+    moved = iter(wanted)
+    order = [next(moved) if loop in wanted else loop for loop in chain]
+    if order == chain:
+        return
+    first = next(n for n, (a, b) in enumerate(zip(chain, order, strict=True)) if a is not b)
+    last = max(n for n, (a, b) in enumerate(zip(chain, order, strict=True)) if a is not b)
+    for loop in order[first : last + 1]:
+        check_independent(state, loop, reduce_allowed=True)
+    for n, loop in enumerate(order):
+        inner: dict[Var, object] = {later.var: None for later in order[n + 1 :]}
+        if mentions(loop.extent, inner) or mentions(loop.start, inner):
+            raise state.refuse("S014", f"the range of '{loop.var.name}' depends on a loop that moves inside", at=loop)
+    state.commit(state.tree.replace({chain[0]: nest(order, chain[-1].body)}))
+
+
+def _chain(state: State, wanted: Sequence[For]) -> list[For]:
+    """The nest from the outermost to the innermost of ``wanted``."""
+    depth = {loop: len(list(state.tree.ancestors(loop))) for loop in wanted}
+    outer, inner = min(wanted, key=depth.__getitem__), max(wanted, key=depth.__getitem__)
+    chain: list[For] = []
+    stmt: Stmt = outer
+    while isinstance(stmt, For):
+        chain.append(stmt)
+        if stmt is inner:
+            break
+        stmt = stmt.body
+    missing = next((loop for loop in wanted if loop not in chain), None)
+    if missing is not None:
+        raise state.refuse(
+            "S013",
+            f"'{missing.var.name}' is not in one nest with '{outer.var.name}': other statements stand in between",
+            at=missing,
+            hint="reorder before computing other blocks at these loops",
+        )
+    return chain

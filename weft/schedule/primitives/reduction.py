@@ -1,0 +1,101 @@
+"""Primitives on reductions: decompose_reduction, rfactor."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from weft.expr.nodes import Expr, IterVar, Var, all_of
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rewrite import conjuncts, simplify_where, uses
+from weft.schedule.state import State, index_var, loop_range
+from weft.schedule.tree import nest, with_block, with_loop
+from weft.tir.nodes import Block, For, Region, Stmt, seq
+from weft.tir.visit import substitute, substitution
+
+
+def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRef:
+    """Take the init of a reduction out of its loops, to just before ``loop``.
+
+    ::
+
+        for i: for k:                      for i: C[i] = 0
+          init: C[i] = 0            →      for i: for k: C[i] += A[i, k]
+          C[i] += A[i, k]
+
+    Returns the new init block; ``block`` keeps its name for the update. No reduction loop may be outside ``loop``
+    (S051).
+    """
+    update, target = state.block(block), state.loop(loop)
+    if update.init is None:
+        raise state.refuse("S050", f"block '{update.name}' has no init", at=update)
+    around = state.tree.loops_around(update)
+    if target not in around:
+        raise state.refuse("S051", f"'{loop.name}' is not a loop around block '{update.name}'", at=target)
+    inside = around[around.index(target) :]
+    reduces = {n for n, it in enumerate(update.iters) if it.kind != IterVar.SPATIAL}
+    for outer in around[: around.index(target)]:
+        if reduces & set(uses(update, outer)):
+            raise state.refuse(
+                "S051",
+                f"the reduction also runs over '{outer.var.name}', outside '{loop.name}'",
+                at=outer,
+                hint="choose the outermost reduction loop, or reorder it inside",
+            )
+    spatial_loops = [x for x in inside if set(uses(update, x)) - reduces]
+    mixed = next((x for x in spatial_loops if set(uses(update, x)) & reduces), None)
+    if mixed is not None:
+        raise state.refuse("S051", f"'{mixed.var.name}' runs over spatial and reduce variables at once", at=mixed)
+    init = _init_nest(state, update, inside, spatial_loops)
+    name = next(b.name for b in _blocks(init))
+    state.commit(state.tree.replace({update: with_block(update, init=None)}))
+    anchor = state.loop(loop)
+    state.commit(state.tree.replace({anchor: seq(init, anchor)}))
+    return BlockRef(name)
+
+
+def _blocks(stmt: Stmt) -> list[Block]:
+    while isinstance(stmt, For):
+        stmt = stmt.body
+    assert isinstance(stmt, Block)
+    return [stmt]
+
+
+def _init_nest(state: State, update: Block, inside: list[For], spatial_loops: list[For]) -> Stmt:
+    """The init as a block in copies of the loops that its spatial variables use, the others standing at their start."""
+    values: dict[Var, Expr] = {}
+    copies: list[For] = []
+    for loop in inside:
+        if loop in spatial_loops:
+            swap = substitution(values)
+            made = with_loop(
+                loop,
+                var=index_var(f"{loop.var.name}_init"),
+                start=swap(loop.start),
+                extent=swap(loop.extent),
+                kind="serial" if loop.kind == "parallel" else loop.kind,
+            )
+            values[loop.var] = made.var
+            copies.append(made)
+        else:
+            values[loop.var] = substitution(values)(loop.start)
+    fresh = {it.var: index_var(it.var.name) for it in update.iters if it.kind == IterVar.SPATIAL}
+    swap = substitution(values)
+    kept = [(it, v) for it, v in zip(update.iters, update.values, strict=True) if it.kind == IterVar.SPATIAL]
+    ranges = {**state.ranges(inside[0]), **{c.var: loop_range(c) for c in copies}}
+    assert update.init is not None
+    block = Block(
+        state.fresh_block(f"{update.name}_init"),
+        tuple(dataclasses.replace(it, var=fresh[it.var]) for it, _ in kept),
+        tuple(swap(v) for _, v in kept),
+        (),
+        tuple(_renamed(update, fresh)),
+        substitute(update.init, dict(fresh)),
+        where=simplify_where(all_of(*(swap(c) for c in conjuncts(update.where))), ranges),
+        annotations=update.annotations,
+    )
+    return nest(copies, block)
+
+
+def _renamed(update: Block, fresh: dict[Var, Var]) -> list[Region]:
+    swap = substitution(dict(fresh))
+    return [dataclasses.replace(r, ranges=tuple((swap(a), swap(b)) for a, b in r.ranges)) for r in update.writes]

@@ -1,0 +1,104 @@
+"""Sampling instructions: they draw a decision, which the trace records, and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from weft.schedule.affine import linear
+from weft.schedule.refs import BlockRef, LoopRef, Stay
+from weft.schedule.state import State
+from weft.tir.nodes import For
+
+
+class Sampled(int):
+    """A number that a sampling instruction drew: an int that the trace recognizes by identity."""
+
+
+class SampledText(str):
+    """A string that a sampling instruction drew."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a sampling instruction returns, and the decision that gives it again."""
+
+    value: Any
+    decision: Any
+
+
+def sample_tile(
+    state: State, loop: LoopRef, parts: int, innermost_at_most: int = 64, decision: Sequence[int] | None = None
+) -> Drawn:
+    """Factors for ``split`` that divide the loop's extent exactly, drawn evenly among all such factorizations.
+
+    The last factor is at most ``innermost_at_most``. The decision is the tuple of factors.
+    """
+    found = state.loop(loop)
+    extent = linear(found.extent)
+    if not extent.is_constant:
+        raise state.refuse("S017", f"the extent of '{loop.name}' is not constant", at=found, hint="use sample_choice")
+    choices = _factorizations(extent.constant, parts, innermost_at_most)
+    if decision is None:
+        drawn = choices[state.random.randrange(len(choices))]
+    else:
+        drawn = tuple(decision)
+        product = 1
+        for f in drawn:
+            product *= f
+        if len(drawn) != parts or product != extent.constant or drawn[-1] > innermost_at_most:
+            raise state.refuse("S005", f"decision {drawn} does not factor {extent.constant} into {parts}", at=found)
+    return Drawn(tuple(Sampled(f) for f in drawn), drawn)
+
+
+@cache
+def _factorizations(n: int, parts: int, last_at_most: int) -> tuple[tuple[int, ...], ...]:
+    if parts == 1:
+        return ((n,),)
+    found: list[tuple[int, ...]] = []
+    for last in (d for d in range(1, min(n, last_at_most) + 1) if n % d == 0):
+        found += [(*rest, last) for rest in _factorizations(n // last, parts - 1, n)]
+    return tuple(found)
+
+
+def sample_choice(
+    state: State,
+    candidates: Sequence[int | str],
+    weights: Sequence[float] | None = None,
+    decision: int | None = None,
+) -> Drawn:
+    """One of ``candidates``. The decision is its position."""
+    if not candidates or (weights is not None and len(weights) != len(candidates)):
+        raise state.refuse("S004", "needs candidates, and a weight for each if any")
+    if decision is None:
+        decision = state.random.choices(range(len(candidates)), weights)[0]
+    if not 0 <= decision < len(candidates):
+        raise state.refuse("S005", f"decision {decision} is not a position among {len(candidates)} candidates")
+    value = candidates[decision]
+    return Drawn(SampledText(value) if isinstance(value, str) else Sampled(value), decision)
+
+
+def sample_location(state: State, block: BlockRef, decision: int | None = None) -> Drawn:
+    """A loop at which ``block`` may be computed (``compute_at``): one of those around all its consumers, or ``Stay()``
+    to leave it where it is. The decision is the position among these loops, outermost first, or -1."""
+    places = _places(state, block)
+    if decision is None:
+        decision = state.random.randrange(-1, len(places))
+    if not -1 <= decision < len(places):
+        raise state.refuse("S005", f"decision {decision} is not a position among {len(places)} loops")
+    return Drawn(Stay() if decision < 0 else LoopRef(places[decision].var), decision)
+
+
+def _places(state: State, ref: BlockRef) -> list[For]:
+    block = state.block(ref)
+    scope = state.tree.enclosing_block(block)
+    consumers = [r for w in block.writes for r in state.tree.readers(w.buffer, scope)]
+    if not consumers:
+        return []
+    around = [state.tree.loops_around(c) for c in consumers]
+    shared = [x for x in around[0] if all(x in other for other in around[1:])]
+    return [x for x in shared if x.kind != "vectorized" and not state.tree.is_under(block, x)]

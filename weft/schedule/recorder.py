@@ -1,0 +1,118 @@
+"""Applying primitives by name while writing the trace: references go out as slots and come back as references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.schedule.index_map import IndexMap
+from weft.schedule.primitives.registry import PRIMITIVES, VARIADIC
+from weft.schedule.primitives.sampling import Drawn, Sampled, SampledText
+from weft.schedule.refs import BlockRef, LoopRef, Stay
+from weft.schedule.state import State
+from weft.schedule.trace import Instruction, Slot, Trace
+from weft.support.errors import ScheduleError
+
+_SLOTTED = (BlockRef, LoopRef, Stay, Sampled, SampledText)
+
+
+class Recorder:
+    """The instructions so far, and which slot every reference came from."""
+
+    def __init__(self) -> None:
+        self.instructions: list[Instruction] = []
+        self._by_identity: dict[int, tuple[str, Any]] = {}
+        self._by_value: dict[BlockRef | LoopRef, str] = {}
+        self._count = 0
+
+    def copy(self) -> Recorder:
+        made = Recorder()
+        made.instructions = list(self.instructions)
+        made._by_identity = dict(self._by_identity)
+        made._by_value = dict(self._by_value)
+        made._count = self._count
+        return made
+
+    @property
+    def trace(self) -> Trace:
+        return Trace(tuple(self.instructions), VARIADIC)
+
+    def apply(self, state: State, name: str, args: Mapping[str, Any], decision: Any = None) -> Any:
+        """Run the primitive and, if it did not refuse, record it."""
+        primitive = PRIMITIVES[name]
+        recorded = tuple((key, self._encode(value)) for key, value in args.items())
+        state.running = name
+        if primitive.samples:
+            drawn = primitive.run(state, **args, decision=decision)
+            assert isinstance(drawn, Drawn)
+            result, decision = drawn.value, drawn.decision
+        else:
+            result = primitive.run(state, **args)
+        self.instructions.append(Instruction(name, recorded, self._outputs(result), decision))
+        return result
+
+    def replay(self, state: State, trace: Trace) -> None:
+        """Apply all instructions of ``trace`` to another program."""
+        values: dict[str, Any] = {}
+        for instruction in trace.instructions:
+            if instruction.name not in PRIMITIVES:
+                raise ScheduleError(f"unknown primitive '{instruction.name}' in a trace", code="S006")
+            args = {key: _resolve(value, values) for key, value in instruction.args}
+            try:
+                result = self.apply(state, instruction.name, args, instruction.decision)
+            except TypeError as problem:
+                raise ScheduleError(f"{instruction.name}: {problem}", code="S006") from problem
+            found = _flat(result)
+            if len(found) != len(instruction.outputs):
+                raise ScheduleError(
+                    f"{instruction.name} gave {len(found)} results where the trace has {len(instruction.outputs)}",
+                    code="S006",
+                    hint="the trace was made for another program",
+                )
+            values.update(zip(instruction.outputs, found, strict=True))
+
+    def _outputs(self, result: Any) -> tuple[str, ...]:
+        names: list[str] = []
+        for value in _flat(result):
+            letter = "b" if isinstance(value, BlockRef) else "l" if isinstance(value, LoopRef) else "v"
+            slot = f"{letter}{self._count}"
+            self._count += 1
+            names.append(slot)
+            self._by_identity[id(value)] = (slot, value)
+            if isinstance(value, (BlockRef, LoopRef)):
+                self._by_value.setdefault(value, slot)
+        return tuple(names)
+
+    def _encode(self, value: Any) -> Any:
+        if isinstance(value, _SLOTTED):
+            known = self._by_identity.get(id(value))
+            if known is not None:
+                return Slot(known[0])
+            if isinstance(value, (BlockRef, LoopRef)) and value in self._by_value:
+                return Slot(self._by_value[value])
+            if isinstance(value, LoopRef):
+                raise ScheduleError(
+                    f"loop '{value.name}' does not come from this schedule", code="S002", hint="take it from get_loops"
+                )
+            return value
+        if isinstance(value, (list, tuple)):
+            return tuple(self._encode(v) for v in value)
+        if value is None or isinstance(value, (bool, int, float, str, IndexMap)):
+            return value
+        raise ScheduleError(f"a schedule cannot record {type(value).__name__} '{value}'", code="S004")
+
+
+def _flat(result: Any) -> list[Any]:
+    if result is None:
+        return []
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def _resolve(value: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(value, Slot):
+        if value.name not in values:
+            raise ScheduleError(f"the trace uses '{value.name}' before defining it", code="S006")
+        return values[value.name]
+    if isinstance(value, tuple):
+        return tuple(_resolve(v, values) for v in value)
+    return value

@@ -1,0 +1,217 @@
+"""Small rewrites that several primitives share: rebinding loop variables, guards, swapping buffers, regions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from weft.expr.nodes import Binary, Const, Expr, Load, Var, all_of
+from weft.schedule.affine import (
+    NO_RANGES,
+    ONE,
+    ZERO,
+    Linear,
+    Ranges,
+    is_nonnegative,
+    linear,
+    mentions,
+    relax,
+    simplify_index,
+)
+from weft.schedule.state import loop_range
+from weft.support.dtypes import BOOL
+from weft.tir.nodes import Block, Buffer, For, If, Let, Region, Seq, Stmt
+from weft.tir.visit import map_expr, substitute, substitution, transform, with_children
+
+TRUE = Const(True, BOOL)
+
+
+def is_true(e: Expr) -> bool:
+    return e is TRUE
+
+
+# -- conditions -----------------------------------------------------------------------------------------------
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The parts of a conjunction, in order."""
+    found: list[Expr] = []
+    stack = [condition]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Binary) and top.op == "and":
+            stack.extend((top.b, top.a))
+        elif not is_true(top):
+            found.append(top)
+    return found
+
+
+def holds(condition: Expr, ranges: Ranges) -> bool:
+    """Whether a comparison of index expressions is certain."""
+    if is_true(condition):
+        return True
+    if not isinstance(condition, Binary) or not condition.a.dtype.is_integer:
+        return False
+    a, b = linear(condition.a, ranges), linear(condition.b, ranges)
+    if condition.op in ("le", "lt"):
+        return is_nonnegative((b - a).plus(-(condition.op == "lt")), ranges)
+    if condition.op in ("ge", "gt"):
+        return is_nonnegative((a - b).plus(-(condition.op == "gt")), ranges)
+    if condition.op == "eq":
+        return is_nonnegative(b - a, ranges) and is_nonnegative(a - b, ranges)
+    return False
+
+
+def simplify_where(condition: Expr, ranges: Ranges) -> Expr:
+    """``condition`` without the parts that are certain, each part once."""
+    parts = dict.fromkeys(c for c in conjuncts(condition) if not holds(c, ranges))
+    return all_of(*parts)
+
+
+def within(value: Expr, start: Expr, extent: Expr, ranges: Ranges) -> list[Expr]:
+    """The conditions under which ``start <= value < start + extent``, without those that are certain."""
+    end = simplify_index(start + extent, ranges)
+    return [c for c in (start <= value, value < end) if not holds(c, ranges)]
+
+
+# -- loops and bindings ---------------------------------------------------------------------------------------
+
+
+def rebind(stmt: Stmt, values: Mapping[Var, Expr], ranges: Ranges = NO_RANGES, guard: Sequence[Expr] = ()) -> Stmt:
+    """``stmt`` with loop variables replaced in loop bounds and block bindings; block bodies do not mention them.
+
+    ``guard`` is added to the condition of every outermost block (and put around bare statements).
+    """
+    swap = substitution(values)
+    return _rebind(stmt, values, swap, ranges, guard)
+
+
+def _rebind(
+    stmt: Stmt, values: Mapping[Var, Expr], swap: Callable[[Expr], Expr], ranges: Ranges, guard: Sequence[Expr]
+) -> Stmt:
+    if isinstance(stmt, For):
+        start, extent = swap(stmt.start), swap(stmt.extent)
+        if start is not stmt.start or extent is not stmt.extent:
+            stmt = dataclasses.replace(stmt, start=simplify_index(start, ranges), extent=simplify_index(extent, ranges))
+        inner = {**ranges, stmt.var: loop_range(stmt)}
+        return dataclasses.replace(stmt, body=_rebind(stmt.body, values, swap, inner, guard))
+    if isinstance(stmt, Block):
+        bound = tuple(v if (new := swap(v)) is v else simplify_index(new, ranges) for v in stmt.values)
+        where = simplify_where(all_of(swap(stmt.where), *guard), ranges)
+        return dataclasses.replace(stmt, values=bound, where=where)
+    if isinstance(stmt, (Seq, If, Let)):
+        if isinstance(stmt, If):
+            stmt = dataclasses.replace(stmt, condition=swap(stmt.condition))
+        elif isinstance(stmt, Let):
+            stmt = dataclasses.replace(stmt, value=swap(stmt.value))
+        below = stmt.stmts if isinstance(stmt, Seq) else _branches(stmt)
+        return with_children(stmt, tuple(_rebind(s, values, swap, ranges, guard) for s in below))
+    made = substitute(stmt, values)
+    return If(all_of(*guard), made) if guard else made
+
+
+def _branches(stmt: If | Let) -> tuple[Stmt, ...]:
+    if isinstance(stmt, Let):
+        return (stmt.body,)
+    return (stmt.then,) if stmt.otherwise is None else (stmt.then, stmt.otherwise)
+
+
+def uses(block: Block, loop: For) -> list[int]:
+    """Positions of the block's iteration variables whose binding mentions the loop."""
+    only: dict[Var, object] = {loop.var: None}
+    return [n for n, v in enumerate(block.values) if mentions(v, only)]
+
+
+# -- buffers and regions --------------------------------------------------------------------------------------
+
+
+def swap_buffer(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
+    """``stmt`` over another buffer of the same shape."""
+    return substitute(stmt, {}, {old: new})
+
+
+def map_loads(stmt: Stmt, change: Callable[[Load], Expr | None]) -> Stmt:
+    """``stmt`` with loads rewritten everywhere below; regions are left alone."""
+    from weft.tir.visit import map_expressions
+
+    memo: dict[Expr, Expr] = {}
+
+    def on_expr(e: Expr) -> Expr | None:
+        return change(e) if isinstance(e, Load) else None
+
+    def on_stmt(s: Stmt) -> Stmt:
+        return map_expressions(s, lambda e: map_expr(e, on_expr, memo))
+
+    return transform(stmt, on_stmt)
+
+
+def substitute_regions(regions: Iterable[Region], values: Mapping[Var, Expr]) -> tuple[Region, ...]:
+    """Regions with variables replaced by point values, simplified."""
+    swap = substitution(values)
+    return unique_regions(
+        Region(r.buffer, tuple((simplify_index(swap(a)), simplify_index(swap(b))) for a, b in r.ranges))
+        for r in regions
+    )
+
+
+def unique_regions(regions: Iterable[Region]) -> tuple[Region, ...]:
+    """Equal regions once, in order."""
+    return tuple({(r.buffer, r.ranges): r for r in regions}.values())
+
+
+def bound_region(block: Block, region: Region) -> list[tuple[Expr, Expr]]:
+    """The ranges of a block's region in terms of the loops around it."""
+    swap = substitution(dict(zip((it.var for it in block.iters), block.values, strict=True)))
+    return [(swap(start), swap(extent)) for start, extent in region.ranges]
+
+
+def widened(region: Region, starts: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -> Region:
+    """``region`` while each variable runs over ``starts[v] <= v < starts[v] + extents[v]``."""
+    running = {v: (linear(s), linear(s) + linear(extents.get(v, ONE)).plus(-1)) for v, s in starts.items()}
+    found: list[tuple[Expr, Expr]] = []
+    for (start, extent), size in zip(region.ranges, region.buffer.shape, strict=True):
+        swept = relax(start, running, running)
+        found.append((ZERO, size) if swept is None else (swept.low.expr(), (swept.width + linear(extent)).expr()))
+    return Region(region.buffer, tuple(found))
+
+
+def box_of(block: Block, region: Region, moving: Ranges, ranges: Ranges) -> list[tuple[Linear, Linear] | None]:
+    """What ``region`` covers while the loops in ``moving`` run: first index and width per dimension.
+
+    None stands for a dimension that cannot be expressed over the other loops.
+    """
+    found: list[tuple[Linear, Linear] | None] = []
+    for start, extent in bound_region(block, region):
+        swept = relax(start, moving, ranges)
+        size = relax(extent, moving, ranges)
+        if swept is None or size is None:
+            found.append(None)
+        else:
+            found.append((swept.low, swept.width + size.low + size.width.plus(-1)))
+    return found
+
+
+def hull(
+    a: tuple[Linear, Linear] | None, b: tuple[Linear, Linear] | None, ranges: Ranges
+) -> tuple[Linear, Linear] | None:
+    """The smallest known interval that holds both; None if it is not known."""
+    if a is None or b is None:
+        return None
+    apart = b[0] - a[0]
+    if apart.is_constant:
+        low = a[0] if apart.constant >= 0 else b[0]
+    else:
+        first, second = is_nonnegative(apart, ranges), is_nonnegative(apart.scaled(-1), ranges)
+        if not first and not second:
+            return None
+        low = a[0] if first else b[0]
+    ends = [x[0] + x[1] for x in (a, b)]
+    if is_nonnegative(ends[1] - ends[0], ranges):
+        return low, ends[1] - low
+    if is_nonnegative(ends[0] - ends[1], ranges):
+        return low, ends[0] - low
+    return None
+
+
+def whole_region(buffer: Buffer) -> Region:
+    return Region(buffer, tuple((ZERO, extent) for extent in buffer.shape))

@@ -1,0 +1,242 @@
+"""The schedule of a program: primitives as methods, references that stay valid, and the trace of what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.schedule.dependence import carried_loops
+from weft.schedule.primitives.sampling import Sampled
+from weft.schedule.recorder import Recorder
+from weft.schedule.refs import BlockRef, LoopRef, Stay
+from weft.schedule.rewrite import is_true
+from weft.schedule.state import State
+from weft.schedule.trace import Trace
+from weft.support.errors import ScheduleError
+from weft.tir.nodes import Program
+
+Factor = int | None
+
+
+class Schedule:
+    """Rewrites ``program`` (scheduled form) by primitives, each of which checks, rewrites and forwards references.
+
+    Every method raises ``ScheduleError`` where it would change what the program computes, and then has changed
+    nothing. Blocks are named by :class:`BlockRef` (or their name), loops by :class:`LoopRef`. ``seed`` drives the
+    sampling instructions.
+    """
+
+    def __init__(self, program: Program, seed: int = 0) -> None:
+        self._state = State(program, seed)
+        self._state.carried = carried_loops(program)
+        self._state.conditional = frozenset(b.name for b in self._state.tree.blocks.values() if not is_true(b.where))
+        self._recorder = Recorder()
+
+    @property
+    def program(self) -> Program:
+        """The program as it stands: immutable, printable, runnable."""
+        return self._state.program
+
+    @property
+    def state(self) -> State:
+        """The program with its index, for reading (rules and analyses)."""
+        return self._state
+
+    @property
+    def trace(self) -> Trace:
+        """What was done so far."""
+        return self._recorder.trace
+
+    def copy(self) -> Schedule:
+        """An independent schedule in the same state; references work in both."""
+        made = Schedule.__new__(Schedule)
+        made._state, made._recorder = self._state.copy(), self._recorder.copy()
+        return made
+
+    def replay(self, trace: Trace) -> Schedule:
+        """Apply a trace made on an equal program. Returns the schedule itself."""
+        self._recorder.replay(self._state, trace)
+        return self
+
+    def _apply(self, primitive: str, /, decision: Any = None, **args: Any) -> Any:
+        return self._recorder.apply(self._state, primitive, args, decision)
+
+    # -- look-ups -------------------------------------------------------------------------------------------
+
+    def get_block(self, name: str) -> BlockRef:
+        """The block called ``name``."""
+        found: BlockRef = self._apply("get_block", name=name)
+        return found
+
+    def get_blocks(self) -> tuple[BlockRef, ...]:
+        """All blocks, in program order."""
+        found: tuple[BlockRef, ...] = self._apply("get_blocks")
+        return found
+
+    def get_loops(self, block: BlockRef | str) -> tuple[LoopRef, ...]:
+        """The loops around ``block`` within its scope, outermost first."""
+        found: tuple[LoopRef, ...] = self._apply("get_loops", block=_block(block))
+        return found
+
+    def get_producers(self, block: BlockRef | str) -> tuple[BlockRef, ...]:
+        """Blocks that write what ``block`` reads."""
+        found: tuple[BlockRef, ...] = self._apply("get_producers", block=_block(block))
+        return found
+
+    def get_consumers(self, block: BlockRef | str) -> tuple[BlockRef, ...]:
+        """Blocks that read what ``block`` writes."""
+        found: tuple[BlockRef, ...] = self._apply("get_consumers", block=_block(block))
+        return found
+
+    # -- loops ----------------------------------------------------------------------------------------------
+
+    def split(
+        self,
+        loop: LoopRef,
+        factors: Sequence[Factor] | None = None,
+        *,
+        factor: int | None = None,
+        nparts: int | None = None,
+    ) -> tuple[LoopRef, ...]:
+        """Split a loop into a nest, outermost first.
+
+        ``factors`` has at most one None, which is inferred; ``factor=f`` means ``(None, f)`` and ``nparts=p``
+        ``(p, None)``. An uneven tail is guarded.
+        """
+        if sum(x is not None for x in (factors, factor, nparts)) != 1:
+            raise ScheduleError("split: give one of factors, factor and nparts", code="S004")
+        if factor is not None:
+            factors = (None, factor)
+        elif nparts is not None:
+            factors = (nparts, None)
+        assert factors is not None
+        made: tuple[LoopRef, ...] = self._apply("split", loop=loop, factors=tuple(factors))
+        return made
+
+    def tile(self, y: LoopRef, x: LoopRef, y_factor: int, x_factor: int) -> tuple[LoopRef, LoopRef, LoopRef, LoopRef]:
+        """Split two nested loops and reorder to ``y outer, x outer, y inner, x inner``, which are returned."""
+        y_outer, y_inner = self.split(y, factor=y_factor)
+        x_outer, x_inner = self.split(x, factor=x_factor)
+        self.reorder(y_outer, x_outer, y_inner, x_inner)
+        return y_outer, x_outer, y_inner, x_inner
+
+    def fuse(self, *loops: LoopRef) -> LoopRef:
+        """Fuse directly nested loops, outermost first, into one."""
+        made: LoopRef = self._apply("fuse", loops=loops)
+        return made
+
+    def reorder(self, *loops: LoopRef) -> None:
+        """Bring loops of one nest into the given order (among the places that they take now)."""
+        self._apply("reorder", loops=loops)
+
+    def parallel(self, loop: LoopRef) -> None:
+        """Run the iterations on the threads of the pool."""
+        self._apply("parallel", loop=loop)
+
+    def vectorize(self, loop: LoopRef) -> None:
+        """Make the iterations the lanes of vectors; the extent must be constant."""
+        self._apply("vectorize", loop=loop)
+
+    def unroll(self, loop: LoopRef) -> None:
+        """Repeat the body for every iteration; the extent must be constant."""
+        self._apply("unroll", loop=loop)
+
+    def bind(self, loop: LoopRef, thread: str) -> None:
+        """Make the iterations the indices of a GPU thread axis such as ``threadIdx.x``."""
+        self._apply("bind", loop=loop, thread=thread)
+
+    def virtual_thread(self, loop: LoopRef, name: str = "vthread") -> None:
+        """Make the iterations interleaved virtual threads."""
+        self._apply("virtual_thread", loop=loop, name=name)
+
+    def annotate(self, target: BlockRef | LoopRef | str, key: str, value: Any = True) -> None:
+        """Attach ``key = value`` (a number, string or tuple of these) to a loop or block."""
+        self._apply("annotate", target=_target(target), key=key, value=value)
+
+    def unannotate(self, target: BlockRef | LoopRef | str, key: str) -> None:
+        """Take an annotation away."""
+        self._apply("unannotate", target=_target(target), key=key)
+
+    # -- where blocks are computed --------------------------------------------------------------------------
+
+    def compute_at(self, block: BlockRef | str, loop: LoopRef | Stay) -> None:
+        """Compute a producer in a loop of its consumers."""
+        self._apply("compute_at", block=_block(block), loop=loop)
+
+    def reverse_compute_at(self, block: BlockRef | str, loop: LoopRef) -> None:
+        """Compute a consumer in a loop of its producer."""
+        self._apply("reverse_compute_at", block=_block(block), loop=loop)
+
+    def compute_root(self, block: BlockRef | str) -> None:
+        """Compute a block completely before its consumers."""
+        self._apply("compute_root", block=_block(block))
+
+    def compute_inline(self, block: BlockRef | str) -> None:
+        """Compute each element where it is read; the block and its buffer disappear."""
+        self._apply("compute_inline", block=_block(block))
+
+    def reverse_compute_inline(self, block: BlockRef | str) -> None:
+        """Make an element-wise consumer part of its only producer."""
+        self._apply("reverse_compute_inline", block=_block(block))
+
+    # -- memory ---------------------------------------------------------------------------------------------
+
+    def cache_read(self, block: BlockRef | str, read_index: int, scope: str = "global") -> BlockRef:
+        """Copy what the block reads through its region ``read_index`` into a buffer of its own; returns the copy."""
+        made: BlockRef = self._apply("cache_read", block=_block(block), read_index=read_index, scope=scope)
+        return made
+
+    def cache_write(self, block: BlockRef | str, write_index: int = 0, scope: str = "global") -> BlockRef:
+        """Compute the block's result in a buffer of its own and copy it out; returns the copying block."""
+        made: BlockRef = self._apply("cache_write", block=_block(block), write_index=write_index, scope=scope)
+        return made
+
+    def set_scope(self, block: BlockRef | str, write_index: int, scope: str) -> None:
+        """Keep an intermediate buffer that the block writes in another memory."""
+        self._apply("set_scope", block=_block(block), write_index=write_index, scope=scope)
+
+    # -- reductions -----------------------------------------------------------------------------------------
+
+    def decompose_reduction(self, block: BlockRef | str, loop: LoopRef) -> BlockRef:
+        """Take the init of a reduction out to just before ``loop``; returns the init block."""
+        made: BlockRef = self._apply("decompose_reduction", block=_block(block), loop=loop)
+        return made
+
+    # -- sampling -------------------------------------------------------------------------------------------
+
+    def sample_tile(
+        self,
+        loop: LoopRef,
+        parts: int,
+        innermost_at_most: int = 64,
+        decision: Sequence[int] | None = None,
+    ) -> tuple[Sampled, ...]:
+        """Draw factors that divide the extent of ``loop`` exactly, for ``split``."""
+        drawn: tuple[Sampled, ...] = self._apply(
+            "sample_tile", decision, loop=loop, parts=parts, innermost_at_most=innermost_at_most
+        )
+        return drawn
+
+    def sample_choice(
+        self, candidates: Sequence[int | str], weights: Sequence[float] | None = None, decision: int | None = None
+    ) -> Any:
+        """Draw one of ``candidates``."""
+        return self._apply(
+            "sample_choice",
+            decision,
+            candidates=tuple(candidates),
+            weights=None if weights is None else tuple(weights),
+        )
+
+    def sample_location(self, block: BlockRef | str, decision: int | None = None) -> LoopRef | Stay:
+        """Draw a loop for ``compute_at``, or the wish to leave the block where it is."""
+        drawn: LoopRef | Stay = self._apply("sample_location", decision, block=_block(block))
+        return drawn
+
+
+def _block(ref: BlockRef | str) -> BlockRef:
+    return BlockRef(ref) if isinstance(ref, str) else ref
+
+
+def _target(ref: BlockRef | LoopRef | str) -> BlockRef | LoopRef:
+    return BlockRef(ref) if isinstance(ref, str) else ref

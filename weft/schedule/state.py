@@ -1,0 +1,161 @@
+"""What primitives work on: the program, its index, names in use, and what became of consumed references."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterable, Sequence
+
+from weft.expr.nodes import Var
+from weft.schedule.affine import Linear, Ranges, linear
+from weft.schedule.place import place_of
+from weft.schedule.refs import BlockRef, Consumed, LoopRef, Ref
+from weft.schedule.tree import Tree
+from weft.support.dtypes import INDEX
+from weft.support.errors import ScheduleError
+from weft.tir.nodes import Block, Buffer, For, Program, Stmt
+
+
+class State:
+    """The mutable heart of a schedule. Primitives read ``tree``, and end with one :meth:`commit`."""
+
+    def __init__(self, program: Program, seed: int = 0) -> None:
+        self.program = program
+        self.forward: dict[Ref, Consumed] = {}
+        self.random = random.Random(seed)
+        self.running = ""
+        self.carried: frozenset[Var] = frozenset()
+        """Loops whose iterations may depend on earlier ones; see :mod:`weft.schedule.dependence`."""
+        self.conditional: frozenset[str] = frozenset()
+        """Blocks that had a condition of their own before anything was scheduled."""
+        self._tree: Tree | None = None
+
+    def copy(self) -> State:
+        made = State(self.program)
+        made.forward = dict(self.forward)
+        made.carried, made.conditional = self.carried, self.conditional
+        made.random.setstate(self.random.getstate())
+        made._tree = self._tree
+        return made
+
+    @property
+    def tree(self) -> Tree:
+        """The index of the current program."""
+        if self._tree is None:
+            self._tree = Tree(self.program)
+        return self._tree
+
+    # -- references -----------------------------------------------------------------------------------------
+
+    def block(self, ref: BlockRef | str) -> Block:
+        """The block that ``ref`` names."""
+        name = ref if isinstance(ref, str) else ref.name
+        found = self.tree.blocks.get(name)
+        if found is not None:
+            return found
+        gone = self.forward.get(BlockRef(name))
+        if gone is not None:
+            raise ScheduleError(f"block '{name}' is no more: {gone.explain()}", code="S003")
+        raise ScheduleError(
+            f"{self.program.name} has no block '{name}'", code="S002", hint="blocks: " + ", ".join(self.tree.blocks)
+        )
+
+    def loop(self, ref: LoopRef) -> For:
+        """The loop that ``ref`` names."""
+        if not isinstance(ref, LoopRef):
+            raise ScheduleError(f"expected a loop reference, got {ref!r}", code="S004", hint="take it from get_loops")
+        found = self.tree.loops.get(ref.var)
+        if found is not None:
+            return found
+        gone = self.forward.get(ref)
+        if gone is not None:
+            raise ScheduleError(f"loop '{ref.name}' is no more: {gone.explain()}", code="S003")
+        raise ScheduleError(f"{self.program.name} has no loop '{ref.name}' of this reference", code="S002")
+
+    # -- names ----------------------------------------------------------------------------------------------
+
+    def fresh_block(self, base: str) -> str:
+        """A block name not in use and never used before in this schedule."""
+        return _fresh(base, lambda n: n in self.tree.blocks or BlockRef(n) in self.forward)
+
+    def fresh_buffer(self, base: str) -> str:
+        """A buffer name not in use."""
+        used = {b.name for b in (*self.program.params, *self.program.allocs)}
+        return _fresh(base, used.__contains__)
+
+    # -- bounds ---------------------------------------------------------------------------------------------
+
+    def ranges(self, stmt: Stmt) -> dict[Var, tuple[Linear, Linear]]:
+        """Least and greatest values of all loop and block variables around ``stmt``, outer first."""
+        found: dict[Var, tuple[Linear, Linear]] = {}
+        for above in reversed(list(self.tree.ancestors(stmt))):
+            if isinstance(above, For):
+                found[above.var] = loop_range(above)
+            elif isinstance(above, Block):
+                found.update(iter_ranges(above))
+        return found
+
+    # -- changes --------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        body: Stmt,
+        *,
+        new: Iterable[Buffer] = (),
+        dropped: Iterable[Buffer] = (),
+        swapped: Sequence[tuple[Buffer, Buffer]] = (),
+    ) -> None:
+        """Make ``body`` the program's, with intermediate buffers added, dropped or replaced."""
+        allocs = self.program.allocs
+        gone, changes = set(dropped), dict(swapped)
+        if gone or changes or new:
+            allocs = (*(changes.get(b, b) for b in allocs if b not in gone), *new)
+        self.program = dataclasses.replace(self.program, body=body, allocs=allocs)
+        self._tree = None
+
+    def consume(self, refs: Iterable[Ref], replaced_by: Iterable[Ref] = ()) -> None:
+        """Note that ``refs`` stand for nothing any more."""
+        entry = Consumed(self.running, tuple(replaced_by))
+        for ref in refs:
+            self.forward[ref] = entry
+
+    def refuse(self, code: str, message: str, *, at: Stmt | None = None, hint: str | None = None) -> ScheduleError:
+        """The error with which a primitive refuses; ``at`` is the statement that it points at."""
+        place = None if at is None else place_of(self.program, at)
+        return ScheduleError(f"{self.running}: {message}", code=code, place=place, hint=hint)
+
+
+def _fresh(base: str, used: object) -> str:
+    taken = used
+    assert callable(taken)
+    if not taken(base):
+        return base
+    n = 1
+    while taken(f"{base}_{n}"):
+        n += 1
+    return f"{base}_{n}"
+
+
+def loop_range(loop: For) -> tuple[Linear, Linear]:
+    """Least and greatest value of the loop's variable."""
+    start = linear(loop.start)
+    return start, start + linear(loop.extent).plus(-1)
+
+
+def iter_ranges(block: Block) -> dict[Var, tuple[Linear, Linear]]:
+    """Least and greatest value of a block's iteration variables."""
+    found: dict[Var, tuple[Linear, Linear]] = {}
+    for it in block.iters:
+        start = linear(it.start)
+        found[it.var] = (start, start + linear(it.extent).plus(-1))
+    return found
+
+
+def index_var(name: str) -> Var:
+    """A new loop or iteration variable."""
+    return Var(name, INDEX)
+
+
+def moving(loops: Iterable[For]) -> Ranges:
+    """Ranges of the variables of ``loops``, outer first."""
+    return {loop.var: loop_range(loop) for loop in loops}
