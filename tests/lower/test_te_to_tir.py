@@ -15,6 +15,7 @@ from weft.lower.te_to_tir import te_to_tir
 from weft.tir import nodes as tir
 from weft.tir.interpret import run
 from weft.tir.text import parse, to_text
+from weft.tir.verify import verify
 
 Array = np.ndarray[Any, Any]
 Made = tuple[list[te.Tensor], list[te.Tensor], list[Array], list[Array]]
@@ -239,4 +240,15 @@ def test_text_round_trip(made: Made) -> None:
     again = parse(text)
     assert to_text(again) == text
     for a, b in zip(run(program, arrays), run(again, arrays), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_verifies(made: Made) -> None:
+    verify(te_to_tir("main", made[0], made[1]))
+
+
+@pytest.mark.parametrize("order", ["backward", "shuffled"])
+def test_order_of_parallel_loops_does_not_matter(made: Made, order: Any) -> None:
+    program = te_to_tir("main", made[0], made[1])
+    for a, b in zip(run(program, made[2]), run(program, made[2], order=order), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -5,7 +5,7 @@ writes out of bounds (V910, V911), reads memory that nothing has written (V912),
 domain (V913), divides an integer by zero (V914), lets threads miss a barrier (V915) or leaves an output unwritten
 (V916).
 
-Iterations of parallel, vectorized, unrolled, thread and virtual loops run one after another in the order asked for:
+Iterations of parallel, vectorized, thread and virtual loops run one after another in the order asked for:
 a correct program gives the same result for every order. Threads inside a block of threads run up to each barrier in
 turn. Memory with a scope private to a thread is undefined again in each iteration of the parallel or thread loop
 around all its uses.

@@ -14,7 +14,7 @@ Exact meaning
   its ``body`` when all its reduce variables stand at their start. Running the same spatial instance again must
   give the same result.
 * ``For`` runs its body for ``start <= var < start + extent`` (nothing if the extent is not positive): ``serial``
-  in order; ``parallel``, ``vectorized``, ``unrolled`` as if in any order; ``thread`` once for each index of the
+  and ``unrolled`` in order; ``parallel`` and ``vectorized`` as if in any order; ``thread`` once for each index of the
   named GPU axis; ``virtual`` as interleaved virtual threads.
 * ``Store`` with a ``mask`` writes only the lanes where the mask is true.
 """
@@ -106,7 +106,8 @@ class Block(Stmt):
 
     ``iters`` are its iteration variables, ``values`` what the surrounding loops bind them to; the instance
     runs only where ``where`` holds. ``body`` and ``init`` use the iteration variables, never the loops'. ``name``
-    is unique within a program and is how references find the block.
+    is unique within a program and is how references find the block. ``values`` and ``where`` are seen from outside: they
+    use the surrounding loops.
     """
 
     name: str

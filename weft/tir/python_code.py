@@ -222,7 +222,7 @@ class Writer:
         start, extent = self.some((stmt.start, stmt.extent))
         var = self.name(stmt.var)
         bounds = extent if start == "0" else f"{start}, {start} + {extent}"
-        domain = f"range({bounds})" if stmt.kind == "serial" else f"order(range({bounds}))"
+        domain = f"range({bounds})" if stmt.kind in ("serial", "unrolled") else f"order(range({bounds}))"
         in_step = stmt in self.waiting and stmt.kind in ("thread", "virtual") and "blockIdx" not in stmt.thread
         if in_step or self.loops >= _MAX_LOOPS:
             self.outlined(stmt, var, domain, in_step)
