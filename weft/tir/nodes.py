@@ -106,8 +106,8 @@ class Block(Stmt):
 
     ``iters`` are its iteration variables, ``values`` what the surrounding loops bind them to; the instance
     runs only where ``where`` holds. ``body`` and ``init`` use the iteration variables, never the loops'. ``name``
-    is unique within a program and is how references find the block. ``values`` and ``where`` are seen from outside: they
-    use the surrounding loops.
+    is unique within a program and is how references find the block. ``values`` and ``where`` are seen from outside:
+    they use the surrounding loops.
     """
 
     name: str

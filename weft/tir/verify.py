@@ -4,11 +4,11 @@ Both forms
     Buffers have different names (V001), and so have blocks (V002). A variable is defined once on the way to any place
     (V003) and before it is used (V010); a buffer is loaded and stored only where it exists (V011). An access has an
     index for each dimension (V012), of dtype INDEX (V013). What is stored has the dtype of the buffer (V014), and
-    inputs are never stored to (V015). Vectors of one access or operation have equal lanes (V016), a mask or condition is a
-    bool (V017). Operands of an operation have one dtype (V018). Starts and extents of loops are INDEX scalars (V019).
-    A thread axis is named exactly by loops of kind thread and virtual (V020).
-    The outputs are among the parameters (V030) and something stores them (V031).
-    In a loop whose iterations may run at the same time nothing is stored to one place by all of them (V040).
+    inputs are never stored to (V015). Vectors of one access or operation have equal lanes (V016); a mask or condition
+    is a bool (V017). Operands of an operation have one dtype (V018). Starts and extents of loops are INDEX scalars
+    (V019). A thread axis is named exactly by loops of kind thread and virtual (V020). The outputs are among the
+    parameters (V030) and something stores them (V031). In a parallel or vectorized loop nothing is stored to one place
+    of a parameter by all iterations (V040).
 
 Scheduled form
     Allocations are listed in ``Program.allocs`` (V050), and each is used (V051). A block binds each of its iteration
