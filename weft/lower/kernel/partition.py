@@ -138,7 +138,8 @@ def _pieces(s: For, state: _State) -> Stmt | None:
     if s.kind == "parallel":
         return _versions(s, interval, state)
     end = state.context.simplify(s.start + s.extent)
-    low, high = interval.low or s.start, interval.high or end
+    low = s.start if interval.low is None else interval.low
+    high = end if interval.high is None else interval.high
     variable = Linear({s.var: 1})
     parts: list[Stmt] = []
     if interval.low is not None:
