@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from weft.graph.layout import follow_elementwise
+from weft.graph.layout import convert, follow_elementwise, letters_of, parse
 from weft.graph.operator import Attribute, Attrs, LayoutChoice, Operator
 from weft.graph.types import TensorType, TupleType
 from weft.support.errors import TypeRelationError
@@ -42,6 +42,7 @@ def elementwise(name, fn, arity=1, **more):
 
 relu = elementwise("relu", lambda x: np.maximum(x, 0))
 exp = elementwise("exp", np.exp)
+cosine = elementwise("cosine", np.cos)
 neg = elementwise("neg", np.negative)
 add = elementwise("add", np.add, 2, commutative=True)
 mul = elementwise("mul", np.multiply, 2, commutative=True)
@@ -139,9 +140,31 @@ def _pointwise_layout(attrs: Attrs, types, block):
 
 pointwise = Operator("pointwise", (Attribute("block", 0),), _pointwise_type, _pointwise, layout=_pointwise_layout)
 
+
+def _reorder(attrs, shape):
+    src = parse(attrs.src_layout)
+    dst = parse(attrs.dst_layout, letters_of(attrs.src_layout))
+    sizes = attrs.sizes or [n * src.factor(d) for n, (d, f) in zip(shape, src.dims, strict=True) if f is None]
+    return src, dst, tuple(sizes)
+
+
+def _reorder_type(attrs, x):
+    src, dst, sizes = _reorder(attrs, x.shape)
+    assert src.shape(sizes) == x.shape
+    return TensorType(dst.shape(sizes), x.dtype)
+
+
+reorder = Operator(
+    "reorder",
+    (Attribute("src_layout"), Attribute("dst_layout"), Attribute("sizes", None)),
+    _reorder_type,
+    lambda attrs, x: convert(x, *_reorder(attrs, x.shape)),
+)
 ALL = (
+    reorder,
     relu,
     exp,
+    cosine,
     neg,
     add,
     mul,

@@ -1,9 +1,10 @@
 """Blocked layouts: what a layout string means.
 
-Capitals are the logical dimensions in order, a number with a small letter an inner block of that dimension:
-``NCHW16c`` of a logical ``[N, C, H, W]`` has shape ``[N, ceil(C/16), H, W, 16]``, and element ``(n, c, h, w)`` stands
-at ``(n, c // 16, h, w, c % 16)``. Blocks that stick out are padded with zeros. Letters are only names: ``NCHW16c`` and
-``ABCD16b`` are the same layout.
+Capitals name the dimensions of a tensor, a number with a small letter an inner block of that dimension: ``NCHW16c`` of
+a logical ``[N, C, H, W]`` has shape ``[N, ceil(C/16), H, W, 16]``, and element ``(n, c, h, w)`` stands at
+``(n, c // 16, h, w, c % 16)``. Blocks that stick out are padded with zeros. Capitals usually stand in logical order;
+where they do not, the plain layout says what that order is: ``NK16n`` of a plain ``KN`` is a matrix packed by panels of
+16 columns, ``[ceil(N/16), K, 16]``. Letters are only names: ``NCHW16c`` and ``ABCD16b`` are the same layout.
 """
 
 from __future__ import annotations
@@ -16,73 +17,89 @@ from typing import Any
 
 import numpy as np
 
-from weft.expr.nodes import Expr, ExprLike, index
+from weft.expr.nodes import Expr, ExprLike, const, index
 from weft.graph.operator import Attrs, LayoutChoice
 from weft.graph.types import Dim, TensorType, dim
 from weft.support.errors import UserError
 
 _PARTS = re.compile(r"([A-Z])|(\d+)([a-z])")
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A parsed layout. ``rank`` logical dimensions; ``blocks`` are ``(dimension, factor)`` from the outermost inner
-    block to the innermost. Layouts that differ only in letters are equal."""
+    """A parsed layout: for each physical dimension the logical one and the block size (None: the outer dimension).
 
-    rank: int
-    blocks: tuple[tuple[int, int], ...] = ()
+    Layouts that differ only in letters are equal.
+    """
+
+    dims: tuple[tuple[int, int | None], ...]
+
+    @property
+    def rank(self) -> int:
+        """How many logical dimensions there are."""
+        return sum(f is None for _, f in self.dims)
 
     @property
     def is_plain(self) -> bool:
-        return not self.blocks
+        return all(f is None and d == i for i, (d, f) in enumerate(self.dims))
 
     def factor(self, dimension: int) -> int:
-        """The product of the block sizes of one dimension."""
+        """The product of the block sizes of one logical dimension."""
         out = 1
-        for d, f in self.blocks:
-            if d == dimension:
+        for d, f in self.dims:
+            if d == dimension and f is not None:
                 out *= f
         return out
 
+    @property
+    def blocked(self) -> tuple[int, ...]:
+        """The logical dimensions that have blocks."""
+        return tuple(dict.fromkeys(d for d, f in self.dims if f is not None))
+
     def shape(self, logical: Sequence[Dim]) -> tuple[Dim, ...]:
         """The physical shape of a tensor of ``logical`` shape."""
-        outer = tuple(_ceil_div(d, self.factor(i)) for i, d in enumerate(logical))
-        return outer + tuple(f for _, f in self.blocks)
+        return tuple(f if f is not None else _ceil_div(logical[d], self.factor(d)) for d, f in self.dims)
 
     def type(self, logical: TensorType) -> TensorType:
         return TensorType(self.shape(logical.shape), logical.dtype)
 
     def pads(self, logical: Sequence[Dim]) -> bool:
         """Whether some block may stick out."""
-        return any(not isinstance(logical[d], int) or logical[d] % self.factor(d) != 0 for d, _ in self.blocks)
+        for d in self.blocked:
+            n = logical[d]
+            if self.factor(d) > 1 and not (isinstance(n, int) and n % self.factor(d) == 0):
+                return True
+        return False
 
     def locate(self, indices: Sequence[ExprLike]) -> tuple[Expr, ...]:
         """Physical indices of the logical element ``indices``."""
-        outer = [index(i) // self.factor(d) for d, i in enumerate(indices)]
-        inner: list[Expr] = []
-        for k, (d, f) in enumerate(self.blocks):
-            below = self._below(k)
-            inner.append((index(indices[d]) // below) % f)
-        return (*outer, *inner)
+        return tuple(
+            index(indices[d]) // self.factor(d) if f is None else (index(indices[d]) // self._below(k)) % f
+            for k, (d, f) in enumerate(self.dims)
+        )
 
     def origin(self, indices: Sequence[ExprLike]) -> tuple[Expr, ...]:
         """Logical indices of the physical element ``indices``; they may lie outside where a block sticks out."""
-        out = [index(i) * self.factor(d) for d, i in enumerate(indices[: self.rank])]
-        for k, (d, _) in enumerate(self.blocks):
-            out[d] = out[d] + index(indices[self.rank + k]) * self._below(k)
+        out: list[Expr] = [const(0)] * self.rank
+        for k, (d, f) in enumerate(self.dims):
+            out[d] = out[d] + index(indices[k]) * (self.factor(d) if f is None else self._below(k))
         return tuple(out)
 
     def _below(self, k: int) -> int:
         """Elements of its dimension that one step of block ``k`` skips."""
         out = 1
-        for d, f in self.blocks[k + 1 :]:
-            if d == self.blocks[k][0]:
+        for d, f in self.dims[k + 1 :]:
+            if d == self.dims[k][0] and f is not None:
                 out *= f
         return out
 
+    def text(self, letters: str = _LETTERS) -> str:
+        """The layout as text; ``letters`` name the logical dimensions in order."""
+        return "".join(letters[d] if f is None else f"{f}{letters[d].lower()}" for d, f in self.dims)
+
     def __str__(self) -> str:
-        letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: self.rank]
-        return letters + "".join(f"{f}{letters[d].lower()}" for d, f in self.blocks)
+        return self.text()
 
 
 def _ceil_div(d: Dim, factor: int) -> Dim:
@@ -91,24 +108,32 @@ def _ceil_div(d: Dim, factor: int) -> Dim:
     return d if factor == 1 else dim((d + (factor - 1)) // factor)
 
 
+def letters_of(text: str) -> str:
+    """The capitals of a layout string, in order."""
+    return "".join(c for c in text if c.isupper())
+
+
 @cache
-def parse(text: str) -> Layout:
-    """The layout that ``text`` means. Raises UserError (code L001) where it means none."""
-    dimensions: list[str] = []
-    blocks: list[tuple[int, int]] = []
+def parse(text: str, letters: str | None = None) -> Layout:
+    """The layout that ``text`` means; ``letters`` are the capitals in logical order (None: as they stand in the text).
+
+    Raises UserError (code L001) where it means none.
+    """
+    order = letters_of(text) if letters is None else letters
+    dims: list[tuple[int, int | None]] = []
     position = 0
     while position < len(text):
         found = _PARTS.match(text, position)
-        if found is None or (found[1] and (blocks or found[1] in dimensions)):
+        if found is None or (found[1] or found[3].upper()) not in order or (found[2] and int(found[2]) < 1):
             raise _bad(text)
-        if found[1]:
-            dimensions.append(found[1])
-        elif found[3].upper() not in dimensions or int(found[2]) < 1:
+        made = (order.index(found[1] or found[3].upper()), int(found[2]) if found[2] else None)
+        if made[1] is None and made in dims:
             raise _bad(text)
-        else:
-            blocks.append((dimensions.index(found[3].upper()), int(found[2])))
+        dims.append(made)
         position = found.end()
-    return Layout(len(dimensions), tuple(blocks))
+    if sum(f is None for _, f in dims) != len(order):
+        raise _bad(text)
+    return Layout(tuple(dims))
 
 
 def _bad(text: str) -> UserError:
@@ -119,51 +144,38 @@ def _bad(text: str) -> UserError:
     )
 
 
-def plain(rank: int) -> str:
-    """The plain layout of a rank, as text."""
-    return str(Layout(rank))
+def plain(rank: int) -> Layout:
+    """The plain layout of a rank."""
+    return Layout(tuple((d, None) for d in range(rank)))
 
 
-def same(a: str | None, b: str | None) -> bool:
-    """Whether two layouts mean the same; None is the plain one."""
-    first = None if a is None else parse(a)
-    second = None if b is None else parse(b)
-    if first is None or second is None:
-        return all(x is None or x.is_plain for x in (first, second))
-    return first == second
+def convert(array: np.ndarray[Any, Any], source: Layout, target: Layout, logical: Sequence[int]) -> Any:
+    """``array`` of ``logical`` shape taken from one layout to another, as a NumPy array."""
+    return pack(unpack(array, source, logical), target)
 
 
-def convert(array: np.ndarray[Any, Any], source: str, target: str, logical: Sequence[int]) -> np.ndarray[Any, Any]:
-    """``array`` of ``logical`` shape taken from one layout to another: the reference of a conversion operator."""
-    return _pack(_unpack(array, parse(source), logical), parse(target))
-
-
-def _pack(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
-    for d in range(layout.rank):
-        short = -array.shape[d] % layout.factor(d)
-        if short:
-            array = np.pad(array, [(0, short if i == d else 0) for i in range(layout.rank)])
+def pack(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
+    """A plain array in ``layout``; padding is zero."""
+    widths = [(0, -array.shape[d] % layout.factor(d)) for d in range(layout.rank)]
+    array = np.pad(array, widths)
     split: list[int] = []
-    outer: list[int] = []
-    position: dict[int, int] = {}  # block -> axis after splitting
+    place: list[int] = [0] * len(layout.dims)
     for d in range(layout.rank):
-        own = [k for k, (b, _) in enumerate(layout.blocks) if b == d]
-        outer.append(len(split))
-        split.append(array.shape[d] // layout.factor(d))
+        own = sorted(
+            (k for k, (b, _) in enumerate(layout.dims) if b == d), key=lambda k: (layout.dims[k][1] is not None, k)
+        )
         for k in own:
-            position[k] = len(split)
-            split.append(layout.blocks[k][1])
-    order = outer + [position[k] for k in range(len(layout.blocks))]
-    return np.ascontiguousarray(array.reshape(split).transpose(order))
+            place[k] = len(split)
+            block = layout.dims[k][1]
+            split.append(array.shape[d] // layout.factor(d) if block is None else block)
+    return np.ascontiguousarray(array.reshape(split).transpose(place))
 
 
-def _unpack(array: np.ndarray[Any, Any], layout: Layout, logical: Sequence[int]) -> np.ndarray[Any, Any]:
-    order: list[int] = []
-    for d in range(layout.rank):
-        order.append(d)
-        order.extend(layout.rank + k for k, (b, _) in enumerate(layout.blocks) if b == d)
-    padded = [array.shape[d] * layout.factor(d) for d in range(layout.rank)]
-    whole = array.transpose(order).reshape(padded)
+def unpack(array: np.ndarray[Any, Any], layout: Layout, logical: Sequence[int]) -> np.ndarray[Any, Any]:
+    """An array in ``layout`` as a plain one of ``logical`` shape."""
+    order = sorted(range(len(layout.dims)), key=lambda k: (layout.dims[k][0], layout.dims[k][1] is not None, k))
+    outer = {d: array.shape[k] for k, (d, f) in enumerate(layout.dims) if f is None}
+    whole = array.transpose(order).reshape([outer[d] * layout.factor(d) for d in range(layout.rank)])
     return np.ascontiguousarray(whole[tuple(slice(0, n) for n in logical)])
 
 
@@ -171,21 +183,21 @@ def broadcast_layout(layout: str, shape: Sequence[Dim], operand: Sequence[Dim]) 
     """The layout in which an operand of shape ``operand`` broadcasts to ``shape`` laid out as ``layout``.
 
     Dimensions of size 1 get blocks of 1. ``""`` where the operand may stay as it is (all sizes are 1). None where no
-    layout does it: the operand lacks a blocked dimension.
+    layout does it: the operand lacks a dimension that is blocked or moved.
     """
-    known = parse(layout)
     if all(_is_one(d) for d in operand):
         return ""
+    letters = letters_of(layout)
+    known = parse(layout)
     shift = known.rank - len(operand)
-    letters = plain(len(operand))
-    blocks = ""
-    for d, f in known.blocks:
-        k = d - shift
-        if k < 0:
+    out = ""
+    for d, f in known.dims:
+        if d >= shift:
+            stretched = _is_one(operand[d - shift]) and not _is_one(shape[d])
+            out += letters[d] if f is None else f"{1 if stretched else f}{letters[d].lower()}"
+        elif f is not None or out:
             return None
-        stretched = _is_one(operand[k]) and not _is_one(shape[d])
-        blocks += f"{1 if stretched else f}{letters[k].lower()}"
-    return letters + blocks
+    return out
 
 
 def follow_elementwise(attrs: Attrs, types: Sequence[TensorType], operand: int, layout: str) -> LayoutChoice | None:
@@ -196,9 +208,8 @@ def follow_elementwise(attrs: Attrs, types: Sequence[TensorType], operand: int, 
     rank = max(t.rank for t in types)
     if lead.rank != rank or known.rank != rank:
         return None
-    for d, _ in known.blocks:
-        if any(_wider(t, lead, d - rank) for t in types):
-            return None
+    if any(_wider(t, lead, d - rank) for d in known.blocked for t in types):
+        return None
     inputs: list[str | None] = []
     for i, t in enumerate(types):
         made = layout if i == operand else broadcast_layout(layout, lead.shape, t.shape)

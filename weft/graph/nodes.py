@@ -39,6 +39,11 @@ class GraphExpr:
     type: Type
     origin: Origin
 
+    def __repr__(self) -> str:
+        """Short, since operands nest without end; print whole graphs with :mod:`weft.graph.text`."""
+        named = getattr(self, "target", self)
+        return f"<{type(self).__name__} {getattr(named, 'name', '')}: {self.type}>".replace(" :", ":")
+
     @property
     def tensor(self) -> TensorType:
         """The type, where it must be a tensor's."""
@@ -47,7 +52,7 @@ class GraphExpr:
         return self.type
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Var(GraphExpr):
     """A parameter or a let-bound variable; compared by identity, ``name`` is for people."""
 
@@ -56,7 +61,7 @@ class Var(GraphExpr):
     origin: Origin = NOWHERE
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Constant(GraphExpr):
     """A tensor known at compile time. ``data`` must not be modified."""
 
@@ -68,7 +73,7 @@ class Constant(GraphExpr):
         object.__setattr__(self, "type", TensorType(tuple(map(int, self.data.shape)), DType(self.data.dtype)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Call(GraphExpr):
     """``target(args…)``: of an operator (with ``attrs``), a function, a global function or a variable of function type.
 
@@ -82,7 +87,7 @@ class Call(GraphExpr):
     origin: Origin = NOWHERE
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tuple(GraphExpr):
     fields: tuple[GraphExpr, ...]
     origin: Origin = NOWHERE
@@ -92,7 +97,7 @@ class Tuple(GraphExpr):
         object.__setattr__(self, "type", TupleType(tuple(f.type for f in self.fields)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Project(GraphExpr):
     """Field ``index`` of a tuple."""
 
@@ -107,7 +112,7 @@ class Project(GraphExpr):
         object.__setattr__(self, "type", self.value.type.fields[self.index])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Function(GraphExpr):
     """A function; free variables of ``body`` are captured. ``attrs`` may hold ``primitive=True`` for a fused group,
     which becomes one kernel."""
@@ -126,7 +131,7 @@ class Function(GraphExpr):
         return bool(self.attrs.get("primitive", False))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GlobalVar(GraphExpr):
     """The name of a function of the module."""
 
@@ -135,7 +140,7 @@ class GlobalVar(GraphExpr):
     origin: Origin = NOWHERE
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Let(GraphExpr):
     """``let var = value; body``: evaluates ``value`` exactly once, before ``body``."""
 
@@ -149,7 +154,7 @@ class Let(GraphExpr):
         return self.body.type
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class If(GraphExpr):
     """Evaluates one branch; ``condition`` is a bool scalar tensor and both branches have ``type``."""
 
@@ -160,7 +165,7 @@ class If(GraphExpr):
     origin: Origin = NOWHERE
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Constructor(GraphExpr):
     """A constructor of an algebraic data type, as a function value."""
 
@@ -178,7 +183,7 @@ class Pattern:
     var: Var | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Match(GraphExpr):
     """The body of the first clause whose pattern fits ``value``."""
 
