@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from weft.codegen import llvm
+from weft.expr.nodes import Const
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.target import Target
 from weft.tir.nodes import Program
+from weft.tir.visit import substitution
 
 PARALLEL_BODY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 parallel_calls: list[int] = []
@@ -81,7 +84,9 @@ def load_kernel(kernel: Program, target: Target) -> Any:
     return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(address)
 
 
-def run_kernel(kernel: Program, arrays: list[np.ndarray], sizes: list[int] = [], target: Target | None = None) -> None:
+def run_kernel(
+    kernel: Program, arrays: list[np.ndarray], sizes: Sequence[int] = (), target: Target | None = None
+) -> None:
     """Run a kernel on its parameters; outputs are written in place. Guards around every array must stay untouched."""
     target = target or Target("cpu")
     fn = load_kernel(kernel, target)
@@ -93,9 +98,6 @@ def run_kernel(kernel: Program, arrays: list[np.ndarray], sizes: list[int] = [],
     pointers = [b.ctypes.data + 64 for b in guarded]
     workspace = kernel.attrs.get("workspace")
     if workspace is not None:
-        from weft.tir.visit import substitution
-        from weft.expr.nodes import Const
-
         nbytes = int(substitution({v: Const(s) for v, s in zip(kernel.sizes, sizes, strict=True)})(workspace))
         guarded.append(aligned(nbytes + 64))
         pointers.append(guarded[-1].ctypes.data)
@@ -109,11 +111,9 @@ def run_kernel(kernel: Program, arrays: list[np.ndarray], sizes: list[int] = [],
 
 
 def run_program(
-    program: Program, inputs: list[np.ndarray], sizes: list[int] = [], target: Target | None = None
+    program: Program, inputs: list[np.ndarray], sizes: Sequence[int] = (), target: Target | None = None
 ) -> list[np.ndarray]:
     """Lower a scheduled program, run it, and return its outputs."""
-    from weft.expr.nodes import Const
-    from weft.tir.visit import substitution
 
     target = target or Target("cpu")
     kernel = tir_to_kernel(program, target)

@@ -5,6 +5,7 @@ Each pass is valid in, valid out; every state in between prints.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from weft.expr.nodes import Const
@@ -22,12 +23,14 @@ from weft.tir.nodes import Program
 from weft.tir.workspace import workspace_layout
 
 
-def tir_to_kernel(program: Program, target: Target) -> Program:
+def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> Program:
     """The kernel form of a scheduled program.
 
     Buffers become flat, blocks plain statements, vectorized loops vectors of the target's width. If intermediates need
-    more memory than fits on the stack, the attribute ``workspace`` gives the bytes the caller must provide.
+    more memory than fits on the stack, the attribute ``workspace`` gives the bytes the caller must provide. ``name``
+    (default: the program's) is the symbol of the kernel; characters that C does not allow become underscores.
     """
+    program = replace(program, name=re.sub(r"\W|^(?=\d)", "_", name or program.name, flags=re.ASCII))
     program, carried = lower_blocks(program)  # iteration variables bound, init and predicates as conditions
     program = place_allocations(program, carried)  # each intermediate at the innermost place that sees its uses
     program = simplify_program(program)  # so that regions can be read off the indices

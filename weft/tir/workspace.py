@@ -1,7 +1,8 @@
 """Where a kernel's large intermediates live: one workspace, planned by simple addition.
 
 In kernel form, an :class:`Allocate` of scope ``global`` outside parallel loops takes its memory from the workspace
-pointer that the caller passes. Each buffer has its own part, because code generators promise that buffers do not overlap.
+pointer that the caller passes. Each buffer has its own part, because code generators promise that buffers do not
+overlap.
 """
 
 from __future__ import annotations

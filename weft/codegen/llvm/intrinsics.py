@@ -24,9 +24,10 @@ _FLOAT: Final = {
 }
 _BITS: Final = {"bitand": "and", "bitor": "or", "bitxor": "xor", "shl": "shl"}
 # Functions of the C library that kernels may call (suffix f for float32).
-C_MATH: Final = frozenset(
-    "exp exp2 expm1 log log2 log1p tanh erf sin cos tan asin acos atan sinh cosh asinh acosh atanh pow fmod".split()
-)
+_EXPONENTIAL: Final = ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "erf", "pow", "fmod")
+_CIRCULAR: Final = ("sin", "cos", "tan", "asin", "acos", "atan")
+_HYPERBOLIC: Final = ("sinh", "cosh", "asinh", "acosh", "atanh")
+C_MATH: Final = frozenset((*_EXPONENTIAL, *_CIRCULAR, *_HYPERBOLIC))
 
 
 def emit_call(f: Function, e: Call, args: list[str]) -> str:

@@ -51,10 +51,10 @@ def pointer(f: Function, buffer: Buffer, e: Expr, value: Value) -> str:
         base = found
     if offset == 0:
         return base
-    key = ("pointer", base, ty, offset)
-    found = f.memo.get(key)
+    shifted = ("pointer", base, ty, offset)
+    found = f.memo.get(shifted)
     if found is None:
-        found = f.bind(key, f.op(f"getelementptr {ty}, ptr {base}, i64 {offset}"))
+        found = f.bind(shifted, f.op(f"getelementptr {ty}, ptr {base}, i64 {offset}"))
     return found
 
 
@@ -72,16 +72,15 @@ def load(f: Function, e: Load, value: Value) -> str:
 
 def _vector_load(f: Function, e: Load, buffer: Buffer, at: Expr, value: Value) -> str:
     ty, align, n = vector(memory_type(e.dtype), e.lanes), e.dtype.nbytes, e.lanes
-    mask = None if e.mask is None else value(f, e.mask)
+    mask = "" if e.mask is None else value(f, e.mask)
     stride = int(at.stride.value) if isinstance(at, Ramp) and isinstance(at.stride, Const) else None
     if isinstance(at, Ramp) and stride == 1:
         address = pointer(f, buffer, at.base, value)
-        if mask is None:
+        if not mask:
             return f.op(f"load {ty}, ptr {address}, align {align}")
-        return f.op(
-            f"call {ty} @llvm.masked.load.{mangled(ty)}.p0(ptr align {align} {address}, <{n} x i1> {mask}, {ty} zeroinitializer)"
-        )
-    if isinstance(at, Ramp) and stride == 2 and mask is None and e.dtype != "bool":
+        masked = f"ptr align {align} {address}, <{n} x i1> {mask}, {ty} zeroinitializer"
+        return f.op(f"call {ty} @llvm.masked.load.{mangled(ty)}.p0({masked})")
+    if isinstance(at, Ramp) and stride == 2 and not mask and e.dtype != "bool":
         return _pairs(f, e, buffer, at, value)
     addresses = _addresses(f, buffer, at, value)
     allowed = mask or "splat (i1 true)"
@@ -132,15 +131,13 @@ def store(f: Function, s: Store, value: Value) -> None:
         if mask is None:
             f.do(f"store {ty} {operand}, ptr {address}, align {align}")
         else:
-            f.do(
-                f"call void @llvm.masked.store.{mangled(ty)}.p0({ty} {operand}, ptr align {align} {address}, <{n} x i1> {mask})"
-            )
+            masked = f"{ty} {operand}, ptr align {align} {address}, <{n} x i1> {mask}"
+            f.do(f"call void @llvm.masked.store.{mangled(ty)}.p0({masked})")
     else:
         addresses = _addresses(f, buffer, at, value)
-        f.do(
-            f"call void @llvm.masked.scatter.{mangled(ty)}.v{n}p0({ty} {operand}, <{n} x ptr> align {align} {addresses}, "
-            f"<{n} x i1> {mask or 'splat (i1 true)'})"
-        )
+        allowed = mask or "splat (i1 true)"
+        masked = f"{ty} {operand}, <{n} x ptr> align {align} {addresses}, <{n} x i1> {allowed}"
+        f.do(f"call void @llvm.masked.scatter.{mangled(ty)}.v{n}p0({masked})")
     f.wrote(buffer)
 
 

@@ -1,7 +1,7 @@
 """A kernel → the text of an LLVM module.
 
-Functions come in pairs: a thin shell with the C signature unpacks pointers and calls a worker whose pointer arguments are
-``noalias``, which is how LLVM learns that buffers do not overlap::
+Functions come in pairs: a thin shell with the C signature unpacks pointers and calls a worker whose pointer arguments
+are ``noalias``, which is how LLVM learns that buffers do not overlap::
 
     i32 name(buffers, sizes)            unpacks parameters, workspace       → name.work(ptr noalias …, i64 …)
     i32 name.par0(begin, end, closure)  unpacks captures, takes scratch     → name.par0.work(begin, end, ptr noalias …)
@@ -70,7 +70,7 @@ class Module:
     def _main(self) -> None:
         k = self.kernel
         uses = uses_of(k.body)
-        offsets, total = workspace_layout(k)
+        offsets, _ = workspace_layout(k)
         shell = self.function(k.name)
         for i, size in enumerate(k.sizes):
             shell.define(size, shell.op(f"load i64, ptr {_slot(shell, '%sizes', i)}, align 8"))

@@ -117,11 +117,7 @@ def _for(f: Function, s: For, context: Context) -> None:
                 statement(f, s.body, context)
         return
     begin = value(f, s.start)
-    end = begin
-    if isinstance(s.start, Const) and s.start.value == 0:
-        end = value(f, s.extent)
-    else:
-        end = value(f, s.start + s.extent)
+    end = value(f, s.start + s.extent)
     loop(f, s, begin, end, context, certain=isinstance(s.extent, Const))
 
 

@@ -241,7 +241,7 @@ def _var(f: Function, e: Var) -> str:
     raise InternalError(f"the variable '{e.name}' has no value here")
 
 
-_EMIT: Final[dict[type, Callable[[Function, "Expr"], str]]] = {
+_EMIT: Final[dict[type, Callable[[Function, Expr], str]]] = {
     Binary: _binary,  # type: ignore[dict-item]
     Not: _not,  # type: ignore[dict-item]
     Select: _select,  # type: ignore[dict-item]

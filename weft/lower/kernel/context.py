@@ -1,7 +1,7 @@
-"""What is known at a place of a program — ranges of loop variables and conditions that hold — and simplification with it.
+"""What is known at a place of a program (ranges of loop variables, conditions that hold), and simplification with it.
 
-Index expressions go through linear forms (``schedule.affine``). A condition ``a < b`` is the fact ``b - a - 1 >= 0``; it
-is decided by the least and greatest value of that form, or by comparing it with a fact that is known to hold.
+Index expressions go through linear forms (``schedule.affine``). A condition ``a < b`` is the fact ``b - a - 1 >= 0``;
+it is decided by the least and greatest value of that form, or by comparing it with a fact that is known to hold.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from weft.expr.nodes import Call, Cast, Const, Expr, Load, Var, cast
 from weft.support.dtypes import FLOAT32, DType
-from weft.tir.nodes import Allocate, Buffer, Let, Program, Stmt, Store
+from weft.tir.nodes import Allocate, Let, Program, Stmt, Store
 from weft.tir.visit import buffers, map_expr, map_expressions, substitute, transform
 
 

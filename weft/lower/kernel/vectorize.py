@@ -1,7 +1,7 @@
 """Vectorized loops → vectors of the machine's width.
 
-The loop variable becomes a ramp. A loop longer than a register is cut into chunks, and every store in it is repeated for
-each chunk; the loops inside stay shared. A condition that differs between lanes becomes a mask. A store to one place
+The loop variable becomes a ramp. A loop longer than a register is cut into chunks, and every store in it is repeated
+for each chunk; the loops inside stay shared. A condition that differs between lanes becomes a mask. A store to one place
 for all lanes is a reduction: the lanes are combined first. What cannot be expressed stays a serial loop.
 """
 

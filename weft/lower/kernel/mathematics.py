@@ -1,0 +1,299 @@
+"""Transcendental functions of float32 as arithmetic, for scalars and vectors alike, with stated error bounds.
+
+Every function agrees with NumPy on NaN, infinities, zeros, overflow and subnormal results. A product feeding a sum may
+become one fused multiply-add; the reductions are chosen so that both ways are exact enough.
+
+Sources: range reduction after W. J. Cody and W. Waite, *Software Manual for the Elementary Functions* (1980);
+polynomials of log, tanh, sin and cos as in S. Moshier's Cephes library; erf after N. Juffa (2016). The others are
+least-squares fits on Chebyshev nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from weft.expr.intrinsics import call, reinterpret
+from weft.expr.nodes import Broadcast, Cast, Const, Expr, Select, make, maximum, minimum
+from weft.support.dtypes import FLOAT32, FLOAT64, INT32, INT64, DType
+
+Function: TypeAlias = "Callable[..., Expr]"
+
+_LN2_HIGH: Final = 0.693359375
+_LN2_LOW: Final = -2.12194440e-4
+_LOG2_E: Final = 1.4426950408889634
+_ROUND32: Final = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer and leaves that in the low bits
+_ROUND64: Final = 6755399441055744.0  # 1.5 * 2**52
+# e^r = 1 + r + r^2 * q(r) on |r| <= ln(2) / 2
+_EXP: Final = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+_LOG: Final = (
+    7.0376836292e-2,
+    -1.1514610310e-1,
+    1.1676998740e-1,
+    -1.2420140846e-1,
+    1.4249322787e-1,
+    -1.6668057665e-1,
+    2.0000714765e-1,
+    -2.4999993993e-1,
+    3.3333331174e-1,
+)
+_TANH: Final = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+_ERF_SMALL: Final = (
+    -5.96761703e-4,
+    4.99119423e-3,
+    -2.67681349e-2,
+    1.12819925e-1,
+    -3.76125336e-1,
+    1.28379166e-1,
+)
+_ERF_LARGE: Final = (
+    -1.72853470e-5,
+    3.83197126e-4,
+    -3.88396438e-3,
+    2.42546219e-2,
+    -1.06777877e-1,
+    -6.34846687e-1,
+    -1.28717512e-1,
+)
+_SIN: Final = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+_COS: Final = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
+
+
+def like(value: float, x: Expr, dtype: DType | None = None) -> Expr:
+    """A constant with as many lanes as ``x``."""
+    made = Const(value, dtype or x.dtype)
+    return made if x.lanes == 1 else Broadcast(made, x.lanes)
+
+
+def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """Horner's scheme, highest power first."""
+    out = like(coefficients[0], x)
+    for c in coefficients[1:]:
+        out = out * x + c
+    return out
+
+
+def pick(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
+    """Both sides are computed; neither reads memory."""
+    return Select(condition, then, otherwise)
+
+
+def _power_of_two(n: Expr) -> Expr:
+    """2^n for an int32 ``n`` within the exponents of normal float32 numbers."""
+    return reinterpret(call("shl", n + 127, 23), FLOAT32)
+
+
+def _exp_parts(x: Expr) -> tuple[Expr, Expr]:
+    """``r^2 q(r) + r`` (so that e^r is 1 more) and ``n`` with ``x = n ln 2 + r``."""
+    shifted = x * _LOG2_E + _ROUND32
+    whole = shifted - _ROUND32
+    n = reinterpret(shifted, INT32) - 0x4B400000
+    r = (x - whole * _LN2_HIGH) - whole * _LN2_LOW
+    return polynomial(r, _EXP) * (r * r) + r, n
+
+
+def exp(x: Expr) -> Expr:
+    """e^x. At most 2 ulp, subnormal results within one unit of the last place."""
+    x = minimum(maximum(x, -105.0), 89.0)
+    tail, n = _exp_parts(x)
+    half = call("shr", n, 1)
+    return ((tail + 1.0) * _power_of_two(half)) * _power_of_two(n - half)
+
+
+def _exp_moderate(x: Expr) -> Expr:
+    """e^x for ``|x| <= 87``: one scaling is enough."""
+    tail, n = _exp_parts(x)
+    return (tail + 1.0) * _power_of_two(n)
+
+
+def exp2(x: Expr) -> Expr:
+    """2^x. At most 2 ulp."""
+    x = minimum(maximum(x, -151.0), 129.0)
+    shifted = x + _ROUND32
+    n = reinterpret(shifted, INT32) - 0x4B400000
+    r = (x - (shifted - _ROUND32)) * math.log(2)
+    half = call("shr", n, 1)
+    value = polynomial(r, _EXP) * (r * r) + r + 1.0
+    return (value * _power_of_two(half)) * _power_of_two(n - half)
+
+
+def expm1(x: Expr) -> Expr:
+    """e^x - 1. At most 4 ulp."""
+    tail, n = _exp_parts(minimum(maximum(x, -25.0), 88.0))
+    scale = _power_of_two(n)
+    moderate = tail * scale + (scale - 1.0)
+    moderate = pick(make("eq", n, 0), tail, moderate)
+    moderate = pick(make("eq", x, 0.0), x, moderate)
+    return pick(make("gt", x, 88.0), exp(x), moderate)
+
+
+def _log_parts(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """``f``, ``y`` and ``e`` with ``log x = f + y + e ln 2`` and ``1 + f`` in [sqrt(1/2), sqrt(2)), for x > 0."""
+    tiny = make("lt", x, 1.17549435e-38)
+    bits = reinterpret(pick(tiny, x * 8388608.0, x), INT32)
+    shift = call("shr", bits - 0x3F3504F3, 23)
+    f = reinterpret(bits - call("shl", shift, 23), FLOAT32) - 1.0
+    exponent = Cast(shift, FLOAT32) - pick(tiny, like(23.0, x), like(0.0, x))
+    square = f * f
+    return f, polynomial(f, _LOG) * f * square - square * 0.5, exponent
+
+
+def _log_edges(x: Expr, inside: Expr) -> Expr:
+    """Zero → -inf, negative → NaN, infinity and NaN → themselves."""
+    out = pick(make("lt", x, math.inf), inside, x)
+    out = pick(make("gt", x, 0.0), out, like(math.nan, x))
+    out = pick(make("eq", x, 0.0), like(-math.inf, x), out)
+    return pick(call("isnan", x), x, out)
+
+
+def log(x: Expr) -> Expr:
+    """Natural logarithm. At most 2 ulp."""
+    f, y, e = _log_parts(x)
+    return _log_edges(x, (f + (y + e * _LN2_LOW)) + e * _LN2_HIGH)
+
+
+def log2(x: Expr) -> Expr:
+    """Logarithm to base 2. At most 3 ulp."""
+    f, y, e = _log_parts(x)
+    extra = _LOG2_E - 1.0
+    return _log_edges(x, ((y * extra + f * extra) + y) + f + e)
+
+
+def log1p(x: Expr) -> Expr:
+    """log(1 + x): the rounding error of the sum is put back. At most 4 ulp."""
+    u = x + 1.0
+    lost = x - (u - 1.0)
+    ordinary = call("abs", u)
+    usable = make("and", make("lt", ordinary, math.inf), make("gt", ordinary, 0.0))
+    fixed = log(u) + pick(usable, lost / u, like(0.0, x))
+    return pick(make("eq", x, 0.0), x, fixed)
+
+
+def tanh(x: Expr) -> Expr:
+    """Hyperbolic tangent. At most 3 ulp."""
+    size = call("abs", x)
+    square = x * x
+    small = polynomial(square, _TANH) * square * x + x
+    large = 1.0 - 2.0 / (_exp_moderate(minimum(size, 20.0) * 2.0) + 1.0)
+    return pick(make("lt", size, 0.625), small, call("copysign", large, x))
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + e^-x), without overflow on either side. At most 3 ulp."""
+    small = exp(0.0 - call("abs", x))
+    return pick(make("lt", x, 0.0), small, like(1.0, x)) / (small + 1.0)
+
+
+def erf(x: Expr) -> Expr:
+    """Error function. At most 2 ulp."""
+    size = call("abs", x)
+    square = x * x
+    small = polynomial(square, _ERF_SMALL) * x + x
+    t = minimum(size, 4.0)
+    large = 1.0 - _exp_moderate(polynomial(t, _ERF_LARGE) * t - t)
+    return pick(make("lt", size, 0.921875), small, call("copysign", large, x))
+
+
+def _quadrant(x: Expr) -> tuple[Expr, Expr]:
+    """``r`` in [-pi/4, pi/4] and the quadrant modulo 4 (int32), reduced in float64: exact enough for |x| < 2^40."""
+    wide = Cast(x, FLOAT64)
+    shifted = wide * (2 / math.pi) + _ROUND64
+    n = shifted - _ROUND64
+    # pi/2 in three parts of 33 bits and the rest
+    r = ((wide - n * 1.57079632673412561417e00) - n * 6.07710050630396597660e-11) - n * 2.02226624879595063154e-21
+    quadrant = Cast(call("bitand", reinterpret(shifted, INT64), 3), INT32)
+    return Cast(r, FLOAT32), quadrant
+
+
+def _sin_cos(r: Expr) -> tuple[Expr, Expr]:
+    square = r * r
+    sine = polynomial(square, _SIN) * square * r + r
+    cosine = polynomial(square, _COS) * (square * square) - square * 0.5 + 1.0
+    return sine, cosine
+
+
+def _signed(value: Expr, bit: Expr) -> Expr:
+    """``value`` with its sign flipped where bit 1 of ``bit`` is set."""
+    flip = call("shl", call("bitand", bit, 2), 30)
+    return reinterpret(call("bitxor", reinterpret(value, INT32), flip), FLOAT32)
+
+
+def sin(x: Expr) -> Expr:
+    """Sine. At most 2 ulp for |x| < 2^40."""
+    r, q = _quadrant(x)
+    sine, cosine = _sin_cos(r)
+    odd = make("ne", call("bitand", q, 1), 0)
+    return _signed(pick(odd, cosine, sine), q)
+
+
+def cos(x: Expr) -> Expr:
+    """Cosine. At most 2 ulp for |x| < 2^40."""
+    r, q = _quadrant(x)
+    sine, cosine = _sin_cos(r)
+    odd = make("ne", call("bitand", q, 1), 0)
+    return _signed(pick(odd, sine, cosine), q + 1)
+
+
+def tan(x: Expr) -> Expr:
+    """Tangent. At most 4 ulp for |x| < 2^40."""
+    r, q = _quadrant(x)
+    sine, cosine = _sin_cos(r)
+    odd = make("ne", call("bitand", q, 1), 0)
+    return pick(odd, 0.0 - cosine, sine) / pick(odd, sine, cosine)
+
+
+def _log2_wide(x: Expr) -> Expr:
+    """log2 of a non-negative float32, as float64 with about 40 good bits."""
+    wide = Cast(x, FLOAT64)
+    bits = reinterpret(wide, INT64)
+    shift = call("shr", bits - 0x3FE6A09E667F3BCD, 52)
+    m = reinterpret(bits - call("shl", shift, 52), FLOAT64)
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    series = polynomial(z, [2 / math.log(2) / k for k in (15, 13, 11, 9, 7, 5, 3, 1)]) * s
+    out = series + Cast(shift, FLOAT64)
+    out = pick(make("eq", x, 0.0), like(-math.inf, wide), out)
+    return pick(make("lt", x, math.inf), out, wide)
+
+
+def _exp2_wide(x: Expr) -> Expr:
+    """2^x for a float64 ``x``, with about 40 good bits."""
+    x = minimum(maximum(x, -300.0), 300.0)
+    shifted = x + _ROUND64
+    r = (x - (shifted - _ROUND64)) * math.log(2)
+    value = polynomial(r, [1 / math.factorial(k) for k in range(10, -1, -1)])
+    n = reinterpret(shifted, INT64) - 0x4338000000000000
+    return value * reinterpret(call("shl", n + 1023, 52), FLOAT64)
+
+
+def pow(x: Expr, y: Expr) -> Expr:
+    """x^y with all the special cases of IEEE 754 pow, computed in float64. At most 1 ulp."""
+    exponent = y.value if isinstance(y, Broadcast) else y
+    if isinstance(exponent, Const) and exponent.value in (1.0, 2.0):
+        return x if exponent.value == 1.0 else x * x
+    size = call("abs", x)
+    value = Cast(_exp2_wide(_log2_wide(size) * Cast(y, FLOAT64)), FLOAT32)
+    value = pick(make("or", make("eq", size, 1.0), make("eq", y, 0.0)), like(1.0, x), value)
+    whole = make("eq", call("floor", y), y)
+    half = y * 0.5
+    odd = make("and", whole, make("ne", call("floor", half), half))
+    negative = make("lt", reinterpret(x, INT32), 0)
+    signed = pick(make("and", negative, odd), 0.0 - value, value)
+    finite_negative = make("and", make("lt", x, 0.0), make("gt", x, -math.inf))
+    undefined = make("and", finite_negative, make("ne", call("floor", y), y))
+    signed = pick(undefined, like(math.nan, x), signed)
+    signed = pick(make("or", call("isnan", x), call("isnan", y)), x + y, signed)
+    one = make("or", make("eq", x, 1.0), make("eq", y, 0.0))
+    return pick(one, like(1.0, x), signed)
+
+
+def rsqrt(x: Expr) -> Expr:
+    """1 / sqrt(x), both correctly rounded."""
+    return 1.0 / call("sqrt", x)
+
+
+EXPANSIONS: Final[dict[str, Function]] = {
+    f.__name__: f for f in (exp, exp2, expm1, log, log2, log1p, tanh, sigmoid, erf, sin, cos, tan, pow, rsqrt)
+}
+"""How float32 intrinsics are computed; the others are machine instructions or C library calls."""
