@@ -1,13 +1,13 @@
 """Default schedules: good without tuning, for programs nobody has seen before.
 
-A rule looks at the shape of the loops and at the target's record, never at names. :func:`default_schedule` inlines cheap
-work, gives each contraction its tile, runs chains of reductions row by row, and everything else in parallel vectors.
+A rule looks at the shape of the loops and at the target's record, never at names. :func:`default_schedule` inlines
+cheap work, gives each contraction its tile, runs chains of reductions row by row, and the rest in parallel vectors.
 """
 
 from __future__ import annotations
 
-from weft.schedule.rules.contraction import schedule_contraction
 from weft.schedule.rules.context import Context
+from weft.schedule.rules.contraction import schedule_contraction
 from weft.schedule.rules.elementwise import schedule_elementwise
 from weft.schedule.rules.inlining import inline_producers
 from weft.schedule.rules.reduction import schedule_rows

@@ -1,17 +1,18 @@
-"""What schedule rules share: the schedule being built, questions about its blocks, and moves that several rules make."""
+"""What schedule rules share: the schedule being built, questions about its blocks, moves that several rules make."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from weft.expr.nodes import Call, Const, Expr, Load, Select, Var
-from weft.expr.visit import collect
+from weft.expr.nodes import Call, Const, Expr, IterVar, Load, Select, Var
+from weft.expr.visit import collect, free_vars
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import View, static_extent
 from weft.schedule.schedule import Schedule
 from weft.target import Target
 from weft.tir.nodes import Block, Buffer, For
+from weft.tir.visit import blocks as blocks_below
 
 PARALLEL_WORK = 60_000
 """Scalar operations below which a loop is not worth a fork (about 10 µs of one core)."""
@@ -69,6 +70,26 @@ class Context:
         found = self.loop(ref).extent
         return int(found.value) if isinstance(found, Const) else None
 
+    def own_loops(self, ref: BlockRef) -> dict[IterVar, LoopRef]:
+        """The loops around this block alone, by the iteration variable that they drive."""
+        block = self.block(ref)
+        own = [x for x in self.schedule.get_loops(ref) if sum(1 for _ in blocks_below(self.loop(x))) == 1]
+        by_var = {loop.var: loop for loop in own}
+        found: dict[IterVar, LoopRef] = {}
+        for axis, value in zip(block.iters, block.values, strict=True):
+            drivers = [by_var[v] for v in free_vars(value) if v in by_var]
+            if drivers:
+                found[axis] = max(drivers, key=own.index)
+        return found
+
+    def finish_stage(self, ref: BlockRef) -> None:
+        """Vectorize an operand stage that has just been placed."""
+        loops = list(self.own_loops(ref).values())
+        lanes = self.lanes(self.view(ref))
+        if loops and lanes > 1:
+            self.vectorize(loops[-1], lanes)
+        self.done.add(ref.name)
+
     # -- moves -----------------------------------------------------------------------------------------------
 
     def fuse(self, loops: Sequence[LoopRef]) -> LoopRef:
@@ -76,7 +97,7 @@ class Context:
         return loops[0] if len(loops) == 1 else self.schedule.fuse(*loops)
 
     def parallelize(self, loop: LoopRef, work: float) -> None:
-        """Run ``loop`` in parallel where the whole is worth it; ``work`` counts its scalar operations, all iterations."""
+        """Run ``loop`` in parallel where that is worth it; ``work`` counts the scalar operations of all iterations."""
         extent = self.extent(loop)
         if extent == 1 or (extent is not None and work < PARALLEL_WORK):
             return
@@ -126,7 +147,7 @@ def work_of(view: View) -> float:
 
 def guarded_load(view: View) -> bool:
     """Whether the block loads under a condition (padding)."""
-    return any(any(collect(e, Load)) for s in view.stores for e in collect(s.value, Select))
+    return any(len(collect(e, Load)) > 0 for s in view.stores for e in collect(s.value, Select))
 
 
 def reads_whole(view: View, buffer: Buffer, axes: Sequence[Var]) -> bool:

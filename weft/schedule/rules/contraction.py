@@ -100,7 +100,7 @@ def choose_tile(view: View, roles: Roles, lanes: int, registers: int) -> Registe
 
 
 def schedule_contraction(context: Context, block: BlockRef) -> bool:
-    """Schedule ``block``, what it feeds element by element and its operand stages; False where the rule does not fit."""
+    """Schedule ``block``, what it feeds element by element and its operand stages; False where it does not fit."""
     view = context.view(block)
     lanes = context.lanes(view)
     roles = analyze(view, lanes) if lanes > 1 else None
@@ -184,7 +184,7 @@ class _Tiling:
                 outer_loop, inner_loop = self._split(loop, tile.rows)
                 row_tiles += outer_loop
                 inner_rows += inner_loop
-            elif all(x.uses(axis.var) for x in operands) or not strips and size(axis) == 1:
+            elif all(x.uses(axis.var) for x in operands) or (not strips and size(axis) == 1):
                 batch.append(loop)
             else:
                 strips.append(loop)
@@ -242,6 +242,7 @@ class _Tiling:
 
     def _finish_init(self, init: BlockRef, inner: int) -> None:
         s = self.context.schedule
+        self.context.done.add(init.name)
         loops = s.get_loops(init)[-inner:]
         for loop in loops[:-1]:
             s.unroll(loop)

@@ -41,7 +41,7 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
 
 
 def _reuse(reader: View, producer: View) -> bool:
-    """Whether ``reader`` uses an element of the producer several times: it has axes that its loads do not move along."""
+    """Whether ``reader`` uses an element several times: it has axes that its loads do not move along."""
     buffer = producer.output.buffer
     for access in reader.loads:
         if access.buffer is buffer and not all(access.uses(i.var) for i in reader.block.iters):

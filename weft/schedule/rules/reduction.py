@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft.expr.nodes import IterVar, Var
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rules.access import View, static_extent
+from weft.schedule.rules.access import static_extent
 from weft.schedule.rules.context import Context, work_of
 from weft.support.errors import ScheduleError
 
@@ -114,6 +114,7 @@ def _finish(context: Context, block: BlockRef, in_lanes: bool, lanes: int, axis:
         if reduce:
             init = s.decompose_reduction(block, reduce[0])
             s.vectorize(s.get_loops(init)[-1])
+            context.done.add(init.name)
         s.vectorize(vector)
     elif reduce:
         _across(context, block, reduce, lanes)
