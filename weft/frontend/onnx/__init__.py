@@ -1,0 +1,36 @@
+"""ONNX models → graph modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.frontend.onnx.problems import ModelProblems, Problem
+from weft.graph.nodes import Module
+
+__all__ = ["ModelProblems", "Problem", "load"]
+
+
+def load(
+    model: Any,
+    *,
+    name: str | None = None,
+    shapes: Any = None,
+    opset: int | None = None,
+) -> Module:
+    """Import an ONNX model: a path, the bytes of a file, or a ModelProto.
+
+    ``shapes`` fixes dynamic dimensions: it maps the name of an input to its shape (ints; names or None for dimensions
+    that stay dynamic), or the name of a dimension to its size. ``opset`` is the version of the standard operator set to
+    assume where it is not the one that the file declares. ``name`` stands for the model in messages.
+
+    ``main`` of the module takes the model's inputs in order, under their names; its attributes are ``name``, ``outputs``
+    (the names of the results in order; one result is a tensor, several a tuple) and ``requires``: pairs of a condition
+    on symbolic dimensions that the model takes for granted and a message for when it does not hold.
+
+    Raises :class:`ModelProblems` (a ModelError) with all problems of the model, ModelError where the file is no readable
+    ONNX model, and MissingExtra without the ``onnx`` package.
+    """
+    from weft.frontend.onnx.importer import Importer
+    from weft.frontend.onnx.reader import read
+
+    return Importer(read(model, name), shapes, opset).run()

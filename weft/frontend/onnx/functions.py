@@ -54,7 +54,9 @@ def specified_body(node: Node) -> Any | None:
     _check_against(schema, node)
     types = [_type_proto(node.data(i).tensor if node.has(i) else None) for i in range(len(node.inputs))]
     made = onnx_package().FunctionProto()
-    data = schema.get_context_dependent_function(_plain(node).SerializeToString(), [t.SerializeToString() for t in types])
+    data = schema.get_context_dependent_function(
+        _plain(node).SerializeToString(), [t.SerializeToString() for t in types]
+    )
     made.ParseFromString(data)
     return made if made.node else None
 

@@ -26,7 +26,7 @@ from weft.graph.nodes import Constant, Function, GraphExpr, Module, Origin, Tupl
 from weft.graph.operator import Attrs
 from weft.graph.types import Dim, TensorType
 from weft.ops.relations import collect_assumptions
-from weft.support.errors import InternalError, ModelError, Place, UserError, WeftError
+from weft.support.errors import InternalError, ModelError, Place, WeftError
 
 MAX_NODES = 200_000
 """Nodes a model may have after functions are expanded and loops unrolled."""
@@ -95,6 +95,11 @@ class Importer:
                 raise Malformed(message)
         else:
             self.requirements.setdefault(condition, message)
+
+    def assume(self, op: str, a: Dim, b: Dim, name: str) -> None:
+        """Note that the node ``name`` takes ``a op b`` for granted."""
+        words = {"eq": "equal", "le": "be at most", "ge": "be at least"}
+        self.require(make(op, index(a), index(b)), f"{name}: the size {a} must {words[op]} {b}")
 
     # --- inputs, weights, outputs -----------------------------------------------------------------------------------
 
@@ -290,7 +295,7 @@ class Importer:
         return values
 
 
-class _Missing(UserError):
+class _Missing(Exception):
     """No converter, no function."""
 
 
@@ -298,5 +303,3 @@ def _empty_node() -> Any:
     from weft.frontend.onnx.reader import onnx_package
 
     return onnx_package().NodeProto()
-
-

@@ -298,7 +298,9 @@ class Node:
         types = made.type.fields if isinstance(made.type, TupleType) else (made.type,)
         if any(not isinstance(t, TensorType) or not t.is_static or _count(t) > FOLD_LIMIT for t in types):
             return made
-        if any(isinstance(v, Expr) for attr in made.attrs.values() for v in (attr if isinstance(attr, tuple) else (attr,))):
+        if any(
+            isinstance(v, Expr) for attr in made.attrs.values() for v in (attr if isinstance(attr, tuple) else (attr,))
+        ):
             return made
         with np.errstate(all="ignore"):
             assert not isinstance(made.target, GraphExpr)

@@ -207,4 +207,3 @@ def _factors(values: Iterable[Dim]) -> list[Any]:
 
 def clamp(value: Dim, low: Dim, high: Dim) -> Dim:
     return arithmetic("min", arithmetic("max", value, low), high)
-

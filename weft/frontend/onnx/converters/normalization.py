@@ -56,7 +56,9 @@ def _by_channel(node: Node, x: GraphExpr, parameter: GraphExpr, groups: int) -> 
     if not isinstance(channels, int) or channels % groups or parameter.tensor.shape != (groups,):
         raise Malformed(f"{channels} channels do not split into {groups} groups")
     column = node.call("reshape", parameter, shape=(groups, 1))
-    return node.call("reshape", node.call("broadcast_to", column, shape=(groups, channels // groups)), shape=(channels,))
+    return node.call(
+        "reshape", node.call("broadcast_to", column, shape=(groups, channels // groups)), shape=(channels,)
+    )
 
 
 def _layer_norm(node: Node) -> Result:

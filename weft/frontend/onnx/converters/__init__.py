@@ -1,0 +1,34 @@
+"""The table of converters: (domain, operator) → function from a node to its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.frontend.onnx.converters.contraction import CONTRACTION
+from weft.frontend.onnx.converters.control import CONTROL
+from weft.frontend.onnx.converters.elementwise import ELEMENTWISE
+from weft.frontend.onnx.converters.legacy import LEGACY
+from weft.frontend.onnx.converters.microsoft import MICROSOFT
+from weft.frontend.onnx.converters.movement import MOVEMENT
+from weft.frontend.onnx.converters.normalization import NORMALIZATION
+from weft.frontend.onnx.converters.pooling import POOLING
+from weft.frontend.onnx.converters.quantization import QUANTIZATION
+from weft.frontend.onnx.converters.reduction import REDUCTION
+from weft.frontend.onnx.node import Node, Result
+
+_STANDARD = (
+    ELEMENTWISE,
+    CONTRACTION,
+    CONTROL,
+    LEGACY,
+    MOVEMENT,
+    NORMALIZATION,
+    POOLING,
+    QUANTIZATION,
+    REDUCTION,
+)
+
+CONVERTERS: dict[tuple[str, str], Callable[[Node], Result]] = {
+    **{("", name): convert for family in _STANDARD for name, convert in family.items()},
+    **{("com.microsoft", name): convert for name, convert in MICROSOFT.items()},
+}

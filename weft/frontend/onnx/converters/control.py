@@ -1,0 +1,211 @@
+"""Control flow and sequences: branches become ``if`` expressions, loops of known length are unrolled, sequences exist
+only during import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.frontend.onnx.node import Node, Result, Sequence_, Value
+from weft.frontend.onnx.problems import Malformed, Unsupported
+from weft.graph.nodes import Constant, GraphExpr, If, Project, Tuple
+from weft.graph.types import TupleType
+
+MAX_TRIPS = 4096
+"""Loops up to this many iterations are unrolled."""
+
+
+def _if(node: Node) -> Result:
+    condition = node.data(0)
+    if isinstance(condition, Constant):
+        if condition.data.size != 1:
+            raise Malformed("its condition must be a single value")
+        name = "then_branch" if condition.data.reshape(-1)[0] else "else_branch"
+        return node.importer.subgraph(node, node.graph(name), {})
+    branches = [
+        [node.as_data(v) for v in node.importer.subgraph(node, node.graph(name), {})]
+        for name in ("then_branch", "else_branch")
+    ]
+    if len(branches[0]) != len(branches[1]) or not branches[0]:
+        raise Malformed("its branches have different numbers of outputs")
+    then, otherwise = (b[0] if len(b) == 1 else Tuple(tuple(b)) for b in branches)
+    if then.type != otherwise.type:
+        raise Unsupported(f"its branches give {then.type} and {otherwise.type}; they must agree")
+    if condition.tensor.shape:
+        condition = node.call("reshape", condition, shape=())
+    made = If(condition, then, otherwise, then.type, node.origin)
+    if isinstance(made.type, TupleType):
+        return tuple(Project(made, i, node.origin) for i in range(len(made.type.fields)))
+    return made
+
+
+def _known_scalar(value: GraphExpr | None) -> Any:
+    """The number of a constant; None where it is computed."""
+    if isinstance(value, Constant) and value.data.size == 1:
+        return value.data.reshape(-1)[0].item()
+    return None
+
+
+def _loop(node: Node) -> Result:
+    """Unrolled, while the trip count and the condition are known."""
+    body = node.graph("body")
+    trips = _known_scalar(node.data(0)) if node.has(0) else None
+    if node.has(0) and trips is None:
+        raise Unsupported("loops whose number of iterations is computed by the model are not supported")
+    going = _known_scalar(node.data(1)) if node.has(1) else True
+    carried: list[Value] = [node.value(i) for i in range(2, len(node.inputs))]
+    if len(body.input) != 2 + len(carried) or len(body.output) < 1 + len(carried):
+        raise Malformed("the inputs and outputs of its body do not fit its own")
+    columns: list[list[GraphExpr]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
+    trip = 0
+    while going and (trips is None or trip < trips):
+        if trip == MAX_TRIPS:
+            raise Unsupported(f"loops of more than {MAX_TRIPS} iterations are not supported")
+        names = [i.name for i in body.input]
+        values = [node.constant(trip, "int64"), node.constant(True, "bool"), *carried]
+        results = node.importer.subgraph(node, body, dict(zip(names, values, strict=True)))
+        carried = results[1 : 1 + len(carried)]
+        for column, value in zip(columns, results[1 + len(carried) :], strict=True):
+            column.append(node.as_data(value))
+        going = _known_scalar(node.as_data(results[0]))
+        if going is None:
+            raise Unsupported("loops that stop on a computed condition are not supported")
+        trip += 1
+    return [*carried, *(stacked(node, column) for column in columns)]
+
+
+def stacked(node: Node, values: list[GraphExpr], axis: int = 0) -> GraphExpr:
+    """Tensors of one shape joined along a new axis."""
+    if not values:
+        raise Unsupported("a loop of no iterations gives an output of unknown shape")
+    shape = values[0].tensor.shape
+    raised = [node.call("reshape", v, shape=(*shape[:axis], 1, *shape[axis:])) for v in values]
+    return raised[0] if len(raised) == 1 else node.call("concat", *raised, axis=axis)
+
+
+def _scan(node: Node) -> Result:
+    """Unrolled over the scanned dimension, which must be known."""
+    if node.opset < 9:
+        raise Unsupported("Scan of operator set 8 is not supported")
+    body, count = node.graph("body"), node.int("num_scan_inputs")
+    states = [node.value(i) for i in range(len(node.inputs) - count)]
+    scanned = [node.data(i) for i in range(len(node.inputs) - count, len(node.inputs))]
+    if count < 1 or len(scanned) != count or len(body.input) != len(node.inputs) or len(body.output) < len(states):
+        raise Malformed("the inputs and outputs of its body do not fit its own")
+    outputs = len(body.output) - len(states)
+    axes = _axes(node, "scan_input_axes", [s.tensor.rank for s in scanned])
+    backward = node.ints("scan_input_directions", ()) or (0,) * count
+    lengths = {s.tensor.shape[a] for s, a in zip(scanned, axes, strict=True)}
+    length = lengths.pop()
+    if lengths or not isinstance(length, int) or not 0 < length <= MAX_TRIPS:
+        raise Unsupported("only scans over one known length are supported")
+    columns: list[list[GraphExpr]] = [[] for _ in range(outputs)]
+    names = [i.name for i in body.input]
+    for t in range(length):
+        places = [length - 1 - t if b else t for b in backward]
+        slices = [picked(node, s, a, p) for s, a, p in zip(scanned, axes, places, strict=True)]
+        results = node.importer.subgraph(node, body, dict(zip(names, [*states, *slices], strict=True)))
+        states = results[: len(states)]
+        for column, value in zip(columns, results[len(states) :], strict=True):
+            column.append(node.as_data(value))
+    reverse = node.ints("scan_output_directions", ()) or (0,) * outputs
+    ordered = [c[::-1] if r else c for c, r in zip(columns, reverse, strict=True)]
+    out_axes = _axes(node, "scan_output_axes", [c[0].tensor.rank + 1 for c in columns])
+    return [*states, *(stacked(node, c, a) for c, a in zip(ordered, out_axes, strict=True))]
+
+
+def _axes(node: Node, name: str, ranks: list[int]) -> list[int]:
+    axes = node.ints(name, ()) or (0,) * len(ranks)
+    return [node.checked_axis(a, r) for a, r in zip(axes, ranks, strict=True)]
+
+
+def picked(node: Node, x: GraphExpr, axis: int, place: int) -> GraphExpr:
+    """The slice of ``x`` at a known place of an axis, which is dropped."""
+    from weft.frontend.onnx.converters.movement import Cut, cut
+
+    shape = x.tensor.shape
+    return node.call("reshape", cut(node, x, {axis: Cut(place, 1, 1)}), shape=(*shape[:axis], *shape[axis + 1 :]))
+
+
+def _items(node: Node, i: int = 0) -> list[Value]:
+    found = node.value(i)
+    if not isinstance(found, Sequence_):
+        raise Unsupported("a sequence that is computed by the model is not supported")
+    return list(found.items)
+
+
+def _place(node: Node, i: int, length: int, default: int) -> int:
+    place = int(node.known(i, "position").reshape(-1)[0]) if node.has(i) else default
+    if not -length <= place <= length:
+        raise Malformed(f"its position {place} is outside a sequence of {length}")
+    return place + length if place < 0 else place
+
+
+def _sequence_construct(node: Node) -> Result:
+    return Sequence_(tuple(node.value(i) for i in range(len(node.inputs))))
+
+
+def _sequence_at(node: Node) -> Result:
+    items = _items(node)
+    return items[_place(node, 1, len(items), 0)]
+
+
+def _sequence_insert(node: Node) -> Result:
+    items = _items(node)
+    items.insert(_place(node, 2, len(items), len(items)), node.value(1))
+    return Sequence_(tuple(items))
+
+
+def _sequence_erase(node: Node) -> Result:
+    items = _items(node)
+    del items[_place(node, 1, len(items), len(items) - 1)]
+    return Sequence_(tuple(items))
+
+
+def _sequence_length(node: Node) -> Result:
+    return node.constant(len(_items(node)), "int64")
+
+
+def _concat_from_sequence(node: Node) -> Result:
+    items = [node.as_data(v) for v in _items(node)]
+    if not items:
+        raise Malformed("the sequence is empty")
+    if node.flag("new_axis"):
+        return stacked(node, items, node.axis(items[0].tensor.rank + 1))
+    return node.call("concat", *items, axis=node.axis(items[0].tensor.rank))
+
+
+def _split_to_sequence(node: Node) -> Result:
+    from weft.frontend.onnx.converters.movement import split_sizes
+
+    x = node.data(0)
+    axis = node.axis(x.tensor.rank, 0)
+    size = x.tensor.shape[axis]
+    if not isinstance(size, int):
+        raise Unsupported("a dimension of unknown size is split into a sequence")
+    given = node.known(1, "split") if node.has(1) else None
+    if given is None or given.ndim == 0:
+        step = 1 if given is None else int(given)
+        parts = [min(step, size - i) for i in range(0, size, max(1, step))]
+    else:
+        parts = [int(v) for v in given]
+    pieces = split_sizes(node, x, axis, parts)
+    if given is None and not node.flag("keepdims", True):
+        shape = (*x.tensor.shape[:axis], *x.tensor.shape[axis + 1 :])
+        pieces = [node.call("reshape", p, shape=shape) for p in pieces]
+    return Sequence_(tuple(pieces))
+
+
+CONTROL: dict[str, Callable[[Node], Result]] = {
+    "ConcatFromSequence": _concat_from_sequence,
+    "If": _if,
+    "Loop": _loop,
+    "Scan": _scan,
+    "SequenceAt": _sequence_at,
+    "SequenceConstruct": _sequence_construct,
+    "SequenceEmpty": lambda node: Sequence_(()),
+    "SequenceErase": _sequence_erase,
+    "SequenceInsert": _sequence_insert,
+    "SequenceLength": _sequence_length,
+    "SplitToSequence": _split_to_sequence,
+}

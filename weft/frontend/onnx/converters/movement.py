@@ -1,0 +1,503 @@
+"""Operators that move elements: reshaping, slicing, joining, padding, gathering, scattering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.expr.nodes import Expr
+from weft.frontend.onnx.converters.elementwise import cast_to
+from weft.frontend.onnx.node import Node, Result
+from weft.frontend.onnx.problems import Malformed, Unsupported
+from weft.frontend.onnx.sizes import (
+    Sizes,
+    arithmetic,
+    bounds,
+    decide,
+    divide_products,
+    object_array,
+    product,
+)
+from weft.graph.nodes import Constant, GraphExpr
+from weft.graph.types import Dim
+from weft.ops.relations import broadcast
+from weft.support.dtypes import INDEX
+
+
+def known_or_sizes(node: Node, dims: Sequence[Dim], dtype: str = INDEX, *, scalar: bool = False) -> Result:
+    """A one-dimensional tensor of sizes (or one size): a constant where all are known."""
+    elements = object_array(list(dims), () if scalar else None)
+    value = Sizes(elements, INDEX)
+    return node.as_data(value) if value.is_known else value
+
+
+def _shape(node: Node) -> Result:
+    shape = node.shape(0)
+    start, end = node.int("start", 0), node.int("end", len(shape))
+    return known_or_sizes(node, shape[slice(start, end)])
+
+
+def _size(node: Node) -> Result:
+    return known_or_sizes(node, [product(node.shape(0))], scalar=True)
+
+
+def reshaped(node: Node, x: GraphExpr, shape: Sequence[Dim]) -> GraphExpr:
+    """``x`` in another shape; itself where it has that one."""
+    return x if x.tensor.shape == tuple(shape) else node.call("reshape", x, shape=tuple(shape))
+
+
+def _reshape(node: Node) -> Result:
+    x = node.data(0)
+    target = node.ints("shape") if node.opset < 5 else node.dims(1, "shape")
+    return reshaped(node, x, resolved_shape(x.tensor.shape, target, copy_zeros=not node.flag("allowzero")))
+
+
+def resolved_shape(source: Sequence[Dim], target: Sequence[Dim], *, copy_zeros: bool = True) -> tuple[Dim, ...]:
+    """The target of a Reshape with 0 (copy the size) and -1 (what remains) replaced. Raises Malformed."""
+    out = list(target)
+    for i, d in enumerate(out):
+        if isinstance(d, int) and d == 0 and copy_zeros:
+            if i >= len(source):
+                raise Malformed(
+                    f"its shape {list(target)} copies dimension {i} of a tensor of {len(source)} dimensions"
+                )
+            out[i] = source[i]
+        elif isinstance(d, int) and d < -1:
+            raise Malformed(f"its shape {list(target)} has the size {d}")
+    holes = [i for i, d in enumerate(out) if isinstance(d, int) and d == -1]
+    if len(holes) > 1:
+        raise Malformed(f"its shape {list(target)} has more than one -1")
+    if holes:
+        rest = [d for i, d in enumerate(out) if i != holes[0]]
+        if product(rest) == 0:
+            raise Malformed(f"its shape {list(target)} leaves -1 undetermined")
+        out[holes[0]] = divide_products(source, rest)
+    return tuple(out)
+
+
+def _flatten(node: Node) -> Result:
+    x = node.data(0)
+    shape, axis = x.tensor.shape, node.int("axis", 1)
+    if not -len(shape) <= axis <= len(shape):
+        raise Malformed(f"its axis {axis} is out of range for a tensor of {len(shape)} dimensions")
+    axis += len(shape) if axis < 0 else 0
+    return reshaped(node, x, (product(shape[:axis]), product(shape[axis:])))
+
+
+def _squeeze(node: Node) -> Result:
+    x, axes = node.data(0), node.axes(1)
+    shape = x.tensor.shape
+    if axes is None:
+        gone = {i for i, d in enumerate(shape) if d == 1}
+    else:
+        gone = {node.checked_axis(a, len(shape)) for a in axes}
+    for axis in gone:
+        if isinstance(shape[axis], int) and shape[axis] != 1:
+            raise Malformed(f"it removes dimension {axis} of size {shape[axis]}")
+    return node.call("squeeze", x, axes=tuple(sorted(gone))) if gone else x
+
+
+def _unsqueeze(node: Node) -> Result:
+    x, axes = node.data(0), node.axes(1)
+    if axes is None:
+        raise Malformed("it needs axes")
+    rank = x.tensor.rank + len(axes)
+    new = {node.checked_axis(a, rank) for a in axes}
+    if len(new) != len(axes):
+        raise Malformed(f"an axis appears twice in {list(axes)}")
+    return node.call("unsqueeze", x, axes=tuple(sorted(new))) if new else x
+
+
+def _transpose(node: Node) -> Result:
+    x = node.data(0)
+    return node.call("transpose", x, perm=node.ints("perm", tuple(range(x.tensor.rank))[::-1]))
+
+
+def _concat(node: Node) -> Result:
+    operands = node.all_data()
+    if not operands:
+        raise Malformed("it has no inputs")
+    axis = node.axis(operands[0].tensor.rank, 1 if node.opset < 4 else None)
+    full = [x for x in operands if not (x.tensor.rank == 1 and x.tensor.shape == (0,))]
+    if len(full) == 1:
+        return full[0]
+    return node.call("concat", *(full or operands[:1]), axis=axis)
+
+
+# --- slicing --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """``size`` elements from ``start`` on, ``step`` apart (backwards where negative)."""
+
+    start: Dim
+    size: Dim
+    step: int = 1
+
+
+def cut(node: Node, x: GraphExpr, cuts: Mapping[int, Cut]) -> GraphExpr:
+    """The part of ``x`` that the cuts by axis leave."""
+    shape = x.tensor.shape
+    real = {axis: c for axis, c in cuts.items() if not _is_whole(c, shape[axis])}
+    if not real:
+        return x
+    return node.call(
+        "slice",
+        x,
+        begin=tuple(c.start for c in real.values()),
+        end=tuple(_end(c) for c in real.values()),
+        strides=tuple(c.step for c in real.values()),
+        axes=tuple(real),
+        in_bounds=True,
+    )
+
+
+def _end(c: Cut) -> Dim | None:
+    """Where a cut stops; None stands for "after the first element", which a number before it cannot say."""
+    end = arithmetic("add", c.start, arithmetic("mul", c.size, c.step))
+    if c.step > 0 or bounds(end)[0] >= 0:
+        return end
+    if bounds(end)[1] >= 0:
+        raise Unsupported("a backward slice with symbolic bounds is not supported")
+    return None
+
+
+def _is_whole(c: Cut, size: Dim) -> bool:
+    return c.step == 1 and bool(decide("eq", c.start, 0)) and bool(decide("eq", c.size, size))
+
+
+def _bound(node: Node, value: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
+    """A start or end of a slice, counted from the front and inside ``low … high``."""
+    if isinstance(value, int):
+        counted = value if value >= 0 else arithmetic("add", size, value)
+        return arithmetic("min", arithmetic("max", counted, low), high)
+    if bounds(value)[1] < 0:
+        value = arithmetic("add", size, value)
+    if decide("le", low, value) is None:
+        node.importer.assume("ge", value, low, node.name)
+    if decide("le", value, high) is None:
+        node.importer.assume("le", value, high, node.name)
+        return value
+    return arithmetic("min", value, high)
+
+
+def sliced(node: Node, size: Dim, start: Dim, end: Dim, step: int) -> Cut:
+    """What ``[start:end:step]`` takes of an axis. A bound that is a symbolic size is taken to lie inside the axis, which
+    becomes a requirement of the model."""
+    if step == 0:
+        raise Malformed("its step is 0")
+    if step > 0:
+        first, last = _bound(node, start, size, 0, size), _bound(node, end, size, 0, size)
+        distance = arithmetic("max", arithmetic("sub", last, first), 0)
+        count = distance if step == 1 else divide_products([arithmetic("add", distance, step - 1)], [step])
+        return Cut(first, count, step)
+    top = arithmetic("sub", size, 1)
+    first, last = _bound(node, start, size, -1, top), _bound(node, end, size, -1, top)
+    distance = arithmetic("max", arithmetic("sub", first, last), 0)
+    count = distance if step == -1 else divide_products([arithmetic("add", distance, -step - 1)], [-step])
+    return Cut(first, count, step)
+
+
+def _slice(node: Node) -> Result:
+    x = node.data(0)
+    rank = x.tensor.rank
+    starts: Sequence[Dim]
+    ends: Sequence[Dim]
+    if node.opset < 10:
+        starts, ends = node.ints("starts"), node.ints("ends")
+        axes, steps = node.ints("axes", range(len(starts))), (1,) * len(starts)
+    else:
+        starts, ends = node.dims(1, "starts"), node.dims(2, "ends")
+        axes = node.numbers(3, "axes") if node.has(3) else tuple(range(len(starts)))
+        steps = node.numbers(4, "steps") if node.has(4) else (1,) * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise Malformed("its starts, ends, axes and steps have different lengths")
+    cuts = {}
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        place = node.checked_axis(axis, rank)
+        cuts[place] = sliced(node, x.tensor.shape[place], start, end, step)
+    return cut(node, x, cuts)
+
+
+def split_sizes(node: Node, x: GraphExpr, axis: int, parts: Sequence[Dim]) -> list[GraphExpr]:
+    """``x`` cut into consecutive parts of these sizes."""
+    return [x] if len(parts) == 1 else list(node.calls("split", x, axis=axis, sizes=tuple(parts)))
+
+
+def _split(node: Node) -> Result:
+    x = node.data(0)
+    axis = node.axis(x.tensor.rank, 0)
+    size = x.tensor.shape[axis]
+    if node.has_attribute("split"):
+        return split_sizes(node, x, axis, node.ints("split"))
+    if node.has(1):
+        return split_sizes(node, x, axis, node.dims(1, "split"))
+    count = node.int("num_outputs", len(node.proto.output))
+    if not 0 < count <= len(node.proto.output) + 1:
+        raise Malformed(f"it has {len(node.proto.output)} outputs, but splits into {count}")
+    part = divide_products([arithmetic("add", size, count - 1)], [count]) if isinstance(size, int) else None
+    if part is None:
+        part = divide_products([size], [count])
+        return split_sizes(node, x, axis, [part] * count)
+    last = arithmetic("sub", size, arithmetic("mul", part, count - 1))
+    return split_sizes(node, x, axis, [*[part] * (count - 1), last])
+
+
+# --- padding, repetition --------------------------------------------------------------------------------------------
+
+_PAD_MODES = ("constant", "reflect", "edge", "wrap")
+
+
+def _pad(node: Node) -> Result:
+    x = node.data(0)
+    rank = x.tensor.rank
+    value: Any = node.float("value", 0.0)
+    if node.opset < 11:
+        pads: Sequence[Dim] = node.ints("pads" if node.has_attribute("pads") else "paddings")
+    else:
+        pads = node.dims(1, "pads")
+        value = node.known(2, "constant_value").reshape(-1)[0].item() if node.has(2) else 0
+    axes = node.numbers(3, "axes") if node.has(3) else tuple(range(rank))
+    if len(pads) != 2 * len(axes):
+        raise Malformed(f"its pads hold {len(pads)} numbers, not {2 * len(axes)}")
+    mode = node.text("mode", "constant")
+    if mode not in _PAD_MODES:
+        raise Malformed(f"its mode is '{mode}', not one of {', '.join(_PAD_MODES)}")
+    before, after = [0] * rank, [0] * rank
+    for i, axis in enumerate(axes):
+        place = node.checked_axis(axis, rank)
+        before[place], after[place] = pads[i], pads[i + len(axes)]  # type: ignore[call-overload]
+    return padded(node, x, before, after, mode, value)
+
+
+def padded(
+    node: Node, x: GraphExpr, before: Sequence[Dim], after: Sequence[Dim], mode: str = "constant", value: Any = 0
+) -> GraphExpr:
+    """``x`` with elements added around it; negative amounts remove some."""
+    cuts = {}
+    for i, (b, a, size) in enumerate(zip(before, after, x.tensor.shape, strict=True)):
+        low, high = (arithmetic("max", arithmetic("sub", 0, v), 0) for v in (b, a))
+        if low != 0 or high != 0:
+            cuts[i] = Cut(low, arithmetic("sub", size, arithmetic("add", low, high)))
+    x = cut(node, x, cuts)
+    before, after = ([arithmetic("max", v, 0) for v in side] for side in (before, after))
+    if all(v == 0 for v in (*before, *after)):
+        return x
+    return node.call("pad", x, pads=(*before, *after), mode=mode, value=value)
+
+
+def _tile(node: Node) -> Result:
+    x = node.data(0)
+    if node.opset < 6:
+        repeats = [1] * x.tensor.rank
+        repeats[node.checked_axis(node.numbers(2, "axis")[0], x.tensor.rank)] = node.numbers(1, "tiles")[0]
+        return node.call("tile", x, repeats=tuple(repeats))
+    return node.call("tile", x, repeats=node.dims(1, "repeats"))
+
+
+def _expand(node: Node) -> Result:
+    x = node.data(0)
+    shape = broadcast("Expand", x.tensor.shape, node.dims(1, "shape"))
+    return x if shape == x.tensor.shape else node.call("broadcast_to", x, shape=shape)
+
+
+# --- values from nothing --------------------------------------------------------------------------------------------
+
+
+def _constant(node: Node) -> Result:
+    if node.has_attribute("value"):
+        return node.constant(node.tensor("value"))
+    scalars: dict[str, tuple[Callable[[str], Any], Any]] = {
+        "value_float": (node.float, np.float32),
+        "value_int": (node.int, np.int64),
+        "value_floats": (node.floats, np.float32),
+        "value_ints": (node.ints, np.int64),
+    }
+    for name, (read, dtype) in scalars.items():
+        if node.has_attribute(name):
+            return node.constant(np.array(read(name), dtype))
+    given = ", ".join(node.attributes) or "none"
+    raise Unsupported(f"constants given by '{given}' are not supported")
+
+
+def filled(node: Node, shape: Sequence[Dim], value: np.ndarray[Any, Any]) -> GraphExpr:
+    """A tensor of one value."""
+    return node.call("broadcast_to", node.constant(value.reshape(())), shape=tuple(shape))
+
+
+def _constant_of_shape(node: Node) -> Result:
+    value = node.tensor("value") if node.has_attribute("value") else np.zeros(1, np.float32)
+    if value.size != 1:
+        raise Malformed("its value must be a single number")
+    shape = node.dims(0, "shape")
+    if any(isinstance(d, int) and d < 0 for d in shape):
+        raise Malformed(f"its shape is {list(shape)}")
+    if value.dtype.kind in "iub" and len(shape) <= 1 and all(isinstance(d, int) and d <= 64 for d in shape):
+        return node.constant(np.full([int(d) for d in shape], value.reshape(-1)[0]))  # type: ignore[call-overload]
+    return filled(node, shape, value)
+
+
+def _range(node: Node) -> Result:
+    parts = [node.elements(i) for i in range(3)]
+    if all(p is not None and p.size == 1 for p in parts):
+        start, limit, step = (p.reshape(-1)[0] for p in parts if p is not None)
+        if isinstance(step, Expr) or step == 0:
+            raise Unsupported("a range with a step that is zero or not known is not supported")
+        distance = arithmetic("sub", limit, start)
+        if step < 0:
+            distance = arithmetic("sub", 0, distance)
+        size = abs(int(step))
+        count = divide_products([arithmetic("add", distance, size - 1)], [size])
+        count = arithmetic("max", count, 0)
+        return node.call("arange", start=start, step=step, count=count, dtype=node.dtype(0))
+    start, limit, step = (node.known(i, what).reshape(-1)[0] for i, what in enumerate(("start", "limit", "delta")))
+    count = max(0, int(np.ceil((limit - start) / step)))
+    if count > 1 << 24:
+        raise Unsupported(f"a range of {count:,} numbers is too long")
+    return node.constant((start + np.arange(count) * step).astype(node.dtype(0).numpy))
+
+
+def _eye_like(node: Node) -> Result:
+    from weft.frontend.onnx.tensors import dtype_of
+
+    shape = node.shape(0)
+    dtype = dtype_of(node.int("dtype")) if node.has_attribute("dtype") else node.dtype(0)
+    if len(shape) != 2:
+        raise Malformed("its input must be a matrix")
+    rows = node.call("arange", start=0, step=1, count=shape[0], dtype="int64")
+    columns = node.call("arange", start=node.int("k", 0) * -1, step=1, count=shape[1], dtype="int64")
+    rows = node.call("reshape", rows, shape=(shape[0], 1))
+    return cast_to(node, node.call("equal", rows, columns), dtype)
+
+
+def _trilu(node: Node) -> Result:
+    x = node.data(0)
+    k = int(node.known(1, "k").reshape(-1)[0]) if node.has(1) else 0
+    height, width = x.tensor.shape[-2:]
+    rows = node.call("reshape", node.call("arange", start=k, step=1, count=height, dtype="int64"), shape=(height, 1))
+    columns = node.call("arange", start=0, step=1, count=width, dtype="int64")
+    kept = node.call("less_equal" if node.flag("upper", True) else "greater_equal", rows, columns)
+    return node.call("where", kept, x, node.scalar(0, x))
+
+
+# --- gathering and scattering ---------------------------------------------------------------------------------------
+
+
+def indices(node: Node, i: int, size: Dim) -> GraphExpr:
+    """Operand ``i`` as indices into a dimension, negative ones counted from the end where that can be done now."""
+    found = node.data(i)
+    if isinstance(found, Constant) and isinstance(size, int):
+        values = found.data
+        if values.size and (values.min() < -size or values.max() >= size):
+            raise Malformed(f"an index is outside a dimension of size {size}")
+        return node.constant(np.where(values < 0, values + size, values).astype(values.dtype))
+    return found
+
+
+def _gather(node: Node) -> Result:
+    x = node.data(0)
+    axis = node.axis(x.tensor.rank, 0)
+    return node.call("gather", x, indices(node, 1, x.tensor.shape[axis]), axis=axis)
+
+
+def _gather_elements(node: Node) -> Result:
+    x = node.data(0)
+    axis = node.axis(x.tensor.rank, 0)
+    return node.call("gather_elements", x, indices(node, 1, x.tensor.shape[axis]), axis=axis)
+
+
+def _gather_nd(node: Node) -> Result:
+    return node.call("gather_nd", node.data(0), node.data(1), batch_dims=node.int("batch_dims", 0))
+
+
+def _reduction(node: Node) -> str:
+    name = node.text("reduction", "none")
+    if name not in ("none", "add", "mul", "max", "min"):
+        raise Malformed(f"its reduction is '{name}'")
+    return name
+
+
+def _scatter_elements(node: Node) -> Result:
+    x = node.data(0)
+    axis = node.axis(x.tensor.rank, 0)
+    places = indices(node, 1, x.tensor.shape[axis])
+    return node.call("scatter_elements", x, places, node.data(2), axis=axis, reduction=_reduction(node))
+
+
+def _scatter_nd(node: Node) -> Result:
+    return node.call("scatter_nd", node.data(0), node.data(1), node.data(2), reduction=_reduction(node))
+
+
+def _one_hot(node: Node) -> Result:
+    places, values = node.data(0), node.data(2)
+    (depth,) = node.dims(1, "depth")
+    rank = places.tensor.rank + 1
+    axis = node.axis(rank, -1)
+    places = cast_to(node, places, INDEX)
+    wrapped = node.call("where", node.call("less", places, node.constant(0, "int64")),
+                        node.call("add", places, _size_scalar(node, depth)), places)  # fmt: skip
+    wrapped = reshaped(node, wrapped, (*wrapped.tensor.shape[:axis], 1, *wrapped.tensor.shape[axis:]))
+    steps = node.call("arange", start=0, step=1, count=depth, dtype="int64")
+    steps = reshaped(node, steps, (depth, *(1,) * (rank - 1 - axis)))
+    off, on = (reshaped(node, cut(node, values, {0: Cut(i, 1)}), ()) for i in (0, 1))
+    return node.call("where", node.call("equal", wrapped, steps), on, off)
+
+
+def _size_scalar(node: Node, size: Dim) -> GraphExpr:
+    return node.as_data(Sizes(object_array([size], ()), INDEX))
+
+
+def _compress(node: Node) -> Result:
+    x = node.data(0)
+    kept = np.flatnonzero(node.known(1, "condition"))
+    if not node.has_attribute("axis"):
+        return node.call("gather", reshaped(node, x, (product(x.tensor.shape),)), node.constant(kept), axis=0)
+    axis = node.axis(x.tensor.rank)
+    return node.call("gather", x, node.constant(kept), axis=axis)
+
+
+# --- rearranging ----------------------------------------------------------------------------------------------------
+
+
+def _depth_to_space(node: Node) -> Result:
+    return node.call("depth_to_space", node.data(0), block_size=node.int("blocksize"), mode=node.text("mode", "DCR"))
+
+
+def _space_to_depth(node: Node) -> Result:
+    return node.call("space_to_depth", node.data(0), block_size=node.int("blocksize"))
+
+
+MOVEMENT: dict[str, Callable[[Node], Result]] = {
+    "Compress": _compress,
+    "Concat": _concat,
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "DepthToSpace": _depth_to_space,
+    "Expand": _expand,
+    "EyeLike": _eye_like,
+    "Flatten": _flatten,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "OneHot": _one_hot,
+    "Pad": _pad,
+    "Range": _range,
+    "Reshape": _reshape,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "Shape": _shape,
+    "Size": _size,
+    "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Trilu": _trilu,
+    "Unsqueeze": _unsqueeze,
+}
