@@ -1,0 +1,457 @@
+"""The normal form of expressions: what the simplifier does with one node whose children are simple already.
+
+Scalar index arithmetic becomes a polynomial (:mod:`weft.expr.affine`); quotients and remainders are taken apart by the
+rules of :mod:`weft.expr.rules.division`; comparisons are decided, or brought into the form ``a < b``, ``a <= b`` with
+no common terms; everything else goes through the rule tables.
+"""
+
+from __future__ import annotations
+
+from math import gcd, inf
+from typing import Final
+
+from weft.expr.affine import (
+    Mono,
+    Poly,
+    Ring,
+    add,
+    as_constant,
+    constant,
+    content,
+    exact_quotient,
+    is_arithmetic,
+    multiply,
+    plus,
+    scaled,
+)
+from weft.expr.match import RuleTable
+from weft.expr.nodes import COMPARISONS, Binary, Const, Expr, Not, Select, Var, fold
+from weft.expr.rules.division import DIVISION_RULES
+from weft.expr.rules.logic import LOGIC_RULES, NEGATED
+from weft.expr.rules.values import VALUE_RULES
+from weft.expr.rules.vectors import simplify_lanes
+from weft.expr.solver import Key, Solver, State
+from weft.support.dtypes import BOOL, INDEX
+
+TRUE: Final = Const(True, BOOL)
+FALSE: Final = Const(False, BOOL)
+_RULES: Final = RuleTable((*LOGIC_RULES, *VALUE_RULES))
+_LONGEST_CONJUNCTION: Final = 12
+_DEEPEST_CONTEXT: Final = 24
+
+
+class Normalizer:
+    """Brings nodes into normal form under the facts of ``solver``; answers are remembered until facts change."""
+
+    def __init__(self, ring: Ring, state: State, depth: int = 0) -> None:
+        self.ring = ring
+        self.solver = Solver(ring, state)
+        self.memo: dict[Expr, Expr] = {}
+        self._divisions: dict[tuple[Key, Key, bool], Poly] = {}
+        self._contexts: dict[Expr, Normalizer] = {}
+        self._depth = depth
+
+    def forget(self) -> None:
+        """The facts have changed."""
+        self.solver.forget()
+        self.memo = {}
+        self._divisions = {}
+        self._contexts = {}
+
+    def assume(self, condition: Expr) -> None:
+        """A condition in normal form holds from now on."""
+        solver, poly = self.solver, self.ring.poly
+        for part in flatten(condition, "and"):
+            if isinstance(part, Const):
+                continue
+            solver.state.truths[part] = True
+            if isinstance(part, Not):
+                solver.state.truths[part.a] = False
+            p = self.inequality(part)
+            if p is not None:
+                solver.state_nonnegative(p)
+            elif isinstance(part, Binary) and part.op == "eq" and part.a.dtype is INDEX and part.lanes == 1:
+                difference = add(poly(part.a), poly(part.b), -1)
+                solver.state_nonnegative(difference)
+                solver.state_nonnegative(scaled(difference, -1))
+        self.forget()
+
+    def under(self, condition: Expr) -> Normalizer:
+        """A normalizer for where ``condition`` (in normal form) holds besides."""
+        found = self._contexts.get(condition)
+        if found is None:
+            found = Normalizer(self.ring, self.solver.state.copy(), self._depth + 1)
+            found.assume(condition)
+            self._contexts[condition] = found
+        return found
+
+    # The traversal
+
+    def simplify(self, e: Expr) -> Expr:
+        memo = self.memo
+        found = memo.get(e)
+        if found is not None:
+            return found
+        stack = [e]
+        while stack:
+            node = stack[-1]
+            if node in memo:
+                stack.pop()
+                continue
+            waiting = [c for c in self._parts(node) if c not in memo]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            stack.pop()
+            made = self._finish(node)
+            memo[node] = made
+            memo.setdefault(made, made)
+        return memo[e]
+
+    def _parts(self, node: Expr) -> list[Expr] | tuple[Expr, ...]:
+        """What must be simple before ``node``: the leaves of index arithmetic, else the children."""
+        if type(node) is Select and node.condition.lanes == 1 and self._depth < _DEEPEST_CONTEXT:
+            return (node.condition,)
+        if not is_arithmetic(node):
+            return node.children
+        leaves: list[Expr] = []
+        stack: list[Expr] = [node]
+        while stack:
+            top = stack.pop()
+            if is_arithmetic(top) and (top is node or top not in self.memo):
+                assert isinstance(top, Binary)
+                stack += (top.b, top.a)
+            else:
+                leaves.append(top)
+        return leaves
+
+    def _finish(self, node: Expr) -> Expr:
+        if is_arithmetic(node):
+            return self.expr(self.ring.poly(node, self.memo))
+        if type(node) is Select and node.condition.lanes == 1 and self._depth < _DEEPEST_CONTEXT:
+            return self._select(node)
+        children = node.children
+        if children:
+            made = tuple(self.memo[c] for c in children)
+            if any(a is not b for a, b in zip(made, children, strict=True)):
+                node = node.rebuild(made)
+        elif type(node) is Const:
+            return node
+        return self.local(node)
+
+    def _select(self, node: Select) -> Expr:
+        """Each side is simplified where its condition holds."""
+        condition = self.memo[node.condition]
+        if isinstance(condition, Const):
+            return self.simplify(node.then if condition.value else node.otherwise)
+        then, otherwise = node.then, node.otherwise
+        if not isinstance(then, (Const, Var)):
+            then = self.under(condition).simplify(then)
+        if not isinstance(otherwise, (Const, Var)):
+            otherwise = self.under(self.simplify(Not(condition))).simplify(otherwise)
+        return self.local(Select(condition, then, otherwise))
+
+    # One node
+
+    def local(self, e: Expr) -> Expr:
+        """``e``, whose children are simple, in normal form."""
+        for _ in range(8):
+            made = self._step(e)
+            if made is None or made is e:
+                break
+            e = made
+            if not isinstance(e, (Binary, Not, Select)):
+                break
+        return e
+
+    def _step(self, e: Expr) -> Expr | None:
+        if e.dtype is BOOL and e in self.solver.state.truths:
+            return Const(self.solver.state.truths[e], BOOL)
+        if type(e) is Binary:
+            a, b = e.a, e.b
+            if type(a) is Const and type(b) is Const:
+                return fold(e.op, a, b)
+            if e.lanes == 1:
+                if a.dtype is INDEX:
+                    return self._index(e)
+                if e.op in ("and", "or"):
+                    return self._connective(e)
+        elif e.dtype is INDEX and e.lanes == 1 and not isinstance(e, Const):
+            known = self._pinned(e)
+            if known is not None:
+                return known
+        if e.lanes > 1:
+            made = simplify_lanes(e, self.simplify, self.holds)
+            if made is not None:
+                return made
+        made = _RULES.apply(e, self.holds)
+        return None if made is None else self.simplify(made)
+
+    def _pinned(self, e: Expr) -> Expr | None:
+        """The constant that the facts allow only."""
+        atom = self.ring.numbers.get(e)
+        if atom is not None:
+            within = self.solver.atom_interval(atom)
+            if within.lo == within.hi and abs(within.lo) != inf:
+                return Const(int(within.lo), INDEX)
+        return None
+
+    def _index(self, e: Binary) -> Expr | None:
+        op = e.op
+        poly = self.ring.poly
+        if op == "floordiv":
+            return self.expr(self.quotient(poly(e.a), poly(e.b)))
+        if op == "floormod":
+            return self.expr(self.remainder(poly(e.a), poly(e.b)))
+        if op in ("min", "max"):
+            return self._extreme(e)
+        if op in COMPARISONS:
+            return self._comparison(op, add(poly(e.b), poly(e.a), -1))
+        if op in ("truncdiv", "truncmod"):
+            if self.solver.nonnegative(poly(e.a)) and self.solver.positive(poly(e.b)):
+                return self._index(Binary("floor" + op[5:], e.a, e.b))
+            return None
+        return self.expr(poly(e))
+
+    def expr(self, p: Poly) -> Expr:
+        """The expression of ``p`` with matching quotients and remainders put together again."""
+        return self.ring.expr(self._recombined(p))
+
+    # Quotients and remainders
+
+    def quotient(self, p: Poly, d: Poly) -> Poly:
+        """``p // d`` as a polynomial."""
+        return self._divide(p, d, False)
+
+    def remainder(self, p: Poly, d: Poly) -> Poly:
+        """``p % d`` as a polynomial."""
+        return self._divide(p, d, True)
+
+    def _divide(self, p: Poly, d: Poly, want_remainder: bool) -> Poly:
+        k = as_constant(d)
+        if k == 1:
+            return {} if want_remainder else p
+        value = as_constant(p)
+        if k and value is not None:
+            return constant(value % k if want_remainder else value // k)
+        if k is not None and k < 0:
+            flipped = self._divide(scaled(p, -1), scaled(d, -1), want_remainder)
+            return scaled(flipped, -1) if want_remainder else flipped
+        key = (frozenset(p.items()), frozenset(d.items()), want_remainder)
+        found = self._divisions.get(key)
+        if found is None:
+            found = self._divisions[key] = self._divide_by_rules(p, d, want_remainder)
+        return found
+
+    def _divide_by_rules(self, p: Poly, d: Poly, want_remainder: bool) -> Poly:
+        if not d:
+            return self._opaque(p, d, want_remainder)
+        if self.solver.positive(d):
+            for rule in DIVISION_RULES:
+                parts = rule.apply(self, p, d)
+                if parts is not None:
+                    answer = parts.remainder if want_remainder else parts.quotient
+                    if answer is not None:
+                        return answer
+        else:
+            exact = exact_quotient(p, d)
+            if exact is not None:
+                return {} if want_remainder else exact
+        return self._opaque(p, d, want_remainder)
+
+    def _opaque(self, p: Poly, d: Poly, want_remainder: bool) -> Poly:
+        op = "floormod" if want_remainder else "floordiv"
+        atom = Binary(op, self.expr(p), self.expr(d))
+        known = self._pinned(atom)
+        return self.ring.poly(known if known is not None else atom)
+
+    def _recombined(self, p: Poly) -> Poly:
+        """``(x // a) * a + x % a`` becomes ``x``; ``(x // a) % b * a + x % a`` becomes ``x % (a * b)``."""
+        for _ in range(len(p) - 1):
+            step = self._recombine_once(p)
+            if step is None:
+                return p
+            p = step
+        return p
+
+    def _recombine_once(self, p: Poly) -> Poly | None:
+        atoms = self.ring.atoms
+        for mono, c in p.items():
+            for at, atom in enumerate(mono):
+                e = atoms[atom]
+                if type(e) is not Binary or e.op != "floormod" or e.dtype is not INDEX:
+                    continue
+                made = self._join(p, e, mono[:at] + mono[at + 1 :], c)
+                if made is not None:
+                    return made
+        return None
+
+    def _join(self, p: Poly, e: Binary, rest: Mono, c: int) -> Poly | None:
+        """Put ``c * rest * (x % a)`` together with a multiple of ``x // a`` in ``p``."""
+        poly = self.ring.poly
+        x, a = poly(e.a), poly(e.b)
+        quotient = self.quotient(x, a)
+        factor = {rest: c}
+        whole = multiply(multiply(quotient, a), factor)
+        if whole and all(p.get(m, 0) == k for m, k in whole.items()):
+            return add(add(add(p, whole, -1), multiply({(self.ring.number(e),): 1}, factor), -1), multiply(x, factor))
+        for mono, k in p.items():
+            for at, atom in enumerate(mono):
+                other = self.ring.atoms[atom]
+                if type(other) is not Binary or other.op != "floormod" or other.dtype is not INDEX:
+                    continue
+                if self._next_digit(other, quotient) and {mono[:at] + mono[at + 1 :]: k} == multiply(factor, a):
+                    joined = self.remainder(x, multiply(a, poly(other.b)))
+                    out = add(add(p, {mono: k}, -1), multiply({(self.ring.number(e),): 1}, factor), -1)
+                    return add(out, multiply(joined, factor))
+        return None
+
+    def _next_digit(self, other: Binary, quotient: Poly) -> bool:
+        return self.ring.poly(other.a) == quotient and self.solver.positive(self.ring.poly(other.b))
+
+    # Minimum, maximum, comparisons
+
+    def _extreme(self, e: Binary) -> Expr | None:
+        a, b = self.ring.poly(e.a), self.ring.poly(e.b)
+        difference = add(b, a, -1)
+        if self.solver.nonnegative(difference):
+            return e.a if e.op == "min" else e.b
+        if self.solver.nonnegative(scaled(difference, -1)):
+            return e.b if e.op == "min" else e.a
+        common = {m: c for m, c in a.items() if b.get(m) == c}
+        a, b = add(a, common, -1), add(b, common, -1)
+        g = gcd(*a.values(), *b.values())
+        if not common and g == 1:
+            return self._pinned(e)
+        sides = [self.expr({m: c // g for m, c in side.items()}) for side in (a, b)]
+        return self.expr(add(scaled(self.ring.poly(Binary(e.op, *sides)), g), common))
+
+    def _comparison(self, op: str, p: Poly) -> Expr:
+        """``a op b`` given ``p = b - a``."""
+        if op in ("eq", "ne"):
+            return self._equality(op, p)
+        if op == "lt":
+            p = plus(p, -1)
+        elif op == "ge":
+            p = scaled(p, -1)
+        elif op == "gt":
+            p = plus(scaled(p, -1), -1)
+        if self.solver.nonnegative(p):
+            return TRUE
+        if self.solver.nonnegative(plus(scaled(p, -1), -1)):
+            return FALSE
+        return self._at_least_zero(p)
+
+    def _at_least_zero(self, p: Poly) -> Expr:
+        """``p >= 0`` in normal form."""
+        g = content(p)
+        if g > 1:
+            p = {m: c // g for m, c in p.items() if c // g}
+        right = {m: c for m, c in p.items() if m and c > 0}
+        left = {m: -c for m, c in p.items() if m and c < 0}
+        k = p.get((), 0)
+        if not right:
+            return Binary("lt", self.expr(left), Const(k + 1, INDEX))
+        if not left:
+            return Binary("le", Const(-k, INDEX), self.expr(right))
+        if k < 0:
+            return Binary("lt", self.expr(plus(left, -k - 1)), self.expr(right))
+        return Binary("le", self.expr(left), self.expr(plus(right, k)))
+
+    def _equality(self, op: str, p: Poly) -> Expr:
+        yes, no = (TRUE, FALSE) if op == "eq" else (FALSE, TRUE)
+        below, above = self.solver.nonnegative(p), self.solver.nonnegative(scaled(p, -1))
+        if below and above:
+            return yes
+        g = content(p)
+        k = p.get((), 0)
+        if g and k % g:
+            return no
+        if self.solver.positive(p) or self.solver.positive(scaled(p, -1)):
+            return no
+        if g > 1:
+            p = {m: c // g for m, c in p.items()}
+        left = {m: c for m, c in p.items() if m and c > 0}
+        right = {m: -c for m, c in p.items() if m and c < 0}
+        k = p.get((), 0)
+        if not left:
+            left, right, k = right, left, -k
+        if k < 0:
+            right = plus(right, -k)
+        else:
+            left, right = (left, constant(-k)) if not right else (plus(left, k), right)
+        return Binary(op, self.expr(left), self.expr(right))
+
+    def holds(self, condition: Expr) -> bool:
+        """Whether ``condition`` is proved."""
+        made = self.simplify(condition)
+        return type(made) is Const and bool(made.value)
+
+    # Connectives
+
+    def _connective(self, e: Binary) -> Expr:
+        """Drop what the other members of a conjunction (disjunction) imply."""
+        unit, zero = (TRUE, FALSE) if e.op == "and" else (FALSE, TRUE)
+        parts: list[Expr] = []
+        for part in flatten(e, e.op):
+            if part is zero:
+                return zero
+            if part is not unit and part not in parts:
+                parts.append(part)
+        if len(parts) <= _LONGEST_CONJUNCTION:
+            kept = self._without_implied(parts, e.op == "and")
+            if kept is None:
+                return zero
+            parts = kept
+        if not parts:
+            return unit
+        out = parts[0]
+        for part in parts[1:]:
+            out = Binary(e.op, out, part)
+        return out
+
+    def _without_implied(self, parts: list[Expr], conjunction: bool) -> list[Expr] | None:
+        """Members not implied by the others; None if they contradict each other."""
+        polys = [self.inequality(part, negated=not conjunction) for part in parts]
+        dropped: set[int] = set()
+        for i, p in enumerate(polys):
+            if p is None:
+                continue
+            for j, q in enumerate(polys):
+                if i == j or q is None or j in dropped:
+                    continue
+                if self.solver.nonnegative(add(p, q, -1)):
+                    dropped.add(i)
+                    break
+                if i < j and self.solver.nonnegative(plus(scaled(add(p, q), -1), -1)):
+                    return None
+        return [part for i, part in enumerate(parts) if i not in dropped]
+
+    def inequality(self, condition: Expr, negated: bool = False) -> Poly | None:
+        """``p`` such that ``condition`` (or its negation) says ``p >= 0``; None if it is no index inequality."""
+        if type(condition) is not Binary or condition.a.dtype is not INDEX or condition.lanes > 1:
+            return None
+        op = NEGATED.get(condition.op) if negated else condition.op
+        p = add(self.ring.poly(condition.b), self.ring.poly(condition.a), -1)
+        if op == "le":
+            return p
+        if op == "lt":
+            return plus(p, -1)
+        if op == "ge":
+            return scaled(p, -1)
+        if op == "gt":
+            return plus(scaled(p, -1), -1)
+        return None
+
+
+def flatten(e: Expr, op: str) -> list[Expr]:
+    """The members of a nest of ``op``, in order."""
+    out: list[Expr] = []
+    stack = [e]
+    while stack:
+        top = stack.pop()
+        if type(top) is Binary and top.op == op:
+            stack += (top.b, top.a)
+        else:
+            out.append(top)
+    return out

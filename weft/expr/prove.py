@@ -1,0 +1,104 @@
+"""Facts about variables and conditions, and proofs from them.
+
+facts = Facts()
+facts.bind(i, 0, n)                 # 0 <= i < n, as inside a loop
+facts.assume(i * 4 + j < m)         # as inside an if
+facts.prove(i < n + 1)              # True
+facts.simplify((i * n + j) // n)    # i, if 0 <= j < n
+with facts.assuming(i > 0): ...     # for a while
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from math import inf
+
+from weft.expr.affine import Ring, plus, scaled
+from weft.expr.bounds import Interval
+from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, index, wrap
+from weft.expr.normalize import Normalizer
+from weft.expr.solver import State
+from weft.support.dtypes import INDEX
+
+
+class Facts:
+    """What holds at a place of a program. All answers are proofs; "not proved" is the other answer."""
+
+    def __init__(self, sizes: Iterable[Var] = ()) -> None:
+        self._ring = Ring()
+        self._normal = Normalizer(self._ring, State())
+        for size in sizes:
+            self.bind_size(size)
+
+    # Stating
+
+    def bind(self, var: Var | IterVar, start: ExprLike = 0, extent: ExprLike | None = None) -> None:
+        """``start <= var < start + extent``, as for a loop that runs at least once (its extent is positive)."""
+        if not isinstance(var, Var):
+            var, start, extent = var.var, var.start, var.extent
+        normal = self._normal
+        lower = self._ring.poly(normal.simplify(index(start)))
+        if extent is None:
+            normal.solver.state_nonnegative({**{(self._ring.number(var),): 1}, **scaled(lower, -1)})
+        else:
+            stop = self._ring.poly(normal.simplify(index(start) + index(extent)))
+            normal.solver.state_bounds(self._ring.number(var), lower, plus(stop, -1))
+        normal.forget()
+
+    def bind_size(self, var: Var, smallest: int = 1) -> None:
+        """``var`` is a symbolic dimension: at least ``smallest``."""
+        self._normal.solver.state_range(self._ring.number(var), Interval(smallest, inf))
+        self._normal.forget()
+
+    def assume(self, condition: ExprLike) -> None:
+        """``condition`` holds from now on."""
+        self._normal.assume(self._normal.simplify(wrap(condition)))
+
+    @contextmanager
+    def scope(self) -> Iterator[Facts]:
+        """Facts stated inside are forgotten at the end."""
+        before = self._normal
+        self._normal = Normalizer(self._ring, before.solver.state.copy())
+        try:
+            yield self
+        finally:
+            self._normal = before
+
+    @contextmanager
+    def assuming(self, *conditions: ExprLike) -> Iterator[Facts]:
+        """A scope in which ``conditions`` hold."""
+        with self.scope():
+            for condition in conditions:
+                self.assume(condition)
+            yield self
+
+    # Asking
+
+    def simplify(self, e: Expr) -> Expr:
+        """An expression of the same value, in normal form."""
+        return self._normal.simplify(e)
+
+    def prove(self, condition: ExprLike) -> bool:
+        """Whether ``condition`` (all its lanes) is proved to hold."""
+        made = self._normal.simplify(wrap(condition))
+        value = getattr(made, "value", None)
+        if isinstance(value, Const):
+            value = value.value
+        return value is True
+
+    def bounds(self, e: ExprLike) -> Interval:
+        """Constants between which ``e`` lies."""
+        made = self._normal.simplify(wrap(e))
+        if made.dtype is INDEX and made.lanes == 1:
+            return self._normal.solver.interval(self._ring.poly(made))
+        return self._normal.solver.node_interval(made)
+
+    def is_zero(self, e: ExprLike) -> bool:
+        """Whether ``e`` is proved to be zero."""
+        made = self._normal.simplify(wrap(e))
+        return isinstance(made, Const) and made.value == 0
+
+    def equal(self, a: ExprLike, b: ExprLike) -> bool:
+        """Whether two indices are proved equal."""
+        return a is b or self.is_zero(index(a) - index(b))

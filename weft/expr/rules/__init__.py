@@ -1,0 +1,1 @@
+"""Simplification rules, by subject. Each is named and sound alone; their order changes quality, never meaning."""

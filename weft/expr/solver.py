@@ -1,0 +1,291 @@
+"""What is known about the atoms of a ring, and proofs that a polynomial is never negative.
+
+The method eliminates one atom after another. In ``p = c * x + r`` an ``x`` whose factor ``c`` has a known sign is
+replaced by a bound that makes ``p`` smallest: a constant, a bound of a loop variable (``n - 1``), or what the form of
+the atom implies (``d * (y // d) <= y``; the sides of a minimum or of a select). Loop variables go in the opposite
+order of their binding, since their bounds mention those bound before. Assumed conditions are subtracted where they
+cancel a term. A step limit keeps every question cheap; "no" always means "not proved".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from weft.expr.affine import Poly, Ring, add, as_constant, content, exact_quotient, multiply, plus, scaled, split_atom
+from weft.expr.bounds import EVERYTHING, Interval, floordiv, floormod, interval, times
+from weft.expr.nodes import Binary, Expr, Select, Var
+from weft.support.dtypes import INDEX
+
+Key = frozenset[tuple[tuple[int, ...], int]]
+
+_STEPS: Final = 120
+_DEPTH: Final = 10
+
+
+@dataclass(slots=True)
+class State:
+    """All that is assumed; copied when a scope opens."""
+
+    ranges: dict[int, Interval] = field(default_factory=dict)
+    lower: dict[int, list[Poly]] = field(default_factory=dict)
+    upper: dict[int, list[Poly]] = field(default_factory=dict)
+    order: dict[int, int] = field(default_factory=dict)
+    facts: list[Poly] = field(default_factory=list)
+    truths: dict[Expr, bool] = field(default_factory=dict)
+
+    def copy(self) -> State:
+        return State(
+            dict(self.ranges),
+            {k: list(v) for k, v in self.lower.items()},
+            {k: list(v) for k, v in self.upper.items()},
+            dict(self.order),
+            list(self.facts),
+            dict(self.truths),
+        )
+
+
+class Solver:
+    """Decides inequalities over a ring, given a :class:`State`."""
+
+    def __init__(self, ring: Ring, state: State | None = None) -> None:
+        self.ring = ring
+        self.state = state or State()
+        self.forget()
+        self._steps = 0
+
+    def forget(self) -> None:
+        """Drop remembered answers, because the state has changed."""
+        self._answers: dict[Key, bool] = {}
+        self._intervals: dict[int, Interval] = {}
+        self._nodes: dict[Expr, Interval] = {}
+
+    # Stating facts
+
+    def state_range(self, atom: int, within: Interval) -> None:
+        old = self.state.ranges.get(atom, EVERYTHING)
+        self.state.ranges[atom] = old.meet(within)
+        self.forget()
+
+    def state_nonnegative(self, p: Poly) -> None:
+        """``p >= 0`` holds from now on."""
+        g = content(p)
+        if g == 0:
+            return
+        if g > 1:
+            p = {m: (c // g) for m, c in p.items()}
+        variables = [m for m in p if m]
+        if len(variables) == 1 and len(variables[0]) == 1:
+            c, k = p[variables[0]], p.get((), 0)
+            within = Interval(-(k // c), inf) if c > 0 else Interval(-inf, k // -c)
+            self.state_range(variables[0][0], within)
+            return
+        if p not in self.state.facts:
+            self.state.facts.append(p)
+        self.forget()
+
+    def state_bounds(self, atom: int, lower: Poly, upper: Poly) -> None:
+        """``lower <= atom <= upper``; the bounds mention only atoms bound before."""
+        lo, hi = self.interval(lower), self.interval(upper)
+        self.state_range(atom, Interval(lo.lo, hi.hi))
+        self.state.order[atom] = len(self.state.order) + 1
+        if as_constant(lower) is None:
+            self.state.lower[atom] = [lower]
+        if as_constant(upper) is None:
+            self.state.upper[atom] = [upper]
+        self.forget()
+
+    # Constant intervals
+
+    def interval(self, p: Poly) -> Interval:
+        """Constants between which ``p`` lies, term by term."""
+        lo: int | float = 0
+        hi: int | float = 0
+        for mono, c in p.items():
+            if not mono:
+                lo, hi = lo + c, hi + c
+                continue
+            each = self.atom_interval(mono[0])
+            for atom in mono[1:]:
+                each = times(each, self.atom_interval(atom))
+            if len(mono) == 2 and mono[0] == mono[1]:
+                each = each.meet(Interval(0, inf))
+            if c > 0:
+                lo, hi = lo + (c * each.lo if each.lo else 0), hi + (c * each.hi if each.hi else 0)
+            else:
+                lo, hi = lo + (c * each.hi if each.hi else 0), hi + (c * each.lo if each.lo else 0)
+            if lo == -inf and hi == inf:
+                return EVERYTHING
+        return Interval(lo, hi)
+
+    def atom_interval(self, atom: int) -> Interval:
+        found = self._intervals.get(atom)
+        if found is None:
+            self._intervals[atom] = EVERYTHING
+            found = self._intervals[atom] = self._atom_interval(atom)
+        return found
+
+    def _atom_interval(self, atom: int) -> Interval:
+        e = self.ring.atoms[atom]
+        stated = self.state.ranges.get(atom, EVERYTHING)
+        if type(e) is Var:
+            return stated
+        if type(e) is Binary and e.dtype is INDEX and e.lanes == 1:
+            poly = self.ring.poly
+            if e.op == "floordiv":
+                return stated.meet(floordiv(self.interval(poly(e.a)), self.interval(poly(e.b))))
+            if e.op == "floormod":
+                return stated.meet(floormod(self.interval(poly(e.a)), self.interval(poly(e.b))))
+            if e.op in ("min", "max"):
+                a, b = self.interval(poly(e.a)), self.interval(poly(e.b))
+                pick = min if e.op == "min" else max
+                return stated.meet(Interval(pick(a.lo, b.lo), pick(a.hi, b.hi)))
+        if type(e) is Select and e.dtype is INDEX and e.lanes == 1:
+            poly = self.ring.poly
+            return stated.meet(self.interval(poly(e.then)).union(self.interval(poly(e.otherwise))))
+        return stated.meet(self.node_interval(e))
+
+    def node_interval(self, e: Expr) -> Interval:
+        """The interval of any integer expression."""
+        return interval(e, self._known, self._nodes)
+
+    def _known(self, e: Expr) -> Interval | None:
+        atom = self.ring.numbers.get(e)
+        if atom is None:
+            return None
+        stated = self.state.ranges.get(atom)
+        return self.atom_interval(atom) if type(e) is not Var and e.dtype is INDEX and e.lanes == 1 else stated
+
+    # Proofs
+
+    def nonnegative(self, p: Poly) -> bool:
+        """Whether ``p >= 0`` is proved."""
+        self._steps = _STEPS
+        return self._prove(p, _DEPTH)
+
+    def positive(self, p: Poly) -> bool:
+        return self.nonnegative(plus(p, -1))
+
+    def zero(self, p: Poly) -> bool:
+        return not p or (self.nonnegative(p) and self.nonnegative(scaled(p, -1)))
+
+    def _prove(self, p: Poly, depth: int) -> bool:
+        within = self.interval(p)
+        if within.lo >= 0:
+            return True
+        if within.hi < 0 or depth == 0 or self._steps <= 0:
+            return False
+        key = frozenset(p.items())
+        found = self._answers.get(key)
+        if found is not None:
+            return found
+        self._steps -= 1
+        answer = any(self._prove(q, depth - 1) for q in self._smaller(p)) or self._by_cases(p, depth)
+        if not answer and self.state.facts:
+            answer = any(self._prove(q, depth - 2 if depth > 2 else 0) for q in self._with_facts(p))
+        if answer or (self._steps > 0 and depth == _DEPTH):
+            self._answers[key] = answer
+        return answer
+
+    def _candidates(self, p: Poly) -> list[int]:
+        """Atoms of ``p``, composite ones first, then variables from the innermost out."""
+        atoms = {a for m in p for a in m}
+        order = self.state.order
+        every = self.ring.atoms
+        return sorted(atoms, key=lambda a: (type(every[a]) is Var, -order.get(a, 0), -a))
+
+    def _smaller(self, p: Poly) -> Iterator[Poly]:
+        """Polynomials that are at most ``p`` and have one atom fewer."""
+        for atom in self._candidates(p):
+            parts = split_atom(p, atom)
+            if parts is None:
+                continue
+            factor, rest = parts
+            sign = self._sign(factor)
+            if sign == 0:
+                continue
+            for bound in self._bounds(atom, sign > 0, factor):
+                yield add(rest, bound)
+            if type(self.ring.atoms[atom]) is Var and sign and atom in self.state.order:
+                return  # eliminating this one first loses nothing
+
+    def _sign(self, factor: Poly) -> int:
+        value = as_constant(factor)
+        if value is not None:
+            return (value > 0) - (value < 0)
+        within = self.interval(factor)
+        if within.lo >= 0:
+            return 1
+        if within.hi <= 0:
+            return -1
+        if self._prove(factor, 2):
+            return 1
+        return -1 if self._prove(scaled(factor, -1), 2) else 0
+
+    def _bounds(self, atom: int, from_below: bool, factor: Poly) -> Iterator[Poly]:
+        """Bounds of ``factor * atom`` from below, where ``factor`` is >= 0 iff ``from_below``."""
+        e = self.ring.atoms[atom]
+        table = self.state.lower if from_below else self.state.upper
+        for bound in table.get(atom, ()):
+            yield multiply(factor, bound)
+        if type(e) is Binary and e.dtype is INDEX and e.lanes == 1:
+            yield from self._implied(e, from_below, factor)
+        within = self.atom_interval(atom)
+        end = within.lo if from_below else within.hi
+        if abs(end) != inf:
+            yield scaled(factor, int(end))
+
+    def _implied(self, e: Binary, from_below: bool, factor: Poly) -> Iterator[Poly]:
+        poly = self.ring.poly
+        if e.op == "floordiv":
+            x, d = poly(e.a), poly(e.b)
+            if self.interval(d).lo < 1 and not self._prove(plus(d, -1), 2):
+                return
+            each = exact_quotient(factor, d)
+            if each is not None:  # factor = each * d, and x - d + 1 <= d * (x // d) <= x
+                yield multiply(each, plus(add(x, d, -1), 1) if from_below else x)
+        elif e.op == "floormod" and not from_below:
+            d = poly(e.b)
+            if as_constant(d) is None and self._prove(plus(d, -1), 2):
+                yield multiply(factor, plus(d, -1))
+            x = poly(e.a)
+            if self.interval(x).lo >= 0:
+                yield multiply(factor, x)
+        elif (e.op == "min" and not from_below) or (e.op == "max" and from_below):
+            yield multiply(factor, poly(e.a))
+            yield multiply(factor, poly(e.b))
+
+    def _by_cases(self, p: Poly, depth: int) -> bool:
+        """Prove both sides of a minimum, maximum or select."""
+        for atom in self._candidates(p):
+            e = self.ring.atoms[atom]
+            if type(e) is Select and e.dtype is INDEX and e.lanes == 1:
+                sides = (e.then, e.otherwise)
+            elif type(e) is Binary and e.op in ("min", "max") and e.dtype is INDEX and e.lanes == 1:
+                sides = (e.a, e.b)
+            else:
+                continue
+            parts = split_atom(p, atom)
+            if parts is None:
+                continue
+            factor, rest = parts
+            if all(self._prove(add(rest, multiply(factor, self.ring.poly(s))), depth - 1) for s in sides):
+                return True
+        return False
+
+    def _with_facts(self, p: Poly) -> Iterator[Poly]:
+        """``k * p - j * fact`` where that cancels a term of ``p``; at least zero means ``p`` is."""
+        for fact in self.state.facts:
+            for mono, c in fact.items():
+                own = p.get(mono, 0)
+                if not mono or own * c <= 0:
+                    continue
+                if own % c == 0:
+                    yield add(p, fact, -(own // c))
+                elif c % own == 0:
+                    yield add(scaled(p, c // own), fact, -1)
+                else:
+                    continue
+                break
