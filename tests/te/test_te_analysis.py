@@ -1,0 +1,104 @@
+"""Fusion kinds, contractions, windows and costs follow from the expressions."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft import te
+from weft.ir.fusion_kind import FusionKind
+from weft.te.analysis import contraction, flops, fusion_kind, input_kinds, is_elementwise, is_injective, windows
+
+A = te.placeholder((8, 16), name="A")
+B = te.placeholder((16,), name="B")
+
+
+def kind(t: te.Tensor) -> FusionKind:
+    return fusion_kind([t])
+
+
+def matmul() -> te.Tensor:
+    w = te.placeholder((16, 4), name="W")
+    k = te.reduce_axis((0, 16), "k")
+    return te.compute((8, 4), lambda i, j: te.sum(A[i, k] * w[k, j], axis=k), name="matmul")
+
+
+def convolution(stride: int = 2, dilation: int = 3) -> te.Tensor:
+    x, w = te.placeholder((2, 4, 30), name="x"), te.placeholder((5, 4, 3), name="w")
+    c, r = te.reduce_axis((0, 4), "c"), te.reduce_axis((0, 3), "r")
+    return te.compute(
+        (2, 5, 12),
+        lambda n, o, h: te.sum(x[n, c, h * stride + r * dilation] * w[o, c, r], axis=[c, r]),
+        name="conv",
+    )
+
+
+def test_kinds_of_single_stages() -> None:
+    k = te.reduce_axis((0, 16), "k")
+    r = te.reduce_axis((0, 2), "r")
+    assert kind(te.compute((8, 16), lambda *i: te.exp(A(*i)), name="y")) == FusionKind.ELEMENTWISE
+    assert kind(te.compute((8, 16), lambda i, j: A[i, j] + B[j], name="y")) == FusionKind.BROADCAST
+    assert kind(te.compute((16, 8), lambda i, j: A[j, i], name="y")) == FusionKind.INJECTIVE
+    assert kind(te.compute((8, 8), lambda i, j: A[i, j], name="y")) == FusionKind.INJECTIVE  # a slice
+    assert kind(te.compute((8,), lambda i: te.sum(A[i, k], axis=k), name="y")) == FusionKind.REDUCTION
+    assert kind(te.compute((8, 8), lambda i, j: te.max(A[i, j * 2 + r], axis=r), name="y")) == FusionKind.OUT_FUSABLE
+    assert kind(matmul()) == FusionKind.OUT_FUSABLE
+    assert kind(convolution()) == FusionKind.OUT_FUSABLE
+    assert kind(te.compute((3,), lambda i: te.cast(i, "float32"), name="y")) == FusionKind.ELEMENTWISE
+
+
+def test_a_mean_that_is_read_back_does_not_count_as_reuse() -> None:
+    k, j = te.reduce_axis((0, 16), "k"), te.reduce_axis((0, 16), "j")
+    mean = te.compute((8,), lambda i: te.sum(A[i, k], axis=k), name="mean")
+    variance = te.compute((8,), lambda i: te.sum((A[i, j] - mean[i]) * (A[i, j] - mean[i]), axis=j), name="variance")
+    out = te.compute((8, 16), lambda i, j: (A[i, j] - mean[i]) / variance[i], name="out")
+    assert kind(variance) == kind(out) == FusionKind.REDUCTION
+
+
+def test_epilogue_keeps_the_kind() -> None:
+    c = matmul()
+    assert kind(te.compute((8, 4), lambda *i: te.max(c(*i), 0.0), name="y")) == FusionKind.OUT_FUSABLE
+
+
+def test_scan_and_extern_are_opaque() -> None:
+    assert kind(te.extern((4,), [B], lambda i, o: None, name="e")) == FusionKind.OPAQUE
+
+
+def test_input_kinds() -> None:
+    y = te.compute((8, 16), lambda i, j: A[i, j] + B[j], name="y")
+    assert input_kinds(y.op) == {A: FusionKind.ELEMENTWISE, B: FusionKind.BROADCAST}
+    assert is_elementwise(y.op, A) and not is_elementwise(y.op, B) and is_injective(y.op, B)
+    assert not is_injective(matmul().op, A)
+
+
+def test_contraction_axes() -> None:
+    made = contraction(matmul().op)
+    assert made is not None
+    assert [[a.var.name for a in axes] for axes in (made.batch, made.m, made.n, made.k)] == [[], ["i"], ["j"], ["k"]]
+    made = contraction(convolution().op)
+    assert made is not None
+    assert [[a.var.name for a in axes] for axes in (made.batch, made.m, made.n, made.k)] == [
+        [],
+        ["n", "h"],
+        ["o"],
+        ["c", "r"],
+    ]
+
+
+def test_no_contraction() -> None:
+    k = te.reduce_axis((0, 16), "k")
+    assert contraction(te.compute((8,), lambda i: te.sum(A[i, k], axis=k), name="y").op) is None
+    assert contraction(te.compute((8,), lambda i: te.max(A[i, k] * B[k], axis=k), name="y").op) is None
+
+
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 3)])
+def test_windows(stride: int, dilation: int) -> None:
+    (made,) = windows(convolution(stride, dilation).op)
+    assert (made.dimension, made.axis.var.name, made.reduce.var.name) == (2, "h", "r")
+    assert (made.stride, made.dilation) == (stride, dilation)
+
+
+def test_flops() -> None:
+    assert int(flops([matmul()])) == 2 * 8 * 16 * 4
+    assert int(flops([convolution()])) == 2 * 2 * 5 * 12 * 4 * 3
+    y = te.compute((8, 16), lambda i, j: te.exp(A[i, j] + 1.0) * te.cast(i * 2 + j, "float32"), name="y")
+    assert int(flops([y])) == 3 * 8 * 16

@@ -1,0 +1,202 @@
+"""What a tensor expression tells about its operation: how it may fuse, whether it contracts or slides, what it costs.
+
+Nothing is annotated by hand: every answer follows from the indices of the loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from weft.expr.affine import linear_form
+from weft.expr.nodes import Binary, Call, Cast, Const, Expr, IterVar, Load, Not, Select, Var, const
+from weft.expr.visit import free_vars, loads, post_order
+from weft.ir.fusion_kind import FusionKind
+from weft.te.nodes import ComputeOp, Operation, PlaceholderOp, Reduce, Tensor
+from weft.te.visit import topological
+
+
+def fusion_kind(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> FusionKind:
+    """How the computation of ``outputs`` from ``inputs`` relates output to input elements: the most closed kind
+    among its stages."""
+    kinds = [stage_kind(op) for op in topological(outputs, inputs) if not isinstance(op, PlaceholderOp)]
+    return max(kinds, default=FusionKind.ELEMENTWISE)
+
+
+def stage_kind(op: Operation) -> FusionKind:
+    """The kind of one operation: by its accesses where it is a plain computation, by reuse where it reduces; scans and
+    outside code are opaque."""
+    if not isinstance(op, ComputeOp):
+        return FusionKind.OPAQUE
+    if op.reduce_axis:
+        reused = any(_is_reused(op, load) for load in loads(*op.body))
+        return FusionKind.OUT_FUSABLE if reused or windows(op) else FusionKind.REDUCTION
+    return max((access_kind(op, load) for load in loads(*op.body)), default=FusionKind.ELEMENTWISE)
+
+
+def access_kind(op: ComputeOp, load: Load) -> FusionKind:
+    """ELEMENTWISE: the load is at the index of the output. BROADCAST: at some of the axes in their order, and at 0 in
+    dimensions of extent 1. INJECTIVE: anywhere else."""
+    axes = [a.var for a in op.axis]
+    if len(load.indices) == len(axes) and all(i is a for i, a in zip(load.indices, axes, strict=True)):
+        same = all(s is a.extent for s, a in zip(load.source.shape, op.axis, strict=True))
+        return FusionKind.ELEMENTWISE if same else FusionKind.INJECTIVE
+    last = -1
+    for i, extent in zip(load.indices, load.source.shape, strict=True):
+        if isinstance(i, Const) and i.value == 0 and isinstance(extent, Const) and extent.value == 1:
+            continue
+        position = next((p for p, a in enumerate(axes) if a is i), -1)
+        if position <= last or op.axis[position].extent is not extent:
+            return FusionKind.INJECTIVE
+        last = position
+    return FusionKind.BROADCAST
+
+
+def input_kinds(op: ComputeOp) -> dict[Tensor, FusionKind]:
+    """For each tensor that ``op`` reads, the most closed kind of its accesses; REDUCTION where a reduce axis is used."""
+    reduce = {a.var for a in op.reduce_axis}
+    found: dict[Tensor, FusionKind] = {}
+    for load in loads(*op.body):
+        if isinstance(load.source, Tensor):
+            over = not reduce.isdisjoint(free_vars(*load.indices))
+            kind = FusionKind.REDUCTION if over else access_kind(op, load)
+            found[load.source] = max(kind, found.get(load.source, FusionKind.ELEMENTWISE))
+    return found
+
+
+def is_elementwise(op: ComputeOp, tensor: Tensor) -> bool:
+    """Whether each output element depends on the element of ``tensor`` at the same index only."""
+    return input_kinds(op).get(tensor) == FusionKind.ELEMENTWISE
+
+
+def is_injective(op: ComputeOp, tensor: Tensor) -> bool:
+    """Whether each output element depends on a fixed number of elements of ``tensor``."""
+    return input_kinds(op).get(tensor, FusionKind.OPAQUE) <= FusionKind.INJECTIVE
+
+
+def _is_reused(op: ComputeOp, load: Load) -> bool:
+    """Whether a reduction reads each element of an operand for many outputs: some output axis is not in its indices."""
+    used = set(free_vars(*load.indices))
+    if used.isdisjoint(a.var for a in op.reduce_axis):
+        return False
+    return any(a.var not in used and not (isinstance(a.extent, Const) and a.extent.value == 1) for a in op.axis)
+
+
+# -- contractions and windows ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """``output[batch, m, n] = sum over k of lhs[batch, m, k] * rhs[batch, n, k]``, axes in the order of the operation.
+
+    An axis that runs over a dimension together with another (a window) belongs where its variable occurs.
+    """
+
+    lhs: Load
+    rhs: Load
+    batch: tuple[IterVar, ...]
+    m: tuple[IterVar, ...]
+    n: tuple[IterVar, ...]
+    k: tuple[IterVar, ...]
+
+
+def contraction(op: Operation) -> Contraction | None:
+    """The contraction that ``op`` is: a sum of products of two loads, conversions allowed; None for anything else."""
+    if not isinstance(op, ComputeOp) or len(op.body) != 1 or not isinstance(op.body[0], Reduce):
+        return None
+    reduce = op.body[0]
+    product = _without_casts(reduce.sources[0])
+    if reduce.reducer.name != "sum" or not isinstance(product, Binary) or product.op != "mul":
+        return None
+    lhs, rhs = _without_casts(product.a), _without_casts(product.b)
+    if not isinstance(lhs, Load) or not isinstance(rhs, Load):
+        return None
+    left, right = set(free_vars(*lhs.indices)), set(free_vars(*rhs.indices))
+    if any(a.var not in left or a.var not in right for a in op.reduce_axis):
+        return None
+    if any(a.var not in left and a.var not in right for a in op.axis):
+        return None
+    return Contraction(
+        lhs,
+        rhs,
+        tuple(a for a in op.axis if a.var in left and a.var in right),
+        tuple(a for a in op.axis if a.var in left and a.var not in right),
+        tuple(a for a in op.axis if a.var in right and a.var not in left),
+        op.reduce_axis,
+    )
+
+
+def _without_casts(e: Expr) -> Expr:
+    while isinstance(e, Cast):
+        e = e.a
+    return e
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A dimension over which a reduction slides: its index is ``axis * stride + reduce * dilation + …``."""
+
+    load: Load
+    dimension: int
+    axis: IterVar
+    reduce: IterVar
+    stride: int
+    dilation: int
+
+
+def windows(op: Operation) -> list[Window]:
+    """The windows of a reduction: indices that mix an output axis with a reduce axis."""
+    if not isinstance(op, ComputeOp) or not op.reduce_axis:
+        return []
+    axes = {a.var: a for a in (*op.axis, *op.reduce_axis)}
+    found = []
+    for load in loads(*op.body):
+        for d, i in enumerate(load.indices):
+            if isinstance(i, Var):
+                continue
+            linear = linear_form(i, axes)
+            terms = [] if linear is None else [(axes[v], c) for v, c in linear[0].items()]
+            outer = [(a, c) for a, c in terms if a.kind != IterVar.REDUCE]
+            inner = [(a, c) for a, c in terms if a.kind == IterVar.REDUCE]
+            if len(outer) == 1 and len(inner) == 1:
+                found.append(Window(load, d, outer[0][0], inner[0][0], outer[0][1], inner[0][1]))
+    return found
+
+
+# -- cost ------------------------------------------------------------------------------------------------------------
+
+
+def operation_count(op: Operation) -> Expr:
+    """Arithmetic operations that ``op`` does, an INDEX expression; a multiply-add counts two, index arithmetic and
+    conversions nothing. Scans and outside code count nothing of their own."""
+    if not isinstance(op, ComputeOp):
+        return const(0)
+    points: Expr = const(1)
+    for a in (*op.axis, *op.reduce_axis):
+        points = points * a.extent
+    first = op.body[0]
+    if isinstance(first, Reduce):
+        combining = _arithmetic(first.reducer.result, (*first.reducer.lhs, *first.reducer.rhs))
+        return points * (_arithmetic((*first.sources, first.condition)) + combining)
+    return points * _arithmetic(op.body)
+
+
+def flops(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> Expr:
+    """Arithmetic operations of all stages from ``inputs`` to ``outputs``."""
+    total: Expr = const(0)
+    for op in topological(outputs, inputs):
+        total = total + operation_count(op)
+    return total
+
+
+def _arithmetic(roots: Sequence[Expr], data: Sequence[Var] = ()) -> int:
+    """How many distinct operations work on loaded values, or on the variables ``data``."""
+    live: set[Expr] = set(data)
+    count = 0
+    for e in post_order(*roots):
+        if isinstance(e, Load):
+            live.add(e)
+        elif any(c in live for c in e.children):
+            live.add(e)
+            count += isinstance(e, (Binary, Call, Select, Not))
+    return count
