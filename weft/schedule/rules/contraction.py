@@ -160,7 +160,7 @@ class _Tiling:
 
     def _split_output(self) -> tuple[list[LoopRef], list[LoopRef], list[LoopRef], list[LoopRef], list[LoopRef]]:
         """The output's loops by role: batch axes, column tiles, strips, row tiles, and the loops of one tile."""
-        s, roles, tile = self.context.schedule, self.roles, self.tile
+        roles, tile = self.roles, self.tile
         batch: list[LoopRef] = []
         strips: list[LoopRef] = []
         column_tiles: list[LoopRef] = []
@@ -170,7 +170,11 @@ class _Tiling:
         vector: list[LoopRef] = []
         operands = self.view.product
         assert operands is not None
-        for axis, loop in zip(self.view.spatial, s.get_loops(self.output), strict=True):
+        loops = self.context.own_loops(self.output)
+        for axis, own in zip(self.view.spatial, self.context.block(self.output).iters, strict=True):
+            loop = loops.get(own)
+            if loop is None:
+                continue  # of extent 1
             if axis is roles.vector:
                 *outer, inner = self._split_vector(loop)
                 column_tiles += outer[:1]
