@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 
 SizeExpr: TypeAlias = "tuple[int | str, ...]"
 """A size in postfix order: integers push themselves, a symbol's name pushes its value, and ``add sub mul floordiv
-floormod min max eq ne lt le gt ge and or not`` combine the top of the stack: ``("batch", 4, "mul")``. ``("call:kernel")``
-does not exist: sizes have no effects."""
+floormod min max eq ne lt le gt ge and or not`` combine the top of the stack: ``("batch", 4, "mul")``. Sizes have no
+effects; a symbol may not have the name of an operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,10 @@ BufferKind = Literal["input", "output", "constant", "arena", "dynamic"]
 class BufferSpec:
     """One buffer register.
 
-    ``input``/``output``/``constant``: number ``index`` of that list. ``arena``: ``nbytes`` at ``offset`` of the arena (both
-    may depend on symbols; several buffers may share memory when never alive together). ``dynamic``: allocated by
-    :class:`Allocate` at run time.
+    ``input``/``output``/``constant``: number ``index`` of that list. ``arena``: ``nbytes`` at ``offset`` of the arena
+    (both may depend on symbols of the inputs; several buffers may share memory when never alive together).
+    ``dynamic``: allocated by :class:`Allocate` at run time. An ``output`` whose shape depends on :class:`SetSize` gets
+    its memory when an instruction first uses it. ``dtype`` matters only where a size is read from the buffer.
     """
 
     kind: BufferKind

@@ -1,0 +1,174 @@
+"""Inputs and outputs of a run: what C does not take as it is, and the errors of those that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.runtime.elements import numpy_dtype
+from weft.runtime.program import CallKernel, Check, Program, TensorSpec
+from weft.runtime.sizes import evaluate, shape_text, to_text
+from weft.runtime.tensor import Tensor, as_tensor, from_dlpack
+from weft.support.errors import InputError, InternalError, UserError, WeftError
+
+# weft_status of csrc/include/weft_runtime.h, and the binding's own from 100.
+_MEMORY, _RANK, _SHAPE, _CHECK, _KERNEL, _BOUNDS, _UNALLOCATED = 1, 5, 6, 7, 8, 10, 11
+_COUNT, _OUTPUT_COUNT, _OVERLAP, _OUTPUT_SHAPE = 100, 101, 102, 103
+
+
+class Arguments:
+    """Conversions and error messages for the arguments of one program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def convert(self, index: int, value: Any) -> Tensor:
+        """Input ``index`` as a compact tensor of the right dtype. Raises InputError where it does not fit."""
+        spec = self.program.inputs[index]
+        array = self._array(spec, value)
+        if array.dtype.name != spec.dtype:
+            raise InputError(
+                f"input '{spec.name}' must be {describe(spec)}, not {array.dtype.name}{list(array.shape)}",
+                code="I002",
+                hint=f"convert it, for example with .astype('{spec.dtype}')",
+            )
+        if array.ctypes.data % array.itemsize or not array.dtype.isnative:
+            array = array.astype(numpy_dtype(spec.dtype))
+        return as_tensor(array)
+
+    def _array(self, spec: TensorSpec, value: Any) -> NDArray[Any]:
+        if isinstance(value, np.ndarray):
+            return value
+        if isinstance(value, Tensor):
+            return value.numpy()
+        if hasattr(value, "__dlpack__"):
+            try:
+                return from_dlpack(value).numpy()
+            except InputError as error:
+                raise InputError(f"input '{spec.name}': {error.message}", code=error.code) from error
+        return self._from_python(spec, value)
+
+    def _from_python(self, spec: TensorSpec, value: Any) -> NDArray[Any]:
+        """Numbers and nested lists have no dtype of their own: they take the input's, if that loses nothing in kind."""
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError) as error:
+            raise self._no_array(spec, value) from error
+        if hasattr(value, "dtype") or hasattr(value, "__array_interface__") or isinstance(value, (bytes, memoryview)):
+            return array
+        wanted = numpy_dtype(spec.dtype)
+        if array.dtype.kind not in "biuf":
+            raise self._no_array(spec, value)
+        if np.can_cast(array.dtype, wanted, "same_kind") or (
+            array.dtype.kind in "biu" and spec.dtype.startswith("uint")
+        ):
+            made = array.astype(wanted)
+            if array.dtype.kind in "biu" and not np.array_equal(made.astype(array.dtype), array):
+                raise InputError(f"input '{spec.name}' has values that {spec.dtype} cannot hold", code="I002")
+            return made
+        return array
+
+    def _no_array(self, spec: TensorSpec, value: Any) -> InputError:
+        return InputError(
+            f"input '{spec.name}' must be {describe(spec)}, not a {type(value).__name__}",
+            code="I002",
+            hint="give a NumPy array or anything with __dlpack__",
+        )
+
+    def convert_output(self, index: int, value: Any) -> Tensor:
+        """Memory given for output ``index`` as a tensor. Raises InputError unless it can be written in place."""
+        spec = self.program.outputs[index]
+        wrong = f"the memory for output '{spec.name}' must be"
+        if isinstance(value, np.ndarray):
+            array = value
+        elif isinstance(value, Tensor) or hasattr(value, "__dlpack__"):
+            tensor = value if isinstance(value, Tensor) else from_dlpack(value)
+            if tensor.readonly:
+                raise InputError(f"{wrong} writable", code="I005")
+            array = tensor.numpy()
+        else:
+            raise InputError(f"{wrong} an array, not a {type(value).__name__}", code="I005")
+        if array.dtype != numpy_dtype(spec.dtype):
+            raise InputError(f"{wrong} {describe(spec)}, not {array.dtype.name}{list(array.shape)}", code="I005")
+        if not array.flags.c_contiguous or not array.flags.writeable or array.ctypes.data % array.itemsize:
+            raise InputError(f"{wrong} writable, compact in row-major order and aligned", code="I005")
+        return as_tensor(array)
+
+    def order(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Named inputs in the order of the program. Raises InputError for missing and unknown names."""
+        names = [t.name for t in self.program.inputs]
+        missing = [n for n in names if n not in inputs]
+        unknown = [str(n) for n in inputs if n not in names]
+        if missing or unknown:
+            wrong = [f"'{n}' is missing" for n in missing] + [f"'{n}' is unknown" for n in unknown]
+            raise InputError("inputs do not fit: " + ", ".join(wrong), code="I001", hint=self._inputs_hint())
+        return tuple(inputs[n] for n in names)
+
+    def _inputs_hint(self) -> str:
+        return "the model takes " + (", ".join(f"{t.name}: {describe(t)}" for t in self.program.inputs) or "no inputs")
+
+    # ---- errors of a run --------------------------------------------------------------------------------------------
+
+    def fail(
+        self, status: int, index: int, axis: int, instruction: int, expected: int, given: int, message: str
+    ) -> WeftError:
+        """The exception for a failed run."""
+        if status == _COUNT:
+            return InputError(f"{expected} inputs are needed, {given} given", code="I001", hint=self._inputs_hint())
+        if status == _OUTPUT_COUNT:
+            return InputError(f"memory for {expected} outputs is needed, for {given} given", code="I005")
+        if status in (_RANK, _SHAPE):
+            return self._shape_error(index, axis, expected, given)
+        if status in (_OVERLAP, _OUTPUT_SHAPE) or (status == _BOUNDS and "output" in message):
+            return self._output_error(status, given if status >= _COUNT else index)
+        if status == _CHECK:
+            check = self.program.instructions[instruction]
+            return InputError(check.message if isinstance(check, Check) else message, code="I004")
+        if status == _MEMORY:
+            return UserError(message, code="I007", hint="the inputs are large for the memory of this machine")
+        return self._internal(status, instruction, given, message)
+
+    def _shape_error(self, index: int, axis: int, expected: int, given: int) -> InputError:
+        spec = self.program.inputs[index]
+        if axis < 0:
+            detail = f"it has {given} dimensions, not {expected}"
+        else:
+            size = spec.shape[axis]
+            why = "" if evaluate(size, {}) is not None else f" ({to_text(size)})"
+            detail = f"dimension {axis} is {given}, not {expected}{why}"
+        return InputError(f"input '{spec.name}' must be {describe(spec)}: {detail}", code="I003")
+
+    def _output_error(self, status: int, index: int) -> InputError:
+        spec = self.program.outputs[index]
+        what = f"the memory for output '{spec.name}' ({describe(spec)})"
+        if status == _OVERLAP:
+            return InputError(f"{what} overlaps with an input or another output", code="I005")
+        return InputError(f"{what} does not have the right shape", code="I005")
+
+    def _internal(self, status: int, instruction: int, given: int, message: str) -> WeftError:
+        place = f"instruction {instruction}" if instruction >= 0 else "the program"
+        if status == _KERNEL:
+            call = self.program.instructions[instruction]
+            if isinstance(call, CallKernel):
+                name = self.program.kernels[call.kernel].name
+                place += f", kernel '{name}'" + (f" ({call.label})" if call.label else "")
+            return InternalError(f"a kernel returned error {given} ({place})", code="W020")
+        return InternalError(f"{message} ({place})", code="W021")
+
+
+def describe(spec: TensorSpec) -> str:
+    """``float32[batch, 3]``"""
+    return f"{spec.dtype}{shape_text(spec.shape)}"
+
+
+def bind_symbols(program: Program, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+    """The symbols' values for inputs of these shapes, as the executor binds them."""
+    values: dict[str, int] = {}
+    for spec, shape in zip(program.inputs, shapes, strict=True):
+        for size, extent in zip(spec.shape, shape, strict=False):
+            if len(size) == 1 and isinstance(size[0], str):
+                values.setdefault(size[0], int(extent))
+    return values

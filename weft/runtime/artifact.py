@@ -1,0 +1,281 @@
+"""A compiled model: program, machine code, constants and what to know about them, in one file.
+
+File format (little-endian)::
+
+    prefix     magic (8 bytes), format version (u32), header length (u32), file length (u64), BLAKE2b-128 of the
+               prefix before it and of the header (16 bytes)
+    header     JSON: the program, the table of sections, metadata
+    sections   code objects and constants, each at a multiple of 64 bytes, padded with zeros
+
+Each section has a BLAKE2b-128 digest in the header. Prefix, header and code are always verified. Constants are mapped,
+not read; of a large one only samples are verified when loading, all of it with ``verify=True``.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.runtime.elements import numpy_dtype
+from weft.runtime.program import Program
+from weft.runtime.serialize import program_from_json, program_to_json
+from weft.support.errors import ArtifactError, UserError
+
+MAGIC = b"\x89WEFT\r\n\x1a"  # like PNG's: finds out transfers that change line ends or the eighth bit
+FORMAT_VERSION = 1
+ABI_VERSION = 1
+ALIGN = 64
+_PREFIX = struct.Struct("<8sIIQ")
+_DIGEST = 16
+_MAX_HEADER = 1 << 30
+# A large section's quick digest covers its ends and this many blocks between.
+_BLOCK, _SAMPLES = 4096, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One version of a code object: a relocatable ELF object that needs the CPU ``features`` (LLVM's names)."""
+
+    features: frozenset[str]
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CodeObject:
+    """Machine code in one or more variants; the runtime picks, of those whose features the CPU has, the one that needs
+    most (the first of equals)."""
+
+    variants: tuple[Variant, ...]
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled model.
+
+    ``codes``: what the kernels of ``program`` refer to. ``constants``: compact arrays, by the index of the program's
+    constant buffers. ``target``: the text of the target. ``metadata``: anything JSON can hold (``model`` names the
+    source).
+    """
+
+    program: Program
+    codes: tuple[CodeObject, ...]
+    constants: tuple[NDArray[Any], ...] = ()
+    target: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    abi_version: int = ABI_VERSION
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of all variants of all code objects."""
+        return sum(len(v.data) for c in self.codes for v in c.variants)
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of all constants."""
+        return sum(c.nbytes for c in self.constants)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the artifact to ``path``; a file of that name is replaced at once or not at all."""
+        sections: list[memoryview | bytes] = []
+        table: list[dict[str, Any]] = []
+        for i, code in enumerate(self.codes):
+            for variant in code.variants:
+                entry = {"kind": "code", "code": i, "features": sorted(variant.features)}
+                _add_section(entry, variant.data, sections, table)
+        for array in self.constants:
+            entry = {"kind": "constant", "dtype": array.dtype.name, "shape": list(array.shape)}
+            _add_section(entry, _bytes_of(array), sections, table)
+        header = {
+            "program": program_to_json(self.program),
+            "codes": len(self.codes),
+            "sections": table,
+            "target": self.target,
+            "metadata": dict(self.metadata),
+            "abi_version": self.abi_version,
+        }
+        _write(Path(path), json.dumps(header, separators=(",", ":")).encode(), sections)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], verify: bool = False) -> Artifact:
+        """Read an artifact; its constants stay in the file and are mapped.
+
+        Raises ArtifactError if the file is no artifact, damaged, cut off, or of a newer format. ``verify`` checks every
+        byte of the constants, too.
+        """
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                data: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ArtifactError(f"cannot read '{os.fspath(path)}': {reason}", code="A002") from error
+        return _Reader(os.fspath(path), memoryview(data), verify).read()
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8).data if flat.nbytes else memoryview(b"")
+
+
+def _add_section(
+    entry: dict[str, Any], data: memoryview | bytes, sections: list[memoryview | bytes], table: list[dict[str, Any]]
+) -> None:
+    quick = quick_digest(data)
+    table.append({**entry, "size": len(data), "digest": digest(data), "quick": quick})
+    sections.append(data)
+
+
+def digest(data: memoryview | bytes) -> str:
+    """BLAKE2b-128 of everything."""
+    return blake2b(data, digest_size=_DIGEST).hexdigest()
+
+
+def quick_digest(data: memoryview | bytes) -> str:
+    """BLAKE2b-128 of the length, both ends and evenly spread blocks: all of it up to 256 KiB."""
+    if len(data) <= _BLOCK * _SAMPLES:
+        return digest(data)
+    state = blake2b(struct.pack("<Q", len(data)), digest_size=_DIGEST)
+    for i in range(_SAMPLES):
+        at = (len(data) - _BLOCK) * i // (_SAMPLES - 1)
+        state.update(data[at : at + _BLOCK])
+    return state.hexdigest()
+
+
+def _aligned(position: int) -> int:
+    return -(-position // ALIGN) * ALIGN
+
+
+def _layout(start: int, sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where sections begin, and the length of the file."""
+    offsets, at = [], start
+    for size in sizes:
+        offsets.append(_aligned(at))
+        at = offsets[-1] + size
+    return offsets, at
+
+
+def _write(path: Path, header: bytes, sections: Sequence[memoryview | bytes]) -> None:
+    offsets, length = _layout(_PREFIX.size + _DIGEST + len(header), [len(s) for s in sections])
+    prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), length)
+    check = blake2b(prefix + header, digest_size=_DIGEST).digest()
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise UserError(f"cannot write '{path}': {error.strerror}", code="A003") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), 0o666 & ~_umask())
+            file.write(prefix + check + header)
+            for offset, data in zip(offsets, sections, strict=True):
+                file.write(bytes(offset - file.tell()))
+                file.write(data)
+        os.replace(name, path)
+    except OSError as error:
+        raise UserError(f"cannot write '{path}': {error.strerror}", code="A003") from error
+    finally:
+        if os.path.exists(name):
+            os.unlink(name)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    def __init__(self, path: str, data: memoryview, verify: bool) -> None:
+        self.path, self.data, self.verify = path, data, verify
+
+    def read(self) -> Artifact:
+        header, start = self.read_header()
+        try:
+            sections = header["sections"]
+            sizes = [int(s["size"]) for s in sections]
+            if min(sizes, default=0) < 0:
+                raise ValueError("a section has a negative size")
+            offsets, end = _layout(start, sizes)
+            if end != len(self.data):
+                raise self.damaged("its sections do not fill it")
+            variants: list[list[Variant]] = [[] for _ in range(int(header["codes"]))]
+            constants: list[NDArray[Any]] = []
+            for entry, offset, size in zip(sections, offsets, sizes, strict=True):
+                data = self.data[offset : offset + size]
+                self.check(entry, data)
+                if entry["kind"] == "code":
+                    variants[entry["code"]].append(Variant(frozenset(entry["features"]), bytes(data)))
+                else:
+                    constants.append(_constant(entry, data))
+            return Artifact(
+                program=program_from_json(header["program"]),
+                codes=tuple(CodeObject(tuple(v)) for v in variants),
+                constants=tuple(constants),
+                target=str(header["target"]),
+                metadata=dict(header["metadata"]),
+                abi_version=int(header["abi_version"]),
+            )
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise self.damaged(f"its header is malformed: {error}") from error
+
+    def read_header(self) -> tuple[dict[str, Any], int]:
+        """The header, and where it ends."""
+        head = _PREFIX.size + _DIGEST
+        if len(self.data) < len(MAGIC) or self.data[: len(MAGIC)] != MAGIC:
+            raise ArtifactError(
+                f"'{self.path}' is not a compiled Weft model",
+                code="A004",
+                hint="compile a model with `weft compile`, or check how the file was copied",
+            )
+        if len(self.data) < head:
+            raise self.damaged("it is cut off in its first bytes")
+        _, version, length, total = _PREFIX.unpack(self.data[: _PREFIX.size])
+        if version > FORMAT_VERSION:
+            raise ArtifactError(
+                f"'{self.path}' has format {version}, this version of Weft reads up to {FORMAT_VERSION}",
+                code="A006",
+                hint="load it with the version of Weft that wrote it; if it is not newer, it is damaged",
+            )
+        if total > len(self.data):
+            raise self.damaged(f"it is cut off: {len(self.data)} of {total} bytes are there")
+        header = self.data[head : head + length]
+        check = blake2b(self.data[: _PREFIX.size], digest_size=_DIGEST)
+        check.update(header)
+        if version < 1 or length > _MAX_HEADER or check.digest() != self.data[_PREFIX.size : head]:
+            raise self.damaged("its header does not have the right checksum")
+        if total != len(self.data):
+            raise self.damaged(f"it has {len(self.data) - total} bytes too many")
+        value = json.loads(bytes(header))
+        if not isinstance(value, dict):
+            raise self.damaged("its header is malformed")
+        return value, head + length
+
+    def check(self, entry: Mapping[str, Any], data: memoryview) -> None:
+        full = self.verify or entry["kind"] == "code"
+        if (digest(data) != entry["digest"]) if full else (quick_digest(data) != entry["quick"]):
+            what = "machine code" if entry["kind"] == "code" else "a constant"
+            raise self.damaged(f"{what} does not have the right checksum")
+
+    def damaged(self, what: str) -> ArtifactError:
+        return ArtifactError(f"'{self.path}' is damaged: {what}", code="A005", hint="compile the model again")
+
+
+def _constant(entry: Mapping[str, Any], data: memoryview) -> NDArray[Any]:
+    dtype = numpy_dtype(entry["dtype"])
+    return np.frombuffer(data, dtype=np.uint8).view(dtype).reshape([int(d) for d in entry["shape"]])

@@ -1,0 +1,32 @@
+"""Devices: where tensors live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.support.errors import UserError
+
+_DLPACK_TYPE = {"cpu": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device by ``kind`` and ``index``: ``Device("cpu", 0)``."""
+
+    kind: str = "cpu"
+    index: int = 0
+
+    @property
+    def dlpack(self) -> tuple[int, int]:
+        """Device type and number of DLPack."""
+        return _DLPACK_TYPE[self.kind], self.index
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.index})"
+
+
+def device(kind: str = "cpu", index: int = 0) -> Device:
+    """The device. Raises UserError if there is none of that kind or number."""
+    if kind not in _DLPACK_TYPE or index != 0:
+        raise UserError(f"there is no device {kind}({index})", code="G010", hint="device('cpu', 0) is the main memory")
+    return Device(kind, index)

@@ -1,0 +1,151 @@
+"""Encodes a :class:`~weft.runtime.program.Program` as the flat array of 64-bit words that the C executor decodes.
+
+The format is described in csrc/src/program.h. Size expressions go into one table, each once, with constants folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.runtime.elements import item_bytes, size_element
+from weft.runtime.program import (
+    Allocate,
+    CallKernel,
+    Check,
+    Copy,
+    Free,
+    Instruction,
+    Jump,
+    Program,
+    SetSize,
+    SizeExpr,
+)
+from weft.runtime.sizes import BINARY, evaluate, symbols_of
+from weft.support.errors import ArtifactError
+
+MAGIC, VERSION = 0x54464557, 1
+_PUSH, _LOAD = 0, 1
+_OPERATION = {name: i + 2 for i, name in enumerate([*BINARY, "not"])}
+_KIND = {"input": 0, "output": 1, "constant": 2, "arena": 3, "dynamic": 4}
+_CALL, _COPY, _SET, _READ, _ALLOCATE, _FREE, _CHECK, _JUMP, _JUMP_UNLESS = range(9)
+_LIMIT = 1 << 63
+
+
+def encode(program: Program) -> NDArray[np.int64]:
+    """The words of the program. Raises ArtifactError if it is malformed; the C decoder checks the rest."""
+    table = _Table(_registers(program))
+    body: list[int] = []
+    for tensor in (*program.inputs, *program.outputs):
+        dims = [table.number(d) for d in tensor.shape]
+        body += [item_bytes(tensor.dtype), len(dims), *dims]
+    for buffer in program.buffers:
+        body += [_KIND[buffer.kind], buffer.index, table.number(buffer.offset), table.number(buffer.nbytes)]
+        body.append(size_element(buffer.dtype))
+    for instruction in program.instructions:
+        body += _instruction(instruction, table)
+    arena = table.number(program.arena_bytes)
+    counts = (len(program.inputs), len(program.outputs), len(program.buffers), len(program.kernels))
+    header = [MAGIC, VERSION, len(table.registers), len(bound_symbols(program)), len(table.rows), *counts]
+    header += [constant_count(program), len(program.instructions), arena]
+    return np.array([*header, *(w for row in table.rows for w in row), *body], dtype=np.int64)
+
+
+def bound_symbols(program: Program) -> tuple[str, ...]:
+    """The symbols that are a whole dimension of an input, in the order of their first."""
+    found = dict.fromkeys(d[0] for t in program.inputs for d in t.shape if len(d) == 1 and isinstance(d[0], str))
+    return tuple(found)
+
+
+def constant_count(program: Program) -> int:
+    """Number of constants that the program refers to."""
+    return 1 + max((b.index for b in program.buffers if b.kind == "constant"), default=-1)
+
+
+def _registers(program: Program) -> dict[str, int]:
+    """The register of each symbol: those of the inputs first, then those that instructions set."""
+    names = list(bound_symbols(program))
+    for name in names:
+        if name not in program.symbols:
+            raise _malformed(f"dimension '{name}' of an input is not among the symbols")
+    set_later = dict.fromkeys(i.name for i in program.instructions if isinstance(i, SetSize))
+    for name in program.symbols:
+        if name not in names and name not in set_later:
+            raise _malformed(f"symbol '{name}' is no dimension of any input")
+    for name in set_later:
+        if name in names:
+            raise _malformed(f"symbol '{name}' is bound from an input and set again")
+    registers = {name: i for i, name in enumerate([*names, *set_later])}
+    for name in registers:
+        if name in _OPERATION:
+            raise _malformed(f"'{name}' is an operation and cannot name a symbol")
+    return registers
+
+
+@dataclass
+class _Table:
+    """Size expressions as rows of words, each once."""
+
+    registers: dict[str, int]
+    rows: list[list[int]] = field(default_factory=list)
+    numbers: dict[SizeExpr, int] = field(default_factory=dict)
+
+    def number(self, size: SizeExpr) -> int:
+        found = self.numbers.get(size)
+        if found is None:
+            if len(size) > 1 and not symbols_of(size):
+                value = evaluate(size, {})
+                found = self.number((value,)) if value is not None else self._add(size)
+            else:
+                found = self._add(size)
+            self.numbers[size] = found
+        return found
+
+    def _add(self, size: SizeExpr) -> int:
+        words: list[int] = []
+        for token in size:
+            if isinstance(token, str):
+                if token in _OPERATION:
+                    words.append(_OPERATION[token])
+                elif token in self.registers:
+                    words += [_LOAD, self.registers[token]]
+                else:
+                    raise _malformed(f"unknown symbol '{token}' in a size")
+            elif -_LIMIT <= token < _LIMIT:
+                words += [_PUSH, int(token)]
+            else:
+                raise _malformed(f"size {token} does not fit 64 bits")
+        self.rows.append([len(words), *words])
+        return len(self.rows) - 1
+
+
+def _instruction(i: Instruction, table: _Table) -> Iterable[int]:
+    number = table.number
+    match i:
+        case CallKernel():
+            sizes = [number(s) for s in i.sizes]
+            return [_CALL, i.kernel, len(i.buffers), len(sizes), *i.buffers, *sizes]
+        case Copy():
+            return [_COPY, i.source, i.target, number(i.nbytes)]
+        case SetSize(buffer=None):
+            return [_SET, table.registers[i.name], number(i.value)]
+        case SetSize():
+            return [_READ, table.registers[i.name], i.buffer or 0, i.element]
+        case Allocate():
+            return [_ALLOCATE, i.buffer, number(i.nbytes)]
+        case Free():
+            return [_FREE, i.buffer]
+        case Check():
+            return [_CHECK, number(i.condition)]
+        case Jump(condition=None):
+            return [_JUMP, i.to]
+        case Jump():
+            return [_JUMP_UNLESS, i.to, number(i.condition or (0,))]
+    raise _malformed(f"unknown instruction {i!r}")
+
+
+def _malformed(what: str) -> ArtifactError:
+    return ArtifactError(f"malformed program: {what}", code="A010")

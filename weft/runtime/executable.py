@@ -1,0 +1,210 @@
+"""Executables: a loaded artifact that runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.runtime import _native
+from weft.runtime.arguments import Arguments, bind_symbols
+from weft.runtime.artifact import ABI_VERSION, ALIGN, Artifact, CodeObject, Variant
+from weft.runtime.elements import numpy_dtype
+from weft.runtime.encode import constant_count, encode
+from weft.runtime.profile import Profile, make_profile
+from weft.runtime.program import TensorSpec
+from weft.runtime.threads import checked_threads, cpu_features
+from weft.support.errors import ArtifactError, InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Latency of whole runs in milliseconds."""
+
+    times: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.times))
+
+    @property
+    def min(self) -> float:
+        return min(self.times)
+
+    def __str__(self) -> str:
+        return f"median {self.median:.3f} ms, best {self.min:.3f} ms of {len(self.times)} runs"
+
+
+class Executable:
+    """A compiled model, ready to run.
+
+    ``exe(x, …)`` takes inputs in order and returns an array, or a tuple of arrays if the model has several outputs;
+    ``exe.run({name: x})`` takes and returns them by name. Inputs may be NumPy arrays, anything with ``__dlpack__``
+    (shared, not copied, if compact), or nested lists. Several threads may run one executable at once.
+    """
+
+    def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
+        """Load the code of ``artifact``. Raises ArtifactError if it does not fit this machine or is malformed."""
+        program = artifact.program
+        if artifact.abi_version != ABI_VERSION or _native.ABI_VERSION != ABI_VERSION:
+            raise ArtifactError(
+                f"the artifact needs version {artifact.abi_version} of the runtime, this is {_native.ABI_VERSION}",
+                code="A007",
+                hint="compile the model again",
+            )
+        if constant_count(program) > len(artifact.constants):
+            raise ArtifactError("the artifact lacks constants that its program uses", code="A010")
+        self._artifact = artifact
+        self._arguments = Arguments(program)
+        self._single = len(program.outputs) == 1
+        self._instructions = len(program.instructions)
+        constants = tuple(_aligned(c) for c in artifact.constants[: constant_count(program)])
+        try:
+            self._native = _native.Executable(
+                encode(program),
+                tuple(_native.Code(_pick(code).data) for code in artifact.codes),
+                tuple((k.code, k.name) for k in program.kernels),
+                constants,
+                tuple(str(t.dtype) for t in program.inputs),
+                tuple(str(t.dtype) for t in program.outputs),
+                tuple(numpy_dtype(t.dtype) for t in program.outputs),
+                checked_threads(threads),
+                np.ndarray,
+                self._arguments.convert,
+                self._arguments.convert_output,
+                self._arguments.fail,
+            )
+        except ValueError as error:
+            raise ArtifactError(f"the artifact cannot be loaded: {error}", code="A008") from error
+        self._run = self._native.run
+
+    @property
+    def artifact(self) -> Artifact:
+        return self._artifact
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Names, dtypes and shapes of the inputs."""
+        return self._artifact.program.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Names, dtypes and shapes of the outputs."""
+        return self._artifact.program.outputs
+
+    @property
+    def threads(self) -> int:
+        """Threads that one run uses."""
+        return self._native.threads
+
+    @threads.setter
+    def threads(self, count: int | None) -> None:
+        self._native.threads = checked_threads(count)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes held for intermediate results at present: nothing before the first run."""
+        return self._native.arena_bytes
+
+    def __call__(self, *inputs: Any, out: Any = None) -> Any:
+        """Run on inputs in the model's order; an array, or a tuple of arrays.
+
+        ``out`` gives the memory for the results: an array, or a sequence of arrays (writable, compact, not overlapping
+        the inputs), which are returned. Raises InputError if something does not fit.
+        """
+        if out is None:
+            results = self._run(inputs)
+        else:
+            outs = (out,) if self._single and not isinstance(out, (tuple, list)) else tuple(out)
+            results = self._run(inputs, outs)
+        return results[0] if self._single else results
+
+    def run(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Any]:
+        """Run on inputs by name; the outputs by name. Raises InputError if something does not fit."""
+        results = self._run(self._arguments.order({**(inputs or {}), **named}))
+        return {spec.name: value for spec, value in zip(self.outputs, results, strict=True)}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the artifact to a file for :func:`load_executable`."""
+        self._artifact.save(path)
+
+    def profile(self, *inputs: Any, runs: int = 10) -> Profile:
+        """Time every kernel over ``runs`` runs, after one to warm up. Inputs as for a call, or one mapping by name."""
+        given = self._given(inputs)
+        times = np.zeros((runs, 2, self._instructions), dtype=np.int64)
+        totals: list[float] = []
+        self._run(given)
+        for row in times:
+            start = time.perf_counter()
+            self._run(given, None, row)
+            totals.append((time.perf_counter() - start) * 1e3)
+        shapes = [self._arguments.convert(i, x).shape for i, x in enumerate(given)]
+        symbols = bind_symbols(self._artifact.program, shapes)
+        return make_profile(self._artifact.program, times, totals, symbols, self.threads)
+
+    def benchmark(self, *inputs: Any, seconds: float = 1.0, warmup: float = 0.1, max_runs: int = 10_000) -> Timing:
+        """Latency of whole runs, repeated for about ``seconds``. Inputs as for a call, or one mapping by name."""
+        given = self._given(inputs)
+        until = time.perf_counter() + warmup
+        self._run(given)
+        while time.perf_counter() < until:
+            self._run(given)
+        times: list[float] = []
+        until = time.perf_counter() + seconds
+        while not times or (time.perf_counter() < until and len(times) < max_runs):
+            start = time.perf_counter()
+            self._run(given)
+            times.append((time.perf_counter() - start) * 1e3)
+        return Timing(tuple(times))
+
+    def _given(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            return self._arguments.order(inputs[0])
+        return tuple(inputs)
+
+    def __repr__(self) -> str:
+        name = self._artifact.metadata.get("model") or "model"
+        kernels, megabytes = len(self._artifact.program.kernels), self._artifact.constant_bytes / 1e6
+        return f"<Executable {name}: {kernels} kernels, {megabytes:.1f} MB of constants, {self.threads} threads>"
+
+
+def load_executable(path: str | os.PathLike[str], threads: int | None = None, *, verify: bool = False) -> Executable:
+    """Load a file written by :meth:`Executable.save`; the compiler is not needed.
+
+    ``verify`` checks every byte of the constants. Raises ArtifactError for files that are damaged or do not fit this
+    machine, InputError where there is no such file.
+    """
+    if not os.path.exists(path):
+        raise InputError(f"there is no file '{os.fspath(path)}'", code="I021")
+    return Executable(Artifact.load(path, verify), threads)
+
+
+def _pick(code: CodeObject) -> Variant:
+    """The variant that makes most of this CPU."""
+    have = cpu_features()
+    fitting = [v for v in code.variants if v.features <= have]
+    if fitting:
+        return max(fitting, key=lambda v: len(v.features))
+    lacking = min((sorted(v.features - have) for v in code.variants), key=len, default=[])
+    raise ArtifactError(
+        "the artifact has no code for this CPU" + (f", which lacks {', '.join(lacking)}" if lacking else ""),
+        code="A009",
+        hint="compile for this machine, or add code for it with --also",
+    )
+
+
+def _aligned(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The bytes of an array at a multiple of 64, copied where they are not."""
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if data.ctypes.data % ALIGN == 0:
+        return data
+    room = np.empty(data.nbytes + ALIGN, dtype=np.uint8)
+    start = -room.ctypes.data % ALIGN
+    made = room[start : start + data.nbytes]
+    made[...] = data
+    return made

@@ -1,0 +1,135 @@
+"""Where the time of a run goes, kernel by kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.runtime.program import CallKernel, Program
+from weft.runtime.sizes import evaluate
+
+_BAR = 24
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelProfile:
+    """One instruction that calls a kernel. Times are for one run, ``share`` is of the time in all kernels.
+
+    ``gflops`` (10⁹ floating-point operations a second) and ``gigabytes`` (10⁹ bytes a second) are None where the
+    program does not say how much work the kernel does.
+    """
+
+    instruction: int
+    kernel: str
+    label: str
+    calls: int
+    total_ms: float
+    median_ms: float
+    share: float
+    gflops: float | None
+    gigabytes: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Result of :meth:`Executable.profile <weft.runtime.executable.Executable.profile>`: kernels in program order."""
+
+    kernels: tuple[KernelProfile, ...]
+    run_ms: float
+    runs: int
+    threads: int
+
+    @property
+    def kernel_ms(self) -> float:
+        """Median time in all kernels together."""
+        return sum(k.median_ms for k in self.kernels)
+
+    def top(self, count: int = 10) -> tuple[KernelProfile, ...]:
+        """The most expensive kernels, the worst first."""
+        return tuple(sorted(self.kernels, key=lambda k: -k.median_ms)[:count])
+
+    def table(self, count: int | None = None) -> str:
+        """An aligned table, the most expensive kernels first."""
+        rows = self.top(count if count is not None else len(self.kernels))
+        cells = [("kernel", "calls", "median ms", "share", "GFLOP/s", "GB/s", "")]
+        largest = max((k.share for k in rows), default=1.0) or 1.0
+        for k in rows:
+            cells.append(
+                (
+                    _shorten(k.label or k.kernel),
+                    str(k.calls),
+                    f"{k.median_ms:.4f}",
+                    f"{100 * k.share:.1f}%",
+                    _number(k.gflops),
+                    _number(k.gigabytes),
+                    bar(k.share / largest),
+                )
+            )
+        widths = [max(len(row[i]) for row in cells) for i in range(6)]
+        lines = []
+        for row in cells:
+            numbers = "  ".join(c.rjust(w) for c, w in zip(row[1:6], widths[1:], strict=True))
+            lines.append(f"{row[0].ljust(widths[0])}  {numbers}  {row[6]}".rstrip())
+        rest = len(self.kernels) - len(rows)
+        return "\n".join([*lines, f"… and {rest} more"] if rest else lines)
+
+    def __str__(self) -> str:
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        head = f"{self.run_ms:.3f} ms a run, {self.kernel_ms:.3f} ms in {len(self.kernels)} kernels"
+        return f"{head} (median of {runs}, {threads})\n{self.table()}"
+
+
+def make_profile(
+    program: Program, times: NDArray[np.int64], totals: Sequence[float], symbols: Mapping[str, int], threads: int
+) -> Profile:
+    """``times``: runs × (nanoseconds, calls) × instructions, from the executor; ``totals``: ms of each run."""
+    milliseconds = np.median(times[:, 0], axis=0) / 1e6
+    sums = times[:, 0].sum(axis=0) / 1e6
+    calls = times[-1, 1]
+    numbers = [
+        i for i, instruction in enumerate(program.instructions) if isinstance(instruction, CallKernel) and calls[i]
+    ]
+    whole = float(sum(milliseconds[i] for i in numbers)) or 1.0
+    kernels = []
+    for i in numbers:
+        call: Any = program.instructions[i]
+        seconds = float(milliseconds[i]) / 1e3
+        kernels.append(
+            KernelProfile(
+                instruction=i,
+                kernel=program.kernels[call.kernel].name,
+                label=call.label,
+                calls=int(calls[i]),
+                total_ms=float(sums[i]),
+                median_ms=float(milliseconds[i]),
+                share=float(milliseconds[i]) / whole,
+                gflops=_rate(evaluate(call.flops, symbols), int(calls[i]), seconds),
+                gigabytes=_rate(evaluate(call.bytes, symbols), int(calls[i]), seconds),
+            )
+        )
+    return Profile(tuple(kernels), float(np.median(totals)), len(totals), threads)
+
+
+def bar(share: float) -> str:
+    """A bar for a number between 0 and 1, in eighths of a character."""
+    eighths = round(max(0.0, min(1.0, share)) * _BAR * 8)
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def _rate(work: int | None, calls: int, seconds: float) -> float | None:
+    return work * calls / seconds / 1e9 if work and seconds > 0 else None
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def _shorten(text: str, width: int = 60) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,144 @@
+"""Programs as plain lists for JSON, and back. Everything read is checked; what does not fit is an ArtifactError."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from weft.runtime.program import (
+    Allocate,
+    BufferKind,
+    BufferSpec,
+    CallKernel,
+    Check,
+    Copy,
+    Free,
+    Instruction,
+    Jump,
+    KernelRef,
+    Program,
+    SetSize,
+    SizeExpr,
+    TensorSpec,
+)
+from weft.support.errors import ArtifactError
+
+_INSTRUCTIONS: dict[str, type[Any]] = {
+    "call": CallKernel,
+    "copy": Copy,
+    "set": SetSize,
+    "allocate": Allocate,
+    "free": Free,
+    "check": Check,
+    "jump": Jump,
+}
+_NAMES = {cls: name for name, cls in _INSTRUCTIONS.items()}
+_KINDS = frozenset(get_args(BufferKind))
+
+# Reads one field of an instruction, by the field's name.
+_INTEGER, _TEXT, _SIZE, _SIZES, _INTEGERS = "integer", "text", "size", "sizes", "integers"
+_FIELDS: dict[str, dict[str, str]] = {
+    "call": {
+        "kernel": _INTEGER,
+        "buffers": _INTEGERS,
+        "sizes": _SIZES,
+        "label": _TEXT,
+        "flops": _SIZE,
+        "bytes": _SIZE,
+    },
+    "copy": {"source": _INTEGER, "target": _INTEGER, "nbytes": _SIZE},
+    "set": {"name": _TEXT, "value": _SIZE, "buffer": "optional integer", "element": _INTEGER},
+    "allocate": {"buffer": _INTEGER, "nbytes": _SIZE},
+    "free": {"buffer": _INTEGER},
+    "check": {"condition": _SIZE, "message": _TEXT},
+    "jump": {"to": _INTEGER, "condition": "optional size"},
+}
+
+
+def program_to_json(program: Program) -> dict[str, Any]:
+    """A value for :func:`json.dumps` from which :func:`program_from_json` makes an equal program."""
+    return {
+        "symbols": list(program.symbols),
+        "inputs": [[t.name, str(t.dtype), list(t.shape)] for t in program.inputs],
+        "outputs": [[t.name, str(t.dtype), list(t.shape)] for t in program.outputs],
+        "buffers": [[b.kind, b.index, b.offset, b.nbytes, str(b.dtype), list(b.shape)] for b in program.buffers],
+        "kernels": [[k.name, k.code] for k in program.kernels],
+        "instructions": [_instruction_to_json(i) for i in program.instructions],
+        "arena_bytes": program.arena_bytes,
+        "metadata": program.metadata,
+    }
+
+
+def _instruction_to_json(i: Instruction) -> list[Any]:
+    kind = _NAMES[type(i)]
+    return [kind, *(getattr(i, name) for name in _FIELDS[kind])]
+
+
+def program_from_json(value: Any) -> Program:
+    """The program. Raises ArtifactError where the value does not have the right form."""
+    try:
+        return Program(
+            symbols=tuple(_text(s) for s in value["symbols"]),
+            inputs=tuple(_tensor(t) for t in value["inputs"]),
+            outputs=tuple(_tensor(t) for t in value["outputs"]),
+            buffers=tuple(_buffer(b) for b in value["buffers"]),
+            kernels=tuple(KernelRef(_text(name), _integer(code)) for name, code in value["kernels"]),
+            instructions=tuple(_instruction(i) for i in value["instructions"]),
+            arena_bytes=_size(value["arena_bytes"]),
+            metadata=dict(value["metadata"]),
+        )
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise ArtifactError(f"the program in the artifact is malformed ({error})", code="A011") from error
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is not an integer")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")
+    return value
+
+
+def _size(value: Any) -> SizeExpr:
+    return tuple(v if isinstance(v, str) else _integer(v) for v in value)
+
+
+def _shape(value: Any) -> tuple[SizeExpr, ...]:
+    return tuple(_size(v) for v in value)
+
+
+def _tensor(value: Any) -> TensorSpec:
+    name, dtype, shape = value
+    return TensorSpec(_text(name), _text(dtype), _shape(shape))
+
+
+def _buffer(value: Any) -> BufferSpec:
+    kind, index, offset, nbytes, dtype, shape = value
+    if kind not in _KINDS:
+        raise ValueError(f"unknown kind of buffer {kind!r}")
+    return BufferSpec(kind, _integer(index), _size(offset), _size(nbytes), _text(dtype), _shape(shape))
+
+
+_READERS: dict[str, Any] = {
+    _INTEGER: _integer,
+    _TEXT: _text,
+    _SIZE: _size,
+    _SIZES: _shape,
+    _INTEGERS: lambda v: tuple(_integer(i) for i in v),
+    "optional integer": lambda v: None if v is None else _integer(v),
+    "optional size": lambda v: None if v is None else _size(v),
+}
+
+
+def _instruction(value: Any) -> Instruction:
+    kind, *values = value
+    fields = _FIELDS[kind]
+    if len(values) != len(fields):
+        raise ValueError(f"instruction '{kind}' with {len(values)} operands")
+    made: Instruction = _INSTRUCTIONS[kind](
+        **{name: _READERS[form](v) for (name, form), v in zip(fields.items(), values, strict=True)}
+    )
+    return made

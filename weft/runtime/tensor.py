@@ -1,0 +1,78 @@
+"""Tensors: typed memory that NumPy, PyTorch, JAX and others share without a copy (buffer protocol and DLPack)."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.runtime import _native
+from weft.runtime.devices import Device
+from weft.runtime.elements import EXTENDED, numpy_dtype
+from weft.support.errors import InputError
+
+# The unsigned type that stands for a type which the buffer protocol does not know.
+_RAW = {1: np.uint8, 2: np.uint16}
+
+
+class Tensor(_native.Tensor):
+    """An n-dimensional array in main memory.
+
+    ``Tensor(shape, dtype)`` is uninitialized memory aligned to 64 bytes; :func:`from_dlpack` and :func:`as_tensor` take
+    over the memory of others. ``shape``, ``strides`` (bytes), ``dtype`` (a name), ``nbytes``, ``readonly`` and
+    ``contiguous`` describe it.
+    """
+
+    __slots__ = ()
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def device(self) -> Device:
+        return Device("cpu", 0)
+
+    def numpy(self) -> NDArray[Any]:
+        """A view as a NumPy array (no copy)."""
+        dtype = numpy_dtype(self.dtype)
+        if self.contiguous:
+            return np.ndarray(self.shape, dtype, cast(Any, self))
+        return np.asarray(memoryview(self)).view(dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"a tensor of {self.dtype} cannot become {dtype} without a copy")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.dtype}{list(self.shape)} on {self.device})"
+
+
+def from_dlpack(producer: Any) -> Tensor:
+    """A tensor that shares the memory of an object with ``__dlpack__``, or of a DLPack capsule.
+
+    Raises InputError if the producer refuses or its memory is not main memory.
+    """
+    try:
+        if not hasattr(producer, "__dlpack__"):
+            return cast(Tensor, Tensor.from_capsule(producer))
+        try:
+            capsule = producer.__dlpack__(max_version=(1, 0))
+        except TypeError:  # a producer from before DLPack 1.0
+            capsule = producer.__dlpack__()
+        return cast(Tensor, Tensor.from_capsule(capsule))
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"cannot share the memory of a {type(producer).__name__}: {error}", code="I006") from error
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    """A tensor that shares the memory of a compact NumPy array."""
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    raw = array.view(_RAW[array.itemsize]) if array.dtype.name in EXTENDED else array
+    return cast(Tensor, Tensor.wrap(raw.reshape(-1), array.shape, array.dtype.name))
