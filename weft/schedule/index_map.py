@@ -47,6 +47,15 @@ class IndexMap:
         variables = {name: Var(name, INDEX) for name in inputs}
         return cls(tuple(variables.values()), tuple(parse(o, variables) for o in outputs))
 
+    @property
+    def is_invertible(self) -> bool:
+        """Whether the map only splits and permutes, carrying every index exactly once."""
+        try:
+            self.inverse()
+        except ScheduleError:
+            return False
+        return True
+
     def inverse(self) -> list[list[tuple[int, Piece]]]:
         """For each input, the outputs that carry a piece of it, from the least significant piece on.
 

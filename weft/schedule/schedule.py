@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.schedule.dependence import carried_loops
+from weft.schedule.index_map import IndexMap
 from weft.schedule.primitives.sampling import Sampled
 from weft.schedule.recorder import Recorder
 from weft.schedule.refs import BlockRef, LoopRef, Stay
@@ -195,11 +196,34 @@ class Schedule:
         """Keep an intermediate buffer that the block writes in another memory."""
         self._apply("set_scope", block=_block(block), write_index=write_index, scope=scope)
 
+    def transform_layout(
+        self,
+        block: BlockRef | str,
+        buffer: str,
+        index_map: Callable[..., Any] | IndexMap,
+        pad: float | None = None,
+    ) -> None:
+        """Store an intermediate buffer in another layout: ``index_map`` takes the old indices and gives the new ones.
+
+        ``pad`` is what the producer stores in elements that the old layout does not have.
+        """
+        made = IndexMap.of(index_map, self._dimensions(block, buffer))
+        self._apply("transform_layout", block=_block(block), buffer=buffer, index_map=made, pad=pad)
+
+    def _dimensions(self, block: BlockRef | str, buffer: str) -> int:
+        found = self._state.block(_block(block))
+        return next((len(r.buffer.shape) for r in (*found.reads, *found.writes) if r.buffer.name == buffer), 0)
+
     # -- reductions -----------------------------------------------------------------------------------------
 
     def decompose_reduction(self, block: BlockRef | str, loop: LoopRef) -> BlockRef:
         """Take the init of a reduction out to just before ``loop``; returns the init block."""
         made: BlockRef = self._apply("decompose_reduction", block=_block(block), loop=loop)
+        return made
+
+    def rfactor(self, loop: LoopRef, axis: int = 0, reassociate: bool = False) -> BlockRef:
+        """Make the iterations of a reduction loop reduce into places of their own; returns the partial block."""
+        made: BlockRef = self._apply("rfactor", loop=loop, axis=axis, reassociate=reassociate)
         return made
 
     # -- sampling -------------------------------------------------------------------------------------------

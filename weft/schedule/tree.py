@@ -154,6 +154,10 @@ class Tree:
         writers = self._index_accesses().get(buffer, [])
         return [*writers, *(b for b in self._readers.get(buffer, ()) if b not in writers)]
 
+    def without(self, stmt: Stmt) -> Tree:
+        """The index of the program with ``stmt`` removed."""
+        return Tree(dataclasses.replace(self.program, body=self.replace({stmt: None})))
+
     # -- rewriting ------------------------------------------------------------------------------------------
 
     def replace(self, changes: Mapping[Stmt, Stmt | None]) -> Stmt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.expr.nodes import IterVar, Var
-from weft.schedule.affine import Ranges, is_nonnegative, linear
+from weft.schedule.affine import Linear, Ranges, is_nonnegative, linear, relax
 from weft.schedule.dependence import is_dense
 from weft.schedule.movement import (
     Interval,
@@ -20,7 +20,8 @@ from weft.schedule.movement import (
 )
 from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.rewrite import box_of, hull, uses
-from weft.schedule.state import State, moving
+from weft.schedule.state import State, iter_ranges, moving
+from weft.schedule.tree import Tree
 from weft.tir.nodes import Block, Buffer, For, Seq, Stmt, seq
 from weft.tir.visit import walk
 
@@ -92,26 +93,38 @@ def _seen_outside(state: State, buffer: Buffer, scope: Block) -> bool:
 
 def _move_up_front(state: State, producer: Block, consumers: list[Block], target: For | None) -> None:
     """Put the needed instances of ``producer`` before the first consumer in ``target`` (or in the scope)."""
-    tree = state.tree
-    scope = tree.enclosing_block(producer)
-    root: Stmt | None = target if target is not None else scope
-    before = tree.child_toward(root, consumers[0])
-    if isinstance(before, Seq):
-        before = tree.child_toward(before, consumers[0])
-    _check_inputs_ready(state, producer, before)
-    ranges = state.ranges(before)
+    scope = state.tree.enclosing_block(producer)
+    ranges = state.ranges(target.body) if target is not None else state.ranges(scope.body) if scope is not None else {}
     instances = _instances_for(state, producer, consumers, target, ranges) if target is not None else {}
     placed = place_block(producer, instances, ranges)
-    _replace(state, producer, {before: seq(placed.stmt, before)}, placed)
+    gone = emptied_loops(state, producer)
+    without = state.tree.without(removed_root(state, producer))
+    root: Stmt | None = None
+    if target is not None:
+        root = without.loops[target.var]
+    elif scope is not None:
+        root = without.blocks[scope.name]
+    before = without.child_toward(root, consumers[0])
+    if isinstance(before, Seq):
+        before = without.child_toward(before, consumers[0])
+    _check_inputs_ready(state, producer, without, before)
+    if target is not None:
+        _check_covered(state, producer, placed, target, ranges)
+    state.commit(without.replace({before: seq(placed.stmt, before)}))
+    state.consume(gone, placed.loops)
 
 
-def _check_inputs_ready(state: State, block: Block, before: Stmt) -> None:
-    """Refuse if something that ``block`` reads is written between it and its new place."""
+def _check_inputs_ready(state: State, block: Block, without: Tree, before: Stmt) -> None:
+    """Refuse if something that ``block`` reads is written at or after ``before``, its new place."""
+    scope = without.enclosing_block(before)
     for region in block.reads:
-        for writer in state.tree.writers(region.buffer, state.tree.enclosing_block(block)):
-            if writer is not block and state.tree.position[writer] >= state.tree.position[block]:
+        for writer in without.writers(region.buffer, scope):
+            if without.position[writer] >= without.position[before]:
                 raise state.refuse(
-                    "S023", f"'{region.buffer.name}', which '{block.name}' reads, is written later", at=writer
+                    "S023",
+                    f"'{region.buffer.name}', which '{block.name}' reads, is written by '{writer.name}' only later",
+                    at=state.block(writer.name),
+                    hint=f"move '{writer.name}' first",
                 )
 
 
@@ -225,16 +238,31 @@ def _instances_from(state: State, consumer: Block, producers: Sequence[Block], t
                 )
         written = required_region(state, region.buffer, writers, target, written=True)
         made: dict[Var, Interval] = {}
-        for (start, _), interval in zip(region.ranges, written, strict=True):
+        for n, ((start, _), interval) in enumerate(zip(region.ranges, written, strict=True)):
             form = linear(start)
             term, factor = next(iter(form.terms.items()), (None, 0))
             if interval is None or len(form.terms) != 1 or factor != 1 or term not in spatial or term in made:
                 continue
             assert isinstance(term, Var)
-            made[term] = (interval[0].plus(-form.constant), interval[1])
+            if _all_read(consumer, form, term, writers[0], region.buffer, n):
+                made[term] = (interval[0].plus(-form.constant), interval[1])
         if len(made) > len(best):
             best = made
     return best
+
+
+def _all_read(consumer: Block, position: Linear, variable: Var, writer: Block, buffer: Buffer, dimension: int) -> bool:
+    """Whether what ``writer`` writes along a dimension holds ``position`` for every value of ``variable``.
+
+    Otherwise some instances of the consumer read nothing of it (under a condition), and would be lost.
+    """
+    wanted = relax(position.expr(), {variable: iter_ranges(consumer)[variable]}, {})
+    start = next(r.ranges[dimension][0] for r in writer.writes if r.buffer is buffer)
+    domain = iter_ranges(writer)
+    written = relax(start, domain, domain)
+    if wanted is None or written is None:
+        return False
+    return _contains((written.low, written.width), (wanted.low, wanted.width), {})
 
 
 def _check_covered(state: State, consumer: Block, placed: Placed, target: For, ranges: Ranges) -> None:

@@ -11,9 +11,11 @@ from weft.schedule.primitives import (
     compute_location,
     inline,
     kinds,
+    layout,
     lookup,
     loops,
     reduction,
+    rfactor,
     sampling,
 )
 
@@ -57,8 +59,10 @@ _TABLE: Final = (
     Primitive("cache_read", cache.cache_read),
     Primitive("cache_write", cache.cache_write),
     Primitive("set_scope", cache.set_scope),
+    Primitive("transform_layout", layout.transform_layout),
     # reductions
     Primitive("decompose_reduction", reduction.decompose_reduction),
+    Primitive("rfactor", rfactor.rfactor),
     # sampling
     Primitive("sample_tile", sampling.sample_tile, samples=True),
     Primitive("sample_choice", sampling.sample_choice, samples=True),

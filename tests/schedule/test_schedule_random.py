@@ -1,0 +1,140 @@
+"""Random schedules of random programs: whatever the primitives accept computes the same, verifies and replays."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from schedule_cases import check
+
+from weft import te
+from weft.expr.nodes import maximum
+from weft.lower.te_to_tir import te_to_tir
+from weft.schedule import BlockRef, LoopRef, Schedule, Trace
+from weft.support.errors import ScheduleError
+from weft.te.nodes import Tensor
+from weft.tir.nodes import Program
+from weft.tir.text import to_text
+
+
+def random_program(rng: random.Random) -> Program:
+    """A chain of stages over small matrices: maps, shifts, windows, products, row reductions and broadcasts."""
+    rows, columns = rng.randint(2, 7), rng.randint(2, 7)
+    a, b = te.placeholder((rows, columns), name="A"), te.placeholder((rows, columns), name="B")
+    square = te.placeholder((columns, columns), name="W")
+    live: list[Tensor] = [a, b]
+    for n in range(rng.randint(1, 4)):
+        live.append(random_stage(rng, f"s{n}", live[-1], rng.choice(live), square))
+    last = live[-1]
+    return te_to_tir("random", [a, b, square], [te.compute(last.shape, lambda i, j: last[i, j] * 2.0, name="out")])
+
+
+def random_stage(rng: random.Random, name: str, x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    rows, columns = x.shape
+    k = te.reduce_axis((0, columns), f"{name}k")
+    kinds: dict[str, Callable[[], Tensor]] = {
+        "map": lambda: te.compute(x.shape, lambda i, j: maximum(x[i, j], 0.0) + y[i, j], name=name),
+        "transpose": lambda: te.compute((columns, rows), lambda i, j: x[j, i] + 1.0, name=name),
+        "shift": lambda: te.compute(
+            x.shape, lambda i, j: te.if_then_else(te.all(i >= 1, j >= 2), x[i - 1, j - 2], 0.0) + y[i, j], name=name
+        ),
+        "product": lambda: te.compute(x.shape, lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name=name),
+        "row": lambda: te.compute((rows, 1), lambda i, j: te.max(x[i, k] - y[i, k], axis=k), name=name),
+    }
+    if [int(d) for d in x.shape] != [int(d) for d in y.shape]:
+        y = x
+    if int(columns) != int(w.shape[0]):
+        kinds.pop("product")
+    return kinds[rng.choice(sorted(kinds))]()
+
+
+Move = Callable[[Schedule, random.Random], object]
+
+
+def some_block(s: Schedule, rng: random.Random) -> BlockRef:
+    return rng.choice(s.get_blocks())
+
+
+def some_loop(s: Schedule, rng: random.Random) -> LoopRef:
+    return rng.choice([loop for b in s.get_blocks() for loop in s.get_loops(b)])
+
+
+def nest_of(s: Schedule, rng: random.Random) -> list[LoopRef]:
+    return list(s.get_loops(some_block(s, rng)))
+
+
+def fuse_two(s: Schedule, rng: random.Random) -> object:
+    loops = nest_of(s, rng)
+    at = rng.randrange(max(1, len(loops) - 1))
+    return s.fuse(*loops[at : at + 2])
+
+
+def reorder_some(s: Schedule, rng: random.Random) -> object:
+    loops = nest_of(s, rng)
+    return s.reorder(*rng.sample(loops, min(len(loops), rng.randint(2, 3))))
+
+
+def change_layout(s: Schedule, rng: random.Random) -> object:
+    block = some_block(s, rng)
+    found = s.state.block(block)
+    buffer = rng.choice([r.buffer for r in (*found.reads, *found.writes)])
+    maps = [lambda i, j: (j, i), lambda i, j: (j // 2, i, j % 2), lambda i, j: (i // 3, j, i % 3)]
+    return s.transform_layout(block, buffer.name, rng.choice(maps), pad=rng.choice([None, 0.0]))
+
+
+MOVES: dict[str, Move] = {
+    "split": lambda s, r: s.split(some_loop(s, r), factor=r.randint(1, 4)),
+    "split3": lambda s, r: s.split(some_loop(s, r), factors=r.choice([(None, 2, 2), (2, None, 3), (2, 2, None)])),
+    "fuse": fuse_two,
+    "reorder": reorder_some,
+    "parallel": lambda s, r: s.parallel(some_loop(s, r)),
+    "vectorize": lambda s, r: s.vectorize(some_loop(s, r)),
+    "unroll": lambda s, r: s.unroll(some_loop(s, r)),
+    "compute_at": lambda s, r: s.compute_at(some_block(s, r), some_loop(s, r)),
+    "sampled_at": lambda s, r: s.compute_at(b := some_block(s, r), s.sample_location(b)),
+    "reverse_compute_at": lambda s, r: s.reverse_compute_at(some_block(s, r), some_loop(s, r)),
+    "compute_root": lambda s, r: s.compute_root(some_block(s, r)),
+    "compute_inline": lambda s, r: s.compute_inline(some_block(s, r)),
+    "reverse_compute_inline": lambda s, r: s.reverse_compute_inline(some_block(s, r)),
+    "cache_read": lambda s, r: s.cache_read(some_block(s, r), r.randrange(2), "local"),
+    "cache_write": lambda s, r: s.cache_write(some_block(s, r), 0, "local"),
+    "set_scope": lambda s, r: s.set_scope(some_block(s, r), 0, "local"),
+    "decompose_reduction": lambda s, r: s.decompose_reduction(
+        b := some_block(s, r), r.choice(s.get_loops(b) or (some_loop(s, r),))
+    ),
+    "rfactor": lambda s, r: s.rfactor(some_loop(s, r), r.randint(0, 2), reassociate=True),
+    "transform_layout": change_layout,
+}
+
+
+def random_moves(s: Schedule, rng: random.Random, tries: int, accepted: Counter[str]) -> None:
+    for _ in range(tries):
+        name = rng.choice(sorted(MOVES))
+        before = s.program
+        try:
+            MOVES[name](s, rng)
+        except ScheduleError as refusal:
+            assert s.program is before, f"{name} refused and yet changed the program"
+            assert refusal.code != "S001"
+            continue
+        accepted[name] += 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_schedules(seed: int) -> None:
+    accepted: Counter[str] = Counter()
+    for case in range(25):
+        rng = random.Random(1000 * seed + case)
+        original = random_program(rng)
+        s = Schedule(original, seed=case)
+        random_moves(s, rng, 14, accepted)
+        try:
+            check(original, s.program)
+        except Exception:
+            print(s.trace.to_python(), to_text(original), to_text(s.program), sep="\n\n")
+            raise
+        replayed = Schedule(original, seed=99).replay(Trace.from_json(s.trace.to_json()))
+        assert to_text(replayed.program) == to_text(s.program)
+    assert len(accepted) > len(MOVES) // 2

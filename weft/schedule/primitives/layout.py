@@ -1,0 +1,208 @@
+"""The primitive that moves the elements of a buffer: transform_layout."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from weft.expr.nodes import Const, Expr, IterVar, Load, Var, all_of, select
+from weft.schedule.affine import ONE, ZERO, Piece, linear, pieces_of, relax, simplify_index
+from weft.schedule.index_map import IndexMap
+from weft.schedule.movement import emptied_loops, removed_root
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rewrite import TRUE, is_true, map_loads, simplify_where, unique_regions, widened
+from weft.schedule.state import State, index_var, iter_ranges
+from weft.support.dtypes import INDEX
+from weft.tir.nodes import Block, Buffer, For, Region, Stmt, Store
+from weft.tir.visit import substitution, transform
+
+
+def transform_layout(state: State, block: BlockRef, buffer: str, index_map: IndexMap, pad: float | None = None) -> None:
+    """Store an intermediate buffer in another layout, in everything that touches it.
+
+    ::
+
+        P[k, n] = f(k, n);  … P[k, n] …   →   P[n // 8, k, n % 8] = f(k, n);  … P[n // 8, k, n % 8] …
+
+    Where the sizes do not divide, the new layout has more elements: ``pad`` is the value that the producer stores
+    there (None: they stay undefined and are never read). A producer that is a plain nest of one store is rewritten to
+    run over the new dimensions in their order; ``pad`` needs that (S072).
+    """
+    found = state.block(block)
+    old = next((r.buffer for r in (*found.writes, *found.reads) if r.buffer.name == buffer), None)
+    if old is None:
+        raise state.refuse("S040", f"block '{found.name}' does not touch a buffer '{buffer}'", at=found)
+    if old not in state.program.allocs:
+        raise state.refuse(
+            "S071", f"'{buffer}' is a parameter", at=found, hint="cache_read or cache_write makes an intermediate copy"
+        )
+    if len(index_map.inputs) != len(old.shape):
+        raise state.refuse("S004", f"the index map takes {len(index_map.inputs)} indices, not {len(old.shape)}")
+    new = old.replace(shape=_new_shape(state, old, index_map), strides=None)
+    padded = _is_padded(old, new)
+    writers = [b for b in state.tree.accessors(old) if any(w.buffer is old for w in b.writes)]
+    producer = writers[0] if len(writers) == 1 and _can_run_over(state, writers[0], old, index_map) else None
+    if pad is not None and padded and producer is None:
+        raise state.refuse(
+            "S072",
+            f"the producer of '{buffer}' cannot store the padding",
+            at=writers[0] if writers else found,
+            hint="transform the layout of a copy (cache_read) before moving it",
+        )
+    changes: dict[Stmt, Stmt | None] = {}
+    touching = state.tree.accessors(old)
+    for b in touching:
+        if b is not producer and not any(o is not b and state.tree.is_under(b, o) for o in touching):
+            changes[b] = _over_new(b, old, new, index_map)
+    if producer is not None:
+        changes[removed_root(state, producer)] = _rerun(producer, old, new, index_map, pad if padded else None, padded)
+    gone = emptied_loops(state, producer) if producer is not None else []
+    state.commit(state.tree.replace(changes), swapped=[(old, new)])
+    if producer is not None:
+        made = state.tree.loops_around(state.block(producer.name))
+        state.consume(gone, [LoopRef(x.var) for x in made])
+
+
+def _new_shape(state: State, old: Buffer, index_map: IndexMap) -> tuple[Expr, ...]:
+    extents = dict(zip(index_map.inputs, old.shape, strict=True))
+    running = {v: (linear(ZERO), linear(e).plus(-1)) for v, e in extents.items()}
+    shape: list[Expr] = []
+    for output in index_map.outputs:
+        piece = pieces_of(output)
+        if piece is not None and piece.var in extents:
+            by, size = piece.divisor, extents[piece.var]
+            whole = size if by == 1 else simplify_index((size + (by - 1)) // by)
+            shape.append(whole if piece.modulus is None else Const(piece.modulus, INDEX))
+            continue
+        swept = relax(output, running, running)
+        if swept is None or not swept.low.is_constant or swept.low.constant != 0:
+            raise state.refuse("S070", f"the range of the index map output '{output}' is not known to start at 0")
+        shape.append(swept.width.plus(1).expr())
+    return tuple(shape)
+
+
+def _is_padded(old: Buffer, new: Buffer) -> bool:
+    sizes = []
+    for b in (old, new):
+        total: Expr = Const(1, INDEX)
+        for d in b.shape:
+            total = total * d
+        sizes.append(linear(total))
+    apart = sizes[1] - sizes[0]
+    return not (apart.is_constant and apart.constant == 0)
+
+
+def _over_new(block: Block, old: Buffer, new: Buffer, index_map: IndexMap) -> Block:
+    """``block`` with its accesses of ``old`` mapped to ``new``."""
+    ranges = iter_ranges(block)
+
+    def at(indices: Sequence[Expr]) -> tuple[Expr, ...]:
+        swap = substitution(dict(zip(index_map.inputs, indices, strict=True)))
+        return tuple(simplify_index(swap(o), ranges) for o in index_map.outputs)
+
+    def on_load(load: Load) -> Expr | None:
+        return Load(new, at(load.indices), load.mask) if load.source is old else None
+
+    def on_stmt(stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, Store) and stmt.buffer is old:
+            return Store(new, at(stmt.indices), stmt.value, stmt.mask)
+        if isinstance(stmt, Block):
+            return dataclasses.replace(stmt, reads=regions(stmt.reads), writes=regions(stmt.writes))
+        return None
+
+    def regions(given: Sequence[Region]) -> tuple[Region, ...]:
+        template = Region(new, tuple((o, ONE) for o in index_map.outputs))
+        made = []
+        for r in given:
+            if r.buffer is not old:
+                made.append(r)
+            elif all(e is ONE for _, e in r.ranges):
+                made.append(Region(new, tuple((i, ONE) for i in at([s for s, _ in r.ranges]))))
+            else:
+                starts = dict(zip(index_map.inputs, (s for s, _ in r.ranges), strict=True))
+                extents = dict(zip(index_map.inputs, (e for _, e in r.ranges), strict=True))
+                made.append(widened(template, starts, extents))
+        return unique_regions(made)
+
+    made = transform(map_loads(block, on_load), on_stmt)
+    assert isinstance(made, Block)
+    return made
+
+
+def _can_run_over(state: State, producer: Block, old: Buffer, index_map: IndexMap) -> bool:
+    """Whether the producer is a plain nest of one store to its own variables that can run over the new dimensions."""
+    around = state.tree.loops_around(producer)
+    plain = all(x.kind == "serial" and not x.annotations for x in around)
+    own = tuple(it.var for it in producer.iters)
+    return (
+        plain
+        and len(emptied_loops(state, producer)) == len(around)
+        and is_true(producer.where)
+        and producer.init is None
+        and isinstance(producer.body, Store)
+        and producer.body.buffer is old
+        and producer.body.indices == own
+        and all(it.kind == IterVar.SPATIAL and it.start is ZERO for it in producer.iters)
+        and all(pieces_of(o) is not None for o in index_map.outputs)
+        and index_map.is_invertible
+    )
+
+
+def _rerun(producer: Block, old: Buffer, new: Buffer, index_map: IndexMap, pad: float | None, padded: bool) -> Stmt:
+    """The producer as a nest over the dimensions of the new layout."""
+    iters = tuple(
+        IterVar(index_var(_piece_name(_piece(o))), e) for o, e in zip(index_map.outputs, new.shape, strict=True)
+    )
+    loops = [For(index_var(it.var.name), ZERO, it.extent, producer) for it in iters]
+    position: dict[Var, Expr] = {}
+    for variable, carried in zip(producer.iters, index_map.inverse(), strict=True):
+        total: Expr = ZERO
+        for output, piece in reversed(carried):
+            total = total + iters[output].var * piece.divisor
+        position[variable.var] = total
+    swap = substitution(position)
+    assert isinstance(producer.body, Store)
+    inside = _inside_domain(producer, position, {it.var: it for it in iters}) if padded else TRUE
+    value = swap(producer.body.value)
+    if pad is not None:
+        value = select(inside, value, Const(pad, value.dtype))
+    where: Expr = TRUE
+    if padded and pad is None:
+        to_loops = substitution({it.var: x.var for it, x in zip(iters, loops, strict=True)})
+        where = to_loops(inside)
+    at = tuple(it.var for it in iters)
+    made: Stmt = dataclasses.replace(
+        producer,
+        iters=iters,
+        values=tuple(x.var for x in loops),
+        reads=tuple(_mapped(r, swap) for r in producer.reads),
+        writes=(Region(new, tuple((v, ONE) for v in at)),),
+        body=Store(new, at, value),
+        where=where,
+    )
+    for loop in reversed(loops):
+        made = dataclasses.replace(loop, body=made)
+    return made
+
+
+def _piece_name(piece: Piece) -> str:
+    """``n`` for all of n, ``n_o`` for its outer and ``n_i`` for its inner digits."""
+    suffix = "" if piece.divisor == 1 and piece.modulus is None else "_o" if piece.modulus is None else "_i"
+    return piece.var.name + suffix
+
+
+def _piece(e: Expr) -> Piece:
+    found = pieces_of(e)
+    assert found is not None
+    return found
+
+
+def _mapped(region: Region, swap: object) -> Region:
+    assert callable(swap)
+    return Region(region.buffer, tuple((swap(a), swap(b)) for a, b in region.ranges))
+
+
+def _inside_domain(producer: Block, position: Mapping[Var, Expr], iters: Mapping[Var, IterVar]) -> Expr:
+    ranges = {v: (linear(ZERO), linear(it.extent).plus(-1)) for v, it in iters.items()}
+    conditions = [position[it.var] < it.extent for it in producer.iters]
+    return simplify_where(all_of(*conditions), ranges)

@@ -1,0 +1,221 @@
+"""The primitive that makes parts of a reduction independent: rfactor."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from weft.expr.nodes import BINARY, Binary, Expr, IterVar, Load, Var, all_of, make
+from weft.schedule.affine import ONE, ZERO, mentions
+from weft.schedule.movement import guards_domain
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rewrite import conjuncts, substitute_regions, uses
+from weft.schedule.state import State, index_var
+from weft.schedule.tree import nest, with_loop
+from weft.tir.nodes import Block, Buffer, For, If, Region, Stmt, Store, seq
+from weft.tir.visit import substitution
+
+COMBINERS = frozenset(("add", "mul", "min", "max", "and", "or"))
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """``buffer[indices] = buffer[indices] op source``, where ``condition`` holds (None: always)."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    op: str
+    source: Expr
+    condition: Expr | None
+
+
+def rfactor(state: State, loop: LoopRef, axis: int = 0, reassociate: bool = False) -> BlockRef:
+    """Make each iteration of a reduction loop reduce into a place of its own; combine the places afterwards.
+
+    ::
+
+        for i: for k: for r:               for i: for k: for r: P[r, i] += A[i, k, r]
+          C[i] += A[i, k, r]         →     for i: for r: C[i] += P[r, i]
+
+    ``axis`` is the position of the new dimension in the partial buffer. Returns the block of the partial results;
+    the old name stands for the combination. Sums and products of floats change their order of summation and are
+    refused (S054) unless ``reassociate`` is given or the block is annotated ``reassociate``.
+    """
+    factored = state.loop(loop)
+    below = state.tree.blocks_under(factored.body)
+    if len(below) != 1 or below[0].init is None:
+        raise state.refuse("S050", f"below '{loop.name}' there is not exactly one reduction with its init", at=factored)
+    block = below[0]
+    combination = _combination(state, block)
+    floats = combination.buffer.dtype.is_float and combination.op in ("add", "mul")
+    if floats and not (reassociate or block.annotations.get("reassociate")):
+        raise state.refuse(
+            "S054",
+            f"block '{block.name}' would sum floats in another order",
+            at=block,
+            hint="pass reassociate=True where that is allowed",
+        )
+    reduce_loops, root = _reduce_loops(state, block, factored)
+    partial_buffer = _partial_buffer(state, combination.buffer, factored, axis)
+    partial = _partial_block(state, block, factored, reduce_loops, combination, partial_buffer, axis)
+    final = _combining_nest(state, block, factored, root, combination, partial_buffer, axis)
+    state.commit(state.tree.replace({block: partial}), new=[partial_buffer])
+    anchor = state.loop(LoopRef(root.var))
+    state.commit(state.tree.replace({anchor: seq(anchor, final)}))
+    return BlockRef(partial.name)
+
+
+def _combination(state: State, block: Block) -> Combination:
+    """The block's body as one combination of the accumulator and a new value."""
+    body: Stmt = block.body
+    condition: Expr | None = None
+    if isinstance(body, If) and body.otherwise is None:
+        condition = body.condition
+        body = body.then
+    if isinstance(body, Store) and isinstance(body.value, Binary) and body.value.op in COMBINERS:
+        old = Load(body.buffer, body.indices)
+        a, b = body.value.a, body.value.b
+        if BINARY[body.value.op].commutative and b is old:
+            a, b = b, a
+        if a is old and isinstance(block.init, Store):
+            return Combination(body.buffer, body.indices, body.value.op, b, condition)
+    raise state.refuse("S053", f"block '{block.name}' does not combine one accumulator with one operation", at=block)
+
+
+def _reduce_loops(state: State, block: Block, factored: For) -> tuple[list[For], For]:
+    """Loops that drive the reduction and nothing else, and the outermost of them."""
+    reduces = {n for n, it in enumerate(block.iters) if it.kind == IterVar.REDUCE}
+    found: list[For] = []
+    for loop in state.tree.loops_around(block):
+        bound = set(uses(block, loop))
+        if bound & reduces:
+            if bound - reduces:
+                raise state.refuse("S052", f"'{loop.var.name}' drives spatial and reduce variables at once", at=loop)
+            found.append(loop)
+    if factored not in found:
+        raise state.refuse("S052", f"'{factored.var.name}' is not a reduction loop of '{block.name}'", at=factored)
+    for loop in found:
+        names: dict[Var, object] = {other.var: None for other in state.tree.loops_around(block)}
+        if mentions(loop.extent, names) or mentions(loop.start, names) or loop.start is not ZERO:
+            raise state.refuse("S052", f"the range of '{loop.var.name}' depends on other loops", at=loop)
+    return found, found[0]
+
+
+def _partial_buffer(state: State, buffer: Buffer, factored: For, axis: int) -> Buffer:
+    place = axis if axis >= 0 else axis + len(buffer.shape) + 1
+    if not 0 <= place <= len(buffer.shape):
+        raise state.refuse("S004", f"axis {axis} is not a position among {len(buffer.shape)} dimensions")
+    scope = "global" if buffer in state.program.params else buffer.scope
+    return Buffer(
+        state.fresh_buffer(f"{buffer.name}_rf"), _inserted(buffer.shape, axis, factored.extent), buffer.dtype, scope
+    )
+
+
+def _inserted(values: tuple[Expr, ...], axis: int, new: Expr) -> tuple[Expr, ...]:
+    place = axis if axis >= 0 else axis + len(values) + 1
+    return (*values[:place], new, *values[place:])
+
+
+def _partial_block(
+    state: State,
+    block: Block,
+    factored: For,
+    reduce_loops: list[For],
+    combination: Combination,
+    target: Buffer,
+    axis: int,
+) -> Block:
+    """The block over the partial buffer: one variable for each reduction loop, the factored one spatial."""
+    by_loop = {loop.var: index_var(loop.var.name) for loop in reduce_loops}
+    to_iters = substitution(dict(by_loop))
+    spatial = [(it, v) for it, v in zip(block.iters, block.values, strict=True) if it.kind == IterVar.SPATIAL]
+    old = {it.var: to_iters(v) for it, v in zip(block.iters, block.values, strict=True) if it.kind == IterVar.REDUCE}
+    fresh = {it.var: index_var(it.var.name) for it, _ in spatial}
+    swap = substitution({**old, **fresh})
+    at = _inserted(tuple(swap(i) for i in combination.indices), axis, by_loop[factored.var])
+    value = make(combination.op, Load(target, at), swap(combination.source))
+    body: Stmt = Store(target, at, value)
+    where, guards = _guards(state, block, reduce_loops)
+    condition = [to_iters(g) for g in guards] + ([swap(combination.condition)] if combination.condition else [])
+    if condition:
+        body = If(all_of(*condition), body)
+    assert isinstance(block.init, Store)
+    kept = tuple(dataclasses.replace(it, var=fresh[it.var]) for it, _ in spatial)
+    inner = tuple(
+        IterVar(by_loop[x.var], x.extent, IterVar.SPATIAL if x is factored else IterVar.REDUCE) for x in reduce_loops
+    )
+    return Block(
+        state.fresh_block(f"{block.name}_rf"),
+        (*kept, *inner),
+        (*(v for _, v in spatial), *(x.var for x in reduce_loops)),
+        substitute_regions(block.reads, {**old, **fresh}),
+        (_point(target, at),),
+        body,
+        Store(target, at, block.init.value),
+        where,
+        block.annotations,
+    )
+
+
+def _point(buffer: Buffer, at: tuple[Expr, ...]) -> Region:
+    return Region(buffer, tuple((i, ONE) for i in at))
+
+
+def _guards(state: State, block: Block, reduce_loops: list[For]) -> tuple[Expr, list[Expr]]:
+    """The part of the block's condition over spatial loops, and the parts over reduction loops."""
+    if not guards_domain(block):
+        raise state.refuse("S052", f"block '{block.name}' runs only where a condition of its own holds", at=block)
+    reduce: dict[Var, object] = {x.var: None for x in reduce_loops}
+    others: dict[Var, object] = {x.var: None for x in state.tree.loops_around(block) if x.var not in reduce}
+    spatial: list[Expr] = []
+    guards: list[Expr] = []
+    for part in conjuncts(block.where):
+        if not mentions(part, reduce):
+            spatial.append(part)
+        elif mentions(part, others):
+            raise state.refuse("S052", f"the guard of '{block.name}' mixes spatial and reduction loops", at=block)
+        else:
+            guards.append(part)
+    return all_of(*spatial), guards
+
+
+def _combining_nest(
+    state: State,
+    block: Block,
+    factored: For,
+    root: For,
+    combination: Combination,
+    partial: Buffer,
+    axis: int,
+) -> Stmt:
+    """The nest, to stand after ``root``, that combines the partial results."""
+    around = state.tree.loops_around(block)
+    reduces = {n for n, it in enumerate(block.iters) if it.kind == IterVar.REDUCE}
+    values: dict[Var, Expr] = {}
+    copies: list[For] = []
+    for loop in around[around.index(root) :]:
+        if set(uses(block, loop)) - reduces:
+            swap = substitution(values)
+            kind = "serial" if loop.kind == "parallel" else loop.kind
+            made = with_loop(
+                loop, var=index_var(loop.var.name), start=swap(loop.start), extent=swap(loop.extent), kind=kind
+            )
+            values[loop.var] = made.var
+            copies.append(made)
+    swap = substitution(values)
+    over = For(index_var(factored.var.name), ZERO, factored.extent, block)
+    lane = IterVar(index_var(factored.var.name), factored.extent, IterVar.REDUCE)
+    spatial = [(it, v) for it, v in zip(block.iters, block.values, strict=True) if it.kind == IterVar.SPATIAL]
+    at, part = combination.indices, _inserted(combination.indices, axis, lane.var)
+    value = make(combination.op, Load(combination.buffer, at), Load(partial, part))
+    reduce_vars: dict[Var, object] = {x.var: None for x in around if set(uses(block, x)) & reduces}
+    where = all_of(*(swap(c) for c in conjuncts(block.where) if not mentions(c, reduce_vars)))
+    combined = dataclasses.replace(
+        block,
+        iters=(*(it for it, _ in spatial), lane),
+        values=(*(swap(v) for _, v in spatial), over.var),
+        reads=(_point(partial, part),),
+        body=Store(combination.buffer, at, value),
+        where=where,
+    )
+    return nest([*copies, over], combined)
