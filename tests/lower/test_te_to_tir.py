@@ -12,6 +12,8 @@ import pytest
 from weft import te
 from weft.expr.nodes import Load
 from weft.lower.te_to_tir import te_to_tir
+from weft.te import text as te_text
+from weft.te.verify import verify as verify_te
 from weft.tir import nodes as tir
 from weft.tir.interpret import run
 from weft.tir.text import parse, to_text
@@ -252,3 +254,15 @@ def test_order_of_parallel_loops_does_not_matter(made: Made, order: Any) -> None
     program = te_to_tir("main", made[0], made[1])
     for a, b in zip(run(program, made[2]), run(program, made[2], order=order), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_text_of_tensor_expressions_round_trips(made: Made) -> None:
+    inputs, outputs, arrays, want = made
+    text = te_text.to_text(outputs, inputs)
+    if any(isinstance(t.op, te.ExternOp) for t in outputs):
+        return
+    verify_te(outputs, inputs)
+    again = te_text.parse(text)
+    assert te_text.to_text(again[1], again[0]) == text
+    for a, b in zip(run(te_to_tir("main", *again), arrays), want, strict=True):
+        np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=1e-2, atol=1e-2)

@@ -53,7 +53,7 @@ def access_kind(op: ComputeOp, load: Load) -> FusionKind:
 
 
 def input_kinds(op: ComputeOp) -> dict[Tensor, FusionKind]:
-    """For each tensor that ``op`` reads, the most closed kind of its accesses; REDUCTION where a reduce axis is used."""
+    """For each tensor that ``op`` reads the most closed kind of its accesses, REDUCTION where a reduce axis is used."""
     reduce = {a.var for a in op.reduce_axis}
     found: dict[Tensor, FusionKind] = {}
     for load in loads(*op.body):

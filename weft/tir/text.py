@@ -30,6 +30,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from weft.expr.attributes import parse_dtype, parse_map, value_text
 from weft.expr.nodes import Const, Expr, IterVar, Load, Var
 from weft.expr.text import ExprParser, ExprPrinter
 from weft.ir.frozen import EMPTY, FrozenMap
@@ -44,11 +45,10 @@ from weft.ir.text import (
     Printer,
     TokenStream,
     clean_name,
-    number_parts,
     quote,
 )
-from weft.support.dtypes import BOOL, INDEX, DType
-from weft.support.errors import InternalError, UserError
+from weft.support.dtypes import BOOL, INDEX
+from weft.support.errors import InternalError
 from weft.tir.nodes import (
     Allocate,
     Barrier,
@@ -157,22 +157,7 @@ class _Writer:
         return text if b.align == 64 else f"{text} align {b.align}"
 
     def value(self, v: Any) -> str:
-        """The text of an attribute's value."""
-        if v is None or isinstance(v, bool):
-            return {None: "none", True: "true", False: "false"}[v]
-        if isinstance(v, DType):
-            return v.short
-        if isinstance(v, str):
-            return quote(v)
-        if isinstance(v, (int, float)):
-            return repr(v)
-        if isinstance(v, Expr):
-            return f"({self.expr(v)})"
-        if isinstance(v, (tuple, list)):
-            return f"[{', '.join(self.value(x) for x in v)}]"
-        if isinstance(v, Mapping):
-            return "{" + ", ".join(f"{clean_name(k)} = {self.value(x)}" for k, x in v.items()) + "}"
-        raise InternalError(f"an attribute of type {type(v).__name__} cannot be printed")
+        return value_text(v, self.expr)
 
     def annotations(self, a: FrozenMap) -> str:
         return f" {self.value(a)}" if a else ""
@@ -374,7 +359,7 @@ class _Parser:
         tokens = self.tokens
         name = self.unused()
         tokens.expect(":")
-        dtype = self.dtype()
+        dtype = parse_dtype(self.tokens)
         tokens.expect("[")
         shape = tuple(tokens.listed(self.index, "]"))
         scope, strides, align = "global", None, 64
@@ -386,14 +371,6 @@ class _Parser:
         if tokens.accept("align"):
             align = tokens.integer()
         return Buffer(name, shape, dtype, scope, strides, align)
-
-    def dtype(self) -> DType:
-        token = self.tokens.current
-        name = self.tokens.name()
-        try:
-            return DType(name)
-        except UserError:
-            self.tokens.fail(f"unknown dtype '{name}'", token)
 
     # -- attributes --------------------------------------------------------------------------------------------------
 
@@ -407,36 +384,7 @@ class _Parser:
 
     def map(self) -> FrozenMap:
         """Entries up to and including the closing brace."""
-        return FrozenMap(dict(self.tokens.listed(self.entry, "}")))
-
-    def entry(self) -> tuple[str, Any]:
-        key = self.tokens.name()
-        self.tokens.expect("=")
-        return key, self.value()
-
-    def value(self) -> Any:
-        tokens = self.tokens
-        if tokens.peek_kind(STRING):
-            return tokens.string()
-        if tokens.accept("["):
-            return tuple(tokens.listed(self.value, "]"))
-        if tokens.accept("{"):
-            return self.map()
-        if tokens.accept("("):
-            made = self.expr()
-            tokens.expect(")")
-            return made
-        negative = tokens.accept("-") is not None
-        if tokens.peek_kind(NUMBER):
-            token = tokens.take()
-            number, dtype = number_parts(token.text)
-            if dtype is not None:
-                tokens.fail("expected a plain number", token, hint="write typed literals in parentheses")
-            return -number if negative else number
-        for word, meaning in (("none", None), ("true", True), ("false", False)):
-            if tokens.accept(word):
-                return meaning
-        return self.dtype()
+        return parse_map(self.tokens, self.expr)
 
     # -- statements --------------------------------------------------------------------------------------------------
 
@@ -519,7 +467,7 @@ class _Parser:
 
     def let(self) -> Stmt | tuple[Var, Expr]:
         name = self.new_name()
-        dtype = self.dtype() if self.tokens.accept(":") else None
+        dtype = parse_dtype(self.tokens) if self.tokens.accept(":") else None
         self.tokens.expect("=")
         value = self.expr()
         var = Var(name, dtype or value.dtype)
