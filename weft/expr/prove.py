@@ -35,8 +35,9 @@ class Facts:
 
     def bind(self, var: Var | IterVar, start: ExprLike = 0, extent: ExprLike | None = None) -> None:
         """``start <= var < start + extent``, as for a loop that runs at least once (its extent is positive)."""
-        if not isinstance(var, Var):
-            var, start, extent = var.var, var.start, var.extent
+        if isinstance(var, IterVar):
+            start, extent = var.start, var.extent
+            var = var.var
         normal = self._normal
         lower = self._ring.poly(normal.simplify(index(start)))
         if extent is None:

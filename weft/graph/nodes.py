@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,8 @@ class GraphExpr:
     """Base of graph expressions. All have ``type`` and ``origin``."""
 
     __slots__ = ("__weakref__",)
+    structural_shared: ClassVar[bool] = True
+    structural_ignored: ClassVar[tuple[str, ...]] = ("origin",)
     type: Type
     origin: Origin
 
@@ -56,6 +58,7 @@ class GraphExpr:
 class Var(GraphExpr):
     """A parameter or a let-bound variable; compared by identity, ``name`` is for people."""
 
+    structural_ignored: ClassVar[tuple[str, ...]] = ("name", "origin")
     name: str
     type: Type
     origin: Origin = NOWHERE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final, Literal
 
-import ml_dtypes  # noqa: F401  (registers bfloat16, float8 and int4 with NumPy)
+import ml_dtypes
 import numpy as np
 
 from weft.support.errors import UserError

@@ -1,0 +1,111 @@
+"""The disk cache: round trips, damage, eviction, several processes at once."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from weft.support.cache import DiskCache
+from weft.support.errors import InternalError
+
+
+def key(i: int) -> str:
+    return hashlib.blake2b(str(i).encode(), digest_size=16).hexdigest()
+
+
+def entry(cache: DiskCache, k: str) -> Path:
+    return next(cache.directory.glob(f"*/{k}.entry"))
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> DiskCache:
+    return DiskCache(tmp_path / "cache", 1 << 20)
+
+
+def test_round_trip(cache: DiskCache) -> None:
+    assert cache.get(key(1)) is None
+    cache.put(key(1), b"one")
+    cache.put(key(2), b"")
+    assert (cache.get(key(1)), cache.get(key(2))) == (b"one", b"")
+    cache.put(key(1), b"other")
+    assert cache.get(key(1)) == b"other"
+    assert cache.keys() == sorted([key(1), key(2)])
+    stats = cache.stats()
+    assert (stats.entries, stats.hits, stats.misses) == (2, 3, 1)
+    assert cache.clear() == 2
+    assert cache.get(key(1)) is None
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "magic", "grow"])
+def test_damage_is_a_miss_and_the_entry_goes(cache: DiskCache, damage: str) -> None:
+    cache.put(key(1), b"precious content")
+    path = entry(cache, key(1))
+    raw = bytearray(path.read_bytes())
+    if damage == "flip":
+        raw[-1] ^= 1
+    elif damage == "magic":
+        raw[0] ^= 1
+    path.write_bytes({"cut": raw[:-3], "empty": b"", "grow": raw + b"x"}.get(damage, bytes(raw)))
+    assert cache.get(key(1)) is None
+    assert not path.exists()
+    cache.put(key(1), b"again")
+    assert cache.get(key(1)) == b"again"
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, 1000)
+    for i in range(8):
+        cache.put(key(i), bytes(90))
+        os.utime(entry(cache, key(i)), (i, i))
+    assert cache.get(key(0)) is not None  # used just now
+    cache.put(key(8), bytes(90))
+    kept = {i for i in range(9) if key(i) in cache}
+    assert 0 in kept and 8 in kept and 1 not in kept
+    assert cache.stats().bytes <= 1000
+
+
+def test_a_limit_of_zero_keeps_nothing(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "none", 0)
+    cache.put(key(1), b"x")
+    assert cache.get(key(1)) is None
+    assert not (tmp_path / "none").exists()
+
+
+def test_disk_trouble_never_raises(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    cache = DiskCache(tmp_path / "file" / "cache", 1000)
+    cache.put(key(1), b"x")
+    assert cache.get(key(1)) is None
+    assert cache.clear() == 0
+
+
+def test_keys_cannot_leave_the_directory(cache: DiskCache) -> None:
+    with pytest.raises(InternalError):
+        cache.get("../../etc/passwd")
+
+
+def _hammer(directory: str, seed: int) -> None:
+    cache = DiskCache(Path(directory), 20_000)
+    for step in range(150):
+        i = (step * 7 + seed) % 40
+        content = key(i).encode() * (10 + i)
+        found = cache.get(key(i))
+        if found is not None and found != content:
+            os._exit(1)
+        cache.put(key(i), content)
+    os._exit(0)
+
+
+def test_processes_may_share_it(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_hammer, args=(str(tmp_path), seed)) for seed in range(3)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join(60)
+    assert [w.exitcode for w in workers] == [0, 0, 0]
+    assert not list(tmp_path.glob("*/*.part"))

@@ -1,0 +1,151 @@
+"""Structural equality and a stable structural hash of any tree of nodes.
+
+Two values are structurally equal if they have the same shape and differ only in which variables, buffers and other
+*named things* they use, consistently: the k-th distinct thing met on one side stands for the k-th on the other.
+Names of such things do not count; their other fields (dtype, shape, scope …) do. The hash is the same in every process.
+
+Anything is accepted that is made of dataclasses, tuples, lists, mappings, sets, NumPy arrays and plain values. A class
+may say more about itself: ``structural_ignored`` names fields that do not count; ``structural_shared`` says that one
+object used twice differs from two equal ones (always so for expressions and named things, not for statements).
+Fields hidden from ``repr`` do not count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from weft.ir.node import Interned
+from weft.support.errors import InternalError
+
+_PLAIN: Final = (str, int, float, bool, bytes, type(None))
+_IGNORED: Final = frozenset(("__weakref__", "__dict__"))
+_CLOSE: Final = object()
+
+
+def structural_hash(value: Any, *, names: bool = False) -> str:
+    """A hexadecimal digest of 32 characters. ``names``: the names of variables and buffers count too."""
+    digest = hashlib.blake2b(digest_size=16)
+    for piece in _pieces(value, names):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def structural_equal(a: Any, b: Any, *, names: bool = False) -> bool:
+    """Whether ``a`` and ``b`` have the same structure."""
+    if a is b:
+        return True
+    left, right = _pieces(a, names), _pieces(b, names)
+    for x in left:
+        if x != next(right, None):
+            return False
+    return next(right, None) is None
+
+
+def _pieces(root: Any, names: bool) -> Iterator[bytes]:
+    """The value as a sequence of byte strings, from which it could be rebuilt up to names."""
+    numbers: dict[int, int] = {}  # named things and shared nodes by identity, in the order met
+    stack: list[Any] = [root]
+    while stack:
+        value = stack.pop()
+        if value is _CLOSE:
+            yield b")"
+            continue
+        if isinstance(value, _PLAIN):
+            yield _plain(value)
+            continue
+        if isinstance(value, (tuple, list)):
+            yield b"(%d" % len(value)
+            stack.append(_CLOSE)
+            stack.extend(reversed(value))
+            continue
+        if isinstance(value, Mapping):
+            yield b"{%d" % len(value)
+            stack.append(_CLOSE)
+            for key, item in reversed(_sorted_items(value)):
+                stack += (item, key)
+            continue
+        if isinstance(value, (set, frozenset)):
+            yield b"{%d" % len(value)
+            stack.append(_CLOSE)
+            stack.extend(sorted(value, reverse=True))
+            continue
+        if isinstance(value, (np.ndarray, np.generic)):
+            yield _array(np.asarray(value))
+            continue
+        if isinstance(value, enum.Enum):
+            yield _plain(f"{type(value).__name__}.{value.name}")
+            continue
+        seen = numbers.get(id(value))
+        if seen is not None:
+            yield b"#%d" % seen
+            continue
+        kind: Any = type(value)
+        if _is_shared(kind):
+            numbers[id(value)] = len(numbers)
+        yield _plain(kind.__name__)
+        stack.append(_CLOSE)
+        stack.extend(reversed(_fields(value, names)))
+
+
+def _plain(value: Any) -> bytes:
+    if isinstance(value, str):
+        data = value.encode()
+        return b"s%d:" % len(data) + data
+    if isinstance(value, float):
+        return b"f" + struct.pack("<d", value)
+    if isinstance(value, bytes):
+        return b"b%d:" % len(value) + value
+    return f"{type(value).__name__[0]}{value};".encode()
+
+
+def _array(value: Any) -> bytes:
+    array = np.ascontiguousarray(value)
+    content = hashlib.blake2b(array.tobytes() if array.dtype.kind == "O" else array.view(np.uint8).data, digest_size=16)
+    return f"a{array.dtype.name}{array.shape}".encode() + content.digest()
+
+
+def _sorted_items(value: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    return sorted(value.items()) if all(isinstance(k, str) for k in value) else list(value.items())
+
+
+def _fields(value: Any, names: bool) -> list[Any]:
+    kind: Any = type(value)
+    return [getattr(value, name) for name in _field_names(kind, names)]
+
+
+@cache
+def _field_names(kind: type, names: bool) -> tuple[str, ...]:
+    """The fields that count."""
+    if dataclasses.is_dataclass(kind):
+        fields = tuple(f.name for f in dataclasses.fields(kind) if f.repr)
+    elif "__slots__" in kind.__dict__:
+        fields = tuple(n for n in kind.__dict__["__slots__"] if n not in _IGNORED and not n.startswith("_"))
+    else:
+        raise InternalError(f"a {kind.__name__} has no structure", code="W010")
+    ignored = set(getattr(kind, "structural_ignored", ()))
+    if _is_named(kind):
+        ignored |= {"id", "name"}
+    if names:
+        ignored.discard("name")
+    return tuple(f for f in fields if f not in ignored)
+
+
+@cache
+def _is_shared(kind: type) -> bool:
+    return isinstance(kind, Interned) or _is_named(kind) or bool(getattr(kind, "structural_shared", False))
+
+
+@cache
+def _is_named(kind: type) -> bool:
+    """Whether only the identity tells values of this class apart, so that their names are for people."""
+    if dataclasses.is_dataclass(kind):
+        return {"name", "id"} <= {f.name for f in dataclasses.fields(kind)}
+    return "name" in kind.__dict__.get("__slots__", ())

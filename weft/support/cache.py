@@ -1,0 +1,184 @@
+"""A content-addressed cache on disk.
+
+Entries are bytes under hexadecimal keys, one file each. A file begins with a magic word and a checksum of the content:
+what does not fit its checksum is deleted and counts as absent. Files are written beside their place and renamed
+into it, so processes may share a cache without locks; the worst that can happen is that both do the same work. When the
+total passes the limit, the entries that were not used for longest go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from weft.support import settings
+from weft.support.errors import InternalError
+
+_MAGIC: Final = b"weftcch1"
+_DIGEST: Final = 16
+_HEADER: Final = len(_MAGIC) + _DIGEST
+_KEY: Final = re.compile(r"[0-9a-f]{8,128}")
+_SUFFIX: Final = ".entry"
+_STALE_SECONDS: Final = 3600
+_KEEP: Final = 0.8
+"""After eviction the cache is this part of its limit, so that eviction is rare."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """``entries`` and ``bytes`` on disk now; ``hits`` and ``misses`` of this object since it was made."""
+
+    directory: Path
+    entries: int
+    bytes: int
+    limit: int
+    hits: int
+    misses: int
+
+
+class DiskCache:
+    """Bytes by key in ``directory``, at most ``limit`` bytes (0: nothing is kept).
+
+    Trouble with the disk (full, read-only, gone) never raises: the entry is then a miss, or not kept.
+    """
+
+    def __init__(self, directory: Path, limit: int) -> None:
+        self.directory, self.limit = Path(directory), limit
+        self._hits = self._misses = 0
+        self._size: int | None = None
+
+    @classmethod
+    def default(cls, kind: str = "kernels") -> DiskCache:
+        """The cache that the environment asks for."""
+        return cls(settings.cache_directory() / kind, settings.cache_limit())
+
+    def get(self, key: str) -> bytes | None:
+        """The content under ``key``, or None. A hit counts as use for eviction."""
+        path = self._path(key)
+        try:
+            raw = path.read_bytes()
+        except OSError:
+            self._misses += 1
+            return None
+        content = _checked(raw)
+        if content is None:
+            _remove(path)
+            self._misses += 1
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        self._hits += 1
+        return content
+
+    def put(self, key: str, content: bytes) -> None:
+        """Keep ``content`` under ``key``, replacing what is there."""
+        raw = _MAGIC + _digest(content) + content
+        if len(raw) > self.limit:
+            return
+        path = self._path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(path, raw)
+        except OSError:
+            return
+        self._size = (self._total() if self._size is None else self._size + len(raw)) or 0
+        if self._size > self.limit:
+            self._evict()
+
+    def __contains__(self, key: str) -> bool:
+        return self._path(key).exists()
+
+    def keys(self) -> list[str]:
+        """The keys of all entries, sorted."""
+        return sorted(path.name.removesuffix(_SUFFIX) for path in self._files())
+
+    def stats(self) -> CacheStats:
+        sizes = [size for _, size, _ in self._entries()]
+        return CacheStats(self.directory, len(sizes), sum(sizes), self.limit, self._hits, self._misses)
+
+    def clear(self) -> int:
+        """Delete all entries; how many there were."""
+        files = list(self._files())
+        for path in files:
+            _remove(path)
+        self._remove_stale(0.0)
+        self._size = None
+        return len(files)
+
+    def _path(self, key: str) -> Path:
+        if not _KEY.fullmatch(key):
+            raise InternalError(f"'{key}' is not a cache key")
+        return self.directory / key[:2] / (key + _SUFFIX)
+
+    def _files(self) -> Iterator[Path]:
+        with contextlib.suppress(OSError):
+            for folder in sorted(self.directory.iterdir()):
+                if folder.is_dir():
+                    yield from sorted(folder.glob("*" + _SUFFIX))
+
+    def _entries(self) -> list[tuple[Path, int, float]]:
+        """Path, size and time of last use."""
+        out = []
+        for path in self._files():
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                out.append((path, status.st_size, max(status.st_mtime, status.st_atime)))
+        return out
+
+    def _total(self) -> int:
+        return sum(size for _, size, _ in self._entries())
+
+    def _evict(self) -> None:
+        entries = sorted(self._entries(), key=lambda row: row[2])
+        total = sum(size for _, size, _ in entries)
+        if total > self.limit:
+            for path, size, _ in entries[:-1]:
+                if total <= self.limit * _KEEP:
+                    break
+                _remove(path)
+                total -= size
+        self._remove_stale(_STALE_SECONDS)
+        self._size = total
+
+    def _remove_stale(self, age: float) -> None:
+        """Half-written files that a killed process left behind."""
+        now = time.time()
+        with contextlib.suppress(OSError):
+            for path in self.directory.glob("*/*.part"):
+                with contextlib.suppress(OSError):
+                    if now - path.stat().st_mtime >= age:
+                        path.unlink()
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST).digest()
+
+
+def _checked(raw: bytes) -> bytes | None:
+    content = raw[_HEADER:]
+    good = raw[: len(_MAGIC)] == _MAGIC and raw[len(_MAGIC) : _HEADER] == _digest(content)
+    return content if good else None
+
+
+def _write(path: Path, raw: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(raw)
+        os.replace(name, path)
+    except BaseException:
+        _remove(Path(name))
+        raise
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

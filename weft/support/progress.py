@@ -1,0 +1,71 @@
+"""Progress on a terminal; silent where there is none, or where ``WEFT_PROGRESS=0``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sized
+from contextlib import contextmanager
+from typing import Any, Protocol, TextIO, TypeVar
+
+from weft.support import settings
+
+T = TypeVar("T")
+
+
+class Reporter(Protocol):
+    """Takes word of what is going on."""
+
+    def advance(self, steps: int = 1) -> None:
+        """``steps`` more are done."""
+
+    def describe(self, text: str) -> None:
+        """What is being done now."""
+
+
+class Silent:
+    """Says nothing."""
+
+    def advance(self, steps: int = 1) -> None: ...
+
+    def describe(self, text: str) -> None: ...
+
+
+class _Bar:
+    def __init__(self, bars: Any, task: Any) -> None:
+        self._bars, self._task = bars, task
+
+    def advance(self, steps: int = 1) -> None:
+        self._bars.advance(self._task, steps)
+
+    def describe(self, text: str) -> None:
+        self._bars.update(self._task, description=text)
+
+
+def wanted(stream: TextIO | None = None) -> bool:
+    """Whether progress is to be shown: a terminal, and not turned off."""
+    stream = stream or sys.stderr
+    return stream.isatty() and settings.show_progress()
+
+
+@contextmanager
+def progress(title: str, total: int | None = None, *, show: bool | None = None) -> Iterator[Reporter]:
+    """A bar on the standard error stream while the block runs; ``total`` steps, unknown if None."""
+    if not (wanted() if show is None else show):
+        yield Silent()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bars:
+        yield _Bar(bars, bars.add_task(title, total=total))
+
+
+def track(items: Iterable[T], title: str, total: int | None = None, *, show: bool | None = None) -> Iterator[T]:
+    """The items, with a bar that moves as they are taken."""
+    if total is None and isinstance(items, Sized):
+        total = len(items)
+    with progress(title, total, show=show) as bar:
+        for item in items:
+            yield item
+            bar.advance()

@@ -1,0 +1,130 @@
+"""Every environment variable that Weft looks at, in one table. Read when asked for, never at import."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from weft.support.errors import InputError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Generic[T]):
+    """One variable: how its text is read, what holds when it is not set, and what it does."""
+
+    variable: str
+    read: Callable[[str], T]
+    default: Callable[[], T]
+    doc: str
+
+    def get(self) -> T:
+        """The value in force. Raises InputError if the text makes no sense."""
+        text = os.environ.get(self.variable, "").strip()
+        if not text:
+            return self.default()
+        try:
+            return self.read(text)
+        except ValueError as error:
+            raise InputError(
+                f"{self.variable}='{text}' is not understood: {error}", code="I010", hint=self.doc
+            ) from None
+
+
+_TRUE: Final = ("1", "true", "yes", "on")
+_FALSE: Final = ("0", "false", "no", "off")
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError("say 1 or 0")
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError("must be at least 1")
+    return value
+
+
+def _bytes(text: str) -> int:
+    lower = text.lower().removesuffix("b").removesuffix("i")
+    unit = lower[-1] if lower[-1:].isalpha() else ""
+    if unit not in _UNITS:
+        raise ValueError("write a number of bytes, or one with K, M, G or T")
+    value = int(float(lower.removesuffix(unit)) * _UNITS[unit])
+    if value < 0:
+        raise ValueError("must not be negative")
+    return value
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _default_cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "").strip()
+    return (Path(base) if base else Path.home() / ".cache") / "weft"
+
+
+def _none() -> Any:
+    return None
+
+
+DUMP: Final[Setting[Path | None]] = Setting("WEFT_DUMP", _path, _none, "directory that gets the text of every stage")
+CACHE_DIR: Final[Setting[Path]] = Setting("WEFT_CACHE_DIR", _path, _default_cache, "directory of the kernel cache")
+CACHE_LIMIT: Final[Setting[int]] = Setting(
+    "WEFT_CACHE_LIMIT", _bytes, lambda: 2 << 30, "largest size of the kernel cache (500M, 2G); 0 turns it off"
+)
+NUM_THREADS: Final[Setting[int | None]] = Setting(
+    "WEFT_NUM_THREADS", _count, _none, "threads for compiling and running; default: the cores of this process"
+)
+VERIFY: Final[Setting[bool]] = Setting("WEFT_VERIFY", _flag, lambda: False, "verify the program after every pass")
+PROGRESS: Final[Setting[bool]] = Setting("WEFT_PROGRESS", _flag, lambda: True, "show progress on a terminal")
+
+SETTINGS: Final[tuple[Setting[Any], ...]] = (DUMP, CACHE_DIR, CACHE_LIMIT, NUM_THREADS, VERIFY, PROGRESS)
+
+
+def dump_directory() -> Path | None:
+    """Where to write the text of every stage, if anywhere."""
+    return DUMP.get()
+
+
+def cache_directory() -> Path:
+    return CACHE_DIR.get()
+
+
+def cache_limit() -> int:
+    """Bytes the kernel cache may take; 0: no cache."""
+    return CACHE_LIMIT.get()
+
+
+def num_threads() -> int:
+    """Threads to use where the caller says nothing."""
+    chosen = NUM_THREADS.get()
+    if chosen is not None:
+        return chosen
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def verify_passes() -> bool:
+    return VERIFY.get()
+
+
+def show_progress() -> bool:
+    return PROGRESS.get()
+
+
+def table() -> list[tuple[str, str, str]]:
+    """Rows (variable, value in force, what it does) for people."""
+    return [(s.variable, str(s.get()), s.doc) for s in SETTINGS]
