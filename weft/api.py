@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from weft.graph.nodes import Module
+from weft.graph.text import to_text
+from weft.graph.verify import verify
+from weft.ir.passes import Dump, Instrument, Verify
 from weft.kernel_cache import KernelCache
 from weft.pipeline import Options, Report, ScheduleSource, compile_module
 from weft.runtime import Executable
+from weft.support import settings
 from weft.support.cache import DiskCache
 from weft.support.errors import UserError
+from weft.support.progress import progress as progress_bar
 from weft.target import Target
 
 Sizes = Mapping[str, "int | Sequence[int]"]
@@ -50,12 +55,68 @@ def compile(
 
     ``target`` is ``"cpu"`` (the machine at hand), a named machine or a target in full; ``also`` adds code for further CPU
     levels, of which the best is picked when an artifact is loaded. ``threads`` defaults to all cores. Compiled kernels
-    are kept on disk unless ``cache`` is False. ``progress`` shows a bar.
+    are kept on disk unless ``cache`` is False. ``progress`` shows a bar on a terminal.
 
     Raises ModelError for models that are not understood, TargetError for unknown targets.
     """
-    executable, _ = compile_with_report(
-        model, target, threads=threads, shapes=shapes, also=also, options=options, schedules=schedules, cache=cache,
+    made, _ = compile_with_report(
+        model,
+        target,
+        threads=threads,
+        shapes=shapes,
+        also=also,
+        options=options,
+        schedules=schedules,
+        cache=cache,
         progress=progress,
     )
-    return executable
+    return made
+
+
+def compile_with_report(
+    model: Any,
+    target: str | Target = "cpu",
+    *,
+    threads: int | None = None,
+    shapes: Sizes | None = None,
+    also: Sequence[str | Target] = (),
+    options: Options | None = None,
+    schedules: ScheduleSource | None = None,
+    cache: bool = True,
+    progress: bool = False,
+) -> tuple[Executable, Report]:
+    """Like :func:`compile`, and a report of what happened: times, kernels, memory."""
+    targets = [_target(t) for t in (target, *also)]
+    kernels = KernelCache(kernel_disk_cache() if cache else None)
+    with progress_bar("reading the model", show=None if progress else False) as bar:
+        module = load(model, shapes=shapes)
+        artifact, report = compile_module(
+            module,
+            targets,
+            options=options,
+            schedules=schedules,
+            cache=kernels,
+            instruments=graph_instruments(),
+            progress=bar,
+        )
+    return Executable(artifact, threads), report
+
+
+def _target(target: str | Target) -> Target:
+    return target if isinstance(target, Target) else Target(target)
+
+
+def graph_instruments() -> list[Instrument[Module]]:
+    """What the environment asks to be done around each graph pass: verify (WEFT_VERIFY), dump (WEFT_DUMP)."""
+    made: list[Instrument[Module]] = []
+    if settings.verify_passes():
+        made.append(Verify(verify, to_text))
+    directory = settings.dump_directory()
+    if directory is not None:
+        made.append(Dump(directory, to_text))
+    return made
+
+
+def kernel_disk_cache() -> DiskCache:
+    """The cache of compiled kernels that the environment asks for."""
+    return DiskCache.default("kernels")

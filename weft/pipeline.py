@@ -3,24 +3,27 @@
     graph ── optimize ──▶ fused graph ── build_kernels ──▶ machine code ─┐
                                     └──── graph_to_program ──▶ program ──┴──▶ artifact
 
-``build_kernel`` is the story of one fused group: graph → te → tir → scheduled tir → kernel → machine code.
+:func:`build_kernel` is the story of one fused group: graph → te → tir → scheduled tir → kernel → machine code.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from weft import __version__
 from weft.codegen.llvm import compile_object, emit
-from weft.graph.nodes import Call, Function, Module
+from weft.expr.nodes import ExprLike, product
+from weft.graph.nodes import Call, Function, GraphExpr, Module
 from weft.graph.passes.cse import CommonSubexpressions
 from weft.graph.passes.dead_code import DeadCode
 from weft.graph.passes.fold_constants import FoldConstants
 from weft.graph.passes.fuse import Fuse
 from weft.graph.passes.layout import SelectLayouts
-from weft.graph.passes.memory import MemoryPlan, PlanMemory
+from weft.graph.passes.memory import MemoryPlan, plan_memory
 from weft.graph.passes.rewrite import Rewrite
 from weft.graph.visit import post_order
 from weft.ir.passes import Instrument, Pass, run_passes
@@ -30,13 +33,15 @@ from weft.lower.graph_to_te import fusion_kind, group_to_te
 from weft.lower.sizes import size_expr
 from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
-from weft.lower.work import group_bytes, group_flops
 from weft.ops.catalogue import op
-from weft.ops.rules import LAYOUT_RULES, SIMPLIFY_RULES
-from weft.runtime.artifact import Artifact
-from weft.schedule import Schedule, Trace
+from weft.ops.rules import SIMPLIFY_RULES
+from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.schedule.rules import default_schedule
+from weft.schedule.schedule import Schedule
+from weft.schedule.trace import Trace
+from weft.support.progress import Reporter, Silent
 from weft.target import Target
+from weft.te.analysis import flops
 from weft.tir.nodes import Program
 
 
@@ -51,76 +56,89 @@ class ScheduleSource(Protocol):
 class Options:
     """What may be chosen about a compilation; the defaults are what most people want.
 
-    ``layouts`` lets the compiler choose blocked layouts; ``fuse`` lets it join operators into kernels.
+    ``layouts`` lets the compiler choose blocked layouts; ``max_ops`` bounds how many operators join in one kernel (1 turns
+    fusion off).
     """
 
     layouts: bool = True
-    fuse: bool = True
+    max_ops: int = 64
 
 
 @dataclass
 class Report:
-    """What happened during one compilation. Seconds by stage; kernels by where they came from."""
+    """What happened during one compilation: seconds by stage, how many operators became how many kernels, and memory.
+
+    ``cached`` counts kernels that came from the cache, ``built`` those compiled now. ``largest_live_set`` is what no
+    memory plan can do without; ``arena_bytes`` what the plan takes (symbolic sizes as the plan assumes).
+    """
 
     seconds: dict[str, float] = field(default_factory=dict)
     operators: int = 0
+    calls: int = 0
     groups: int = 0
-    kernels: int = 0
+    built: int = 0
     cached: int = 0
-    arena_bytes: Any = 0
-    largest_live_set: Any = 0
+    arena_bytes: int = 0
+    largest_live_set: int = 0
 
-
-Progress = Callable[[str, int, int], None]
-"""Called as ``progress(stage, done, total)``."""
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
 def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
     """The graph passes, in order."""
     lanes = target.capabilities.lanes(32)
-    clean: tuple[Pass[Module], ...] = (FoldConstants(), Rewrite(SIMPLIFY_RULES), FoldConstants(), CommonSubexpressions(), DeadCode())
-    layouts: tuple[Pass[Module], ...] = (SelectLayouts(lanes, op("layout_transform")), Rewrite(LAYOUT_RULES), *clean)
-    return (
-        *clean,
-        *(layouts if options.layouts and lanes > 1 else ()),
-        Fuse(fusion_kind, max_ops=64 if options.fuse else 1),
+    clean: tuple[Pass[Module], ...] = (
+        FoldConstants(),
+        Rewrite(SIMPLIFY_RULES),
+        FoldConstants(),
+        CommonSubexpressions(),
+        DeadCode(),
     )
+    layouts = (SelectLayouts(lanes, op("layout_transform")), *clean) if options.layouts and lanes > 1 else ()
+    return (*clean, *layouts, Fuse(fusion_kind, max_ops=options.max_ops))
 
 
 def optimize(
-    module: Module, target: Target, options: Options = Options(), instruments: Sequence[Instrument[Module]] = ()
+    module: Module, target: Target, options: Options | None = None, instruments: Sequence[Instrument[Module]] = ()
 ) -> Module:
     """The module with every operator call inside a fused group."""
-    return run_passes(graph_passes(target, options), module, instruments)
+    return run_passes(graph_passes(target, options or Options()), module, instruments)
 
 
 def compile_module(
     module: Module,
     targets: Sequence[Target],
     *,
-    options: Options = Options(),
+    options: Options | None = None,
     schedules: ScheduleSource | None = None,
     cache: KernelCache | None = None,
     instruments: Sequence[Instrument[Module]] = (),
-    progress: Progress | None = None,
+    progress: Reporter | None = None,
 ) -> tuple[Artifact, Report]:
     """Compile for ``targets``: the first decides layouts and memory, further ones add code for other CPU levels."""
-    report = Report(operators=_operators(module))
-    with _timed(report, "graph"):
-        module = optimize(module, targets[0], options, instruments)
-    groups = list(dict.fromkeys(_groups(module)))
-    report.groups = len(groups)
+    report = Report(operators=_count_calls(module))
     cache = cache if cache is not None else KernelCache(None)
-    with _timed(report, "kernels"):
+    progress = progress or Silent()
+    with report.stage("graph"):
+        fused = optimize(module, targets[0], options, instruments)
+    groups = list(dict.fromkeys(c.target for c in _calls(fused) if isinstance(c.target, Function)))
+    with report.stage("kernels"):
         variants = [build_kernels(groups, t, schedules, cache, progress) for t in targets]
-    report.kernels, report.cached = cache.misses, cache.hits
-    with _timed(report, "program"):
+    with report.stage("program"):
         kernels = variants[0]
-        plan = PlanMemory(workspace=lambda call: _workspace(kernels[call.target])).plan(module)
-        program, constants = graph_to_program(module, plan, kernels)
-        artifact = _artifact(module, program, constants, groups, variants, targets)
-    report.arena_bytes, report.largest_live_set = plan.arena_bytes, plan.largest_live_set
-    return artifact, report
+        plan = plan_memory(fused.main, workspace=lambda call: _workspace(call, variants))
+        program, constants = graph_to_program(fused, plan, kernels)
+        codes = _codes(kernels, variants, targets)
+    report.calls, report.groups = len(plan.order), len({k.name for k in kernels.values()})
+    report.built, report.cached = cache.misses, cache.hits
+    report.arena_bytes, report.largest_live_set = plan.assumed_bytes, plan.largest_live_set
+    metadata = {"weft": __version__, "model": str(module.attrs.get("name", "")), **_memory(plan)}
+    return Artifact(program, codes, tuple(constants), str(targets[0]), metadata), report
 
 
 def build_kernels(
@@ -128,53 +146,104 @@ def build_kernels(
     target: Target,
     schedules: ScheduleSource | None,
     cache: KernelCache,
-    progress: Progress | None = None,
+    progress: Reporter,
 ) -> dict[Function, Kernel]:
     """The code of every group; groups of equal structure share it."""
     made: dict[Function, Kernel] = {}
     by_key: dict[str, Kernel] = {}
-    for i, group in enumerate(groups):
-        if progress is not None:
-            progress(f"kernels for {target.mcpu}", i, len(groups))
-        program = unscheduled(group)
+    for group in groups:
+        program, work = unscheduled(group)
+        progress.describe(program.name)
         trace = schedules.find(program, target) if schedules is not None else None
         key = kernel_key(program, trace.to_json() if trace is not None else "", target)
-        kernel = by_key.get(key)
+        kernel = by_key.get(key) or cache.get(key, program.sizes)
         if kernel is None:
-            kernel = cache.get(key, program.sizes)
-            if kernel is None:
-                kernel = build_kernel(program, key, target, trace, group)
-                cache.put(key, kernel)
-            by_key[key] = kernel
+            kernel = build_kernel(program, key, target, trace, work)
+            cache.put(key, kernel)
+        by_key[key] = kernel
         made[group] = renamed(kernel, program.sizes)
+        progress.advance()
     return made
 
 
-def unscheduled(group: Function) -> Program:
-    """The plain loops of a fused group."""
-    te_group = group_to_te(group)
-    return te_to_tir(te_group.name, te_group.inputs, te_group.outputs)
+def unscheduled(group: Function) -> tuple[Program, ExprLike]:
+    """The plain loops of a fused group, and how many floating-point operations they do."""
+    stages = group_to_te(group)
+    return te_to_tir(stages.name, stages.inputs, stages.outputs), flops(stages.outputs, stages.inputs)
 
 
 def scheduled(program: Program, target: Target, trace: Trace | None = None) -> Schedule:
     """``program`` by the given schedule, or by the default rules."""
-    if trace is None:
-        return default_schedule(program, target)
-    schedule = Schedule(program)
-    schedule.replay(trace)
-    return schedule
+    return default_schedule(program, target) if trace is None else Schedule(program).replay(trace)
 
 
-def build_kernel(program: Program, key: str, target: Target, trace: Trace | None = None, group: Function | None = None) -> Kernel:
-    """Machine code of one program. The kernel's name ends in a part of its key, so names are unique in an artifact."""
-    kernel = tir_to_kernel(scheduled(program, target, trace).program, target, name=f"{program.name}_{key[:10]}")
+def lowered(program: Program, target: Target, trace: Trace | None = None) -> Program:
+    """The kernel form of ``program``."""
+    return tir_to_kernel(scheduled(program, target, trace).program, target)
+
+
+def build_kernel(program: Program, key: str, target: Target, trace: Trace | None, work: ExprLike) -> Kernel:
+    """Machine code of one program. Its name ends in a part of the key, so that names are unique in an artifact."""
+    kernel = lowered(program, target, trace)
+    kernel = replace(kernel, name=f"{program.name}_{key[:10]}")
     code = compile_object(emit(kernel, target), target)
     names = {v: f"s{i}" for i, v in enumerate(program.sizes)}
+    moved: ExprLike = 0
+    for buffer in program.params:
+        moved = product(buffer.shape) * buffer.dtype.nbytes + moved
     return Kernel(
         name=kernel.name,
         code=code,
         sizes=program.sizes,
         workspace=size_expr(kernel.attrs.get("workspace", 0), names),
-        flops=size_expr(group_flops(program), names),
-        bytes=size_expr(group_bytes(program), names),
+        flops=size_expr(work, names),
+        bytes=size_expr(moved, names),
     )
+
+
+def _calls(module: Module) -> Iterator[Call]:
+    return (e for e in post_order(module.main, into_functions=False) if isinstance(e, Call))
+
+
+def _count_calls(module: Module) -> int:
+    return sum(isinstance(e, Call) for f in module.functions.values() for e in post_order(f))
+
+
+def _workspace(call: Call, variants: Sequence[dict[Function, Kernel]]) -> ExprLike:
+    """The workspace of a call: the largest that any variant needs."""
+    assert isinstance(call.target, Function)
+    largest = 0
+    for kernels in variants:
+        kernel = kernels[call.target]
+        if kernel.workspace:
+            largest = max(largest, _constant(kernel))
+    return largest
+
+
+def _constant(kernel: Kernel) -> int:
+    size = kernel.workspace
+    if len(size) == 1 and isinstance(size[0], int):
+        return size[0]
+    raise NotImplementedError(f"kernel {kernel.name} needs a workspace of symbolic size")
+
+
+def _codes(
+    kernels: dict[Function, Kernel], variants: Sequence[dict[Function, Kernel]], targets: Sequence[Target]
+) -> tuple[CodeObject, ...]:
+    """One code object for each distinct kernel, in order of first use, with a variant for each target."""
+    rows: dict[str, tuple[Variant, ...]] = {}
+    for group, kernel in kernels.items():
+        if kernel.name not in rows:
+            made = [Variant(t.features, v[group].code) for t, v in zip(targets, variants, strict=True)]
+            rows[kernel.name] = tuple(made)
+    return tuple(CodeObject(v) for v in rows.values())
+
+
+def _memory(plan: MemoryPlan) -> dict[str, Any]:
+    return {"arena_bytes": plan.assumed_bytes, "largest_live_set": plan.largest_live_set}
+
+
+def operators_in(group: GraphExpr) -> list[str]:
+    """Names of the operators of a fused group, in order of execution."""
+    found = [e for e in post_order(group) if isinstance(e, Call)]
+    return [str(getattr(e.target, "name", "")) for e in found]

@@ -24,8 +24,10 @@ from weft.support.errors import InternalError, ModelError
 
 
 class KernelCode(Protocol):
-    """What this door needs to know of a compiled kernel. ``workspace``, ``flops`` and ``bytes`` are sizes over the names
-    that ``localized`` turns into those of the model's symbols."""
+    """What this door needs to know of a compiled kernel.
+
+    ``workspace``, ``flops`` and ``bytes`` are sizes over names that ``localized`` turns into the model's symbols.
+    """
 
     @property
     def name(self) -> str: ...
@@ -74,8 +76,8 @@ def graph_to_program(
     copies = _place_outputs(results, work)
     for call in plan.order:
         _call(call, plan, kernels, work)
-    for source, target, nbytes in copies:
-        work.instructions.append(Copy(_register(source, plan, work), target, nbytes))
+    for value, target, nbytes in copies:
+        work.instructions.append(Copy(_register(value, plan, work), target, nbytes))
     program = Program(
         symbols=tuple(work.names[s] for s in symbols),
         inputs=inputs,
