@@ -41,15 +41,15 @@ def read(tensor: te.Tensor, indices: Sequence[Expr], shape: Sequence[Any]) -> Ex
     return tensor[tuple(at)]
 
 
-def widened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A reference that computes half precision in float32 and rounds once, at the end."""
+def widened(function: Callable[..., Any], *, rounded: bool = True) -> Callable[..., Array]:
+    """A reference that computes half precision in float32 and rounds once, at the end (the caller, if not ``rounded``)."""
 
     def reference(attrs: Attrs, *arrays: Array) -> Array:
         half = next((a.dtype for a in arrays if DType(a.dtype).is_float and DType(a.dtype).bits <= 16), None)
-        operands = [a.astype(np.float32) if a.dtype == half else a for a in arrays]
+        operands = [a.astype(np.float32) if half is not None and a.dtype == half else a for a in arrays]
         with np.errstate(all="ignore"):
             out = np.asarray(function(attrs, *operands))
-        if half is not None and out.dtype == np.float32:
+        if rounded and half is not None and out.dtype == np.float32:
             out = out.astype(half)
         return out
 
@@ -91,12 +91,13 @@ def elementwise(
         )
         return made
 
-    def numpy_typed(attrs: Attrs, *arrays: Array) -> Array:
-        out = np.asarray(numpy(attrs, *arrays))
-        dtype = DType(arrays[0].dtype)
-        return out.astype((result(attrs, dtype) if result else dtype).numpy, copy=False)
+    wide = widened(numpy, rounded=False)
 
-    reference = widened(numpy_typed)
+    def reference(attrs: Attrs, *arrays: Array) -> Array:
+        dtype = DType(arrays[0].dtype)
+        with np.errstate(all="ignore"):
+            return wide(attrs, *arrays).astype((result(attrs, dtype) if result else dtype).numpy, copy=False)
+
     trial = "float32" if "float" in kinds else "bool" if kinds == "bool" else "int32"
     return OpDef(
         name,
