@@ -56,7 +56,7 @@ typedef struct loading {
     uint64_t *got_at;     /* offset of its GOT word, or 0 */
     bool *external;
     uint64_t part_end[PARTS], part_start[PARTS];
-    uint64_t stub_next, got_next;
+    uint64_t stub_next, got_start, got_next;
     uint64_t common_next; /* for common symbols, at the end of data */
     bool low_memory;
     weft_code *code;
@@ -189,6 +189,9 @@ static elf_rela rela_at(const loading *l, const elf_section *s, uint64_t index) 
 static int32_t scan_relocations(loading *l) {
     for (uint32_t i = 0; i < l->section_count; i++) {
         const elf_section *s = &l->sections[i];
+        bool is_table = s->type == SECTION_RELA || s->type == SECTION_REL;
+        if (is_table && s->info >= l->section_count)
+            return MALFORMED(l, "section %u relocates no section", (unsigned)i);
         if (!relocated_section(l, i)) continue;
         if (s->type != SECTION_RELA || s->entry_size != sizeof(elf_rela) || s->size % sizeof(elf_rela))
             return MALFORMED(l, "section %u holds malformed relocations", (unsigned)i);
@@ -223,7 +226,7 @@ static int32_t place_sections(loading *l) {
         }
         at = align_up(at, STUB_BYTES);
         if (part == TEXT) l->stub_next = at, at += stubs * STUB_BYTES;
-        if (part == READONLY) l->got_next = at, at += words * 8;
+        if (part == READONLY) l->got_start = l->got_next = at, at += words * 8;
         if (part == DATA) l->common_next = at, at += common;
         l->part_end[part] = at;
     }
@@ -260,6 +263,8 @@ static int32_t resolve_symbol(loading *l, uint64_t index) {
         l->common_next += s->size;
     } else if (s->section != INDEX_UNDEFINED) {
         if (l->section_at[s->section] != NOT_LOADED) l->symbol_at[index] = base + l->section_at[s->section] + s->value;
+    } else if (index && strcmp(l->names + s->name, "_GLOBAL_OFFSET_TABLE_") == 0) {
+        l->symbol_at[index] = base + l->got_start;
     } else if (index) {
         const char *name = l->names + s->name;
         void *address = weft_export_address(name);
