@@ -32,23 +32,7 @@ from weft.te.reducers import SIMPLE, named_reducer
 from weft.te.visit import topological
 
 _ZERO, _TRUE = Const(0, INDEX), Const(True, BOOL)
-_RESERVED = tuple(
-    [
-        "reduce",
-        "reducer",
-        "state",
-        "scan",
-        "extern",
-        "of",
-        "where",
-        "from",
-        "identity",
-        "init",
-        "update",
-        "inputs",
-        "pass",
-    ]
-)
+_RESERVED = ("of", "where", "from", "identity", "pass")
 
 
 def to_text(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> str:
