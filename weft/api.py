@@ -53,8 +53,8 @@ def compile(
 ) -> Executable:
     """Compile a model (anything :func:`load` takes) into an executable.
 
-    ``target`` is ``"cpu"`` (the machine at hand), a named machine or a target in full; ``also`` adds code for further CPU
-    levels, of which the best is picked when an artifact is loaded. ``threads`` defaults to all cores. Compiled kernels
+    ``target`` is ``"cpu"`` (the machine at hand), a named machine or a target in full; ``also`` adds code for further
+    CPU levels, of which the best is picked when an artifact is loaded. ``threads`` defaults to all cores. Compiled kernels
     are kept on disk unless ``cache`` is False. ``progress`` shows a bar on a terminal.
 
     Raises ModelError for models that are not understood, TargetError for unknown targets.

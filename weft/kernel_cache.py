@@ -60,7 +60,7 @@ def compiler_fingerprint() -> str:
 def kernel_key(program: tir.Program, schedule: str, target: Target) -> str:
     """The address of a kernel: ``schedule`` is the text of a trace, or empty for the default rules."""
     digest = hashlib.blake2b(digest_size=20)
-    for part in (structural_hash(program), schedule, str(target), compiler_fingerprint()):
+    for part in (program.name, structural_hash(program), schedule, str(target), compiler_fingerprint()):
         digest.update(str(part).encode())
         digest.update(b"\0")
     return digest.hexdigest()

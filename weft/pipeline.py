@@ -27,6 +27,7 @@ from weft.graph.passes.memory import MemoryPlan, plan_memory
 from weft.graph.passes.rewrite import Rewrite
 from weft.graph.visit import post_order
 from weft.ir.passes import Instrument, Pass, run_passes
+from weft.ir.structural import structural_hash
 from weft.kernel_cache import Kernel, KernelCache, kernel_key, renamed
 from weft.lower.graph_to_program import graph_to_program
 from weft.lower.graph_to_te import fusion_kind, group_to_te
@@ -56,8 +57,8 @@ class ScheduleSource(Protocol):
 class Options:
     """What may be chosen about a compilation; the defaults are what most people want.
 
-    ``layouts`` lets the compiler choose blocked layouts; ``max_ops`` bounds how many operators join in one kernel (1 turns
-    fusion off).
+    ``layouts`` lets the compiler choose blocked layouts; ``max_ops`` bounds how many operators join in one kernel (1
+    turns fusion off).
     """
 
     layouts: bool = True
@@ -158,7 +159,7 @@ def build_kernels(
         key = kernel_key(program, trace.to_json() if trace is not None else "", target)
         kernel = by_key.get(key) or cache.get(key, program.sizes)
         if kernel is None:
-            kernel = build_kernel(program, key, target, trace, work)
+            kernel = build_kernel(program, target, trace, work)
             cache.put(key, kernel)
         by_key[key] = kernel
         made[group] = renamed(kernel, program.sizes)
@@ -182,10 +183,10 @@ def lowered(program: Program, target: Target, trace: Trace | None = None) -> Pro
     return tir_to_kernel(scheduled(program, target, trace).program, target)
 
 
-def build_kernel(program: Program, key: str, target: Target, trace: Trace | None, work: ExprLike) -> Kernel:
-    """Machine code of one program. Its name ends in a part of the key, so that names are unique in an artifact."""
+def build_kernel(program: Program, target: Target, trace: Trace | None, work: ExprLike) -> Kernel:
+    """Machine code of one program. Its name ends in a hash of the program: unique in an artifact, whatever the target."""
     kernel = lowered(program, target, trace)
-    kernel = replace(kernel, name=f"{program.name}_{key[:10]}")
+    kernel = replace(kernel, name=f"{program.name}_{structural_hash(program)[:10]}")
     code = compile_object(emit(kernel, target), target)
     names = {v: f"s{i}" for i, v in enumerate(program.sizes)}
     moved: ExprLike = 0
