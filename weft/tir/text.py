@@ -78,7 +78,7 @@ def to_text(program: Program) -> str:
 
 def stmt_to_text(stmt: Stmt) -> str:
     """The text of a statement by itself, for messages and debugging; it cannot be parsed without its program."""
-    writer = _Writer()
+    writer = _Writer(loose=True)
     writer.stmt(stmt)
     return writer.out.text()
 
@@ -86,13 +86,16 @@ def stmt_to_text(stmt: Stmt) -> str:
 class _Naming:
     """Which names are visible where. A variable is called what it wants to be, unless that is taken in its scope."""
 
-    def __init__(self) -> None:
+    def __init__(self, loose: bool = False) -> None:
+        self.loose = loose
         self.names: dict[Any, str] = {}
         self.visible: dict[str, Any] = {}
         self.globals: set[str] = set(_RESERVED)
 
     def __call__(self, thing: Any) -> str:
         name = self.names.get(thing)
+        if self.loose:
+            return name or clean_name(thing.name)
         if name is None:  # defined nowhere: printed for the reader, refused by the parser
             return f"?{getattr(thing, 'name', thing)}"
         return name if self.visible.get(name) is thing else f"?{name}"
@@ -122,9 +125,9 @@ class _Naming:
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, loose: bool = False) -> None:
         self.out = Printer()
-        self.naming = _Naming()
+        self.naming = _Naming(loose)
         self.printer = ExprPrinter(self.naming)
 
     def expr(self, e: Expr) -> str:
@@ -242,13 +245,13 @@ class _Writer:
 
     def block(self, stmt: Block) -> None:
         out = self.out
-        values = [self.expr(v) for v in stmt.values]
+        values = [self.expr(v) for v in stmt.values] + ["?"] * (len(stmt.iters) - len(stmt.values))
         where = self.expr(stmt.where)
         domains = [self.domain(it) for it in stmt.iters]
         with self.naming.scope():
             outside = {k: v for k, v in self.naming.visible.items() if isinstance(v, Var)}
             names = [self.naming.bind(it.var, outside) for it in stmt.iters]
-            heads = [f"{n}: {d} = {v}" for n, d, v in zip(names, domains, values, strict=True)]
+            heads = [f"{n}: {d} = {v}" for n, d, v in zip(names, domains, values, strict=False)]
             with out.block(f"block {quote(stmt.name)}({', '.join(heads)}):"):
                 if stmt.reads:
                     out.line(f"reads {', '.join(self.region(r) for r in stmt.reads)}")
