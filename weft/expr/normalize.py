@@ -266,7 +266,7 @@ class Normalizer:
         return self.ring.poly(known if known is not None else atom)
 
     def _recombined(self, p: Poly) -> Poly:
-        """``(x // a) * a + x % a`` becomes ``x``; ``(x // a) % b * a + x % a`` becomes ``x % (a * b)``."""
+        """``(x // a) * a + x % a`` becomes ``x``; ``(x // a) % b * a + x % a`` becomes ``x % (a * b)``; and so on."""
         for _ in range(len(p) - 1):
             step = self._recombine_once(p)
             if step is None:
@@ -279,12 +279,22 @@ class Normalizer:
         for mono, c in p.items():
             for at, atom in enumerate(mono):
                 e = atoms[atom]
-                if type(e) is not Binary or e.op != "floormod" or e.dtype is not INDEX:
+                if type(e) is not Binary or e.op not in ("floormod", "floordiv") or e.dtype is not INDEX:
                     continue
-                made = self._join(p, e, mono[:at] + mono[at + 1 :], c)
+                join = self._join if e.op == "floormod" else self._rest
+                made = join(p, e, mono[:at] + mono[at + 1 :], c)
                 if made is not None:
                     return made
         return None
+
+    def _rest(self, p: Poly, e: Binary, rest: Mono, c: int) -> Poly | None:
+        """``x - (x // a) * a`` becomes ``x % a``."""
+        x, a = self.ring.poly(e.a), self.ring.poly(e.b)
+        factor = exact_quotient({rest: -c}, a)
+        if not factor or any(p.get(m) != k for m, k in multiply(x, factor).items()):
+            return None
+        whole = add(x, multiply({(self.ring.number(e),): 1}, a), -1)
+        return add(add(p, multiply(whole, factor), -1), multiply(self.remainder(x, a), factor))
 
     def _join(self, p: Poly, e: Binary, rest: Mono, c: int) -> Poly | None:
         """Put ``c * rest * (x % a)`` together with a multiple of ``x // a`` in ``p``."""

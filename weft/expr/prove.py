@@ -98,6 +98,8 @@ class Facts:
     def is_zero(self, e: ExprLike) -> bool:
         """Whether ``e`` is proved to be zero."""
         made = self._normal.simplify(wrap(e))
+        if made.dtype is INDEX and made.lanes == 1:
+            return self._normal.solver.zero(self._ring.poly(made))
         return isinstance(made, Const) and made.value == 0
 
     def equal(self, a: ExprLike, b: ExprLike) -> bool:
