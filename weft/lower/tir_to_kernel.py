@@ -39,9 +39,9 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     program = partition(program)  # checks leave the common case
     program = widen_half(program)  # half precision computes in float32
     program = vectorize(program, target)  # loop variables become ramps
-    program = unroll(program)
     program = lower_intrinsics(program)  # exp, tanh … as polynomials
     program = finish(program)  # canonical indices, cheap divisions
+    program = unroll(program)  # copies that differ by constants
     return with_workspace(program)
 
 

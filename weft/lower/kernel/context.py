@@ -66,11 +66,19 @@ class Context:
         least = minimum_of(form, self.ranges)
         if least is not None and least >= 0:
             return True
-        for fact in self.facts:
-            if fact.terms.keys() & form.terms.keys():
-                rest = minimum_of(form - fact, self.ranges)
-                if rest is not None and rest >= 0:
-                    return True
+        return any(self._follows(form, fact) for fact in self.facts)
+
+    def _follows(self, form: Linear, fact: Linear) -> bool:
+        """Whether ``form`` is at least a positive multiple of ``fact``, which is at least 0."""
+        times = set()
+        for term, factor in fact.terms.items():
+            ratio, rest = divmod(form.terms.get(term, 0), factor)
+            if ratio > 0 and rest == 0:
+                times.add(ratio)
+        for ratio in times:
+            least = minimum_of(form - fact.scaled(ratio), self.ranges)
+            if least is not None and least >= 0:
+                return True
         return False
 
     def minimum(self, e: Expr) -> int | None:

@@ -1,12 +1,12 @@
-"""Last touches: index arithmetic in canonical form, divisions of what is surely not negative made unsigned."""
+"""Index arithmetic in canonical form, divisions of what is surely not negative made unsigned."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.expr.nodes import Binary, Cast, Const, Expr
+from weft.expr.nodes import Binary, Cast, Const, Expr, Var
 from weft.lower.kernel.context import Context
-from weft.schedule.affine import linear, minimum_of
+from weft.schedule.affine import linear, mentions, minimum_of
 from weft.support.dtypes import INDEX, DType
 from weft.tir.nodes import For, Program, Stmt
 from weft.tir.visit import children, map_expressions, with_children
@@ -15,25 +15,35 @@ _LINEAR = frozenset({"add", "sub", "mul"})
 _UNSIGNED = DType("uint64")
 
 
+class _Context(Context):
+    """Also knows which loops will be unrolled: divisions of their variables fold away later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unrolled: dict[Var, None] = {}
+
+
 def finish(program: Program) -> Program:
     """Canonical indices (variable part first, one constant last) and cheap divisions."""
-    return replace(program, body=_visit(program.body, Context(), {}))
+    return replace(program, body=_visit(program.body, _Context(), {}))
 
 
-def _visit(s: Stmt, context: Context, memo: dict[Expr, Expr]) -> Stmt:
+def _visit(s: Stmt, context: _Context, memo: dict[Expr, Expr]) -> Stmt:
     s = map_expressions(s, lambda e: _expression(e, context, memo))
     parts = children(s)
     if not parts:
         return s
     if isinstance(s, For):
         with context.loop(s):
+            if s.kind == "unrolled":
+                context.unrolled[s.var] = None
             made = tuple(_visit(c, context, {}) for c in parts)
     else:
         made = tuple(_visit(c, context, memo) for c in parts)
     return s if all(a is b for a, b in zip(made, parts, strict=True)) else with_children(s, made)
 
 
-def _expression(root: Expr, context: Context, memo: dict[Expr, Expr]) -> Expr:
+def _expression(root: Expr, context: _Context, memo: dict[Expr, Expr]) -> Expr:
     stack = [root]
     while stack:
         e = stack[-1]
@@ -53,7 +63,7 @@ def _expression(root: Expr, context: Context, memo: dict[Expr, Expr]) -> Expr:
     return memo[root]
 
 
-def _one(e: Expr, parts: tuple[Expr, ...], context: Context, memo: dict[Expr, Expr]) -> Expr:
+def _one(e: Expr, parts: tuple[Expr, ...], context: _Context, memo: dict[Expr, Expr]) -> Expr:
     if e.dtype == INDEX and e.lanes == 1 and isinstance(e, Binary):
         if e.op in _LINEAR:
             form = linear(e, context.ranges)
@@ -66,10 +76,10 @@ def _one(e: Expr, parts: tuple[Expr, ...], context: Context, memo: dict[Expr, Ex
     return e if all(a is b for a, b in zip(made, e.children, strict=True)) else e.rebuild(made)
 
 
-def _division(op: str, original: Expr, a: Expr, b: Expr, context: Context) -> Expr:
+def _division(op: str, original: Expr, a: Expr, b: Expr, context: _Context) -> Expr:
     """Division by a power of two is a shift anyway; by another positive constant it is cheaper unsigned."""
     by = int(b) if isinstance(b, Const) else 0
     least = minimum_of(linear(original, context.ranges), context.ranges)
-    if by > 0 and by & (by - 1) and least is not None and least >= 0:
+    if by > 0 and by & (by - 1) and least is not None and least >= 0 and not mentions(original, context.unrolled):
         return Cast(Binary(op, Cast(a, _UNSIGNED), Const(by, _UNSIGNED)), INDEX)
     return Binary(op, a, b)

@@ -1,4 +1,4 @@
-"""Intrinsics → arithmetic: float32 functions are expanded, so that every back end and every vector width shares them."""
+"""Intrinsics → arithmetic: float32 functions are expanded, so every back end and every vector width shares them."""
 
 from __future__ import annotations
 

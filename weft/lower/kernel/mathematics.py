@@ -273,7 +273,7 @@ def pow(x: Expr, y: Expr) -> Expr:
     if isinstance(exponent, Const) and exponent.value in (1.0, 2.0):
         return x if exponent.value == 1.0 else x * x
     size = call("abs", x)
-    value = Cast(_exp2_wide(_log2_wide(size) * Cast(y, FLOAT64)), FLOAT32)
+    value: Expr = Cast(_exp2_wide(_log2_wide(size) * Cast(y, FLOAT64)), FLOAT32)
     value = pick(make("or", make("eq", size, 1.0), make("eq", y, 0.0)), like(1.0, x), value)
     whole = make("eq", call("floor", y), y)
     half = y * 0.5

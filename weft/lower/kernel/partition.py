@@ -117,10 +117,14 @@ def _plain(s: For, state: _State, *facts: Linear) -> Stmt:
 
 @dataclass(slots=True)
 class _Interval:
-    """``low <= var < high`` (None: the loop's own end), and facts that hold there."""
+    """``low <= var < high`` (None: the loop's own end) and the forms that are >= 0 there.
+
+    ``low_fact`` is a form that is negative everywhere below ``low``, if one is known; ``high_fact`` likewise above.
+    """
 
     low: Expr | None
     high: Expr | None
+    facts: list[Linear]
     low_fact: Linear | None = None
     high_fact: Linear | None = None
 
@@ -140,18 +144,17 @@ def _pieces(s: For, state: _State) -> Stmt | None:
     end = state.context.simplify(s.start + s.extent)
     low = s.start if interval.low is None else interval.low
     high = end if interval.high is None else interval.high
-    variable = Linear({s.var: 1})
     parts: list[Stmt] = []
     if interval.low is not None:
-        fact = [] if interval.low_fact is None else [(interval.low_fact - variable).plus(-1)]
-        parts.append(_segment(s, s.start, low, state, fact))
-    inner = [variable - interval.low_fact] if interval.low_fact is not None else []
-    inner += [(interval.high_fact - variable).plus(-1)] if interval.high_fact is not None else []
-    parts.append(_segment(s, low, high, state, inner))
+        parts.append(_segment(s, s.start, low, state, _negated(interval.low_fact)))
+    parts.append(_segment(s, low, high, state, interval.facts))
     if interval.high is not None:
-        fact = [] if interval.high_fact is None else [variable - interval.high_fact]
-        parts.append(_segment(s, high, end, state, fact))
+        parts.append(_segment(s, high, end, state, _negated(interval.high_fact)))
     return seq(*parts)
+
+
+def _negated(fact: Linear | None) -> list[Linear]:
+    return [] if fact is None else [fact.scaled(-1).plus(-1)]
 
 
 def _segment(s: For, low: Expr, high: Expr, state: _State, facts: list[Linear]) -> Stmt:
@@ -175,23 +178,25 @@ def _each(s: For, low: Expr, count: int, state: _State) -> Stmt:
 
 def _versions(s: For, interval: _Interval, state: _State) -> Stmt | None:
     """A parallel loop stays one loop: the two versions stand in its body."""
-    variable = Linear({s.var: 1})
     condition: Expr = TRUE
-    facts = []
     if interval.low is not None:
         condition = make("and", condition, make("le", interval.low, s.var))
-        facts += [variable - linear(interval.low, state.context.ranges)]
     if interval.high is not None:
         condition = make("and", condition, make("lt", s.var, interval.high))
-        facts += [(linear(interval.high, state.context.ranges) - variable).plus(-1)]
-    facts += [variable - f for f in [interval.low_fact] if f is not None]
-    facts += [(f - variable).plus(-1) for f in [interval.high_fact] if f is not None]
     state.inside_parallel = True
     with state.context.loop(s):
         condition = state.context.simplify(condition)
-        span = state.context.ranges[s.var]
-    with state.context.range(s.var, span, *facts):
+        span = least, greatest = state.context.ranges[s.var]
+    if interval.low is not None:
+        least = linear(interval.low, state.context.ranges)
+    if interval.high is not None:
+        greatest = linear(interval.high, state.context.ranges).plus(-1)
+    with state.context.range(s.var, (least, greatest), *interval.facts):
         inside = _visit(s.body, state)
+    if interval.low is None:  # what remains is one piece at the end, or at the start
+        span = (greatest.plus(1), span[1])
+    elif interval.high is None:
+        span = (span[0], least.plus(-1))
     with state.context.range(s.var, span):
         outside = inside if condition is TRUE else _visit(s.body, state)
     state.inside_parallel = False
@@ -303,7 +308,7 @@ def _atoms(condition: Expr, context: Context, moving: dict[Var, tuple[Linear, Li
 def _interior(s: For, checks: list[_Check], state: _State) -> _Interval | None:
     """The iterations for which every check that can be settled is settled."""
     context = state.context
-    found = _Interval(None, None)
+    found = _Interval(None, None, [])
     useful = False
     for check in checks:
         factor = check.form.terms.get(s.var)
@@ -322,28 +327,34 @@ def _interior(s: For, checks: list[_Check], state: _State) -> _Interval | None:
 
 
 def _narrow(s: For, factor: int, rest: Linear, found: _Interval, context: Context) -> bool:
-    """Intersect with ``factor * var + rest >= 0``."""
+    """Intersect with ``factor * var + rest >= 0``; whether that leaves something out."""
     start = linear(s.start, context.ranges)
     end = start + linear(s.extent, context.ranges)
+    fact = rest + Linear({s.var: factor})
     if factor > 0:  # var >= ceil(-rest / factor)
         bound = linear((rest.scaled(-1).plus(factor - 1)).expr() // factor, context.ranges)
         if context.holds(bound - end):
             return False  # it holds nowhere
-        if found.low is None or context.holds(bound - linear(found.low, context.ranges)):
-            found.low, found.low_fact = _clamp(bound, start, end, context), bound
-        elif not context.holds(linear(found.low, context.ranges) - bound):
-            found.low = _clamp(linear(make("max", found.low, bound.expr())), start, end, context)
+        if context.holds(start - bound):
+            return False  # it holds everywhere
+        now = None if found.low is None else linear(found.low, context.ranges)
+        if now is None or context.holds(bound - now):
+            found.low, found.low_fact = _clamp(bound, start, end, context), fact
+        elif not context.holds(now - bound):
+            found.low = _clamp(linear(make("max", now.expr(), bound.expr())), start, end, context)
             found.low_fact = None
-        return not context.holds(start - bound)
-    bound = linear(rest.expr() // -factor, context.ranges).plus(1)  # var < floor(rest / |factor|) + 1
-    if context.holds(start - bound):
-        return False
-    if found.high is None or context.holds(linear(found.high, context.ranges) - bound):
-        found.high, found.high_fact = _clamp(bound, start, end, context), bound
-    elif not context.holds(bound - linear(found.high, context.ranges)):
-        found.high = _clamp(linear(make("min", found.high, bound.expr())), start, end, context)
-        found.high_fact = None
-    return not context.holds(bound - end)
+    else:  # var < floor(rest / |factor|) + 1
+        bound = linear(rest.expr() // -factor, context.ranges).plus(1)
+        if context.holds(start - bound) or context.holds(bound - end):
+            return False
+        now = None if found.high is None else linear(found.high, context.ranges)
+        if now is None or context.holds(now - bound):
+            found.high, found.high_fact = _clamp(bound, start, end, context), fact
+        elif not context.holds(bound - now):
+            found.high = _clamp(linear(make("min", now.expr(), bound.expr())), start, end, context)
+            found.high_fact = None
+    found.facts.append(fact)
+    return True
 
 
 def _clamp(bound: Linear, start: Linear, end: Linear, context: Context) -> Expr:
@@ -364,9 +375,9 @@ def _settle_equal(s: For, check: _Check, factor: int, found: _Interval, context:
     start = linear(s.start, context.ranges)
     last = start + linear(s.extent, context.ranges).plus(-1)
     if (point - start).is_constant and (point - start).constant == 0 and found.low is None:
-        found.low, found.low_fact = point.plus(1).expr(), point.plus(1)
+        found.low = point.plus(1).expr()
         return True
     if (point - last).is_constant and (point - last).constant == 0 and found.high is None:
-        found.high, found.high_fact = point.expr(), point
+        found.high = point.expr()
         return True
     return False

@@ -1,26 +1,126 @@
-"""Unrolled loops → copies of their bodies."""
+"""Unrolled loops → copies of their bodies.
+
+All unrolled loops around a statement are expanded at once: the variable part of an index is built a single time, and each
+copy only adds its constant, so that a register tile of many statements costs little.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from weft.expr.nodes import Const
-from weft.lower.kernel.partition import weigh
-from weft.tir.nodes import For, Program, Stmt, seq
-from weft.tir.visit import substitute, transform
+from weft.expr.nodes import Binary, Const, Expr, Select, Var, make
+from weft.lower.kernel.partition import is_empty, weigh
+from weft.schedule.affine import linear, mentions
+from weft.support.dtypes import INDEX
+from weft.tir.nodes import For, If, Program, Seq, Stmt, seq
+from weft.tir.visit import children, map_expressions, with_children
 
 LIMIT = 1024
 """Stores up to which a loop is unrolled; a larger one stays a loop that LLVM may unroll in part."""
 
+_LINEAR = frozenset({"add", "sub", "mul"})
+
 
 def unroll(program: Program) -> Program:
     """The program without unrolled loops."""
-    return replace(program, body=transform(program.body, _unroll))
+    return replace(program, body=_Unroller().visit(program.body, {}))
 
 
-def _unroll(s: Stmt) -> Stmt | None:
-    if not isinstance(s, For) or s.kind != "unrolled":
-        return None
-    if not isinstance(s.extent, Const) or int(s.extent) * weigh(s.body) > LIMIT:
-        return replace(s, kind="serial")
-    return seq(*(substitute(s.body, {s.var: s.start + i}) for i in range(int(s.extent))))
+class _Unroller:
+    """The variables of the unrolled loops around, and for each index its variable part and what they contribute."""
+
+    def __init__(self) -> None:
+        self.parts: dict[Expr, tuple[Expr | None, int, tuple[tuple[Var, int], ...]] | None] = {}
+
+    def visit(self, s: Stmt, at: Mapping[Var, int]) -> Stmt:
+        if isinstance(s, For) and s.kind == "unrolled":
+            return self._expand(s, at)
+        if at:
+            memo: dict[Expr, Expr] = {}
+            s = map_expressions(s, lambda e: self.expression(e, at, memo))
+            if isinstance(s, If) and isinstance(s.condition, Const):
+                chosen = s.then if s.condition.value else s.otherwise
+                return Seq(()) if chosen is None else self.visit(chosen, at)
+        parts = children(s)
+        if not parts:
+            return s
+        made = tuple(self.visit(c, at) for c in parts)
+        if all(a is b for a, b in zip(made, parts, strict=True)):
+            return s
+        return seq(*(m for m in made if not is_empty(m))) if isinstance(s, Seq) else with_children(s, made)
+
+    def _expand(self, s: For, at: Mapping[Var, int]) -> Stmt:
+        memo: dict[Expr, Expr] = {}
+        start, extent = (self.expression(e, at, memo) for e in (s.start, s.extent))
+        if not (isinstance(start, Const) and isinstance(extent, Const)) or int(extent) * weigh(s.body) > LIMIT:
+            return For(s.var, start, extent, self.visit(s.body, at), "serial", s.thread, s.annotations)
+        first = int(start)
+        copies = []
+        self.parts = {}  # one more variable is replaced in there
+        for i in range(first, first + int(extent)):
+            copies.append(self.visit(s.body, {**at, s.var: i}))
+        self.parts = {}
+        return seq(*(c for c in copies if not is_empty(c)))
+
+    def expression(self, root: Expr, at: Mapping[Var, int], memo: dict[Expr, Expr]) -> Expr:
+        """``root`` with the variables replaced."""
+        stack = [root]
+        while stack:
+            e = stack[-1]
+            if e in memo:
+                stack.pop()
+                continue
+            quick = self._quick(e, at)
+            if quick is not None:
+                memo[e] = quick
+                stack.pop()
+                continue
+            todo = [c for c in e.children if c not in memo]
+            if todo:
+                stack.extend(todo)
+                continue
+            stack.pop()
+            memo[e] = self._rebuild(e, [memo[c] for c in e.children])
+        return memo[root]
+
+    def _quick(self, e: Expr, at: Mapping[Var, int]) -> Expr | None:
+        if isinstance(e, Const):
+            return e
+        if isinstance(e, Var):
+            return Const(at[e], e.dtype) if e in at else e
+        if e.dtype != INDEX or e.lanes != 1 or not isinstance(e, Binary) or e.op not in _LINEAR:
+            return None
+        if e not in self.parts:
+            self.parts[e] = self._split(e, at)
+        found = self.parts[e]
+        if found is None:
+            return None
+        base, constant, factors = found
+        for var, factor in factors:
+            constant += factor * at[var]
+        if base is None:
+            return Const(constant, INDEX)
+        return base + constant if constant >= 0 else base - -constant
+
+    def _split(self, e: Expr, at: Mapping[Var, int]) -> tuple[Expr | None, int, tuple[tuple[Var, int], ...]] | None:
+        """The part of ``e`` that stays, its constant, and the factors of the variables in ``at``; None if they
+        occur in any other way."""
+        form = linear(e)
+        own = tuple((t, f) for t, f in form.terms.items() if isinstance(t, Var) and t in at)
+        rest = {t: f for t, f in form.terms.items() if not (isinstance(t, Var) and t in at)}
+        if any(mentions(t, at) for t in rest):
+            return None
+        return (replace(form, terms=rest, constant=0).expr() if rest else None), form.constant, own
+
+    def _rebuild(self, e: Expr, made: list[Expr]) -> Expr:
+        if all(a is b for a, b in zip(made, e.children, strict=True)):
+            return e
+        if isinstance(e, Binary) and e.a.dtype == INDEX and e.lanes == 1:
+            folded = make(e.op, made[0], made[1])
+            return linear(folded).expr() if folded.dtype == INDEX else folded
+        if isinstance(e, Binary) and e.op in ("and", "or"):
+            return make(e.op, made[0], made[1])
+        if isinstance(e, Select) and isinstance(made[0], Const):
+            return made[1] if made[0].value else made[2]
+        return e.rebuild(made)

@@ -1,8 +1,8 @@
 """Vectorized loops → vectors of the machine's width.
 
 The loop variable becomes a ramp. A loop longer than a register is cut into chunks, and every store in it is repeated
-for each chunk; the loops inside stay shared. A condition that differs between lanes becomes a mask. A store to one place
-for all lanes is a reduction: the lanes are combined first. What cannot be expressed stays a serial loop.
+for each chunk; the loops inside stay shared. A condition that differs between lanes becomes a mask. A store to one
+place for all lanes is a reduction: the lanes are combined first. What cannot be expressed stays a serial loop.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from weft.expr.nodes import (
     Select,
     Shuffle,
     Var,
+    all_of,
     logical_not,
     make,
 )
-from weft.lower.kernel.context import Context
-from weft.schedule.affine import Linear, Ranges, linear
-from weft.support.dtypes import INDEX
+from weft.lower.kernel.context import Context, forms_of
+from weft.schedule.affine import Linear, Ranges, linear, minimum_of
+from weft.support.dtypes import BOOL, INDEX
 from weft.target import Target
 from weft.tir.nodes import Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
 from weft.tir.visit import children, expressions, postorder, substitute, substitution, walk, with_children
@@ -144,10 +145,16 @@ def _if(s: If, chunks: list[_Lanes]) -> Stmt:
         return If(s.condition, _statement(s.then, chunks), otherwise)
     if any(isinstance(e, Load) for e in postorder(s.condition)) and _writes_what(s):
         raise _NoVector
+    same, differing = chunks[0].split(s.condition)
+    if s.otherwise is None and not isinstance(same, Const):
+        return If(same, _if(If(differing, s.then), chunks))
     out: list[Stmt] = []
     for c in chunks:
-        mask = c.expr(s.condition)
-        out.append(_statement(s.then, [c.under(mask)]))
+        condition = s.condition if s.otherwise is not None else differing
+        mask = c.expr(condition)
+        some = c.some(condition) if s.otherwise is None else None
+        then = _statement(s.then, [c.under(mask, strict=some is None)])
+        out.append(then if some is None or isinstance(some, Const) else If(some, then))
         if s.otherwise is not None:
             out.append(_statement(s.otherwise, [c.under(logical_not(mask))]))
     return seq(*out)
@@ -162,16 +169,47 @@ def _writes_what(s: If) -> bool:
 class _Lanes:
     """One chunk: lanes ``start <= var < start + count``, of which those in ``mask`` run."""
 
-    def __init__(self, var: Var, start: Expr, count: int, ranges: Ranges, mask: Expr | None = None) -> None:
-        self.var, self.start, self.count, self.mask = var, start, count, mask
+    def __init__(
+        self, var: Var, start: Expr, count: int, ranges: Ranges, mask: Expr | None = None, strict: bool = False
+    ) -> None:
+        self.var, self.start, self.count, self.mask, self.strict = var, start, count, mask, strict
         self.ranges = {**ranges, var: (linear(start, ranges), linear(start, ranges).plus(count - 1))}
-        self._memo: dict[tuple[Expr, Expr | None], Expr] = {}
+        self._memo: dict[Expr, Expr] = {}
         self._varies: dict[Expr, bool] = {}
 
-    def under(self, mask: Expr) -> _Lanes:
-        """The same lanes, fewer of them running."""
+    def under(self, mask: Expr, strict: bool = True) -> _Lanes:
+        """The same lanes, fewer of them running. ``strict`` says that perhaps none runs, so that even a load that is
+        the same for all lanes needs the mask."""
         both = mask if self.mask is None else make("and", self.mask, mask)
-        return _Lanes(self.var, self.start, self.count, self.ranges, both)
+        return _Lanes(self.var, self.start, self.count, self.ranges, both, strict or self.strict)
+
+    def split(self, condition: Expr) -> tuple[Expr, Expr]:
+        """A conjunction as what is the same for all lanes and what differs."""
+        same: list[Expr] = []
+        differing: list[Expr] = []
+        stack = [condition]
+        while stack:
+            e = stack.pop()
+            if isinstance(e, Binary) and e.op == "and":
+                stack += [e.b, e.a]
+            else:
+                (differing if self.varies(e) else same).append(e)
+        return all_of(*same), all_of(*differing)
+
+    def some(self, condition: Expr) -> Expr | None:
+        """Whether any lane passes one comparison of indices; None where that cannot be told."""
+        forms = forms_of(condition, True, Context())
+        if len(forms) != 1 or not isinstance(condition, Binary) or condition.op in ("eq", "and"):
+            return None
+        factor = forms[0].terms.get(self.var, 0)
+        others = [t for t in forms[0].terms if t is not self.var]
+        if not factor or any(self.varies(t) for t in others):
+            return None
+        best = self.start + (self.count - 1 if factor > 0 else 0)
+        rest = forms[0] + Linear({self.var: -factor})
+        form = linear((rest + linear(best).scaled(factor)).expr(), self.ranges)
+        least = minimum_of(form, self.ranges)
+        return Const(True, BOOL) if least is not None and least >= 0 else make("ge", form.expr(), 0)
 
     def varies(self, e: Expr) -> bool:
         """Whether ``e`` may differ between lanes."""
@@ -221,14 +259,13 @@ class _Lanes:
 
     def expr(self, e: Expr) -> Expr:
         """``e`` for all lanes: a vector where it varies, else itself."""
-        if not self.varies(e):
+        if not self.varies(e) and not (self.strict and _loads(e)):
             return e
         if self.count == 1:
             return self.scalar(e)
-        key = (e, self.mask)
-        found = self._memo.get(key)
+        found = self._memo.get(e)
         if found is None:
-            found = self._memo[key] = self._expr(e)
+            found = self._memo[e] = self._expr(e)
         return found
 
     def _expr(self, e: Expr) -> Expr:
@@ -241,15 +278,13 @@ class _Lanes:
         if isinstance(e, Select):
             return self._select(e)
         if isinstance(e, Load):
-            if not self.varies(e.indices[0]):
-                raise _NoVector
-            return Load(e.source, (self.expr(e.indices[0]),), self.mask)
+            return Load(e.source, (self.wide(e.indices[0]),), self.mask)
         if isinstance(e, Cast):
-            return Cast(self.expr(e.a), e.dtype)
+            return Cast(self.wide(e.a), e.dtype)
         if isinstance(e, Call):
             return Call(e.name, tuple(self.wide(a) for a in e.args), e.dtype)
         if isinstance(e, Not):
-            return Not(self.expr(e.a))
+            return Not(self.wide(e.a))
         raise _NoVector
 
     def _ramp(self, e: Expr) -> Expr | None:
@@ -263,9 +298,9 @@ class _Lanes:
         return Ramp(base, Const(step), self.count) if step else Broadcast(base, self.count)
 
     def _select(self, e: Select) -> Expr:
-        if not self.varies(e.condition):
+        if not self.varies(e.condition) and not self.strict:
             return Select(e.condition, self.wide(e.then), self.wide(e.otherwise))
-        condition = self.expr(e.condition)
+        condition = self.wide(e.condition)
         then, otherwise = e.then, e.otherwise
         chosen = self.under(condition).wide(then) if _loads(then) else self.wide(then)
         other = self.under(logical_not(condition)).wide(otherwise) if _loads(otherwise) else self.wide(otherwise)
