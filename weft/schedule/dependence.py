@@ -9,13 +9,13 @@ loops of hand-written programs for which it cannot be shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from weft.expr.nodes import IterVar, Var
-from weft.schedule.affine import Linear, Ranges, is_nonnegative, linear
+from weft.schedule.affine import Linear, Ranges, is_nonnegative, linear, mentions
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import box_of, is_true, uses
-from weft.schedule.state import State, moving
+from weft.schedule.state import State, loop_range, moving
 from weft.schedule.tree import Tree
 from weft.tir.nodes import Block, For, Program, Region
 from weft.tir.visit import postorder
@@ -105,6 +105,34 @@ def is_dense(tree: Tree, loop: For, block: Block, region: Region) -> bool:
     return True
 
 
+def runs_once(state: State, block: Block, loops: Sequence[For]) -> bool:
+    """Whether every spatial instance of ``block`` runs at most once while ``loops`` run (reductions left aside).
+
+    Only blocks that were moved into loops of others may run instances again.
+    """
+    if block.name not in state.partial:
+        return True
+    pending = {loop.var: loop_range(loop) for loop in loops}
+    for it, value in zip(block.iters, block.values, strict=True):
+        steps: list[tuple[int, int]] = []
+        for term, factor in linear(value).terms.items():
+            if not isinstance(term, Var) or term not in pending:
+                if mentions(term, pending):
+                    return False
+                continue
+            low, high = pending.pop(term)
+            width = high - low
+            if not width.is_constant:
+                return False
+            steps.append((abs(factor), width.constant))
+        reach = 0
+        for factor, width_of in sorted(steps) if it.kind == IterVar.SPATIAL else ():
+            if factor <= reach:
+                return False
+            reach += factor * width_of
+    return all((high - low).is_constant and (high - low).constant <= 0 for low, high in pending.values())
+
+
 def check_independent(state: State, loop: For, *, reduce_allowed: bool, private: bool = False) -> None:
     """Refuse unless the iterations of ``loop`` may run in any order.
 
@@ -133,7 +161,8 @@ def check_independent(state: State, loop: For, *, reduce_allowed: bool, private:
                 raise state.refuse(
                     "S015", f"the instances of block '{block.name}' along '{loop.var.name}' must run in order", at=loop
                 )
-        if private and not bound:
+        around = state.tree.loops_around(block)
+        if private and not (bound and runs_once(state, block, around[around.index(loop) :])):
             _check_private(state, loop, block)
 
 

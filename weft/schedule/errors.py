@@ -36,12 +36,14 @@ RULES: Final[dict[str, str]] = {
     "S040": "a read or write index must name a region of the block",
     "S041": "the scope of a parameter is the caller's",
     "S042": "a scope must be known",
+    "S043": "a buffer with elements that nothing writes cannot be copied as a whole",
     # reductions
     "S050": "only a block with init and reduce variables can be decomposed or factored",
     "S051": "the init must run before every loop of the reduction and after none",
     "S052": "a loop that is factored must belong to the reduction alone",
     "S053": "the combination must be one commutative operation on the accumulator",
     "S054": "floating-point reductions are re-associated only where that is allowed",
+    "S055": "a reduction that recomputes instances must stay inside the loop at which it is computed",
     # layouts
     "S070": "an index map must carry every index exactly once",
     "S071": "only intermediate buffers change layout",

@@ -9,11 +9,12 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from weft.expr.nodes import Binary, Const, Expr, IterVar, Var, all_of
-from weft.schedule.affine import Linear, Ranges, linear, pieces_of
+from weft.schedule.affine import Linear, Ranges, is_nonnegative, linear, pieces_of
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import box_of, conjuncts, hull, simplify_where, within
 from weft.schedule.state import State, index_var, loop_range, moving
 from weft.tir.nodes import Block, Buffer, For, Region, Stmt
+from weft.tir.visit import walk
 
 Interval = tuple[Linear, Linear]
 """First value and one less than the number of values."""
@@ -175,3 +176,41 @@ def removed_root(state: State, block: Block) -> Stmt:
         else:
             break
     return outermost
+
+
+def check_covered(state: State, block: Block, placed: Placed, target: For | None) -> None:
+    """Refuse unless all that ``placed``, standing in ``target``, reads was written before it in the same iteration.
+
+    ``block`` is the block before the move; what it writes itself is left out.
+    """
+    tree = state.tree
+    nest = [s for s in walk(placed.stmt) if isinstance(s, For)]
+    moved = next(s for s in walk(placed.stmt) if isinstance(s, Block))
+    around = [] if target is None else [*tree.loops_around(target), target]
+    scope = tree.enclosing_block(block if target is None else target)
+    inside = moving(nest)
+    known = inside if target is None else {**state.ranges(target.body), **inside}
+    for region in moved.reads:
+        for writer in tree.writers(region.buffer, scope):
+            if writer.name == block.name:
+                continue
+            shared = [loop for loop in tree.loops_around(writer) if loop in around]
+            if not shared and writer.name not in state.partial:
+                continue
+            read = box_of(moved, region, {**moving(around[len(shared) :]), **inside}, known)
+            wrote = required_region(state, region.buffer, [writer], shared[-1], written=True) if shared else []
+            pairs = zip(wrote, read, strict=True) if shared else [(None, None)]
+            if any(have is None or need is None or not contains(have, need, known) for have, need in pairs):
+                raise state.refuse(
+                    "S024",
+                    f"'{moved.name}' may read more of '{region.buffer.name}' than '{writer.name}' has computed there",
+                    at=writer,
+                    hint="use compute_at on the producer afterwards, or choose an outer loop",
+                )
+
+
+def contains(have: Interval, need: Interval, ranges: Ranges) -> bool:
+    """Whether interval ``have`` certainly holds ``need``."""
+    below = need[0] - have[0]
+    above = (have[0] + have[1]) - (need[0] + need[1])
+    return is_nonnegative(below, ranges) and is_nonnegative(above, ranges)

@@ -27,13 +27,18 @@ class State:
         self.carried: frozenset[Var] = frozenset()
         """Loops whose iterations may depend on earlier ones; see :mod:`weft.schedule.dependence`."""
         self.conditional: frozenset[str] = frozenset()
-        """Blocks that had a condition of their own before anything was scheduled."""
+        """Blocks with a condition that says more than that their variables stay in their domain."""
+        self.holes: frozenset[str] = frozenset()
+        """Names of buffers with elements that nothing writes (padding of a layout)."""
+        self.partial: frozenset[str] = frozenset()
+        """Blocks that were moved into loops of others and may run for only a part of their domain."""
         self._tree: Tree | None = None
 
     def copy(self) -> State:
         made = State(self.program)
         made.forward = dict(self.forward)
         made.carried, made.conditional = self.carried, self.conditional
+        made.holes, made.partial = self.holes, self.partial
         made.random.setstate(self.random.getstate())
         made._tree = self._tree
         return made

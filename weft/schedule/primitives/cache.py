@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from weft.expr.nodes import Expr, IterVar, Load, Var
 from weft.schedule.affine import ONE, ZERO, Ranges
-from weft.schedule.movement import Interval, Placed, place_block, required_region
+from weft.schedule.dependence import is_dense
+from weft.schedule.movement import Interval, Placed, check_covered, guards_domain, place_block, required_region
 from weft.schedule.refs import BlockRef
 from weft.schedule.rewrite import swap_buffer, uses
 from weft.schedule.state import State, index_var
@@ -56,6 +57,7 @@ def cache_read(state: State, block: BlockRef, read_index: int, scope: str) -> Bl
     reader = state.block(block)
     buffer = _region(state, reader, reader.reads, read_index).buffer
     _check_scope(state, scope)
+    _check_complete(state, reader, buffer)
     if any(r.buffer is buffer for r in reader.writes):
         raise state.refuse("S040", f"block '{reader.name}' also writes '{buffer.name}'", at=reader)
     tree = state.tree
@@ -70,9 +72,13 @@ def cache_read(state: State, block: BlockRef, read_index: int, scope: str) -> Bl
     copy = buffer.replace(name=state.fresh_buffer(name), scope=scope, strides=None)
     needed = required_region(state, buffer, [reader], held) if held is not None else None
     placed = _copy_nest(state, state.fresh_block(name), buffer, copy, needed, state.ranges(before))
+    copying = _block_of(placed)
+    check_covered(state, copying, placed, held)
+    if needed is not None:
+        state.partial = state.partial | {copying.name}
     state.commit(tree.replace({before: seq(placed.stmt, before)}), new=[copy])
     state.commit(state.tree.replace({reader: swap_buffer(reader, buffer, copy)}))
-    return BlockRef(_block_of(placed).name)
+    return BlockRef(copying.name)
 
 
 def cache_write(state: State, block: BlockRef, write_index: int, scope: str) -> BlockRef:
@@ -87,6 +93,7 @@ def cache_write(state: State, block: BlockRef, write_index: int, scope: str) -> 
     writer = state.block(block)
     buffer = _region(state, writer, writer.writes, write_index).buffer
     _check_scope(state, scope)
+    _check_complete(state, writer, buffer)
     tree = state.tree
     scope_block = tree.enclosing_block(writer)
     writers = tree.writers(buffer, scope_block)
@@ -105,11 +112,50 @@ def cache_write(state: State, block: BlockRef, write_index: int, scope: str) -> 
     if isinstance(after, Seq):
         after = tree.child_toward(after, last)
     copy = buffer.replace(name=state.fresh_buffer(f"{buffer.name}_{scope.split('.')[-1]}"), scope=scope, strides=None)
+    early = [r for r in readers if tree.is_under(r, after)]
+    if early:
+        raise state.refuse(
+            "S022",
+            f"block '{early[0].name}' reads '{buffer.name}' in the same nest, before it could be copied",
+            at=early[0],
+            hint="use cache_write before moving blocks together",
+        )
+    _check_exact(state, writers, buffer, held)
     made = required_region(state, buffer, writers, held, written=True) if held is not None else None
     placed = _copy_nest(state, state.fresh_block(copy.name), copy, buffer, made, state.ranges(after))
+    if made is not None:
+        state.partial = state.partial | {_block_of(placed).name}
     state.commit(tree.replace({after: seq(after, placed.stmt)}), new=[copy])
     state.commit(state.tree.replace({w: swap_buffer(w, buffer, copy) for w in writers}))
     return BlockRef(_block_of(placed).name)
+
+
+def _check_exact(state: State, writers: list[Block], buffer: Buffer, held: For | None) -> None:
+    """Refuse unless one iteration of ``held`` writes a box (without ``held``: everything)."""
+    for writer in writers:
+        regions = [r for r in writer.writes if r.buffer is buffer]
+        exact = (
+            writer.name not in state.partial
+            if held is None
+            else guards_domain(writer) and all(is_dense(state.tree, held, writer, r) for r in regions)
+        )
+        if not exact:
+            raise state.refuse(
+                "S043",
+                f"the part of '{buffer.name}' that block '{writer.name}' writes is not a box",
+                at=writer,
+                hint="use cache_write before moving or fusing its loops",
+            )
+
+
+def _check_complete(state: State, block: Block, buffer: Buffer) -> None:
+    if buffer.name in state.holes:
+        raise state.refuse(
+            "S043",
+            f"'{buffer.name}' has elements that nothing writes",
+            at=block,
+            hint="give transform_layout a value for the padding",
+        )
 
 
 def _shared_loop(state: State, blocks: list[Block]) -> For | None:

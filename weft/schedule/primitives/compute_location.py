@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.expr.nodes import IterVar, Var
-from weft.schedule.affine import Linear, Ranges, is_nonnegative, linear, relax
+from weft.schedule.affine import Linear, Ranges, linear, relax
 from weft.schedule.dependence import is_dense
 from weft.schedule.movement import (
     Interval,
     Placed,
+    check_covered,
     check_movable,
+    contains,
     emptied_loops,
     guards_domain,
     needed_instances,
@@ -19,8 +21,8 @@ from weft.schedule.movement import (
     required_region,
 )
 from weft.schedule.refs import BlockRef, LoopRef, Stay
-from weft.schedule.rewrite import box_of, hull, uses
-from weft.schedule.state import State, iter_ranges, moving
+from weft.schedule.rewrite import hull, uses
+from weft.schedule.state import State, iter_ranges
 from weft.schedule.tree import Tree
 from weft.tir.nodes import Block, Buffer, For, Seq, Stmt, seq
 from weft.tir.visit import walk
@@ -108,8 +110,9 @@ def _move_up_front(state: State, producer: Block, consumers: list[Block], target
     if isinstance(before, Seq):
         before = without.child_toward(before, consumers[0])
     _check_inputs_ready(state, producer, without, before)
-    if target is not None:
-        _check_covered(state, producer, placed, target, ranges)
+    check_covered(state, producer, placed, target)
+    partial = state.partial - {producer.name}
+    state.partial = partial | {producer.name} if instances else partial
     state.commit(without.replace({before: seq(placed.stmt, before)}))
     state.consume(gone, placed.loops)
 
@@ -183,7 +186,7 @@ def reverse_compute_at(state: State, block: BlockRef, loop: LoopRef) -> None:
     ranges = state.ranges(after)
     instances = _instances_from(state, consumer, producers, target)
     placed = place_block(consumer, instances, ranges)
-    _check_covered(state, consumer, placed, target, ranges)
+    check_covered(state, consumer, placed, target)
     _check_races(state, consumer, placed, target)
     _replace(state, consumer, {after: seq(after, placed.stmt)}, placed)
 
@@ -262,40 +265,7 @@ def _all_read(consumer: Block, position: Linear, variable: Var, writer: Block, b
     written = relax(start, domain, domain)
     if wanted is None or written is None:
         return False
-    return _contains((written.low, written.width), (wanted.low, wanted.width), {})
-
-
-def _check_covered(state: State, consumer: Block, placed: Placed, target: For, ranges: Ranges) -> None:
-    """Refuse unless all that the placed nest reads was written before it in the same iteration."""
-    tree = state.tree
-    nest = [s for s in walk(placed.stmt) if isinstance(s, For)]
-    block = next(s for s in walk(placed.stmt) if isinstance(s, Block))
-    inside = moving(nest)
-    around = [*tree.loops_around(target), target]
-    for region in block.reads:
-        for writer in tree.writers(region.buffer, tree.enclosing_block(target)):
-            shared = [loop for loop in tree.loops_around(writer) if loop in around]
-            if writer is consumer or not shared:
-                continue
-            free = moving(around[len(shared) :])
-            known = {**ranges, **inside}
-            read = box_of(block, region, {**free, **inside}, known)
-            wrote = required_region(state, region.buffer, [writer], shared[-1], written=True)
-            for have, need in zip(wrote, read, strict=True):
-                if have is None or need is None or not _contains(have, need, known):
-                    raise state.refuse(
-                        "S024",
-                        f"'{consumer.name}' reads more of '{region.buffer.name}' than one iteration of "
-                        f"'{shared[-1].var.name}' produces",
-                        at=target,
-                        hint="use compute_at on the producer instead, or choose an outer loop",
-                    )
-
-
-def _contains(have: Interval, need: Interval, ranges: Ranges) -> bool:
-    below = need[0] - have[0]
-    above = (have[0] + have[1]) - (need[0] + need[1])
-    return is_nonnegative(below, ranges) and is_nonnegative(above, ranges)
+    return contains((written.low, written.width), (wanted.low, wanted.width), {})
 
 
 def _check_races(state: State, consumer: Block, placed: Placed, target: For) -> None:

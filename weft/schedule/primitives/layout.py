@@ -58,6 +58,10 @@ def transform_layout(state: State, block: BlockRef, buffer: str, index_map: Inde
         changes[removed_root(state, producer)] = _rerun(producer, old, new, index_map, pad if padded else None, padded)
     gone = emptied_loops(state, producer) if producer is not None else []
     state.commit(state.tree.replace(changes), swapped=[(old, new)])
+    if padded and pad is None:
+        state.holes = state.holes | {new.name}
+        if producer is not None:
+            state.conditional = state.conditional | {producer.name}
     if producer is not None:
         made = state.tree.loops_around(state.block(producer.name))
         state.consume(gone, [LoopRef(x.var) for x in made])
@@ -136,6 +140,7 @@ def _can_run_over(state: State, producer: Block, old: Buffer, index_map: IndexMa
     own = tuple(it.var for it in producer.iters)
     return (
         plain
+        and producer.name not in state.partial
         and len(emptied_loops(state, producer)) == len(around)
         and is_true(producer.where)
         and producer.init is None

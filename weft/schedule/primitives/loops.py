@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from weft.expr.nodes import Const, Expr, Var, product
+from weft.expr.nodes import Const, Expr, IterVar, Var, product
 from weft.schedule.affine import ZERO, linear, mentions, simplify_index
-from weft.schedule.dependence import check_independent, inherit_carried
+from weft.schedule.dependence import check_independent, inherit_carried, runs_once
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import rebind
 from weft.schedule.state import State, index_var, loop_range
@@ -143,6 +143,13 @@ def reorder(state: State, loops: Sequence[LoopRef]) -> None:
     last = max(n for n, (a, b) in enumerate(zip(chain, order, strict=True)) if a is not b)
     for loop in order[first : last + 1]:
         check_independent(state, loop, reduce_allowed=True)
+    for block in state.tree.blocks_under(chain[-1].body):
+        reduces = any(it.kind == IterVar.REDUCE for it in block.iters)
+        around = state.tree.loops_around(block)
+        if reduces and not runs_once(state, block, around[around.index(chain[first]) :]):
+            raise state.refuse(
+                "S055", f"block '{block.name}' may run some instances again inside these loops", at=chain[first]
+            )
     for n, loop in enumerate(order):
         inner: dict[Var, object] = {later.var: None for later in order[n + 1 :]}
         if mentions(loop.extent, inner) or mentions(loop.start, inner):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from weft.expr.nodes import Expr, IterVar, Var, all_of
+from weft.schedule.dependence import runs_once
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import conjuncts, simplify_where, uses
 from weft.schedule.state import State, index_var, loop_range
@@ -45,8 +46,17 @@ def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRe
     mixed = next((x for x in spatial_loops if set(uses(update, x)) & reduces), None)
     if mixed is not None:
         raise state.refuse("S051", f"'{mixed.var.name}' runs over spatial and reduce variables at once", at=mixed)
+    if not runs_once(state, update, inside):
+        raise state.refuse(
+            "S055",
+            f"block '{update.name}' may run some instances again inside '{loop.name}'",
+            at=target,
+            hint="choose a loop inside the one at which the block is computed",
+        )
     init = _init_nest(state, update, inside, spatial_loops)
     name = next(b.name for b in _blocks(init))
+    if update.name in state.partial:
+        state.partial = state.partial | {name}
     state.commit(state.tree.replace({update: with_block(update, init=None)}))
     anchor = state.loop(loop)
     state.commit(state.tree.replace({anchor: seq(init, anchor)}))

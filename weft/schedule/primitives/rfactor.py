@@ -59,6 +59,8 @@ def rfactor(state: State, loop: LoopRef, axis: int = 0, reassociate: bool = Fals
     partial_buffer = _partial_buffer(state, combination.buffer, factored, axis)
     partial = _partial_block(state, block, factored, reduce_loops, combination, partial_buffer, axis)
     final = _combining_nest(state, block, factored, root, combination, partial_buffer, axis)
+    if block.name in state.partial:
+        state.partial = state.partial | {partial.name}
     state.commit(state.tree.replace({block: partial}), new=[partial_buffer])
     anchor = state.loop(LoopRef(root.var))
     state.commit(state.tree.replace({anchor: seq(anchor, final)}))
