@@ -23,12 +23,12 @@ def load(
     that stay dynamic), or the name of a dimension to its size. ``opset`` is the version of the standard operator set to
     assume where it is not the one that the file declares. ``name`` stands for the model in messages.
 
-    ``main`` of the module takes the model's inputs in order, under their names; its attributes are ``name``, ``outputs``
-    (the names of the results in order; one result is a tensor, several a tuple) and ``requires``: pairs of a condition
-    on symbolic dimensions that the model takes for granted and a message for when it does not hold.
+    ``main`` of the module takes the model's inputs in order, under their names; its attributes are ``name``,
+    ``outputs`` (the names of the results in order; one result is a tensor, several a tuple) and ``requires``: pairs
+    of a condition on symbolic dimensions that the model takes for granted and a message for when it does not hold.
 
-    Raises :class:`ModelProblems` (a ModelError) with all problems of the model, ModelError where the file is no readable
-    ONNX model, and MissingExtra without the ``onnx`` package.
+    Raises :class:`ModelProblems` (a ModelError) with all problems of the model, ModelError where the file is no
+    readable ONNX model, and MissingExtra without the ``onnx`` package.
     """
     from weft.frontend.onnx.importer import Importer
     from weft.frontend.onnx.reader import read

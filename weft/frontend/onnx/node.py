@@ -14,8 +14,7 @@ from weft.expr.nodes import Expr
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.frontend.onnx.sizes import MAX_ELEMENTS, Sizes, from_array
 from weft.frontend.onnx.tensors import to_array
-from weft.graph import nodes as graph
-from weft.graph.nodes import Constant, GraphExpr, Origin
+from weft.graph.nodes import Call, Constant, GraphExpr, Origin, Project, Tuple, call
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.ops.catalogue import op
 from weft.support.dtypes import INDEX, DType
@@ -68,7 +67,9 @@ class Scope:
         return Scope(self, self.opsets, attributes=self.attributes, prefix=prefix, depth=self.depth + 1)
 
     def find(self, name: str) -> Value | Omitted | None:
-        """The value of a name; None if computing it failed, OMITTED for an input that a function's caller left out. Raises Malformed for unknown names."""
+        """The value of a name; None if computing it failed, OMITTED for an input that a function's caller left out.
+
+        Raises Malformed for unknown names."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
@@ -131,9 +132,6 @@ class Node:
     def all_data(self) -> list[GraphExpr]:
         """All operands as tensors; none may be omitted."""
         return [self.data(i) for i in range(len(self.inputs))]
-
-    def type(self, i: int) -> TensorType:
-        return self.data(i).tensor
 
     def shape(self, i: int) -> tuple[Dim, ...]:
         """The shape of operand ``i``, without computing it."""
@@ -209,13 +207,13 @@ class Node:
             raise Malformed(f"its attribute '{name}' must be of type {kind}")
         return getattr(found, field_name)
 
-    def int(self, name: str, default: int | None = None) -> int:
+    def integer(self, name: str, default: int | None = None) -> int:
         return int(self._attribute(name, "INT", "i", default))
 
     def flag(self, name: str, default: bool = False) -> bool:
-        return bool(self.int(name, default))
+        return bool(self.integer(name, default))
 
-    def float(self, name: str, default: float | None = None) -> float:
+    def real(self, name: str, default: float | None = None) -> float:
         return float(self._attribute(name, "FLOAT", "f", default))
 
     def text(self, name: str, default: str | None = None) -> str:
@@ -226,16 +224,16 @@ class Node:
         found = self._attribute(name, "STRINGS", "strings", list(default))
         return tuple(s.decode("utf-8", "replace") if isinstance(s, bytes) else s for s in found)
 
-    def ints(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
+    def integers(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         return tuple(int(v) for v in self._attribute(name, "INTS", "ints", default))
 
-    def floats(self, name: str, default: Sequence[float] | None = None) -> tuple[float, ...]:
+    def reals(self, name: str, default: Sequence[float] | None = None) -> tuple[float, ...]:
         return tuple(float(v) for v in self._attribute(name, "FLOATS", "floats", default))
 
     def tensor(self, name: str) -> Array:
         return to_array(self._attribute(name, "TENSOR", "t", None), self.folder)
 
-    def graph(self, name: str) -> Any:
+    def subgraph(self, name: str) -> Any:
         """A subgraph (GraphProto)."""
         return self._attribute(name, "GRAPH", "g", None)
 
@@ -246,12 +244,12 @@ class Node:
     def axes(self, i: int, attribute: str = "axes") -> tuple[int, ...] | None:
         """Axes that older operator sets give as an attribute and newer ones as operand ``i``; None where omitted."""
         if self.has_attribute(attribute):
-            return self.ints(attribute)
+            return self.integers(attribute)
         return self.numbers(i, attribute) if self.has(i) else None
 
     def axis(self, rank: int, default: int | None = None, name: str = "axis") -> int:
         """An axis attribute, counted from the front. Raises Malformed if it is out of range."""
-        return self.checked_axis(self.int(name, default), rank)
+        return self.checked_axis(self.integer(name, default), rank)
 
     def checked_axis(self, axis: int, rank: int) -> int:
         if not -rank <= axis < rank:
@@ -279,7 +277,7 @@ class Node:
     def call(self, name: str, *args: GraphExpr, **attrs: Any) -> GraphExpr:
         """The operator ``name`` of the catalogue applied to tensors; evaluated at once where all of them are known
         and the result is small. Raises TypeRelationError where types do not fit."""
-        made = graph.call(op(name), args, attrs, origin=self.origin)
+        made = call(op(name), args, attrs, origin=self.origin)
         _check_size(made.type)
         if all(isinstance(a, Constant) for a in args) and op(name).pure:
             return self._folded(made)
@@ -288,13 +286,13 @@ class Node:
     def calls(self, name: str, *args: GraphExpr, **attrs: Any) -> tuple[GraphExpr, ...]:
         """The outputs of an operator that has several."""
         made = self.call(name, *args, **attrs)
-        if isinstance(made, graph.Tuple):
+        if isinstance(made, Tuple):
             return made.fields
         if not isinstance(made.type, TupleType):
             return (made,)
-        return tuple(graph.Project(made, i, self.origin) for i in range(len(made.type.fields)))
+        return tuple(Project(made, i, self.origin) for i in range(len(made.type.fields)))
 
-    def _folded(self, made: graph.Call) -> GraphExpr:
+    def _folded(self, made: Call) -> GraphExpr:
         types = made.type.fields if isinstance(made.type, TupleType) else (made.type,)
         if any(not isinstance(t, TensorType) or not t.is_static or _count(t) > FOLD_LIMIT for t in types):
             return made
@@ -306,7 +304,7 @@ class Node:
             assert not isinstance(made.target, GraphExpr)
             result = made.target.reference(made.attrs, *(a.data for a in made.args if isinstance(a, Constant)))
         if isinstance(result, tuple):
-            return graph.Tuple(tuple(self.constant(r) for r in result), self.origin)
+            return Tuple(tuple(self.constant(r) for r in result), self.origin)
         return self.constant(result)
 
 

@@ -79,7 +79,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _parse(onnx: ModuleType, data: bytes, name: str) -> Any:
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     place = Place(file=name)
     if not data:

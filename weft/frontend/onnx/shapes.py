@@ -53,7 +53,7 @@ def _arithmetic(op: str) -> Rule:
     return rule
 
 
-def _modulus(node: Node, operands: list[Any]) -> Sizes | None:
+def _modulus(node: Node, operands: list[Any]) -> Sizes | tuple[Sizes, ...] | None:
     return None if node.flag("fmod") else _arithmetic("floormod")(node, operands)
 
 
@@ -78,7 +78,7 @@ def _logic(combine: Callable[..., Expr]) -> Rule:
 
 
 def _cast(node: Node, operands: list[Any]) -> Sizes | None:
-    to = dtype_of(node.int("to"))
+    to = dtype_of(node.integer("to"))
     if to.is_integer and node.dtype(0).is_integer and to.bits >= 32:
         return Sizes(operands[0], to)
     return None
@@ -92,20 +92,26 @@ def _gather(node: Node, operands: list[Any]) -> Sizes | None:
     return _like(node, np.take(data, indices.astype(np.int64), axis=axis))
 
 
-def _slice(node: Node, operands: list[Any]) -> Sizes | None:
-    data = operands[0]
+def _slice_lists(node: Node, operands: list[Any]) -> list[Sequence[int]] | None:
+    """Starts, ends, axes and steps; None where one of them is not known."""
     if len(operands) == 1:
-        starts, ends, axes = node.ints("starts"), node.ints("ends"), node.ints("axes", range(len(node.ints("starts"))))
-        steps: Sequence[int] = (1,) * len(starts)
+        starts: Sequence[int] = node.integers("starts")
+        given: list[Any] = [starts, node.integers("ends"), node.integers("axes", range(len(starts))), None]
     else:
-        lists = [None if o is None else o.reshape(-1) for o in operands[1:]]
-        if any(isinstance(e, Expr) for one in lists if one is not None for e in one):
-            return None
-        starts, ends = lists[0], lists[1]
-        axes = lists[2] if len(lists) > 2 and lists[2] is not None else range(len(starts))
-        steps = lists[3] if len(lists) > 3 and lists[3] is not None else (1,) * len(starts)
+        given = [None if o is None else o.reshape(-1) for o in (*operands[1:], None, None)[:4]]
+        starts = given[0]
+    if any(isinstance(e, Expr) for one in given if one is not None for e in one):
+        return None
+    defaults = (starts, starts, range(len(starts)), (1,) * len(starts))
+    return [d if g is None else g for g, d in zip(given, defaults, strict=True)]
+
+
+def _slice(node: Node, operands: list[Any]) -> Sizes | None:
+    data, lists = operands[0], _slice_lists(node, operands)
+    if lists is None:
+        return None
     pick: list[Any] = [slice(None)] * data.ndim
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+    for start, end, axis, step in zip(*lists, strict=True):
         last = None if step < 0 and end < -data.shape[axis] else end
         pick[node.checked_axis(axis, data.ndim)] = slice(start, last, step)
     return _like(node, data[tuple(pick)])
@@ -126,20 +132,20 @@ def _unsqueeze(node: Node, operands: list[Any]) -> Sizes:
 
 def _reshape(node: Node, operands: list[Any]) -> Sizes | None:
     data = operands[0]
-    target = node.ints("shape") if node.has_attribute("shape") else node.numbers(1, "shape")
+    target = node.integers("shape") if node.has_attribute("shape") else node.numbers(1, "shape")
     shape = [data.shape[i] if d == 0 and not node.flag("allowzero") else d for i, d in enumerate(target)]
     return _like(node, data.reshape(shape))
 
 
 def _flatten(node: Node, operands: list[Any]) -> Sizes:
     data = operands[0]
-    axis = node.int("axis", 1) % (data.ndim + 1)
+    axis = node.integer("axis", 1) % (data.ndim + 1)
     return _like(node, data.reshape(int(np.prod(data.shape[:axis])), -1))
 
 
 def _transpose(node: Node, operands: list[Any]) -> Sizes:
     data = operands[0]
-    return _like(node, data.transpose(node.ints("perm", range(data.ndim)[::-1])))
+    return _like(node, data.transpose(node.integers("perm", range(data.ndim)[::-1])))
 
 
 def _where(node: Node, operands: list[Any]) -> Sizes:
@@ -167,7 +173,7 @@ def _reduction(op: str, empty: int) -> Rule:
     return rule
 
 
-def _divide(node: Node, operands: list[Any]) -> Sizes | None:
+def _divide(node: Node, operands: list[Any]) -> Sizes | tuple[Sizes, ...] | None:
     return _arithmetic("truncdiv")(node, operands) if node.dtype(0).is_integer else None
 
 

@@ -1,7 +1,7 @@
 """Arithmetic on shapes that are not all known: the values of small integer tensors during import.
 
 A :class:`Sizes` value is an integer (or bool) tensor of at most :data:`MAX_ELEMENTS` elements, each an int or an
-expression over symbolic dimensions. ``Shape`` makes them, the functions of :mod:`weft.frontend.onnx.shapes` compute with
+expression over symbolic dimensions. ``Shape`` makes them, the rules of :mod:`weft.frontend.onnx.shapes` compute with
 them, and Reshape, Expand, Slice, Range… take them as targets. Symbolic dimensions are never negative, which decides
 most comparisons (a dimension never equals -1).
 """
@@ -9,7 +9,7 @@ most comparisons (a dimension never equals -1).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,7 +111,8 @@ def _binary_bounds(op: str, a: tuple[float, float], b: tuple[float, float]) -> t
     return -math.inf, math.inf
 
 
-_ORDER = {
+# op -> (surely true, surely false) of an interval of the difference
+_ORDER: dict[str, tuple[Callable[[float, float], bool], Callable[[float, float], bool]]] = {
     "lt": (lambda low, high: high < 0, lambda low, high: low >= 0),
     "le": (lambda low, high: high <= 0, lambda low, high: low > 0),
     "gt": (lambda low, high: low > 0, lambda low, high: high <= 0),

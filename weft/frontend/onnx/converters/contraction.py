@@ -28,8 +28,8 @@ def _gemm(node: Node) -> Result:
     if a.tensor.rank != 2 or b.tensor.rank != 2:
         raise Malformed(f"its operands {a.tensor} and {b.tensor} must be matrices")
     product = node.call("matmul", a, b, transpose_a=node.flag("transA"), transpose_b=node.flag("transB"))
-    product = scaled(node, product, node.float("alpha", 1.0))
-    beta = node.float("beta", 1.0)
+    product = scaled(node, product, node.real("alpha", 1.0))
+    beta = node.real("beta", 1.0)
     if node.has(2) and beta != 0:
         product = node.call("add", product, scaled(node, node.data(2), beta))
     return activated(node, product)
@@ -41,7 +41,7 @@ def _fused_matmul(node: Node) -> Result:
     product = node.call(
         "matmul", node.data(0), node.data(1), transpose_a=node.flag("transA"), transpose_b=node.flag("transB")
     )
-    return scaled(node, product, node.float("alpha", 1.0))
+    return scaled(node, product, node.real("alpha", 1.0))
 
 
 def _matmul_integer(node: Node) -> Result:
@@ -75,7 +75,7 @@ def _kernel(node: Node, x: GraphExpr, kernel: GraphExpr) -> tuple[tuple[Dim, ...
     if x.tensor.rank < 3 or kernel.tensor.rank != x.tensor.rank:
         raise Malformed(f"its data {x.tensor} and kernel {kernel.tensor} must both have 3 or more dimensions")
     spatial = kernel.tensor.shape[2:]
-    declared = node.ints("kernel_shape", ())
+    declared = node.integers("kernel_shape", ())
     if declared and declared != spatial:
         raise Malformed(f"its attribute 'kernel_shape' is {list(declared)}, but the kernel is {kernel.tensor}")
     return x.tensor.shape[2:], spatial
@@ -98,7 +98,7 @@ def _convolution(node: Node, x: GraphExpr, kernel: GraphExpr, out_dtype: str | N
         strides=w.strides,
         pads=w.pads,
         dilations=w.dilations,
-        groups=node.int("group", 1),
+        groups=node.integer("group", 1),
         out_dtype=out_dtype,
     )
 
@@ -144,9 +144,9 @@ def activated(node: Node, x: GraphExpr) -> GraphExpr:
     if name not in _ACTIVATIONS:
         raise Unsupported(f"the fused activation '{name}' is not supported")
     target, parameters = _ACTIVATIONS[name]
-    values = node.floats("activation_params", ())
+    values = node.reals("activation_params", ())
     if not values and node.has_attribute("activation_alpha"):
-        values = (node.float("activation_alpha"),)
+        values = (node.real("activation_alpha"),)
     return node.call(target, x, **dict(zip(parameters, values, strict=False)))
 
 
@@ -154,11 +154,11 @@ def _conv_transpose(node: Node) -> Result:
     x, kernel = node.data(0), node.data(1)
     spatial, sizes = _kernel(node, x, kernel)
     n = len(spatial)
-    strides = node.ints("strides", ()) or (1,) * n
-    dilations = node.ints("dilations", ()) or (1,) * n
+    strides = node.integers("strides", ()) or (1,) * n
+    dilations = node.integers("dilations", ()) or (1,) * n
     if len(strides) != n or len(dilations) != n or min(*strides, *dilations) < 1:
         raise Malformed(f"its strides or dilations are not {n} positive numbers")
-    extra = node.ints("output_padding", ()) or (0,) * n
+    extra = node.integers("output_padding", ()) or (0,) * n
     pads, extra = _transposed_pads(node, spatial, sizes, strides, dilations, extra)
     made = node.call(
         "conv_transpose",
@@ -168,7 +168,7 @@ def _conv_transpose(node: Node) -> Result:
         pads=pads,
         dilations=dilations,
         output_padding=extra,
-        groups=node.int("group", 1),
+        groups=node.integer("group", 1),
     )
     return with_bias(node, made, node.optional(2))
 
@@ -185,7 +185,7 @@ def _transposed_pads(
     n, mode = len(spatial), auto_pad(node)
     if len(extra) != n or min(extra) < 0:
         raise Malformed(f"its attribute 'output_padding' is {list(extra)}, not {n} numbers from 0 on")
-    wanted: Sequence[Dim] = node.ints("output_shape", ())[-n:]
+    wanted: Sequence[Dim] = node.integers("output_shape", ())[-n:]
     if not wanted and mode in ("NOTSET", "VALID"):
         return (explicit_pads(node, n) if mode == "NOTSET" else (0,) * 2 * n), extra
     if not wanted:

@@ -21,9 +21,9 @@ def _if(node: Node) -> Result:
         if condition.data.size != 1:
             raise Malformed("its condition must be a single value")
         name = "then_branch" if condition.data.reshape(-1)[0] else "else_branch"
-        return node.importer.subgraph(node, node.graph(name), {})
+        return node.importer.subgraph(node, node.subgraph(name), {})
     branches = [
-        [node.as_data(v) for v in node.importer.subgraph(node, node.graph(name), {})]
+        [node.as_data(v) for v in node.importer.subgraph(node, node.subgraph(name), {})]
         for name in ("then_branch", "else_branch")
     ]
     if len(branches[0]) != len(branches[1]) or not branches[0]:
@@ -48,7 +48,7 @@ def _known_scalar(value: GraphExpr | None) -> Any:
 
 def _loop(node: Node) -> Result:
     """Unrolled, while the trip count and the condition are known."""
-    body = node.graph("body")
+    body = node.subgraph("body")
     trips = _known_scalar(node.data(0)) if node.has(0) else None
     if node.has(0) and trips is None:
         raise Unsupported("loops whose number of iterations is computed by the model are not supported")
@@ -87,14 +87,14 @@ def _scan(node: Node) -> Result:
     """Unrolled over the scanned dimension, which must be known."""
     if node.opset < 9:
         raise Unsupported("Scan of operator set 8 is not supported")
-    body, count = node.graph("body"), node.int("num_scan_inputs")
+    body, count = node.subgraph("body"), node.integer("num_scan_inputs")
     states = [node.value(i) for i in range(len(node.inputs) - count)]
     scanned = [node.data(i) for i in range(len(node.inputs) - count, len(node.inputs))]
     if count < 1 or len(scanned) != count or len(body.input) != len(node.inputs) or len(body.output) < len(states):
         raise Malformed("the inputs and outputs of its body do not fit its own")
     outputs = len(body.output) - len(states)
     axes = _axes(node, "scan_input_axes", [s.tensor.rank for s in scanned])
-    backward = node.ints("scan_input_directions", ()) or (0,) * count
+    backward = node.integers("scan_input_directions", ()) or (0,) * count
     lengths = {s.tensor.shape[a] for s, a in zip(scanned, axes, strict=True)}
     length = lengths.pop()
     if lengths or not isinstance(length, int) or not 0 < length <= MAX_TRIPS:
@@ -108,14 +108,14 @@ def _scan(node: Node) -> Result:
         states = results[: len(states)]
         for column, value in zip(columns, results[len(states) :], strict=True):
             column.append(node.as_data(value))
-    reverse = node.ints("scan_output_directions", ()) or (0,) * outputs
+    reverse = node.integers("scan_output_directions", ()) or (0,) * outputs
     ordered = [c[::-1] if r else c for c, r in zip(columns, reverse, strict=True)]
     out_axes = _axes(node, "scan_output_axes", [c[0].tensor.rank + 1 for c in columns])
     return [*states, *(stacked(node, c, a) for c, a in zip(ordered, out_axes, strict=True))]
 
 
 def _axes(node: Node, name: str, ranks: list[int]) -> list[int]:
-    axes = node.ints(name, ()) or (0,) * len(ranks)
+    axes = node.integers(name, ()) or (0,) * len(ranks)
     return [node.checked_axis(a, r) for a, r in zip(axes, ranks, strict=True)]
 
 

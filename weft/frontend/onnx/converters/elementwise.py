@@ -11,7 +11,7 @@ from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.frontend.onnx.tensors import dtype_named, dtype_of
 from weft.graph.nodes import Constant, GraphExpr
-from weft.support.dtypes import DType
+from weft.support.dtypes import FLOAT32, DType
 
 Converter = Callable[[Node], Result]
 
@@ -73,7 +73,7 @@ def _variadic(name: str) -> Converter:
 
 
 def _parametric(name: str, defaults: dict[str, float]) -> Converter:
-    return lambda node: node.call(name, node.data(0), **{k: node.float(k, v) for k, v in defaults.items()})
+    return lambda node: node.call(name, node.data(0), **{k: node.real(k, v) for k, v in defaults.items()})
 
 
 def _mean(node: Node) -> Result:
@@ -106,7 +106,7 @@ def _is_inf(node: Node) -> Result:
 def _clip(node: Node) -> Result:
     x = node.data(0)
     if node.opset < 11:
-        bounds = {k: node.float(k) for k in ("min", "max") if node.has_attribute(k)}
+        bounds = {k: node.real(k) for k in ("min", "max") if node.has_attribute(k)}
         return node.call("clip", x, **bounds)
     low, high = node.optional(1), node.optional(2)
     known = {k: b.data.reshape(-1)[0].item() for k, b in (("min", low), ("max", high)) if isinstance(b, Constant)}
@@ -121,13 +121,23 @@ def cast_to(node: Node, x: GraphExpr, dtype: DType) -> GraphExpr:
     return x if x.tensor.dtype == dtype else node.call("cast", x, to=dtype)
 
 
+def _converted(node: Node, x: GraphExpr, to: DType) -> GraphExpr:
+    """A cast as ONNX means it: into 8-bit floats values beyond the range become the largest, unless told otherwise."""
+    if to == "float8_e8m0fnu":
+        raise Unsupported("conversion to float8_e8m0fnu is not supported")
+    if to.is_float and to.bits == 8 and node.flag("saturate", True) and x.tensor.dtype.is_float:
+        low, high = to.limits()
+        x = node.call("clip", cast_to(node, x, FLOAT32), min=low, max=high)
+    return cast_to(node, x, to)
+
+
 def _cast(node: Node) -> Result:
-    to = dtype_named(node.text("to")) if node.opset < 6 else dtype_of(node.int("to"))
-    return cast_to(node, node.data(0), to)
+    to = dtype_named(node.text("to")) if node.opset < 6 else dtype_of(node.integer("to"))
+    return _converted(node, node.data(0), to)
 
 
 def _cast_like(node: Node) -> Result:
-    return cast_to(node, node.data(0), node.dtype(1))
+    return _converted(node, node.data(0), node.dtype(1))
 
 
 def _where(node: Node) -> Result:
@@ -146,14 +156,14 @@ def _gelu(node: Node) -> Result:
 
 
 def _swish(node: Node) -> Result:
-    x, alpha = node.data(0), node.float("alpha", 1.0)
+    x, alpha = node.data(0), node.real("alpha", 1.0)
     if alpha == 1.0:
         return node.call("silu", x)
     return node.call("mul", x, node.call("sigmoid", node.call("mul", x, node.scalar(alpha, x))))
 
 
 def _shrink(node: Node) -> Result:
-    x, edge, bias = node.data(0), node.float("lambd", 0.5), node.float("bias", 0.0)
+    x, edge, bias = node.data(0), node.real("lambd", 0.5), node.real("bias", 0.0)
     high = node.call("where", node.call("greater", x, node.scalar(edge, x)),
                      node.call("sub", x, node.scalar(bias, x)), node.scalar(0, x))  # fmt: skip
     return node.call("where", node.call("less", x, node.scalar(-edge, x)),
@@ -167,7 +177,7 @@ def _identity(node: Node) -> Result:
 def _dropout(node: Node) -> Result:
     x = node.data(0)
     training = node.has(2) and bool(node.known(2, "training_mode").any())
-    ratio = float(node.known(1, "ratio").reshape(-1)[0]) if node.has(1) else node.float("ratio", 0.5)
+    ratio = float(node.known(1, "ratio").reshape(-1)[0]) if node.has(1) else node.real("ratio", 0.5)
     if training and ratio != 0:
         raise Unsupported("it runs in training mode, which draws random numbers")
     kept = node.call("dropout", x)

@@ -14,39 +14,37 @@ from weft.frontend.onnx.sizes import arithmetic
 
 
 def _affine(node: Node) -> Result:
-    x = scaled(node, node.data(0), node.float("alpha", 1.0))
-    return node.call("add", x, node.scalar(node.float("beta", 0.0), x))
+    x = scaled(node, node.data(0), node.real("alpha", 1.0))
+    return node.call("add", x, node.scalar(node.real("beta", 0.0), x))
 
 
 def _image_scaler(node: Node) -> Result:
-    x = scaled(node, node.data(0), node.float("scale", 1.0))
-    bias = np.array(node.floats("bias", ()), x.tensor.dtype.numpy)
+    x = scaled(node, node.data(0), node.real("scale", 1.0))
+    bias = np.array(node.reals("bias", ()), x.tensor.dtype.numpy)
     return node.call("add", x, node.constant(bias.reshape(-1, 1, 1))) if bias.size else x
 
 
 def _crop(node: Node) -> Result:
-    x, border = node.data(0), node.ints("border", (0, 0, 0, 0))
+    x, border = node.data(0), node.integers("border", (0, 0, 0, 0))
     if x.tensor.rank != 4 or len(border) != 4:
         raise Malformed("it needs four dimensions and four borders")
     left, top, right, bottom = border
-    scale = node.ints("scale", ())
+    scale = node.integers("scale", ())
     height, width = x.tensor.shape[2:]
-    if len(scale) == 2:
-        rows, columns = scale
-    else:
-        rows, columns = (arithmetic("sub", size, b) for size, b in ((height, top + bottom), (width, left + right)))
+    kept = scale if len(scale) == 2 else ()
+    rows, columns = kept or (arithmetic("sub", height, top + bottom), arithmetic("sub", width, left + right))
     return cut(node, x, {2: Cut(top, rows), 3: Cut(left, columns)})
 
 
 def _scaled_tanh(node: Node) -> Result:
     x = node.data(0)
-    inner = node.call("tanh", scaled(node, x, node.float("beta", 1.0)))
-    return scaled(node, inner, node.float("alpha", 1.0))
+    inner = node.call("tanh", scaled(node, x, node.real("beta", 1.0)))
+    return scaled(node, inner, node.real("alpha", 1.0))
 
 
 def _parametric_softplus(node: Node) -> Result:
-    inner = node.call("softplus", scaled(node, node.data(0), node.float("beta", 1.0)))
-    return scaled(node, inner, node.float("alpha", 1.0))
+    inner = node.call("softplus", scaled(node, node.data(0), node.real("beta", 1.0)))
+    return scaled(node, inner, node.real("alpha", 1.0))
 
 
 LEGACY: dict[str, Callable[[Node], Result]] = {

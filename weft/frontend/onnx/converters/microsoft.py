@@ -25,7 +25,7 @@ def _gelu(approximate: str) -> Callable[[Node], Result]:
 
 def _quick_gelu(node: Node) -> Result:
     x = node.data(0)
-    return node.call("mul", x, node.call("sigmoid", scaled(node, x, node.float("alpha", 1.702))))
+    return node.call("mul", x, node.call("sigmoid", scaled(node, x, node.real("alpha", 1.702))))
 
 
 def _bias_add(node: Node) -> Result:

@@ -36,7 +36,7 @@ def known_or_sizes(node: Node, dims: Sequence[Dim], dtype: str = INDEX, *, scala
 
 def _shape(node: Node) -> Result:
     shape = node.shape(0)
-    start, end = node.int("start", 0), node.int("end", len(shape))
+    start, end = node.integer("start", 0), node.integer("end", len(shape))
     return known_or_sizes(node, shape[slice(start, end)])
 
 
@@ -51,7 +51,7 @@ def reshaped(node: Node, x: GraphExpr, shape: Sequence[Dim]) -> GraphExpr:
 
 def _reshape(node: Node) -> Result:
     x = node.data(0)
-    target = node.ints("shape") if node.opset < 5 else node.dims(1, "shape")
+    target = node.integers("shape") if node.opset < 5 else node.dims(1, "shape")
     return reshaped(node, x, resolved_shape(x.tensor.shape, target, copy_zeros=not node.flag("allowzero")))
 
 
@@ -80,7 +80,7 @@ def resolved_shape(source: Sequence[Dim], target: Sequence[Dim], *, copy_zeros: 
 
 def _flatten(node: Node) -> Result:
     x = node.data(0)
-    shape, axis = x.tensor.shape, node.int("axis", 1)
+    shape, axis = x.tensor.shape, node.integer("axis", 1)
     if not -len(shape) <= axis <= len(shape):
         raise Malformed(f"its axis {axis} is out of range for a tensor of {len(shape)} dimensions")
     axis += len(shape) if axis < 0 else 0
@@ -113,7 +113,7 @@ def _unsqueeze(node: Node) -> Result:
 
 def _transpose(node: Node) -> Result:
     x = node.data(0)
-    return node.call("transpose", x, perm=node.ints("perm", tuple(range(x.tensor.rank))[::-1]))
+    return node.call("transpose", x, perm=node.integers("perm", tuple(range(x.tensor.rank))[::-1]))
 
 
 def _concat(node: Node) -> Result:
@@ -186,8 +186,8 @@ def _bound(node: Node, value: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
 
 
 def sliced(node: Node, size: Dim, start: Dim, end: Dim, step: int) -> Cut:
-    """What ``[start:end:step]`` takes of an axis. A bound that is a symbolic size is taken to lie inside the axis, which
-    becomes a requirement of the model."""
+    """What ``[start:end:step]`` takes of an axis. A symbolic bound is taken to lie inside the axis, which becomes a
+    requirement of the model."""
     if step == 0:
         raise Malformed("its step is 0")
     if step > 0:
@@ -208,8 +208,8 @@ def _slice(node: Node) -> Result:
     starts: Sequence[Dim]
     ends: Sequence[Dim]
     if node.opset < 10:
-        starts, ends = node.ints("starts"), node.ints("ends")
-        axes, steps = node.ints("axes", range(len(starts))), (1,) * len(starts)
+        starts, ends = node.integers("starts"), node.integers("ends")
+        axes, steps = node.integers("axes", range(len(starts))), (1,) * len(starts)
     else:
         starts, ends = node.dims(1, "starts"), node.dims(2, "ends")
         axes = node.numbers(3, "axes") if node.has(3) else tuple(range(len(starts)))
@@ -233,10 +233,10 @@ def _split(node: Node) -> Result:
     axis = node.axis(x.tensor.rank, 0)
     size = x.tensor.shape[axis]
     if node.has_attribute("split"):
-        return split_sizes(node, x, axis, node.ints("split"))
+        return split_sizes(node, x, axis, node.integers("split"))
     if node.has(1):
         return split_sizes(node, x, axis, node.dims(1, "split"))
-    count = node.int("num_outputs", len(node.proto.output))
+    count = node.integer("num_outputs", len(node.proto.output))
     if not 0 < count <= len(node.proto.output) + 1:
         raise Malformed(f"it has {len(node.proto.output)} outputs, but splits into {count}")
     part = divide_products([arithmetic("add", size, count - 1)], [count]) if isinstance(size, int) else None
@@ -255,9 +255,9 @@ _PAD_MODES = ("constant", "reflect", "edge", "wrap")
 def _pad(node: Node) -> Result:
     x = node.data(0)
     rank = x.tensor.rank
-    value: Any = node.float("value", 0.0)
+    value: Any = node.real("value", 0.0)
     if node.opset < 11:
-        pads: Sequence[Dim] = node.ints("pads" if node.has_attribute("pads") else "paddings")
+        pads: Sequence[Dim] = node.integers("pads" if node.has_attribute("pads") else "paddings")
     else:
         pads = node.dims(1, "pads")
         value = node.known(2, "constant_value").reshape(-1)[0].item() if node.has(2) else 0
@@ -267,10 +267,11 @@ def _pad(node: Node) -> Result:
     mode = node.text("mode", "constant")
     if mode not in _PAD_MODES:
         raise Malformed(f"its mode is '{mode}', not one of {', '.join(_PAD_MODES)}")
-    before, after = [0] * rank, [0] * rank
+    before: list[Dim] = [0] * rank
+    after: list[Dim] = [0] * rank
     for i, axis in enumerate(axes):
         place = node.checked_axis(axis, rank)
-        before[place], after[place] = pads[i], pads[i + len(axes)]  # type: ignore[call-overload]
+        before[place], after[place] = pads[i], pads[i + len(axes)]
     return padded(node, x, before, after, mode, value)
 
 
@@ -312,10 +313,10 @@ def _constant(node: Node) -> Result:
     if node.has_attribute("value"):
         return node.constant(node.tensor("value"))
     scalars: dict[str, tuple[Callable[[str], Any], Any]] = {
-        "value_float": (node.float, np.float32),
-        "value_int": (node.int, np.int64),
-        "value_floats": (node.floats, np.float32),
-        "value_ints": (node.ints, np.int64),
+        "value_float": (node.real, np.float32),
+        "value_int": (node.integer, np.int64),
+        "value_floats": (node.reals, np.float32),
+        "value_ints": (node.integers, np.int64),
     }
     for name, (read, dtype) in scalars.items():
         if node.has_attribute(name):
@@ -336,8 +337,9 @@ def _constant_of_shape(node: Node) -> Result:
     shape = node.dims(0, "shape")
     if any(isinstance(d, int) and d < 0 for d in shape):
         raise Malformed(f"its shape is {list(shape)}")
-    if value.dtype.kind in "iub" and len(shape) <= 1 and all(isinstance(d, int) and d <= 64 for d in shape):
-        return node.constant(np.full([int(d) for d in shape], value.reshape(-1)[0]))  # type: ignore[call-overload]
+    known = [d for d in shape if isinstance(d, int)]
+    if value.dtype.kind in "iub" and len(known) == len(shape) <= 1 and all(d <= 64 for d in known):
+        return node.constant(np.full(known, value.reshape(-1)[0]))
     return filled(node, shape, value)
 
 
@@ -365,11 +367,11 @@ def _eye_like(node: Node) -> Result:
     from weft.frontend.onnx.tensors import dtype_of
 
     shape = node.shape(0)
-    dtype = dtype_of(node.int("dtype")) if node.has_attribute("dtype") else node.dtype(0)
+    dtype = dtype_of(node.integer("dtype")) if node.has_attribute("dtype") else node.dtype(0)
     if len(shape) != 2:
         raise Malformed("its input must be a matrix")
     rows = node.call("arange", start=0, step=1, count=shape[0], dtype="int64")
-    columns = node.call("arange", start=node.int("k", 0) * -1, step=1, count=shape[1], dtype="int64")
+    columns = node.call("arange", start=node.integer("k", 0) * -1, step=1, count=shape[1], dtype="int64")
     rows = node.call("reshape", rows, shape=(shape[0], 1))
     return cast_to(node, node.call("equal", rows, columns), dtype)
 
@@ -411,7 +413,7 @@ def _gather_elements(node: Node) -> Result:
 
 
 def _gather_nd(node: Node) -> Result:
-    return node.call("gather_nd", node.data(0), node.data(1), batch_dims=node.int("batch_dims", 0))
+    return node.call("gather_nd", node.data(0), node.data(1), batch_dims=node.integer("batch_dims", 0))
 
 
 def _reduction(node: Node) -> str:
@@ -464,11 +466,22 @@ def _compress(node: Node) -> Result:
 
 
 def _depth_to_space(node: Node) -> Result:
-    return node.call("depth_to_space", node.data(0), block_size=node.int("blocksize"), mode=node.text("mode", "DCR"))
+    return node.call(
+        "depth_to_space", node.data(0), block_size=node.integer("blocksize"), mode=node.text("mode", "DCR")
+    )
 
 
 def _space_to_depth(node: Node) -> Result:
-    return node.call("space_to_depth", node.data(0), block_size=node.int("blocksize"))
+    x, block = node.data(0), node.integer("blocksize")
+    if node.text("mode", "DCR") == "DCR":
+        return node.call("space_to_depth", x, block_size=block)
+    if x.tensor.rank != 4 or block < 1:
+        raise Malformed("it needs four dimensions and a positive blocksize")
+    n, c, h, w = x.tensor.shape
+    rows, columns = divide_products([h], [block]), divide_products([w], [block])
+    split = node.call("reshape", x, shape=(n, c, rows, block, columns, block))
+    moved = node.call("transpose", split, perm=(0, 1, 3, 5, 2, 4))
+    return node.call("reshape", moved, shape=(n, product([c, block, block]), rows, columns))
 
 
 MOVEMENT: dict[str, Callable[[Node], Result]] = {

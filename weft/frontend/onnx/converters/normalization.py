@@ -35,17 +35,17 @@ def _batch_norm(node: Node) -> Result:
         raise Unsupported("it runs in training mode")
     if not node.flag("spatial", True):
         raise Unsupported("statistics for every position (spatial=0) are not supported")
-    return node.call("batch_norm", *(node.data(i) for i in range(5)), epsilon=node.float("epsilon", 1e-5))
+    return node.call("batch_norm", *(node.data(i) for i in range(5)), epsilon=node.real("epsilon", 1e-5))
 
 
 def _instance_norm(node: Node) -> Result:
-    return node.call("instance_norm", *(node.data(i) for i in range(3)), epsilon=node.float("epsilon", 1e-5))
+    return node.call("instance_norm", *(node.data(i) for i in range(3)), epsilon=node.real("epsilon", 1e-5))
 
 
 def _group_norm(node: Node) -> Result:
-    x, groups = node.data(0), node.int("num_groups")
+    x, groups = node.data(0), node.integer("num_groups")
     scale, bias = (_by_channel(node, x, node.data(i), groups) for i in (1, 2))
-    return node.call("group_norm", x, scale, bias, num_groups=groups, epsilon=node.float("epsilon", 1e-5))
+    return node.call("group_norm", x, scale, bias, num_groups=groups, epsilon=node.real("epsilon", 1e-5))
 
 
 def _by_channel(node: Node, x: GraphExpr, parameter: GraphExpr, groups: int) -> GraphExpr:
@@ -63,7 +63,7 @@ def _by_channel(node: Node, x: GraphExpr, parameter: GraphExpr, groups: int) -> 
 
 def _layer_norm(node: Node) -> Result:
     x, parameters = node.data(0), [node.data(i) for i in (1, 2) if node.has(i)]
-    axis, epsilon = node.axis(x.tensor.rank, -1), node.float("epsilon", 1e-5)
+    axis, epsilon = node.axis(x.tensor.rank, -1), node.real("epsilon", 1e-5)
     made = node.call("layer_norm", x, *parameters, axis=axis, epsilon=epsilon)
     return (made, *_moments(node, x, axis, epsilon)) if node.output_count > 1 else made
 
@@ -81,7 +81,7 @@ def _moments(node: Node, x: GraphExpr, axis: int, epsilon: float) -> tuple[Graph
 def _rms_norm(node: Node) -> Result:
     x, scale = node.data(0), node.data(1)
     axis = node.axis(x.tensor.rank, -1)
-    return node.call("rms_norm", x, scale, axis=axis, epsilon=node.float("epsilon", 1e-5))
+    return node.call("rms_norm", x, scale, axis=axis, epsilon=node.real("epsilon", 1e-5))
 
 
 def _skip_norm(name: str, parameters: int) -> Callable[[Node], Result]:
@@ -92,11 +92,11 @@ def _skip_norm(name: str, parameters: int) -> Callable[[Node], Result]:
         if node.has(2 + parameters):
             total = node.call("add", total, node.data(2 + parameters))
         given = [node.data(i) for i in range(2, 2 + parameters) if node.has(i)]
-        made = node.call(name, total, *given, axis=-1, epsilon=node.float("epsilon", 1e-12))
+        made = node.call(name, total, *given, axis=-1, epsilon=node.real("epsilon", 1e-12))
         if node.output_count <= 1:
             return made
         last = total.tensor.rank - 1
-        return (made, *_moments(node, total, last, node.float("epsilon", 1e-12)), total)
+        return (made, *_moments(node, total, last, node.real("epsilon", 1e-12)), total)
 
     return convert
 
@@ -105,20 +105,20 @@ def _lrn(node: Node) -> Result:
     return node.call(
         "lrn",
         node.data(0),
-        size=node.int("size"),
-        alpha=node.float("alpha", 1e-4),
-        beta=node.float("beta", 0.75),
-        bias=node.float("bias", 1.0),
+        size=node.integer("size"),
+        alpha=node.real("alpha", 1e-4),
+        beta=node.real("beta", 0.75),
+        bias=node.real("bias", 1.0),
     )
 
 
 def _lp_norm(node: Node) -> Result:
     x = node.data(0)
-    return node.call("lp_normalize", x, axis=node.axis(x.tensor.rank, -1), p=node.int("p", 2))
+    return node.call("lp_normalize", x, axis=node.axis(x.tensor.rank, -1), p=node.integer("p", 2))
 
 
 def _mean_variance(node: Node) -> Result:
-    x, axes = node.data(0), node.ints("axes", (0, 2, 3))
+    x, axes = node.data(0), node.integers("axes", (0, 2, 3))
     centred = node.call("sub", x, node.call("reduce_mean", x, axes=axes, keepdims=True))
     variance = node.call("reduce_mean", node.call("mul", centred, centred), axes=axes, keepdims=True)
     deviation = node.call("add", node.call("sqrt", variance), node.scalar(float(np.float32(1e-9)), x))

@@ -12,7 +12,7 @@ from weft.graph.nodes import GraphExpr
 
 
 def _window(node: Node, x: GraphExpr) -> dict[str, Any]:
-    w = window(node, x.tensor.shape[2:], node.ints("kernel_shape"))
+    w = window(node, x.tensor.shape[2:], node.integers("kernel_shape"))
     return {
         "kernel": w.kernel,
         "strides": w.strides,
@@ -36,7 +36,7 @@ def _average_pool(node: Node) -> Result:
 
 def _lp_pool(node: Node) -> Result:
     x = node.data(0)
-    p = int(node.float("p", 2.0)) if node.opset < 2 else node.int("p", 2)
+    p = int(node.real("p", 2.0)) if node.opset < 2 else node.integer("p", 2)
     return node.call("lp_pool", x, **_window(node, x), p=p)
 
 
@@ -54,7 +54,7 @@ def _over_space(name: str) -> Callable[[Node], Result]:
 
 def _global_lp_pool(node: Node) -> Result:
     norms = {1: "reduce_l1", 2: "reduce_l2"}
-    p = node.int("p", 2)
+    p = node.integer("p", 2)
     if p not in norms:
         raise Unsupported(f"the norm p={p} is not supported")
     return _over_space(norms[p])(node)

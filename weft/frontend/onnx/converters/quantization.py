@@ -21,7 +21,7 @@ def _along(node: Node, parameter: GraphExpr, x: GraphExpr, axis: int) -> GraphEx
     place = node.checked_axis(axis, rank)
     if t.rank == 1:
         return node.call("reshape", parameter, shape=(*t.shape, *(1,) * (rank - 1 - place)))
-    block = node.int("block_size", 0)
+    block = node.integer("block_size", 0)
     if t.rank != rank or block < 1:
         raise Malformed(f"its scale {t} does not fit the data {x.tensor}")
     shape = t.shape
@@ -58,14 +58,14 @@ def quantized(node: Node, x: GraphExpr, scale: GraphExpr, zero: GraphExpr | None
 
 
 def _dequantize(node: Node) -> Result:
-    return dequantized(node, node.data(0), node.data(1), node.optional(2), node.int("axis", 1))
+    return dequantized(node, node.data(0), node.data(1), node.optional(2), node.integer("axis", 1))
 
 
 def _quantize(node: Node) -> Result:
     dtype = node.dtype(2) if node.has(2) else DType("uint8")
-    if node.int("output_dtype", 0):
-        dtype = dtype_of(node.int("output_dtype"))
-    return quantized(node, node.data(0), node.data(1), node.optional(2), node.int("axis", 1), dtype)
+    if node.integer("output_dtype", 0):
+        dtype = dtype_of(node.integer("output_dtype"))
+    return quantized(node, node.data(0), node.data(1), node.optional(2), node.integer("axis", 1), dtype)
 
 
 def _quantized_matmul(node: Node) -> Result:

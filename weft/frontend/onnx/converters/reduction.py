@@ -65,7 +65,7 @@ def _cumulative(name: str) -> Callable[[Node], Result]:
 
 def _top_k(node: Node) -> Result:
     x = node.data(0)
-    counts = (node.int("k"),) if node.opset < 10 else node.dims(1, "k")
+    counts = (node.integer("k"),) if node.opset < 10 else node.dims(1, "k")
     if len(counts) != 1:
         raise Malformed("its input 'k' must hold one number")
     return node.calls("topk", x, k=counts[0], axis=node.axis(x.tensor.rank, -1), largest=node.flag("largest", True))

@@ -36,7 +36,7 @@ def window(node: Node, spatial: Sequence[Dim], kernel: Sequence[Dim]) -> Window:
 
 
 def _positive(node: Node, name: str, n: int) -> tuple[int, ...]:
-    values = node.ints(name, ()) or (1,) * n
+    values = node.integers(name, ()) or (1,) * n
     if len(values) != n or any(v < 1 for v in values):
         raise Malformed(f"its attribute '{name}' is {list(values)}, not {n} positive numbers")
     return values
@@ -51,7 +51,7 @@ def auto_pad(node: Node) -> str:
 
 
 def explicit_pads(node: Node, n: int) -> tuple[int, ...]:
-    pads = node.ints("pads", ()) or (0,) * (2 * n)
+    pads = node.integers("pads", ()) or (0,) * (2 * n)
     if len(pads) != 2 * n:
         raise Malformed(f"its attribute 'pads' holds {len(pads)} numbers, not {2 * n}")
     return pads
