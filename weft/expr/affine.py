@@ -145,13 +145,14 @@ class Ring:
     Within one ring equal polynomials convert to the same expression, in the order in which terms were first met.
     """
 
-    __slots__ = ("_exprs", "_polys", "atoms", "numbers")
+    __slots__ = ("_exprs", "_polys", "_terms", "atoms", "numbers")
 
     def __init__(self) -> None:
         self.atoms: list[Expr] = []
         self.numbers: dict[Expr, int] = {}
         self._polys: dict[Expr, Poly] = {}
         self._exprs: dict[frozenset[tuple[Mono, int]], Expr] = {}
+        self._terms: dict[tuple[Mono, int], Expr] = {}
 
     def number(self, atom: Expr) -> int:
         found = self.numbers.get(atom)
@@ -233,10 +234,17 @@ class Ring:
 
     def term(self, mono: Mono, coefficient: int) -> Expr:
         """The expression ``coefficient * mono``."""
-        out: Expr = self.atoms[mono[0]]
-        for atom in mono[1:]:
-            out = Binary("mul", out, self.atoms[atom])
-        return out if coefficient == 1 else Binary("mul", out, Const(coefficient, INDEX))
+        if coefficient == 1 and len(mono) == 1:
+            return self.atoms[mono[0]]
+        key = (mono, coefficient)
+        found = self._terms.get(key)
+        if found is None:
+            out: Expr = self.atoms[mono[0]]
+            for atom in mono[1:]:
+                out = Binary("mul", out, self.atoms[atom])
+            found = out if coefficient == 1 else Binary("mul", out, Const(coefficient, INDEX))
+            self._terms[key] = found
+        return found
 
 
 def linear_form(e: Expr, variables: Iterable[Var]) -> tuple[dict[Var, int], Expr] | None:

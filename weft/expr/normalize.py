@@ -430,10 +430,12 @@ class Normalizer:
             for j, q in enumerate(polys):
                 if i == j or q is None or j in dropped:
                     continue
-                if self.solver.nonnegative(add(p, q, -1)):
+                shared = [c * q[m] for m, c in p.items() if m and m in q]
+                if any(c > 0 for c in shared) and self.solver.nonnegative(add(p, q, -1)):
                     dropped.add(i)
                     break
-                if i < j and self.solver.nonnegative(plus(scaled(add(p, q), -1), -1)):
+                opposed = i < j and any(c < 0 for c in shared)
+                if opposed and self.solver.nonnegative(plus(scaled(add(p, q), -1), -1)):
                     return None
         return [part for i, part in enumerate(parts) if i not in dropped]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import inf
 
-from weft.expr.affine import Ring, plus, scaled
+from weft.expr.affine import Ring, constant, plus, scaled
 from weft.expr.bounds import Interval
 from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, index, wrap
 from weft.expr.normalize import Normalizer
@@ -39,6 +39,10 @@ class Facts:
             start, extent = var.start, var.extent
             var = var.var
         normal = self._normal
+        if type(start) is int and type(extent) is int:
+            normal.solver.state_bounds(self._ring.number(var), constant(start), constant(start + extent - 1))
+            normal.forget()
+            return
         lower = self._ring.poly(normal.simplify(index(start)))
         if extent is None:
             normal.solver.state_nonnegative({**{(self._ring.number(var),): 1}, **scaled(lower, -1)})

@@ -61,6 +61,7 @@ class Solver:
         self._answers: dict[Key, bool] = {}
         self._intervals: dict[int, Interval] = {}
         self._nodes: dict[Expr, Interval] = {}
+        self._plain: dict[int, bool] = {}
 
     # Stating facts
 
@@ -182,7 +183,9 @@ class Solver:
         if found is not None:
             return found
         self._steps -= 1
-        answer = any(self._prove(q, depth - 1) for q in self._smaller(p)) or self._by_cases(p, depth)
+        candidates = self._candidates(p)
+        answer = any(self._prove(q, depth - 1) for q in self._smaller(p, candidates))
+        answer = answer or self._by_cases(p, candidates, depth)
         if not answer and self.state.facts:
             answer = any(self._prove(q, depth - 2 if depth > 2 else 0) for q in self._with_facts(p))
         if answer or (self._steps > 0 and depth == _DEPTH):
@@ -190,15 +193,27 @@ class Solver:
         return answer
 
     def _candidates(self, p: Poly) -> list[int]:
-        """Atoms of ``p``, composite ones first, then variables from the innermost out."""
-        atoms = {a for m in p for a in m}
+        """Atoms of ``p``, composite ones first, then variables from the innermost out.
+
+        Variables with constant bounds that stand alone are left out: the interval has done for them what can be done.
+        """
+        atoms = {a for m in p for a in m if len(m) > 1 or not self._is_plain(a)}
+        if len(atoms) < 2:
+            return list(atoms)
         order = self.state.order
         every = self.ring.atoms
         return sorted(atoms, key=lambda a: (type(every[a]) is Var, -order.get(a, 0), -a))
 
-    def _smaller(self, p: Poly) -> Iterator[Poly]:
+    def _is_plain(self, atom: int) -> bool:
+        found = self._plain.get(atom)
+        if found is None:
+            symbolic = atom in self.state.lower or atom in self.state.upper
+            found = self._plain[atom] = type(self.ring.atoms[atom]) is Var and not symbolic
+        return found
+
+    def _smaller(self, p: Poly, candidates: list[int]) -> Iterator[Poly]:
         """Polynomials that are at most ``p`` and have one atom fewer."""
-        for atom in self._candidates(p):
+        for atom in candidates:
             parts = split_atom(p, atom)
             if parts is None:
                 continue
@@ -257,9 +272,9 @@ class Solver:
             yield multiply(factor, poly(e.a))
             yield multiply(factor, poly(e.b))
 
-    def _by_cases(self, p: Poly, depth: int) -> bool:
+    def _by_cases(self, p: Poly, candidates: list[int], depth: int) -> bool:
         """Prove both sides of a minimum, maximum or select."""
-        for atom in self._candidates(p):
+        for atom in candidates:
             e = self.ring.atoms[atom]
             if type(e) is Select and e.dtype is INDEX and e.lanes == 1:
                 sides = (e.then, e.otherwise)
