@@ -1,5 +1,6 @@
 """What the importer says about models it cannot import."""
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 from pathlib import Path

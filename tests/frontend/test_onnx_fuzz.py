@@ -93,7 +93,7 @@ def messages(message: Any) -> Iterator[Any]:
 
 
 def mutate_field(rng: np.random.Generator, message: Any, names: list[str]) -> None:
-    """Change one field of a message: a number to an extreme one, a name to another, a list to a shorter or longer one."""
+    """Change one field of a message: a number to an extreme one, a name to another, a list to another length."""
     fields = message.ListFields()
     if not fields:
         return

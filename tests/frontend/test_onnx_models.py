@@ -1,5 +1,6 @@
 """Whole models through the importer and the graph interpreter, against ONNX Runtime."""
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 from pathlib import Path
@@ -88,7 +89,7 @@ def test_shared_old_operators() -> None:
 def test_fixed_dimensions() -> None:
     path = zoo.or_skip(zoo.transformer, "bert", "tiny", "dynamic", "dynamo")
     by_name = frontend.load(path, shapes={"batch": 2, "sequence": 5})
-    by_input = frontend.load(path, shapes={name: (2, 5) for name in ("input_ids", "attention_mask", "token_type_ids")})
+    by_input = frontend.load(path, shapes=dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (2, 5)))
     for module in (by_name, by_input):
         assert all(p.tensor.shape == (2, 5) for p in module.main.params)
         assert module.attrs.requires == ()

@@ -13,6 +13,7 @@ from weft.frontend.onnx.converters.movement import MOVEMENT
 from weft.frontend.onnx.converters.normalization import NORMALIZATION
 from weft.frontend.onnx.converters.pooling import POOLING
 from weft.frontend.onnx.converters.quantization import QUANTIZATION
+from weft.frontend.onnx.converters.recurrent import RECURRENT
 from weft.frontend.onnx.converters.reduction import REDUCTION
 from weft.frontend.onnx.node import Node, Result
 
@@ -25,6 +26,7 @@ _STANDARD = (
     NORMALIZATION,
     POOLING,
     QUANTIZATION,
+    RECURRENT,
     REDUCTION,
 )
 

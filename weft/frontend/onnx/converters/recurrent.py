@@ -1,0 +1,208 @@
+"""Recurrent layers, unrolled over a known number of steps.
+
+Gates are computed for all steps in one matrix product; what remains in a step is the product with the state and
+element-wise work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.frontend.onnx.converters.control import stacked
+from weft.frontend.onnx.converters.movement import Cut, cut, filled
+from weft.frontend.onnx.node import Node, Result
+from weft.frontend.onnx.problems import Malformed, Unsupported
+from weft.graph.nodes import GraphExpr
+from weft.graph.types import Dim
+
+MAX_STEPS = 1024
+
+Step = Callable[["Cell", GraphExpr, list[GraphExpr]], list[GraphExpr]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """One direction of a layer. ``recurrence`` [gates·hidden, hidden], ``recurrent_bias`` [gates·hidden], ``peepholes``
+    [3·hidden] or None; ``activations`` the functions of this direction."""
+
+    node: Node
+    hidden: int
+    recurrence: GraphExpr
+    recurrent_bias: GraphExpr | None
+    peepholes: GraphExpr | None
+    activations: Sequence[Callable[[GraphExpr], GraphExpr]]
+
+    def product(self, state: GraphExpr, first: int = 0, count: int | None = None) -> GraphExpr:
+        """The state times the recurrence weights of some gates, without bias."""
+        weights = self.recurrence
+        if count is not None:
+            weights = cut(self.node, weights, {0: Cut(first * self.hidden, count * self.hidden)})
+        return self.node.call("matmul", state, weights, transpose_b=True)
+
+    def bias(self, first: int, count: int) -> GraphExpr | None:
+        if self.recurrent_bias is None:
+            return None
+        return cut(self.node, self.recurrent_bias, {0: Cut(first * self.hidden, count * self.hidden)})
+
+    def gates(self, x: GraphExpr) -> list[GraphExpr]:
+        count = int(x.tensor.shape[-1]) // self.hidden  # type: ignore[arg-type]
+        return [cut(self.node, x, {1: Cut(i * self.hidden, self.hidden)}) for i in range(count)]
+
+    def add(self, a: GraphExpr, b: GraphExpr | None) -> GraphExpr:
+        return a if b is None else self.node.call("add", a, b)
+
+    def mul(self, a: GraphExpr, b: GraphExpr) -> GraphExpr:
+        return self.node.call("mul", a, b)
+
+    def peep(self, gate: int, state: GraphExpr) -> GraphExpr | None:
+        if self.peepholes is None:
+            return None
+        return self.mul(cut(self.node, self.peepholes, {0: Cut(gate * self.hidden, self.hidden)}), state)
+
+
+def _lstm_step(cell: Cell, x: GraphExpr, states: list[GraphExpr]) -> list[GraphExpr]:
+    """Gates in the order input, output, forget, cell."""
+    h, c = states
+    f, g, hh = cell.activations
+    total = cell.add(cell.node.call("add", x, cell.product(h)), cell.recurrent_bias)
+    i, o, forget, new = cell.gates(total)
+    keep = f(cell.add(forget, cell.peep(2, c)))
+    take = f(cell.add(i, cell.peep(0, c)))
+    state = cell.node.call("add", cell.mul(keep, c), cell.mul(take, g(new)))
+    out = f(cell.add(o, cell.peep(1, state)))
+    return [cell.mul(out, hh(state)), state]
+
+
+def _gru_step(cell: Cell, x: GraphExpr, states: list[GraphExpr]) -> list[GraphExpr]:
+    """Gates in the order update, reset, hidden."""
+    (h,) = states
+    f, g = cell.activations
+    xz, xr, xh = cell.gates(x)
+    rz, rr = cell.gates(cell.add(cell.product(h, 0, 2), cell.bias(0, 2)))
+    z, r = f(cell.node.call("add", xz, rz)), f(cell.node.call("add", xr, rr))
+    if cell.node.flag("linear_before_reset"):
+        recurrent = cell.mul(r, cell.add(cell.product(h, 2, 1), cell.bias(2, 1)))
+    else:
+        recurrent = cell.add(cell.product(cell.mul(r, h), 2, 1), cell.bias(2, 1))
+    new = g(cell.node.call("add", xh, recurrent))
+    rest = cell.node.call("sub", cell.node.scalar(1, z), z)
+    return [cell.node.call("add", cell.mul(rest, new), cell.mul(z, h))]
+
+
+def _rnn_step(cell: Cell, x: GraphExpr, states: list[GraphExpr]) -> list[GraphExpr]:
+    (f,) = cell.activations
+    return [f(cell.add(cell.node.call("add", x, cell.product(states[0])), cell.recurrent_bias))]
+
+
+_SIMPLE = {"Relu": "relu", "Sigmoid": "sigmoid", "Softplus": "softplus", "Softsign": "softsign", "Tanh": "tanh"}
+_WITH_ALPHA = {"Elu": "elu", "LeakyRelu": "leaky_relu", "ThresholdedRelu": "thresholded_relu"}
+
+
+def _activations(node: Node, direction: int, defaults: Sequence[str]) -> list[Callable[[GraphExpr], GraphExpr]]:
+    names = node.texts("activations") or tuple(defaults) * 2
+    names = names[direction * len(defaults) : (direction + 1) * len(defaults)]
+    if len(names) != len(defaults):
+        raise Malformed(f"it needs {len(defaults)} activations for each direction")
+    limit = node.real("clip", 0.0)
+    made = []
+    for name in names:
+        known = {k.lower(): v for k, v in (*_SIMPLE.items(), *_WITH_ALPHA.items())}.get(name.lower())
+        if known is None or (name in _WITH_ALPHA and node.has_attribute("activation_alpha")):
+            raise Unsupported(f"the activation '{name}' (with its parameters) is not supported")
+        made.append(_activation(node, known, limit))
+    return made
+
+
+def _activation(node: Node, name: str, limit: float) -> Callable[[GraphExpr], GraphExpr]:
+    def apply(x: GraphExpr) -> GraphExpr:
+        return node.call(name, node.call("clip", x, min=-limit, max=limit) if limit else x)
+
+    return apply
+
+
+def _recurrent(step: Step, gates: int, state_count: int, defaults: Sequence[str]) -> Callable[[Node], Result]:
+    def convert(node: Node) -> Result:
+        x = node.data(0)
+        layout = node.integer("layout", 0)
+        if layout:
+            x = node.call("transpose", x, perm=(1, 0, 2))
+        length, batch = x.tensor.shape[:2]
+        if not isinstance(length, int) or not 0 < length <= MAX_STEPS:
+            raise Unsupported(f"sequences of {length} steps are not supported; give the length by shapes=")
+        if node.has(4) and (node.array(4) is None or (node.known(4, "sequence_lens") != length).any()):
+            raise Unsupported("sequences of different lengths in one batch are not supported")
+        if node.flag("input_forget"):
+            raise Unsupported("coupled input and forget gates are not supported")
+        kinds = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+        directions = kinds.get(node.text("direction", "forward"))
+        if directions is None:
+            raise Malformed(f"its direction is '{node.text('direction')}'")
+        made = [
+            _direction(node, step, gates, state_count, defaults, x, d, backward, batch, layout)
+            for d, backward in enumerate(directions)
+        ]
+        outputs = stacked(node, [m[0] for m in made], 2 if layout else 1)
+        states = [stacked(node, [m[1][s] for m in made], 1 if layout else 0) for s in range(state_count)]
+        return [outputs, *states]
+
+    return convert
+
+
+def _direction(
+    node: Node,
+    step: Step,
+    gates: int,
+    state_count: int,
+    defaults: Sequence[str],
+    x: GraphExpr,
+    d: int,
+    backward: bool,
+    batch: Dim,
+    layout: int,
+) -> tuple[GraphExpr, list[GraphExpr]]:
+    """All outputs [length, batch, hidden] and the last states of one direction."""
+    weights, recurrence = _row(node, node.data(1), d), _row(node, node.data(2), d)
+    hidden = recurrence.tensor.shape[1]
+    if not isinstance(hidden, int) or recurrence.tensor.shape[0] != gates * hidden:
+        raise Malformed(f"its recurrence weights {recurrence.tensor} do not hold {gates} gates")
+    bias = recurrent_bias = None
+    if node.has(3):
+        both = _row(node, node.data(3), d)
+        bias, recurrent_bias = (cut(node, both, {0: Cut(i * gates * hidden, gates * hidden)}) for i in (0, 1))
+    peepholes = _row(node, node.data(7), d) if state_count == 2 and node.has(7) else None
+    cell = Cell(node, hidden, recurrence, recurrent_bias, peepholes, _activations(node, d, defaults))
+    inputs = cell.add(node.call("matmul", x, weights, transpose_b=True), bias)
+    states = [_initial(node, 5 + s, d, batch, hidden, x, layout) for s in range(state_count)]
+    length = int(x.tensor.shape[0])  # type: ignore[arg-type]
+    outputs: list[GraphExpr] = []
+    for t in reversed(range(length)) if backward else range(length):
+        here = node.call("reshape", cut(node, inputs, {0: Cut(t, 1)}), shape=(batch, gates * hidden))
+        states = step(cell, here, states)
+        outputs.append(states[0])
+    return stacked(node, outputs[::-1] if backward else outputs, 1 if layout else 0), states
+
+
+def _row(node: Node, x: GraphExpr, d: int) -> GraphExpr:
+    """The part of a parameter that belongs to direction ``d``."""
+    if x.tensor.rank < 2:
+        raise Malformed(f"its parameter {x.tensor} lacks the dimension of directions")
+    return node.call("reshape", cut(node, x, {0: Cut(d, 1)}), shape=x.tensor.shape[1:])
+
+
+def _initial(node: Node, i: int, d: int, batch: Dim, hidden: int, x: GraphExpr, layout: int) -> GraphExpr:
+    if not node.has(i):
+        return filled(node, (batch, hidden), np.zeros((), x.tensor.dtype.numpy))
+    given = node.data(i)
+    if layout:
+        given = node.call("transpose", given, perm=(1, 0, 2))
+    return _row(node, given, d)
+
+
+RECURRENT: dict[str, Callable[[Node], Result]] = {
+    "GRU": _recurrent(_gru_step, 3, 1, ("Sigmoid", "Tanh")),
+    "LSTM": _recurrent(_lstm_step, 4, 2, ("Sigmoid", "Tanh", "Tanh")),
+    "RNN": _recurrent(_rnn_step, 1, 1, ("Tanh",)),
+}
