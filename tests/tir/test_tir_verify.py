@@ -164,8 +164,8 @@ def test_the_error_points_at_the_statement() -> None:
     with pytest.raises(ProgramError) as caught:
         verify(block(writes="B[x + 1]"))
     assert str(caught.value) == (
-        "error[V024] block 'C' does not say that it writes B[x]\n --> node C\n | ?B[?x] = ?A[?x]\n | ^^^^^^^^^^^^^^^"
-    ).replace("?", "") or "V024" in str(caught.value)
+        "error[V024] block 'C' does not say that it writes B[x]\n --> node C\n | B[x] = A[x]\n | ^^^^^^^^^^^"
+    )
 
 
 @pytest.mark.parametrize("form", ["scheduled", "kernel"])

@@ -27,13 +27,13 @@ def value_text(value: Any, expr_text: Callable[[Expr], str]) -> str:
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(value_text(v, expr_text) for v in value)}]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{quote_key(k)} = {value_text(v, expr_text)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{quote_key(k)} = {value_text(v, expr_text)}" for k, v in sorted(value.items())) + "}"
     raise InternalError(f"an attribute of type {type(value).__name__} cannot be printed")
 
 
 def quote_key(key: str) -> str:
     """A key as a name, or as a string where it is none."""
-    return key if key.isidentifier() and not key.startswith(("inf", "nan")) else quote(key)
+    return key if key.isascii() and key.isidentifier() and not key.startswith(("inf", "nan")) else quote(key)
 
 
 def parse_value(tokens: TokenStream, parse_expr: Callable[[], Expr]) -> Any:
