@@ -1,0 +1,167 @@
+"""``weft opt``: passes on the text of programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weft.cli.common import target_option
+from weft.support.errors import InputError, UserError
+
+
+def graph_passes(target: Any) -> Mapping[str, Any]:
+    """Graph passes by name, with the options the pipeline gives them."""
+    from weft.pipeline import Options
+    from weft.pipeline import graph_passes as standard
+
+    return {p.name: p for p in standard(target, Options())}
+
+
+def tir_passes(target: Any) -> Mapping[str, Callable[[Any], Any]]:
+    """What can be done to the text of a tensor program."""
+    from weft.lower.tir_to_kernel import tir_to_kernel
+    from weft.schedule.rules import default_schedule
+
+    return {
+        "schedule": lambda p: default_schedule(p, target).program,
+        "kernel": lambda p: tir_to_kernel(p, target),
+    }
+
+
+def room_of(text: str) -> str:
+    """Which room a program's text belongs to, by its first word."""
+    for line in text.splitlines():
+        words = re.match(r"\s*(\w+)", line)
+        if words is None or line.lstrip().startswith("#"):
+            continue
+        if words[1] == "program":
+            return "tir"
+        if words[1] == "te":
+            return "te"
+        if words[1] in ("def", "type", "module"):
+            return "graph"
+        break
+    raise InputError(
+        "this is the text of no program",
+        code="P020",
+        hint="a graph starts with def, tensor expressions with te, loops with program",
+    )
+
+
+@click.command("opt")
+@click.argument("file", required=False)
+@click.option("-p", "--pass", "passes", multiple=True, metavar="NAME", help="A pass to run; may be repeated, in order.")
+@click.option("-o", "--output", default=None, help="Write here instead of to the terminal.")
+@click.option("--list", "listing", is_flag=True, help="List the passes.")
+@target_option
+def command(file: str | None, passes: tuple[str, ...], output: str | None, listing: bool, target: str) -> None:
+    """Parse the text of a program in FILE (- for standard input), verify it, run passes, print it.
+
+    \b
+    weft opt --list
+    weft opt 03-graph.txt                             does it parse, and is it valid?
+    weft opt 00-graph.txt -p fold_constants -p fuse
+    weft opt conv.txt -p schedule -p kernel
+
+    Graphs, tensor expressions and tensor programs are told apart by their first word. Programs are written by
+    WEFT_DUMP=DIRECTORY and by weft inspect.
+    """
+    from weft.target import Target
+
+    found = Target(target)
+    if listing:
+        _list(found)
+        return
+    if file is None:
+        raise click.UsageError("give a FILE, or --list")
+    result = transform(*_read(file), passes, found)
+    if output:
+        Path(output).write_text(result)
+    else:
+        click.echo(result, nl=not result.endswith("\n"))
+
+
+def _list(target: Any) -> None:
+    for room, table in (("graphs", graph_passes(target)), ("tensor programs", tir_passes(target))):
+        click.echo(f"{room}:")
+        for name, step in table.items():
+            options = ""
+            if dataclasses.is_dataclass(step) and not isinstance(step, type):
+                values = {f.name: getattr(step, f.name) for f in dataclasses.fields(step) if f.name != "name"}
+                options = ", ".join(f"{k}={v}" for k, v in values.items() if isinstance(v, (bool, int, float, str)))
+            click.echo(f"  {name:18} {options}")
+
+
+def _read(file: str) -> tuple[str, Path | None]:
+    if file == "-":
+        return sys.stdin.read(), None
+    try:
+        return Path(file).read_text(), Path(file)
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputError(f"'{file}' cannot be read: {problem}", code="I021") from problem
+
+
+def transform(text: str, path: Path | None, passes: tuple[str, ...], target: Any) -> str:
+    """The text of the program after ``passes``; verified before and after."""
+    room = room_of(text)
+    if room == "graph":
+        return _graph(text, path, passes, target)
+    if room == "te":
+        return _te(text, path, passes)
+    return _tir(text, path, passes, target)
+
+
+def _pick(name: str, table: Mapping[str, Any]) -> Any:
+    if name not in table:
+        raise UserError(
+            f"there is no pass '{name}' for this program", code="P021", hint="there are: " + ", ".join(table)
+        )
+    return table[name]
+
+
+def _graph(text: str, path: Path | None, passes: tuple[str, ...], target: Any) -> str:
+    from weft.graph.parser import parse
+    from weft.graph.text import load, to_text
+    from weft.graph.verify import verify
+    from weft.ops.catalogue import OPERATORS
+
+    module = parse(text, OPERATORS) if path is None else load(path, OPERATORS)
+    verify(module)
+    for name in passes:
+        module = _pick(name, graph_passes(target)).run(module)
+        verify(module)
+    return to_text(module)
+
+
+def _te(text: str, path: Path | None, passes: tuple[str, ...]) -> str:
+    from weft.lower.te_to_tir import te_to_tir
+    from weft.te.text import parse, to_text
+    from weft.te.verify import verify
+    from weft.tir.text import to_text as tir_text
+
+    inputs, outputs = parse(text, str(path) if path else None)
+    verify(outputs, inputs)
+    if not passes:
+        return to_text(outputs, inputs)
+    _pick(passes[0], {"loops": None})
+    return tir_text(te_to_tir("main", inputs, outputs))
+
+
+def _tir(text: str, path: Path | None, passes: tuple[str, ...], target: Any) -> str:
+    from weft.tir.text import parse, to_text
+    from weft.tir.verify import verify
+
+    program = parse(text, str(path) if path else None)
+    form = "scheduled" if re.search(r"^\s*block ", text, re.M) else "kernel"
+    verify(program, form)  # type: ignore[arg-type]
+    for name in passes:
+        program = _pick(name, tir_passes(target))(program)
+        form = "kernel" if name == "kernel" else form
+        verify(program, form)  # type: ignore[arg-type]
+    return to_text(program)
