@@ -4,10 +4,10 @@ import numpy as np
 from toy_operators import add, exp, halves, matmul, mul, neg, relu, reshape, shout, total, transpose
 
 from weft.graph import build, interpret
-from weft.graph.fusion_kind import FusionKind
 from weft.graph.nodes import Call, Function, If, Module, Project, call
 from weft.graph.passes.fuse import Fuse
 from weft.graph.visit import free_vars, post_order
+from weft.ir.fusion_kind import FusionKind
 
 KINDS = {
     matmul: FusionKind.OUT_FUSABLE,

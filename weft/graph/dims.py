@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from weft.expr.nodes import Binary, Const, Expr, ExprLike, Not, Select, Var, index, logical_not, make, select
+from weft.expr import visit
+from weft.expr.nodes import Const, Expr, ExprLike, Var, index
 from weft.graph.operator import Attrs
 from weft.graph.types import DataType, Dim, FunctionType, TensorType, TupleType, Type, dim
 from weft.support.errors import InputError, InternalError
@@ -15,30 +16,7 @@ Binding: TypeAlias = "Mapping[Var, ExprLike]"
 
 def substitute(expr: Expr, values: Binding) -> Expr:
     """``expr`` with variables replaced; what becomes constant is folded."""
-    made: dict[Expr, Expr] = {v: index(value) for v, value in values.items()}
-    stack = [expr]
-    while stack:
-        e = stack[-1]
-        if e in made:
-            stack.pop()
-            continue
-        waiting = [c for c in e.children if c not in made]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
-        made[e] = _fold(e, [made[c] for c in e.children])
-    return made[expr]
-
-
-def _fold(e: Expr, parts: Sequence[Expr]) -> Expr:
-    if isinstance(e, Binary):
-        return make(e.op, *parts)
-    if isinstance(e, Select):
-        return select(*parts)
-    if isinstance(e, Not):
-        return logical_not(*parts)
-    return e.rebuild(parts)
+    return visit.substitute(expr, {v: index(value) for v, value in values.items()})
 
 
 def substitute_dim(d: Dim, values: Binding) -> Dim:

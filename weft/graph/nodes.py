@@ -33,11 +33,14 @@ NOWHERE = Origin()
 
 
 class GraphExpr:
-    """Base of graph expressions. All have ``type`` and ``origin``."""
+    """Base of graph expressions. All have ``type`` and ``origin``.
+
+    For structural equality the names of variables and origins do not count, sharing does (except that of constants).
+    """
 
     __slots__ = ("__weakref__",)
-    structural_shared: ClassVar[bool] = True
     structural_ignored: ClassVar[tuple[str, ...]] = ("origin",)
+    structural_shared: ClassVar[bool] = True
     type: Type
     origin: Origin
 
@@ -59,6 +62,7 @@ class Var(GraphExpr):
     """A parameter or a let-bound variable; compared by identity, ``name`` is for people."""
 
     structural_ignored: ClassVar[tuple[str, ...]] = ("name", "origin")
+
     name: str
     type: Type
     origin: Origin = NOWHERE
@@ -67,6 +71,8 @@ class Var(GraphExpr):
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Constant(GraphExpr):
     """A tensor known at compile time. ``data`` must not be modified."""
+
+    structural_shared: ClassVar[bool] = False
 
     data: np.ndarray[Any, Any]
     origin: Origin = NOWHERE
@@ -151,10 +157,10 @@ class Let(GraphExpr):
     value: GraphExpr
     body: GraphExpr
     origin: Origin = NOWHERE
+    type: Type = field(init=False)
 
-    @property
-    def type(self) -> Type:  # type: ignore[override]
-        return self.body.type
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", self.body.type)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -5,7 +5,8 @@ Two values are structurally equal if they have the same shape and differ only in
 Names of such things do not count; their other fields (dtype, shape, scope …) do. The hash is the same in every process.
 
 Anything is accepted that is made of dataclasses, tuples, lists, mappings, sets, NumPy arrays and plain values. A class
-may say more about itself: ``structural_ignored`` names fields that do not count; ``structural_shared`` says that one
+may say more about itself: ``structural_ignored`` names fields that do not count, ``structural_fields`` the only ones that
+do; ``structural_shared`` says that one
 object used twice differs from two equal ones (always so for expressions and named things, not for statements).
 Fields hidden from ``repr`` do not count.
 """
@@ -130,6 +131,8 @@ def _field_names(kind: type, names: bool) -> tuple[str, ...]:
         fields = tuple(n for n in kind.__dict__["__slots__"] if n not in _IGNORED and not n.startswith("_"))
     else:
         raise InternalError(f"a {kind.__name__} has no structure", code="W010")
+    if hasattr(kind, "structural_fields"):
+        return tuple(kind.structural_fields)
     ignored = set(getattr(kind, "structural_ignored", ()))
     if _is_named(kind):
         ignored |= {"id", "name"}

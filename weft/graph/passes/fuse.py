@@ -17,12 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from weft.graph.build import primitive
-from weft.graph.fusion_kind import FusionKind
 from weft.graph.nodes import NOWHERE, Call, Constant, Function, GraphExpr, Module, Var, apply
 from weft.graph.operator import Operator
 from weft.graph.scope import Block, blocks, same_block
 from weft.graph.types import TensorType
 from weft.graph.visit import children, map_functions, post_order, rewrite
+from weft.ir.fusion_kind import FusionKind
 
 KindOf = Callable[[Call], FusionKind]
 

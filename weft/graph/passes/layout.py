@@ -31,10 +31,10 @@ class SelectLayouts:
     """Run calls in the layouts that cost least in all.
 
     ``block``: lanes of a vector, handed to the operators. ``convert``: the operator that converts layouts, with
-    attributes ``src_layout``, ``dst_layout`` and ``sizes`` (the logical sizes in the order of the source's
-    capitals, or None where nothing is padded). ``bandwidth``: bytes a second of a conversion, which reads and writes its tensor. ``overhead``:
-    seconds that a conversion costs in any case. ``assumed`` stands for symbolic sizes. ``max_choices`` bounds the
-    alternatives of a call.
+    attributes ``src_layout``, ``dst_layout`` and ``sizes`` (the logical sizes in the order of the source's capitals, or
+    None where nothing is padded). ``bandwidth``: bytes a second of a conversion, which reads and writes its tensor.
+    ``overhead``: seconds that a conversion costs in any case. ``assumed`` stands for symbolic sizes. ``max_choices``
+    bounds the alternatives of a call.
     """
 
     block: int

@@ -1,0 +1,530 @@
+"""Reads the text of graphs (the notation is explained in :mod:`weft.graph.text`)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from weft.expr.nodes import Const, Expr
+from weft.expr.nodes import Var as Symbol
+from weft.expr.text import ExprParser
+from weft.graph.build import constructor
+from weft.graph.nodes import (
+    NOWHERE,
+    Constant,
+    DataDef,
+    Function,
+    GlobalVar,
+    GraphExpr,
+    If,
+    Let,
+    Match,
+    Module,
+    Origin,
+    Pattern,
+    Project,
+    Tuple,
+    Var,
+    apply,
+    call,
+)
+from weft.graph.operator import Attrs, Operator
+from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type, dim
+from weft.ir.text import NAME, NUMBER, SIGIL, STRING, Token, TokenStream, number_parts
+from weft.support.dtypes import _SHORT, INDEX, DType
+from weft.support.errors import ParseError, TypeRelationError
+
+Table = Mapping[str, np.ndarray[Any, Any]]
+
+KEYWORDS: Final = frozenset(
+    {"none", "true", "false", "inf", "nan", "not", "and", "or", "fn", "if", "else", "match", "do", "let", "return"}
+    | {"type", "def", "module", *_SHORT}
+)
+
+
+def parse(
+    text: str, operators: Mapping[str, Operator], constants: Table | None = None, *, file: str | None = None
+) -> Module:
+    """The module that ``text`` means.
+
+    ``constants`` holds the data of large constants by name, as arrays of their type or as raw bytes (uint8). Without it
+    the data are made up from the names — the same each time — and a warning says so. Raises ParseError.
+    """
+    parser = _Parser(TokenStream(text, sigils=True, file=file), operators, constants)
+    try:
+        return parser.module()
+    except RecursionError:
+        raise ParseError("blocks are nested too deeply to be read", code="P005") from None
+
+
+class _Parser:
+    def __init__(self, tokens: TokenStream, operators: Mapping[str, Operator], table: Table | None) -> None:
+        self.tokens, self.operators, self.table = tokens, operators, table
+        self.symbols: dict[str, Symbol] = {}
+        self.types: dict[str, DataDef] = {}
+        self.globals: dict[str, FunctionType] = {}
+        self.constants: dict[tuple[str, TensorType], Constant] = {}
+        self.scope: dict[str, GraphExpr] = {}
+        self.made_up = 0
+        self.exprs = ExprParser(tokens, self.symbols)
+
+    # -- module --------------------------------------------------------------------------------------------------
+
+    def module(self) -> Module:
+        tokens = self.tokens
+        attrs = Attrs()
+        if tokens.accept("module"):
+            attrs = self._attr_list()
+        functions: dict[str, Function] = {}
+        self._heads()
+        while tokens.peek("type", "def"):
+            if tokens.peek("type"):
+                self._declaration()
+            else:
+                name, function = self._definition()
+                functions[name] = function
+        tokens.finish()
+        if self.made_up:
+            warnings.warn(f"{self.made_up} constants have no data: made up from their names", stacklevel=3)
+        return Module(functions, self.types, attrs)
+
+    def _heads(self) -> None:
+        """Look ahead for the types of all functions, so that bodies may call any of them."""
+        tokens = self.tokens
+        start = tokens.mark()
+        while tokens.peek("type", "def"):
+            if tokens.peek("type"):
+                self._declaration()
+                continue
+            name, params, _ = self._head()
+            tokens.expect("->")
+            if name in self.globals:
+                tokens.fail(f"the function '{name}' is defined twice")
+            self.globals[name] = FunctionType(tuple(p.type for p in params), self._type())
+            self._skip_block()
+        tokens.reset(start)
+        self.types.clear()
+
+    def _skip_block(self) -> None:
+        self._origin_after_brace()
+        depth = 1
+        while depth:
+            token = self.tokens.take()
+            if token.kind == "end":
+                self.tokens.fail("the function has no closing brace", token)
+            if token.kind == "punctuation":
+                depth += (token.text == "{") - (token.text == "}")
+
+    def _origin_after_brace(self) -> Origin:
+        self.tokens.expect("{")
+        return self._origin()
+
+    def _declaration(self) -> None:
+        tokens = self.tokens
+        tokens.expect("type")
+        name = tokens.name()
+        params: list[DataType] = []
+        if tokens.accept("<"):
+            params = tokens.listed(lambda: DataType(tokens.name()), ">")
+        tokens.expect("{")
+        parts: list[tuple[str, tuple[Type, ...]]] = []
+        while not tokens.accept("}"):
+            own = tokens.name()
+            tokens.expect("(")
+            parts.append((own, tuple(tokens.listed(self._type, ")"))))
+            if not tokens.accept(";"):
+                tokens.expect("}")
+                break
+        self.types[name] = DataDef(name, tuple(params), tuple(parts))
+
+    def _head(self) -> tuple[str, tuple[Var, ...], Attrs]:
+        tokens = self.tokens
+        tokens.expect("def")
+        name = self._sigil("@")[1]
+        if tokens.accept("<"):
+            for symbol in tokens.listed(tokens.name, ">"):
+                self.symbols.setdefault(symbol, Symbol(symbol, INDEX))
+        attrs = self._attr_list() if tokens.peek("[") else Attrs()
+        return name, self._params(), attrs
+
+    def _definition(self) -> tuple[str, Function]:
+        self.scope = {}
+        name, params, attrs = self._head()
+        self.tokens.expect("->")
+        result = self._type()
+        origin = self._origin_after_brace()
+        body = self._block()
+        self._check(body.type, result, self.tokens.current)
+        return name, Function(params, body, attrs, origin)
+
+    def _params(self) -> tuple[Var, ...]:
+        self.tokens.expect("(")
+        return tuple(self.tokens.listed(self._param, ")"))
+
+    def _param(self) -> Var:
+        return self._binder(self._sigil("%"))
+
+    def _binder(self, named: tuple[str, str]) -> Var:
+        key, name = named
+        self.tokens.expect(":")
+        t = self._type()
+        made = Var(name, t, self._origin())
+        self.scope[key] = made
+        return made
+
+    # -- blocks --------------------------------------------------------------------------------------------------
+
+    def _block(self) -> GraphExpr:
+        """Statements up to the closing brace; the opening one is taken already."""
+        tokens = self.tokens
+        lets: list[tuple[Var, GraphExpr, Origin]] = []
+        while not tokens.accept("return"):
+            if tokens.accept("let"):
+                key, name = self._sigil("%")
+                tokens.expect(":")
+                t = self._type()
+                tokens.expect("=")
+                token = tokens.current
+                value = self._value()
+                self._check(value.type, t, token)
+                var = Var(name, t)
+                lets.append((var, value, self._origin()))
+                self.scope[key] = var
+            else:
+                self._statement()
+        result = self._value()
+        tokens.expect("}")
+        for var, value, origin in reversed(lets):
+            result = Let(var, value, result, origin)
+        return result
+
+    def _statement(self) -> None:
+        tokens = self.tokens
+        start = tokens.current
+        key, _ = self._sigil("%")
+        declared = self._type() if tokens.accept(":") else None
+        tokens.expect("=")
+        token = tokens.current
+        try:
+            made = self._value()
+        except TypeRelationError as error:
+            raise error.at(tokens.place(token)) from None
+        if declared is not None:
+            self._check(made.type, declared, token)
+        if key in self.scope:
+            tokens.fail(f"'{key}' has a meaning already", start)
+        self.scope[key] = _with_origin(made, self._origin())
+
+    def _check(self, got: Type, declared: Type, token: Token) -> None:
+        if not compatible(got, declared):
+            self.tokens.fail(f"this has type {got}, not {declared}", token)
+
+    def _origin(self) -> Origin:
+        tokens = self.tokens
+        if not (tokens.peek("@") and tokens.ahead().kind == STRING):
+            return NOWHERE
+        tokens.take()
+        names = [tokens.string()]
+        while tokens.peek(",") and tokens.ahead().kind == STRING:
+            tokens.take()
+            names.append(tokens.string())
+        return Origin(tuple(names))
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def _value(self) -> GraphExpr:
+        tokens = self.tokens
+        token = tokens.current
+        if token.kind == NAME:
+            if tokens.accept("fn"):
+                attrs = self._attr_list() if tokens.peek("[") else Attrs()
+                params = self._params()
+                tokens.expect("{")
+                return Function(params, self._block(), attrs)
+            if tokens.accept("do"):
+                tokens.expect("{")
+                return self._block()
+            if tokens.accept("if"):
+                return self._if()
+            if tokens.accept("match"):
+                return self._match()
+            if tokens.ahead().text == "(" and token.text not in ("true", "false"):
+                return self._operator_call(tokens.take())
+        if tokens.accept("("):
+            fields = tokens.listed(self._atom, ")")
+            return Tuple(tuple(fields))
+        return self._after(self._atom())
+
+    def _after(self, atom: GraphExpr) -> GraphExpr:
+        """What may follow an atom: a call or a field."""
+        tokens = self.tokens
+        if tokens.accept("("):
+            return apply(atom, tokens.listed(self._atom, ")"))
+        if tokens.accept("["):
+            index = tokens.integer()
+            tokens.expect("]")
+            return Project(atom, index)
+        return atom
+
+    def _operator_call(self, name: Token) -> GraphExpr:
+        tokens = self.tokens
+        op = self.operators.get(name.text)
+        if op is None:
+            tokens.fail(f"there is no operator '{name.text}'", name)
+        tokens.expect("(")
+        args: list[GraphExpr] = []
+        attrs: dict[str, Any] = {}
+
+        def item() -> None:
+            if tokens.peek_kind(NAME) and tokens.ahead().text == "=":
+                key = tokens.name()
+                tokens.take()
+                attrs[key] = self._attr()
+            else:
+                args.append(self._atom())
+
+        tokens.listed(item, ")")
+        try:
+            return call(op, args, attrs)
+        except TypeRelationError as error:
+            raise error.at(tokens.place(name)) from None
+
+    def _if(self) -> GraphExpr:
+        condition = self._atom()
+        self.tokens.expect("{")
+        then = self._block()
+        self.tokens.expect("else")
+        self.tokens.expect("{")
+        otherwise = self._block()
+        return If(condition, then, otherwise, then.type)
+
+    def _match(self) -> GraphExpr:
+        tokens = self.tokens
+        value = self._atom()
+        tokens.expect("{")
+        clauses: list[tuple[Pattern, GraphExpr]] = []
+        while not tokens.accept("}"):
+            pattern = self._pattern()
+            tokens.expect("=>")
+            tokens.expect("{")
+            clauses.append((pattern, self._block()))
+        if not clauses:
+            tokens.fail("a match needs a clause")
+        return Match(value, tuple(clauses), clauses[0][1].type)
+
+    def _pattern(self) -> Pattern:
+        tokens = self.tokens
+        var: Var | None = None
+        if tokens.peek_kind(SIGIL) or tokens.peek("%"):
+            var = self._binder(self._sigil("%"))
+            if not tokens.accept("="):
+                return Pattern(var=var)
+        if tokens.accept("_"):
+            return Pattern()
+        name = tokens.name()
+        tokens.expect("(")
+        return Pattern(name, tuple(tokens.listed(self._pattern, ")")), var)
+
+    def _atom(self) -> GraphExpr:
+        tokens = self.tokens
+        token = tokens.current
+        if token.text.startswith("@"):
+            name = self._sigil("@")[1]
+            if name not in self.globals:
+                tokens.fail(f"there is no function '{name}'", token)
+            return GlobalVar(name, self.globals[name])
+        if token.text.startswith("%"):
+            found = self.scope.get(self._sigil("%")[0])
+            if found is None:
+                tokens.fail(f"'{token.text}' has no meaning here", token)
+            return found
+        if token.kind == NUMBER or token.text in ("-", "true", "false"):
+            return self._scalar()
+        t = self._type()
+        if isinstance(t, TensorType):
+            return self._constant(t)
+        if isinstance(t, DataType) and tokens.accept("::"):
+            name_token = tokens.current
+            name = tokens.name()
+            if t.name not in self.types:
+                tokens.fail(f"there is no type '{t.name}'", token)
+            try:
+                return constructor(self.types[t.name], name, t.args)
+            except TypeRelationError as error:
+                raise error.at(tokens.place(name_token)) from None
+        tokens.fail("expected a value", token)
+
+    # -- constants -----------------------------------------------------------------------------------------------
+
+    def _scalar(self) -> Constant:
+        tokens = self.tokens
+        start = tokens.current
+        if tokens.peek("true", "false"):
+            return Constant(np.array(tokens.take().text == "true"))
+        sign = -1 if tokens.accept("-") else 1
+        value, suffix = number_parts(tokens.expect_kind(NUMBER).text)
+        if suffix is None:
+            tokens.fail("a constant needs its dtype, as in 1.0f32", start)
+        return Constant(_array([sign * value], TensorType((), DType(suffix))))
+
+    def _constant(self, t: TensorType) -> Constant:
+        tokens = self.tokens
+        start = tokens.current
+        tokens.expect("(")
+        if not t.is_static:
+            tokens.fail("a constant must have a known shape", start)
+        if tokens.peek_kind(STRING):
+            name = tokens.string()
+            tokens.expect(")")
+            return self._stored(name, t, start)
+        values = tokens.listed(self._number, ")")
+        if len(values) != math.prod(d for d in t.shape if isinstance(d, int)):
+            tokens.fail(f"{t} does not have {len(values)} elements", start)
+        return Constant(_array(values, t))
+
+    def _number(self) -> int | float | bool:
+        tokens = self.tokens
+        if tokens.peek("true", "false"):
+            return tokens.take().text == "true"
+        sign = -1 if tokens.accept("-") else 1
+        return sign * number_parts(tokens.expect_kind(NUMBER).text)[0]
+
+    def _stored(self, name: str, t: TensorType, token: Token) -> Constant:
+        key = (name, t)
+        if key not in self.constants:
+            shape = tuple(d for d in t.shape if isinstance(d, int))
+            if self.table is None:
+                data = made_up(name, t)
+                self.made_up += 1
+            elif name not in self.table:
+                self.tokens.fail(f"the table of constants has no '{name}'", token)
+            else:
+                data = self.table[name]
+                if data.dtype == np.uint8 and t.dtype != "uint8":
+                    data = data.view(t.dtype.numpy)
+                if data.size != math.prod(shape) or data.dtype != t.dtype.numpy:
+                    self.tokens.fail(f"'{name}' in the table is not a {t}", token)
+                data = data.reshape(shape)
+            self.constants[key] = Constant(data, Origin((name,)))
+        return self.constants[key]
+
+    # -- types and attributes ------------------------------------------------------------------------------------
+
+    def _type(self) -> Type:
+        tokens = self.tokens
+        if tokens.accept("("):
+            return TupleType(tuple(tokens.listed(self._type, ")")))
+        if tokens.accept("fn"):
+            tokens.expect("(")
+            params = tuple(tokens.listed(self._type, ")"))
+            tokens.expect("->")
+            return FunctionType(params, self._type())
+        token = tokens.current
+        name = tokens.name()
+        if name in _SHORT:
+            tokens.expect("[")
+            return TensorType(tuple(dim(e) for e in self.exprs.index_list()), DType(name))
+        args = tuple(tokens.listed(self._type, ">")) if tokens.accept("<") else ()
+        if tokens.peek("["):
+            tokens.fail(f"'{name}' is not a dtype", token)
+        return DataType(name, args)
+
+    def _attr_list(self) -> Attrs:
+        self.tokens.expect("[")
+        return Attrs(dict(self.tokens.listed(self._named_attr, "]")))
+
+    def _named_attr(self) -> tuple[str, Any]:
+        name = self.tokens.name()
+        self.tokens.expect("=")
+        return name, self._attr()
+
+    def _attr(self) -> Any:
+        tokens = self.tokens
+        token = tokens.current
+        if token.kind == STRING:
+            return tokens.string()
+        alone = tokens.ahead().text in (",", ")", "]")
+        if token.kind == NAME and alone and token.text in KEYWORDS:
+            tokens.take()
+            words = {"none": None, "true": True, "false": False}
+            return words[token.text] if token.text in words else DType(token.text)
+        if token.kind == NUMBER and alone:
+            return number_parts(tokens.take().text)[0]
+        if token.text == "-" and tokens.ahead().kind == NUMBER and tokens.ahead(2).text in (",", ")", "]"):
+            return self._number()
+        if token.text == "(":
+            mark = tokens.mark()
+            tokens.take()
+            try:
+                values = tuple(tokens.listed(self._attr, ")"))
+                if tokens.peek(",", ")", "]"):
+                    return values
+            except ParseError:
+                pass  # not a tuple but an expression in parentheses
+            tokens.reset(mark)
+        made: Expr = self.exprs.parse()
+        return made.value if isinstance(made, Const) else made
+
+    def _sigil(self, sigil: str) -> tuple[str, str]:
+        """Take ``%name`` or ``%"any name"``; returns (the text as a key, the name)."""
+        tokens = self.tokens
+        token = tokens.current
+        if token.kind == SIGIL and token.text[0] == sigil:
+            tokens.take()
+            return token.text, token.text[1:]
+        if token.text == sigil and tokens.ahead().kind == STRING:
+            tokens.take()
+            text = tokens.take().text
+            return sigil + text, str(json.loads(text))
+        tokens.fail(f"expected a name that begins with '{sigil}', found {token.describe()}")
+
+
+def compatible(a: Type, b: Type) -> bool:
+    """Whether two types may be the same: symbolic sizes may be written differently."""
+    if isinstance(a, TensorType) and isinstance(b, TensorType):
+        return (
+            a.dtype == b.dtype
+            and a.rank == b.rank
+            and all(x == y for x, y in zip(a.shape, b.shape, strict=True) if isinstance(x, int) and isinstance(y, int))
+        )
+    if isinstance(a, TupleType) and isinstance(b, TupleType):
+        return len(a.fields) == len(b.fields) and all(map(compatible, a.fields, b.fields))
+    if isinstance(a, FunctionType) and isinstance(b, FunctionType):
+        return len(a.params) == len(b.params) and all(map(compatible, (*a.params, a.result), (*b.params, b.result)))
+    if isinstance(a, DataType) and isinstance(b, DataType):
+        return a.name == b.name and len(a.args) == len(b.args) and all(map(compatible, a.args, b.args))
+    return False
+
+
+def made_up(name: str, t: TensorType) -> np.ndarray[Any, Any]:
+    """Data for a constant whose data are not at hand: always the same for a name."""
+    seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+    rng = np.random.default_rng(seed)
+    shape = tuple(d for d in t.shape if isinstance(d, int))
+    if t.dtype.is_float:
+        return (rng.standard_normal(shape) * 0.1).astype(t.dtype.numpy)
+    return rng.integers(0, 2, shape).astype(t.dtype.numpy)
+
+
+def _array(values: list[Any], t: TensorType) -> np.ndarray[Any, Any]:
+    shape = tuple(d for d in t.shape if isinstance(d, int))
+    if t.dtype.is_float:
+        return np.asarray(values, np.float64).astype(t.dtype.numpy).reshape(shape)
+    low, high = t.dtype.limits()
+    bad = next((v for v in values if isinstance(v, float) or not low <= v <= high), None)
+    if bad is not None:
+        raise ParseError(f"{bad} is not a value of {t.dtype}", code="P006")
+    whole = np.uint64 if max(values, default=0) > np.iinfo(np.int64).max else np.int64
+    return np.asarray(values, whole).astype(t.dtype.numpy).reshape(shape)
+
+
+def _with_origin(made: GraphExpr, origin: Origin) -> GraphExpr:
+    """``made``, just built, with its origin."""
+    return made if origin is NOWHERE else replace(made, origin=origin)  # type: ignore[type-var]

@@ -1,0 +1,97 @@
+"""Types inferred anew, and symbolic sizes bound to numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.expr.nodes import ExprLike
+from weft.expr.nodes import Var as Symbol
+from weft.graph import dims
+from weft.graph.nodes import (
+    Call,
+    Constructor,
+    Function,
+    GlobalVar,
+    GraphExpr,
+    If,
+    Let,
+    Match,
+    Module,
+    Pattern,
+    Var,
+    call,
+)
+from weft.graph.operator import Operator
+from weft.graph.visit import children, post_order, rebuild
+from weft.support.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class BindSizes:
+    """Give symbolic sizes values, by name, in the whole module; types are inferred anew, operands first.
+
+    Raises UserError (T020) where the module has no such size, TypeRelationError where operands do not fit with it.
+    """
+
+    sizes: tuple[tuple[str, int], ...]
+    name: str = "bind_sizes"
+
+    def run(self, module: Module) -> Module:
+        wanted = dict(self.sizes)
+        found: dict[Symbol, ExprLike] = {}
+        names: set[str] = set()
+        for f in module.functions.values():
+            for e in post_order(f):
+                parts = (e.type, e.attrs) if isinstance(e, Call) else (e.type,)
+                for s in (s for part in parts for s in dims.symbols(part)):
+                    names.add(s.name)
+                    if s.name in wanted:
+                        found[s] = wanted[s.name]
+        unknown = [n for n in wanted if n not in names]
+        if unknown:
+            raise UserError(
+                f"there is no symbolic size '{unknown[0]}'",
+                code="T020",
+                hint=f"there are: {', '.join(sorted(names)) or 'none'}",
+            )
+        return Module({n: specialize(f, found) for n, f in module.functions.items()}, module.types, module.attrs)
+
+
+def specialize(function: Function, values: Mapping[Symbol, ExprLike]) -> Function:
+    """``function`` with symbolic sizes replaced in all types and attributes."""
+    if not values:
+        return function
+    variables: dict[Var, Var] = {}
+    made: dict[GraphExpr, GraphExpr] = {}
+
+    def var(v: Var) -> Var:
+        if v not in variables:
+            variables[v] = Var(v.name, dims.substitute_type(v.type, values), v.origin)
+        return variables[v]
+
+    def pattern(p: Pattern) -> Pattern:
+        return Pattern(p.constructor, tuple(map(pattern, p.fields)), None if p.var is None else var(p.var))
+
+    for e in post_order(function):
+        parts = [made[c] for c in children(e)]
+        if isinstance(e, Var):
+            made[e] = var(e)
+        elif isinstance(e, Call) and isinstance(e.target, Operator):
+            made[e] = call(e.target, parts, dims.substitute_attrs(e.attrs, values), origin=e.origin)
+        elif isinstance(e, Function):
+            made[e] = Function(tuple(map(var, e.params)), parts[0], e.attrs, e.origin)
+        elif isinstance(e, Let):
+            made[e] = Let(var(e.var), parts[0], parts[1], e.origin)
+        elif isinstance(e, Match):
+            clauses = tuple((pattern(p), b) for (p, _), b in zip(e.clauses, parts[1:], strict=True))
+            made[e] = Match(parts[0], clauses, dims.substitute_type(e.type, values), e.origin)
+        elif isinstance(e, If):
+            made[e] = If(parts[0], parts[1], parts[2], dims.substitute_type(e.type, values), e.origin)
+        elif isinstance(e, (GlobalVar, Constructor)):
+            made[e] = type(e)(e.name, dims.substitute_type(e.type, values), e.origin)
+        else:
+            made[e] = rebuild(e, parts)
+    result = made[function]
+    assert isinstance(result, Function)
+    return result
