@@ -17,8 +17,6 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "compile": "weft.api",
     "load": "weft.api",
-    "build": "weft.api",
-    "lower": "weft.api",
     "Executable": "weft.runtime",
     "Options": "weft.pipeline",
     "Tensor": "weft.runtime",
@@ -33,12 +31,20 @@ _MODULES = {"te": "weft.te", "nd": "weft.runtime.nd", "tir": "weft.tir", "graph"
 __all__ = ["__version__", *_PUBLIC, *_MODULES]  # noqa: PLE0604
 
 if TYPE_CHECKING:
-    from weft import graph, te, tir
-    from weft.api import build, compile, load, lower
-    from weft.pipeline import Options
-    from weft.runtime import Executable, Tensor, device, load_executable, nd
-    from weft.support.errors import UserError, WeftError
-    from weft.target import Target
+    from weft import graph as graph
+    from weft import te as te
+    from weft import tir as tir
+    from weft.api import compile as compile
+    from weft.api import load as load
+    from weft.pipeline import Options as Options
+    from weft.runtime import Executable as Executable
+    from weft.runtime import Tensor as Tensor
+    from weft.runtime import device as device
+    from weft.runtime import load_executable as load_executable
+    from weft.runtime import nd as nd
+    from weft.support.errors import UserError as UserError
+    from weft.support.errors import WeftError as WeftError
+    from weft.target import Target as Target
 
 
 def __getattr__(name: str) -> Any:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import weft
-from weft import tir
 from weft.expr.nodes import Var
 from weft.ir.structural import structural_hash
 from weft.runtime.program import SizeExpr
 from weft.support.cache import DiskCache
 from weft.target import Target
+from weft.tir.nodes import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def compiler_fingerprint() -> str:
     return digest.hexdigest()
 
 
-def kernel_key(program: tir.Program, schedule: str, target: Target) -> str:
+def kernel_key(program: Program, schedule: str, target: Target) -> str:
     """The address of a kernel: ``schedule`` is the text of a trace, or empty for the default rules."""
     digest = hashlib.blake2b(digest_size=20)
     for part in (program.name, structural_hash(program), schedule, str(target), compiler_fingerprint()):

@@ -192,6 +192,7 @@ def command(
     Every engine runs in its own process with its best settings and the same number of threads. Keep the machine quiet.
     """
     import weft
+    from weft.cli.common import input_specs
 
     wanted = [p for p in peers.split(",") if p and p != "none"]
     unknown = [p for p in wanted if p not in ENGINES or p == "weft"]
@@ -200,7 +201,7 @@ def command(
     records: list[Record] = []
     for model in models:
         module = weft.load(model, shapes=parse_shapes(shapes))
-        specs = weft.api.input_specs(module)
+        specs = input_specs(module)
         sizes = {k: v for k, v in parse_shapes(shapes).items() if isinstance(v, int)}
         inputs = {**random_inputs(specs, 0, sizes), **read_inputs(files, specs)}
         found, missing = measure(model, wanted, threads, runs=runs, target=target, precision=precision, inputs=inputs)

@@ -99,3 +99,15 @@ def table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def input_specs(module: Any) -> list[Any]:
+    """What a graph takes, as an executable would say it: name, dtype and shape of ints and symbol names."""
+    from types import SimpleNamespace
+
+    return [
+        SimpleNamespace(
+            name=p.name, dtype=p.tensor.dtype, shape=[d if isinstance(d, int) else str(d) for d in p.tensor.shape]
+        )
+        for p in module.main.params
+    ]
