@@ -61,7 +61,10 @@ static int32_t fail_at(int64_t begin, int64_t end, void *closure) {
     int64_t bad = *(int64_t *)closure;
     return begin <= bad && bad < end ? 42 : 0;
 }
-int32_t fails(void *const *b, const int64_t *s) { int64_t bad = s[1]; return weft_parallel_for(fail_at, s[0], 1, &bad); }
+int32_t fails(void *const *b, const int64_t *s) {
+    int64_t bad = s[1];
+    return weft_parallel_for(fail_at, s[0], 1, &bad);
+}
 int32_t scratch(void *const *b, const int64_t *s) {
     /* blocks of growing size, released in reverse; all aligned and none overlapping */
     char *blocks[64];

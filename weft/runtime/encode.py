@@ -97,7 +97,10 @@ class _Table:
         found = self.numbers.get(size)
         if found is None:
             if len(size) > 1 and not symbols_of(size):
-                value = evaluate(size, {})
+                try:
+                    value = evaluate(size, {})
+                except IndexError as error:
+                    raise _malformed(f"bad size expression {size}") from error
                 found = self.number((value,)) if value is not None else self._add(size)
             else:
                 found = self._add(size)

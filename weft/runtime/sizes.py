@@ -53,7 +53,9 @@ def evaluate(size: SizeExpr, values: Mapping[str, int]) -> int | None:
             stack.append(values[token])
         else:
             return None
-    return stack[-1]
+    if len(stack) != 1:
+        raise IndexError("a size expression leaves several values")
+    return stack[0]
 
 
 def to_text(size: SizeExpr) -> str:

@@ -1,0 +1,144 @@
+"""The C runtime by itself: it builds without Python, and a static run allocates nothing and is fast to start."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import vector_program
+
+from weft.runtime.encode import encode
+
+MAIN = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include "weft_runtime.h"
+
+static long allocations;
+void *__real_malloc(size_t), *__real_calloc(size_t, size_t), *__real_aligned_alloc(size_t, size_t);
+void *__wrap_malloc(size_t n) { allocations++; return __real_malloc(n); }
+void *__wrap_calloc(size_t n, size_t m) { allocations++; return __real_calloc(n, m); }
+void *__wrap_aligned_alloc(size_t a, size_t n) { allocations++; return __real_aligned_alloc(a, n); }
+
+static int32_t square(int64_t begin, int64_t end, void *closure) {
+    void *const *b = closure;
+    float *scratch = weft_scratch(1000);
+    for (int64_t i = begin; i < end; i++) ((float *)b[1])[i] = ((float *)b[0])[i] * ((float *)b[0])[i];
+    scratch[0] = 1;
+    weft_scratch_release(1000);
+    return 0;
+}
+static int32_t kernel(void *const *b, const int64_t *s) { return weft_parallel_for(square, s[0], 1, (void *)b); }
+
+int main(void) {
+    static const int64_t words[] = {WORDS};
+    const weft_kernel kernels[] = {kernel};
+    weft_executable *exe;
+    weft_error error;
+    if (weft_executable_create(words, sizeof words / 8, kernels, 1, NULL, NULL, 0, 2, &exe, &error)) {
+        puts(error.message);
+        return 1;
+    }
+    float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8];
+    int64_t shape[1] = {8}, out_shape[1];
+    weft_tensor input = {x, shape, sizeof x, 1}, output = {y, out_shape, sizeof y, 1};
+    if (weft_run(exe, &input, &output, NULL, &error)) return 2;
+    for (int i = 0; i < 200; i++) if (weft_run(exe, &input, &output, NULL, &error)) return 2;
+    long before = allocations;
+    int64_t start = weft_nanoseconds();
+    for (int i = 0; i < 1000; i++) if (weft_run(exe, &input, &output, NULL, &error)) return 3;
+    printf("%ld %lld %g\n", allocations - before, (long long)(weft_nanoseconds() - start) / 1000, y[7]);
+    shape[0] = 9;
+    if (weft_run(exe, &input, &output, NULL, &error) != WEFT_ERROR_SHAPE || error.given != 9) return 4;
+    weft_executable_free(exe);
+    return 0;
+}
+"""
+STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2", "-pthread"]
+
+
+def build(csrc, folder, *flags):
+    compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    words = ",".join(f"{w}LL" for w in encode(vector_program("kernel")).tolist())
+    (folder / "main.c").write_text(MAIN.replace("WORDS", words))
+    wraps = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "aligned_alloc")]
+    sources = sorted(str(p) for p in (csrc / "src").glob("*.c"))
+    command = [compiler, *STRICT, *flags, *wraps, f"-I{csrc / 'include'}", "main.c", *sources, "-lm", "-o", "main"]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "main"
+
+
+@pytest.mark.parametrize("flags", [(), ("-DWEFT_NO_FUTEX",)])
+def test_standalone_build_runs_without_allocation(csrc, tmp_path, flags):
+    done = subprocess.run([build(csrc, tmp_path, *flags)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    allocations, _, last = done.stdout.split()
+    assert allocations == "0" and float(last) == 64
+
+
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_standalone_build_is_clean_under_sanitizers(csrc, tmp_path, sanitizer):
+    try:
+        program = build(csrc, tmp_path, f"-fsanitize={sanitizer}", "-g")
+    except subprocess.CalledProcessError:
+        pytest.skip("no sanitizers")
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("the thread sanitizer does not run on this kernel")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_half_conversions_match_numpy(csrc, tmp_path):
+    """The software conversions to 16-bit formats agree with NumPy on every half and on random floats."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    import ctypes
+
+    (tmp_path / "h.c").write_text(
+        """
+        #include "internal.h"
+        static uint32_t bits(float f) { union { float f; uint32_t u; } v = {f}; return v.u; }
+        static float value(uint32_t u) { union { uint32_t u; float f; } v = {u}; return v.f; }
+        void to_half(const float *x, uint16_t *y, long n) { while (n--) y[n] = (uint16_t)bits(weft_float_to_half(x[n])); }
+        void to_bfloat(const float *x, uint16_t *y, long n) { while (n--) y[n] = (uint16_t)bits(weft_float_to_bfloat(x[n])); }
+        void from_half(const uint16_t *x, float *y, long n) { while (n--) y[n] = weft_half_to_float(value(x[n])); }
+        void bfloat_of_double(const double *x, uint16_t *y, long n) {
+            while (n--) y[n] = (uint16_t)bits(weft_double_to_bfloat(x[n]));
+        }
+        """
+    )
+    include = [f"-I{csrc / 'include'}", f"-I{csrc / 'src'}"]
+    command = [compiler, "-shared", "-fPIC", "-O1", *include, "h.c", str(csrc / "src" / "half.c"), "-o", "h.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    library = ctypes.CDLL(str(tmp_path / "h.so"))
+
+    def convert(name, x, dtype):
+        y = np.empty(len(x), dtype)
+        getattr(library, name)(
+            x.ctypes.data_as(ctypes.c_void_p), y.ctypes.data_as(ctypes.c_void_p), ctypes.c_long(len(x))
+        )
+        return y
+
+    halves = np.arange(1 << 16, dtype=np.uint16)
+    np.testing.assert_array_equal(convert("from_half", halves, np.float32), halves.view(np.float16).astype(np.float32))
+    random = np.random.default_rng(0).integers(0, 1 << 32, 200_000, dtype=np.uint32).view(np.float32)
+    finite = random[~np.isnan(random)]
+    near = halves.view(np.float16).astype(np.float32)
+    ties = np.concatenate(
+        [near[:-1] + np.diff(near) / 2, near, finite, np.float32([65504, 65519, 65520, 6e-8, 2.9e-8])]
+    )
+    ties = np.ascontiguousarray(ties[~np.isnan(ties)], dtype=np.float32)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(convert("to_half", ties, np.uint16), ties.astype(np.float16).view(np.uint16))
+        wanted = ties.astype(ml_dtypes.bfloat16).view(np.uint16)
+    np.testing.assert_array_equal(convert("to_bfloat", ties, np.uint16), wanted)
+    np.testing.assert_array_equal(convert("bfloat_of_double", ties.astype(np.float64), np.uint16), wanted)
+    nans = np.array([np.nan, -np.nan], np.float32)
+    assert np.isnan(convert("to_half", nans, np.uint16).view(np.float16)).all()
+    assert np.isnan(convert("to_bfloat", nans, np.uint16).view(ml_dtypes.bfloat16).astype(np.float32)).all()

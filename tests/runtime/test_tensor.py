@@ -1,0 +1,139 @@
+"""Tensors: sharing memory through the buffer protocol and DLPack, in both directions."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from conftest import artifact, vector_program
+
+from weft.runtime import Tensor, device, from_dlpack, nd
+from weft.runtime.executable import Executable
+from weft.runtime.tensor import as_tensor
+from weft.support.errors import InputError, UserError
+
+
+class Producer:
+    """An object that only speaks DLPack; ``versioned`` chooses the protocol."""
+
+    def __init__(self, tensor: object, versioned: bool) -> None:
+        self.tensor, self.versioned = tensor, versioned
+
+    def __dlpack__(self, **options: object) -> object:
+        if not self.versioned and options:
+            raise TypeError("no options")
+        return self.tensor.__dlpack__(**options)  # type: ignore[attr-defined]
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def test_new_tensors_are_aligned():
+    for shape in ((), (3,), (2, 0, 4), (5, 7)):
+        t = nd.empty(shape, "float64")
+        assert t.address % 64 == 0 and t.shape == shape and t.dtype == "float64" and t.contiguous
+        assert t.numpy().shape == shape and t.nbytes == t.numpy().nbytes and t.device == device("cpu", 0)
+
+
+def test_array_copies_values():
+    values = np.arange(6, dtype=np.int32).reshape(2, 3)
+    t = nd.array(values)
+    values[0, 0] = 99
+    assert t.numpy().tolist() == [[0, 1, 2], [3, 4, 5]] and t.dtype == "int32"
+    assert nd.array([1, 2], dtype="float16").numpy().dtype == np.float16
+    assert np.asarray(t).sum() == 15 and np.array(t, dtype=np.float32).dtype == np.float32
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_dlpack_in_shares_memory(versioned):
+    source = np.arange(12, dtype=np.float32).reshape(3, 4)
+    t = from_dlpack(Producer(source, versioned))
+    source[1, 2] = 50
+    assert t.numpy()[1, 2] == 50 and t.shape == (3, 4)
+    view = from_dlpack(source.T)
+    assert view.shape == (4, 3) and not view.contiguous
+    np.testing.assert_array_equal(view.numpy(), source.T)
+
+
+def test_dlpack_out_shares_memory():
+    t = nd.array(np.arange(6, dtype=np.int64).reshape(2, 3))
+    array = np.from_dlpack(t)
+    array[0, 1] = 40
+    assert t.numpy()[0, 1] == 40
+    address = t.address
+    del t
+    gc.collect()
+    assert array.ctypes.data == address and array.sum() == 54
+
+
+def test_dlpack_round_trip_keeps_the_owner_alive():
+    array = np.from_dlpack(from_dlpack(from_dlpack(np.full(1000, 7.0))))
+    gc.collect()
+    assert (array == 7).all()
+
+
+def test_a_capsule_is_used_once():
+    capsule = nd.empty((2,)).__dlpack__()
+    from_dlpack(capsule)
+    with pytest.raises(InputError):
+        from_dlpack(capsule)
+    del capsule
+    nd.empty((2,)).__dlpack__()  # an unused capsule gives its tensor back
+    with pytest.raises(InputError):
+        from_dlpack("text")
+
+
+def test_read_only_arrays():
+    source = np.arange(3.0)
+    source.flags.writeable = False
+    t = from_dlpack(source)
+    assert t.readonly and not t.numpy().flags.writeable
+    with pytest.raises(BufferError):
+        t.__dlpack__()
+    assert from_dlpack(t).readonly
+
+
+def test_bfloat16():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    source = np.arange(5).astype(ml_dtypes.bfloat16)
+    t = as_tensor(source)
+    assert t.dtype == "bfloat16" and t.numpy().dtype == source.dtype
+    shared = from_dlpack(Producer(t, True))
+    assert shared.dtype == "bfloat16" and shared.address == t.address
+    np.testing.assert_array_equal(shared.numpy().astype(float), np.arange(5))
+
+
+def test_executables_take_dlpack(kernels):
+    exe = Executable(artifact(vector_program("double_plus_one"), kernels))
+    x = np.arange(8, dtype=np.float32)
+    for value in (nd.array(x), Producer(x, True), Producer(x, False), from_dlpack(np.repeat(x, 2)[::2])):
+        np.testing.assert_array_equal(exe(value), 2 * x + 1)
+    out = nd.empty((8,))
+    assert exe(nd.array(x), out=out) is out
+    np.testing.assert_array_equal(out.numpy(), 2 * x + 1)
+    with pytest.raises(InputError, match="float64"):
+        exe(Producer(x.astype(np.float64), True))
+
+
+def test_executables_take_torch(kernels):
+    torch = pytest.importorskip("torch")
+    exe = Executable(artifact(vector_program("double_plus_one"), kernels))
+    x = torch.arange(8, dtype=torch.float32)
+    np.testing.assert_array_equal(exe(x), 2 * x.numpy() + 1)
+    assert torch.from_dlpack(nd.array(x.numpy())).tolist() == x.tolist()
+    with pytest.raises(InputError, match="input 'x'"):
+        exe(x.requires_grad_())
+
+
+def test_errors():
+    with pytest.raises(UserError):
+        device("cuda", 0)
+    with pytest.raises(UserError):
+        nd.empty((1,), "complex64")
+    with pytest.raises(ValueError):
+        nd.empty((-1,))
+    with pytest.raises(ValueError):
+        nd.empty((2**40, 2**40))
+    with pytest.raises(ValueError):
+        Tensor.wrap(bytes(7), (2,), "float32")
