@@ -77,8 +77,8 @@ VALUE_RULES: Final = (
     rule("mul-constants", (_x * _c) * _d, _constants_multiply, when=_both_scalar),
     rule("min-same", minimum(_x, _x), _x),
     rule("max-same", maximum(_x, _x), _x),
-    rule("min-again", minimum(minimum(_x, _y), _x), minimum(_x, _y)),
-    rule("max-again", maximum(maximum(_x, _y), _x), maximum(_x, _y)),
+    rule("min-again", minimum(minimum(_x, _y), _x), minimum(_x, _y), when=not_float("x")),
+    rule("max-again", maximum(maximum(_x, _y), _x), maximum(_x, _y), when=not_float("x")),
     rule("min-max-absorbs", minimum(maximum(_x, _y), _x), _x, when=not_float("x")),
     rule("max-min-absorbs", maximum(minimum(_x, _y), _x), _x, when=not_float("x")),
     rule("lt-same", binary("lt", _x, _x), False),  # also for NaN
