@@ -26,6 +26,7 @@ class Function:
         self.reads: dict[object, frozenset[Buffer]] = {}
         self.flags = "contract "
         self.native_half = True
+        self.x86 = True
         self._bound: list[object] = []
         self._readers: dict[Buffer, list[object]] = {}
         self._count = 0

@@ -39,12 +39,12 @@ class Module:
         self.functions: list[str] = []
         self.metadata: list[str] = []
         self.parallel_loops = 0
-        x86 = target.triple.startswith(("x86_64", "i686"))
-        self.native_half = not x86 or "f16c" in target.features
+        self.x86 = target.triple.startswith(("x86_64", "i686"))
+        self.native_half = not self.x86 or "f16c" in target.features
 
     def function(self, name: str) -> Function:
         made = Function(name)
-        made.native_half = self.native_half
+        made.native_half, made.x86 = self.native_half, self.x86
         made.start("body")
         return made
 
@@ -202,7 +202,9 @@ def _check_defined(kernel: Program, uses: Uses, pointers: dict[Buffer, str]) -> 
 def _declarations(body: str) -> list[str]:
     """Declarations of the intrinsics and C functions that ``body`` calls, from the calls themselves."""
     found: dict[str, str] = {}
-    for match in re.finditer(r"call (?:(?:reassoc|contract) )*(<[^>]*>|\w+) @([\w.]+)\((.*)\)$", body, re.MULTILINE):
+    for match in re.finditer(
+        r"call (?:(?:reassoc|contract|nsz) )*(<[^>]*>|\w+) @([\w.]+)\((.*)\)$", body, re.MULTILINE
+    ):
         result, name, arguments = match.groups()
         bare = name.rstrip("f") if name.rstrip("f") in C_MATH else name
         if name not in found and (name.startswith("llvm.") or bare in C_MATH or name in C_MATH):

@@ -1,13 +1,14 @@
 """Unrolled loops → copies of their bodies.
 
-All unrolled loops around a statement are expanded at once: the variable part of an index is built a single time, and each
-copy only adds its constant, so that a register tile of many statements costs little.
+All unrolled loops around a statement are expanded at once: the variable part of an index is built a single time, and
+each copy only adds its constant, so that a register tile of many statements costs little.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from weft.expr.nodes import Binary, Const, Expr, Select, Var, make
 from weft.lower.kernel.partition import is_empty, weigh
@@ -27,11 +28,14 @@ def unroll(program: Program) -> Program:
     return replace(program, body=_Unroller().visit(program.body, {}))
 
 
+_Parts: TypeAlias = "tuple[Expr | None, int, tuple[tuple[Var, int], ...]] | None"
+
+
 class _Unroller:
-    """The variables of the unrolled loops around, and for each index its variable part and what they contribute."""
+    """For each set of unrolled loops around, the variable part of each index and what the variables contribute."""
 
     def __init__(self) -> None:
-        self.parts: dict[Expr, tuple[Expr | None, int, tuple[tuple[Var, int], ...]] | None] = {}
+        self.known: dict[tuple[Var, ...], dict[Expr, _Parts]] = {}
 
     def visit(self, s: Stmt, at: Mapping[Var, int]) -> Stmt:
         if isinstance(s, For) and s.kind == "unrolled":
@@ -57,21 +61,20 @@ class _Unroller:
             return For(s.var, start, extent, self.visit(s.body, at), "serial", s.thread, s.annotations)
         first = int(start)
         copies = []
-        self.parts = {}  # one more variable is replaced in there
         for i in range(first, first + int(extent)):
             copies.append(self.visit(s.body, {**at, s.var: i}))
-        self.parts = {}
         return seq(*(c for c in copies if not is_empty(c)))
 
     def expression(self, root: Expr, at: Mapping[Var, int], memo: dict[Expr, Expr]) -> Expr:
         """``root`` with the variables replaced."""
+        parts = self.known.setdefault(tuple(at), {})
         stack = [root]
         while stack:
             e = stack[-1]
             if e in memo:
                 stack.pop()
                 continue
-            quick = self._quick(e, at)
+            quick = self._quick(e, at, parts)
             if quick is not None:
                 memo[e] = quick
                 stack.pop()
@@ -84,16 +87,16 @@ class _Unroller:
             memo[e] = self._rebuild(e, [memo[c] for c in e.children])
         return memo[root]
 
-    def _quick(self, e: Expr, at: Mapping[Var, int]) -> Expr | None:
+    def _quick(self, e: Expr, at: Mapping[Var, int], parts: dict[Expr, _Parts]) -> Expr | None:
         if isinstance(e, Const):
             return e
         if isinstance(e, Var):
             return Const(at[e], e.dtype) if e in at else e
         if e.dtype != INDEX or e.lanes != 1 or not isinstance(e, Binary) or e.op not in _LINEAR:
             return None
-        if e not in self.parts:
-            self.parts[e] = self._split(e, at)
-        found = self.parts[e]
+        if e not in parts:
+            parts[e] = self._split(e, at)
+        found = parts[e]
         if found is None:
             return None
         base, constant, factors = found
@@ -103,7 +106,7 @@ class _Unroller:
             return Const(constant, INDEX)
         return base + constant if constant >= 0 else base - -constant
 
-    def _split(self, e: Expr, at: Mapping[Var, int]) -> tuple[Expr | None, int, tuple[tuple[Var, int], ...]] | None:
+    def _split(self, e: Expr, at: Mapping[Var, int]) -> _Parts:
         """The part of ``e`` that stays, its constant, and the factors of the variables in ``at``; None if they
         occur in any other way."""
         form = linear(e)
