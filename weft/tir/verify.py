@@ -1,14 +1,14 @@
 """The invariants of tensor programs.
 
 Both forms
-    Buffers have different names (V001), and so have blocks (V002). A variable is defined once on the way to any place
-    (V003) and before it is used (V010); a buffer is loaded and stored only where it exists (V011). An access has an
-    index for each dimension (V012), of dtype INDEX (V013). What is stored has the dtype of the buffer (V014), and
-    inputs are never stored to (V015). Vectors of one access or operation have equal lanes (V016); a mask or condition
-    is a bool (V017). Operands of an operation have one dtype (V018). Starts and extents of loops are INDEX scalars
-    (V019). A thread axis is named exactly by loops of kind thread and virtual (V020). The outputs are among the
-    parameters (V030) and something stores them (V031). In a parallel or vectorized loop nothing is stored to one place
-    of a parameter by all iterations (V040).
+    Buffers visible at one place have different names (V001), and so have all blocks (V002). A variable is defined
+    once on the way to any place (V003) and before it is used (V010); a buffer is loaded and stored only where it
+    exists (V011). An access has an index for each dimension (V012), of dtype INDEX (V013). What is stored has the dtype
+    of the buffer (V014), and inputs are never stored to (V015). Vectors of one access or operation have equal lanes
+    (V016); a mask or condition is a bool (V017). Operands of an operation have one dtype (V018). Starts and extents of
+    loops are INDEX scalars (V019). A thread axis is named exactly by loops of kind thread and virtual (V020). The
+    outputs are among the parameters (V030) and something stores them (V031). In a parallel or vectorized loop nothing
+    is stored to one place of a parameter by all iterations (V040).
 
 Scheduled form
     Allocations are listed in ``Program.allocs`` (V050), and each is used (V051). A block binds each of its iteration
@@ -114,8 +114,6 @@ class _Verifier:
 
     def unique_names(self) -> None:
         p = self.program
-        made = [*p.params, *p.allocs, *(s.buffer for s in walk(p.body) if isinstance(s, Allocate))]
-        self.no_twins("V001", "buffers are", (b.name for b in made))
         self.no_twins("V002", "blocks are", (s.name for s in walk(p.body) if isinstance(s, Block)))
         self.no_twins("V001", "sizes are", (v.name for v in p.sizes))
 
@@ -134,6 +132,8 @@ class _Verifier:
             self.fail("V012", f"'{b.name}' has {len(b.shape)} dimensions and {len(b.strides)} strides")
         if self.form == "kernel" and len(b.shape) != 1:
             self.fail("V061", f"'{b.name}' has {len(b.shape)} dimensions in kernel form, not one")
+        if any(b.name == other.name for other in self.buffers):
+            self.fail("V001", f"two buffers are called '{b.name}'")
         self.buffers.add(b)
 
     # -- statements --------------------------------------------------------------------------------------------------
