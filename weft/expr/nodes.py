@@ -492,6 +492,19 @@ class IterVar(Arithmetic):
     start: Expr = field(default_factory=lambda: Const(0, INDEX))
     thread: str = ""
 
+    def __eq__(self, other: object) -> Any:
+        """Identity between axes; a comparison expression against anything else, as in ``k != 2``."""
+        if isinstance(other, (Expr, int, float, np.generic)):
+            return make("eq", self, other)  # type: ignore[arg-type]
+        return self is other
+
+    def __ne__(self, other: object) -> Any:
+        if isinstance(other, (Expr, int, float, np.generic)):
+            return make("ne", self, other)  # type: ignore[arg-type]
+        return self is not other
+
+    __hash__ = object.__hash__
+
 
 def same(a: Expr, b: Expr) -> bool:
     """Whether two expressions are the same expression."""

@@ -62,6 +62,7 @@ class Solver:
         self._intervals: dict[int, Interval] = {}
         self._nodes: dict[Expr, Interval] = {}
         self._plain: dict[int, bool] = {}
+        self._failed: dict[Key, int] = {}
 
     # Stating facts
 
@@ -164,6 +165,7 @@ class Solver:
     def nonnegative(self, p: Poly) -> bool:
         """Whether ``p >= 0`` is proved."""
         self._steps = _STEPS
+        self._failed = {}
         return self._prove(p, _DEPTH)
 
     def positive(self, p: Poly) -> bool:
@@ -182,14 +184,18 @@ class Solver:
         found = self._answers.get(key)
         if found is not None:
             return found
+        if self._failed.get(key, -1) >= depth:
+            return False
         self._steps -= 1
         candidates = self._candidates(p)
         answer = any(self._prove(q, depth - 1) for q in self._smaller(p, candidates))
         answer = answer or self._by_cases(p, candidates, depth)
         if not answer and self.state.facts:
             answer = any(self._prove(q, depth - 2 if depth > 2 else 0) for q in self._with_facts(p))
-        if answer or (self._steps > 0 and depth == _DEPTH):
+        if answer or depth == _DEPTH:
             self._answers[key] = answer
+        elif self._steps > 0:
+            self._failed[key] = depth
         return answer
 
     def _candidates(self, p: Poly) -> list[int]:
@@ -269,8 +275,8 @@ class Solver:
             if self.interval(x).lo >= 0:
                 yield multiply(factor, x)
         elif (e.op == "min" and not from_below) or (e.op == "max" and from_below):
-            yield multiply(factor, poly(e.a))
-            yield multiply(factor, poly(e.b))
+            for side in sorted((poly(e.a), poly(e.b)), key=lambda side: as_constant(side) is not None):
+                yield multiply(factor, side)
 
     def _by_cases(self, p: Poly, candidates: list[int], depth: int) -> bool:
         """Prove both sides of a minimum, maximum or select."""
