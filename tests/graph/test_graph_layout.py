@@ -146,3 +146,9 @@ def test_thousands_of_calls_are_laid_out_quickly():
     made = SelectLayouts(4, reorder).run(Module.of(f)).main
     assert time.perf_counter() - start < 6
     assert names(made).count("reorder") == 2 + 1 + 2 * 800  # input, output, one bias shared by all, weights
+
+
+def test_conversions_go_after_calls_that_can_join_a_kernel():
+    made = select(residual(8))
+    assert made.body.target is reorder
+    assert made.body.args[0].target is relu

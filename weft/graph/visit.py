@@ -28,9 +28,10 @@ Rewriter = Callable[[GraphExpr], GraphExpr | None]
 
 
 def children(expr: GraphExpr) -> tuple[GraphExpr, ...]:
-    """Direct sub-expressions in evaluation order. A function's is its body; binders are not children."""
+    """Direct sub-expressions; of a call the arguments, then the called value. A function's is its body; binders are no
+    children."""
     if isinstance(expr, Call):
-        return expr.args if isinstance(expr.target, Operator) else (expr.target, *expr.args)
+        return expr.args if isinstance(expr.target, Operator) else (*expr.args, expr.target)
     if isinstance(expr, Tuple):
         return expr.fields
     if isinstance(expr, Project):
@@ -73,7 +74,7 @@ def rebuild(expr: GraphExpr, parts: Sequence[GraphExpr]) -> GraphExpr:
 
 def _rebuild_call(expr: Call, parts: tuple[GraphExpr, ...]) -> GraphExpr:
     if not isinstance(expr.target, Operator):
-        return apply(parts[0], parts[1:], origin=expr.origin)
+        return apply(parts[-1], parts[:-1], origin=expr.origin)
     if all(a.type == b.type for a, b in zip(expr.args, parts, strict=True)):
         return Call(expr.target, parts, expr.attrs, expr.type, expr.origin)  # equal types infer an equal type
     return call(expr.target, parts, expr.attrs, origin=expr.origin)

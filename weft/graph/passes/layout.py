@@ -164,8 +164,9 @@ class _Selection:
             for i, a in enumerate(e.args):
                 maker, output = _key(a)
                 if isinstance(maker, Call) and maker in self.choices:
+                    light = isinstance(e.type, TensorType) and e.type.shape == a.tensor.shape
                     matrix = [
-                        [self._cost(a.tensor, p.outputs[output], c.inputs[i]) for c in choices]
+                        [self._cost(a.tensor, p.outputs[output], c.inputs[i], light) for c in choices]
                         for p in self.choices[maker]
                     ]
                     problem.edge(maker, e, matrix)
@@ -186,14 +187,16 @@ class _Selection:
                 total += self._cost(t, layout, plain(t.rank))
         return total
 
-    def _cost(self, t: TensorType, source: Layout, target: Layout) -> float:
+    def _cost(self, t: TensorType, source: Layout, target: Layout, light: bool = False) -> float:
+        """Seconds of a conversion. Before a ``light`` reader, one that keeps the shape, it counts a little more: of two
+        places that are equally good, the later lets the reader join the kernel that makes what it reads."""
         if source == target:
             return 0.0
         moved = sum(
             math.prod(d if isinstance(d, int) else self.options.assumed for d in layout.shape(t.shape))
             for layout in (source, target)
         )
-        return self.options.overhead + moved * t.dtype.nbytes / self.options.bandwidth
+        return self.options.overhead * (1.25 if light else 1.0) + moved * t.dtype.nbytes / self.options.bandwidth
 
 
 class _Rebuild:
