@@ -12,12 +12,14 @@ import pytest
 from weft import te
 from weft.expr.nodes import Load
 from weft.lower.te_to_tir import te_to_tir
+from weft.support.errors import UserError
 from weft.te import text as te_text
 from weft.te.verify import verify as verify_te
 from weft.tir import nodes as tir
 from weft.tir.interpret import run
 from weft.tir.text import parse, to_text
 from weft.tir.verify import verify
+from weft.tir.visit import blocks
 
 Array = np.ndarray[Any, Any]
 Made = tuple[list[te.Tensor], list[te.Tensor], list[Array], list[Array]]
@@ -266,3 +268,108 @@ def test_text_of_tensor_expressions_round_trips(made: Made) -> None:
     assert te_text.to_text(again[1], again[0]) == text
     for a, b in zip(run(te_to_tir("main", *again), arrays), want, strict=True):
         np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=1e-2, atol=1e-2)
+
+
+# -- structure and errors --------------------------------------------------------------------------------------------
+
+
+def test_the_program_reads_like_this() -> None:
+    n = te.var("n")
+    a, b = te.placeholder((n, 4), name="a"), te.placeholder((4,), dtype="int64", name="b")
+    k = te.reduce_axis((0, 4), name="k")
+    c = te.compute((n,), lambda i: te.sum(a[i, k], axis=k, where=k != 2), name="c", attrs={"note": 1})
+    d = te.compute((n, 4), lambda i, j: c[i] * a[i, b[j]], name="d")
+    assert to_text(te_to_tir("main", [a, b], [d])) == (
+        'program "main"[n](a: f32[n, 4], b: i64[4]) -> (d: f32[n, 4]):\n'
+        "  alloc c: f32[n]\n"
+        "  for i in serial(0, n):\n"
+        "    for k in serial(0, 4):\n"
+        '      block "c"(i: spatial n = i, k: reduce 4 = k):\n'
+        "        reads a[i, k]\n"
+        "        writes c[i]\n"
+        "        annotations {note = 1}\n"
+        "        init:\n"
+        "          c[i] = 0.0\n"
+        "        body:\n"
+        "          if k != 2:\n"
+        "            c[i] = c[i] + a[i, k]\n"
+        "  for i_1 in serial(0, n):\n"
+        "    for j in serial(0, 4):\n"
+        '      block "d"(i: spatial n = i_1, j: spatial 4 = j):\n'
+        "        reads c[i], b[j], a[i, 0:+4]\n"
+        "        writes d[i, j]\n"
+        "        body:\n"
+        "          d[i, j] = c[i] * a[i, b[j]]\n"
+    )
+
+
+def test_a_reduce_axis_may_serve_two_operations() -> None:
+    a = te.placeholder((3, 4), name="a")
+    k = te.reduce_axis((0, 4), name="k")
+    total = te.compute((3,), lambda i: te.sum(a[i, k], axis=k), name="total")
+    top = te.compute((3,), lambda i: te.max(a[i, k], axis=k), name="top")
+    program = te_to_tir("main", [a], [total, top])
+    verify(program)
+    iters = [it.var for b in blocks(program.body) for it in b.iters]
+    assert len(set(iters)) == len(iters) == 4
+
+
+def test_inputs_cut_the_graph() -> None:
+    a = te.placeholder((3,), name="a")
+    b = te.compute((3,), lambda i: a[i] + 1.0, name="b")
+    c = te.compute((3,), lambda i: b[i] * 2.0, name="c")
+    program = te_to_tir("main", [b], [c])
+    assert [x.name for x in blocks(program.body)] == ["c"]
+    x = rand(3)
+    np.testing.assert_array_equal(run(program, [x])[0], x * 2)
+
+
+def test_an_unused_value_of_a_tuple_gets_memory() -> None:
+    inputs, outputs, arrays, want = arg_max()
+    program = te_to_tir("main", inputs, outputs[:1])
+    assert [b.name for b in program.allocs] == ["best.v1"]
+    np.testing.assert_array_equal(run(program, arrays)[0], want[0])
+
+
+def missing_input() -> None:
+    a = te.placeholder((3,), name="a")
+    te_to_tir("main", [], [te.compute((3,), lambda i: a[i], name="b")])
+
+
+def input_twice() -> None:
+    a = te.placeholder((3,), name="a")
+    te_to_tir("main", [a, a], [te.compute((3,), lambda i: a[i], name="b")])
+
+
+def real_scalar() -> None:
+    a, alpha = te.placeholder((3,), name="a"), te.var("alpha", "float32")
+    te_to_tir("main", [a], [te.compute((3,), lambda i: a[i] * alpha, name="b")])
+
+
+def scan_at_another_time() -> None:
+    x, s = te.placeholder((4, 2), name="x"), te.placeholder((4, 2), name="s")
+    init = te.compute((1, 2), lambda _, i: x[0, i], name="init")
+    inner = te.compute((4, 2), lambda t, i: s[t - 1, i] * 2.0, name="inner")
+    update = te.compute((4, 2), lambda t, i: inner[t - 1, i], name="update")
+    te_to_tir("main", [x], [te.scan(init, update, s, [x], name="scan")])
+
+
+def extern_without_statement() -> None:
+    a = te.placeholder((3,), name="a")
+    te_to_tir("main", [a], [te.extern((3,), [a], lambda i, o: None, name="e")])
+
+
+@pytest.mark.parametrize(
+    ("build", "code", "message"),
+    [
+        (missing_input, "L010", "the placeholder 'a' is read but is not among the inputs"),
+        (input_twice, "L011", "the input 'a' is given twice"),
+        (real_scalar, "L012", "the variable 'alpha' of dtype float32 is neither a size nor an axis"),
+        (scan_at_another_time, "L013", "'update', which depends on the state of scan 'scan', reads 'inner' at another"),
+        (extern_without_statement, "L014", "the code of extern 'e' returned NoneType, not a statement"),
+    ],
+)
+def test_refuses(build: Callable[[], None], code: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        build()
+    assert caught.value.code == code and caught.value.message.startswith(message)

@@ -61,7 +61,7 @@ def named_reducer(name: str, dtype: str) -> Reducer:
 
 
 def _axes(axis: Axes) -> tuple[IterVar, ...]:
-    axes = (axis,) if isinstance(axis, IterVar) else tuple(axis)
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     for a in axes:
         if not isinstance(a, IterVar) or a.kind != IterVar.REDUCE:
             raise UserError(
