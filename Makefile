@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+comma := ,
+# What the tests install; EXTRAS=dev,test-models adds torch and transformers for the models exported from them.
+EXTRAS ?= dev
 SOURCES := pyproject.toml setup.py $(wildcard csrc/*.c csrc/*.h)
 
 .PHONY: demo test test-slow lint bench clean help
@@ -22,25 +25,25 @@ $(STAMP)-demo: $(BIN)/python $(SOURCES)
 	$(BIN)/pip install -q -e '.[onnx,bench]'
 	touch $@
 
-$(STAMP)-test: $(BIN)/python $(SOURCES)
-	$(BIN)/pip install -q -e '.[test]'
+$(STAMP)-test-$(subst $(comma),+,$(EXTRAS)): $(BIN)/python $(SOURCES)
+	$(BIN)/pip install -q -e '.[$(EXTRAS)]'
 	touch $@
 
 demo: $(STAMP)-demo
 	$(BIN)/python examples/demo.py
 
-test: $(STAMP)-test
+test: $(STAMP)-test-$(subst $(comma),+,$(EXTRAS))
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-test-slow: $(STAMP)-test
+test-slow: $(STAMP)-test-$(subst $(comma),+,$(EXTRAS))
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --slow
 
-lint: $(STAMP)-test
+lint: $(STAMP)-test-$(subst $(comma),+,$(EXTRAS))
 	$(BIN)/ruff check weft tests benchmarks examples
 	$(BIN)/ruff format --check weft tests benchmarks examples
 	$(BIN)/mypy
 
-bench: $(STAMP)-test
+bench: $(STAMP)-test-$(subst $(comma),+,$(EXTRAS))
 	$(BIN)/python -m benchmarks
 
 clean:

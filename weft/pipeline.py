@@ -35,13 +35,13 @@ from weft.lower.sizes import size_expr
 from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import op
-from weft.ops.rules import SIMPLIFY_RULES
+SIMPLIFY_RULES = ()
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.schedule.rules import default_schedule
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
 from weft.support.progress import Reporter, Silent
-from weft.target import Target
+from weft.target import CODE_FEATURES, Target
 from weft.te.analysis import flops
 from weft.tir.nodes import Program
 
@@ -184,7 +184,7 @@ def lowered(program: Program, target: Target, trace: Trace | None = None) -> Pro
 
 
 def build_kernel(program: Program, target: Target, trace: Trace | None, work: ExprLike) -> Kernel:
-    """Machine code of one program. Its name ends in a hash of the program: unique in an artifact, whatever the target."""
+    """Machine code of one program, named with a hash of the program: unique in an artifact, whatever the target."""
     kernel = lowered(program, target, trace)
     kernel = replace(kernel, name=f"{program.name}_{structural_hash(program)[:10]}")
     code = compile_object(emit(kernel, target), target)
@@ -235,7 +235,7 @@ def _codes(
     rows: dict[str, tuple[Variant, ...]] = {}
     for group, kernel in kernels.items():
         if kernel.name not in rows:
-            made = [Variant(t.features, v[group].code) for t, v in zip(targets, variants, strict=True)]
+            made = [Variant(t.features & CODE_FEATURES, v[group].code) for t, v in zip(targets, variants, strict=True)]
             rows[kernel.name] = tuple(made)
     return tuple(CodeObject(v) for v in rows.values())
 

@@ -48,6 +48,9 @@ CPU_FEATURES: Final[dict[str, frozenset[str]]] = {
     }.items()
 }
 
+CODE_FEATURES: Final[frozenset[str]] = frozenset().union(*CPU_FEATURES.values())
+"""Features that generated code may depend on; others (of the operating system's concern) do not matter to it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
