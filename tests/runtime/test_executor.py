@@ -260,7 +260,7 @@ def test_outputs_given_by_the_caller(kernels):
 
 def test_kernel_errors_name_the_node(kernels):
     program = replace(vector_program("fails"), instructions=(CallKernel(0, (0, 1), ((13,),), label="Conv_7"),))
-    with pytest.raises(InternalError, match="error 13.*'fails'.*Conv_7"):
+    with pytest.raises(InternalError, match=r"error 13.*'fails'.*Conv_7"):
         Executable(artifact(program, kernels))(np.zeros(8, np.float32))
 
 

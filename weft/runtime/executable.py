@@ -18,7 +18,7 @@ from weft.runtime.elements import numpy_dtype
 from weft.runtime.encode import constant_count, encode
 from weft.runtime.profile import Profile, make_profile
 from weft.runtime.program import TensorSpec
-from weft.runtime.threads import checked_threads, cpu_features
+from weft.runtime.threads import SYSTEM_FEATURES, checked_threads, cpu_features
 from weft.support.errors import ArtifactError, InputError
 
 
@@ -186,7 +186,7 @@ def load_executable(path: str | os.PathLike[str], threads: int | None = None, *,
 
 def _pick(code: CodeObject) -> Variant:
     """The variant that makes most of this CPU."""
-    have = cpu_features()
+    have = cpu_features() | SYSTEM_FEATURES
     fitting = [v for v in code.variants if v.features <= have]
     if fitting:
         return max(fitting, key=lambda v: len(v.features))

@@ -8,8 +8,15 @@ from pathlib import Path
 
 from weft.runtime import _native
 from weft.support.errors import UserError
+from weft.support.settings import NUM_THREADS
 
 MAX_THREADS = 1024
+
+_SYSTEM = """clflushopt cldemote clwb clzero enqcmd fsgsbase hreset invlpgb invpcid kl lwp movdir64b movdiri mwaitx
+pconfig pku prefetchi prfchw ptwrite rdpid rdpru rdrnd rdseed rtm serialize sgx shstk tsxldtrk uintr usermsr waitpkg
+wbnoinvd widekl xsave xsavec xsaveopt xsaves"""
+SYSTEM_FEATURES: frozenset[str] = frozenset(_SYSTEM.split())
+"""Features that serve operating systems: compilers report them of their own machine, but no kernel makes use of them."""
 
 
 @cache
@@ -20,12 +27,8 @@ def cpu_features() -> frozenset[str]:
 
 def default_threads() -> int:
     """``WEFT_NUM_THREADS`` if set, or else the physical cores that it may use, within a container's limit."""
-    text = os.environ.get("WEFT_NUM_THREADS", "").strip()
-    if not text:
-        return min(physical_cores(), _container_limit())
-    if not text.isdigit() or not 1 <= int(text) <= MAX_THREADS:
-        raise UserError(f"WEFT_NUM_THREADS is '{text}'", code="I010", hint=f"a number from 1 to {MAX_THREADS}")
-    return int(text)
+    chosen = NUM_THREADS.get()
+    return chosen if chosen is not None else min(physical_cores(), _container_limit())
 
 
 def checked_threads(threads: int | None) -> int:
