@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from weft.expr.nodes import IterVar, Var
 from weft.schedule.affine import Linear, Ranges, is_nonnegative, linear, mentions
 from weft.schedule.refs import LoopRef
-from weft.schedule.rewrite import box_of, is_true, uses
+from weft.schedule.rewrite import bound_region, box_of, is_true, uses
 from weft.schedule.state import State, loop_range, moving
 from weft.schedule.tree import Tree
 from weft.tir.nodes import Block, For, Program, Region
@@ -76,11 +76,10 @@ def _inside(tree: Tree, loop: For, block: Block) -> Ranges:
 def is_dense(tree: Tree, loop: For, block: Block, region: Region) -> bool:
     """Whether the block, its condition left aside, writes every element of its bounding box in one iteration of
     ``loop``: each index is a mixed-radix number over loops of its own."""
-    bindings = dict(zip((it.var for it in block.iters), block.values, strict=True))
     inside = _inside(tree, loop, block)
     used: set[Var] = set()
-    for start, _ in region.ranges:
-        form = linear(bindings.get(start, start) if isinstance(start, Var) else start)
+    for start, _ in bound_region(block, region):
+        form = linear(start)
         steps: list[tuple[int, int]] = []
         unknown: list[int] = []
         for term, factor in form.terms.items():

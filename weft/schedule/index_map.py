@@ -38,6 +38,12 @@ class IndexMap:
         made = function(*inputs)
         return cls(inputs, tuple(index(o) for o in (made if isinstance(made, (tuple, list)) else (made,))))
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IndexMap) and self.texts() == other.texts()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.texts()[1]))
+
     def texts(self) -> tuple[list[str], list[str]]:
         """Names of the inputs and texts of the outputs."""
         return [v.name for v in self.inputs], [to_text(o) for o in self.outputs]

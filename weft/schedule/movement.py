@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from weft.expr.nodes import Binary, Const, Expr, IterVar, Var, all_of
-from weft.schedule.affine import Linear, Ranges, is_nonnegative, linear, pieces_of
+from weft.schedule.affine import Linear, Ranges, is_nonnegative, linear, maximum_of, mentions, pieces_of
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import box_of, conjuncts, hull, simplify_where, within
 from weft.schedule.state import State, index_var, loop_range, moving
@@ -137,6 +137,10 @@ def place_block(block: Block, instances: dict[Var, Interval], ranges: Ranges, ta
         full = linear(it.extent).plus(-1)
         if it.var in instances and (width - full).is_constant and (width - full).constant >= 0:
             low, width = linear(it.start), full
+        if any(mentions(term, known) for term in width.terms):
+            greatest = maximum_of(width, known)
+            width = full if greatest is None else Linear({}, greatest)
+            low = linear(it.start) if greatest is None else low
         if width.is_constant and width.constant == 0:
             value = low.expr()
         else:

@@ -130,6 +130,11 @@ class Schedule:
         """Bring loops of one nest into the given order (among the places that they take now)."""
         self._apply("reorder", loops=loops)
 
+    def partition(self, loop: LoopRef, at: int) -> tuple[LoopRef, LoopRef]:
+        """Cut a loop into its first ``at`` iterations and the others; returns both loops."""
+        made: tuple[LoopRef, LoopRef] = self._apply("partition", loop=loop, at=at)
+        return made
+
     def parallel(self, loop: LoopRef) -> None:
         """Run the iterations on the threads of the pool."""
         self._apply("parallel", loop=loop)
@@ -213,6 +218,32 @@ class Schedule:
     def _dimensions(self, block: BlockRef | str, buffer: str) -> int:
         found = self._state.block(_block(block))
         return next((len(r.buffer.shape) for r in (*found.reads, *found.writes) if r.buffer.name == buffer), 0)
+
+    def double_buffer(self, block: BlockRef | str, write_index: int = 0) -> None:
+        """Wish for two copies of an intermediate buffer."""
+        self._apply("double_buffer", block=_block(block), write_index=write_index)
+
+    def storage_align(self, block: BlockRef | str, write_index: int, axis: int, factor: int, offset: int = 0) -> None:
+        """Wish for a stride of ``offset`` modulo ``factor`` elements along ``axis``."""
+        self._apply(
+            "storage_align", block=_block(block), write_index=write_index, axis=axis, factor=factor, offset=offset
+        )
+
+    def store_at(self, block: BlockRef | str, loop: LoopRef) -> None:
+        """Keep what the block computes alive for all of ``loop``."""
+        self._apply("store_at", block=_block(block), loop=loop)
+
+    def fold_storage(self, block: BlockRef | str, axis: int, factor: int) -> None:
+        """Store a dimension modulo ``factor`` (a rolling buffer)."""
+        self._apply("fold_storage", block=_block(block), axis=axis, factor=factor)
+
+    def prefetch(self, loop: LoopRef, buffer: str, distance: int = 1) -> None:
+        """Fetch what is read ``distance`` iterations ahead into the cache."""
+        self._apply("prefetch", loop=loop, buffer=buffer, distance=distance)
+
+    def pipeline(self, loop: LoopRef, stages: Sequence[int], order: Sequence[int]) -> None:
+        """Overlap iterations of a loop: a stage and a position for each statement of its body."""
+        self._apply("pipeline", loop=loop, stages=tuple(stages), order=tuple(order))
 
     # -- reductions -----------------------------------------------------------------------------------------
 

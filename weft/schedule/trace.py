@@ -58,7 +58,9 @@ class Instruction:
         return f"{', '.join(self.outputs)}{comma} = {call}"
 
 
-_RETURNS_TUPLE = frozenset(("get_blocks", "get_loops", "get_producers", "get_consumers", "split", "sample_tile"))
+_RETURNS_TUPLE = frozenset(
+    ("get_blocks", "get_loops", "get_producers", "get_consumers", "split", "partition", "sample_tile")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ def _decode(value: Any) -> Any:
 
 def _python(value: Any) -> str:
     if isinstance(value, BlockRef):
-        return f"s.get_block({value.name!r})"
+        return repr(value.name)
     if isinstance(value, IndexMap):
         inputs, outputs = value.texts()
         comma = "," if len(outputs) == 1 else ""

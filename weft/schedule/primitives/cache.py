@@ -63,11 +63,14 @@ def cache_read(state: State, block: BlockRef, read_index: int, scope: str) -> Bl
     tree = state.tree
     scope_block = tree.enclosing_block(reader)
     writers = tree.writers(buffer, scope_block)
-    held = _shared_loop(state, [*writers, reader]) if writers else None
+    held = _shared_loop(state, [writers[-1], reader]) if writers else None
     root: Stmt | None = held if held is not None else scope_block
     before = tree.child_toward(root, reader)
     if isinstance(before, Seq):
         before = tree.child_toward(before, reader)
+    late = [w for w in writers if tree.position[w] >= tree.position[before]]
+    if late:
+        raise state.refuse("S023", f"'{buffer.name}' is complete only inside the nest that reads it", at=late[0])
     name = f"{buffer.name}_{scope.split('.')[-1]}"
     copy = buffer.replace(name=state.fresh_buffer(name), scope=scope, strides=None)
     needed = required_region(state, buffer, [reader], held) if held is not None else None

@@ -14,9 +14,11 @@ from weft.schedule.primitives import (
     layout,
     lookup,
     loops,
+    partition,
     reduction,
     rfactor,
     sampling,
+    storage,
 )
 
 
@@ -41,6 +43,7 @@ _TABLE: Final = (
     Primitive("split", loops.split),
     Primitive("fuse", loops.fuse, variadic="loops"),
     Primitive("reorder", loops.reorder, variadic="loops"),
+    Primitive("partition", partition.partition),
     # kinds of loops, annotations
     Primitive("parallel", kinds.parallel),
     Primitive("vectorize", kinds.vectorize),
@@ -60,6 +63,12 @@ _TABLE: Final = (
     Primitive("cache_write", cache.cache_write),
     Primitive("set_scope", cache.set_scope),
     Primitive("transform_layout", layout.transform_layout),
+    Primitive("double_buffer", storage.double_buffer),
+    Primitive("storage_align", storage.storage_align),
+    Primitive("store_at", storage.store_at),
+    Primitive("fold_storage", storage.fold_storage),
+    Primitive("prefetch", storage.prefetch),
+    Primitive("pipeline", storage.pipeline),
     # reductions
     Primitive("decompose_reduction", reduction.decompose_reduction),
     Primitive("rfactor", rfactor.rfactor),

@@ -138,7 +138,7 @@ def _partial_block(
     value = make(combination.op, Load(target, at), swap(combination.source))
     body: Stmt = Store(target, at, value)
     where, guards = _guards(state, block, reduce_loops)
-    condition = [to_iters(g) for g in guards] + ([swap(combination.condition)] if combination.condition else [])
+    condition = [to_iters(g) for g in guards] + ([] if combination.condition is None else [swap(combination.condition)])
     if condition:
         body = If(all_of(*condition), body)
     assert isinstance(block.init, Store)

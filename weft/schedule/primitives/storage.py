@@ -1,0 +1,99 @@
+"""Primitives about how buffers are stored and loops overlap: wishes in annotations, which lowering may honour.
+
+They never change what a program computes, and a backend that does not know one of them ignores it.
+"""
+
+from __future__ import annotations
+
+from weft.schedule.primitives.kinds import annotate
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.state import State
+from weft.tir.nodes import Block, Buffer
+
+
+def double_buffer(state: State, block: BlockRef, write_index: int) -> None:
+    """Keep two copies of an intermediate buffer, so that one is filled while the other is read.
+
+    Annotates the block with ``double_buffer = <write index>``. The block must stand in a loop (S025).
+    """
+    found = state.block(block)
+    _intermediate(state, found, write_index)
+    if not state.tree.loops_around(found):
+        raise state.refuse("S025", f"block '{found.name}' is in no loop", at=found, hint="use compute_at first")
+    annotate(state, block, "double_buffer", write_index)
+
+
+def storage_align(state: State, block: BlockRef, write_index: int, axis: int, factor: int, offset: int) -> None:
+    """Make the stride of a dimension ``offset`` modulo ``factor`` elements (to spread banks and cache sets).
+
+    Annotates the block with ``storage_align = ((write index, axis, factor, offset), …)``.
+    """
+    found = state.block(block)
+    buffer = _intermediate(state, found, write_index)
+    if not -len(buffer.shape) <= axis < len(buffer.shape) or factor < 1:
+        raise state.refuse("S004", f"'{buffer.name}' has no axis {axis}, or factor {factor} is not positive", at=found)
+    old = tuple(found.annotations.get("storage_align", ()))
+    annotate(state, block, "storage_align", (*old, (write_index, axis % len(buffer.shape), factor, offset)))
+
+
+def store_at(state: State, block: BlockRef, loop: LoopRef) -> None:
+    """Keep what a block computes alive for all of ``loop``, though it is computed further inside.
+
+    Annotates the loop with ``store_at = (buffer name, …)``. The loop must be around the block (S025).
+    """
+    found, outer = state.block(block), state.loop(loop)
+    buffer = _intermediate(state, found, 0)
+    if outer not in state.tree.loops_around(found):
+        raise state.refuse("S025", f"loop '{loop.name}' is not around block '{found.name}'", at=outer)
+    annotate(state, loop, "store_at", (*outer.annotations.get("store_at", ()), buffer.name))
+
+
+def fold_storage(state: State, block: BlockRef, axis: int, factor: int) -> None:
+    """Store a dimension modulo ``factor``: a rolling buffer for a sliding window.
+
+    Annotates the block with ``fold_storage = (axis, factor)``; lowering folds only where it can show that ``factor``
+    elements are alive at a time.
+    """
+    found = state.block(block)
+    buffer = _intermediate(state, found, 0)
+    if not 0 <= axis < len(buffer.shape) or factor < 1:
+        raise state.refuse("S004", f"'{buffer.name}' has no axis {axis}, or factor {factor} is not positive", at=found)
+    annotate(state, block, "fold_storage", (axis, factor))
+
+
+def prefetch(state: State, loop: LoopRef, buffer: str, distance: int) -> None:
+    """Fetch what ``buffer`` is read at ``distance`` iterations ahead into the cache.
+
+    Annotates the loop with ``prefetch = ((buffer name, distance), …)``.
+    """
+    found = state.loop(loop)
+    read = {r.buffer.name for b in state.tree.blocks_under(found.body) for r in b.reads}
+    if buffer not in read:
+        raise state.refuse(
+            "S040", f"nothing below '{loop.name}' reads '{buffer}'", at=found, hint="one of " + ", ".join(sorted(read))
+        )
+    annotate(state, loop, "prefetch", (*found.annotations.get("prefetch", ()), (buffer, distance)))
+
+
+def pipeline(state: State, loop: LoopRef, stages: tuple[int, ...], order: tuple[int, ...]) -> None:
+    """Overlap iterations: the n-th statement of the loop's body runs ``stages[n]`` iterations late, in ``order``.
+
+    Annotates the loop with ``pipeline_stages`` and ``pipeline_order``.
+    """
+    found = state.loop(loop)
+    count = len(found.body.stmts) if hasattr(found.body, "stmts") else 1
+    if len(stages) != count or sorted(order) != list(range(count)) or any(s < 0 for s in stages):
+        raise state.refuse(
+            "S004", f"the body of '{loop.name}' has {count} statements; give a stage and a position to each", at=found
+        )
+    annotate(state, loop, "pipeline_stages", tuple(stages))
+    annotate(state, loop, "pipeline_order", tuple(order))
+
+
+def _intermediate(state: State, block: Block, write_index: int) -> Buffer:
+    if not 0 <= write_index < len(block.writes):
+        raise state.refuse("S040", f"block '{block.name}' has no write region {write_index}", at=block)
+    buffer = block.writes[write_index].buffer
+    if buffer in state.program.params:
+        raise state.refuse("S041", f"'{buffer.name}' is a parameter", at=block, hint="use cache_write first")
+    return buffer
