@@ -94,8 +94,8 @@ def _type_proto(t: TensorType | None) -> Any:
     return onnx.helper.make_tensor_type_proto(code, [d if isinstance(d, int) else None for d in t.shape])
 
 
-def expand(node: Node, function: Any, importer: Importer) -> list[Value]:
-    """The outputs of a function applied to the node's operands."""
+def expand(node: Node, function: Any, importer: Importer) -> list[Value | None]:
+    """The outputs of a function applied to the node's operands; None for those that the node does not use."""
     if len(node.inputs) > len(function.input):
         raise Malformed(f"the function takes {len(function.input)} inputs, not {len(node.inputs)}")
     attributes = {a.name: a for a in function.attribute_proto} | dict(node.attributes)
@@ -104,10 +104,10 @@ def expand(node: Node, function: Any, importer: Importer) -> list[Value]:
     for i, name in enumerate(function.input):
         scope.values[name] = node.inputs[i] if node.has(i) else OMITTED
     importer.nodes(function.node, scope)
-    outputs: list[Value] = []
-    for name in list(function.output)[: len(node.proto.output)]:
-        found = scope.find(name)
-        if found is None or isinstance(found, Omitted):
+    outputs: list[Value | None] = []
+    for name, wanted in zip(function.output, node.proto.output, strict=False):
+        found = scope.find(name) if wanted else None
+        if wanted and (found is None or isinstance(found, Omitted)):
             raise Noted("the function that defines it could not be imported")
-        outputs.append(found)
+        outputs.append(None if isinstance(found, Omitted) else found)
     return outputs

@@ -15,6 +15,7 @@ from weft.frontend.onnx.converters.pooling import POOLING
 from weft.frontend.onnx.converters.quantization import QUANTIZATION
 from weft.frontend.onnx.converters.recurrent import RECURRENT
 from weft.frontend.onnx.converters.reduction import REDUCTION
+from weft.frontend.onnx.converters.resize import RESIZE
 from weft.frontend.onnx.node import Node, Result
 
 _STANDARD = (
@@ -28,6 +29,7 @@ _STANDARD = (
     QUANTIZATION,
     RECURRENT,
     REDUCTION,
+    RESIZE,
 )
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Result]] = {

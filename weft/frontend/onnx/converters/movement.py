@@ -172,6 +172,9 @@ def _is_whole(c: Cut, size: Dim) -> bool:
 
 def _bound(node: Node, value: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
     """A start or end of a slice, counted from the front and inside ``low … high``."""
+    if value in (1, -1) and low == 0 and decide("ge", size, 1) is None:
+        node.importer.assume("ge", size, 1, node.name)  # "the first" and "the last" exist
+        return 1 if value == 1 else arithmetic("sub", size, 1)
     if isinstance(value, int):
         counted = value if value >= 0 else arithmetic("add", size, value)
         return arithmetic("min", arithmetic("max", counted, low), high)
@@ -436,7 +439,7 @@ def _scatter_nd(node: Node) -> Result:
 
 def _one_hot(node: Node) -> Result:
     places, values = node.data(0), node.data(2)
-    (depth,) = node.dims(1, "depth")
+    depth = node.dims(1, "depth")[0] if node.dtype(1).is_integer else int(node.known(1, "depth").reshape(-1)[0])
     rank = places.tensor.rank + 1
     axis = node.axis(rank, -1)
     places = cast_to(node, places, INDEX)
