@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.support.errors import MissingExtra, UserError
+from weft.support.errors import UserError
 
 # Types that NumPy itself lacks and ml_dtypes adds.
 _EXTENDED = """int2 int4 uint2 uint4 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu
@@ -19,7 +19,7 @@ STANDARD: frozenset[str] = frozenset(_STANDARD.split())
 
 @cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype called ``name``. Raises UserError if there is none, MissingExtra if ml_dtypes is needed."""
+    """The NumPy dtype called ``name``. Raises UserError if there is none, or ml_dtypes is needed for it and not there."""
     if name in STANDARD:
         return np.dtype(name)
     if name not in EXTENDED:
@@ -27,7 +27,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     try:
         import ml_dtypes
     except ImportError as error:
-        raise MissingExtra("ml_dtypes", "all", f"dtype {name}") from error
+        raise UserError(f"dtype {name} needs ml_dtypes", code="X001", hint="pip install ml_dtypes") from error
     made: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     return made
 
