@@ -25,7 +25,7 @@ from weft.expr.affine import (
     scaled,
 )
 from weft.expr.match import RuleTable
-from weft.expr.nodes import COMPARISONS, Binary, Const, Expr, Not, Select, Var, fold
+from weft.expr.nodes import COMPARISONS, Binary, Call, Const, Expr, Not, Select, Var, fold
 from weft.expr.rules.division import DIVISION_RULES
 from weft.expr.rules.logic import LOGIC_RULES, NEGATED
 from weft.expr.rules.values import VALUE_RULES
@@ -62,6 +62,8 @@ class Normalizer:
         """A condition in normal form holds from now on."""
         solver, poly = self.solver, self.ring.poly
         for part in flatten(condition, "and"):
+            while isinstance(part, Call) and part.name == "likely":
+                part = part.args[0]
             if isinstance(part, Const):
                 continue
             solver.state.truths[part] = True
@@ -180,6 +182,8 @@ class Normalizer:
             known = self._pinned(e)
             if known is not None:
                 return known
+        if type(e) is Call and e.name == "likely" and isinstance(e.args[0], Const):
+            return e.args[0]
         if e.lanes > 1:
             made = simplify_lanes(e, self.simplify, self.holds)
             if made is not None:
@@ -188,12 +192,15 @@ class Normalizer:
         return None if made is None else self.simplify(made)
 
     def _pinned(self, e: Expr) -> Expr | None:
-        """The constant that the facts allow only."""
+        """The only value that the facts allow."""
         atom = self.ring.numbers.get(e)
         if atom is not None:
             within = self.solver.atom_interval(atom)
             if within.lo == within.hi and abs(within.lo) != inf:
                 return Const(int(within.lo), INDEX)
+            state = self.solver.state
+            if type(e) is Var and atom in state.lower and state.lower[atom] == state.upper.get(atom):
+                return self.expr(state.lower[atom][0])
         return None
 
     def _index(self, e: Binary) -> Expr | None:
@@ -381,6 +388,10 @@ class Normalizer:
             return no
         if g > 1:
             p = {m: c // g for m, c in p.items()}
+        parts = self._all_at_their_ends(p)
+        if parts is not None:
+            made = self._connective(parts)
+            return made if op == "eq" else self.simplify(Not(made))
         left = {m: c for m, c in p.items() if m and c > 0}
         right = {m: -c for m, c in p.items() if m and c < 0}
         k = p.get((), 0)
@@ -391,6 +402,23 @@ class Normalizer:
         else:
             left, right = (left, constant(-k)) if not right else (plus(left, k), right)
         return Binary(op, self.expr(left), self.expr(right))
+
+    def _all_at_their_ends(self, p: Poly) -> Binary | None:
+        """``a*8 + b == 0`` as ``a == 0 and b == 0`` where neither can be negative."""
+        terms = [(m[0], c) for m, c in p.items() if m]
+        if len(terms) < 2 or any(len(m) > 1 for m in p):
+            return None
+        within = self.solver.interval(p)
+        if within.lo != 0 and within.hi != 0:
+            return None
+        made: Expr | None = None
+        for atom, c in terms:
+            ends = self.solver.atom_interval(atom)
+            value = ends.lo if (c > 0) == (within.lo == 0) else ends.hi
+            each = Binary("eq", self.ring.atoms[atom], Const(int(value), INDEX))
+            made = each if made is None else Binary("and", made, each)
+        assert isinstance(made, Binary)
+        return made
 
     def holds(self, condition: Expr) -> bool:
         """Whether ``condition`` is proved."""

@@ -71,6 +71,13 @@ class Facts:
             self._normal = before
 
     @contextmanager
+    def binding(self, var: Var | IterVar, start: ExprLike = 0, extent: ExprLike | None = None) -> Iterator[Facts]:
+        """A scope in which ``var`` is bound: the body of a loop."""
+        with self.scope():
+            self.bind(var, start, extent)
+            yield self
+
+    @contextmanager
     def assuming(self, *conditions: ExprLike) -> Iterator[Facts]:
         """A scope in which ``conditions`` hold."""
         with self.scope():
