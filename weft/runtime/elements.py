@@ -19,7 +19,7 @@ STANDARD: frozenset[str] = frozenset(_STANDARD.split())
 
 @cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype called ``name``. Raises UserError if there is none, or ml_dtypes is needed for it and not there."""
+    """The NumPy dtype called ``name``. Raises UserError if there is none, or ml_dtypes is lacking for it."""
     if name in STANDARD:
         return np.dtype(name)
     if name not in EXTENDED:
