@@ -6,6 +6,7 @@ from toy_operators import add, exp, halves, matmul, mul, neg, relu, reshape, sho
 from weft.graph import build, interpret
 from weft.graph.nodes import Call, Function, If, Module, Project, call
 from weft.graph.passes.fuse import Fuse
+from weft.graph.passes.sink_views import SinkViews
 from weft.graph.visit import free_vars, post_order
 from weft.ir.fusion_kind import FusionKind
 
@@ -138,3 +139,14 @@ def test_a_long_chain_is_quick():
         e = call(relu if i % 3 else neg, [e])
     made = fuse(build.function([x], e), max_ops=50)
     assert len(groups(made)) == 100
+
+
+def test_views_sink_so_that_activations_join_the_contraction():
+    x, w, b = v("x", 4, 5), v("w", 5, 6), v("b", 6)
+    flat = call(reshape, [call(matmul, [x, w])], {"shape": (2, 2, 6)})
+    e = call(mul, [call(relu, [call(add, [flat, b])]), build.constant(2.0)])
+    f = SinkViews().run(Module.of(build.function([x, w, b], e))).main
+    assert groups(fuse(f)) == [["matmul", "add", "relu", "mul"]]
+    other = v("y", 2, 2, 6)
+    kept = build.function([x, w, other], call(add, [flat, other]))
+    assert SinkViews().run(Module.of(kept)).main is kept

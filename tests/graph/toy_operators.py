@@ -36,6 +36,7 @@ def elementwise(name, fn, arity=1, **more):
         broadcast_type,
         lambda attrs, *a: np.asarray(fn(*a)).astype(a[0].dtype),
         follows=follow_elementwise,
+        elementwise=True,
         **more,
     )
 

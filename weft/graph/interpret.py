@@ -120,9 +120,10 @@ def _enter(closure: Closure, args: Sequence[Any]) -> Frame:
     """An activation of a function: binds parameters and the symbolic dimensions of their types."""
     parent = closure.frame
     known = dict(parent.dims) if parent is not None else {}
-    own = [s for p in closure.function.params for s in dims.symbols(p.type)]
-    for symbol in own:
-        known.pop(symbol, None)
+    for param in closure.function.params:  # sizes that the arguments tell anew; others stay as they are outside
+        for d in param.type.shape if isinstance(param.type, TensorType) else ():
+            if isinstance(d, Symbol):
+                known.pop(d, None)
     frame = Frame(parent, known)
     for param, value in zip(closure.function.params, args, strict=True):
         frame.values[param] = value

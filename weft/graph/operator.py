@@ -78,6 +78,8 @@ class Operator:
     * ``pure`` is False where calls must be kept, and kept in order.
     * ``cheap`` marks calls better recomputed than stored (shape-only and broadcasting work).
     * ``commutative`` marks two-operand operators whose operands may be swapped.
+    * ``elementwise`` marks operators each of whose result elements depends only on the operands' elements at that index
+      (under NumPy broadcasting) and not on the index itself.
     * ``view`` marks operators whose result has the elements of operand 0 in the same row-major order (reshape, squeeze,
       flatten): they need no kernel, only a new shape on the same memory. Further operands are ignored.
     """
@@ -93,6 +95,7 @@ class Operator:
     pure: bool = True
     cheap: bool = False
     commutative: bool = False
+    elementwise: bool = False
     view: bool = False
 
     def complete(self, attrs: Mapping[str, Any]) -> Attrs:

@@ -106,6 +106,7 @@ def elementwise(
         reference,
         layout=elementwise_layouts(keeps_zero_by_trying(reference, trial), infer),
         cheap=cheap,
+        elementwise=True,
         compute=compute,
         cases=cases,
         doc=doc,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft.expr.nodes import Binary, Const, Expr, ExprLike, index, product
-from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple, Var
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, Project, Tuple, Var
 from weft.graph.operator import Operator
 from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import children, post_order
@@ -103,22 +103,6 @@ def plan_memory(
     orders = [planner.depth_first(False), planner.depth_first(True), planner.greedy()]
     best = min(orders, key=planner.peak)  # the first of equals: the order as written
     return planner.plan(best)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanMemory:
-    """:func:`plan_memory` with its options as fields, for the entry function of a module."""
-
-    workspace: Callable[[Call], ExprLike] | None = None
-    in_place: InPlace | None = None
-    align: int = 64
-    assumed: int = 16
-    name: str = "plan_memory"
-
-    def plan(self, module: Module) -> MemoryPlan:
-        return plan_memory(
-            module.main, workspace=self.workspace, in_place=self.in_place, align=self.align, assumed=self.assumed
-        )
 
 
 class _Planner:
