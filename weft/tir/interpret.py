@@ -97,7 +97,8 @@ class Interpreter:
         order: Order = "forward",
         seed: int = 0,
     ) -> Execution:
-        """Run on NumPy arrays for the inputs. ``sizes`` gives symbolic sizes that no input shape tells."""
+        """Run on NumPy arrays for the inputs; flat buffers of kernel form take arrays of any shape with as many
+        elements. ``sizes`` gives symbolic sizes that no input shape tells."""
         program = self.program
         given = program.params[: len(program.params) - program.outputs]
         if len(inputs) != len(given):
@@ -206,7 +207,8 @@ def _checked_input(buffer: Buffer, array: Array, known: Mapping[Var, int]) -> li
     if array.dtype != buffer.dtype.numpy:
         raise InputError(f"input '{buffer.name}' is {buffer.dtype}, not {array.dtype}", code="I012")
     shape = _shape(buffer, known)
-    if array.shape != shape:
+    flat = len(shape) == 1 and array.size == shape[0]  # kernel form takes the elements in row-major order
+    if array.shape != shape and not flat:
         raise InputError(f"input '{buffer.name}' has the shape {list(shape)}, not {list(array.shape)}", code="I013")
     return values.to_list(array, buffer.dtype)
 
