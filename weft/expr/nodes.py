@@ -643,12 +643,25 @@ def fold(op: str, a: Const, b: Const) -> Const | None:
     return Const(value, BOOL if entry.compares else a.dtype)
 
 
+_small: dict[int, Const] = {}
+
+
+def _integer(value: int) -> Const:
+    """An INDEX constant; small ones are kept, since they come again and again."""
+    found = _small.get(value)
+    if found is None:
+        found = Const(value, INDEX)
+        if -1024 <= value <= 1024:
+            _small[value] = found
+    return found
+
+
 def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """``a op b`` after promotion, with constants folded and neutral integer operands dropped."""
     if isinstance(a, Expr) and isinstance(b, Expr) and a.dtype is b.dtype and a.lanes == b.lanes:
         x, y = a, b
     elif type(b) is int and isinstance(a, Expr) and a.dtype is INDEX and a.lanes == 1:
-        x, y = a, Const(b, INDEX)
+        x, y = a, _integer(b)
     else:
         x, y = promote(a, b)
     if op == "div" and not x.dtype.is_float:

@@ -4,6 +4,7 @@ expressions — interned, so that equal means identical."""
 from __future__ import annotations
 
 import dataclasses
+import threading
 import weakref
 from typing import Any, TypeVar, dataclass_transform
 
@@ -28,6 +29,7 @@ class _Ref(weakref.ref[Any]):
 
 
 _refs: dict[Any, _Ref] = {}
+_making = threading.RLock()
 
 
 def _forget(ref: _Ref) -> None:
@@ -59,8 +61,12 @@ class Interned(type):
         ref = _refs.get(key)
         found = ref() if ref is not None else None
         if found is None:
-            found = type.__call__(cls, *args)
-            _remember(key, found)
+            with _making:  # two threads must not make the same node twice
+                ref = _refs.get(key)
+                found = ref() if ref is not None else None
+                if found is None:
+                    found = type.__call__(cls, *args)
+                    _remember(key, found)
         return found
 
     _normal: Any = None
@@ -75,9 +81,9 @@ def _bind(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
     if defaults is None:
         defaults = _defaults[cls] = tuple(f.default for f in cls.__dataclass_fields__.values())
     if not kwargs and len(args) < len(defaults):
-        args += defaults[len(args) :]
-        if dataclasses.MISSING not in defaults or not any(a is dataclasses.MISSING for a in args):
-            return args
+        rest = defaults[len(args) :]
+        if not any(value is dataclasses.MISSING for value in rest):
+            return args + rest
     return _bind_by_name(cls, args, kwargs)
 
 
@@ -85,7 +91,7 @@ def _bind_by_name(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     names = list(cls.__dataclass_fields__)
     if len(args) > len(names):
         raise TypeError(f"{cls.__name__} takes {len(names)} arguments, got {len(args)}")
-    out = [a for a in args if a is not dataclasses.MISSING]
+    out = list(args)
     for name in names[len(out) :]:
         default = cls.__dataclass_fields__[name].default
         value = kwargs.pop(name, default)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import ml_dtypes
 import numpy as np
@@ -51,7 +51,7 @@ class DType(str):
     kind: Kind
     bits: int
     short: str
-    _all: dict[str, DType] = {}
+    _all: ClassVar[dict[str, DType]] = {}
 
     def __new__(cls, name: object) -> DType:
         key = name if isinstance(name, str) else np.dtype(name).name  # type: ignore[call-overload]
@@ -95,7 +95,7 @@ class DType(str):
         if self.kind == "bool":
             return 0, 1
         if self.kind == "float":
-            info = ml_dtypes.finfo(self.numpy)
+            info = ml_dtypes.finfo(self.numpy)  # type: ignore[no-untyped-call]
             return float(info.min), float(info.max)
         if self.kind == "uint":
             return 0, (1 << self.bits) - 1
