@@ -6,16 +6,22 @@ cheap work, gives each contraction its tile, runs chains of reductions row by ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from weft.schedule.refs import BlockRef
 from weft.schedule.rules.context import Context
 from weft.schedule.rules.contraction import schedule_contraction
 from weft.schedule.rules.elementwise import schedule_elementwise
 from weft.schedule.rules.inlining import inline_producers
 from weft.schedule.rules.reduction import schedule_rows
 from weft.schedule.schedule import Schedule
+from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.tir.nodes import Program
 
-RULES = (schedule_contraction, schedule_rows, schedule_elementwise)
+Rule = Callable[[Context, BlockRef], bool]
+
+RULES: tuple[Rule, ...] = (schedule_contraction, schedule_rows, schedule_elementwise)
 """In order of preference; each is called as ``rule(context, block)`` and says whether it fits."""
 
 
@@ -26,11 +32,23 @@ def default_schedule(program: Program, target: Target) -> Schedule:
     inline_producers(context)
     contractions = [b for b in schedule.get_blocks() if context.is_reduction(b) and context.view(b).product]
     for block in contractions:
-        schedule_contraction(context, block)
-    for block in reversed(schedule.get_blocks()):
+        _attempt(context, schedule_contraction, block)
+    for block in reversed(context.schedule.get_blocks()):
         if block.name not in context.done:
-            any(rule(context, block) for rule in RULES[1:])
-    return schedule
+            any(_attempt(context, rule, block) for rule in RULES[1:])
+    return context.schedule
+
+
+def _attempt(context: Context, rule: Rule, block: BlockRef) -> bool:
+    """Apply a rule, or leave the schedule as it was: a primitive that refuses only costs speed."""
+    before, done = context.schedule.copy(), set(context.done)
+    try:
+        if rule(context, block):
+            return True
+    except ScheduleError:
+        pass
+    context.schedule, context.done = before, done
+    return False
 
 
 __all__ = ["RULES", "default_schedule"]

@@ -41,13 +41,14 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
             lane_loop = row_loops.pop()
     s.reorder(*row_loops, *inner, *([lane_loop] if lane_loop is not None else []))
     work = sum(work_of(context.view(b)) for b in chain)
+    at: LoopRef | None = None
     if row_loops:
         at = context.fuse(row_loops)
         context.parallelize(at, work)
         for block in reversed(chain[:-1]):
             s.compute_at(block, at)
     for block in chain:
-        _finish(context, block, lane_loop is not None, lanes, vector_axis)
+        _finish(context, block, lane_loop is not None, lanes, at)
         context.done.add(block.name)
     return True
 
@@ -99,10 +100,10 @@ def _columns_contiguous(context: Context, last: BlockRef, chain: list[BlockRef],
     return True
 
 
-def _finish(context: Context, block: BlockRef, in_lanes: bool, lanes: int, axis: IterVar | None) -> None:
-    """Vectorize one block of the chain, inside the row loop."""
+def _finish(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at: LoopRef | None) -> None:
+    """Vectorize one block of the chain, inside the row loop ``at``."""
     s, view = context.schedule, context.view(block)
-    own = context.own_loops(block)
+    own = {axis: loop for axis, loop in context.own_loops(block).items() if loop != at}
     if not own or lanes == 1:
         return
     reduce = [own[a] for a in view.reduce if a in own]
