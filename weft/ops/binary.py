@@ -44,7 +44,13 @@ class Row:
             cases=binary_cases(self.kinds, self.low, self.high),
             doc=self.doc,
             source=self.source,
+            commutative=self.name in _COMMUTATIVE,
         )
+
+
+_COMMUTATIVE = frozenset(
+    "add mul maximum minimum equal not_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor".split()
+)
 
 
 def _arithmetic(name: str, op: str, numpy: Callable[[Any, Any], Any], source: str, doc: str, **more: Any) -> Row:

@@ -69,6 +69,7 @@ def elementwise(
     doc: str = "",
     source: str = "",
     cheap: bool = False,
+    commutative: bool = False,
 ) -> OpDef:
     """An operator that applies ``scalar(attrs, *values)`` to every element; operands of one dtype broadcast.
 
@@ -107,6 +108,7 @@ def elementwise(
         layout=elementwise_layouts(keeps_zero_by_trying(reference, trial), infer),
         cheap=cheap,
         elementwise=True,
+        commutative=commutative,
         compute=compute,
         cases=cases,
         doc=doc,
