@@ -5,6 +5,7 @@
     exp:f64(x)                        a call whose dtype is not what the table says
     2i32, 1.5f16, inf_f16, true       literals; plain integers are INDEX, plain decimals float32
     ramp(i, 1, 8), broadcast(x, 8), shuffle(a, b, [0, 9]), A[ramp(0, 1, 8); mask]
+    let(t0 = x * x, t1 = t0 + 1.0, t1 * t0)    shared parts, where writing them out would be long
 
 A literal with no dtype next to an expression of another dtype takes that dtype. Precedence and associativity are
 Python's, except that all comparisons associate to the left and ``==`` binds less than ``<``.
@@ -13,9 +14,11 @@ Parsing gives exactly the expression that was printed: nothing is folded.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -37,11 +40,14 @@ from weft.expr.nodes import (
     Source,
     Var,
 )
+from weft.expr.visit import post_order
 from weft.ir.text import NAME, NUMBER, PUNCTUATION, Names, Token, TokenStream, number_parts
 from weft.support.dtypes import BOOL, FLOAT32, INDEX, DType
 from weft.support.errors import UserError
 
 ATOM: Final = 100
+_LONGEST_TREE: Final = 300
+_SMALLEST_SHARED: Final = 4
 NOT_PRECEDENCE: Final = 2.5
 _CALLED: Final = {name for name, op in BINARY.items() if op.precedence == 0}
 _INFIX: Final = {op.symbol: op for op in BINARY.values() if op.precedence > 0}
@@ -76,8 +82,33 @@ class ExprPrinter:
         self.names = names
 
     def print(self, e: Expr) -> str:
-        """The text of ``e``; as long as its tree, so shared parts are printed again."""
+        """The text of ``e``; shared parts are named where the whole would be long."""
         done: dict[Expr, tuple[str, float]] = {}
+        bindings = []
+        for part, name in self._shared(e).items():
+            bindings.append(f"{name} = {self._tree(part, done)}")
+            done[part] = (name, ATOM)
+        text = self._tree(e, done)
+        return f"let({', '.join([*bindings, text])})" if bindings else text
+
+    def _shared(self, e: Expr) -> dict[Expr, str]:
+        """Names for parts that stand in several places, parts of parts first; none if ``e`` is small."""
+        sizes: dict[Expr, int] = {}
+        uses: dict[Expr, int] = {}
+        for node in post_order(e):
+            size = 1
+            for child in node.children:
+                size += sizes[child]
+                uses[child] = uses.get(child, 0) + 1
+            sizes[node] = size
+        if sizes[e] <= _LONGEST_TREE:
+            return {}
+        taken = {self.names(n) for n in sizes if isinstance(n, Var)}
+        taken |= {self.names(n.source) for n in sizes if isinstance(n, Load)}
+        fresh = (name for name in map("t{}".format, count()) if name not in taken)
+        return {n: next(fresh) for n, size in sizes.items() if size >= _SMALLEST_SHARED and uses.get(n, 0) > 1}
+
+    def _tree(self, e: Expr, done: dict[Expr, tuple[str, float]]) -> str:
         stack = [e]
         while stack:
             top = stack[-1]
@@ -279,10 +310,29 @@ class ExprParser:
         if special is not None:
             frames[-1].operands.append(special(self))
             return True
+        if name == "let":
+            frames[-1].operands.append(self._let())
+            return True
         if name in _TRAILING:
             frames[-1].operands.append(self._vector_form(name, token))
             return True
         return self._open(frames, _Frame(")", None, bracket), lambda f: self._call(name, dtype, f, token))
+
+    def _let(self) -> Expr:
+        tokens, outer = self.tokens, self.scope
+        inner: dict[str, Expr] = {}
+        self.scope = ChainMap(inner, outer)  # type: ignore[arg-type]
+        try:
+            while tokens.peek_kind(NAME) and tokens.ahead().text == "=":
+                name = tokens.name()
+                tokens.expect("=")
+                inner[name] = self.parse()
+                tokens.expect(",")
+            body = self.parse()
+            tokens.expect(")")
+            return body
+        finally:
+            self.scope = outer
 
     def _vector_form(self, name: str, token: Token) -> Expr:
         tokens = self.tokens
