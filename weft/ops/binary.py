@@ -49,7 +49,8 @@ class Row:
 
 
 _COMMUTATIVE = frozenset(
-    "add mul maximum minimum equal not_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor".split()
+    ("add", "mul", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor")
+    + ("bitwise_and", "bitwise_or", "bitwise_xor")
 )
 
 
