@@ -56,6 +56,8 @@ class ClassicSchedule:
         self.schedule = schedule
         self._origin = origin
         self._moved: dict[Any, str] = {}
+        self.attached: dict[BlockRef, LoopRef] = {}
+        """For stages computed in a loop of another: that loop."""
 
     @property
     def program(self) -> Program:
@@ -105,8 +107,13 @@ class Stage:
 
     @property
     def axis(self) -> list[LoopRef]:
-        """The loops of the stage, outermost first."""
-        return list(self.owner.schedule.get_loops(self.block))
+        """The stage's own loops, outermost first: those inside the loop at which it is computed."""
+        around = list(self.owner.schedule.get_loops(self.block))
+        at = self.owner.attached.get(self.block)
+        while at is not None and at not in around:  # split or fused since: what replaced it, innermost
+            gone = self.owner.schedule.state.forward.get(at)
+            at = next((r for r in reversed(gone.replaced_by) if isinstance(r, LoopRef)), None) if gone else None
+        return around if at is None else around[around.index(at) + 1 :]
 
     @property
     def leaf_iter_vars(self) -> list[LoopRef]:
@@ -122,7 +129,7 @@ class Stage:
         name = getattr(getattr(axis, "var", axis), "name", str(axis))
         if position is None or position >= len(block.iters):
             raise ScheduleError(f"'{name}' is not an axis of '{self.block.name}'", code="S002")
-        found = [x for x in self.owner.schedule.get_loops(self.block) if position in self._driven(x)]
+        found = [x for x in self.axis if position in self._driven(x)]
         if len(found) != 1 or len(self._driven(found[0])) != 1:
             what = "has one value here, and no loop" if not found else "was split or fused"
             raise ScheduleError(
@@ -167,13 +174,16 @@ class Stage:
             self.owner.schedule.bind(self.loop(axis), name)
 
     def compute_at(self, parent: Stage, axis: Any) -> None:
-        self.owner.schedule.compute_at(self.block, parent.loop(axis))
+        loop = parent.loop(axis)
+        self.owner.schedule.compute_at(self.block, loop)
+        self.owner.attached[self.block] = loop
 
     def compute_inline(self) -> None:
         self.owner.schedule.compute_inline(self.block)
 
     def compute_root(self) -> None:
         self.owner.schedule.compute_root(self.block)
+        self.owner.attached.pop(self.block, None)
 
     def set_scope(self, scope: str) -> None:
         self.owner.schedule.set_scope(self.block, 0, scope)

@@ -44,6 +44,7 @@ RULES: Final[dict[str, str]] = {
     "S053": "the combination must be one commutative operation on the accumulator",
     "S054": "floating-point reductions are re-associated only where that is allowed",
     "S055": "a reduction that recomputes instances must stay inside the loop at which it is computed",
+    "S056": "the init of a reduction must stay before all its instances",
     # layouts
     "S070": "an index map must carry every index exactly once",
     "S071": "only intermediate buffers change layout",

@@ -123,14 +123,29 @@ class Placed:
     loops: tuple[LoopRef, ...]
 
 
-def place_block(block: Block, instances: dict[Var, Interval], ranges: Ranges, tag: str = "") -> Placed:
+def outer_guards(state: State, blocks: Sequence[Block], target: For | None) -> list[Expr]:
+    """Conditions over ``target`` and the loops outside that all of ``blocks`` have: the tails of uneven splits.
+
+    In iterations where they fail nothing runs, so a block that joins must not run either.
+    """
+    if target is None or not blocks:
+        return []
+    inside: dict[Var, object] = {}
+    around = [*state.tree.loops_around(target), target]
+    for block in blocks:
+        inside.update((x.var, None) for x in state.tree.loops_around(block) if x not in around)
+    shared = set(conjuncts(blocks[0].where)).intersection(*(conjuncts(b.where) for b in blocks[1:]))
+    return [c for c in conjuncts(blocks[0].where) if c in shared and not mentions(c, inside)]
+
+
+def place_block(block: Block, instances: dict[Var, Interval], ranges: Ranges, guards: Sequence[Expr] = ()) -> Placed:
     """A nest of serial loops that runs ``block`` for ``instances`` and, of the other variables, for all values.
 
     Instances outside the block's domain are guarded away. Variables with one needed value get no loop.
     """
     loops: list[For] = []
     values: list[Expr] = []
-    conditions: list[Expr] = []
+    conditions: list[Expr] = list(guards)
     known = dict(ranges)
     for it in block.iters:
         low, width = instances.get(it.var, (linear(it.start), linear(it.extent).plus(-1)))
@@ -144,7 +159,7 @@ def place_block(block: Block, instances: dict[Var, Interval], ranges: Ranges, ta
         if width.is_constant and width.constant == 0:
             value = low.expr()
         else:
-            loop = For(index_var(it.var.name + tag), Const(0), width.plus(1).expr(), block)
+            loop = For(index_var(it.var.name), Const(0), width.plus(1).expr(), block)
             loops.append(loop)
             known[loop.var] = loop_range(loop)
             value = (low + Linear({loop.var: 1})).expr()

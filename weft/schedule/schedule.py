@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.schedule.dependence import carried_loops
 from weft.schedule.index_map import IndexMap
+from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.primitives.sampling import Sampled
 from weft.schedule.recorder import Recorder
 from weft.schedule.refs import BlockRef, LoopRef, Stay
@@ -24,11 +25,12 @@ class Schedule:
 
     Every method raises ``ScheduleError`` where it would change what the program computes, and then has changed
     nothing. Blocks are named by :class:`BlockRef` (or their name), loops by :class:`LoopRef`. ``seed`` drives the
-    sampling instructions.
+    sampling instructions; ``intrinsics`` are those that ``tensorize`` may name.
     """
 
-    def __init__(self, program: Program, seed: int = 0) -> None:
+    def __init__(self, program: Program, seed: int = 0, intrinsics: Sequence[TensorIntrinsic] = ()) -> None:
         self._state = State(program, seed)
+        self._state.intrinsics = {i.name: i for i in intrinsics}
         self._state.carried = carried_loops(program)
         self._state.conditional = frozenset(b.name for b in self._state.tree.blocks.values() if not is_true(b.where))
         self._recorder = Recorder()
@@ -255,6 +257,21 @@ class Schedule:
     def rfactor(self, loop: LoopRef, axis: int = 0, reassociate: bool = False) -> BlockRef:
         """Make the iterations of a reduction loop reduce into places of their own; returns the partial block."""
         made: BlockRef = self._apply("rfactor", loop=loop, axis=axis, reassociate=reassociate)
+        return made
+
+    # -- blocks and intrinsics ------------------------------------------------------------------------------
+
+    def blockize(self, loop: LoopRef) -> BlockRef:
+        """Make the nest from ``loop`` inwards the body of one block; returns it."""
+        made: BlockRef = self._apply("blockize", loop=loop)
+        return made
+
+    def tensorize(self, target: BlockRef | LoopRef, intrinsic: TensorIntrinsic | str) -> BlockRef:
+        """Replace a tile's computation by an intrinsic, given here or declared to the schedule by name."""
+        name = intrinsic if isinstance(intrinsic, str) else intrinsic.name
+        if isinstance(intrinsic, TensorIntrinsic):
+            self._state.intrinsics[name] = intrinsic
+        made: BlockRef = self._apply("tensorize", target=target, intrinsic=name)
         return made
 
     # -- sampling -------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from weft.expr.nodes import Var
 from weft.schedule.affine import Linear, Ranges, linear
+from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.place import place_of
 from weft.schedule.refs import BlockRef, Consumed, LoopRef, Ref
 from weft.schedule.tree import Tree
@@ -32,12 +33,14 @@ class State:
         """Names of buffers with elements that nothing writes (padding of a layout)."""
         self.partial: frozenset[str] = frozenset()
         """Blocks that were moved into loops of others and may run for only a part of their domain."""
+        self.intrinsics: dict[str, TensorIntrinsic] = {}
         self._tree: Tree | None = None
 
     def copy(self) -> State:
         made = State(self.program)
         made.forward = dict(self.forward)
         made.carried, made.conditional = self.carried, self.conditional
+        made.intrinsics = dict(self.intrinsics)
         made.holes, made.partial = self.holes, self.partial
         made.random.setstate(self.random.getstate())
         made._tree = self._tree
@@ -117,6 +120,10 @@ class State:
             allocs = (*(changes.get(b, b) for b in allocs if b not in gone), *new)
         self.program = dataclasses.replace(self.program, body=body, allocs=allocs)
         self._tree = None
+
+    def restore(self, program: Program) -> None:
+        """Go back to an earlier program, for a primitive that works in steps and refuses in the middle."""
+        self.program, self._tree = program, None
 
     def consume(self, refs: Iterable[Ref], replaced_by: Iterable[Ref] = ()) -> None:
         """Note that ``refs`` stand for nothing any more."""

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.expr.nodes import Expr, IterVar, Load, Var
 from weft.schedule.affine import ONE, ZERO, Ranges
 from weft.schedule.dependence import is_dense
-from weft.schedule.movement import Interval, Placed, check_covered, guards_domain, place_block, required_region
+from weft.schedule.movement import (
+    Interval,
+    Placed,
+    check_covered,
+    guards_domain,
+    outer_guards,
+    place_block,
+    required_region,
+)
 from weft.schedule.refs import BlockRef
 from weft.schedule.rewrite import swap_buffer, uses
 from weft.schedule.state import State, index_var
@@ -74,7 +84,8 @@ def cache_read(state: State, block: BlockRef, read_index: int, scope: str) -> Bl
     name = f"{buffer.name}_{scope.split('.')[-1]}"
     copy = buffer.replace(name=state.fresh_buffer(name), scope=scope, strides=None)
     needed = required_region(state, buffer, [reader], held) if held is not None else None
-    placed = _copy_nest(state, state.fresh_block(name), buffer, copy, needed, state.ranges(before))
+    guards = outer_guards(state, [reader], held)
+    placed = _copy_nest(state.fresh_block(name), (buffer, copy), needed, state.ranges(before), guards)
     copying = _block_of(placed)
     check_covered(state, copying, placed, held)
     if needed is not None:
@@ -125,7 +136,8 @@ def cache_write(state: State, block: BlockRef, write_index: int, scope: str) -> 
         )
     _check_exact(state, writers, buffer, held)
     made = required_region(state, buffer, writers, held, written=True) if held is not None else None
-    placed = _copy_nest(state, state.fresh_block(copy.name), copy, buffer, made, state.ranges(after))
+    guards = outer_guards(state, writers, held)
+    placed = _copy_nest(state.fresh_block(copy.name), (copy, buffer), made, state.ranges(after), guards)
     if made is not None:
         state.partial = state.partial | {_block_of(placed).name}
     state.commit(tree.replace({after: seq(after, placed.stmt)}), new=[copy])
@@ -180,9 +192,14 @@ def _complete_above(state: State, writers: list[Block], held: For | None) -> For
 
 
 def _copy_nest(
-    state: State, name: str, source: Buffer, target: Buffer, part: list[Interval | None] | None, ranges: Ranges
+    name: str,
+    buffers: tuple[Buffer, Buffer],
+    part: list[Interval | None] | None,
+    ranges: Ranges,
+    guards: Sequence[Expr],
 ) -> Placed:
-    """A nest that copies ``source`` to the same places of ``target``: all of it, or the given part."""
+    """A nest that copies one buffer to the same places of another: all of it, or the given part."""
+    source, target = buffers
     iters = tuple(IterVar(index_var(f"v{n}"), extent) for n, extent in enumerate(source.shape))
     at: tuple[Expr, ...] = tuple(it.var for it in iters)
     point = tuple((i, ONE) for i in at)
@@ -198,7 +215,7 @@ def _copy_nest(
     for it, interval in zip(iters, part or [None] * len(iters), strict=True):
         if interval is not None:
             instances[it.var] = interval
-    return place_block(block, instances, ranges)
+    return place_block(block, instances, ranges, guards)
 
 
 def _block_of(placed: Placed) -> Block:

@@ -16,6 +16,7 @@ from weft.schedule.movement import (
     emptied_loops,
     guards_domain,
     needed_instances,
+    outer_guards,
     place_block,
     removed_root,
     required_region,
@@ -98,7 +99,7 @@ def _move_up_front(state: State, producer: Block, consumers: list[Block], target
     scope = state.tree.enclosing_block(producer)
     ranges = state.ranges(target.body) if target is not None else state.ranges(scope.body) if scope is not None else {}
     instances = _instances_for(state, producer, consumers, target, ranges) if target is not None else {}
-    placed = place_block(producer, instances, ranges)
+    placed = place_block(producer, instances, ranges, outer_guards(state, consumers, target))
     gone = emptied_loops(state, producer)
     without = state.tree.without(removed_root(state, producer))
     root: Stmt | None = None
@@ -185,7 +186,7 @@ def reverse_compute_at(state: State, block: BlockRef, loop: LoopRef) -> None:
         after = tree.child_toward(after, last)
     ranges = state.ranges(after)
     instances = _instances_from(state, consumer, producers, target)
-    placed = place_block(consumer, instances, ranges)
+    placed = place_block(consumer, instances, ranges, outer_guards(state, producers, target))
     check_covered(state, consumer, placed, target)
     _check_races(state, consumer, placed, target)
     _replace(state, consumer, {after: seq(after, placed.stmt)}, placed)

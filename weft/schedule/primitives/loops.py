@@ -9,11 +9,11 @@ from weft.expr.nodes import Const, Expr, IterVar, Var, product
 from weft.schedule.affine import ZERO, linear, mentions, simplify_index
 from weft.schedule.dependence import check_independent, inherit_carried, runs_once
 from weft.schedule.refs import LoopRef
-from weft.schedule.rewrite import rebind
+from weft.schedule.rewrite import rebind, uses
 from weft.schedule.state import State, index_var, loop_range
 from weft.schedule.tree import nest, with_loop
 from weft.support.dtypes import INDEX
-from weft.tir.nodes import For, Stmt
+from weft.tir.nodes import Block, For, Stmt
 
 
 def split(state: State, loop: LoopRef, factors: Sequence[int | None]) -> tuple[LoopRef, ...]:
@@ -146,6 +146,14 @@ def reorder(state: State, loops: Sequence[LoopRef]) -> None:
     for block in state.tree.blocks_under(chain[-1].body):
         reduces = any(it.kind == IterVar.REDUCE for it in block.iters)
         around = state.tree.loops_around(block)
+        mixed = next((x for x in order[first : last + 1] if block.init is not None and _is_mixed(block, x)), None)
+        if mixed is not None:
+            raise state.refuse(
+                "S056",
+                f"'{mixed.var.name}' drives spatial and reduce variables of '{block.name}', whose init must come first",
+                at=mixed,
+                hint="decompose the reduction first",
+            )
         if reduces and not runs_once(state, block, around[around.index(chain[first]) :]):
             raise state.refuse(
                 "S055", f"block '{block.name}' may run some instances again inside these loops", at=chain[first]
@@ -155,6 +163,11 @@ def reorder(state: State, loops: Sequence[LoopRef]) -> None:
         if mentions(loop.extent, inner) or mentions(loop.start, inner):
             raise state.refuse("S014", f"the range of '{loop.var.name}' depends on a loop that moves inside", at=loop)
     state.commit(state.tree.replace({chain[0]: nest(order, chain[-1].body)}))
+
+
+def _is_mixed(block: Block, loop: For) -> bool:
+    """Whether the loop drives spatial and reduce variables at once (after fusing such loops)."""
+    return len({block.iters[n].kind for n in uses(block, loop)}) > 1
 
 
 def _chain(state: State, wanted: Sequence[For]) -> list[For]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from weft.schedule.primitives import (
+    blockize,
     cache,
     compute_location,
     inline,
@@ -19,6 +20,7 @@ from weft.schedule.primitives import (
     rfactor,
     sampling,
     storage,
+    tensorize,
 )
 
 
@@ -72,6 +74,9 @@ _TABLE: Final = (
     # reductions
     Primitive("decompose_reduction", reduction.decompose_reduction),
     Primitive("rfactor", rfactor.rfactor),
+    # blocks and intrinsics
+    Primitive("blockize", blockize.blockize),
+    Primitive("tensorize", tensorize.tensorize),
     # sampling
     Primitive("sample_tile", sampling.sample_tile, samples=True),
     Primitive("sample_choice", sampling.sample_choice, samples=True),

@@ -1,0 +1,34 @@
+"""Tensor intrinsics: hardware instructions declared by what they compute and how they are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.support.errors import ScheduleError
+from weft.tir.nodes import Program
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorIntrinsic:
+    """An instruction over small buffers.
+
+    ``description`` computes one tile with plain loops (scheduled form, one block, constant shapes);
+    ``implementation`` has equal parameters and computes the same in any statements (kernel or scheduled form), usually
+    a call. For a reduction the description may have an init, which then is taken as not part of the instruction unless
+    ``includes_init`` is set.
+    """
+
+    name: str
+    description: Program
+    implementation: Program
+    includes_init: bool = False
+
+    def __post_init__(self) -> None:
+        wanted = [(b.dtype, b.shape) for b in self.description.params]
+        given = [(b.dtype, b.shape) for b in self.implementation.params]
+        if wanted != given:
+            raise ScheduleError(
+                f"intrinsic '{self.name}': description and implementation have different parameters",
+                code="S082",
+                hint="give both the same shapes and dtypes in the same order",
+            )
