@@ -119,12 +119,17 @@ def transformer(name: str, size: str = "base", sizes: str = "static", exporter: 
     """One of :data:`TRANSFORMERS`: ``size`` base or tiny, ``sizes`` static or dynamic, by dynamo or classic."""
     _need("torch", "transformers", "onnxscript")
 
+    reason = cache_dir() / f"{name}-{size}-{sizes}-{exporter}-r{REVISION}.reason"
+    if reason.exists():
+        raise Unavailable(reason.read_text())
+
     def write(path: Path) -> None:
         command = [sys.executable, __file__, name, size, sizes, exporter, str(path)]
         run = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
         if run.returncode != 0 or not path.exists():
             last = (run.stderr.strip().splitlines() or ["no message"])[-1]
-            raise Unavailable(f"the {exporter} export of {name} ({size}, {sizes}) failed: {last}")
+            reason.write_text(f"the {exporter} export of {name} ({size}, {sizes}) failed: {last}")
+            raise Unavailable(reason.read_text())
 
     return _cached(f"{name}-{size}-{sizes}-{exporter}", write)
 

@@ -84,7 +84,7 @@ def test_many_expansions() -> None:
         functions.append(helper.make_function("own", f"F{i}", ["a"], ["b"], body, imports))
     proto = model([helper.make_node("F0", ["x"], ["y"], domain="own")], [tensor_info("x", [2])], ["y"],
                   functions=functions, domains={"own": 1})  # fmt: skip
-    assert "more than 200,000 nodes" in refused(proto)
+    assert "more than 100,000 nodes" in refused(proto)
 
 
 @pytest.mark.parametrize(

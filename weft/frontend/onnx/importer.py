@@ -28,7 +28,7 @@ from weft.graph.types import Dim, TensorType
 from weft.ops.relations import collect_assumptions
 from weft.support.errors import InternalError, ModelError, Place, WeftError
 
-MAX_NODES = 200_000
+MAX_NODES = 100_000
 """Nodes a model may have after functions are expanded and loops unrolled."""
 MAX_DEPTH = 32
 """How deep subgraphs and functions may nest."""
