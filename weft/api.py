@@ -54,8 +54,8 @@ def compile(
     """Compile a model (anything :func:`load` takes) into an executable.
 
     ``target`` is ``"cpu"`` (the machine at hand), a named machine or a target in full; ``also`` adds code for further
-    CPU levels, of which the best is picked when an artifact is loaded. ``threads`` defaults to all cores. Compiled kernels
-    are kept on disk unless ``cache`` is False. ``progress`` shows a bar on a terminal.
+    CPU levels, of which the best is picked when an artifact is loaded. ``threads`` defaults to all cores. Compiled
+    kernels are kept on disk unless ``cache`` is False. ``progress`` shows a bar on a terminal.
 
     Raises ModelError for models that are not understood, TargetError for unknown targets.
     """
@@ -107,7 +107,7 @@ def _target(target: str | Target) -> Target:
 
 
 def graph_instruments() -> list[Instrument[Module]]:
-    """What the environment asks to be done around each graph pass: verify (WEFT_VERIFY), dump (WEFT_DUMP)."""
+    """What the settings ask to be done around each graph pass: verify it, write it down."""
     made: list[Instrument[Module]] = []
     if settings.verify_passes():
         made.append(Verify(verify, to_text))

@@ -36,9 +36,10 @@ ALLOWED: dict[str, set[str]] = {
     "lower": {*BASE, *ROOMS, "ops", "schedule", "expr", "target", "runtime.artifact", "runtime.program"},
     "codegen": {*BASE, "tir", "expr", "target", "runtime.artifact"},
     "view": {*BASE, *ROOMS, "expr", "runtime"},
-    "pipeline": {*BASE, *ROOMS, "ops", "schedule", "frontend", "lower", "codegen", "target", "runtime", "expr"},
+    "kernel_cache": {*BASE, "expr", "tir", "target", "runtime"},
+    "pipeline": {"kernel_cache", *BASE, *ROOMS, "ops", "schedule", "frontend", "lower", "codegen", "target", "runtime", "expr"},
 }
-FREE = {"api", "cli", "__init__"}
+FREE = {"api", "cli", "__init__", "__main__"}
 
 
 @cache
