@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kernel_runner import run_kernel
 
 from weft import te
@@ -14,6 +18,7 @@ from weft.expr.nodes import Const, Expr, all_of, maximum, minimum, select
 from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
+from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.te import reducers as te_reduce
 from weft.tir.interpret import run
@@ -405,3 +410,56 @@ def test_arg_max_of_tuples() -> None:
     kernel = te.compute((3,), lambda i: te_reduce.max(x[i, k], axis=k), name="M")
     a = values((3, 17))
     check(te_to_tir("m", [x], [kernel]), [a], [a.max(axis=1)])
+
+
+def test_uneven_blocks_of_a_fused_parallel_loop_leave_no_checks_inside() -> None:
+    """The quotient of a fused loop guards the last, smaller block: the loop body has two versions."""
+    x = te.placeholder((8, 5, 16), name="X")
+    k = te.reduce_axis((0, 4), name="k")
+    y = te.compute((8, 5, 16), lambda o, h, c: te.sum(x[o, h, c] * (k + 1).astype("float32"), axis=k), name="Y")
+    s = Schedule(te_to_tir("blocks", [x], [y]))
+    o, h, c, kk = s.get_loops("Y")
+    outer, inner = s.split(o, factor=3)
+    s.reorder(outer, h, kk, inner, c)
+    s.decompose_reduction("Y", kk)
+    s.vectorize(c)
+    s.unroll(inner)
+    s.parallel(s.fuse(outer, h))
+    a = values((8, 5, 16))
+    kernel = check(s.program, [a], [a * 10])
+    assert sum(isinstance(x, If) for x in walk(kernel.body)) == 1
+
+
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(data=st.data())
+def test_random_schedules(data: st.DataObject) -> None:
+    """Splits, orders and marks chosen at random change nothing; what the schedule refuses is left out."""
+    draw = data.draw
+    m, n, k = (draw(st.integers(1, 20)) for _ in range(3))
+    s = Schedule(matmul(m, n, k))
+    i, j = s.get_loops("D")
+    io, ii = s.split(i, factor=draw(st.integers(2, 7)))
+    jo, ji = s.split(j, factor=draw(st.sampled_from([2, 5, 8, 16])))
+    s.reorder(io, jo, ii, ji)
+    at = draw(st.sampled_from([None, io, jo]))
+    steps: list[Callable[[], Any]] = []
+    if at is not None:
+        steps.append(lambda: s.compute_at("C", at))
+    if draw(st.booleans()):
+        steps.append(lambda: s.reorder(*s.get_loops("C")[-1:], *s.get_loops("C")[-3:-1]))
+    if draw(st.booleans()):
+        steps.append(lambda: s.decompose_reduction("C", s.get_loops("C")[-draw(st.integers(1, 3))]))
+    if draw(st.booleans()):
+        steps.append(lambda: s.split(s.get_loops("C")[-1], factor=draw(st.integers(2, 3))))
+    if draw(st.booleans()):
+        steps.append(lambda: s.fuse(io, jo))
+    kinds = st.sampled_from([s.parallel, s.vectorize, s.unroll])
+    for block, position in (("D", 0), ("D", -1), ("D", -2), ("C", -1), ("C", -2)):
+        if draw(st.booleans()):
+            mark = draw(kinds)
+            steps.append(lambda b=block, p=position, f=mark: f(s.get_loops(b)[p]))
+    for step in steps:
+        with contextlib.suppress(ScheduleError, IndexError):
+            step()
+    a, b = values((m, k)), values((k, n))
+    check(s.program, [a, b], [np.maximum(a @ b + 1, 0)], rtol=1e-4, atol=1e-4)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from weft.expr.intrinsics import INTRINSICS
 from weft.expr.nodes import Const
 from weft.lower.kernel.allocate import compact, place_allocations
 from weft.lower.kernel.blocks import lower_blocks
@@ -22,6 +23,8 @@ from weft.target import Target
 from weft.tir.nodes import Program
 from weft.tir.workspace import workspace_layout
 
+_TAKEN = frozenset({"memcpy", "memset", "memmove", "main"})
+
 
 def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> Program:
     """The kernel form of a scheduled program.
@@ -30,7 +33,7 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     more memory than fits on the stack, the attribute ``workspace`` gives the bytes the caller must provide. ``name``
     (default: the program's) is the symbol of the kernel; characters that C does not allow become underscores.
     """
-    program = replace(program, name=re.sub(r"\W|^(?=\d)", "_", name or program.name, flags=re.ASCII))
+    program = replace(program, name=symbol(name or program.name))
     program, carried = lower_blocks(program)  # iteration variables bound, init and predicates as conditions
     program = place_allocations(program, carried)  # each intermediate at the innermost place that sees its uses
     program = simplify_program(program)  # so that regions can be read off the indices
@@ -43,6 +46,12 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     program = finish(program)  # canonical indices, cheap divisions
     program = unroll(program)  # copies that differ by constants
     return with_workspace(program)
+
+
+def symbol(name: str) -> str:
+    """``name`` as a C identifier that is no function of the C library."""
+    clean = re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII)
+    return f"{clean}_kernel" if clean in INTRINSICS or clean in _TAKEN else clean
 
 
 def with_workspace(program: Program) -> Program:

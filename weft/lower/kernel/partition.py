@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
-from weft.expr.nodes import Binary, Call, Const, Expr, Not, Select, Var, make
+from weft.expr.nodes import Binary, Call, Const, Expr, Not, Select, Var, all_of, make
 from weft.lower.kernel.context import FALSE, TRUE, Context, forms_of
 from weft.schedule.affine import Linear, linear, mentions, relax
 from weft.tir.nodes import Allocate, Block, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
-from weft.tir.visit import expressions, postorder
+from weft.tir.visit import expressions, map_expr, postorder, transform_expressions
 
 BUDGET = 1500
 """How many stores (unrolled ones counted as often as they repeat) the copies made by splitting may add."""
@@ -133,7 +134,7 @@ def _pieces(s: For, state: _State) -> Stmt | None:
     checks = _checks(s, state.context)
     interval = _interior(s, checks, state) if checks else None
     if interval is None:
-        return None
+        return _guarded(s, checks, state)
     weight = weigh(s.body)
     copies = (interval.low is not None) + (interval.high is not None)
     if weight * copies > state.budget:
@@ -205,6 +206,49 @@ def _versions(s: For, interval: _Interval, state: _State) -> Stmt | None:
     return replace(s, body=If(condition, inside, outside))
 
 
+def _guarded(s: For, checks: list[_Check], state: _State) -> Stmt | None:
+    """Guards on a quotient or remainder of the variable (a fused loop): two versions of the body."""
+    context = state.context
+    facts: dict[Expr, Linear] = {}
+    with context.loop(s):
+        for check in checks:
+            if not check.guard or check.equal:
+                continue
+            swept = relax(check.form.expr(), check.moving, {**context.ranges, **check.moving})
+            if swept is None or any(mentions(t, check.moving) for t in swept.low.terms):
+                continue
+            if not context.holds(swept.low) and not context.holds(swept.low.scaled(-1).plus(-1)):
+                facts[swept.low.expr()] = swept.low
+        if not facts or weigh(s.body) > state.budget:
+            return None
+        state.budget -= weigh(s.body)
+        condition = context.simplify(all_of(*(make("ge", e, 0) for e in facts)))
+    state.inside_parallel, outer = state.inside_parallel or s.kind == "parallel", state.inside_parallel
+    with context.loop(s, *facts.values()):
+        inside = _visit(s.body, state)
+    rest = [f.scaled(-1).plus(-1) for f in facts.values()] if len(facts) == 1 else []
+    with context.loop(s, *rest):
+        outside = _visit(_settled(s.body, rest, context), state)
+    state.inside_parallel = outer
+    return replace(s, body=If(condition, inside, None if is_empty(outside) else outside))
+
+
+def _settled(body: Stmt, facts: list[Linear], context: Context) -> Stmt:
+    """``body`` with a quotient replaced by the only value that a fact leaves to it."""
+    for fact in facts:
+        (term, factor), *others = fact.terms.items()
+        most = context.maximum(term)
+        if not others and factor > 0 and most is not None and -(fact.constant // factor) == most:
+            memo: dict[Expr, Expr] = {}
+            swap = partial(_swapped, term, Const(most))
+            body = transform_expressions(body, lambda e, m=memo, f=swap: map_expr(e, f, m))  # type: ignore[misc]
+    return body
+
+
+def _swapped(old: Expr, new: Expr, e: Expr) -> Expr | None:
+    return new if e is old else None
+
+
 def weigh(s: Stmt) -> int:
     """Stores in ``s`` after unrolling."""
     if isinstance(s, Seq):
@@ -226,6 +270,7 @@ class _Check:
     form: Linear
     moving: dict[Var, tuple[Linear, Linear]]
     equal: bool = False
+    guard: bool = False
 
 
 def _checks(s: For, context: Context) -> list[_Check]:
@@ -259,7 +304,8 @@ def _find(
         if mentions(condition, {var: None}):
             condition = context.simplify(condition)
             for check in _atoms(condition, context, moving):
-                if var in check.form.terms and not (guard and any(t in serial for t in check.form.terms)):
+                check.guard = guard
+                if not (guard and any(t in serial for t in check.form.terms)):
                     out.append(check)
     if isinstance(s, If):
         with context.where(s.condition):
