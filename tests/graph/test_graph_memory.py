@@ -7,9 +7,10 @@ import pytest
 from toy_operators import add, halves, matmul, relu, reshape, shout
 
 from weft.graph import build, dims
-from weft.graph.nodes import Call, Project, call
+from weft.graph.nodes import Call, If, Project, call
 from weft.graph.passes.memory import factor, plan_memory, source
 from weft.graph.visit import children
+from weft.support.errors import ModelError
 
 
 def check(function, plan, **symbols):
@@ -132,3 +133,10 @@ def test_five_thousand_calls_are_planned_quickly():
     start = time.perf_counter()
     assert plan_memory(f).arena_bytes == 2048
     assert time.perf_counter() - start < 5
+
+
+def test_control_flow_is_refused():
+    x, c = build.var("x", (4, 16)), build.var("c", (), "bool")
+    f = build.function([x, c], If(c, call(relu, [x]), x, x.type))
+    with pytest.raises(ModelError, match="control flow"):
+        plan_memory(f)

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft.expr.nodes import Binary, Const, Expr, ExprLike, index, product
-from weft.graph.nodes import Call, Constant, Function, GraphExpr, Project, Tuple, Var
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Match, Project, Tuple, Var
 from weft.graph.operator import Operator
 from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import children, post_order
+from weft.support.errors import ModelError
 
 Key = tuple[GraphExpr, int]
 """A tensor: the node that makes it (a call, or a parameter or constant), and which of its outputs."""
@@ -97,8 +98,16 @@ def plan_memory(
 
     ``workspace(call)`` says how many bytes a call needs beside its operands and results; ``in_place(call)`` gives pairs
     (operand, output) of which the kernel may write the output over the operand (element-wise, same index, same size).
-    ``assumed`` stands for symbolic sizes where orders are compared.
+    ``assumed`` stands for symbolic sizes where orders are compared. Raises ModelError (M020) where control flow decides
+    what runs: such programs have no one order.
     """
+    branching = next((e for e in post_order(function.body) if isinstance(e, (If, Match, Let))), None)
+    if branching is not None:
+        raise ModelError(
+            f"the model has control flow ({type(branching).__name__.lower()}), which cannot be compiled yet",
+            code="M020",
+            hint="run it with the graph interpreter: weft.graph.interpret.run",
+        )
     planner = _Planner(function, workspace, in_place, align, assumed)
     orders = [planner.depth_first(False), planner.depth_first(True), planner.greedy()]
     best = min(orders, key=planner.peak)  # the first of equals: the order as written
