@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.frontend.onnx.converters.movement import Cut, cut, split_sizes
 from weft.frontend.onnx.node import Node, Result, Sequence_, Value
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.graph.nodes import Constant, GraphExpr, If, Project, Tuple
@@ -121,8 +122,6 @@ def _axes(node: Node, name: str, ranks: list[int]) -> list[int]:
 
 def picked(node: Node, x: GraphExpr, axis: int, place: int) -> GraphExpr:
     """The slice of ``x`` at a known place of an axis, which is dropped."""
-    from weft.frontend.onnx.converters.movement import Cut, cut
-
     shape = x.tensor.shape
     return node.call("reshape", cut(node, x, {axis: Cut(place, 1, 1)}), shape=(*shape[:axis], *shape[axis + 1 :]))
 
@@ -176,8 +175,6 @@ def _concat_from_sequence(node: Node) -> Result:
 
 
 def _split_to_sequence(node: Node) -> Result:
-    from weft.frontend.onnx.converters.movement import split_sizes
-
     x = node.data(0)
     axis = node.axis(x.tensor.rank, 0)
     size = x.tensor.shape[axis]

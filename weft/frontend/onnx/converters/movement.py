@@ -21,6 +21,7 @@ from weft.frontend.onnx.sizes import (
     object_array,
     product,
 )
+from weft.frontend.onnx.tensors import dtype_of
 from weft.graph.nodes import Constant, GraphExpr
 from weft.graph.types import Dim
 from weft.ops.relations import broadcast
@@ -367,8 +368,6 @@ def _range(node: Node) -> Result:
 
 
 def _eye_like(node: Node) -> Result:
-    from weft.frontend.onnx.tensors import dtype_of
-
     shape = node.shape(0)
     dtype = dtype_of(node.integer("dtype")) if node.has_attribute("dtype") else node.dtype(0)
     if len(shape) != 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.frontend.onnx.converters.elementwise import cast_to
+from weft.frontend.onnx.converters.normalization import coerced
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed
 from weft.graph.nodes import GraphExpr
@@ -72,8 +73,6 @@ def _top_k(node: Node) -> Result:
 
 
 def _hardmax(node: Node) -> Result:
-    from weft.frontend.onnx.converters.normalization import coerced
-
     def one_hot(x: GraphExpr, axis: int) -> GraphExpr:
         best = node.call("argmax", x, axis=axis, keepdims=True)
         positions = node.call("arange", start=0, stop=x.tensor.shape[axis], step=1, dtype="int64")
