@@ -13,9 +13,12 @@ from weft.graph import build, interpret
 from weft.graph.layout import broadcast_layout, letters_of, pack, parse, unpack
 from weft.graph.nodes import Call, Module, call
 from weft.graph.passes.fold_constants import FoldConstants
+from weft.graph.passes.fuse import Fuse
 from weft.graph.passes.layout import SelectLayouts
 from weft.graph.pbqp import Problem
+from weft.graph.text import to_text
 from weft.graph.visit import post_order
+from weft.ir.fusion_kind import FusionKind
 from weft.support.errors import UserError
 
 
@@ -152,3 +155,10 @@ def test_conversions_go_after_calls_that_can_join_a_kernel():
     made = select(residual(8))
     assert made.body.target is reorder
     assert made.body.args[0].target is relu
+
+
+def test_a_network_through_layouts_and_fusion(golden):
+    module = FoldConstants().run(SelectLayouts(4, reorder).run(Module.of(residual(6, blocks=1))))
+    kinds = {pointwise: FusionKind.OUT_FUSABLE, reorder: FusionKind.INJECTIVE}
+    made = Fuse(lambda e: kinds.get(e.target, FusionKind.BROADCAST)).run(module)
+    golden("layouts_and_fusion.txt", to_text(made))
