@@ -15,8 +15,9 @@ from weft.expr.affine import Poly, Ring, add
 from weft.expr.bounds import Interval
 from weft.expr.evaluate import evaluate
 from weft.expr.match import LITERAL, VALUE, WILD, Pattern, Rule
-from weft.expr.nodes import BINARY, COMPARISONS, Binary, Broadcast, Cast, Const, Expr, Not, Ramp, Select, Var
+from weft.expr.nodes import BINARY, Binary, Broadcast, Cast, Const, Expr, Not, Ramp, Select, Var
 from weft.expr.normalize import Normalizer
+from weft.expr.operators import COMPARISONS
 from weft.expr.prove import Facts
 from weft.expr.rules.division import DIVISION_RULES, DivisionRule
 from weft.expr.rules.logic import LOGIC_RULES

@@ -16,21 +16,20 @@ expression, whose truth value is identity, so nodes work as dictionary keys; :fu
 
 from __future__ import annotations
 
-import math
-import operator
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, ClassVar, TypeAlias, dataclass_transform
 
 import numpy as np
 
+from weft.expr.operators import BINARY as BINARY
+from weft.expr.operators import COMPARISONS, Effect, Scalar, effect_of_constant, fold_values, join, normal_value
 from weft.ir.node import Interned
 from weft.support.dtypes import BOOL, FLOAT32, INDEX, INT32, DType
 from weft.support.errors import UserError
 
-Scalar: TypeAlias = "int | float | bool"
 ExprLike: TypeAlias = "Expr | int | float | bool"
 
 
@@ -159,25 +158,8 @@ class Const(Expr):
 
     @staticmethod
     def _normal(value: Any, dtype: str) -> tuple[Scalar, DType]:
-        dtype = DType(dtype)
-        kind, bits = dtype.kind, dtype.bits
-        if kind == "bool":
-            return bool(value), dtype
-        if kind == "float":
-            value = float(value)
-            if value != value:
-                return math.nan, dtype  # one NaN: its sign and payload mean nothing
-            if bits == 32 and -1e38 < value < 1e38:
-                value = float(np.float32(value))
-            elif bits < 64 and math.isfinite(value):
-                with np.errstate(over="ignore"):
-                    value = float(np.asarray(value).astype(dtype.numpy))
-            return value, dtype
-        value = int(value)
-        half = 1 << (bits - 1)
-        if kind == "int":
-            return value if -half <= value < half else ((value + half) & ((half << 1) - 1)) - half, dtype
-        return value & ((half << 1) - 1), dtype
+        made = DType(dtype)
+        return normal_value(value, made), made
 
     @staticmethod
     def _key(value: Scalar, dtype: DType) -> Any:
@@ -214,54 +196,6 @@ class Var(Expr):
         return name, DType(dtype), next(_var_ids) if id < 0 else id
 
 
-@dataclass(frozen=True, slots=True)
-class BinaryOp:
-    """What is known of one binary operator: how it prints, its precedence and how to evaluate it.
-
-    ``evaluate`` works on Python scalars and on NumPy arrays of one dtype alike.
-    """
-
-    name: str
-    symbol: str
-    precedence: int
-    evaluate: Callable[[Any, Any], Any]
-    commutative: bool = False
-    compares: bool = False
-
-
-def _truncdiv(a: Any, b: Any) -> Any:
-    q = np.floor_divide(a, b)
-    fix = (np.remainder(a, b) != 0) & ((np.asarray(a) < 0) != (np.asarray(b) < 0))
-    return q + np.asarray(fix).astype(np.asarray(q).dtype)
-
-
-BINARY: dict[str, BinaryOp] = {
-    op.name: op
-    for op in (
-        BinaryOp("add", "+", 5, lambda a, b: a + b, commutative=True),
-        BinaryOp("sub", "-", 5, lambda a, b: a - b),
-        BinaryOp("mul", "*", 6, lambda a, b: a * b, commutative=True),
-        BinaryOp("div", "/", 6, lambda a, b: np.true_divide(a, b)),
-        BinaryOp("floordiv", "//", 6, lambda a, b: np.floor_divide(a, b)),
-        BinaryOp("floormod", "%", 6, lambda a, b: np.mod(a, b)),
-        BinaryOp("truncdiv", "truncdiv", 0, _truncdiv),
-        BinaryOp("truncmod", "truncmod", 0, lambda a, b: np.fmod(a, b)),
-        BinaryOp("min", "min", 0, lambda a, b: np.minimum(a, b), commutative=True),
-        BinaryOp("max", "max", 0, lambda a, b: np.maximum(a, b), commutative=True),
-        BinaryOp("lt", "<", 4, lambda a, b: a < b, compares=True),
-        BinaryOp("le", "<=", 4, lambda a, b: a <= b, compares=True),
-        BinaryOp("gt", ">", 4, lambda a, b: a > b, compares=True),
-        BinaryOp("ge", ">=", 4, lambda a, b: a >= b, compares=True),
-        BinaryOp("eq", "==", 3, lambda a, b: a == b, commutative=True, compares=True),
-        BinaryOp("ne", "!=", 3, lambda a, b: a != b, commutative=True, compares=True),
-        BinaryOp("and", "and", 2, np.logical_and, commutative=True),
-        BinaryOp("or", "or", 1, np.logical_or, commutative=True),
-    )
-}
-
-COMPARISONS: frozenset[str] = frozenset(name for name, op in BINARY.items() if op.compares)
-
-
 @_node
 class Binary(Expr):
     """``a op b`` with ``op`` a key of :data:`BINARY`; both sides have one dtype and equal lanes."""
@@ -282,10 +216,8 @@ class Binary(Expr):
         return Binary(self.op, *children)
 
     def __bool__(self) -> bool:
-        if self.op == "eq":
-            return self.a is self.b
-        if self.op == "ne":
-            return self.a is not self.b
+        if self.op in ("eq", "ne"):
+            return (self.a is self.b) == (self.op == "eq")
         return Expr.__bool__(self)
 
 
@@ -514,9 +446,8 @@ def same(a: Expr, b: Expr) -> bool:
 def const(value: Scalar, dtype: str | None = None) -> Const:
     """A literal; without ``dtype``: bool for bool, INDEX for int, float32 for float."""
     if dtype is None:
-        dtype = (
-            BOOL if isinstance(value, (bool, np.bool_)) else INDEX if isinstance(value, (int, np.integer)) else FLOAT32
-        )
+        number = INDEX if isinstance(value, (int, np.integer)) else FLOAT32
+        dtype = BOOL if isinstance(value, (bool, np.bool_)) else number
     return Const(value, DType(dtype))
 
 
@@ -578,7 +509,7 @@ def promote(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
     else:
         right = wrap(b)
     if left.dtype != right.dtype:
-        to = _join(left.dtype, right.dtype)
+        to = join(left.dtype, right.dtype)
         left, right = cast(left, to), cast(right, to)
     if left.lanes != right.lanes:
         if left.lanes == 1:
@@ -590,57 +521,10 @@ def promote(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
     return left, right
 
 
-def _join(a: DType, b: DType) -> DType:
-    rank = {"bool": 0, "uint": 1, "int": 1, "float": 2}
-    if rank[a.kind] != rank[b.kind]:
-        return a if rank[a.kind] > rank[b.kind] else b
-    if a.bits != b.bits:
-        return a if a.bits > b.bits else b
-    if a.kind != b.kind:
-        return a if a.kind == "int" else b
-    return FLOAT32  # float16 with bfloat16
-
-
-_INTEGER_FOLDS: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "min": min,
-    "max": max,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
-}
-
-
 def fold(op: str, a: Const, b: Const) -> Const | None:
     """The constant ``a op b``, or None where the operation has no defined value."""
-    if a.dtype is INDEX and op in _INTEGER_FOLDS:
-        return Const(_INTEGER_FOLDS[op](a.value, b.value), BOOL if op in COMPARISONS else INDEX)
-    entry = BINARY[op]
-    if a.dtype.kind == "float" and op not in ("and", "or"):
-        kind = np.dtype(np.float64) if a.dtype.bits == 64 else np.dtype(np.float32)
-        with np.errstate(all="ignore"):
-            value = entry.evaluate(kind.type(a.value), kind.type(b.value))
-        return Const(bool(value) if entry.compares else float(value), BOOL if entry.compares else a.dtype)
-    if op in ("floordiv", "floormod", "truncdiv", "truncmod", "div") and int(b.value) == 0:
-        return None
-    x, y = int(a.value), int(b.value)
-    if op == "truncdiv":
-        return Const(abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1), a.dtype)
-    if op == "truncmod":
-        return Const(abs(x) % abs(y) * (-1 if x < 0 else 1), a.dtype)
-    if op == "floordiv":
-        return Const(x // y, a.dtype)
-    if op == "floormod":
-        return Const(x % y, a.dtype)
-    if op == "div":
-        return None
-    value = {"min": min, "max": max}[op](x, y) if op in ("min", "max") else entry.evaluate(x, y)
-    return Const(value, BOOL if entry.compares else a.dtype)
+    value = fold_values(op, a.dtype, a.value, b.value)
+    return None if value is None else Const(value, BOOL if op in COMPARISONS else a.dtype)
 
 
 _small: dict[int, Const] = {}
@@ -671,32 +555,16 @@ def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
             folded = fold(op, x, y)
             if folded is not None:
                 return folded
-        neutral = _with_constant(op, x, y, right=True)
+        effect = effect_of_constant(op, y.dtype, y.value, right=True)
     elif type(x) is Const:
-        neutral = _with_constant(op, y, x, right=False)
+        effect = effect_of_constant(op, x.dtype, x.value, right=False)
     else:
+        effect = None
+    if effect is None:
         return Binary(op, x, y)
-    return Binary(op, x, y) if neutral is None else neutral
-
-
-def _with_constant(op: str, x: Expr, c: Const, *, right: bool) -> Expr | None:
-    """``x op c`` (or ``c op x``) where the constant makes that trivial: integers and bools only."""
-    dtype, value = c.dtype, c.value
-    if dtype.kind == "float":
-        return None
-    if op in ("and", "or"):
-        return x if bool(value) == (op == "and") else c
-    if value == 0:
-        if op == "add" or (op == "sub" and right):
-            return x
-        if op == "mul":
-            return c
-    elif value == 1:
-        if op == "mul" or (op == "floordiv" and right):
-            return x
-        if op == "floormod" and right:
-            return Const(0, dtype)
-    return None
+    if effect is Effect.ZERO:
+        return Const(0, x.dtype)
+    return x if (type(y) is Const) == (effect is Effect.NEUTRAL) else y
 
 
 def all_of(*conditions: ExprLike) -> Expr:

@@ -25,7 +25,8 @@ from weft.expr.affine import (
     scaled,
 )
 from weft.expr.match import RuleTable
-from weft.expr.nodes import COMPARISONS, Binary, Call, Const, Expr, Not, Select, Var, fold
+from weft.expr.nodes import Binary, Call, Const, Expr, Not, Select, Var, fold
+from weft.expr.operators import COMPARISONS
 from weft.expr.rules.division import DIVISION_RULES
 from weft.expr.rules.logic import LOGIC_RULES, NEGATED
 from weft.expr.rules.values import VALUE_RULES

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from weft.expr.nodes import COMPARISONS, Binary, Broadcast, Const, Expr, Not, Ramp, Select
+from weft.expr.nodes import Binary, Broadcast, Const, Expr, Not, Ramp, Select
+from weft.expr.operators import COMPARISONS
 from weft.support.dtypes import BOOL, INDEX
 
 
