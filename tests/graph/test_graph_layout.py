@@ -10,15 +10,18 @@ from toy_operators import add, cosine, pointwise, relu, reorder
 
 from weft.expr.nodes import Const
 from weft.graph import build, interpret
-from weft.graph.layout import broadcast_layout, letters_of, pack, parse, unpack
+from weft.graph.layout import broadcast_layout, follow_concat, letters_of, pack, parse, unpack
 from weft.graph.nodes import Call, Module, call
+from weft.graph.operator import Attrs
 from weft.graph.passes.fold_constants import FoldConstants
 from weft.graph.passes.fuse import Fuse
 from weft.graph.passes.layout import SelectLayouts
 from weft.graph.pbqp import Problem
 from weft.graph.text import to_text
+from weft.graph.types import TensorType
 from weft.graph.visit import post_order
 from weft.ir.fusion_kind import FusionKind
+from weft.support.dtypes import FLOAT32
 from weft.support.errors import UserError
 
 
@@ -162,3 +165,14 @@ def test_a_network_through_layouts_and_fusion(golden):
     kinds = {pointwise: FusionKind.OUT_FUSABLE, reorder: FusionKind.INJECTIVE}
     made = Fuse(lambda e: kinds.get(e.target, FusionKind.BROADCAST)).run(module)
     golden("layouts_and_fusion.txt", to_text(made))
+
+
+def test_concatenation_follows_where_blocks_are_filled():
+    def choice(axis, *channels):
+        types = [TensorType((1, c, 5), FLOAT32) for c in channels]
+        return follow_concat(Attrs(axis=axis), types, 0, "NCW4c")
+
+    assert choice(1, 8, 4, 3).attrs.axis == 1
+    assert choice(1, 3, 4) is None
+    assert choice(-1, 3, 3).attrs.axis == 2
+    assert choice(1, 8, 4).inputs == ("NCW4c", "NCW4c")

@@ -219,6 +219,21 @@ def follow_elementwise(attrs: Attrs, types: Sequence[TensorType], operand: int, 
     return LayoutChoice(tuple(inputs), (layout,), attrs)
 
 
+def follow_concat(attrs: Attrs, types: Sequence[TensorType], operand: int, layout: str) -> LayoutChoice | None:
+    """The ``follows`` trait of concatenation along ``attrs.axis``: all operands in one layout; where the axis is
+    blocked, every operand but the last must fill its blocks."""
+    known = parse(layout)
+    if any(t.rank != known.rank for t in types):
+        return None
+    axis = attrs.axis % known.rank
+    for t in types[:-1]:
+        n = t.shape[axis]
+        if known.factor(axis) > 1 and not (isinstance(n, int) and n % known.factor(axis) == 0):
+            return None
+    place = known.dims.index((axis, None))
+    return LayoutChoice((layout,) * len(types), (layout,), attrs.replace(axis=place))
+
+
 def _wider(t: TensorType, lead: TensorType, axis: int) -> bool:
     """Whether broadcasting would stretch ``lead`` along ``axis`` (counted from the end)."""
     return -axis <= t.rank and _is_one(lead.shape[axis]) and not _is_one(t.shape[axis])
