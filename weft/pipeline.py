@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from weft import __version__
-from weft.codegen.llvm import compile_object, emit
+from weft.codegen.llvm import assembly, compile_object, emit
 from weft.expr.nodes import ExprLike, product
 from weft.graph.nodes import Call, Function, GraphExpr, Module
 from weft.graph.passes.cse import CommonSubexpressions
@@ -35,7 +35,8 @@ from weft.lower.sizes import size_expr
 from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import op
-SIMPLIFY_RULES = ()
+from weft.ops.rules import SIMPLIFY_RULES
+
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.schedule.rules import default_schedule
 from weft.schedule.schedule import Schedule
@@ -43,7 +44,9 @@ from weft.schedule.trace import Trace
 from weft.support.progress import Reporter, Silent
 from weft.target import CODE_FEATURES, Target
 from weft.te.analysis import flops
+from weft.te.text import to_text as te_text
 from weft.tir.nodes import Program
+from weft.tir.text import to_text as tir_text
 
 
 class ScheduleSource(Protocol):
@@ -51,6 +54,22 @@ class ScheduleSource(Protocol):
 
     def find(self, program: Program, target: Target) -> Trace | None:
         """The best known schedule of ``program``, or None."""
+
+
+class Observer(Protocol):
+    """Looks at every distinct kernel while it comes into being: ``WEFT_DUMP`` implements it."""
+
+    def kernel(self, name: str, target: Target, stages: Iterator[Stage]) -> None:
+        """``stages`` computes each stage when it is asked for; what fails raises from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The text of one kernel at one place of its way; ``suffix`` names the language (``.txt``: an IR's own)."""
+
+    name: str
+    suffix: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +139,7 @@ def compile_module(
     cache: KernelCache | None = None,
     instruments: Sequence[Instrument[Module]] = (),
     progress: Reporter | None = None,
+    observer: Observer | None = None,
 ) -> tuple[Artifact, Report]:
     """Compile for ``targets``: the first decides layouts and memory, further ones add code for other CPU levels."""
     report = Report(operators=_count_calls(module))
@@ -129,7 +149,7 @@ def compile_module(
         fused = optimize(module, targets[0], options, instruments)
     groups = list(dict.fromkeys(c.target for c in _calls(fused) if isinstance(c.target, Function)))
     with report.stage("kernels"):
-        variants = [build_kernels(groups, t, schedules, cache, progress) for t in targets]
+        variants = [build_kernels(groups, t, schedules, cache, progress, observer) for t in targets]
     with report.stage("program"):
         kernels = variants[0]
         plan = plan_memory(fused.main, workspace=lambda call: _workspace(call, variants))
@@ -148,6 +168,7 @@ def build_kernels(
     schedules: ScheduleSource | None,
     cache: KernelCache,
     progress: Reporter,
+    observer: Observer | None = None,
 ) -> dict[Function, Kernel]:
     """The code of every group; groups of equal structure share it."""
     made: dict[Function, Kernel] = {}
@@ -157,6 +178,8 @@ def build_kernels(
         progress.describe(program.name)
         trace = schedules.find(program, target) if schedules is not None else None
         key = kernel_key(program, trace.to_json() if trace is not None else "", target)
+        if observer is not None and key not in by_key:
+            observer.kernel(program.name, target, kernel_stages(group, target, trace))
         kernel = by_key.get(key) or cache.get(key, program.sizes)
         if kernel is None:
             kernel = build_kernel(program, target, trace, work)
@@ -181,6 +204,22 @@ def scheduled(program: Program, target: Target, trace: Trace | None = None) -> S
 def lowered(program: Program, target: Target, trace: Trace | None = None) -> Program:
     """The kernel form of ``program``."""
     return tir_to_kernel(scheduled(program, target, trace).program, target)
+
+
+def kernel_stages(group: Function, target: Target, trace: Trace | None = None) -> Iterator[Stage]:
+    """Every stage of a fused group as text, from tensor expressions to assembly."""
+    stages = group_to_te(group)
+    yield Stage("te", ".txt", te_text(stages.outputs, stages.inputs))
+    program = te_to_tir(stages.name, stages.inputs, stages.outputs)
+    yield Stage("tir", ".txt", tir_text(program))
+    schedule = scheduled(program, target, trace)
+    yield Stage("trace", ".py", schedule.trace.to_python())
+    yield Stage("scheduled", ".txt", tir_text(schedule.program))
+    kernel = tir_to_kernel(schedule.program, target)
+    yield Stage("kernel", ".txt", tir_text(kernel))
+    ir = emit(kernel, target)
+    yield Stage("llvm", ".ll", ir)
+    yield Stage("assembly", ".s", assembly(ir, target))
 
 
 def build_kernel(program: Program, target: Target, trace: Trace | None, work: ExprLike) -> Kernel:
