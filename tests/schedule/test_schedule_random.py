@@ -10,7 +10,7 @@ import pytest
 from schedule_cases import check
 
 from weft import te
-from weft.expr.nodes import maximum
+from weft.expr.nodes import maximum, minimum
 from weft.lower.te_to_tir import te_to_tir
 from weft.schedule import BlockRef, LoopRef, Schedule, Trace
 from weft.support.errors import ScheduleError
@@ -34,6 +34,7 @@ def random_program(rng: random.Random) -> Program:
 def random_stage(rng: random.Random, name: str, x: Tensor, y: Tensor, w: Tensor) -> Tensor:
     rows, columns = x.shape
     k = te.reduce_axis((0, columns), f"{name}k")
+    h = te.reduce_axis((0, 2), f"{name}h")
     kinds: dict[str, Callable[[], Tensor]] = {
         "map": lambda: te.compute(x.shape, lambda i, j: maximum(x[i, j], 0.0) + y[i, j], name=name),
         "transpose": lambda: te.compute((columns, rows), lambda i, j: x[j, i] + 1.0, name=name),
@@ -41,12 +42,22 @@ def random_stage(rng: random.Random, name: str, x: Tensor, y: Tensor, w: Tensor)
             x.shape, lambda i, j: te.if_then_else(te.all(i >= 1, j >= 2), x[i - 1, j - 2], 0.0) + y[i, j], name=name
         ),
         "product": lambda: te.compute(x.shape, lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name=name),
+        "window": lambda: te.compute(
+            (rows, columns - 1), lambda i, j: te.sum(x[i, j + h] * w[h, h], axis=h), name=name
+        ),
+        "strided": lambda: te.compute(
+            ((rows + 1) // 2, columns),
+            lambda i, j: te.max(te.if_then_else(i * 2 + h < rows, x[minimum(i * 2 + h, rows - 1), j], -9.0), axis=h),
+            name=name,
+        ),
         "row": lambda: te.compute((rows, 1), lambda i, j: te.max(x[i, k] - y[i, k], axis=k), name=name),
     }
     if [int(d) for d in x.shape] != [int(d) for d in y.shape]:
         y = x
     if int(columns) != int(w.shape[0]):
         kinds.pop("product")
+    if int(columns) < 2:
+        kinds.pop("window")
     return kinds[rng.choice(sorted(kinds))]()
 
 
@@ -106,6 +117,8 @@ MOVES: dict[str, Move] = {
     ),
     "rfactor": lambda s, r: s.rfactor(some_loop(s, r), r.randint(0, 2), reassociate=True),
     "transform_layout": change_layout,
+    "partition": lambda s, r: s.partition(some_loop(s, r), r.randint(1, 3)),
+    "blockize": lambda s, r: s.blockize(some_loop(s, r)),
 }
 
 

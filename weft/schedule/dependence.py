@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 
 from weft.expr.nodes import IterVar, Var
 from weft.schedule.affine import Linear, Ranges, is_nonnegative, linear, mentions
+from weft.schedule.ranges import loop_range, moving
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import bound_region, box_of, is_true, uses
-from weft.schedule.state import State, loop_range, moving
+from weft.schedule.state import State
 from weft.schedule.tree import Tree
 from weft.tir.nodes import Block, For, Program, Region
 from weft.tir.visit import postorder
@@ -67,15 +68,17 @@ def _ranges(tree: Tree, block: Block) -> dict[Var, tuple[Linear, Linear]]:
     return dict(moving(tree.all_loops_around(block)))
 
 
-def _inside(tree: Tree, loop: For, block: Block) -> Ranges:
-    """Ranges of the loops between ``loop`` and ``block``."""
+def _inside(tree: Tree, loop: For | None, block: Block) -> Ranges:
+    """Ranges of the loops between ``loop`` and ``block``; without ``loop`` of all loops in the scope."""
     around = tree.loops_around(block)
+    if loop is None:
+        return moving(around)
     return moving(around[around.index(loop) + 1 :]) if loop in around else {}
 
 
-def is_dense(tree: Tree, loop: For, block: Block, region: Region) -> bool:
+def is_dense(tree: Tree, loop: For | None, block: Block, region: Region) -> bool:
     """Whether the block, its condition left aside, writes every element of its bounding box in one iteration of
-    ``loop``: each index is a mixed-radix number over loops of its own."""
+    ``loop`` (None: of its scope): each index is a mixed-radix number over loops of its own."""
     inside = _inside(tree, loop, block)
     used: set[Var] = set()
     for start, _ in bound_region(block, region):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from weft.expr.nodes import Binary, Const, Expr, Load, Var, all_of
 from weft.schedule.affine import (
@@ -18,10 +18,10 @@ from weft.schedule.affine import (
     relax,
     simplify_index,
 )
-from weft.schedule.state import loop_range
+from weft.schedule.ranges import loop_range
 from weft.support.dtypes import BOOL
 from weft.tir.nodes import Block, Buffer, For, If, Let, Region, Seq, Stmt
-from weft.tir.visit import map_expr, substitute, substitution, transform, with_children
+from weft.tir.visit import children, map_expr, map_expressions, substitute, substitution, transform, walk, with_children
 
 TRUE = Const(True, BOOL)
 
@@ -132,8 +132,6 @@ def swap_buffer(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
 
 def map_loads(stmt: Stmt, change: Callable[[Load], Expr | None]) -> Stmt:
     """``stmt`` with loads rewritten everywhere below; regions are left alone."""
-    from weft.tir.visit import map_expressions
-
     memo: dict[Expr, Expr] = {}
 
     def on_expr(e: Expr) -> Expr | None:
@@ -173,6 +171,54 @@ def widened(region: Region, starts: Mapping[Var, Expr], extents: Mapping[Var, Ex
         swept = relax(start, running, running)
         found.append((ZERO, size) if swept is None else (swept.low.expr(), (swept.width + linear(extent)).expr()))
     return Region(region.buffer, tuple(found))
+
+
+def swept_regions(
+    regions: Iterable[Region], values: Mapping[Var, Expr], moving: Ranges, ranges: Ranges
+) -> tuple[Region, ...]:
+    """``regions`` over ``values`` while the variables of ``moving`` run; whole dimensions where that is not known."""
+    swap = substitution(values)
+    known = {**ranges, **moving}
+    found: list[Region] = []
+    for r in regions:
+        box: list[tuple[Expr, Expr]] = []
+        for (start, extent), size in zip(r.ranges, r.buffer.shape, strict=True):
+            swept = relax(swap(start), moving, known)
+            if swept is None or mentions(swap(extent), moving):
+                box.append((ZERO, size))
+            else:
+                box.append((swept.low.expr(), (swept.width + linear(swap(extent))).expr()))
+        found.append(Region(r.buffer, tuple(box)))
+    return unique_regions(found)
+
+
+def summarized(outer: Block) -> Block:
+    """``outer``, which holds other blocks, with the regions that these touch."""
+    reads: list[Region] = []
+    writes: list[Region] = []
+    stack: list[tuple[Stmt, Ranges]] = [(s, {}) for s in reversed(children(outer))]
+    domain = {it.var: (linear(it.start), linear(it.start) + linear(it.extent).plus(-1)) for it in outer.iters}
+    while stack:
+        stmt, running = stack.pop()
+        if isinstance(stmt, Block):
+            values = dict(zip((it.var for it in stmt.iters), stmt.values, strict=True))
+            reads += swept_regions(stmt.reads, values, running, domain)
+            writes += swept_regions(stmt.writes, values, running, domain)
+            continue
+        inner = {**running, stmt.var: loop_range(stmt)} if isinstance(stmt, For) else running
+        stack += [(s, inner) for s in reversed(children(stmt))]
+    return dataclasses.replace(outer, reads=unique_regions(reads), writes=unique_regions(writes))
+
+
+def with_summaries(body: Stmt, unchanged: Container[Stmt]) -> Stmt:
+    """``body`` with the regions of blocks around other blocks brought up to date, where something below changed."""
+
+    def refresh(stmt: Stmt) -> Stmt | None:
+        if not isinstance(stmt, Block) or stmt in unchanged:
+            return None
+        return summarized(stmt) if any(isinstance(s, Block) for s in walk(stmt.body)) else None
+
+    return transform(body, refresh)
 
 
 def box_of(block: Block, region: Region, moving: Ranges, ranges: Ranges) -> list[tuple[Linear, Linear] | None]:

@@ -7,12 +7,13 @@ import random
 from collections.abc import Iterable, Sequence
 
 from weft.expr.nodes import Var
-from weft.schedule.affine import Linear, Ranges, linear
+from weft.schedule.affine import Linear
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.place import place_of
+from weft.schedule.ranges import iter_ranges, loop_range
 from weft.schedule.refs import BlockRef, Consumed, LoopRef, Ref
+from weft.schedule.rewrite import with_summaries
 from weft.schedule.tree import Tree
-from weft.support.dtypes import INDEX
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Block, Buffer, For, Program, Stmt
 
@@ -34,12 +35,15 @@ class State:
         self.partial: frozenset[str] = frozenset()
         """Blocks that were moved into loops of others and may run for only a part of their domain."""
         self.intrinsics: dict[str, TensorIntrinsic] = {}
-        self._tree: Tree | None = None
+        self._tree: Tree | None = Tree(program)
+        self.nested = any(self._tree.enclosing_block(b) for b in self._tree.blocks.values())
+        """Whether there are blocks inside blocks, whose regions must follow those of the inner ones."""
 
     def copy(self) -> State:
         made = State(self.program)
         made.forward = dict(self.forward)
         made.carried, made.conditional = self.carried, self.conditional
+        made.nested = self.nested
         made.intrinsics = dict(self.intrinsics)
         made.holes, made.partial = self.holes, self.partial
         made.random.setstate(self.random.getstate())
@@ -118,6 +122,8 @@ class State:
         gone, changes = set(dropped), dict(swapped)
         if gone or changes or new:
             allocs = (*(changes.get(b, b) for b in allocs if b not in gone), *new)
+        if self.nested:
+            body = with_summaries(body, self.tree.position)
         self.program = dataclasses.replace(self.program, body=body, allocs=allocs)
         self._tree = None
 
@@ -146,28 +152,3 @@ def _fresh(base: str, used: object) -> str:
     while taken(f"{base}_{n}"):
         n += 1
     return f"{base}_{n}"
-
-
-def loop_range(loop: For) -> tuple[Linear, Linear]:
-    """Least and greatest value of the loop's variable."""
-    start = linear(loop.start)
-    return start, start + linear(loop.extent).plus(-1)
-
-
-def iter_ranges(block: Block) -> dict[Var, tuple[Linear, Linear]]:
-    """Least and greatest value of a block's iteration variables."""
-    found: dict[Var, tuple[Linear, Linear]] = {}
-    for it in block.iters:
-        start = linear(it.start)
-        found[it.var] = (start, start + linear(it.extent).plus(-1))
-    return found
-
-
-def index_var(name: str) -> Var:
-    """A new loop or iteration variable."""
-    return Var(name, INDEX)
-
-
-def moving(loops: Iterable[For]) -> Ranges:
-    """Ranges of the variables of ``loops``, outer first."""
-    return {loop.var: loop_range(loop) for loop in loops}

@@ -6,9 +6,10 @@ import dataclasses
 
 from weft.expr.nodes import Const, Expr, IterVar, Var
 from weft.schedule.affine import ZERO, Linear, linear, mentions, relax, simplify_index
+from weft.schedule.ranges import index_var, moving
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rewrite import is_true, uses
-from weft.schedule.state import State, index_var, loop_range, moving
+from weft.schedule.rewrite import is_true, swept_regions, uses
+from weft.schedule.state import State
 from weft.schedule.tree import nest, with_loop
 from weft.tir.nodes import Block, For, Region, Stmt
 from weft.tir.visit import substitute, substitution
@@ -58,16 +59,18 @@ def blockize(state: State, loop: LoopRef) -> BlockRef:
     name = state.fresh_block(f"{block.name}_o")
     inner = dataclasses.replace(block, values=tuple(inner_values), init=None)
     to_outer.update(zip((d.it.var for d in divisions), inner_values, strict=True))
+    outer_ranges = {it.var: (linear(ZERO), linear(it.extent).plus(-1)) for it in outer_iters}
     made = Block(
         name,
         outer_iters,
         tuple(_quotient(d, ranges) for d in divisions),
-        _widened(block.reads, to_outer, loops, outer_iters),
-        _widened(block.writes, to_outer, loops, outer_iters),
+        swept_regions(block.reads, to_outer, moving(loops), outer_ranges),
+        swept_regions(block.writes, to_outer, moving(loops), outer_ranges),
         nest(loops, inner),
         init,
         annotations=block.annotations,
     )
+    state.nested = True
     state.commit(state.tree.replace({root: made}))
     return BlockRef(name)
 
@@ -140,26 +143,3 @@ def _init_nest(state: State, block: Block, loops: list[For], values: list[Expr])
         substitute(block.init, dict(fresh)),
     )
     return nest(list(copies.values()), made)
-
-
-def _widened(
-    regions: tuple[Region, ...], values: dict[Var, Expr], loops: list[For], outer: tuple[IterVar, ...]
-) -> tuple[Region, ...]:
-    """What the whole nest touches, in terms of the outer block's variables."""
-    running = {x.var: loop_range(x) for x in loops}
-    known = {
-        **{it.var: (linear(it.start), linear(it.start) + linear(it.extent).plus(-1)) for it in outer},
-        **running,
-    }
-    swap = substitution(values)
-    found: list[Region] = []
-    for r in regions:
-        box: list[tuple[Expr, Expr]] = []
-        for (start, extent), size in zip(r.ranges, r.buffer.shape, strict=True):
-            swept = relax(swap(start), running, known)
-            if swept is None or mentions(extent, dict.fromkeys(values)):
-                box.append((ZERO, size))
-            else:
-                box.append((swept.low.expr(), (swept.width + linear(extent)).expr()))
-        found.append(Region(r.buffer, tuple(box)))
-    return tuple({(r.buffer, r.ranges): r for r in found}.values())

@@ -16,9 +16,10 @@ from weft.schedule.movement import (
     place_block,
     required_region,
 )
+from weft.schedule.ranges import index_var
 from weft.schedule.refs import BlockRef
 from weft.schedule.rewrite import swap_buffer, uses
-from weft.schedule.state import State, index_var
+from weft.schedule.state import State
 from weft.tir.nodes import SCOPES, Block, Buffer, For, Region, Seq, Stmt, Store, seq
 from weft.tir.visit import walk
 
@@ -83,7 +84,8 @@ def cache_read(state: State, block: BlockRef, read_index: int, scope: str) -> Bl
         raise state.refuse("S023", f"'{buffer.name}' is complete only inside the nest that reads it", at=late[0])
     name = f"{buffer.name}_{scope.split('.')[-1]}"
     copy = buffer.replace(name=state.fresh_buffer(name), scope=scope, strides=None)
-    needed = required_region(state, buffer, [reader], held) if held is not None else None
+    narrow = held is not None or scope_block is not None
+    needed = required_region(state, buffer, [reader], held) if narrow else None
     guards = outer_guards(state, [reader], held)
     placed = _copy_nest(state.fresh_block(name), (buffer, copy), needed, state.ranges(before), guards)
     copying = _block_of(placed)
@@ -135,7 +137,8 @@ def cache_write(state: State, block: BlockRef, write_index: int, scope: str) -> 
             hint="use cache_write before moving blocks together",
         )
     _check_exact(state, writers, buffer, held)
-    made = required_region(state, buffer, writers, held, written=True) if held is not None else None
+    narrow = held is not None or scope_block is not None
+    made = required_region(state, buffer, writers, held, written=True) if narrow else None
     guards = outer_guards(state, writers, held)
     placed = _copy_nest(state.fresh_block(copy.name), (copy, buffer), made, state.ranges(after), guards)
     if made is not None:
@@ -151,7 +154,7 @@ def _check_exact(state: State, writers: list[Block], buffer: Buffer, held: For |
         regions = [r for r in writer.writes if r.buffer is buffer]
         exact = (
             writer.name not in state.partial
-            if held is None
+            if held is None and state.tree.enclosing_block(writer) is None
             else guards_domain(writer) and all(is_dense(state.tree, held, writer, r) for r in regions)
         )
         if not exact:

@@ -21,9 +21,10 @@ from weft.schedule.movement import (
     removed_root,
     required_region,
 )
+from weft.schedule.ranges import iter_ranges
 from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.rewrite import hull, uses
-from weft.schedule.state import State, iter_ranges
+from weft.schedule.state import State
 from weft.schedule.tree import Tree
 from weft.tir.nodes import Block, Buffer, For, Seq, Stmt, seq
 from weft.tir.visit import walk

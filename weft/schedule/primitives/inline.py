@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from weft.expr.nodes import Expr, IterVar, Load, Var, all_of
 from weft.schedule.affine import linear
 from weft.schedule.movement import check_movable, emptied_loops, removed_root
+from weft.schedule.ranges import iter_ranges
 from weft.schedule.refs import BlockRef
 from weft.schedule.rewrite import (
     map_loads,
@@ -17,9 +18,9 @@ from weft.schedule.rewrite import (
     widened,
     within,
 )
-from weft.schedule.state import State, iter_ranges
+from weft.schedule.state import State
 from weft.tir.nodes import Block, Buffer, Region, Stmt, Store
-from weft.tir.visit import substitution
+from weft.tir.visit import substitution, transform
 
 
 def compute_inline(state: State, block: BlockRef) -> None:
@@ -91,15 +92,17 @@ def _with_inlined(reader: Block, producer: Block, buffer: Buffer, store: Store, 
     def inline(load: Load) -> Expr | None:
         return substitution(values_at(load.indices))(store.value) if load.source is buffer else None
 
-    made = map_loads(reader, inline)
+    def update(stmt: Stmt) -> Stmt | None:
+        if not isinstance(stmt, Block) or all(r.buffer is not buffer for r in stmt.reads):
+            return None
+        reads: list[Region] = []
+        for region in stmt.reads:
+            reads += [region] if region.buffer is not buffer else _reads_for(producer, region, values_at)
+        return dataclasses.replace(stmt, reads=unique_regions(reads))
+
+    made = transform(map_loads(reader, inline), update)
     assert isinstance(made, Block)
-    reads: list[Region] = []
-    for region in reader.reads:
-        if region.buffer is not buffer:
-            reads.append(region)
-        else:
-            reads += _reads_for(producer, region, values_at)
-    return dataclasses.replace(made, reads=unique_regions(reads))
+    return made
 
 
 def _reads_for(

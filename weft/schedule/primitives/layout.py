@@ -9,9 +9,10 @@ from weft.expr.nodes import Const, Expr, IterVar, Load, Var, all_of, select
 from weft.schedule.affine import ONE, ZERO, Piece, linear, pieces_of, relax, simplify_index
 from weft.schedule.index_map import IndexMap
 from weft.schedule.movement import emptied_loops, removed_root
+from weft.schedule.ranges import index_var, iter_ranges
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import TRUE, is_true, map_loads, simplify_where, unique_regions, widened
-from weft.schedule.state import State, index_var, iter_ranges
+from weft.schedule.state import State
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, Buffer, For, Region, Stmt, Store
 from weft.tir.visit import substitution, transform

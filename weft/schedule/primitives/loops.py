@@ -8,9 +8,10 @@ from itertools import pairwise
 from weft.expr.nodes import Const, Expr, IterVar, Var, product
 from weft.schedule.affine import ZERO, linear, mentions, simplify_index
 from weft.schedule.dependence import check_independent, inherit_carried, runs_once
+from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import rebind, uses
-from weft.schedule.state import State, index_var, loop_range
+from weft.schedule.state import State
 from weft.schedule.tree import nest, with_loop
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, For, Stmt

@@ -7,9 +7,10 @@ import dataclasses
 from weft.expr.nodes import Const, Var
 from weft.schedule.affine import linear
 from weft.schedule.dependence import inherit_carried
+from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import rebind
-from weft.schedule.state import State, index_var, loop_range
+from weft.schedule.state import State
 from weft.schedule.tree import with_loop
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, For, Stmt, seq

@@ -6,9 +6,10 @@ import dataclasses
 
 from weft.expr.nodes import Expr, IterVar, Var, all_of
 from weft.schedule.dependence import runs_once
+from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import conjuncts, simplify_where, uses
-from weft.schedule.state import State, index_var, loop_range
+from weft.schedule.state import State
 from weft.schedule.tree import nest, with_block, with_loop
 from weft.tir.nodes import Block, For, Region, Stmt, seq
 from weft.tir.visit import substitute, substitution

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from weft.expr.nodes import BINARY, Binary, Expr, IterVar, Load, Var, all_of, make
 from weft.schedule.affine import ONE, ZERO, mentions
 from weft.schedule.movement import guards_domain
+from weft.schedule.ranges import index_var
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import conjuncts, substitute_regions, uses
-from weft.schedule.state import State, index_var
+from weft.schedule.state import State
 from weft.schedule.tree import nest, with_loop
 from weft.tir.nodes import Block, Buffer, For, If, Region, Stmt, Store, seq
 from weft.tir.visit import substitution
