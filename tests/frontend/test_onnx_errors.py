@@ -3,6 +3,8 @@
 # ruff: noqa: E402
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from onnx import TensorProto, helper
 from onnx_samples import convolutional, model, shape_arithmetic, tensor_info
 
 from weft.frontend import onnx as frontend
-from weft.support.errors import ModelError
+from weft.support.errors import MissingExtra, ModelError
 
 
 def refused(proto: onnx.ModelProto, **options: object) -> str:
@@ -149,3 +151,14 @@ def test_foreign_files(tmp_path: Path, content: bytes, message: str) -> None:
 def test_absent_file() -> None:
     with pytest.raises(ModelError, match="No such file"):
         frontend.load("/nowhere/model.onnx")
+
+
+def test_without_the_onnx_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingExtra, match="needs the package 'onnx'"):
+        frontend.load("model.onnx")
+
+
+def test_importing_the_frontend_does_not_import_onnx() -> None:
+    code = "import sys, weft.frontend.onnx; sys.exit('onnx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
