@@ -463,3 +463,23 @@ def test_random_schedules(data: st.DataObject) -> None:
             step()
     a, b = values((m, k)), values((k, n))
     check(s.program, [a, b], [np.maximum(a @ b + 1, 0)], rtol=1e-4, atol=1e-4)
+
+
+def test_what_threads_share_is_not_private() -> None:
+    x = te.placeholder((20,), name="A")
+    b = te.compute((20,), lambda i: x[i] * 2.0, name="B")
+    c = te.compute((20,), lambda i: b[19 - i] + 1.0, name="C")
+    s = Schedule(te_to_tir("shared", [x], [c]))
+    s.parallel(s.get_loops("B")[0])
+    s.parallel(s.get_loops("C")[0])
+    s.set_scope("B", 0, "local")
+    a = values((20,))
+    kernel = check(s.program, [a], [a[::-1] * 2 + 1], judge=False)
+    assert int(kernel.attrs["workspace"]) == 128
+    check(kernel_free(s), [a], [a[::-1] * 2 + 1])
+
+
+def kernel_free(s: Schedule) -> Program:
+    """The same schedule with the default scope, which the interpreter accepts."""
+    s.set_scope("B", 0, "global")
+    return s.program

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from weft.expr.nodes import Expr, Load, Var
 from weft.support.errors import InternalError
-from weft.tir.nodes import Allocate, Barrier, Buffer, Evaluate, For, If, Let, Program, Seq, Stmt, Store
+from weft.tir.nodes import Allocate, Block, Buffer, For, Let, Stmt, Store
+from weft.tir.visit import children, expressions
 
 
 @dataclass(slots=True)
@@ -60,39 +61,8 @@ def _statement(root: Stmt, found: Uses, seen: set[Expr], defined: set[Var]) -> N
             defined.add(s.var)
         elif isinstance(s, Store):
             found.buffers[s.buffer] = None
+        elif isinstance(s, Block):
+            raise InternalError(f"the block '{s.name}' cannot stand in a kernel; lower the program first")
         for e in expressions(s):
             _expression(e, found, seen)
-        stack.extend(reversed(substatements(s)))
-
-
-def expressions(s: Stmt) -> tuple[Expr, ...]:
-    """The expressions directly in a statement of kernel form."""
-    if isinstance(s, Store):
-        return (*s.indices, s.value) if s.mask is None else (*s.indices, s.value, s.mask)
-    if isinstance(s, For):
-        return (s.start, s.extent)
-    if isinstance(s, If):
-        return (s.condition,)
-    if isinstance(s, (Let, Evaluate)):
-        return (s.value,)
-    if isinstance(s, Allocate):
-        return s.buffer.shape
-    return ()
-
-
-def substatements(s: Stmt) -> tuple[Stmt, ...]:
-    """The statements directly inside a statement of kernel form."""
-    if isinstance(s, Seq):
-        return s.stmts
-    if isinstance(s, (For, Let, Allocate)):
-        return (s.body,)
-    if isinstance(s, If):
-        return (s.then,) if s.otherwise is None else (s.then, s.otherwise)
-    if isinstance(s, (Store, Evaluate, Barrier)):
-        return ()
-    raise InternalError(f"a {type(s).__name__} cannot stand in a kernel; lower the program first")
-
-
-def program_allocations(program: Program) -> list[Buffer]:
-    """Every buffer that the kernel allocates."""
-    return uses_of(program.body).allocations
+        stack.extend(reversed(children(s)))

@@ -26,7 +26,7 @@ def workspace_layout(program: Program) -> tuple[dict[Buffer, Expr], Expr]:
     stack: list[Stmt] = [program.body]
     while stack:
         s = stack.pop()
-        if isinstance(s, Allocate) and s.buffer.scope == "global":
+        if isinstance(s, Allocate) and s.buffer.scope == "global" and s.buffer not in offsets:
             offsets[s.buffer] = total
             total = total + padded_bytes(s.buffer)
         if isinstance(s, Seq):

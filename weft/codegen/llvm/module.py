@@ -86,8 +86,6 @@ class Module:
         variables = [v for v in uses.variables if v in k.sizes]
         work = self._worker(k.name, used, variables)
         statement(work, k.body, self.context(inside_parallel=False))
-        scratch = [b for b in uses.allocations if b not in offsets and not on_stack(b) and b in work.pointers]
-        assert not scratch
         self._finish(work, _signature(f"{k.name}.work", [], used, variables))
         arguments = _arguments([], [pointers[b] for b in used], [(type_of(v), shell.memo[v]) for v in variables])
         shell.do(f"ret i32 {shell.op(f'call i32 @{k.name}.work({arguments})')}")
@@ -110,7 +108,7 @@ class Module:
         name = f"{self.kernel.name}.par{self.parallel_loops}"
         self.parallel_loops += 1
         uses = uses_of(s)
-        scratch = [b for b in uses.allocations if not on_stack(b)]
+        scratch = [b for b in dict.fromkeys(uses.allocations) if not on_stack(b)]
         sizes = uses_of(*(e for b in scratch for e in b.shape), s.start)
         buffers = [b for b in uses.buffers if b in f.pointers]
         variables = list({**{v: None for v in uses.variables if v in f.memo}, **sizes.variables})

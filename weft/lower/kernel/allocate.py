@@ -11,7 +11,7 @@ from weft.expr.nodes import Const, Expr, Load, Var
 from weft.lower.kernel.context import Context
 from weft.schedule.affine import Linear, linear, maximum_of, mentions, relax
 from weft.tir.nodes import Allocate, Buffer, For, If, Let, Program, Stmt, Store
-from weft.tir.visit import children, expressions, map_expr, map_expressions, postorder, transform, with_children
+from weft.tir.visit import children, expressions, map_expr, map_expressions, postorder, transform, walk, with_children
 
 STACK_LIMIT = 16 << 10
 
@@ -113,7 +113,8 @@ def _shrink(s: Allocate, context: Context, inside_parallel: bool) -> Allocate:
         for d, box in enumerate(boxes):
             if box is not None and not _at_least(box[1], buffer.shape[d]):
                 lows[d], shape[d] = box
-    scope = _scope(buffer, shape, inside_parallel)
+    shared = not inside_parallel and any(isinstance(x, For) and x.kind == "parallel" for x in walk(s.body))
+    scope = _scope(buffer, shape, inside_parallel, shared)
     if scope == buffer.scope and all(low is None for low in lows):
         return s
     small = buffer.replace(shape=tuple(shape), scope=scope, strides=None)
@@ -124,15 +125,18 @@ def _at_least(extent: Expr, original: Expr) -> bool:
     return isinstance(extent, Const) and isinstance(original, Const) and int(extent) >= int(original)
 
 
-def _scope(buffer: Buffer, shape: Iterable[Expr], inside_parallel: bool) -> str:
-    if buffer.scope != "global":
+def _scope(buffer: Buffer, shape: Iterable[Expr], inside_parallel: bool, shared: bool) -> str:
+    """``local`` inside a parallel loop, and for what is small and used by one thread; else ``global``."""
+    if buffer.scope not in ("global", "local"):
         return buffer.scope
+    if inside_parallel:
+        return "local"
     size = buffer.dtype.nbytes
     for extent in shape:
         if not isinstance(extent, Const):
-            return "local" if inside_parallel else "global"
+            return "global"
         size *= int(extent)
-    return "local" if inside_parallel or size <= STACK_LIMIT else "global"
+    return "local" if size <= STACK_LIMIT and not shared else "global"
 
 
 def _boxes(s: Allocate, context: Context) -> list[tuple[Expr, Expr] | None] | None:
