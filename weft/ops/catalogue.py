@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from weft.ops.binary import BINARY
+from weft.ops.contraction import CONTRACTIONS
+from weft.ops.convolution import CONVOLUTIONS
 from weft.ops.definition import OpDef
+from weft.ops.normalization import NORMALIZATIONS
+from weft.ops.packing import PACKING
+from weft.ops.pooling import POOLS
+from weft.ops.reduce import REDUCTIONS
+from weft.ops.shape import SHAPES
+from weft.ops.softmax import SOFTMAX
 from weft.ops.unary import UNARY
 from weft.support.errors import UserError
 
@@ -12,6 +20,14 @@ OPERATORS: dict[str, OpDef] = {
     for entry in (
         *UNARY,
         *BINARY,
+        *REDUCTIONS,
+        *CONTRACTIONS,
+        *CONVOLUTIONS,
+        *POOLS,
+        *NORMALIZATIONS,
+        *SOFTMAX,
+        *SHAPES,
+        *PACKING,
     )
 }
 

@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from typing import Any, NoReturn
 
 from weft.expr.nodes import Const, Expr, ExprLike, index, maximum, minimum
+from weft.expr.prove import Facts
+from weft.graph.dims import symbols
 from weft.graph.types import Dim, TensorType, Type, dim
 from weft.support.dtypes import DType
 from weft.support.errors import TypeRelationError
@@ -103,9 +105,7 @@ def simplified(value: ExprLike) -> Dim:
     made = index(value)
     if isinstance(made, Const):
         return int(made.value)
-    from weft.expr.simplify import simplify
-
-    return dim(simplify(made))
+    return dim(Facts(symbols(made)).simplify(made))
 
 
 def equal_dims(a: Dim, b: Dim) -> bool | None:
@@ -203,3 +203,15 @@ def per_axis(op: str, value: Any, count: int, name: str, default: int = 1) -> tu
     if not isinstance(value, tuple) or len(value) != count:
         fail(op, f"{name} must hold {count} values, not {value!r}", "T015")
     return value
+
+
+def never_negative(value: Dim) -> bool:
+    """Whether a size is provably at least 0; symbolic sizes are at least 1."""
+    return value >= 0 if isinstance(value, int) else Facts(symbols(value)).prove(value >= 0)
+
+
+def at_least_zero(value: Dim) -> Dim:
+    """``max(value, 0)``."""
+    if isinstance(value, int):
+        return max(value, 0)
+    return value if never_negative(value) else simplified(maximum(value, 0))

@@ -1,0 +1,261 @@
+"""Matrix products and sums of products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.expr.nodes import Expr
+from weft.graph.operator import REQUIRED, Attribute, Attrs, LayoutChoice
+from weft.graph.types import Dim, TensorType, Type
+from weft.ops import layouts
+from weft.ops import relations as rel
+from weft.ops.definition import Case, OpDef
+from weft.ops.elementwise import NUMBER, Array, read
+from weft.ops.packing import parse_layout, unpack
+from weft.ops.stages import accumulator, narrowed
+from weft.support.dtypes import DType
+
+
+def _result_dtype(op: str, attrs: Attrs, a: TensorType, b: TensorType) -> DType:
+    if attrs.out_dtype is not None:
+        return DType(attrs.out_dtype)
+    return rel.same_dtype(op, (a, b))
+
+
+def _columns(attrs: Attrs, b: TensorType) -> tuple[tuple[Dim, ...], Dim, Dim]:
+    """Batch dimensions, rows and columns of the second operand, packed or not."""
+    if attrs.b_layout is None:
+        rows, columns = b.shape[-2:] if not attrs.transpose_b else b.shape[-2:][::-1]
+        return b.shape[:-2], rows, columns
+    block = parse_layout(attrs.b_layout).blocks.get("N")
+    if block is None or b.rank < 3 or b.shape[-1] != block:
+        rel.fail("matmul", f"{b} is not packed as {attrs.b_layout}", "T012")
+    full = rel.multiply((b.shape[-3], block))
+    columns = full if attrs.columns is None else attrs.columns
+    if rel.equal_dims(rel.ceil_divide(columns, block), b.shape[-3]) is False:
+        rel.fail("matmul", f"{columns} columns do not fill {b.shape[-3]} panels of {block}", "T013")
+    return b.shape[:-3], b.shape[-2], columns
+
+
+def _matmul_infer(attrs: Attrs, *types: Type) -> TensorType:
+    a, b = rel.tensors("matmul", types, 2)
+    rel.want_kind("matmul", a, NUMBER, "the first operand")
+    rel.want_kind("matmul", b, NUMBER, "the second operand")
+    dtype = _result_dtype("matmul", attrs, a, b)
+    rel.want_rank_at_least("matmul", a, 1, "the first operand")
+    rel.want_rank_at_least("matmul", b, 1, "the second operand")
+    first = a.with_shape((1, *a.shape)) if a.rank == 1 else a
+    second = b.with_shape((*b.shape, 1)) if b.rank == 1 and attrs.b_layout is None else b
+    m, k = first.shape[-2:] if not (attrs.transpose_a and a.rank > 1) else first.shape[-2:][::-1]
+    batch, k2, n = _columns(attrs.replace(transpose_b=attrs.transpose_b and b.rank > 1), second)
+    rel.join_dim("matmul", k, k2, f"the contracted dimensions of {a} and {b}")
+    shape = [*rel.broadcast("matmul", first.shape[:-2], batch)]
+    if a.rank > 1:
+        shape.append(m)
+    if b.rank > 1 or attrs.b_layout is not None:
+        shape.append(n)
+    return TensorType(tuple(shape), dtype)
+
+
+def _matmul_compute(attrs: Attrs, out: TensorType, a: te.Tensor, b: te.Tensor) -> Any:
+    wide = accumulator(out.dtype)
+    row, column = a.ndim > 1, b.ndim > 1
+    packed = attrs.b_layout is not None
+    block = parse_layout(attrs.b_layout).blocks["N"] if packed else 0
+    depth = a.shape[-2 if attrs.transpose_a and row else -1]
+    k = te.reduce_axis((0, depth), name="k")
+    batch_rank = len(out.shape) - row - column
+    batch = out.shape[:batch_rank]
+
+    def batched(t: te.Tensor, i: tuple[Expr, ...], own: int, tail: tuple[Any, ...]) -> Expr:
+        """Load with the leading ``t.ndim - own`` dimensions broadcast against the batch."""
+        lead = t.ndim - own
+        at: list[Any] = []
+        for d in range(lead):
+            v, extent, wanted = i[batch_rank - lead + d], t.shape[d], batch[batch_rank - lead + d]
+            one = extent == te.const(1)
+            known = extent is wanted or isinstance(wanted, int) and isinstance(extent, type(te.const(1)))
+            at.append(0 if one else v if known else te.min(v, extent - 1))
+        return te.cast(t[(*at, *tail)], wide)
+
+    def element(*i: Expr) -> Expr:
+        lead = i[:batch_rank]
+        m = (i[batch_rank],) if row else ()
+        n = i[-1:] if column else ()
+        left = (k.var, *m) if attrs.transpose_a and row else (*m, k.var)
+        if packed:
+            right: tuple[Any, ...] = (n[0] // block, k.var, n[0] % block)
+        else:
+            right = (*n, k.var) if attrs.transpose_b and column else (k.var, *n)
+        x = batched(a, lead, len(left), left)
+        return te.sum(x * batched(b, lead, len(right), right), axis=k)
+
+    return narrowed(te.compute(out.shape, element, name="matmul"), out.dtype, "matmul_narrow")
+
+
+def _matmul_reference(attrs: Attrs, a: Array, b: Array) -> Array:
+    dtype = DType(attrs.out_dtype) if attrs.out_dtype is not None else DType(a.dtype)
+    wide = np.float64 if dtype.is_float else np.int64
+    if attrs.b_layout is not None:
+        letters = attrs.b_layout.split("N")[0] + "KN"
+        b = unpack(b, attrs.b_layout, letters)
+        b = b if attrs.columns is None else b[..., : attrs.columns]
+    elif attrs.transpose_b and b.ndim > 1:
+        b = np.swapaxes(b, -1, -2)
+    if attrs.transpose_a and a.ndim > 1:
+        a = np.swapaxes(a, -1, -2)
+    return np.asarray(np.matmul(a.astype(wide), b.astype(wide))).astype(dtype.numpy)
+
+
+_BATCH_LETTERS = "ABCDEF"
+
+
+def _matmul_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int) -> list[LayoutChoice]:
+    a, b = types
+    result = _matmul_infer(attrs, a, b)
+    if a.rank < 1 or not 2 <= b.rank <= 8 or attrs.b_layout is not None:
+        return [LayoutChoice((None, None), (None,), attrs)]
+    batch = _BATCH_LETTERS[: b.rank - 2]
+    depth = a.shape[-2 if attrs.transpose_a and a.rank > 1 else -1]
+    columns = b.shape[-2 if attrs.transpose_b else -1]
+    work = layouts.size(result.shape) * layouts.size((depth,))
+    source = batch + ("NK" if attrs.transpose_b else "KN")
+    choices = [LayoutChoice((None, source), (None,), attrs, work * layouts.PLAIN_CONTRACTION)]
+    if isinstance(columns, int) and columns > 1:
+        target = f"{batch}NK{block}n"
+        waste = -(-columns // block) * block / columns
+        packed = attrs.replace(b_layout=target, transpose_b=False, columns=columns)
+        choices.append(LayoutChoice((None, target), (None,), packed, work * waste * layouts.BLOCKED_CONTRACTION))
+    return choices
+
+
+def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
+    return shape, dtype
+
+
+MATMUL = OpDef(
+    "matmul",
+    (
+        Attribute("transpose_a", False, "whether the last two dimensions of the first operand are exchanged"),
+        Attribute("transpose_b", False, "the same of the second operand"),
+        Attribute("b_layout", None, "the layout of a packed second operand, such as NK16n of a logical KN"),
+        Attribute("columns", None, "the number of columns of a packed second operand, without padding"),
+        Attribute("out_dtype", None, "the dtype of result and sums; None means the operands' (half: sums in float32)"),
+    ),
+    _matmul_infer,
+    _matmul_reference,
+    layout=_matmul_layout,
+    compute=_matmul_compute,
+    cases=(
+        Case((_f(3, 4), _f(4, 5)), {}),
+        Case((_f(2, 3, 4), _f(4, 5)), {}),
+        Case((_f(2, 1, 3, 4), _f(3, 4, 2)), {}),
+        Case((_f(4, 3), _f(5, 4)), {"transpose_a": True, "transpose_b": True}),
+        Case((_f(2, 3, 4), _f(2, 5, 4)), {"transpose_b": True}),
+        Case((_f(4), _f(4)), {}),
+        Case((_f(4), _f(2, 4, 3)), {}),
+        Case((_f(2, 3, 4), _f(4)), {}),
+        Case((_f(3, 4), _f(2, 4, 4)), {"b_layout": "NK4n", "columns": 6}),
+        Case((_f(2, 3, 4), _f(2, 2, 4, 4)), {"b_layout": "ANK4n"}),
+        Case((_f(3, 0), _f(0, 2)), {}),
+        Case((_f(3, 40, dtype="float16"), _f(40, 5, dtype="float16")), {}, -1, 1, 4e-3, 4e-3),
+        Case((_f(3, 4, dtype="int8"), _f(4, 5, dtype="int8")), {"out_dtype": "int32"}, -100, 100),
+        Case((_f(3, 4, dtype="int32"), _f(4, 5, dtype="int32")), {}, -9, 9),
+    ),
+    doc="matrix product with broadcast batch dimensions; vectors as in NumPy",
+    source="ONNX MatMul-13, Gemm-13, MatMulInteger-10",
+)
+
+
+def expand_ellipsis(equation: str, ranks: list[int]) -> tuple[list[str], str]:
+    """Labels of the operands and of the result; ``...`` becomes capital letters that occur nowhere else."""
+    equation = equation.replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        rel.fail("einsum", f"'{equation}' has {len(terms)} operands, not {len(ranks)}", "T016")
+    free = [c for c in "ZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in equation]
+    longest = 0
+    for i, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
+        named = len(term.replace("...", ""))
+        if named > rank or (named < rank and "..." not in term):
+            rel.fail("einsum", f"'{term}' does not label the {rank} dimensions of operand {i}", "T012")
+        extra = rank - named
+        longest = max(longest, extra if "..." in term else 0)
+        terms[i] = term.replace("...", "".join(reversed(free[:extra])))
+    if not arrow:
+        joined = left.replace("...", "").replace(",", "")
+        right = "..." + "".join(sorted(c for c in set(joined) if joined.count(c) == 1)) if "..." in left else "".join(
+            sorted(c for c in set(joined) if joined.count(c) == 1)
+        )
+    return terms, right.replace("...", "".join(reversed(free[:longest])))
+
+
+def _label_sizes(terms: list[str], shapes: list[tuple[Dim, ...]]) -> dict[str, Dim]:
+    sizes: dict[str, Dim] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        for label, size in zip(term, shape, strict=True):
+            sizes[label] = rel.broadcast_dim("einsum", sizes.get(label, 1), size, 0)
+    return sizes
+
+
+def _einsum_infer(attrs: Attrs, *types: Type) -> TensorType:
+    operands = rel.tensors("einsum", types, 1, 8)
+    dtype = rel.same_dtype("einsum", operands)
+    rel.want_kind("einsum", operands[0], NUMBER)
+    terms, right = expand_ellipsis(attrs.equation, [t.rank for t in operands])
+    sizes = _label_sizes(terms, [t.shape for t in operands])
+    for label in right:
+        if label not in sizes or right.count(label) > 1:
+            rel.fail("einsum", f"the label '{label}' of the result is unknown or repeated: {attrs.equation}", "T015")
+    return TensorType(tuple(sizes[label] for label in right), dtype)
+
+
+def _einsum_compute(attrs: Attrs, out: TensorType, *operands: te.Tensor) -> Any:
+    wide = accumulator(out.dtype)
+    terms, right = expand_ellipsis(attrs.equation, [t.ndim for t in operands])
+    sizes = _label_sizes(terms, [TensorType.of(t.shape, t.dtype).shape for t in operands])
+    over = {label: te.reduce_axis((0, n), name=f"r{label}") for label, n in sizes.items() if label not in right}
+
+    def element(*i: Expr) -> Expr:
+        at = {**dict(zip(right, i, strict=True)), **{label: axis.var for label, axis in over.items()}}
+        value: Expr | None = None
+        for t, term in zip(operands, terms, strict=True):
+            labels = [at[label] for label in term]
+            factor = te.cast(read(t, labels, [sizes[label] for label in term]), wide)
+            value = factor if value is None else value * factor
+        assert value is not None
+        return te.sum(value, axis=list(over.values())) if over else value
+
+    return narrowed(te.compute(out.shape, element, name="einsum"), out.dtype, "einsum_narrow")
+
+
+def _einsum_reference(attrs: Attrs, *operands: Array) -> Array:
+    wide = np.float64 if DType(operands[0].dtype).is_float else np.int64
+    out = np.einsum(attrs.equation.replace(" ", ""), *(t.astype(wide) for t in operands))
+    return np.asarray(out).astype(operands[0].dtype)
+
+
+EINSUM = OpDef(
+    "einsum",
+    (Attribute("equation", REQUIRED, "labels of the operands' dimensions and, after ->, of the result's"),),
+    _einsum_infer,
+    _einsum_reference,
+    compute=_einsum_compute,
+    cases=(
+        Case((_f(2, 3), _f(3, 4)), {"equation": "ij,jk->ik"}),
+        Case((_f(2, 3, 4), _f(2, 4, 5)), {"equation": "bij, bjk -> bik"}),
+        Case((_f(3, 4),), {"equation": "ij->ji"}),
+        Case((_f(3, 3),), {"equation": "ii->i"}),
+        Case((_f(3, 4),), {"equation": "ij->"}),
+        Case((_f(2, 3, 4), _f(4, 5)), {"equation": "...ij,...jk->...ik"}),
+        Case((_f(2, 3), _f(2, 3), _f(3,)), {"equation": "ij,ij,j"}),
+    ),
+    doc="sum of products over the labels that the result lacks",
+    source="ONNX Einsum-12",
+)
+
+CONTRACTIONS: tuple[OpDef, ...] = (MATMUL, EINSUM)

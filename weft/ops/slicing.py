@@ -1,0 +1,136 @@
+"""Slicing with static or symbolic bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.expr.nodes import Expr, index, select
+from weft.graph.operator import REQUIRED, Attribute, Attrs
+from weft.graph.types import Dim, TensorType, Type
+from weft.ops import relations as rel
+from weft.ops.definition import Case, OpDef
+from weft.ops.elementwise import Array
+
+_FAR = 1 << 30
+"""Bounds beyond this stand for the end of the dimension (ONNX writes the largest integers)."""
+
+
+def _from_front(bound: Dim, size: Dim) -> Dim:
+    """A bound counted from the front."""
+    if isinstance(bound, int):
+        return bound if bound >= 0 else rel.add(bound, size)
+    if rel.never_negative(bound):
+        return bound
+    return rel.simplified(select(index(bound) < 0, index(bound) + index(size), index(bound)))
+
+
+def slice_bounds(op: str, size: Dim, begin: Any, end: Any, step: int, in_bounds: bool = False) -> tuple[Dim, Dim]:
+    """First index and number of elements of a slice of a dimension of ``size``, as Python and ONNX define it.
+
+    ``begin`` and ``end`` None mean as far as possible; with ``in_bounds`` symbolic ones are taken as they are.
+    """
+    if not isinstance(step, int) or step == 0:
+        rel.fail(op, f"the step must be an integer other than 0, not {step!r}", "T015")
+    first, last = (None if b is None else rel.simplified(b) for b in (begin, end))
+    if isinstance(size, int) and all(b is None or isinstance(b, int) for b in (first, last)):
+        start, stop, stride = slice(first, last, step).indices(size)
+        return start, len(range(start, stop, stride))
+    if in_bounds and first is not None and last is not None and step > 0:
+        return first, rel.ceil_divide(rel.add(last, rel.multiply((first, -1))), step)
+    low: Dim = 0 if step > 0 else -1
+    high: Dim = size if step > 0 else rel.add(size, -1)
+    if first is None or (isinstance(first, int) and abs(first) >= _FAR):
+        at_start = first is None or (first < 0) == (step > 0)
+        start_at: Dim = (low if step > 0 else high) if at_start else (high if step > 0 else low)
+    else:
+        start_at = rel.clamp(_from_front(first, size), low, high)
+    if last is None or (isinstance(last, int) and abs(last) >= _FAR):
+        at_end = last is None or (last > 0) == (step > 0)
+        stop_at: Dim = (high if step > 0 else low) if at_end else (low if step > 0 else high)
+    else:
+        stop_at = rel.clamp(_from_front(last, size), low, high)
+    room = rel.add(stop_at, rel.multiply((start_at, -1))) if step > 0 else rel.add(start_at, rel.multiply((stop_at, -1)))
+    return start_at, rel.at_least_zero(rel.ceil_divide(room, abs(step)))
+
+
+def _inside(begin: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
+    """First index and number of elements of a slice whose bounds need no clamping."""
+    first, last = rel.simplified(begin), rel.simplified(end)
+    room = rel.add(last, rel.multiply((first, -1))) if step > 0 else rel.add(first, rel.multiply((last, -1)))
+    return first, rel.ceil_divide(room, abs(step))
+
+
+def _ranges(attrs: Attrs, shape: tuple[Dim, ...]) -> dict[int, tuple[Dim, Dim, int]]:
+    """Start, count and step by axis."""
+    count = len(attrs.begin)
+    axes = tuple(range(count)) if attrs.axes is None else attrs.axes
+    strides = rel.per_axis("slice", attrs.strides, count, "strides")
+    if len(attrs.end) != count or len(axes) != count:
+        rel.fail("slice", f"begin, end and axes have {count}, {len(attrs.end)} and {len(axes)} entries", "T015")
+    out: dict[int, tuple[Dim, Dim, int]] = {}
+    for a, begin, end, step in zip(axes, attrs.begin, attrs.end, strides, strict=True):
+        axis = rel.axis_of("slice", a, len(shape))
+        if axis in out:
+            rel.fail("slice", f"axis {axis} appears twice", "T014")
+        out[axis] = (*slice_bounds("slice", shape[axis], begin, end, step, attrs.in_bounds), step)
+    return out
+
+
+def _infer(attrs: Attrs, *types: Type) -> TensorType:
+    (data,) = rel.tensors("slice", types, 1)
+    shape = list(data.shape)
+    for axis, (_, count, _) in _ranges(attrs, data.shape).items():
+        shape[axis] = count
+    return TensorType(tuple(shape), data.dtype)
+
+
+def _compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
+    ranges = _ranges(attrs, TensorType.of(data.shape, data.dtype).shape)
+
+    def element(*i: Expr) -> Expr:
+        at = list(i)
+        for axis, (start, _, step) in ranges.items():
+            at[axis] = i[axis] * step + index(start)
+        return data[tuple(at)]
+
+    return te.compute(out.shape, element, name="slice")
+
+
+def _reference(attrs: Attrs, data: Array) -> Array:
+    cut = [slice(None)] * data.ndim
+    axes = attrs.axes if attrs.axes is not None else range(len(attrs.begin))
+    for axis, begin, end, step in zip(axes, attrs.begin, attrs.end, attrs.strides or (1,) * len(attrs.begin), strict=True):
+        cut[axis] = slice(begin, end, step)
+    return np.ascontiguousarray(data[tuple(cut)])
+
+
+def _f(*shape: int) -> tuple[tuple[int, ...], str]:
+    return shape, "float32"
+
+
+SLICE = OpDef(
+    "slice",
+    (
+        Attribute("begin", REQUIRED, "first index by axis; negative ones count from the end, None: as far as possible"),
+        Attribute("end", REQUIRED, "index before which to stop, likewise; bounds beyond the dimension are clamped"),
+        Attribute("strides", None, "steps, not 0; None means 1"),
+        Attribute("axes", None, "the axes; None means the first ones"),
+        Attribute("in_bounds", False, "whether begin and end count from the front and lie inside, so that nothing is clamped"),
+        Attribute("in_bounds", False, "a promise: symbolic begin and end lie inside the dimension, in order"),
+    ),
+    _infer,
+    _reference,
+    compute=_compute,
+    cases=(
+        Case((_f(5, 6),), {"begin": (1, 0), "end": (4, -1)}),
+        Case((_f(5, 6),), {"begin": (0,), "end": (1 << 62,), "axes": (1,), "strides": (2,)}),
+        Case((_f(5, 6),), {"begin": (-1, None), "end": (-(1 << 62), None), "axes": (0, -1), "strides": (-2, -1)}),
+        Case((_f(4,),), {"begin": (3,), "end": (1,)}),
+        Case((_f(4,),), {"begin": (-100,), "end": (100,)}),
+    ),
+    doc="a regular part of a tensor",
+    source="ONNX Slice-13",
+)

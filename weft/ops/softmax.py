@@ -1,0 +1,100 @@
+"""Softmax and its logarithm, computed without overflow in several stages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.expr.nodes import Expr
+from weft.graph.operator import Attribute, Attrs
+from weft.graph.types import TensorType, Type
+from weft.ops import relations as rel
+from weft.ops.definition import Case, OpDef
+from weft.ops.elementwise import Array
+from weft.ops.stages import accumulator, reduced
+
+AXIS = (Attribute("axis", -1, "the axis along which the result sums to 1"),)
+
+
+def _infer(name: str) -> Any:
+    def infer(attrs: Attrs, *types: Type) -> TensorType:
+        (data,) = rel.tensors(name, types, 1)
+        rel.want_kind(name, data, "float")
+        rel.axis_of(name, attrs.axis, data.rank)
+        return data
+
+    return infer
+
+
+def _compute(log: bool) -> Any:
+    def compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
+        axis = rel.axis_of("softmax", attrs.axis, data.ndim)
+        wide = accumulator(data.dtype)
+        top = reduced(data, (axis,), te.max, lambda x, at: te.cast(x, wide), name="softmax_max")
+
+        def line(t: te.Tensor, at: Any) -> Expr:
+            return t[tuple(te.const(0) if d == axis else i for d, i in enumerate(at))]
+
+        if log:
+            total = reduced(
+                data, (axis,), te.sum, lambda x, at: te.exp(te.cast(x, wide) - line(top, at)), name="softmax_sum"
+            )
+
+            def log_element(*i: Expr) -> Expr:
+                return te.cast(te.cast(data[i], wide) - line(top, i) - te.log(line(total, i)), out.dtype)
+
+            return te.compute(out.shape, log_element, name="log_softmax")
+        powers = te.compute(data.shape, lambda *i: te.exp(te.cast(data[i], wide) - line(top, i)), name="softmax_exp")
+        total = reduced(powers, (axis,), te.sum, name="softmax_sum")
+        return te.compute(out.shape, lambda *i: te.cast(powers[i] / line(total, i), out.dtype), name="softmax")
+
+    return compute
+
+
+def _reference(log: bool) -> Any:
+    def reference(attrs: Attrs, data: Array) -> Array:
+        wide = data.astype(np.float64)
+        if data.shape[attrs.axis] == 0:
+            return data.copy()
+        with np.errstate(all="ignore"):
+            wide = wide - np.max(wide, attrs.axis, keepdims=True)
+            powers = np.exp(wide)
+            total = np.sum(powers, attrs.axis, keepdims=True)
+            out = wide - np.log(total) if log else powers / total
+        return np.asarray(out.astype(data.dtype))
+
+    return reference
+
+
+_CASES = (
+    Case((((2, 5), "float32"),), {}),
+    Case((((2, 3, 4), "float32"),), {"axis": 1}, -20, 20),
+    Case((((3, 4), "float32"),), {"axis": 0}, 80, 120),
+    Case((((2, 9), "float16"),), {}, -4, 4, 2e-3, 1e-3),
+    Case((np.array([[0, -np.inf, 1]], np.float32),), {}),
+)
+
+SOFTMAX: tuple[OpDef, ...] = (
+    OpDef(
+        "softmax",
+        AXIS,
+        _infer("softmax"),
+        _reference(False),
+        compute=_compute(False),
+        cases=_CASES,
+        doc="exp(x) over its sum along an axis",
+        source="ONNX Softmax-13",
+    ),
+    OpDef(
+        "log_softmax",
+        AXIS,
+        _infer("log_softmax"),
+        _reference(True),
+        compute=_compute(True),
+        cases=_CASES,
+        doc="the logarithm of softmax",
+        source="ONNX LogSoftmax-13",
+    ),
+)
