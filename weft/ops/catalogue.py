@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from weft.ops.attention import ATTENTIONS
 from weft.ops.binary import BINARY
 from weft.ops.contraction import CONTRACTIONS
 from weft.ops.convolution import CONVOLUTIONS
+from weft.ops.creation import CREATION
 from weft.ops.definition import OpDef
+from weft.ops.indexing import INDEXING
 from weft.ops.normalization import NORMALIZATIONS
 from weft.ops.packing import PACKING
 from weft.ops.pooling import POOLS
 from weft.ops.reduce import REDUCTIONS
+from weft.ops.search import SEARCH
 from weft.ops.shape import SHAPES
 from weft.ops.softmax import SOFTMAX
 from weft.ops.unary import UNARY
@@ -27,6 +31,10 @@ OPERATORS: dict[str, OpDef] = {
         *NORMALIZATIONS,
         *SOFTMAX,
         *SHAPES,
+        *INDEXING,
+        *CREATION,
+        *SEARCH,
+        *ATTENTIONS,
         *PACKING,
     )
 }

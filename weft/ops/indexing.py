@@ -1,0 +1,368 @@
+"""Gathering and scattering by computed indices. Negative indices count from the end; others outside are clamped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.expr.nodes import Expr, index, maximum, minimum, select
+from weft.graph.operator import REQUIRED, Attribute, Attrs
+from weft.graph.types import TensorType, Type
+from weft.ops import relations as rel
+from weft.ops.definition import Case, OpDef
+from weft.ops.elementwise import Array
+from weft.support.dtypes import INDEX
+
+AXIS = Attribute("axis", 0, "the axis that indices point into")
+REDUCTION = Attribute("reduction", "none", "how updates meet the data: none (replace), add, mul, max or min")
+_REDUCTIONS = ("none", "add", "mul", "max", "min")
+
+
+def place(value: Expr, size: Expr) -> Expr:
+    """An index into a dimension of ``size`` that is safe to load from."""
+    i = te.cast(value, INDEX)
+    if value.dtype.kind != "uint":
+        i = select(i < 0, i + size, i)
+    return maximum(minimum(i, size - 1), 0)
+
+
+def _indices(op: str, t: TensorType) -> None:
+    rel.want_kind(op, t, "int uint", "the indices")
+
+
+def _gather_infer(attrs: Attrs, *types: Type) -> TensorType:
+    data, indices = rel.tensors("gather", types, 2)
+    _indices("gather", indices)
+    axis = rel.axis_of("gather", attrs.axis, data.rank)
+    return TensorType((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), data.dtype)
+
+
+def _gather_compute(attrs: Attrs, out: TensorType, data: te.Tensor, indices: te.Tensor) -> Any:
+    axis = rel.axis_of("gather", attrs.axis, data.ndim)
+    end = axis + indices.ndim
+
+    def element(*i: Expr) -> Expr:
+        return data[(*i[:axis], place(indices[i[axis:end]], data.shape[axis]), *i[end:])]
+
+    return te.compute(out.shape, element, name="gather")
+
+
+def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
+    return shape, dtype
+
+
+def _i(values: Any, dtype: str = "int64") -> Array:
+    return np.array(values, dtype)
+
+
+GATHER = OpDef(
+    "gather",
+    (AXIS,),
+    _gather_infer,
+    lambda attrs, data, indices: np.take(data, indices, attrs.axis),
+    compute=_gather_compute,
+    cases=(
+        Case((_f(4, 3), _i([[0, -1], [2, 1]])), {}),
+        Case((_f(2, 4, 3), _i([3, 0], "int32")), {"axis": 1}),
+        Case((_f(2, 5), _i(-2)), {"axis": -1}),
+    ),
+    doc="slices of the data along an axis; operands data, indices",
+    source="ONNX Gather-13",
+)
+
+
+def _gather_elements_infer(attrs: Attrs, *types: Type) -> TensorType:
+    data, indices = rel.tensors("gather_elements", types, 2)
+    _indices("gather_elements", indices)
+    rel.want_rank("gather_elements", indices, data.rank, "the indices")
+    rel.axis_of("gather_elements", attrs.axis, data.rank)
+    return TensorType(indices.shape, data.dtype)
+
+
+def _gather_elements_compute(attrs: Attrs, out: TensorType, data: te.Tensor, indices: te.Tensor) -> Any:
+    axis = rel.axis_of("gather_elements", attrs.axis, data.ndim)
+
+    def element(*i: Expr) -> Expr:
+        return data[(*i[:axis], place(indices[i], data.shape[axis]), *i[axis + 1 :])]
+
+    return te.compute(out.shape, element, name="gather_elements")
+
+
+def _gather_elements_reference(attrs: Attrs, data: Array, indices: Array) -> Array:
+    axis = attrs.axis % data.ndim
+    data = data[tuple(slice(None) if d == axis else slice(0, n) for d, n in enumerate(indices.shape))]
+    return np.take_along_axis(data, indices.astype(np.int64) % max(1, data.shape[axis]), axis)
+
+
+GATHER_ELEMENTS = OpDef(
+    "gather_elements",
+    (AXIS,),
+    _gather_elements_infer,
+    _gather_elements_reference,
+    compute=_gather_elements_compute,
+    cases=(
+        Case((_f(3, 3), _i([[1, 2, 0], [2, 0, -1]])), {}),
+        Case((_f(2, 3), _i([[0, 0], [1, -3]])), {"axis": 1}),
+    ),
+    doc="element by element along an axis; operands data, indices of the result's shape",
+    source="ONNX GatherElements-13",
+)
+
+
+def _depth(op: str, indices: TensorType, data: TensorType, batch: int) -> int:
+    """How many dimensions an index tuple addresses."""
+    rel.want_rank_at_least(op, indices, 1, "the indices")
+    depth = indices.shape[-1]
+    if not isinstance(depth, int) or depth + batch > data.rank:
+        rel.fail(op, f"index tuples of {depth} do not fit {data} with {batch} batch dimensions", "T013")
+    return depth
+
+
+def _gather_nd_infer(attrs: Attrs, *types: Type) -> TensorType:
+    data, indices = rel.tensors("gather_nd", types, 2)
+    _indices("gather_nd", indices)
+    batch = attrs.batch_dims
+    if not isinstance(batch, int) or not 0 <= batch < max(1, min(data.rank, indices.rank)):
+        rel.fail("gather_nd", f"batch_dims {batch!r} does not fit {data} and {indices}", "T015")
+    depth = _depth("gather_nd", indices, data, batch)
+    for d in range(batch):
+        rel.join_dim("gather_nd", data.shape[d], indices.shape[d], f"batch dimension {d} of data and indices")
+    return TensorType((*indices.shape[:-1], *data.shape[batch + depth :]), data.dtype)
+
+
+def _gather_nd_compute(attrs: Attrs, out: TensorType, data: te.Tensor, indices: te.Tensor) -> Any:
+    batch, depth = attrs.batch_dims, int(indices.shape[-1])  # type: ignore[call-overload]
+    lead = indices.ndim - 1
+
+    def element(*i: Expr) -> Expr:
+        at = [place(indices[(*i[:lead], d)], data.shape[batch + d]) for d in range(depth)]
+        return data[(*i[:batch], *at, *i[lead:])]
+
+    return te.compute(out.shape, element, name="gather_nd")
+
+
+def _gather_nd_reference(attrs: Attrs, data: Array, indices: Array) -> Array:
+    batch, depth = attrs.batch_dims, indices.shape[-1]
+    lead = indices.shape[:-1]
+    out = np.empty((*lead, *data.shape[batch + depth :]), data.dtype)
+    for at in np.ndindex(*lead):
+        out[at] = data[(*at[:batch], *indices[at])]
+    return out
+
+
+GATHER_ND = OpDef(
+    "gather_nd",
+    (Attribute("batch_dims", 0, "leading dimensions that data and indices share"),),
+    _gather_nd_infer,
+    _gather_nd_reference,
+    compute=_gather_nd_compute,
+    cases=(
+        Case((_f(2, 3, 4), _i([[0, 1], [1, -1]])), {}),
+        Case((_f(2, 3), _i([[[0, 1]], [[1, 2]]])), {}),
+        Case((_f(2, 3, 4), _i([[1], [2]])), {"batch_dims": 1}),
+    ),
+    doc="slices addressed by index tuples; operands data, indices (tuples in the last dimension)",
+    source="ONNX GatherND-13",
+)
+
+
+def _reduction(op: str, attrs: Attrs) -> str:
+    if attrs.reduction not in _REDUCTIONS:
+        rel.fail(op, f"unknown reduction '{attrs.reduction}'", "T015", "one of " + ", ".join(_REDUCTIONS))
+    return str(attrs.reduction)
+
+
+_COMBINE: dict[str, tuple[Any, Any, Any]] = {
+    "add": (te.sum, lambda a, b: a + b, lambda t: te.const(0, t)),
+    "mul": (te.prod, lambda a, b: a * b, lambda t: te.const(1, t)),
+    "max": (te.max, maximum, lambda t: te.infinity(t, -1)),
+    "min": (te.min, minimum, lambda t: te.infinity(t, 1)),
+}
+"""By reduction: the te reducer, how its result meets the data, the identity."""
+
+
+def _scatter(attrs: Attrs, out: TensorType, data: te.Tensor, axes: list[Any], hit: Any, update: Any, flat: Any) -> Any:
+    """Every element of the result looks through all updates that may reach it. ``hit(i)`` says whether the update at
+    the reduce axes reaches element i, ``update(i)`` is its value, and ``flat`` its rank in order: the last one wins."""
+    if attrs.reduction == "none":
+
+        def latest(x: Any, y: Any) -> Any:
+            later = y[0] > x[0]
+            return select(later, y[0], x[0]), select(later, y[1], x[1])
+
+        last = te.comm_reducer(latest, lambda i, v: (te.const(-1, i), te.const(0, v)), name="last_update")
+        zero, none = te.const(0, data.dtype), te.const(-1)
+
+        def winners(*i: Expr) -> Any:
+            reached = hit(i)
+            return last((select(reached, flat, none), select(reached, update(i), zero)), axis=axes)
+
+        rank, value = te.compute(out.shape, winners, name="scatter_last")
+        return te.compute(out.shape, lambda *i: select(rank[i] >= 0, value[i], data[i]), name="scatter")
+    combine, meet, identity = _COMBINE[attrs.reduction]
+    total = te.compute(
+        out.shape, lambda *i: combine(select(hit(i), update(i), identity(data.dtype)), axis=axes), name="scatter_total"
+    )
+    return te.compute(out.shape, lambda *i: meet(data[i], total[i]), name="scatter")
+
+
+_APPLY: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _scatter_elements_infer(attrs: Attrs, *types: Type) -> TensorType:
+    name = "scatter_elements"
+    data, indices, updates = rel.tensors(name, types, 3)
+    _indices(name, indices)
+    rel.same_dtype(name, (data, updates))
+    rel.want_rank(name, indices, data.rank, "the indices")
+    rel.want_rank(name, updates, data.rank, "the updates")
+    rel.axis_of(name, attrs.axis, data.rank)
+    _reduction(name, attrs)
+    for d, (a, b) in enumerate(zip(indices.shape, updates.shape, strict=True)):
+        rel.join_dim(name, a, b, f"sizes of indices and updates in dimension {d}")
+    return data
+
+
+def _scatter_elements_compute(
+    attrs: Attrs, out: TensorType, data: te.Tensor, indices: te.Tensor, updates: te.Tensor
+) -> Any:
+    axis = rel.axis_of("scatter_elements", attrs.axis, data.ndim)
+    k = te.reduce_axis((0, indices.shape[axis]), name="k")
+    others = [d for d in range(data.ndim) if d != axis and indices.shape[d] is not data.shape[d]]
+
+    def at(i: tuple[Expr, ...]) -> tuple[Any, ...]:
+        return (*i[:axis], k.var, *i[axis + 1 :])
+
+    def hit(i: tuple[Expr, ...]) -> Expr:
+        inside = te.all(*(i[d] < indices.shape[d] for d in others))
+        return select(inside, place(indices[at(i)], data.shape[axis]) == i[axis], te.const(False))
+
+    return _scatter(attrs, out, data, [k], hit, lambda i: updates[at(i)], k.var)
+
+
+def _scatter_elements_reference(attrs: Attrs, data: Array, indices: Array, updates: Array) -> Array:
+    out, axis = data.copy(), attrs.axis % data.ndim
+    for at in np.ndindex(*indices.shape):
+        where = (*at[:axis], int(indices[at]) % data.shape[axis], *at[axis + 1 :])
+        out[where] = updates[at] if attrs.reduction == "none" else _APPLY[attrs.reduction](out[where], updates[at])
+    return out
+
+
+SCATTER_ELEMENTS = OpDef(
+    "scatter_elements",
+    (AXIS, REDUCTION),
+    _scatter_elements_infer,
+    _scatter_elements_reference,
+    compute=_scatter_elements_compute,
+    cases=(
+        Case((_f(3, 3), _i([[1, 0, 2], [0, 2, 1]]), _f(2, 3)), {}),
+        Case((_f(2, 4), _i([[1, -1]]), _f(1, 2)), {"axis": 1}),
+        *(Case((_f(1, 4), _i([[1, 1, 3]]), _f(1, 3)), {"axis": 1, "reduction": r}) for r in _REDUCTIONS[1:]),
+    ),
+    doc="the data with elements replaced or combined along an axis; operands data, indices, updates",
+    source="ONNX ScatterElements-18",
+)
+
+
+def _scatter_nd_infer(attrs: Attrs, *types: Type) -> TensorType:
+    name = "scatter_nd"
+    data, indices, updates = rel.tensors(name, types, 3)
+    _indices(name, indices)
+    rel.same_dtype(name, (data, updates))
+    _reduction(name, attrs)
+    depth = _depth(name, indices, data, 0)
+    wanted = (*indices.shape[:-1], *data.shape[depth:])
+    rel.want_rank(name, updates, len(wanted), "the updates")
+    for d, (a, b) in enumerate(zip(wanted, updates.shape, strict=True)):
+        rel.join_dim(name, a, b, f"wanted and given size of the updates in dimension {d}")
+    return data
+
+
+def _scatter_nd_compute(attrs: Attrs, out: TensorType, data: te.Tensor, indices: te.Tensor, updates: te.Tensor) -> Any:
+    depth, lead = int(indices.shape[-1]), indices.ndim - 1  # type: ignore[call-overload]
+    axes = [te.reduce_axis((0, indices.shape[d]), name=f"u{d}") for d in range(lead)]
+    if not axes:
+        axes = [te.reduce_axis((0, 1), name="u")]
+    at = tuple(a.var for a in axes[:lead])
+    flat: Expr = te.const(0)
+    for a in axes:
+        flat = flat * a.extent + a.var
+
+    def hit(i: tuple[Expr, ...]) -> Expr:
+        return te.all(*(place(indices[(*at, d)], data.shape[d]) == i[d] for d in range(depth)))
+
+    return _scatter(attrs, out, data, axes, hit, lambda i: updates[(*at, *i[depth:])], flat)
+
+
+def _scatter_nd_reference(attrs: Attrs, data: Array, indices: Array, updates: Array) -> Array:
+    out = data.copy()
+    for at in np.ndindex(*indices.shape[:-1]):
+        where = tuple(int(v) for v in indices[at])
+        out[where] = updates[at] if attrs.reduction == "none" else _APPLY[attrs.reduction](out[where], updates[at])
+    return out
+
+
+SCATTER_ND = OpDef(
+    "scatter_nd",
+    (REDUCTION,),
+    _scatter_nd_infer,
+    _scatter_nd_reference,
+    compute=_scatter_nd_compute,
+    cases=(
+        Case((_f(5), _i([[1], [3], [0]]), _f(3)), {}),
+        Case((_f(3, 2), _i([[2], [-3]]), _f(2, 2)), {}),
+        Case((_f(2, 3), _i([[[0, 1], [1, 2]]]), _f(1, 2)), {}),
+        *(Case((_f(4), _i([[1], [1]]), _f(2)), {"reduction": r}) for r in _REDUCTIONS[1:]),
+    ),
+    doc="the data with slices replaced or combined; operands data, indices (tuples in the last dimension), updates",
+    source="ONNX ScatterND-18",
+)
+
+
+def _reverse_infer(attrs: Attrs, *types: Type) -> TensorType:
+    name = "reverse_sequence"
+    data, lengths = rel.tensors(name, types, 2)
+    _indices(name, lengths)
+    batch, time = (rel.axis_of(name, a, data.rank) for a in (attrs.batch_axis, attrs.time_axis))
+    if batch == time:
+        rel.fail(name, "batch_axis and time_axis must differ", "T014")
+    rel.want_rank(name, lengths, 1, "the lengths")
+    rel.join_dim(name, data.shape[batch], lengths.shape[0], "the batch sizes of data and lengths")
+    return data
+
+
+def _reverse_compute(attrs: Attrs, out: TensorType, data: te.Tensor, lengths: te.Tensor) -> Any:
+    batch, time = (a % data.ndim for a in (attrs.batch_axis, attrs.time_axis))
+
+    def element(*i: Expr) -> Expr:
+        length = index(te.cast(lengths[i[batch]], INDEX))
+        source = select(i[time] < length, length - 1 - i[time], i[time])
+        return data[(*i[:time], maximum(minimum(source, data.shape[time] - 1), 0), *i[time + 1 :])]
+
+    return te.compute(out.shape, element, name="reverse_sequence")
+
+
+def _reverse_reference(attrs: Attrs, data: Array, lengths: Array) -> Array:
+    moved = np.moveaxis(data, (attrs.batch_axis, attrs.time_axis), (0, 1)).copy()
+    for b, n in enumerate(lengths):
+        moved[b, :n] = moved[b, :n][::-1].copy()
+    return np.ascontiguousarray(np.moveaxis(moved, (0, 1), (attrs.batch_axis, attrs.time_axis)))
+
+
+REVERSE_SEQUENCE = OpDef(
+    "reverse_sequence",
+    (Attribute("batch_axis", 1, "the axis of sequences"), Attribute("time_axis", 0, "the axis reversed")),
+    _reverse_infer,
+    _reverse_reference,
+    compute=_reverse_compute,
+    cases=(
+        Case((_f(4, 3), _i([4, 2, 1])), {}),
+        Case((_f(3, 4, 2), _i([1, 3, 4])), {"batch_axis": 0, "time_axis": 1}),
+    ),
+    doc="the first elements of every sequence reversed; operands data, lengths",
+    source="ONNX ReverseSequence-10",
+)
+
+INDEXING: tuple[OpDef, ...] = (GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND, REVERSE_SEQUENCE)

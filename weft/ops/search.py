@@ -1,0 +1,179 @@
+"""Where the largest and smallest values are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.expr.nodes import Expr, Not, select
+from weft.graph.operator import REQUIRED, Attribute, Attrs
+from weft.graph.types import TensorType, TupleType, Type
+from weft.ops import relations as rel
+from weft.ops.definition import Case, OpDef
+from weft.ops.elementwise import ANY, Array
+from weft.ops.stages import reduce_axes, reduced_shape, with_reduced
+from weft.support.dtypes import BOOL, INT64, DType
+
+
+def _infer(op: str) -> Any:
+    def infer(attrs: Attrs, *types: Type) -> TensorType:
+        (data,) = rel.tensors(op, types, 1)
+        rel.want_kind(op, data, ANY)
+        axis = rel.axis_of(op, attrs.axis, data.rank)
+        if data.shape[axis] == 0:
+            rel.fail(op, f"axis {axis} of {data} is empty", "T013")
+        return TensorType(reduced_shape(data.shape, (axis,), attrs.keepdims), INT64)
+
+    return infer
+
+
+def _ahead(a: Expr, b: Expr, largest: bool) -> Expr:
+    """Whether ``a`` comes strictly before ``b`` in the order searched; NaN comes before everything else."""
+    strictly = a > b if largest else a < b
+    if not a.dtype.is_float:
+        return strictly
+    return te.any(strictly, te.all(te.isnan(a), Not(te.isnan(b))))
+
+
+def _compute(op: str, largest: bool) -> Any:
+    def compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
+        axis = rel.axis_of(op, attrs.axis, data.ndim)
+        over = reduce_axes(data.shape, (axis,))
+
+        def better(x: Any, y: Any) -> Any:
+            """Values (place, value); place -1 stands for nothing yet."""
+            tie = y[0] > x[0] if attrs.select_last else y[0] < x[0]
+            even = Not(te.any(_ahead(x[1], y[1], largest), _ahead(y[1], x[1], largest)))
+            take = te.all(y[0] >= 0, te.any(x[0] < 0, _ahead(y[1], x[1], largest), te.all(even, tie)))
+            return select(take, y[0], x[0]), select(take, y[1], x[1])
+
+        search = te.comm_reducer(better, lambda i, v: (te.const(-1, i), te.const(0, v)), name=op)
+
+        def element(*i: Expr) -> Any:
+            at = with_reduced(data.ndim, (axis,), i, over, attrs.keepdims)
+            value = data[at]
+            return search((over[0].var, te.cast(value, "int32") if value.dtype == BOOL else value), axis=over)
+
+        places, _ = te.compute(out.shape, element, name=op)
+        return places
+
+    return compute
+
+
+def _reference(largest: bool) -> Any:
+    def reference(attrs: Attrs, data: Array) -> Array:
+        find = np.argmax if largest else np.argmin
+        if attrs.select_last:
+            out = data.shape[attrs.axis] - 1 - find(np.flip(data, attrs.axis), attrs.axis)
+        else:
+            out = find(data, attrs.axis)
+        return np.asarray(np.expand_dims(out, attrs.axis) if attrs.keepdims else out).astype(np.int64)
+
+    return reference
+
+
+_ATTRIBUTES = (
+    Attribute("axis", 0, "the axis to search"),
+    Attribute("keepdims", True, "whether the axis stays, with size 1"),
+    Attribute("select_last", False, "whether the last of several equal values counts, else the first"),
+)
+_TIES = np.array([[2, 1, 2, 1], [0, 0, 0, 0]], np.float32)
+_CASES = (
+    Case((((3, 5), "float32"),), {"axis": 1}),
+    Case((((3, 5), "float32"),), {"axis": 0, "keepdims": False}),
+    Case((_TIES,), {"axis": -1}),
+    Case((_TIES,), {"axis": -1, "select_last": True}),
+    Case((np.array([[1, np.nan, 3, np.nan]], np.float32),), {"axis": 1}),
+    Case((((4,), "int32"),), {}, -9, 9),
+)
+
+ARGMAX = OpDef(
+    "argmax",
+    _ATTRIBUTES,
+    _infer("argmax"),
+    _reference(True),
+    compute=_compute("argmax", True),
+    cases=_CASES,
+    doc="where the largest value is; NaN counts as largest",
+    source="ONNX ArgMax-13",
+)
+ARGMIN = OpDef(
+    "argmin",
+    _ATTRIBUTES,
+    _infer("argmin"),
+    _reference(False),
+    compute=_compute("argmin", False),
+    cases=_CASES,
+    doc="where the smallest value is; NaN counts as smallest",
+    source="ONNX ArgMin-13",
+)
+
+
+def _topk_infer(attrs: Attrs, *types: Type) -> TupleType:
+    (data,) = rel.tensors("topk", types, 1)
+    axis = rel.axis_of("topk", attrs.axis, data.rank)
+    k, size = attrs.k, data.shape[axis]
+    if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
+        rel.fail("topk", f"k is {k}, but axis {axis} has {size} elements", "T013")
+    values = TensorType((*data.shape[:axis], rel.simplified(k), *data.shape[axis + 1 :]), data.dtype)
+    return TupleType((values, values.with_dtype(INT64)))
+
+
+def _topk_compute(attrs: Attrs, out: TupleType, data: te.Tensor) -> Any:
+    """Every element counts those ahead of it, which gives its rank; then each rank looks for its element."""
+    axis = rel.axis_of("topk", attrs.axis, data.ndim)
+    k, j = (te.reduce_axis((0, data.shape[axis]), name=n) for n in "kj")
+
+    def ranks(*i: Expr) -> Expr:
+        mine, other = data[i], data[(*i[:axis], k.var, *i[axis + 1 :])]
+        tied = te.all(Not(_ahead(mine, other, attrs.largest)), k.var < i[axis])
+        ahead = te.any(_ahead(other, mine, attrs.largest), tied)
+        return te.sum(select(ahead, te.const(1), te.const(0)), axis=k)
+
+    rank = te.compute(data.shape, ranks, name="topk_rank")
+
+    def places(*i: Expr) -> Expr:
+        at = (*i[:axis], j.var, *i[axis + 1 :])
+        return te.max(select(rank[at] == i[axis], j.var, te.const(0)), axis=j)
+
+    shape = out.fields[0].shape  # type: ignore[attr-defined]
+    place = te.compute(shape, places, name="topk_indices")
+    values = te.compute(shape, lambda *i: data[(*i[:axis], place[i], *i[axis + 1 :])], name="topk_values")
+    return values, place
+
+
+def _topk_reference(attrs: Attrs, data: Array) -> tuple[Array, Array]:
+    keys = data.astype(np.float64) if DType(data.dtype).is_float else data.astype(np.int64)
+    keys = np.where(np.isnan(keys), np.inf, -keys if attrs.largest else keys) if keys.dtype.kind == "f" else (
+        -keys if attrs.largest else keys
+    )
+    if data.dtype.kind == "f":
+        keys = np.where(np.isnan(data), -np.inf, keys)
+    order = np.argsort(keys, axis=attrs.axis, kind="stable")
+    order = np.take(order, np.arange(attrs.k), attrs.axis)
+    return np.take_along_axis(data, order, attrs.axis), order.astype(np.int64)
+
+
+TOPK = OpDef(
+    "topk",
+    (
+        Attribute("k", REQUIRED, "how many values"),
+        Attribute("axis", -1, "the axis to search"),
+        Attribute("largest", True, "whether the largest values count, else the smallest"),
+    ),
+    _topk_infer,
+    _topk_reference,
+    compute=_topk_compute,
+    cases=(
+        Case((((3, 6), "float32"),), {"k": 3}),
+        Case((((4, 2), "float32"),), {"k": 2, "axis": 0, "largest": False}),
+        Case((_TIES,), {"k": 3}),
+        Case((((5,), "int64"),), {"k": 5}, -9, 9),
+    ),
+    doc="the k largest or smallest values along an axis in order, and their places; of equal ones the first comes first",
+    source="ONNX TopK-11",
+)
+
+SEARCH: tuple[OpDef, ...] = (ARGMAX, ARGMIN, TOPK)
