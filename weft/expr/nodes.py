@@ -26,6 +26,7 @@ import numpy as np
 
 from weft.expr.operators import BINARY as BINARY
 from weft.expr.operators import COMPARISONS, Effect, Scalar, effect_of_constant, fold_values, join, normal_value
+from weft.expr.printing import to_text
 from weft.ir.node import Interned
 from weft.support.dtypes import BOOL, FLOAT32, INDEX, INT32, DType
 from weft.support.errors import UserError
@@ -144,8 +145,6 @@ class Expr(Arithmetic, metaclass=Interned):
         return cast(self, dtype)
 
     def __repr__(self) -> str:
-        from weft.expr.text import to_text
-
         return to_text(self)
 
 

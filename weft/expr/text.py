@@ -15,13 +15,10 @@ Parsing gives exactly the expression that was printed: nothing is folded.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, Final
-
-import numpy as np
 
 from weft.expr.intrinsics import INTRINSICS, result_dtype
 from weft.expr.nodes import (
@@ -38,155 +35,17 @@ from weft.expr.nodes import (
     Select,
     Shuffle,
     Source,
-    Var,
 )
-from weft.expr.visit import post_order
-from weft.ir.text import NAME, NUMBER, PUNCTUATION, Names, Token, TokenStream, number_parts
+from weft.expr.printing import NOT_PRECEDENCE
+from weft.expr.printing import ExprPrinter as ExprPrinter
+from weft.expr.printing import literal as literal
+from weft.expr.printing import to_text as to_text
+from weft.ir.text import NAME, NUMBER, PUNCTUATION, Token, TokenStream, number_parts
 from weft.support.dtypes import BOOL, FLOAT32, INDEX, DType
 from weft.support.errors import UserError
 
-ATOM: Final = 100
-_LONGEST_TREE: Final = 300
-_SMALLEST_SHARED: Final = 4
-NOT_PRECEDENCE: Final = 2.5
 _CALLED: Final = {name for name, op in BINARY.items() if op.precedence == 0}
 _INFIX: Final = {op.symbol: op for op in BINARY.values() if op.precedence > 0}
-
-
-def literal(value: Const, typed: bool = True) -> str:
-    """Text of a constant; with ``typed`` it says its dtype unless that is INDEX, float32 or bool."""
-    dtype = value.dtype
-    if dtype == BOOL:
-        return "true" if value.value else "false"
-    if dtype.kind != "float":
-        return str(value.value) + (dtype.short if typed and dtype != INDEX else "")
-    text = _decimal(float(value.value), dtype)
-    if dtype == FLOAT32:
-        return text
-    if not typed and (text[-1] in "nf" or Const(Const(float(text), FLOAT32).value, dtype) is value):
-        return text
-    return f"{text}_{dtype.short}" if text[-1] in "nf" else text + dtype.short
-
-
-def _decimal(number: float, dtype: DType) -> str:
-    """The shortest decimal that rounds to ``number`` in ``dtype``."""
-    if dtype.bits == 64:
-        return repr(number)
-    return str(np.float16(number) if dtype.short == "f16" else np.float32(number))
-
-
-class ExprPrinter:
-    """Prints expressions with one naming. Rooms with nodes of their own override :meth:`other`."""
-
-    def __init__(self, names: Callable[[Any], str]) -> None:
-        self.names = names
-
-    def print(self, e: Expr) -> str:
-        """The text of ``e``; shared parts are named where the whole would be long."""
-        done: dict[Expr, tuple[str, float]] = {}
-        bindings = []
-        for part, name in self._shared(e).items():
-            bindings.append(f"{name} = {self._tree(part, done)}")
-            done[part] = (name, ATOM)
-        text = self._tree(e, done)
-        return f"let({', '.join([*bindings, text])})" if bindings else text
-
-    def _shared(self, e: Expr) -> dict[Expr, str]:
-        """Names for parts that stand in several places, parts of parts first; none if ``e`` is small."""
-        sizes: dict[Expr, int] = {}
-        uses: dict[Expr, int] = {}
-        for node in post_order(e):
-            size = 1
-            for child in node.children:
-                size += sizes[child]
-                uses[child] = uses.get(child, 0) + 1
-            sizes[node] = size
-        if sizes[e] <= _LONGEST_TREE:
-            return {}
-        taken = {self.names(n) for n in sizes if isinstance(n, Var)}
-        taken |= {self.names(n.source) for n in sizes if isinstance(n, Load)}
-        fresh = (name for name in map("t{}".format, count()) if name not in taken)
-        return {n: next(fresh) for n, size in sizes.items() if size >= _SMALLEST_SHARED and uses.get(n, 0) > 1}
-
-    def _tree(self, e: Expr, done: dict[Expr, tuple[str, float]]) -> str:
-        stack = [e]
-        while stack:
-            top = stack[-1]
-            if top in done:
-                stack.pop()
-                continue
-            missing = [c for c in top.children if c not in done]
-            if missing:
-                stack.extend(reversed(missing))
-                continue
-            stack.pop()
-            done[top] = self._one(top, done)
-        return done[e][0]
-
-    def other(self, e: Expr, parts: Sequence[str]) -> str:
-        """Text of a node that is not of this room, given the texts of its children."""
-        return f"{type(e).__name__}({', '.join(parts)})"
-
-    def _one(self, e: Expr, done: dict[Expr, tuple[str, float]]) -> tuple[str, float]:
-        if isinstance(e, Var):
-            return self.names(e), ATOM
-        if isinstance(e, Const):
-            return literal(e), ATOM
-        if isinstance(e, Binary):
-            return self._binary(e, done)
-        parts = [done[c][0] for c in e.children]
-        if isinstance(e, Load):
-            inside = ", ".join(parts[: len(e.indices)]) + (f"; {parts[-1]}" if e.mask is not None else "")
-            return f"{self.names(e.source)}[{inside}]", ATOM
-        if isinstance(e, Not):
-            text, level = done[e.a]
-            return f"not {text}" if level == ATOM else f"not ({text})", NOT_PRECEDENCE
-        return self._call(e, parts), ATOM
-
-    def _call(self, e: Expr, parts: list[str]) -> str:
-        if isinstance(e, Cast):
-            return f"{e.dtype.short}({parts[0]})"
-        if isinstance(e, Select):
-            then, otherwise = self._pair(e.then, e.otherwise, parts[1], parts[2])
-            return f"select({parts[0]}, {then}, {otherwise})"
-        if isinstance(e, Call):
-            by_table = result_dtype(e.name, [a.dtype for a in e.args])
-            suffix = "" if by_table == e.dtype else f":{e.dtype.short}"
-            return f"{e.name}{suffix}({', '.join(parts)})"
-        if isinstance(e, Ramp):
-            return f"ramp({parts[0]}, {parts[1]}, {e.count})"
-        if isinstance(e, Broadcast):
-            return f"broadcast({parts[0]}, {e.count})"
-        if isinstance(e, Shuffle):
-            return f"shuffle({', '.join(parts)}, [{', '.join(map(str, e.picks))}])"
-        return self.other(e, parts)
-
-    @staticmethod
-    def _pair(a: Expr, b: Expr, left: str, right: str) -> tuple[str, str]:
-        """Drop the dtype of a literal that takes it from its partner."""
-        if isinstance(a, Const) and not isinstance(b, Const) and a.dtype == b.dtype:
-            left = literal(a, typed=False)
-        elif isinstance(b, Const) and not isinstance(a, Const) and a.dtype == b.dtype:
-            right = literal(b, typed=False)
-        return left, right
-
-    def _binary(self, e: Binary, done: dict[Expr, tuple[str, float]]) -> tuple[str, float]:
-        op = BINARY[e.op]
-        (left, left_level), (right, right_level) = done[e.a], done[e.b]
-        left, right = self._pair(e.a, e.b, left, right)
-        if op.precedence == 0:
-            return f"{op.symbol}({left}, {right})", ATOM
-        if left_level < op.precedence:
-            left = f"({left})"
-        if right_level <= op.precedence:
-            right = f"({right})"
-        return f"{left} {op.symbol} {right}", op.precedence
-
-
-def to_text(e: Expr, names: Callable[[Any], str] | None = None) -> str:
-    """The text of ``e``. ``names`` gives the names of variables and sources (default: their own, made unique)."""
-    return ExprPrinter(names or Names()).print(e)
-
 
 Scope = Mapping[str, Any]
 """Names to what they mean: expressions and sources."""
@@ -389,7 +248,7 @@ class ExprParser:
         while operators and operators[-1][1] >= level:
             name, _, token = operators.pop()
             if name == "neg":
-                right = Binary("sub", Const(0, right.dtype), right)
+                right = Binary("sub", Const(-0.0 if right.dtype.is_float else 0, right.dtype), right)
             elif name == "not":
                 right = Not(right)
             else:

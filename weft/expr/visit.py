@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from weft.expr.nodes import (
@@ -21,26 +21,9 @@ from weft.expr.nodes import (
     logical_not,
     make,
 )
+from weft.ir.walk import post_order as post_order
 
 E = TypeVar("E", bound=Expr)
-
-
-def post_order(*roots: Expr) -> Iterator[Expr]:
-    """Every distinct node below ``roots``, children before parents, in evaluation order."""
-    seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
-        elif node not in seen:
-            seen.add(node)
-            children = node.children
-            if children:
-                stack.append((node, True))
-                stack.extend((child, False) for child in reversed(children) if child not in seen)
-            else:
-                yield node
 
 
 def collect(e: Expr | Iterable[Expr], kind: type[E]) -> list[E]:

@@ -1,0 +1,159 @@
+"""The table of intrinsics: what ``Call.name`` may be, what it means, and how to build it.
+
+Every intrinsic works lane by lane. ``evaluate`` is the meaning, on NumPy scalars or arrays of the argument dtypes;
+code generators may approximate the transcendental ones within the error bounds that they state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from weft.support.dtypes import BOOL, INT32, DType
+
+Accepts = Literal["float", "integer", "number", "any"]
+
+
+@dataclass(frozen=True, slots=True)
+class Intrinsic:
+    """One intrinsic function.
+
+    ``accepts`` says which arguments it takes (``float``: others are converted to float32 by the builders);
+    ``result`` gives the result dtype from those of the arguments, or is None if the call must say it. ``pure`` calls
+    may be repeated, moved and dropped.
+    """
+
+    name: str
+    arity: int
+    accepts: Accepts
+    result: Callable[[Sequence[DType]], DType] | None
+    evaluate: Callable[..., Any]
+    doc: str
+    pure: bool = True
+
+
+def _first(dtypes: Sequence[DType]) -> DType:
+    return dtypes[0]
+
+
+def _truth(dtypes: Sequence[DType]) -> DType:
+    return BOOL
+
+
+def _nothing(dtypes: Sequence[DType]) -> DType:
+    return INT32
+
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def _like(result: Any, x: Any) -> Any:
+    return np.asarray(result).astype(np.asarray(x).dtype)[()]
+
+
+def _sigmoid(x: Any) -> Any:
+    small = np.exp(-np.abs(x))
+    return _like(np.where(x >= 0, 1 / (1 + small), small / (1 + small)), x)
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    wide = np.asarray(a).astype(np.float64) * np.asarray(b).astype(np.float64)
+    return _like(wide + np.asarray(c).astype(np.float64), a)
+
+
+def _width(x: Any) -> int:
+    return int(np.asarray(x).dtype.itemsize * 8)
+
+
+def _shl(a: Any, b: Any) -> Any:
+    return np.left_shift(a, b)
+
+
+def _unsigned(x: Any) -> Any:
+    array = np.asarray(x)
+    return array.view(f"u{array.dtype.itemsize}") if array.dtype.kind == "i" else array
+
+
+def _popcount(x: Any) -> Any:
+    return _like(np.bitwise_count(_unsigned(x)), x)
+
+
+def _clz(x: Any) -> Any:
+    lengths = np.frompyfunc(lambda v: _width(x) - int(v).bit_length(), 1, 1)
+    return _like(lengths(_unsigned(x)), x)
+
+
+def _reinterpret(x: Any, dtype: DType) -> Any:
+    return np.asarray(x).view(dtype.numpy)[()]
+
+
+def _prefetch(x: Any) -> Any:
+    return np.zeros(np.shape(x), np.int32)[()]
+
+
+def _rows() -> tuple[Intrinsic, ...]:
+    def real(name: str, evaluate: Callable[..., Any], doc: str, arity: int = 1) -> Intrinsic:
+        return Intrinsic(name, arity, "float", _first, evaluate, doc)
+
+    def bits(name: str, evaluate: Callable[..., Any], doc: str, arity: int = 2) -> Intrinsic:
+        return Intrinsic(name, arity, "integer", _first, evaluate, doc)
+
+    return (
+        real("exp", np.exp, "e to the power x"),
+        real("exp2", np.exp2, "2 to the power x"),
+        real("expm1", np.expm1, "exp(x) - 1 without cancellation"),
+        real("log", np.log, "natural logarithm"),
+        real("log2", np.log2, "logarithm to base 2"),
+        real("log1p", np.log1p, "log(1 + x) without cancellation"),
+        real("sqrt", np.sqrt, "square root, correctly rounded"),
+        real("rsqrt", lambda x: _like(1 / np.sqrt(x), x), "1 / sqrt(x)"),
+        real("tanh", np.tanh, "hyperbolic tangent"),
+        real("sigmoid", _sigmoid, "1 / (1 + exp(-x))"),
+        real("erf", lambda x: _like(_erf(np.asarray(x, np.float64)), x), "error function"),
+        real("sin", np.sin, "sine of x radians"),
+        real("cos", np.cos, "cosine of x radians"),
+        real("tan", np.tan, "tangent of x radians"),
+        real("asin", np.arcsin, "inverse sine"),
+        real("acos", np.arccos, "inverse cosine"),
+        real("atan", np.arctan, "inverse tangent"),
+        real("sinh", np.sinh, "hyperbolic sine"),
+        real("cosh", np.cosh, "hyperbolic cosine"),
+        real("asinh", np.arcsinh, "inverse hyperbolic sine"),
+        real("acosh", np.arccosh, "inverse hyperbolic cosine"),
+        real("atanh", np.arctanh, "inverse hyperbolic tangent"),
+        real("pow", np.power, "x to the power y (IEEE pow)", 2),
+        real("fmod", np.fmod, "remainder with the sign of x (C fmod)", 2),
+        real("copysign", np.copysign, "magnitude of x, sign of y", 2),
+        real("fma", _fma, "x * y + z, rounded once", 3),
+        real("floor", np.floor, "largest integer not above x"),
+        real("ceil", np.ceil, "smallest integer not below x"),
+        real("round", np.rint, "nearest integer, halves to even"),
+        real("trunc", np.trunc, "integer part"),
+        Intrinsic("abs", 1, "number", _first, np.abs, "magnitude (of the smallest integer: itself)"),
+        Intrinsic("isnan", 1, "float", _truth, np.isnan, "whether x is not a number"),
+        Intrinsic("isinf", 1, "float", _truth, np.isinf, "whether x is infinite"),
+        bits("bitand", np.bitwise_and, "x & y"),
+        bits("bitor", np.bitwise_or, "x | y"),
+        bits("bitxor", np.bitwise_xor, "x ^ y"),
+        bits("bitnot", np.invert, "all bits flipped", 1),
+        bits("shl", _shl, "x shifted left by 0 <= y < bits"),
+        bits("shr", np.right_shift, "x shifted right by 0 <= y < bits; copies the sign of signed x"),
+        bits("popcount", _popcount, "number of bits set", 1),
+        bits("clz", _clz, "number of zero bits before the highest set one; the width for 0", 1),
+        Intrinsic("reinterpret", 1, "any", None, _reinterpret, "the same bits as another dtype of that width"),
+        Intrinsic("likely", 1, "any", _first, lambda x: x, "x; a hint that the condition usually holds"),
+        Intrinsic("prefetch", 1, "any", _nothing, _prefetch, "bring the loaded element's cache line near", pure=False),
+    )
+
+
+INTRINSICS: Final[dict[str, Intrinsic]] = {row.name: row for row in _rows()}
+
+
+def result_dtype(name: str, dtypes: Sequence[DType]) -> DType | None:
+    """The dtype that a call of ``name`` has by the table, or None where the call itself must say."""
+    row = INTRINSICS.get(name)
+    return row.result(dtypes) if row is not None and row.result is not None and dtypes else None
