@@ -14,7 +14,7 @@ from kernel_runner import run_kernel
 
 from weft import te
 from weft.expr.intrinsics import call
-from weft.expr.nodes import Const, Expr, all_of, maximum, minimum, select
+from weft.expr.nodes import Const, Expr, Load, Var, all_of, make, maximum, minimum, select
 from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
@@ -22,7 +22,7 @@ from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.te import reducers as te_reduce
 from weft.tir.interpret import run
-from weft.tir.nodes import For, If, Program
+from weft.tir.nodes import Buffer, For, If, Program, Store, seq
 from weft.tir.text import parse, to_text
 from weft.tir.visit import substitution, walk
 
@@ -483,3 +483,16 @@ def kernel_free(s: Schedule) -> Program:
     """The same schedule with the default scope, which the interpreter accepts."""
     s.set_scope("B", 0, "global")
     return s.program
+
+
+@pytest.mark.parametrize("n", [16, 64, 37])
+@pytest.mark.parametrize("op", ["add", "max"])
+def test_a_vectorized_reduction_combines_lanes(n: int, op: str) -> None:
+    x, y = Buffer("X", (Const(3), Const(n)), "float32"), Buffer("Y", (Const(3),), "float32")
+    i, k = Var("i"), Var("k")
+    update = Store(y, (i,), make(op, Load(y, (i,)), Load(x, (i, k))))
+    body = seq(Store(y, (i,), Const(0.0, "float32")), For(k, Const(0), Const(n), update, "vectorized"))
+    a = values((3, n))
+    want = a.sum(axis=1) if op == "add" else np.maximum(a.max(axis=1), 0)
+    kernel = check(Program("lanes", (x, y), For(i, Const(0), Const(3), body)), [a], [want])
+    assert "shuffle" in to_text(kernel)

@@ -117,6 +117,8 @@ def _chunks(extent: int, lanes: int) -> Iterator[tuple[int, int]]:
 
 def _statement(s: Stmt, chunks: list[_Lanes]) -> Stmt:
     if isinstance(s, Store):
+        if chunks[0].combines(s):
+            return _reduction(s, chunks)
         return seq(*(c.store(s) for c in chunks))
     if isinstance(s, Seq):
         return seq(*(_statement(c, chunks) for c in s.stmts))
@@ -228,34 +230,22 @@ class _Lanes:
         made = self.expr(e)
         return made if made.lanes > 1 or self.count == 1 else Broadcast(made, self.count)
 
+    def combines(self, s: Store) -> bool:
+        """Whether all lanes are stored to one place."""
+        return not self.varies(s.indices[0]) and (self.varies(s.value) or self.mask is not None)
+
     def store(self, s: Store) -> Stmt:
         if self.count == 1:
             return self._scalar_store(s)
         at = s.indices[0]
         if not self.varies(at):
-            return self._reduction(s)
+            return s
         mask = self.mask if s.mask is None else make("and", self.mask or s.mask, s.mask)
         return Store(s.buffer, (self.expr(at),), self.wide(s.value), mask)
 
     def _scalar_store(self, s: Store) -> Stmt:
         made = Store(s.buffer, (self.scalar(s.indices[0]),), self.scalar(s.value))
         return made if self.mask is None else If(self.scalar(self.mask), made)
-
-    def _reduction(self, s: Store) -> Stmt:
-        """``x = x + f(lane)``: combine the lanes as a tree, then with ``x``."""
-        if not self.varies(s.value) and self.mask is None:
-            return s
-        value, widen = s.value, None
-        if isinstance(value, Cast) and isinstance(value.a, Binary):
-            value, widen = value.a, value.dtype
-        if self.mask is not None or not isinstance(value, Binary) or value.op not in ("add", "mul", "min", "max"):
-            raise _NoVector
-        for so_far, more in ((value.a, value.b), (value.b, value.a)):
-            inner = so_far.a if isinstance(so_far, Cast) else so_far
-            if isinstance(inner, Load) and inner.source is s.buffer and not self.varies(so_far):
-                total = make(value.op, so_far, _combine(value.op, self.wide(more)))
-                return Store(s.buffer, s.indices, total if widen is None else Cast(total, widen))
-        raise _NoVector
 
     def expr(self, e: Expr) -> Expr:
         """``e`` for all lanes: a vector where it varies, else itself."""
@@ -309,6 +299,27 @@ class _Lanes:
 
 def _loads(e: Expr) -> bool:
     return any(isinstance(x, Load) for x in postorder(e))
+
+
+def _reduction(s: Store, chunks: list[_Lanes]) -> Stmt:
+    """``x = x + f(lane)``: combine the chunks, then the lanes as a tree, then with ``x``."""
+    value, widen = s.value, None
+    if isinstance(value, Cast) and isinstance(value.a, Binary):
+        value, widen = value.a, value.dtype
+    if chunks[0].mask is not None or not isinstance(value, Binary) or value.op not in ("add", "mul", "min", "max"):
+        raise _NoVector
+    for so_far, more in ((value.a, value.b), (value.b, value.a)):
+        inner = so_far.a if isinstance(so_far, Cast) else so_far
+        if isinstance(inner, Load) and inner.source is s.buffer and not chunks[0].varies(so_far):
+            parts: dict[int, Expr] = {}
+            for c in chunks:
+                part = c.wide(more)
+                parts[c.count] = part if c.count not in parts else Binary(value.op, parts[c.count], part)
+            total = so_far
+            for part in parts.values():
+                total = make(value.op, total, _combine(value.op, part))
+            return Store(s.buffer, s.indices, total if widen is None else Cast(total, widen))
+    raise _NoVector
 
 
 def _combine(op: str, vector: Expr) -> Expr:
