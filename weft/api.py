@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.graph.nodes import Module
 from weft.graph.text import to_text
 from weft.graph.verify import verify
-from weft.ir.passes import Dump, Instrument, Verify
+from weft.ir.passes import Instrument, Verify
 from weft.kernel_cache import KernelCache
 from weft.pipeline import Options, Report, ScheduleSource, compile_module
 from weft.runtime import Executable
@@ -19,6 +21,9 @@ from weft.support.cache import DiskCache
 from weft.support.errors import UserError
 from weft.support.progress import progress as progress_bar
 from weft.target import Target
+
+if TYPE_CHECKING:
+    from weft.view.dump import Dump
 
 Sizes = Mapping[str, "int | Sequence[int]"]
 
@@ -90,15 +95,19 @@ def compile_with_report(
     kernels = KernelCache(kernel_disk_cache() if cache else None)
     with progress_bar("reading the model", show=None if progress else False) as bar:
         module = load(model, shapes=shapes)
-        artifact, report = compile_module(
-            module,
-            targets,
-            options=options,
-            schedules=schedules,
-            cache=kernels,
-            instruments=graph_instruments(),
-            progress=bar,
-        )
+        with dumping(module) as dump:
+            artifact, report = compile_module(
+                module,
+                targets,
+                options=options,
+                schedules=schedules,
+                cache=kernels,
+                instruments=[*graph_instruments(), *([dump] if dump else [])],
+                progress=bar,
+                observer=dump,
+            )
+            if dump:
+                dump.facts = {"target": " ".join(map(str, targets)), **asdict(report)}
     return Executable(artifact, threads), report
 
 
@@ -107,14 +116,27 @@ def _target(target: str | Target) -> Target:
 
 
 def graph_instruments() -> list[Instrument[Module]]:
-    """What the settings ask to be done around each graph pass: verify it, write it down."""
-    made: list[Instrument[Module]] = []
-    if settings.verify_passes():
-        made.append(Verify(verify, to_text))
+    """What the environment asks to be done after each graph pass: verify (WEFT_VERIFY)."""
+    return [Verify(verify, to_text)] if settings.verify_passes() else []
+
+
+@contextmanager
+def dumping(module: Module) -> Iterator[Dump | None]:
+    """What WEFT_DUMP asks for: every stage in files, with an index that is written even where the compilation fails."""
     directory = settings.dump_directory()
-    if directory is not None:
-        made.append(Dump(directory, to_text))
-    return made
+    if directory is None:
+        yield None
+        return
+    from weft.view.dump import Dump
+
+    dump = Dump(directory)
+    try:
+        yield dump
+    except Exception as error:
+        dump.facts = {"failed": str(error)}
+        raise
+    finally:
+        dump.finish(str(module.attrs.get("name", "")) or "model")
 
 
 def kernel_disk_cache() -> DiskCache:

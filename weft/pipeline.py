@@ -25,7 +25,9 @@ from weft.graph.passes.fuse import Fuse
 from weft.graph.passes.layout import SelectLayouts
 from weft.graph.passes.memory import MemoryPlan, plan_memory
 from weft.graph.passes.rewrite import Rewrite
+from weft.graph.passes.sink_views import SinkViews
 from weft.graph.visit import post_order
+from weft.ir.fusion_kind import FusionKind
 from weft.ir.passes import Instrument, Pass, run_passes
 from weft.ir.structural import structural_hash
 from weft.kernel_cache import Kernel, KernelCache, kernel_key, renamed
@@ -36,7 +38,6 @@ from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import op
 from weft.ops.rules import SIMPLIFY_RULES
-
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.schedule.rules import default_schedule
 from weft.schedule.schedule import Schedule
@@ -57,10 +58,10 @@ class ScheduleSource(Protocol):
 
 
 class Observer(Protocol):
-    """Looks at every distinct kernel while it comes into being: ``WEFT_DUMP`` implements it."""
+    """Looks at every fused group while its kernel comes into being: ``WEFT_DUMP`` implements it."""
 
-    def kernel(self, name: str, target: Target, stages: Iterator[Stage]) -> None:
-        """``stages`` computes each stage when it is asked for; what fails raises from there."""
+    def kernel(self, key: str, group: Function, name: str, target: Target, stages: Iterator[Stage]) -> None:
+        """Groups of equal ``key`` share a kernel. ``stages`` computes each stage when it is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
         Rewrite(SIMPLIFY_RULES),
         FoldConstants(),
         CommonSubexpressions(),
+        SinkViews(),
         DeadCode(),
     )
     layouts = (SelectLayouts(lanes, op("layout_transform")), *clean) if options.layouts and lanes > 1 else ()
@@ -152,7 +154,7 @@ def compile_module(
         variants = [build_kernels(groups, t, schedules, cache, progress, observer) for t in targets]
     with report.stage("program"):
         kernels = variants[0]
-        plan = plan_memory(fused.main, workspace=lambda call: _workspace(call, variants))
+        plan = plan_memory(fused.main, workspace=lambda call: _workspace(call, variants), in_place=_in_place)
         program, constants = graph_to_program(fused, plan, kernels)
         codes = _codes(kernels, variants, targets)
     report.calls, report.groups = len(plan.order), len({k.name for k in kernels.values()})
@@ -178,8 +180,8 @@ def build_kernels(
         progress.describe(program.name)
         trace = schedules.find(program, target) if schedules is not None else None
         key = kernel_key(program, trace.to_json() if trace is not None else "", target)
-        if observer is not None and key not in by_key:
-            observer.kernel(program.name, target, kernel_stages(group, target, trace))
+        if observer is not None:
+            observer.kernel(key, group, program.name, target, kernel_stages(group, target, trace))
         kernel = by_key.get(key) or cache.get(key, program.sizes)
         if kernel is None:
             kernel = build_kernel(program, target, trace, work)
@@ -247,6 +249,15 @@ def _calls(module: Module) -> Iterator[Call]:
 
 def _count_calls(module: Module) -> int:
     return sum(isinstance(e, Call) for f in module.functions.values() for e in post_order(f))
+
+
+def _in_place(call: Call) -> list[tuple[int, int]]:
+    """Operands that a kernel may write its result over: those of the result's type in element-wise groups, where each
+    element of the result needs only that element of the operand."""
+    inner = [e for e in post_order(call.target) if isinstance(e, Call)] if isinstance(call.target, Function) else []
+    if not inner or any(fusion_kind(e) > FusionKind.BROADCAST for e in inner):
+        return []
+    return [(i, 0) for i, a in enumerate(call.args) if a.type == call.type]
 
 
 def _workspace(call: Call, variants: Sequence[dict[Function, Kernel]]) -> ExprLike:

@@ -84,9 +84,14 @@ def dump(module: Module, path: Path) -> None:
     """Write the text to ``path`` and the large constants to the ``.npz`` beside it."""
     table: Table = {}
     path.write_text(to_text(module, table))
-    raw: dict[str, Any] = {k: np.frombuffer(np.ascontiguousarray(v).tobytes(), np.uint8) for k, v in table.items()}
-    if raw:
-        np.savez(path.with_suffix(".npz"), **raw)
+    if table:
+        save_table(table, path.with_suffix(".npz"))
+
+
+def save_table(table: Table, path: Path) -> None:
+    """Write large constants as :func:`load` expects them: raw bytes by name, since .npz knows no bfloat16."""
+    raw: dict[str, Any] = {k: np.ascontiguousarray(v).reshape(-1).view(np.uint8) for k, v in table.items()}
+    np.savez(path, **raw)
 
 
 def load(path: Path, operators: Mapping[str, Operator]) -> Module:

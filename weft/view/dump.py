@@ -1,0 +1,165 @@
+"""``WEFT_DUMP=directory``: every stage of a compilation as a numbered file, with an index page.
+
+    out/
+      00-imported.txt, 00-imported.npz    the graph as it came from the model, its large constants beside it
+      01-fold_constants.txt …             the graph after each pass that changed it
+      kernels/00-dense_relu/              a directory for each distinct kernel
+        0-te.txt 1-tir.txt 2-trace.py 3-scheduled.txt 4-kernel.txt 5-llvm.ll 6-assembly.s
+      report.json                         times, kernel counts, memory
+      index.html                          all of it, linked
+
+Every ``.txt`` file is read back by ``weft opt``. A directory that holds a dump is not overwritten: the next
+compilation writes to ``out/run-2``, and so on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.graph.nodes import Call, Function, Module
+from weft.graph.text import Table, save_table, to_text
+from weft.graph.visit import post_order
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class StageText(Protocol):
+    """What a kernel's stage offers: ``name``, ``suffix`` of its file, ``text``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def suffix(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStage:
+    """A graph that was written: its file, and how many operator calls and functions it has."""
+
+    name: str
+    path: Path
+    operators: int
+    groups: int
+
+
+@dataclass(slots=True)
+class KernelStages:
+    """The files of one kernel, by stage; ``failed`` says what went wrong in the last one."""
+
+    name: str
+    target: str
+    folder: Path
+    paths: dict[str, Path] = field(default_factory=dict)
+    failed: str | None = None
+
+
+class Dump:
+    """Writes one compilation: an instrument of graph passes and an observer of kernels.
+
+    ``facts`` is what to say about the compilation as a whole (anything JSON can hold).
+    :meth:`finish` writes the report and the index; call it whether the compilation succeeded or not.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = _unused(directory)
+        self.graphs: list[GraphStage] = []
+        self.kernels: list[KernelStages] = []
+        self.by_key: dict[str, KernelStages] = {}
+        self.kernel_of: dict[Function, KernelStages] = {}
+        self.last: Module | None = None
+        self.facts: dict[str, Any] = {}
+        self._constants: tuple[Table, Path] | None = None
+
+    # ---- graph passes -----------------------------------------------------------------------------------------------
+
+    def before(self, step: Any, program: Module) -> None:
+        if not self.graphs:
+            self._write("imported", program)
+
+    def after(self, step: Any, before: Module, after: Module) -> None:
+        if after is not before:
+            self._write(step.name, after)
+
+    def _write(self, name: str, module: Module) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / f"{len(self.graphs):02d}-{_UNSAFE.sub('_', name)}.txt"
+        table: Table = {}
+        path.write_text(to_text(module, table), encoding="utf-8")
+        self._write_constants(table, path.with_suffix(".npz"))
+        self.last = module
+        calls = [e for e in post_order(module.main, into_functions=False) if isinstance(e, Call)]
+        groups = sum(isinstance(c.target, Function) for c in calls)
+        inside = sum(isinstance(e, Call) for e in post_order(module.main)) - groups
+        self.graphs.append(GraphStage(name, path, inside, groups))
+
+    def _write_constants(self, table: Table, path: Path) -> None:
+        """Constants that a pass left alone are not written again but linked to."""
+        if not table:
+            return
+        last = self._constants
+        if last is not None and _same(last[0], table):
+            try:
+                os.link(last[1], path)
+                return
+            except OSError:  # a file system without links
+                pass
+        save_table(table, path)
+        self._constants = (table, path)
+
+    # ---- kernels ----------------------------------------------------------------------------------------------------
+
+    def kernel(self, key: str, group: Function, name: str, target: Any, stages: Iterator[StageText]) -> None:
+        """Write each stage as it is reached; an error passes through once it has been noted."""
+        if key in self.by_key:
+            self.kernel_of.setdefault(group, self.by_key[key])
+            return
+        folder = self.directory / "kernels" / f"{len(self.kernels):02d}-{_UNSAFE.sub('_', name)}"
+        folder.mkdir(parents=True, exist_ok=True)
+        made = KernelStages(name, str(target), folder)
+        self.kernels.append(made)
+        self.by_key[key] = made
+        self.kernel_of.setdefault(group, made)
+        try:
+            for number, stage in enumerate(stages):
+                path = folder / f"{number}-{stage.name}{stage.suffix}"
+                path.write_text(stage.text, encoding="utf-8")
+                made.paths[stage.name] = path
+        except Exception as error:
+            made.failed = f"{type(error).__name__}: {error}"
+            raise
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+
+    def finish(self, title: str) -> Path | None:
+        """Write ``report.json`` (:attr:`facts`) and ``index.html``; the page, or None if nothing was dumped."""
+        from weft.view.html import index_page
+
+        if not self.graphs and not self.kernels:
+            return None
+        (self.directory / "report.json").write_text(json.dumps(self.facts, indent=1) + "\n")
+        page = self.directory / "index.html"
+        page.write_text(index_page(title, self, self.facts), encoding="utf-8")
+        return page
+
+
+def _unused(directory: Path) -> Path:
+    """``directory`` itself if it holds no dump, else its next ``run-N``."""
+    number, made = 1, directory
+    while (made / "00-imported.txt").exists():
+        number += 1
+        made = directory / f"run-{number}"
+    return made
+
+
+def _same(a: Mapping[str, np.ndarray[Any, Any]], b: Mapping[str, np.ndarray[Any, Any]]) -> bool:
+    return a.keys() == b.keys() and all(a[k] is b[k] for k in a)
