@@ -369,23 +369,15 @@ def _range(node: Node) -> Result:
 
 def _eye_like(node: Node) -> Result:
     shape = node.shape(0)
-    dtype = dtype_of(node.integer("dtype")) if node.has_attribute("dtype") else node.dtype(0)
     if len(shape) != 2:
         raise Malformed("its input must be a matrix")
-    rows = node.call("arange", start=0, step=1, count=shape[0], dtype="int64")
-    columns = node.call("arange", start=node.integer("k", 0) * -1, step=1, count=shape[1], dtype="int64")
-    rows = node.call("reshape", rows, shape=(shape[0], 1))
-    return cast_to(node, node.call("equal", rows, columns), dtype)
+    dtype = dtype_of(node.integer("dtype")) if node.has_attribute("dtype") else node.dtype(0)
+    return node.call("eye", rows=shape[0], columns=shape[1], k=node.integer("k", 0), dtype=dtype)
 
 
 def _trilu(node: Node) -> Result:
-    x = node.data(0)
     k = int(node.known(1, "k").reshape(-1)[0]) if node.has(1) else 0
-    height, width = x.tensor.shape[-2:]
-    rows = node.call("reshape", node.call("arange", start=k, step=1, count=height, dtype="int64"), shape=(height, 1))
-    columns = node.call("arange", start=0, step=1, count=width, dtype="int64")
-    kept = node.call("less_equal" if node.flag("upper", True) else "greater_equal", rows, columns)
-    return node.call("where", kept, x, node.scalar(0, x))
+    return node.call("trilu", node.data(0), upper=node.flag("upper", True), k=k)
 
 
 # --- gathering and scattering ---------------------------------------------------------------------------------------
@@ -455,6 +447,16 @@ def _size_scalar(node: Node, size: Dim) -> GraphExpr:
     return node.as_data(Sizes(object_array([size], ()), INDEX))
 
 
+def _reverse_sequence(node: Node) -> Result:
+    return node.call(
+        "reverse_sequence",
+        node.data(0),
+        node.data(1),
+        batch_axis=node.integer("batch_axis", 1),
+        time_axis=node.integer("time_axis", 0),
+    )
+
+
 def _compress(node: Node) -> Result:
     x = node.data(0)
     kept = np.flatnonzero(node.known(1, "condition"))
@@ -502,6 +504,7 @@ MOVEMENT: dict[str, Callable[[Node], Result]] = {
     "Pad": _pad,
     "Range": _range,
     "Reshape": _reshape,
+    "ReverseSequence": _reverse_sequence,
     "Scatter": _scatter_elements,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
