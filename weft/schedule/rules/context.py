@@ -28,6 +28,8 @@ class Context:
     target: Target
     done: set[str] = field(default_factory=set)
     """Names of blocks that a rule has placed already."""
+    separate: set[str] = field(default_factory=set)
+    """Names of blocks to be computed as a whole, before what reads them."""
     _views: dict[Block, View] = field(default_factory=dict)
 
     def block(self, ref: BlockRef) -> Block:

@@ -24,6 +24,7 @@ from weft.expr.nodes import IterVar
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import Access, View, static_extent
 from weft.schedule.rules.context import Context, reads_whole, work_of
+from weft.schedule.rules.packing import conflicts, pack, packable
 from weft.schedule.rules.tiles import RegisterTile, register_tile
 
 UNROLLED_REDUCTION = 25
@@ -57,12 +58,15 @@ def analyze(view: View, lanes: int) -> Roles | None:
     operands = view.product
     if operands is None:
         return None
-    for vector in reversed(view.spatial):
-        if size(vector) < 2 or view.stride(view.output, vector, lanes) != 1:
-            continue
-        strides = [view.stride(x, vector, lanes) for x in operands]
-        if all(s in (0, 1) for s in strides) and any(strides):
-            return _roles(view, vector, [x for x, s in zip(operands, strides, strict=True) if s == 0], lanes)
+    for may_pack in (False, True):
+        for vector in reversed(view.spatial):
+            if size(vector) < 2 or view.stride(view.output, vector, lanes) != 1:
+                continue
+            strides = [view.stride(x, vector, lanes) for x in operands]
+            still = [x for x, s in zip(operands, strides, strict=True) if s == 0]
+            moving = [x for x, s in zip(operands, strides, strict=True) if s not in (0, 1)]
+            if any(strides) and (not moving or (may_pack and still and packable(moving[0], vector))):
+                return _roles(view, vector, still, lanes)
     return None
 
 
@@ -107,9 +111,24 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
     if roles is None:
         return False
     tile = choose_tile(view, roles, lanes, context.target.vector_registers)
+    _pack_operands(context, block, view, roles, tile, lanes)
     output = _epilogue(context, block)
-    _Tiling(context, block, output, view, roles, tile, lanes).run()
+    _Tiling(context, block, output, context.view(block), roles, tile, lanes).run()
     return True
+
+
+def _pack_operands(context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int) -> None:
+    """Copy operands into an order that the tile reads one after another, where they are not in a good one."""
+    operands = view.product
+    assert operands is not None
+    if not roles.broadcasts:
+        return
+    for x in operands:
+        if x.uses(roles.vector.var):
+            if view.stride(x, roles.vector, lanes) != 1:
+                pack(context, block, x, roles.vector, lanes)
+        elif roles.rows is not None and packable(x, roles.rows) and conflicts(context, view, x, roles.rows, tile.rows):
+            pack(context, block, x, roles.rows, tile.rows)
 
 
 def _epilogue(context: Context, block: BlockRef) -> BlockRef:
@@ -137,7 +156,7 @@ class _Tiling:
 
     def run(self) -> None:
         s, context = self.context.schedule, self.context
-        stages = [p for p in s.get_producers(self.block) if p.name not in context.done]
+        stages = [p for p in s.get_producers(self.block) if p.name not in context.done | context.separate]
         batch, columns, strips, rows, tile = self._split_output()
         s.reorder(*batch, *columns, *strips, *rows, *tile)
         above = [*batch, *columns, *strips]
