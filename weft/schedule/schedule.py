@@ -141,9 +141,12 @@ class Schedule:
         """Run the iterations on the threads of the pool."""
         self._apply("parallel", loop=loop)
 
-    def vectorize(self, loop: LoopRef) -> None:
-        """Make the iterations the lanes of vectors; the extent must be constant."""
-        self._apply("vectorize", loop=loop)
+    def vectorize(self, loop: LoopRef, reassociate: bool = False) -> None:
+        """Make the iterations the lanes of vectors; the extent must be constant.
+
+        ``reassociate`` allows a reduction loop, whose lanes are then combined in another order than written.
+        """
+        self._apply("vectorize", loop=loop, reassociate=reassociate)
 
     def unroll(self, loop: LoopRef) -> None:
         """Repeat the body for every iteration; the extent must be constant."""

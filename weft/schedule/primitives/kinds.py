@@ -24,11 +24,14 @@ def parallel(state: State, loop: LoopRef) -> None:
     _set_kind(state, found, "parallel")
 
 
-def vectorize(state: State, loop: LoopRef) -> None:
-    """Iterations become the lanes of vectors.   ``for i in 8`` → ``vectorized for i in 8``"""
+def vectorize(state: State, loop: LoopRef, reassociate: bool = False) -> None:
+    """Iterations become the lanes of vectors.   ``for i in 8`` → ``vectorized for i in 8``
+
+    ``reassociate`` allows a reduction loop: its lanes are combined as a tree, in another order than written.
+    """
     found = _serial(state, loop)
     _constant(state, found, "vectorized")
-    check_independent(state, found, reduce_allowed=False, private=True)
+    check_independent(state, found, reduce_allowed=reassociate, private=True)
     _set_kind(state, found, "vectorized")
 
 
