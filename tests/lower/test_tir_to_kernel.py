@@ -22,7 +22,7 @@ from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.te import reducers as te_reduce
 from weft.tir.interpret import run
-from weft.tir.nodes import Buffer, For, If, Program, Store, seq
+from weft.tir.nodes import Buffer, For, If, Let, Program, Store, seq
 from weft.tir.text import parse, to_text
 from weft.tir.visit import substitution, walk
 
@@ -496,3 +496,11 @@ def test_a_vectorized_reduction_combines_lanes(n: int, op: str) -> None:
     want = a.sum(axis=1) if op == "add" else np.maximum(a.max(axis=1), 0)
     kernel = check(Program("lanes", (x, y), For(i, Const(0), Const(3), body)), [a], [want])
     assert "shuffle" in to_text(kernel)
+
+
+def test_an_index_bound_by_let_may_be_negative() -> None:
+    y = Buffer("Y", (Const(4),), "int64")
+    i, v = Var("i"), Var("v")
+    store = Store(y, (i,), select(v >= 0, Const(1), Const(-1)) + v // 4)
+    body = For(i, Const(0), Const(4), Let(v, i - 2, store))
+    check(Program("let", (y,), body), [], [np.array([-2, -2, 1, 1])])

@@ -10,6 +10,7 @@ from dataclasses import replace
 from weft.expr.nodes import Const, Expr, Load, Var
 from weft.lower.kernel.context import Context
 from weft.schedule.affine import Linear, linear, maximum_of, mentions, relax
+from weft.support.dtypes import INDEX
 from weft.tir.nodes import Allocate, Buffer, For, If, Let, Program, Stmt, Store
 from weft.tir.visit import children, expressions, map_expr, map_expressions, postorder, transform, walk, with_children
 
@@ -99,6 +100,9 @@ def _compact(s: Stmt, context: Context, inside_parallel: bool) -> Stmt:
     if isinstance(s, For):
         with context.loop(s):
             made = tuple(_compact(c, context, within) for c in parts)
+    elif isinstance(s, Let):
+        with context.let(s):
+            made = (_compact(s.body, context, within),)
     else:
         made = tuple(_compact(c, context, within) for c in parts)
     return s if all(a is b for a, b in zip(made, parts, strict=True)) else with_children(s, made)
@@ -170,6 +174,12 @@ def _collect(
         start = linear(s.start, ranges)
         span = (start, start + linear(s.extent, ranges).plus(-1))
         ranges[s.var] = moving[s.var] = span
+        _collect(s.body, buffer, ranges, moving, sweeps)
+        del ranges[s.var], moving[s.var]
+        return
+    if isinstance(s, Let) and s.var.dtype == INDEX:  # not visible where the buffer is allocated
+        form = linear(s.value, ranges)
+        ranges[s.var] = moving[s.var] = (form, form)
         _collect(s.body, buffer, ranges, moving, sweeps)
         del ranges[s.var], moving[s.var]
         return

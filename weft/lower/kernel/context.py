@@ -13,7 +13,7 @@ from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, No
 from weft.expr.nodes import select as choose
 from weft.schedule.affine import Linear, linear, maximum_of, minimum_of
 from weft.support.dtypes import BOOL, INDEX
-from weft.tir.nodes import For
+from weft.tir.nodes import For, Let
 
 TRUE, FALSE = Const(True, BOOL), Const(False, BOOL)
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "floormod", "min", "max"})
@@ -48,6 +48,16 @@ class Context:
             del self.ranges[var]
             del self.facts[len(self.facts) - len(facts) :]
             self._memo = memo
+
+    @contextmanager
+    def let(self, s: Let) -> Iterator[None]:
+        """Inside a let; an index that it binds is what it is bound to (and not a size, which would be at least 0)."""
+        if s.var.dtype != INDEX:
+            yield
+            return
+        form = linear(s.value, self.ranges)
+        with self.range(s.var, (form, form)):
+            yield
 
     @contextmanager
     def where(self, condition: Expr, holds: bool = True) -> Iterator[None]:

@@ -8,7 +8,7 @@ from weft.expr.nodes import Binary, Cast, Const, Expr, Var
 from weft.lower.kernel.context import Context
 from weft.schedule.affine import linear, mentions, minimum_of
 from weft.support.dtypes import INDEX, DType
-from weft.tir.nodes import For, Program, Stmt
+from weft.tir.nodes import For, Let, Program, Stmt
 from weft.tir.visit import children, map_expressions, with_children
 
 _LINEAR = frozenset({"add", "sub", "mul"})
@@ -38,6 +38,9 @@ def _visit(s: Stmt, context: _Context, memo: dict[Expr, Expr]) -> Stmt:
             if s.kind == "unrolled":
                 context.unrolled[s.var] = None
             made = tuple(_visit(c, context, {}) for c in parts)
+    elif isinstance(s, Let):
+        with context.let(s):
+            made = (_visit(s.body, context, {}),)
     else:
         made = tuple(_visit(c, context, memo) for c in parts)
     return s if all(a is b for a, b in zip(made, parts, strict=True)) else with_children(s, made)

@@ -52,7 +52,9 @@ def _visit(s: Stmt, state: _State) -> Stmt:
     if isinstance(s, If):
         return _if(s, state)
     if isinstance(s, Let):
-        return Let(s.var, simplify(s.value), _visit(s.body, state))
+        bound = Let(s.var, simplify(s.value), s.body)
+        with state.context.let(bound):
+            return replace(bound, body=_visit(s.body, state))
     if isinstance(s, Allocate):
         body = _visit(s.body, state)
         return EMPTY if body is EMPTY else Allocate(s.buffer, body)
@@ -313,7 +315,10 @@ def _find(
         if s.otherwise is not None:
             with context.where(s.condition, holds=False):
                 _find(s.otherwise, var, context, moving, serial, out)
-    elif isinstance(s, (Let, Allocate)):
+    elif isinstance(s, Let):
+        with context.let(s):
+            _find(s.body, var, context, moving, serial, out)
+    elif isinstance(s, Allocate):
         _find(s.body, var, context, moving, serial, out)
 
 

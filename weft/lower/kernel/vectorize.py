@@ -8,6 +8,7 @@ place for all lanes is a reduction: the lanes are combined first. What cannot be
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 from weft.expr.nodes import (
@@ -56,7 +57,8 @@ def _visit(s: Stmt, context: Context, target: Target) -> Stmt:
                 return _loop(s, context, target)
         return s
     parts = children(s)
-    made = tuple(_visit(c, context, target) for c in parts)
+    with context.let(s) if isinstance(s, Let) else nullcontext():
+        made = tuple(_visit(c, context, target) for c in parts)
     return s if all(a is b for a, b in zip(made, parts, strict=True)) else with_children(s, made)
 
 
