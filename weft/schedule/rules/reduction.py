@@ -11,7 +11,6 @@ from weft.expr.nodes import IterVar, Var
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import static_extent
 from weft.schedule.rules.context import Context, work_of
-from weft.support.errors import ScheduleError
 
 ACCUMULATORS = 4
 """Vectors of partial results of a long reduction, to hide the latency of the operation."""
@@ -128,21 +127,29 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
     s, view = context.schedule, context.view(block)
     innermost = view.reduce[-1]
     extent = static_extent(innermost)
-    unit = any(view.stride(a, innermost) == 1 for a in view.loads)
-    if not unit or (extent is not None and extent < 2 * lanes):
+    if not any(view.stride(a, innermost) == 1 for a in view.loads) or (extent is not None and extent < 2 * lanes):
         return
-    factor = lanes * (ACCUMULATORS if extent is None or extent >= 2 * ACCUMULATORS * lanes else 1)
-    try:
-        outer, inner = s.split(reduce[-1], factors=(None, factor))
-        partial = s.rfactor(inner, 0, reassociate=True)
-    except ScheduleError:
-        return
-    _finish_partial(context, partial, block, lanes, outer)
-
-
-def _finish_partial(context: Context, partial: BlockRef, block: BlockRef, lanes: int, outer: LoopRef) -> None:
-    s = context.schedule
-    loops = s.get_loops(partial)
-    context.vectorize(loops[-1], lanes)
+    several = extent is None or extent >= 2 * ACCUMULATORS * lanes
+    factor = lanes * (ACCUMULATORS if several else 1)
+    _, inner = s.split(reduce[-1], factors=(None, factor))
+    partial = s.rfactor(inner, 0, reassociate=True)
+    s.set_scope(partial, 0, "register")
     context.done.add(partial.name)
-    del block, outer
+    _finish_partial(context, partial)
+    lane = s.get_loops(block)[-1]
+    context.done.add(s.decompose_reduction(block, lane).name)
+    s.vectorize(lane, reassociate=True)
+
+
+def _finish_partial(context: Context, partial: BlockRef) -> None:
+    """The lanes' partial results: kept in registers over the whole reduction."""
+    s, view = context.schedule, context.view(partial)
+    own = context.own_loops(partial)
+    lane = own[view.spatial[-1]] if view.spatial[-1] in own else s.get_loops(partial)[-1]
+    reduce = [own[a] for a in view.reduce if a in own]
+    s.reorder(*reduce, lane)
+    if reduce:
+        init = s.decompose_reduction(partial, reduce[0])
+        context.done.add(init.name)
+        s.vectorize(s.get_loops(init)[-1])
+    s.vectorize(lane)
