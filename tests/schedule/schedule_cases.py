@@ -27,9 +27,9 @@ def check(original: Program, scheduled: Program, sizes: dict[str, int] | None = 
     """The scheduled program verifies and gives the original's results, whatever the order of free loops."""
     verify(scheduled)
     given = inputs_for(original, sizes)
-    expected = run(original, given)
+    expected = run(original, given, sizes)
     for order in ("forward", "shuffled"):
-        for want, got in zip(expected, run(scheduled, given, order=order), strict=True):
+        for want, got in zip(expected, run(scheduled, given, sizes, order=order), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 

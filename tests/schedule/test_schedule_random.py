@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from schedule_cases import check
 
 from weft import te
-from weft.expr.nodes import maximum, minimum
+from weft.expr.nodes import Const, maximum, minimum
 from weft.lower.te_to_tir import te_to_tir
 from weft.schedule import BlockRef, LoopRef, Schedule, Trace
 from weft.support.errors import ScheduleError
@@ -19,9 +20,10 @@ from weft.tir.nodes import Program
 from weft.tir.text import to_text
 
 
-def random_program(rng: random.Random) -> Program:
+def random_program(rng: random.Random, symbolic: bool = False) -> Program:
     """A chain of stages over small matrices: maps, shifts, windows, products, row reductions and broadcasts."""
-    rows, columns = rng.randint(2, 7), rng.randint(2, 7)
+    rows: Any = te.var("n") if symbolic else rng.randint(2, 7)
+    columns = rng.randint(2, 7)
     a, b = te.placeholder((rows, columns), name="A"), te.placeholder((rows, columns), name="B")
     square = te.placeholder((columns, columns), name="W")
     live: list[Tensor] = [a, b]
@@ -52,12 +54,15 @@ def random_stage(rng: random.Random, name: str, x: Tensor, y: Tensor, w: Tensor)
         ),
         "row": lambda: te.compute((rows, 1), lambda i, j: te.max(x[i, k] - y[i, k], axis=k), name=name),
     }
-    if [int(d) for d in x.shape] != [int(d) for d in y.shape]:
+    if [str(d) for d in x.shape] != [str(d) for d in y.shape]:
         y = x
-    if int(columns) != int(w.shape[0]):
+    if str(columns) != str(w.shape[0]):
         kinds.pop("product")
-    if int(columns) < 2:
+    if str(columns) == "1":
         kinds.pop("window")
+    if not isinstance(rows, Const) or not isinstance(columns, Const):
+        kinds.pop("window", None)
+        kinds.pop("strided")
     return kinds[rng.choice(sorted(kinds))]()
 
 
@@ -70,6 +75,11 @@ def some_block(s: Schedule, rng: random.Random) -> BlockRef:
 
 def some_loop(s: Schedule, rng: random.Random) -> LoopRef:
     return rng.choice([loop for b in s.get_blocks() for loop in s.get_loops(b)])
+
+
+def near(s: Schedule, rng: random.Random, others: tuple[BlockRef, ...]) -> LoopRef:
+    """A loop around one of ``others``, if there is one."""
+    return rng.choice([loop for b in others for loop in s.get_loops(b)] or [some_loop(s, rng)])
 
 
 def nest_of(s: Schedule, rng: random.Random) -> list[LoopRef]:
@@ -103,9 +113,10 @@ MOVES: dict[str, Move] = {
     "parallel": lambda s, r: s.parallel(some_loop(s, r)),
     "vectorize": lambda s, r: s.vectorize(some_loop(s, r)),
     "unroll": lambda s, r: s.unroll(some_loop(s, r)),
-    "compute_at": lambda s, r: s.compute_at(some_block(s, r), some_loop(s, r)),
+    "compute_at": lambda s, r: s.compute_at(b := some_block(s, r), near(s, r, s.get_consumers(b))),
+    "compute_at_any": lambda s, r: s.compute_at(some_block(s, r), some_loop(s, r)),
     "sampled_at": lambda s, r: s.compute_at(b := some_block(s, r), s.sample_location(b)),
-    "reverse_compute_at": lambda s, r: s.reverse_compute_at(some_block(s, r), some_loop(s, r)),
+    "reverse_compute_at": lambda s, r: s.reverse_compute_at(b := some_block(s, r), near(s, r, s.get_producers(b))),
     "compute_root": lambda s, r: s.compute_root(some_block(s, r)),
     "compute_inline": lambda s, r: s.compute_inline(some_block(s, r)),
     "reverse_compute_inline": lambda s, r: s.reverse_compute_inline(some_block(s, r)),
@@ -140,11 +151,12 @@ def test_random_schedules(seed: int) -> None:
     accepted: Counter[str] = Counter()
     for case in range(25):
         rng = random.Random(1000 * seed + case)
-        original = random_program(rng)
+        symbolic = case % 5 == 4
+        original = random_program(rng, symbolic)
         s = Schedule(original, seed=case)
         random_moves(s, rng, 14, accepted)
         try:
-            check(original, s.program)
+            check(original, s.program, {"n": 5} if symbolic else None)
         except Exception:
             print(s.trace.to_python(), to_text(original), to_text(s.program), sep="\n\n")
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-from weft.expr.nodes import Binary, Const, Expr, Load, Var, all_of
+from weft.expr.nodes import Binary, Const, Expr, IterVar, Load, Var, all_of
 from weft.schedule.affine import (
     NO_RANGES,
     ONE,
@@ -114,6 +114,17 @@ def _branches(stmt: If | Let) -> tuple[Stmt, ...]:
     if isinstance(stmt, Let):
         return (stmt.body,)
     return (stmt.then,) if stmt.otherwise is None else (stmt.then, stmt.otherwise)
+
+
+def starts_reduction(block: Block, loops: Iterable[For]) -> bool:
+    """Whether the reduce variables stand at their start where all of ``loops`` do (not so in a later part of a
+    partitioned reduction)."""
+    first = substitution({loop.var: loop.start for loop in loops})
+    return all(
+        simplify_index(first(value)) is simplify_index(it.start)
+        for it, value in zip(block.iters, block.values, strict=True)
+        if it.kind != IterVar.SPATIAL
+    )
 
 
 def uses(block: Block, loop: For) -> list[int]:

@@ -8,7 +8,7 @@ from weft.expr.nodes import Expr, IterVar, Var, all_of
 from weft.schedule.dependence import runs_once
 from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rewrite import conjuncts, simplify_where, uses
+from weft.schedule.rewrite import conjuncts, simplify_where, starts_reduction, uses
 from weft.schedule.state import State
 from weft.schedule.tree import nest, with_block, with_loop
 from weft.tir.nodes import Block, For, Region, Stmt, seq
@@ -47,6 +47,8 @@ def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRe
     mixed = next((x for x in spatial_loops if set(uses(update, x)) & reduces), None)
     if mixed is not None:
         raise state.refuse("S051", f"'{mixed.var.name}' runs over spatial and reduce variables at once", at=mixed)
+    if not starts_reduction(update, inside):
+        raise state.refuse("S051", f"'{loop.name}' does not begin the reduction of '{update.name}'", at=target)
     if not runs_once(state, update, inside):
         raise state.refuse(
             "S055",

@@ -10,7 +10,7 @@ from weft.schedule.affine import ONE, ZERO, mentions
 from weft.schedule.movement import guards_domain
 from weft.schedule.ranges import index_var
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rewrite import conjuncts, substitute_regions, uses
+from weft.schedule.rewrite import conjuncts, starts_reduction, substitute_regions, uses
 from weft.schedule.state import State
 from weft.schedule.tree import nest, with_loop
 from weft.tir.nodes import Block, Buffer, For, If, Region, Stmt, Store, seq
@@ -101,6 +101,8 @@ def _reduce_loops(state: State, block: Block, factored: For) -> tuple[list[For],
         names: dict[Var, object] = {other.var: None for other in state.tree.loops_around(block)}
         if mentions(loop.extent, names) or mentions(loop.start, names) or loop.start is not ZERO:
             raise state.refuse("S052", f"the range of '{loop.var.name}' depends on other loops", at=loop)
+    if not starts_reduction(block, found):
+        raise state.refuse("S052", f"'{found[0].var.name}' does not begin the reduction", at=found[0])
     return found, found[0]
 
 
