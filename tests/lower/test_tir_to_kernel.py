@@ -504,3 +504,40 @@ def test_an_index_bound_by_let_may_be_negative() -> None:
     store = Store(y, (i,), select(v >= 0, Const(1), Const(-1)) + v // 4)
     body = For(i, Const(0), Const(4), Let(v, i - 2, store))
     check(Program("let", (y,), body), [], [np.array([-2, -2, 1, 1])])
+
+
+def test_checks_that_never_hold_together_run_each_iteration_once() -> None:
+    """No ``k`` is inside for every lane at once: the pieces of the split loop must not overlap."""
+    x = te.placeholder((3,), name="X")
+    k = te.reduce_axis((0, 3), name="k")
+    inside = lambda i: all_of(i - k >= 0, i - k < 3)  # noqa: E731
+    y = te.compute((5,), lambda i: te.sum(select(inside(i), x[i - k], 0.0), axis=k), name="Y")
+    s = Schedule(te_to_tir("full", [x], [y]))
+    i, kk = s.get_loops("Y")
+    s.reorder(kk, i)
+    s.decompose_reduction("Y", kk)
+    s.vectorize(i)
+    a = values((3,))
+    check(s.program, [a], [np.convolve(a, np.ones(3))])
+
+
+def test_a_vectorized_let_is_taken_before_the_stores() -> None:
+    """Arg-max: the new index depends on the old maximum, which is stored first."""
+    x = Buffer("X", (Const(5), Const(20)), "float32")
+    m, a = Buffer("M", (Const(20),), "float32"), Buffer("A", (Const(20),), "int64")
+    i, k, better, j = Var("i"), Var("k"), Var("better", "bool"), Var("j")
+    update = Let(
+        better,
+        make("gt", Load(x, (k, i)), Load(m, (i,))),
+        seq(
+            Store(m, (i,), select(better, Load(x, (k, i)), Load(m, (i,)))),
+            Store(a, (i,), select(better, k, Load(a, (i,)))),
+        ),
+    )
+    start = seq(Store(m, (j,), Const(-np.inf, "float32")), Store(a, (j,), Const(-1)))
+    body = seq(
+        For(j, Const(0), Const(20), start, "vectorized"),
+        For(k, Const(0), Const(5), For(i, Const(0), Const(20), update, "vectorized")),
+    )
+    v = values((5, 20))
+    check(Program("arg", (x, m, a), body, outputs=2), [v], [v.max(axis=0), v.argmax(axis=0)])

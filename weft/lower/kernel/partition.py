@@ -374,7 +374,20 @@ def _interior(s: For, checks: list[_Check], state: _State) -> _Interval | None:
         if not all(isinstance(t, Var) for t in rest.low.terms) and s.kind == "parallel":
             continue
         useful |= _narrow(s, factor, rest.low, found, context)
-    return found if useful else None
+    return _ordered(found, context) if useful else None
+
+
+def _ordered(found: _Interval, context: Context) -> _Interval | None:
+    """The interval with ``low <= high``, so that no iteration belongs to two pieces; None where it is surely empty."""
+    if found.low is None or found.high is None:
+        return found
+    low, high = linear(found.low, context.ranges), linear(found.high, context.ranges)
+    if context.holds(high - low):
+        return found
+    if context.holds(low - high):
+        return None
+    found.high, found.high_fact = context.simplify(make("max", found.low, found.high)), None
+    return found
 
 
 def _narrow(s: For, factor: int, rest: Linear, found: _Interval, context: Context) -> bool:

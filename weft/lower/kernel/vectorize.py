@@ -32,7 +32,7 @@ from weft.lower.kernel.context import Context, forms_of
 from weft.schedule.affine import Linear, Ranges, linear, minimum_of
 from weft.support.dtypes import BOOL, INDEX
 from weft.target import Target
-from weft.tir.nodes import Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
+from weft.tir.nodes import Allocate, Buffer, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
 from weft.tir.visit import children, expressions, postorder, substitute, substitution, walk, with_children
 
 MAX_CHUNKS = 32
@@ -140,7 +140,16 @@ def _statement(s: Stmt, chunks: list[_Lanes]) -> Stmt:
 def _let(s: Let, chunks: list[_Lanes]) -> Stmt:
     if not chunks[0].varies(s.value):
         return Let(s.var, s.value, _statement(s.body, chunks))
-    return _statement(substitute(s.body, {s.var: s.value}), chunks)
+    read = {e.source for e in postorder(s.value) if isinstance(e, Load)}
+    if not any(isinstance(x, Store) and x.buffer in read for x in walk(s.body)):
+        return _statement(substitute(s.body, {s.var: s.value}), chunks)
+    # The value must be taken before the body writes what it reads: keep it in a register for each lane.
+    first, last = chunks[0], chunks[-1]
+    size = first.index(last) + last.count
+    kept = Buffer(f"{s.var.name}.lanes", (Const(size),), s.var.dtype, "register")
+    at = first.var - first.start
+    body = seq(Store(kept, (at,), s.value), substitute(s.body, {s.var: Load(kept, (at,))}))
+    return Allocate(kept, _statement(body, chunks))
 
 
 def _if(s: If, chunks: list[_Lanes]) -> Stmt:
@@ -180,6 +189,10 @@ class _Lanes:
         self.ranges = {**ranges, var: (linear(start, ranges), linear(start, ranges).plus(count - 1))}
         self._memo: dict[Expr, Expr] = {}
         self._varies: dict[Expr, bool] = {}
+
+    def index(self, other: _Lanes) -> int:
+        """How many lanes ``other`` starts after this one."""
+        return (linear(other.start, self.ranges) - linear(self.start, self.ranges)).constant
 
     def under(self, mask: Expr, strict: bool = True) -> _Lanes:
         """The same lanes, fewer of them running. ``strict`` says that perhaps none runs, so that even a load that is
