@@ -220,7 +220,23 @@ def _producers_in(state: State, consumer: Block, target: For) -> list[Block]:
                     at=around,
                     hint="choose a loop outside the reduction",
                 )
+    for writer in found:
+        _check_sole(state, consumer, writer, target)
     return list(dict.fromkeys(found))
+
+
+def _check_sole(state: State, consumer: Block, writer: Block, target: For) -> None:
+    """Refuse if blocks outside ``target`` write the same buffer (but inits of a reduction that runs inside)."""
+    updates = writer.init is None and any(it.kind == IterVar.REDUCE for it in writer.iters)
+    for region in writer.writes:
+        for other in state.tree.writers(region.buffer, state.tree.enclosing_block(consumer)):
+            inits = updates and all(it.kind == IterVar.SPATIAL for it in other.iters)
+            if not state.tree.is_under(other, target) and not inits:
+                raise state.refuse(
+                    "S023",
+                    f"block '{other.name}', outside '{target.var.name}', writes a part of '{region.buffer.name}' too",
+                    at=other,
+                )
 
 
 def _instances_from(state: State, consumer: Block, producers: Sequence[Block], target: For) -> dict[Var, Interval]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from weft.expr.nodes import Const
+from weft.expr.nodes import Const, IterVar
 from weft.schedule.dependence import check_independent
 from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rewrite import uses
 from weft.schedule.state import State
 from weft.schedule.tree import with_block, with_loop
 from weft.tir.nodes import For, LoopKind
@@ -32,6 +33,14 @@ def vectorize(state: State, loop: LoopRef, reassociate: bool = False) -> None:
     found = _serial(state, loop)
     _constant(state, found, "vectorized")
     check_independent(state, found, reduce_allowed=reassociate, private=True)
+    for block in state.tree.blocks_under(found.body) if reassociate else ():
+        if block.init is not None and any(block.iters[n].kind == IterVar.REDUCE for n in uses(block, found)):
+            raise state.refuse(
+                "S056",
+                f"the init of block '{block.name}' must come before all lanes",
+                at=found,
+                hint="decompose the reduction first",
+            )
     _set_kind(state, found, "vectorized")
 
 

@@ -49,6 +49,13 @@ def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRe
         raise state.refuse("S051", f"'{mixed.var.name}' runs over spatial and reduce variables at once", at=mixed)
     if not starts_reduction(update, inside):
         raise state.refuse("S051", f"'{loop.name}' does not begin the reduction of '{update.name}'", at=target)
+    for region in update.writes:
+        others = [w for w in state.tree.writers(region.buffer, state.tree.enclosing_block(update)) if w is not update]
+        inner = next((w for w in others if state.tree.is_under(w, target)), None)
+        if inner is not None:
+            raise state.refuse(
+                "S051", f"block '{inner.name}' also writes '{region.buffer.name}' inside '{loop.name}'", at=inner
+            )
     if not runs_once(state, update, inside):
         raise state.refuse(
             "S055",
