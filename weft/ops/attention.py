@@ -47,7 +47,9 @@ def _scale(attrs: Attrs, width: Any) -> Any:
     return 1 / math.sqrt(size) if isinstance(size, int) else te.rsqrt(te.cast(size, FLOAT32))
 
 
-def _compute(attrs: Attrs, out: TensorType, query: te.Tensor, key: te.Tensor, value: te.Tensor, *mask: te.Tensor) -> Any:
+def _compute(
+    attrs: Attrs, out: TensorType, query: te.Tensor, key: te.Tensor, value: te.Tensor, *mask: te.Tensor
+) -> Any:
     wide = accumulator(query.dtype)
     k = te.reduce_axis((0, query.shape[-1]), name="k")
     shape = (*query.shape[:-1], key.shape[-2])

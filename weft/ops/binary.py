@@ -10,12 +10,12 @@ import numpy as np
 
 from weft import te
 from weft.expr.nodes import Call, Expr, make, select
+from weft.graph.layout import follow_elementwise
 from weft.graph.operator import Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import ANY, NUMBER, Array, binary_cases, elementwise, number, read, to_bool
-from weft.ops.layouts import elementwise_layouts, keeps_zero_by_trying
 from weft.support.dtypes import FLOAT64, DType
 
 
@@ -75,7 +75,6 @@ def _np_divide(a: Array, b: Array) -> Any:
     quotient = np.floor_divide(a, safe)
     inexact = np.remainder(a, safe) != 0
     return np.where(inexact & ((a < 0) != (safe < 0)), quotient + 1, quotient)
-
 
 
 ARITHMETIC = (
@@ -162,7 +161,9 @@ def _pow_compute(attrs: Attrs, out: TensorType, base: te.Tensor, exponent: te.Te
 def _pow_reference(attrs: Attrs, base: Array, exponent: Array) -> Array:
     with np.errstate(all="ignore"):
         if base.dtype.kind in "iu":
-            return np.asarray(np.rint(np.power(base.astype(np.float64), exponent.astype(np.float64))).astype(base.dtype))
+            return np.asarray(
+                np.rint(np.power(base.astype(np.float64), exponent.astype(np.float64))).astype(base.dtype)
+            )
         wide = np.float64 if base.dtype == np.float64 else np.float32
         return np.asarray(np.power(base.astype(wide), exponent.astype(wide)).astype(base.dtype))
 
@@ -172,7 +173,8 @@ POWER = OpDef(
     (),
     _pow_infer,
     _pow_reference,
-    layout=elementwise_layouts(keeps_zero_by_trying(_pow_reference), _pow_infer),
+    follows=follow_elementwise,
+    elementwise=True,
     compute=_pow_compute,
     cases=(
         Case((((3, 4), "float32"), ((4,), "float32")), {}, 0.2, 3.0),
@@ -204,7 +206,8 @@ WHERE = OpDef(
     (),
     _where_infer,
     _where_reference,
-    layout=elementwise_layouts(keeps_zero_by_trying(_where_reference), _where_infer),
+    follows=follow_elementwise,
+    elementwise=True,
     compute=_where_compute,
     cases=(
         Case((((2, 3), "bool"), ((2, 3), "float32"), ((1,), "float32")), {}),
@@ -244,7 +247,8 @@ PRELU = OpDef(
     (),
     _prelu_infer,
     _prelu_reference,
-    layout=elementwise_layouts(keeps_zero_by_trying(_prelu_reference), _prelu_infer),
+    follows=follow_elementwise,
+    elementwise=True,
     compute=_prelu_compute,
     cases=(Case((((2, 3, 4), "float32"), ((3, 1), "float32")), {}), Case((((2, 3), "float32"), ((1,), "float32")), {})),
     doc="x, times a broadcast slope where negative",

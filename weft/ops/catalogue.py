@@ -13,6 +13,7 @@ from weft.ops.normalization import NORMALIZATIONS
 from weft.ops.packing import PACKING
 from weft.ops.pooling import POOLS
 from weft.ops.reduce import REDUCTIONS
+from weft.ops.resize import RESIZE
 from weft.ops.search import SEARCH
 from weft.ops.shape import SHAPES
 from weft.ops.softmax import SOFTMAX
@@ -35,6 +36,7 @@ OPERATORS: dict[str, OpDef] = {
         *CREATION,
         *SEARCH,
         *ATTENTIONS,
+        RESIZE,
         *PACKING,
     )
 }
@@ -45,4 +47,6 @@ def op(name: str) -> OpDef:
     try:
         return OPERATORS[name]
     except KeyError:
-        raise UserError(f"there is no operator '{name}'", code="T001", hint="see weft.ops.catalogue.OPERATORS") from None
+        raise UserError(
+            f"there is no operator '{name}'", code="T001", hint="see weft.ops.catalogue.OPERATORS"
+        ) from None

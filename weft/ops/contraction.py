@@ -66,6 +66,8 @@ def _matmul_compute(attrs: Attrs, out: TensorType, a: te.Tensor, b: te.Tensor) -
     packed = attrs.b_layout is not None
     block = parse_layout(attrs.b_layout).blocks["N"] if packed else 0
     depth = a.shape[-2 if attrs.transpose_a and row else -1]
+    if depth == te.const(0):
+        return te.compute(out.shape, lambda *i: te.const(0, out.dtype), name="matmul_empty")
     k = te.reduce_axis((0, depth), name="k")
     batch_rank = len(out.shape) - row - column
     batch = out.shape[:batch_rank]
@@ -77,7 +79,7 @@ def _matmul_compute(attrs: Attrs, out: TensorType, a: te.Tensor, b: te.Tensor) -
         for d in range(lead):
             v, extent, wanted = i[batch_rank - lead + d], t.shape[d], batch[batch_rank - lead + d]
             one = extent == te.const(1)
-            known = extent is wanted or isinstance(wanted, int) and isinstance(extent, type(te.const(1)))
+            known = extent is wanted or (isinstance(wanted, int) and isinstance(extent, type(te.const(1))))
             at.append(0 if one else v if known else te.min(v, extent - 1))
         return te.cast(t[(*at, *tail)], wide)
 
@@ -188,8 +190,10 @@ def expand_ellipsis(equation: str, ranks: list[int]) -> tuple[list[str], str]:
         terms[i] = term.replace("...", "".join(reversed(free[:extra])))
     if not arrow:
         joined = left.replace("...", "").replace(",", "")
-        right = "..." + "".join(sorted(c for c in set(joined) if joined.count(c) == 1)) if "..." in left else "".join(
-            sorted(c for c in set(joined) if joined.count(c) == 1)
+        right = (
+            "..." + "".join(sorted(c for c in set(joined) if joined.count(c) == 1))
+            if "..." in left
+            else "".join(sorted(c for c in set(joined) if joined.count(c) == 1))
         )
     return terms, right.replace("...", "".join(reversed(free[:longest])))
 
@@ -252,7 +256,16 @@ EINSUM = OpDef(
         Case((_f(3, 3),), {"equation": "ii->i"}),
         Case((_f(3, 4),), {"equation": "ij->"}),
         Case((_f(2, 3, 4), _f(4, 5)), {"equation": "...ij,...jk->...ik"}),
-        Case((_f(2, 3), _f(2, 3), _f(3,)), {"equation": "ij,ij,j"}),
+        Case(
+            (
+                _f(2, 3),
+                _f(2, 3),
+                _f(
+                    3,
+                ),
+            ),
+            {"equation": "ij,ij,j"},
+        ),
     ),
     doc="sum of products over the labels that the result lacks",
     source="ONNX Einsum-12",

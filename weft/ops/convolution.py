@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -41,7 +40,9 @@ def window_extent(op: str, size: Dim, kernel: Dim, stride: int, dilation: int, t
     room = rel.add(size, total_pad, rel.multiply((rel.add(kernel, -1), -dilation)), -1)
     count = rel.add(rel.divide(room, stride), 1)
     if isinstance(count, int) and count < 0:
-        rel.fail(op, f"the window of {kernel} (dilation {dilation}) is larger than dimension {axis} of size {size}", "T013")
+        rel.fail(
+            op, f"the window of {kernel} (dilation {dilation}) is larger than dimension {axis} of size {size}", "T013"
+        )
     return count
 
 
@@ -68,7 +69,11 @@ def _conv_infer(attrs: Attrs, *types: Type) -> TensorType:
     n = _spatial_rank(attrs, data)
     data_layout, kernel_layout, out_layout = (parse_layout(text) for text in _conv_layouts(attrs, n))
     if len(kernel_layout.dims) != kernel.rank:
-        rel.fail("conv", f"the kernel {kernel} has not the {len(kernel_layout.dims)} dimensions of {kernel_layout.text}", "T012")
+        rel.fail(
+            "conv",
+            f"the kernel {kernel} has not the {len(kernel_layout.dims)} dimensions of {kernel_layout.text}",
+            "T012",
+        )
     for layout, t in ((data_layout, data), (kernel_layout, kernel)):
         for (_, block), extent in zip(layout.dims, t.shape, strict=True):
             if block is not None and extent != block:
@@ -78,13 +83,23 @@ def _conv_infer(attrs: Attrs, *types: Type) -> TensorType:
     dilations = rel.per_axis("conv", attrs.dilations, n, "dilations")
     before, after = split_pads("conv", attrs.pads, n)
     spatial = [
-        window_extent("conv", data.shape[2 + d], kernel.shape[2 + d], strides[d], dilations[d], rel.add(before[d], after[d]), 2 + d)
+        window_extent(
+            "conv",
+            data.shape[2 + d],
+            kernel.shape[2 + d],
+            strides[d],
+            dilations[d],
+            rel.add(before[d], after[d]),
+            2 + d,
+        )
         for d in range(n)
     ]
     block = out_layout.blocks.get("C")
     tail = () if block is None else (block,)
     if block != kernel_layout.blocks.get("O"):
-        rel.fail("conv", f"kernel layout {kernel_layout.text} does not give the result layout {out_layout.text}", "T015")
+        rel.fail(
+            "conv", f"kernel layout {kernel_layout.text} does not give the result layout {out_layout.text}", "T015"
+        )
     return TensorType((data.shape[0], kernel.shape[0], *spatial, *tail), dtype)
 
 
@@ -95,7 +110,9 @@ def _check_channels(attrs: Attrs, data: TensorType, kernel: TensorType, block: i
         rel.fail("conv", f"groups must be a positive integer, not {groups!r}", "T015")
     if block is None:
         wanted = rel.multiply((kernel.shape[1], groups))
-        rel.join_dim("conv", data.shape[1], wanted, f"the channels of data {data} and kernel {kernel} with {groups} groups")
+        rel.join_dim(
+            "conv", data.shape[1], wanted, f"the channels of data {data} and kernel {kernel} with {groups} groups"
+        )
         if "O" not in blocks and isinstance(kernel.shape[0], int) and kernel.shape[0] % groups:
             rel.fail("conv", f"{kernel.shape[0]} output channels do not split into {groups} groups", "T013")
     elif "I" in blocks:
@@ -126,9 +143,7 @@ def _conv_compute(attrs: Attrs, out: TensorType, data: te.Tensor, kernel: te.Ten
 
     def element(batch: Expr, oc: Expr, *rest: Expr) -> Expr:
         space, lane = rest[:n], rest[n:]
-        at = [
-            v * s + index(k.var) * d for v, s, k, d in zip(space, strides, window, dilations, strict=True)
-        ]
+        at = [v * s + index(k.var) * d for v, s, k, d in zip(space, strides, window, dilations, strict=True)]
         taps = tuple(k.var for k in window)
         if depthwise:
             product = te.cast(data[(batch, oc, *at, *lane)], wide) * te.cast(kernel[(oc, 0, *taps, *lane)], wide)
@@ -169,7 +184,8 @@ def _plain_conv(data: Array, kernel: Array, attrs: Attrs, n: int, groups: int) -
     out = np.zeros((batch, groups, outputs // groups, *extents), data.dtype)
     for tap in product(*map(range, kernel.shape[3:])):
         cut = tuple(
-            slice(t * d, t * d + (e - 1) * s + 1, s) for t, d, e, s in zip(tap, dilations, extents, strides, strict=True)
+            slice(t * d, t * d + (e - 1) * s + 1, s)
+            for t, d, e, s in zip(tap, dilations, extents, strides, strict=True)
         )
         patch = data[(slice(None), slice(None), slice(None), *cut)]
         out += np.einsum("ngi...,goi->ngo...", patch, kernel[(slice(None), slice(None), slice(None), *tap)])
@@ -238,9 +254,9 @@ CONV = OpDef(
         Case((_f(1, 4, 5, 5), _f(4, 1, 3, 3)), {"groups": 4, "pads": (1, 1, 1, 1)}),
         Case((_f(2, 3, 9), _f(2, 3, 4)), {"strides": (2,)}),
         Case((_f(1, 2, 3, 4, 3), _f(3, 2, 2, 2, 2)), {}),
-        Case((_f(1, 2, 5, 5, 4), _f(2, 2, 3, 3, 4, 4)), {**_BLOCKED, "pads": (1, 1, 1, 1)}),
-        Case((_f(1, 2, 5, 5, 4), _f(2, 1, 3, 3, 4, 4)), {**_BLOCKED, "groups": 2, "strides": (2, 2)}),
-        Case((_f(1, 3, 6, 6), _f(2, 3, 3, 3, 4)), {**_FIRST, "strides": (2, 2), "pads": (0, 0, 1, 1)}),
+        Case((_f(1, 2, 5, 5, 4), _f(2, 2, 3, 3, 4, 4)), {**_BLOCKED, "pads": (1, 1, 1, 1)}, atol=1e-5),
+        Case((_f(1, 2, 5, 5, 4), _f(2, 1, 3, 3, 4, 4)), {**_BLOCKED, "groups": 2, "strides": (2, 2)}, atol=1e-5),
+        Case((_f(1, 3, 6, 6), _f(2, 3, 3, 3, 4)), {**_FIRST, "strides": (2, 2), "pads": (0, 0, 1, 1)}, atol=1e-5),
         Case((_f(1, 2, 5, 5, 4), _f(2, 1, 3, 3, 4)), {**_DEPTHWISE, "groups": 7, "pads": (1, 1, 1, 1)}),
         Case((_f(1, 8, 4, 4, dtype="float16"), _f(4, 8, 3, 3, dtype="float16")), {}, -1, 1, 4e-3, 4e-3),
         Case((_f(1, 2, 4, 4, dtype="int8"), _f(3, 2, 3, 3, dtype="int8")), {"out_dtype": "int32"}, -100, 100),
@@ -348,7 +364,7 @@ CONV_TRANSPOSE = OpDef(
             (_f(1, 2, 3, 3), _f(2, 2, 3, 2)),
             {"strides": (2, 3), "pads": (1, 0, 0, 1), "output_padding": (1, 1), "dilations": (2, 1)},
         ),
-        Case((_f(1, 4, 3, 3), _f(4, 1, 2, 2)), {"groups": 2, "strides": (2, 2)}),
+        Case((_f(1, 4, 3, 3), _f(4, 1, 2, 2)), {"groups": 2, "strides": (2, 2)}, atol=1e-5),
         Case((_f(2, 2, 5), _f(2, 3, 3)), {"strides": (2,)}),
     ),
     doc="the transpose (adjoint) of conv in its data; operands data [N, C, …], kernel [C, O/groups, …]",

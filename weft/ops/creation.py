@@ -42,9 +42,7 @@ def _arange_compute(attrs: Attrs, out: TensorType) -> Any:
     def value(v: Any) -> Expr:
         return te.cast(v, dtype) if isinstance(v, Expr) else te.const(v, dtype)
 
-    return te.compute(
-        out.shape, lambda i: value(attrs.start) + te.cast(i, dtype) * value(attrs.step), name="arange"
-    )
+    return te.compute(out.shape, lambda i: value(attrs.start) + te.cast(i, dtype) * value(attrs.step), name="arange")
 
 
 def _arange_reference(attrs: Attrs) -> Array:

@@ -9,11 +9,11 @@ import numpy as np
 
 from weft import te
 from weft.expr.nodes import Const, Expr, const, minimum
+from weft.graph.layout import follow_elementwise
 from weft.graph.operator import Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
-from weft.ops.layouts import elementwise_layouts, keeps_zero_by_trying
 from weft.support.dtypes import BOOL, FLOAT32, DType
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -99,13 +99,12 @@ def elementwise(
         with np.errstate(all="ignore"):
             return wide(attrs, *arrays).astype((result(attrs, dtype) if result else dtype).numpy, copy=False)
 
-    trial = "float32" if "float" in kinds else "bool" if kinds == "bool" else "int32"
     return OpDef(
         name,
         attributes,
         infer,
         reference,
-        layout=elementwise_layouts(keeps_zero_by_trying(reference, trial), infer),
+        follows=follow_elementwise,
         cheap=cheap,
         elementwise=True,
         commutative=commutative,
@@ -153,4 +152,16 @@ def number(value: Any, like: Expr) -> Expr:
     return const(value, like.dtype)
 
 
-__all__ = ["ANY", "FLOAT32", "NUMBER", "SPECIALS", "binary_cases", "elementwise", "number", "read", "to_bool", "unary_cases", "widened"]
+__all__ = [
+    "ANY",
+    "FLOAT32",
+    "NUMBER",
+    "SPECIALS",
+    "binary_cases",
+    "elementwise",
+    "number",
+    "read",
+    "to_bool",
+    "unary_cases",
+    "widened",
+]

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft import te
 from weft.expr.nodes import Expr, index, maximum, minimum, select
-from weft.graph.operator import REQUIRED, Attribute, Attrs
+from weft.graph.operator import Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class Layout:
         )
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse_layout(text: str) -> Layout:
     """Read a layout string; TypeRelationError T015 where it is malformed."""
     dims: list[tuple[str, int | None]] = []

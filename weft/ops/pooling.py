@@ -15,7 +15,8 @@ from weft.ops import relations as rel
 from weft.ops.convolution import WINDOW, split_pads
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import NUMBER, Array
-from weft.ops.stages import accumulator, narrowed
+from weft.ops.layouts import follow_channels
+from weft.ops.stages import accumulator
 from weft.support.dtypes import INT64, DType
 
 POOL = (
@@ -43,14 +44,18 @@ def _extent(op: str, attrs: Attrs, size: Dim, d: int) -> Dim:
     before, after = split_pads(op, attrs.pads, len(kernel))
     room = rel.add(size, before[d], after[d], -((kernel[d] - 1) * dilations[d] + 1))
     if isinstance(room, int) and room < 0:
-        rel.fail(op, f"the window of {kernel[d]} (dilation {dilations[d]}) does not fit into {size} with its pads", "T013")
+        rel.fail(
+            op, f"the window of {kernel[d]} (dilation {dilations[d]}) does not fit into {size} with its pads", "T013"
+        )
     if not attrs.ceil_mode:
         return rel.add(rel.divide(room, strides[d]), 1)
     count = rel.add(rel.ceil_divide(room, strides[d]), 1)
     if isinstance(count, int) and isinstance(size, int) and isinstance(before[d], int):
         # A window that starts beyond the data and the pad before it does not count.
         return count - 1 if (count - 1) * strides[d] >= size + before[d] else count
-    starts_beyond = rel.add(rel.multiply((rel.add(count, -1), strides[d])), rel.multiply((size, -1)), rel.multiply((before[d], -1)))
+    starts_beyond = rel.add(
+        rel.multiply((rel.add(count, -1), strides[d])), rel.multiply((size, -1)), rel.multiply((before[d], -1))
+    )
     return rel.simplified(index(count) - select(index(starts_beyond) >= 0, 1, 0))
 
 
@@ -66,7 +71,9 @@ def _infer(op: str) -> Any:
     return infer
 
 
-def _taps(op: str, attrs: Attrs, data: te.Tensor, i: tuple[Expr, ...], window: list[Any]) -> tuple[tuple[Any, ...], Expr]:
+def _taps(
+    op: str, attrs: Attrs, data: te.Tensor, i: tuple[Expr, ...], window: list[Any]
+) -> tuple[tuple[Any, ...], Expr]:
     """Indices into the data, and whether they lie inside."""
     kernel, strides, dilations = _window(op, attrs)
     n = len(kernel)
@@ -102,7 +109,8 @@ def _reference_taps(op: str, attrs: Attrs, data: Array, fill: float, out: tuple[
     taps = []
     for tap in product(*map(range, kernel)):
         cut = tuple(
-            slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, o, s in zip(tap, dilations, out[2:], strides, strict=False)
+            slice(t * d, t * d + (o - 1) * s + 1, s)
+            for t, d, o, s in zip(tap, dilations, out[2:], strides, strict=False)
         )
         taps.append(big[(slice(None), slice(None), *cut)])
     return taps
@@ -294,6 +302,7 @@ MAX_POOL = OpDef(
     POOL,
     _infer("max_pool"),
     _max_reference,
+    follows=follow_channels(_infer("max_pool")),
     compute=_max_compute,
     cases=(*_CASES, Case((_f(1, 1, 4, 4, dtype="int8"),), {"kernel": (2, 2)}, -100, 100)),
     doc="the largest value in each window; padding never wins",
@@ -305,6 +314,7 @@ AVG_POOL = OpDef(
     (*POOL, Attribute("count_include_pad", False, "whether padding counts in the mean")),
     _infer("avg_pool"),
     _avg_reference,
+    follows=follow_channels(_infer("avg_pool")),
     compute=_avg_compute,
     cases=(
         *_CASES,
@@ -320,8 +330,13 @@ LP_POOL = OpDef(
     (*POOL, Attribute("p", 2, "exponent of the norm")),
     _infer("lp_pool"),
     _lp_reference,
+    follows=follow_channels(_infer("lp_pool")),
     compute=_lp_compute,
-    cases=(*_CASES[:2], Case((_f(1, 2, 5, 5),), {"kernel": (2, 2), "p": 3}), Case((_f(1, 2, 5),), {"kernel": (2,), "p": 1})),
+    cases=(
+        *_CASES[:2],
+        Case((_f(1, 2, 5, 5),), {"kernel": (2, 2), "p": 3}),
+        Case((_f(1, 2, 5),), {"kernel": (2,), "p": 1}),
+    ),
     doc="the p-norm of each window",
     source="ONNX LpPool-22",
 )

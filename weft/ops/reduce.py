@@ -15,6 +15,7 @@ from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import NUMBER, Array
+from weft.ops.layouts import follow_channels
 from weft.ops.stages import accumulator, extent, narrowed, reduced, reduced_shape
 from weft.support.dtypes import BOOL, DType
 
@@ -32,6 +33,12 @@ def _infer(name: str, kinds: str) -> Callable[..., TensorType]:
         return TensorType(reduced_shape(data.shape, axes, attrs.keepdims), data.dtype)
 
     return infer
+
+
+def _blocked(attrs: Attrs, data: TensorType, block: int) -> Attrs | None:
+    """The attributes for blocked channels, where space alone is reduced."""
+    axes = rel.axes_of("reduce", attrs.axes, data.rank)
+    return attrs.replace(axes=axes) if attrs.keepdims and 1 not in axes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,7 @@ class Row:
             AXES,
             _infer(self.name, self.kinds),
             self.reference,
+            follows=follow_channels(_infer(self.name, self.kinds), _blocked),
             compute=self.compute,
             cases=cases if self.name not in _REAL else cases[:-1],
             doc=self.doc,

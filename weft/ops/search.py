@@ -146,8 +146,10 @@ def _topk_compute(attrs: Attrs, out: TupleType, data: te.Tensor) -> Any:
 
 def _topk_reference(attrs: Attrs, data: Array) -> tuple[Array, Array]:
     keys = data.astype(np.float64) if DType(data.dtype).is_float else data.astype(np.int64)
-    keys = np.where(np.isnan(keys), np.inf, -keys if attrs.largest else keys) if keys.dtype.kind == "f" else (
-        -keys if attrs.largest else keys
+    keys = (
+        np.where(np.isnan(keys), np.inf, -keys if attrs.largest else keys)
+        if keys.dtype.kind == "f"
+        else (-keys if attrs.largest else keys)
     )
     if data.dtype.kind == "f":
         keys = np.where(np.isnan(data), -np.inf, keys)

@@ -9,12 +9,13 @@ import numpy as np
 
 from weft import te
 from weft.expr.nodes import Expr, IterVar, index, maximum, minimum, select
-from weft.graph.layout import follow_concat
-from weft.graph.operator import REQUIRED, Attribute, Attrs
+from weft.graph.layout import follow_concat, parse
+from weft.graph.operator import REQUIRED, Attribute, Attrs, LayoutChoice
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import Array, read
+from weft.ops.layouts import follow_channels
 from weft.ops.slicing import SLICE
 from weft.ops.stages import padded
 
@@ -84,8 +85,10 @@ def reshape_groups(have: Sequence[Dim], want: Sequence[Dim]) -> list[tuple[list[
             smaller = isinstance(a, int) and isinstance(b, int) and a < b
             if not more_left and not more_right:
                 break
-            if more_left and (smaller or not more_right or not isinstance(a, int) < isinstance(b, int)) and not (
-                isinstance(a, int) and isinstance(b, int) and a > b and more_right
+            if (
+                more_left
+                and (smaller or not more_right or not isinstance(a, int) < isinstance(b, int))
+                and not (isinstance(a, int) and isinstance(b, int) and a > b and more_right)
             ):
                 left.append(left[-1] + 1)
             else:
@@ -191,9 +194,7 @@ def _unsqueeze_infer(attrs: Attrs, *types: Type) -> TensorType:
 
 def _unsqueeze_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
     axes = rel.axes_of("unsqueeze", attrs.axes, out.rank)
-    return te.compute(
-        out.shape, lambda *i: data[tuple(v for d, v in enumerate(i) if d not in axes)], name="unsqueeze"
-    )
+    return te.compute(out.shape, lambda *i: data[tuple(v for d, v in enumerate(i) if d not in axes)], name="unsqueeze")
 
 
 UNSQUEEZE = OpDef(
@@ -236,7 +237,7 @@ TRANSPOSE = OpDef(
     "transpose",
     (Attribute("perm", None, "for each dimension of the result that of the operand; None reverses them"),),
     _transpose_infer,
-    lambda attrs, data: np.ascontiguousarray(np.transpose(data, attrs.perm)),
+    lambda attrs, data: np.transpose(data, attrs.perm).copy(),
     compute=_transpose_compute,
     cases=(
         Case((_f(2, 3, 4),), {}),
@@ -267,9 +268,7 @@ BROADCAST_TO = OpDef(
     _broadcast_to_infer,
     _broadcast_to_reference,
     cheap=True,
-    compute=lambda attrs, out, data: te.compute(
-        out.shape, lambda *i: read(data, i, out.shape), name="broadcast_to"
-    ),
+    compute=lambda attrs, out, data: te.compute(out.shape, lambda *i: read(data, i, out.shape), name="broadcast_to"),
     cases=(
         Case((_f(3, 1),), {"shape": (2, 1, 4)}),
         Case((_f(),), {"shape": (2, 3)}),
@@ -317,11 +316,26 @@ def _concat_compute(attrs: Attrs, out: TensorType, *parts: te.Tensor) -> Any:
     return te.compute(out.shape, element, name="concat")
 
 
+def _concat_follows(attrs: Attrs, types: tuple[TensorType, ...], operand: int, layout: str) -> LayoutChoice | None:
+    """Parts joined along a blocked dimension must fill their blocks, all but the last."""
+    known = parse(layout)
+    axis = rel.axis_of("concat", attrs.axis, types[0].rank)
+    if known.rank != types[0].rank or [d for d, f in known.dims if f is None] != list(range(known.rank)):
+        return None
+    if axis in known.blocked:
+        for t in types[:-1]:
+            size = t.shape[axis]
+            if not isinstance(size, int) or size % known.factor(axis):
+                return None
+    return LayoutChoice((layout,) * len(types), (layout,), attrs.replace(axis=axis))
+
+
 CONCAT = OpDef(
     "concat",
     (AXIS,),
     _concat_infer,
     lambda attrs, *parts: np.concatenate(parts, attrs.axis),
+    follows=_concat_follows,
     follows=follow_concat,
     compute=_concat_compute,
     cases=(
@@ -445,6 +459,14 @@ def _pad_reference(attrs: Attrs, data: Array) -> Array:
     return np.pad(data[crop], widths, mode=attrs.mode)
 
 
+def _pad_blocked(attrs: Attrs, data: TensorType, block: int) -> Attrs | None:
+    """The attributes for blocked channels, where zeros or copies are added in space only."""
+    before, after = _pads(attrs, data.rank)
+    if before[1] != 0 or after[1] != 0 or (attrs.mode == "constant" and attrs.value != 0):
+        return None
+    return attrs.replace(pads=(*before, 0, *after, 0))
+
+
 PAD = OpDef(
     "pad",
     (
@@ -454,6 +476,7 @@ PAD = OpDef(
     ),
     _pad_infer,
     _pad_reference,
+    follows=follow_channels(_pad_infer, _pad_blocked),
     compute=_pad_compute,
     cases=(
         Case((_f(2, 3),), {"pads": (1, 0, 2, 1), "value": 1.5}),
@@ -478,9 +501,7 @@ def _tile_infer(attrs: Attrs, *types: Type) -> TensorType:
 
 def _tile_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
     def element(*i: Expr) -> Expr:
-        return data[
-            tuple(v if r == 1 else v % s for v, r, s in zip(i, attrs.repeats, data.shape, strict=True))
-        ]
+        return data[tuple(v if r == 1 else v % s for v, r, s in zip(i, attrs.repeats, data.shape, strict=True))]
 
     return te.compute(out.shape, element, name="tile")
 
@@ -491,7 +512,11 @@ TILE = OpDef(
     _tile_infer,
     lambda attrs, data: np.tile(data, attrs.repeats),
     compute=_tile_compute,
-    cases=(Case((_f(2, 3),), {"repeats": (2, 1)}), Case((_f(2, 3),), {"repeats": (1, 3)}), Case((_f(2),), {"repeats": (0,)})),
+    cases=(
+        Case((_f(2, 3),), {"repeats": (2, 1)}),
+        Case((_f(2, 3),), {"repeats": (1, 3)}),
+        Case((_f(2),), {"repeats": (0,)}),
+    ),
     doc="the operand repeated along its dimensions",
     source="ONNX Tile-13",
 )
@@ -671,7 +696,14 @@ CUMSUM = OpDef(
     compute=_cumsum_compute,
     cases=(
         Case((_f(2, 5),), {"axis": 1}),
-        Case((_f(5,),), {"axis": 0, "exclusive": True}),
+        Case(
+            (
+                _f(
+                    5,
+                ),
+            ),
+            {"axis": 0, "exclusive": True},
+        ),
         Case((_f(2, 5),), {"axis": -1, "reverse": True}),
         Case((_f(4, 2, dtype="int64"),), {"axis": 0, "exclusive": True, "reverse": True}, -9, 9),
     ),

@@ -52,7 +52,9 @@ def slice_bounds(op: str, size: Dim, begin: Any, end: Any, step: int, in_bounds:
         stop_at: Dim = (high if step > 0 else low) if at_end else (low if step > 0 else high)
     else:
         stop_at = rel.clamp(_from_front(last, size), low, high)
-    room = rel.add(stop_at, rel.multiply((start_at, -1))) if step > 0 else rel.add(start_at, rel.multiply((stop_at, -1)))
+    room = (
+        rel.add(stop_at, rel.multiply((start_at, -1))) if step > 0 else rel.add(start_at, rel.multiply((stop_at, -1)))
+    )
     return start_at, rel.at_least_zero(rel.ceil_divide(room, abs(step)))
 
 
@@ -102,7 +104,9 @@ def _compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
 def _reference(attrs: Attrs, data: Array) -> Array:
     cut = [slice(None)] * data.ndim
     axes = attrs.axes if attrs.axes is not None else range(len(attrs.begin))
-    for axis, begin, end, step in zip(axes, attrs.begin, attrs.end, attrs.strides or (1,) * len(attrs.begin), strict=True):
+    for axis, begin, end, step in zip(
+        axes, attrs.begin, attrs.end, attrs.strides or (1,) * len(attrs.begin), strict=True
+    ):
         cut[axis] = slice(begin, end, step)
     return np.ascontiguousarray(data[tuple(cut)])
 
@@ -118,7 +122,9 @@ SLICE = OpDef(
         Attribute("end", REQUIRED, "index before which to stop, likewise; bounds beyond the dimension are clamped"),
         Attribute("strides", None, "steps, not 0; None means 1"),
         Attribute("axes", None, "the axes; None means the first ones"),
-        Attribute("in_bounds", False, "whether begin and end count from the front and lie inside, so that nothing is clamped"),
+        Attribute(
+            "in_bounds", False, "whether begin and end count from the front and lie inside, so that nothing is clamped"
+        ),
         Attribute("in_bounds", False, "a promise: symbolic begin and end lie inside the dimension, in order"),
     ),
     _infer,
@@ -128,8 +134,22 @@ SLICE = OpDef(
         Case((_f(5, 6),), {"begin": (1, 0), "end": (4, -1)}),
         Case((_f(5, 6),), {"begin": (0,), "end": (1 << 62,), "axes": (1,), "strides": (2,)}),
         Case((_f(5, 6),), {"begin": (-1, None), "end": (-(1 << 62), None), "axes": (0, -1), "strides": (-2, -1)}),
-        Case((_f(4,),), {"begin": (3,), "end": (1,)}),
-        Case((_f(4,),), {"begin": (-100,), "end": (100,)}),
+        Case(
+            (
+                _f(
+                    4,
+                ),
+            ),
+            {"begin": (3,), "end": (1,)},
+        ),
+        Case(
+            (
+                _f(
+                    4,
+                ),
+            ),
+            {"begin": (-100,), "end": (100,)},
+        ),
     ),
     doc="a regular part of a tensor",
     source="ONNX Slice-13",

@@ -98,7 +98,6 @@ def padded(
     return made
 
 
-
 def extent(shape: Sequence[Expr], axes: Sequence[int]) -> Expr:
     """The number of elements along ``axes``."""
     total: Expr = Const(1)

@@ -1,0 +1,287 @@
+"""Resampling to other sizes: nearest, linear and cubic, one axis after the other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from weft import te
+from weft.expr.nodes import Call, Expr, index, maximum, minimum, select
+from weft.graph.operator import REQUIRED, Attribute, Attrs
+from weft.graph.types import Dim, TensorType, Type
+from weft.ops import relations as rel
+from weft.ops.definition import Case, OpDef
+from weft.ops.elementwise import Array
+from weft.ops.layouts import follow_channels
+from weft.ops.stages import accumulator, narrowed
+from weft.support.dtypes import FLOAT32, FLOAT64, INDEX, DType
+
+COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_crop_and_resize",
+)
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+MODES = ("nearest", "linear", "cubic")
+
+
+def _infer(attrs: Attrs, *types: Type) -> TensorType:
+    (data,) = rel.tensors("resize", types, 1)
+    sizes = rel.per_axis("resize", attrs.sizes, data.rank, "sizes")
+    if attrs.scales is not None:
+        rel.per_axis("resize", attrs.scales, data.rank, "scales")
+    for name, allowed in (("mode", MODES), ("coordinates", COORDINATES), ("rounding", ROUNDINGS)):
+        if attrs[name] not in allowed:
+            rel.fail("resize", f"unknown {name} '{attrs[name]}'", "T015", "one of " + ", ".join(allowed))
+    if attrs.coordinates == "tf_crop_and_resize" and attrs.roi is None:
+        rel.fail("resize", "tf_crop_and_resize needs a roi", "T015")
+    return TensorType(rel.nonnegative("resize", (rel.simplified(s) for s in sizes)), data.dtype)
+
+
+def _changed(attrs: Attrs, data: TensorType) -> list[int]:
+    """The axes along which something happens."""
+    crop = attrs.coordinates == "tf_crop_and_resize"
+    out = []
+    for a, (old, new) in enumerate(zip(data.shape, attrs.sizes, strict=True)):
+        scale = attrs.scales[a] if attrs.scales is not None else None
+        cropped = crop and (attrs.roi[a], attrs.roi[a + data.rank]) != (0.0, 1.0)
+        if cropped or rel.equal_dims(old, rel.simplified(new)) is not True or scale not in (None, 1.0):
+            out.append(a)
+    return out
+
+
+def _number(value: Any) -> Any:
+    """A size or number for the coordinate formula, which is written once for expressions and NumPy."""
+    return te.cast(value, FLOAT64) if isinstance(value, Expr) else float(value)
+
+
+def _coordinate(attrs: Attrs, axis: int, old: Dim, new: Dim, i: Any) -> Any:
+    """Where in the operand element ``i`` (float64) of the result lies."""
+    mode, size, count = attrs.coordinates, _number(old), _number(new)
+    given = attrs.scales[axis] if attrs.scales is not None else None
+    scale = count / size if given is None else given
+    if mode == "align_corners":
+        return i * 0.0 if not isinstance(count, Expr) and count <= 1 else i * (size - 1) / (count - 1)
+    if mode == "asymmetric":
+        return i / scale
+    if mode == "tf_crop_and_resize":
+        start, end = attrs.roi[axis], attrs.roi[axis + len(attrs.sizes)]
+        if not isinstance(count, Expr) and count <= 1:
+            return i * 0.0 + 0.5 * (start + end) * (size - 1)
+        return i * ((end - start) * (size - 1) / (count - 1)) + start * (size - 1)
+    if mode == "pytorch_half_pixel" and not isinstance(count, Expr) and count <= 1:
+        return i * 0.0
+    x = (i + 0.5) / scale - 0.5
+    if mode == "half_pixel_symmetric":
+        return x + size / 2 * (1 - count / (scale * size))
+    return x
+
+
+def _nearest_table(attrs: Attrs, axis: int, old: int, new: int) -> Array:
+    """For each element of the result the nearest element of the operand."""
+    x = _coordinate(attrs, axis, old, new, np.arange(new, dtype=np.float64)) + np.zeros(new)
+    rounding = {
+        "round_prefer_floor": lambda v: np.ceil(v - 0.5),
+        "round_prefer_ceil": lambda v: np.floor(v + 0.5),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }[attrs.rounding]
+    return np.clip(rounding(x), 0, max(0, old - 1)).astype(np.int64)
+
+
+def _nearest_place(attrs: Attrs, axis: int, old: Dim, new: Dim, i: Expr) -> Expr:
+    """The index of the nearest element; whole factors need no floating point."""
+    if isinstance(old, int) and isinstance(new, int) and old and new:
+        table = _nearest_table(attrs, axis, old, new)
+        steps = np.arange(new)
+        if new % old == 0 and np.array_equal(table, steps // (new // old)):
+            return i // (new // old)
+        if old % new == 0:
+            offset = int(table[0])
+            if np.array_equal(table, steps * (old // new) + offset):
+                return i * (old // new) + offset
+    x = _coordinate(attrs, axis, old, new, te.cast(i, FLOAT64))
+    name, shift = {
+        "round_prefer_floor": ("ceil", -0.5),
+        "round_prefer_ceil": ("floor", 0.5),
+        "floor": ("floor", 0.0),
+        "ceil": ("ceil", 0.0),
+    }[attrs.rounding]
+    return _clamped(te.cast(Call(name, (x + shift if shift else x,), FLOAT64), INDEX), index(old))
+
+
+def _clamped(i: Expr, size: Expr) -> Expr:
+    return maximum(minimum(i, size - 1), 0)
+
+
+def _cubic(a: float, t: Any) -> tuple[Any, ...]:
+    """The four weights at distance ``t`` beyond the second element."""
+
+    def far(s: Any) -> Any:
+        return ((s * a - 5 * a) * s + 8 * a) * s - 4 * a
+
+    def near(s: Any) -> Any:
+        return (s * (a + 2) - (a + 3)) * s * s + 1
+
+    return far(t + 1), near(t), near(1 - t), far(2 - t)
+
+
+def _weights(attrs: Attrs, t: Any) -> tuple[tuple[int, Any], ...]:
+    """Offsets from the floor of the coordinate and their weights, ``t`` being the fraction."""
+    if attrs.mode == "linear":
+        return (0, 1 - t), (1, t)
+    return tuple(zip((-1, 0, 1, 2), _cubic(attrs.cubic_coeff, t), strict=True))
+
+
+def _along(attrs: Attrs, axis: int, data: te.Tensor, new: Dim) -> te.Tensor:
+    """``data`` resampled along one axis."""
+    old = rel.simplified(data.shape[axis])
+    shape = (*data.shape[:axis], index(new), *data.shape[axis + 1 :])
+
+    def load(i: tuple[Expr, ...], at: Expr) -> Expr:
+        return data[(*i[:axis], at, *i[axis + 1 :])]
+
+    def nearest(*i: Expr) -> Expr:
+        return load(i, _nearest_place(attrs, axis, old, new, i[axis]))
+
+    def blended(*i: Expr) -> Expr:
+        x = _coordinate(attrs, axis, old, new, te.cast(i[axis], FLOAT64))
+        if attrs.mode == "linear":
+            x = te.max(te.min(x, _number(old) - 1.0), 0.0)
+        base = te.floor(x)
+        start = te.cast(base, INDEX)
+        value: Any = None
+        total: Any = None
+        for offset, weight in _weights(attrs, te.cast(x - base, data.dtype)):
+            if attrs.exclude_outside:
+                inside = te.all(start + offset >= 0, start + offset < data.shape[axis])
+                weight = select(inside, weight, te.const(0, data.dtype))
+                total = weight if total is None else total + weight
+            part = weight * load(i, _clamped(start + offset, data.shape[axis]))
+            value = part if value is None else value + part
+        return value if total is None else value / total  # type: ignore[no-any-return]
+
+    made: te.Tensor = te.compute(shape, nearest if attrs.mode == "nearest" else blended, name=f"resize{axis}")
+    return made
+
+
+def _compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
+    source = TensorType.of(data.shape, data.dtype)
+    axes = _changed(attrs, source)
+    made = data
+    if attrs.mode != "nearest":
+        wide = accumulator(data.dtype) if data.dtype.is_float else FLOAT32
+        made = narrowed(data, wide, "resize_widen")
+    for a in axes:
+        made = _along(attrs, a, made, out.shape[a])
+    if attrs.coordinates == "tf_crop_and_resize":
+        inner = made
+
+        def cropped(*i: Expr) -> Expr:
+            inside = []
+            for a in axes:
+                x = _coordinate(attrs, a, source.shape[a], out.shape[a], te.cast(i[a], FLOAT64))
+                inside += [x >= 0.0, x <= _number(source.shape[a]) - 1.0]
+            return select(te.all(*inside), inner[i], te.const(attrs.extrapolation_value, inner.dtype))
+
+        made = te.compute(out.shape, cropped, name="resize_crop")
+    if made is data:
+        return te.compute(out.shape, lambda *i: data[i], name="resize")
+    return narrowed(made, out.dtype, "resize_narrow")
+
+
+def _matrix(attrs: Attrs, axis: int, old: int, new: int) -> Array:
+    """The weights of all elements of the operand for all of the result, along one axis."""
+    out = np.zeros((new, old))
+    if attrs.mode == "nearest":
+        out[np.arange(new), _nearest_table(attrs, axis, old, new)] = 1
+        return out
+    for i in range(new):
+        x = float(_coordinate(attrs, axis, old, new, float(i)))
+        if attrs.mode == "linear":
+            x = max(min(x, old - 1.0), 0.0)
+        start = math.floor(x)
+        weights = [
+            (start + o, w) for o, w in _weights(attrs, x - start) if not attrs.exclude_outside or 0 <= start + o < old
+        ]
+        total = sum(w for _, w in weights) if attrs.exclude_outside else 1.0
+        for place, w in weights:
+            out[i, min(max(place, 0), old - 1)] += w / total
+    return out
+
+
+def _reference(attrs: Attrs, data: Array) -> Array:
+    source = TensorType.of(data.shape, DType(data.dtype))
+    out = data.astype(np.float64)
+    axes = _changed(attrs, source)
+    for a in axes:
+        weights = _matrix(attrs, a, data.shape[a], attrs.sizes[a])
+        out = np.moveaxis(np.tensordot(weights, out, (1, a)), 0, a)
+    if attrs.coordinates == "tf_crop_and_resize":
+        for a in axes:
+            x = _coordinate(attrs, a, data.shape[a], attrs.sizes[a], np.arange(attrs.sizes[a], dtype=np.float64))
+            outside = (x < 0) | (x > data.shape[a] - 1)
+            np.moveaxis(out, a, 0)[outside] = attrs.extrapolation_value
+    return np.ascontiguousarray(out.astype(data.dtype))
+
+
+def _case(shape: tuple[int, ...], sizes: tuple[int, ...], **attrs: Any) -> Case:
+    return Case(((shape, "float32"),), {"sizes": sizes, **attrs}, rtol=1e-4, atol=1e-5)
+
+
+def _blocked(attrs: Attrs, data: TensorType, block: int) -> Attrs | None:
+    """The attributes for blocked channels, where only space is resampled."""
+    if any(a < 2 for a in _changed(attrs, data)) or attrs.coordinates == "tf_crop_and_resize":
+        return None
+    sizes = (attrs.sizes[0], rel.ceil_divide(rel.simplified(data.shape[1]), block), *attrs.sizes[2:], block)
+    return attrs.replace(sizes=sizes, scales=None if attrs.scales is None else (*attrs.scales, None))
+
+
+RESIZE = OpDef(
+    "resize",
+    (
+        Attribute("sizes", REQUIRED, "the shape of the result"),
+        Attribute(
+            "scales", None, "the factor of each axis for coordinates; None (or an entry None): new size over old"
+        ),
+        Attribute("mode", "nearest", "nearest, linear or cubic"),
+        Attribute(
+            "coordinates", "half_pixel", "how places in the result map to the operand: " + ", ".join(COORDINATES)
+        ),
+        Attribute("rounding", "round_prefer_floor", "how nearest mode rounds: " + ", ".join(ROUNDINGS)),
+        Attribute("cubic_coeff", -0.75, "the coefficient of cubic interpolation"),
+        Attribute("exclude_outside", False, "whether weights outside the operand are dropped, else its edge continues"),
+        Attribute("roi", None, "for tf_crop_and_resize: starts of all axes, then ends, as parts of the sizes"),
+        Attribute("extrapolation_value", 0.0, "for tf_crop_and_resize: the value outside the operand"),
+    ),
+    _infer,
+    _reference,
+    follows=follow_channels(_infer, _blocked),
+    compute=_compute,
+    cases=(
+        _case((1, 2, 3, 4), (1, 2, 6, 8)),
+        _case((1, 1, 4, 6), (1, 1, 2, 3), coordinates="asymmetric", rounding="floor"),
+        _case((1, 1, 3, 5), (1, 1, 5, 4)),
+        _case((1, 1, 3, 4), (1, 1, 6, 6), mode="linear"),
+        _case((1, 1, 3, 4), (1, 1, 5, 7), mode="linear", coordinates="align_corners"),
+        _case((1, 1, 4, 4), (1, 1, 3, 1), mode="linear", coordinates="pytorch_half_pixel"),
+        _case((1, 1, 5), (1, 1, 8), mode="linear", coordinates="half_pixel_symmetric", scales=(None, None, 1.65)),
+        _case((1, 1, 4, 4), (1, 1, 8, 6), mode="cubic"),
+        _case((1, 1, 4, 4), (1, 1, 3, 6), mode="cubic", exclude_outside=True, cubic_coeff=-0.5),
+        _case(
+            (1, 1, 4, 4),
+            (1, 1, 3, 3),
+            mode="linear",
+            coordinates="tf_crop_and_resize",
+            roi=(0.0, 0.0, 0.4, 0.6, 1.0, 1.0, 0.6, 1.3),
+            extrapolation_value=10.0,
+        ),  # fmt: skip
+    ),
+    doc="the operand resampled to another shape",
+    source="ONNX Resize-19",
+)
