@@ -19,7 +19,7 @@ from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Projec
 from weft.graph.passes.memory import MemoryPlan, source
 from weft.graph.types import TensorType, TupleType
 from weft.lower.sizes import shape_expr, size_expr
-from weft.runtime.program import BufferSpec, CallKernel, Copy, Instruction, KernelRef, Program, SizeExpr, TensorSpec
+from weft.runtime.program import BufferSpec, CallKernel, Check, Copy, Instruction, KernelRef, Program, SizeExpr, TensorSpec
 from weft.support.errors import InternalError, ModelError
 
 
@@ -74,6 +74,8 @@ def graph_to_program(
     labels: Sequence[str] = module.attrs.get("outputs", ()) or [f"output{i}" for i in range(len(results))]
     outputs = tuple(_spec(name, r.tensor, work) for name, r in zip(labels, results, strict=True))
     copies = _place_outputs(results, work)
+    for condition, message in module.attrs.get("requires", ()):
+        work.instructions.append(Check(size_expr(condition, work.names), str(message)))
     for call in plan.order:
         _call(call, plan, kernels, work)
     for value, target, nbytes in copies:
