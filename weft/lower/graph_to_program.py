@@ -19,7 +19,17 @@ from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Projec
 from weft.graph.passes.memory import MemoryPlan, source
 from weft.graph.types import TensorType, TupleType
 from weft.lower.sizes import shape_expr, size_expr
-from weft.runtime.program import BufferSpec, CallKernel, Check, Copy, Instruction, KernelRef, Program, SizeExpr, TensorSpec
+from weft.runtime.program import (
+    BufferSpec,
+    CallKernel,
+    Check,
+    Copy,
+    Instruction,
+    KernelRef,
+    Program,
+    SizeExpr,
+    TensorSpec,
+)
 from weft.support.errors import InternalError, ModelError
 
 
