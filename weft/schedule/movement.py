@@ -198,21 +198,18 @@ def removed_root(state: State, block: Block) -> Stmt:
     return outermost
 
 
-def check_covered(state: State, block: Block, placed: Placed, target: For | None) -> None:
-    """Refuse unless all that ``placed``, standing in ``target``, reads was written before it in the same iteration.
-
-    ``block`` is the block before the move; what it writes itself is left out.
-    """
+def check_covered(state: State, scope: Block | None, placed: Placed, target: For | None) -> None:
+    """Refuse unless all that ``placed``, standing in ``target`` (None: directly in ``scope``), reads was written before
+    it in the same iteration. What the placed block writes itself is left out."""
     tree = state.tree
     nest = [s for s in walk(placed.stmt) if isinstance(s, For)]
     moved = next(s for s in walk(placed.stmt) if isinstance(s, Block))
     around = [] if target is None else [*tree.loops_around(target), target]
-    scope = tree.enclosing_block(block if target is None else target)
     inside = moving(nest)
     known = inside if target is None else {**state.ranges(target.body), **inside}
     for region in moved.reads:
         for writer in tree.writers(region.buffer, scope):
-            if writer.name == block.name:
+            if writer.name == moved.name:
                 continue
             shared = [loop for loop in tree.loops_around(writer) if loop in around]
             if not shared and writer.name not in state.partial:

@@ -89,7 +89,7 @@ def cache_read(state: State, block: BlockRef, read_index: int, scope: str) -> Bl
     guards = outer_guards(state, [reader], held)
     placed = _copy_nest(state.fresh_block(name), (buffer, copy), needed, state.ranges(before), guards)
     copying = _block_of(placed)
-    check_covered(state, copying, placed, held)
+    check_covered(state, scope_block, placed, held)
     if needed is not None:
         state.partial = state.partial | {copying.name}
     state.commit(tree.replace({before: seq(placed.stmt, before)}), new=[copy])

@@ -112,7 +112,7 @@ def _move_up_front(state: State, producer: Block, consumers: list[Block], target
     if isinstance(before, Seq):
         before = without.child_toward(before, consumers[0])
     _check_inputs_ready(state, producer, without, before)
-    check_covered(state, producer, placed, target)
+    check_covered(state, scope, placed, target)
     partial = state.partial - {producer.name}
     state.partial = partial | {producer.name} if instances else partial
     state.commit(without.replace({before: seq(placed.stmt, before)}))
@@ -188,7 +188,7 @@ def reverse_compute_at(state: State, block: BlockRef, loop: LoopRef) -> None:
     ranges = state.ranges(after)
     instances = _instances_from(state, consumer, producers, target)
     placed = place_block(consumer, instances, ranges, outer_guards(state, producers, target))
-    check_covered(state, consumer, placed, target)
+    check_covered(state, tree.enclosing_block(consumer), placed, target)
     _check_races(state, consumer, placed, target)
     _replace(state, consumer, {after: seq(after, placed.stmt)}, placed)
 
