@@ -9,8 +9,7 @@ import numpy as np
 
 from weft import te
 from weft.expr.nodes import Expr, IterVar, index, maximum, minimum, select
-from weft.graph.layout import follow_concat, parse
-from weft.graph.operator import REQUIRED, Attribute, Attrs, LayoutChoice
+from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
@@ -316,27 +315,11 @@ def _concat_compute(attrs: Attrs, out: TensorType, *parts: te.Tensor) -> Any:
     return te.compute(out.shape, element, name="concat")
 
 
-def _concat_follows(attrs: Attrs, types: tuple[TensorType, ...], operand: int, layout: str) -> LayoutChoice | None:
-    """Parts joined along a blocked dimension must fill their blocks, all but the last."""
-    known = parse(layout)
-    axis = rel.axis_of("concat", attrs.axis, types[0].rank)
-    if known.rank != types[0].rank or [d for d, f in known.dims if f is None] != list(range(known.rank)):
-        return None
-    if axis in known.blocked:
-        for t in types[:-1]:
-            size = t.shape[axis]
-            if not isinstance(size, int) or size % known.factor(axis):
-                return None
-    return LayoutChoice((layout,) * len(types), (layout,), attrs.replace(axis=axis))
-
-
 CONCAT = OpDef(
     "concat",
     (AXIS,),
     _concat_infer,
     lambda attrs, *parts: np.concatenate(parts, attrs.axis),
-    follows=_concat_follows,
-    follows=follow_concat,
     compute=_concat_compute,
     cases=(
         Case((_f(2, 3), _f(2, 1), _f(2, 4)), {"axis": 1}),

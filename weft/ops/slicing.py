@@ -122,9 +122,6 @@ SLICE = OpDef(
         Attribute("end", REQUIRED, "index before which to stop, likewise; bounds beyond the dimension are clamped"),
         Attribute("strides", None, "steps, not 0; None means 1"),
         Attribute("axes", None, "the axes; None means the first ones"),
-        Attribute(
-            "in_bounds", False, "whether begin and end count from the front and lie inside, so that nothing is clamped"
-        ),
         Attribute("in_bounds", False, "a promise: symbolic begin and end lie inside the dimension, in order"),
     ),
     _infer,
