@@ -185,3 +185,17 @@ def test_malformed_traces() -> None:
         refused("S006", lambda text=text: Trace.from_json(text))
     unknown = '{"version": 1, "instructions": [{"name": "explode", "args": {}, "outputs": []}]}'
     refused("S006", lambda: matmul().replay(Trace.from_json(unknown)))
+
+
+def test_scheduled_programs_can_be_scheduled_further() -> None:
+    fresh = matmul()
+    assert not fresh.state.partial and not fresh.state.carried
+    fresh.split(fresh.get_loops("C")[0], factor=4)
+    assert not Schedule(fresh.program).state.partial
+    fresh.compute_at("C", fresh.get_loops("relu")[0])
+    again = Schedule(fresh.program)
+    assert not again.state.carried
+    again.parallel(again.get_loops("relu")[0])
+    moved = Schedule(conv2d_relu())
+    moved.compute_at("pad", moved.get_loops("conv")[2])
+    assert "pad" in Schedule(moved.program).state.partial

@@ -33,6 +33,37 @@ def carried_loops(program: Program) -> frozenset[Var]:
     return frozenset(found)
 
 
+def partial_blocks(program: Program) -> frozenset[str]:
+    """Blocks of which it is not plain that each instance runs exactly once: each variable must be a mixed-radix number
+    over loops of its own that reaches all its values."""
+    tree = Tree(program)
+    return frozenset(b.name for b in tree.blocks.values() if not _is_complete(b, tree.loops_around(b)))
+
+
+def _is_complete(block: Block, loops: Sequence[For]) -> bool:
+    pending = {loop.var: loop_range(loop) for loop in loops}
+    for it, value in zip(block.iters, block.values, strict=True):
+        form, low = linear(value), linear(it.start)
+        reach, steps = Linear({}), []
+        for term, factor in form.terms.items():
+            if not isinstance(term, Var) or term not in pending:
+                return False
+            first, last = pending.pop(term)
+            form = form + (first - Linear({term: 1})).scaled(factor)
+            steps.append((factor, last - first))
+        for factor, width in sorted(steps, key=lambda step: step[0]):
+            gap = reach.plus(1 - factor)
+            if not (gap.is_constant and gap.constant == 0):
+                return False
+            reach = reach + width.scaled(factor)
+        apart = form - low
+        if not (apart.is_constant and apart.constant == 0):
+            return False
+        if not is_nonnegative(reach - linear(it.extent).plus(-1), {}):
+            return False
+    return not pending
+
+
 def _pairs(blocks: list[Block]) -> Iterable[tuple[Block, Block]]:
     """Each block that writes with each other block that touches what it writes."""
     for writer in blocks:

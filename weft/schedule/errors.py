@@ -1,4 +1,4 @@
-"""The rules by which schedule primitives refuse, each with its code. README of every ``ScheduleError``."""
+"""The rules by which schedule primitives refuse, each with its code."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.schedule.dependence import carried_loops
+from weft.schedule.dependence import carried_loops, partial_blocks
 from weft.schedule.index_map import IndexMap
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.primitives.sampling import Sampled
@@ -32,6 +32,7 @@ class Schedule:
         self._state = State(program, seed)
         self._state.intrinsics = {i.name: i for i in intrinsics}
         self._state.carried = carried_loops(program)
+        self._state.partial = partial_blocks(program)
         self._state.conditional = frozenset(b.name for b in self._state.tree.blocks.values() if not is_true(b.where))
         self._recorder = Recorder()
 
