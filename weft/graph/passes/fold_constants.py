@@ -17,8 +17,8 @@ from weft.graph.visit import map_functions, rewrite
 class FoldConstants:
     """Replace pure calls of constants by their values, fields of known tuples by the field, ``if``s by their branch.
 
-    A result larger than ``max_bytes`` is folded only if it is not larger than its operands together, so that a
-    broadcast does not fill the memory. Primitive functions are left alone: constants are their parameters.
+    A result larger than ``max_bytes`` is folded only if it is not much larger than its operands together (packing
+    pads a little), so that a broadcast does not fill the memory. Primitive functions are left alone: constants are their parameters.
     """
 
     max_bytes: int = 16 << 20
@@ -49,7 +49,8 @@ class FoldConstants:
         size = _nbytes(expr.type)
         if size is None or dims.is_symbolic(expr.attrs):
             return False
-        return size <= max(self.max_bytes, sum(a.data.nbytes for a in expr.args if isinstance(a, Constant)))
+        operands = sum(a.data.nbytes for a in expr.args if isinstance(a, Constant))
+        return size <= max(self.max_bytes, operands * 5 // 4)
 
 
 def _evaluate(expr: Call, op: Operator) -> GraphExpr | None:
