@@ -66,7 +66,11 @@ def _coordinate(attrs: Attrs, axis: int, old: Dim, new: Dim, i: Any) -> Any:
     given = attrs.scales[axis] if attrs.scales is not None else None
     scale = count / size if given is None else given
     if mode == "align_corners":
-        return i * 0.0 if not isinstance(count, Expr) and count <= 1 else i * (size - 1) / (count - 1)
+        if not isinstance(count, Expr) and count <= 1:
+            return i * 0.0
+        # The specification takes the new length before it is rounded down.
+        length = count if given is None else size * given
+        return i * (size - 1) / (length - 1)
     if mode == "asymmetric":
         return i / scale
     if mode == "tf_crop_and_resize":
