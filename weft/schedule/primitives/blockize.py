@@ -71,6 +71,8 @@ def blockize(state: State, loop: LoopRef) -> BlockRef:
         annotations=block.annotations,
     )
     state.nested = True
+    if block.name in state.partial:
+        state.partial = state.partial | {name}
     state.commit(state.tree.replace({root: made}))
     return BlockRef(name)
 

@@ -18,7 +18,7 @@ from weft.schedule.movement import (
 )
 from weft.schedule.ranges import index_var
 from weft.schedule.refs import BlockRef
-from weft.schedule.rewrite import swap_buffer, uses
+from weft.schedule.rewrite import is_true, swap_buffer, uses
 from weft.schedule.state import State
 from weft.tir.nodes import SCOPES, Block, Buffer, For, Region, Seq, Stmt, Store, seq
 from weft.tir.visit import walk
@@ -152,11 +152,11 @@ def _check_exact(state: State, writers: list[Block], buffer: Buffer, held: For |
     """Refuse unless one iteration of ``held`` writes a box (without ``held``: everything)."""
     for writer in writers:
         regions = [r for r in writer.writes if r.buffer is buffer]
-        exact = (
-            writer.name not in state.partial
-            if held is None and state.tree.enclosing_block(writer) is None
-            else guards_domain(writer) and all(is_dense(state.tree, held, writer, r) for r in regions)
-        )
+        points = all(extent is ONE for r in regions for _, extent in r.ranges)
+        exact = held is not None or writer.name not in state.partial
+        if held is not None or state.tree.enclosing_block(writer) is not None:
+            exact = exact and points and guards_domain(writer) and (held is not None or is_true(writer.where))
+            exact = exact and all(is_dense(state.tree, held, writer, r) for r in regions)
         if not exact:
             raise state.refuse(
                 "S043",

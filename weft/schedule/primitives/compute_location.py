@@ -114,7 +114,7 @@ def _move_up_front(state: State, producer: Block, consumers: list[Block], target
     _check_inputs_ready(state, producer, without, before)
     check_covered(state, scope, placed, target)
     partial = state.partial - {producer.name}
-    state.partial = partial | {producer.name} if instances else partial
+    state.partial = partial | {producer.name} if target is not None else partial
     state.commit(without.replace({before: seq(placed.stmt, before)}))
     state.consume(gone, placed.loops)
 
