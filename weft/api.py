@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +18,10 @@ from weft.graph.verify import verify
 from weft.ir.passes import Instrument, Verify
 from weft.kernel_cache import KernelCache
 from weft.pipeline import Options, Report, ScheduleSource, compile_module
-from weft.runtime import Executable
+from weft.runtime import Artifact, Executable
 from weft.support import settings
 from weft.support.cache import DiskCache
-from weft.support.errors import UserError
+from weft.support.errors import InputError, UserError
 from weft.support.progress import progress as progress_bar
 from weft.target import Target
 
@@ -36,6 +39,8 @@ def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None) ->
     """
     if isinstance(model, Module):
         return model
+    if isinstance(model, (str, os.PathLike)) and not Path(model).exists():
+        raise InputError(f"there is no file '{os.fspath(model)}'", code="I021")
     suffix = Path(model).suffix.lower() if isinstance(model, (str, os.PathLike)) else ".onnx"
     if suffix != ".onnx":
         raise UserError(f"'{model}' is of no known kind of model", code="M002", hint="models are read from .onnx files")
@@ -95,6 +100,7 @@ def compile_with_report(
     kernels = KernelCache(kernel_disk_cache() if cache else None)
     with progress_bar("reading the model", show=None if progress else False) as bar:
         module = load(model, shapes=shapes)
+        keep = KeepGraphs()
         with dumping(module) as dump:
             artifact, report = compile_module(
                 module,
@@ -102,12 +108,13 @@ def compile_with_report(
                 options=options,
                 schedules=schedules,
                 cache=kernels,
-                instruments=[*graph_instruments(), *([dump] if dump else [])],
+                instruments=[*graph_instruments(), keep, *([dump] if dump else [])],
                 progress=bar,
                 observer=dump,
             )
             if dump:
                 dump.facts = {"target": " ".join(map(str, targets)), **asdict(report)}
+    artifact = replace(artifact, metadata={**artifact.metadata, "graphs": keep.packed()})
     return Executable(artifact, threads), report
 
 
@@ -137,6 +144,35 @@ def dumping(module: Module) -> Iterator[Dump | None]:
         raise
     finally:
         dump.finish(str(module.attrs.get("name", "")) or "model")
+
+
+class KeepGraphs:
+    """Keeps the graph as imported and as fused, so that an artifact can be inspected at every stage."""
+
+    def __init__(self) -> None:
+        self._first: Module | None = None
+        self._last: Module | None = None
+
+    def before(self, step: Any, program: Module) -> None:
+        self._first = self._first or program
+
+    def after(self, step: Any, before: Module, after: Module) -> None:
+        self._last = after
+
+    def packed(self) -> str:
+        """Both texts, compressed, without large constants: a few kilobytes."""
+        texts = {"imported": self._first, "groups": self._last}
+        plain = json.dumps({k: to_text(m) for k, m in texts.items() if m is not None})
+        return base64.b85encode(zlib.compress(plain.encode())).decode()
+
+
+def kept_graphs(artifact: Artifact) -> dict[str, str]:
+    """The texts that :class:`KeepGraphs` left in the artifact: ``imported`` and ``groups``; empty if there are none."""
+    packed = artifact.metadata.get("graphs")
+    if not isinstance(packed, str):
+        return {}
+    found: dict[str, str] = json.loads(zlib.decompress(base64.b85decode(packed)))
+    return found
 
 
 def kernel_disk_cache() -> DiskCache:

@@ -14,7 +14,16 @@ from typing import Any
 import click
 import numpy as np
 
-from weft.cli.common import console, parse_shapes, shape_option, table, target_option
+from weft.cli.common import (
+    console,
+    input_shapes,
+    input_specs,
+    parse_shapes,
+    shape_option,
+    table,
+    target_option,
+    write_file,
+)
 from weft.cli.engines import ENGINES
 from weft.cli.inputs import random_inputs, read_inputs
 from weft.support.errors import UserError
@@ -132,13 +141,19 @@ def measure(
     for e in alive:
         worst, relative = _difference(outputs["weft"], outputs[e.name])
         median = statistics.median(e.times)
-        kind = precision if e.name == "openvino" else "f32"
+        kind = "bf16" if precision == "bf16" and e.name == "openvino" else _precision(inputs)
         records.append(
             Record(
                 Path(model).stem, e.name, e.version, kind, threads, median, min(e.times), len(e.times), worst, relative
             )
         )
     return records, {k: v or "" for k, v in missing.items()}
+
+
+def _precision(inputs: dict[str, np.ndarray[Any, Any]]) -> str:
+    """The float type that the model works in, told from its inputs; f32 where they are whole numbers."""
+    kinds = [v.dtype for v in inputs.values() if v.dtype.kind == "f"]
+    return f"f{kinds[0].itemsize * 8}" if kinds else "f32"
 
 
 def _difference(ours: list[np.ndarray[Any, Any]], theirs: list[np.ndarray[Any, Any]]) -> tuple[float, float]:
@@ -192,7 +207,6 @@ def command(
     Every engine runs in its own process with its best settings and the same number of threads. Keep the machine quiet.
     """
     import weft
-    from weft.cli.common import input_specs
 
     wanted = [p for p in peers.split(",") if p and p != "none"]
     unknown = [p for p in wanted if p not in ENGINES or p == "weft"]
@@ -202,13 +216,13 @@ def command(
     for model in models:
         module = weft.load(model, shapes=parse_shapes(shapes))
         specs = input_specs(module)
-        sizes = {k: v for k, v in parse_shapes(shapes).items() if isinstance(v, int)}
-        inputs = {**random_inputs(specs, 0, sizes), **read_inputs(files, specs)}
+        inputs = {**random_inputs(specs, 0, input_shapes(specs, shapes)), **read_inputs(files, specs)}
         found, missing = measure(model, wanted, threads, runs=runs, target=target, precision=precision, inputs=inputs)
         _show(found, missing, threads)
         records += found
     if json_path:
-        Path(json_path).write_text(json.dumps([asdict(r) for r in records], indent=1) + "\n")
+        text = json.dumps([asdict(r) for r in records], indent=1) + "\n"
+        write_file(json_path, lambda: Path(json_path).write_text(text))
         click.echo(f"wrote {json_path}")
 
 

@@ -58,34 +58,75 @@ def parse_shapes(words: Sequence[str]) -> dict[str, int | tuple[int, ...]]:
 
 
 def is_artifact(path: str) -> bool:
-    """Whether the file is a compiled artifact (by its first bytes, or by its name where it cannot be read)."""
+    """Whether the file is a compiled artifact, by its first bytes or its name."""
     from weft.runtime.artifact import MAGIC
 
+    if path.endswith(".weft"):
+        return True
     try:
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
-        return path.endswith(".weft")
+        return False
+
+
+def load_artifact(path: str, verify: bool = False) -> Any:
+    """The artifact in a file. Raises InputError where there is no such file, ArtifactError where it is damaged."""
+    from weft.runtime.artifact import Artifact
+
+    if not Path(path).is_file():
+        raise InputError(f"there is no file '{path}'", code="I021")
+    return Artifact.load(path, verify=verify)
 
 
 def executable(path: str, target: str, threads: int | None, shapes: Sequence[str]) -> Any:
-    """The executable of a model file (compiled now, with progress) or of an artifact."""
+    """The executable of a model file (compiled now, with progress) or of an artifact.
+
+    For a model ``shapes`` fixes sizes; what an artifact left open is a matter of its inputs.
+    """
     import weft
 
-    if not Path(path).exists():
-        raise InputError(f"there is no file '{path}'", code="I021")
     if is_artifact(path):
-        if shapes:
-            raise InputError("an artifact is compiled already: --shape has no effect on it", code="I022")
         return weft.load_executable(path, threads=threads)
     return weft.compile(path, target=target, threads=threads, shapes=parse_shapes(shapes), progress=True)
+
+
+def input_shapes(specs: Sequence[Any], words: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """The shape of each input, its open dimensions taken from ``--shape`` words, else 1."""
+    given = parse_shapes(words)
+    made = {}
+    for spec in specs:
+        whole = given.get(spec.name)
+        if isinstance(whole, tuple):
+            made[spec.name] = whole
+        else:
+            made[spec.name] = tuple(_size(d, given) for d in spec.shape)
+    return made
+
+
+def _size(d: Any, given: dict[str, int | tuple[int, ...]]) -> int:
+    if isinstance(d, tuple) and len(d) == 1:
+        (d,) = d
+    if isinstance(d, int):
+        return d
+    size = given.get(d, 1) if isinstance(d, str) else 1
+    return size if isinstance(size, int) else 1
+
+
+def write_file(path: str | Path, write: Callable[[], Any]) -> None:
+    """Call ``write``, which writes ``path``; raises InputError where that is not possible."""
+    try:
+        write()
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise InputError(f"'{path}' cannot be written: {reason}", code="I030") from problem
 
 
 def console() -> Any:
     """The rich console for tables and trees."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, markup=False)
 
 
 def table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Any:
@@ -99,6 +140,11 @@ def table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def counted(count: int, what: str) -> str:
+    """``1 kernel``, ``2 kernels``."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def input_specs(module: Any) -> list[Any]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from weft.cli.common import console, parse_shapes, shape_option, target_option
+from weft.cli.common import console, counted, parse_shapes, shape_option, target_option, write_file
+from weft.support.errors import InputError
 
 
 @click.command("compile")
@@ -34,12 +35,14 @@ def command(
     """
     import weft
 
+    path = Path(output or Path(model).with_suffix(".weft").name)
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"'{path}' cannot be written: no such directory, or a directory itself", code="I030")
     start = time.perf_counter()
     exe = weft.compile(model, target=target, also=also, shapes=parse_shapes(shapes), cache=not no_cache, progress=True)
-    path = Path(output or Path(model).with_suffix(".weft").name)
-    exe.save(path)
+    write_file(path, lambda: exe.save(path))
     size = path.stat().st_size
     console().print(
-        f"{path}: {size / 1e6:.1f} MB, {len(exe.artifact.program.kernels)} kernels, "
+        f"{path}: {size / 1e6:.1f} MB, {counted(len(exe.artifact.program.kernels), 'kernel')}, "
         f"compiled in {time.perf_counter() - start:.1f} s"
     )

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ Inputs = dict[str, np.ndarray[Any, Any]]
 def _weft(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
     import weft
 
-    exe = weft.compile(request["model"], target=request.get("target", "cpu"), threads=request["threads"])
+    shapes = {name: value.shape for name, value in inputs.items()}
+    exe = weft.compile(request["model"], target=request.get("target", "cpu"), threads=request["threads"], shapes=shapes)
     return weft.__version__, lambda: list(exe.run(inputs).values())
 
 
@@ -63,35 +65,48 @@ def _openvino(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
 
 def _torch(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
     import torch
-    from onnx2torch import convert
+
+    from weft.frontend.onnx.in_torch import torch_module
 
     torch.set_num_threads(request["threads"])
-    module = convert(request["model"]).eval()
-    tensors = [torch.from_numpy(v) for v in inputs.values()]
-    compiled = torch.jit.freeze(torch.jit.trace(module, tensors))
+    module = torch_module(request["model"])
+    tensors = tuple(torch.from_numpy(v) for v in inputs.values())
+    with torch.inference_mode():
+        try:
+            trace: Any = torch.jit.trace
+            traced = torch.jit.optimize_for_inference(torch.jit.freeze(trace(module, tensors, check_trace=False)))
+            traced(*tensors)
+        except RuntimeError:  # what cannot be traced runs eagerly
+            traced = module
 
     def run() -> Sequence[Any]:
         with torch.inference_mode():
-            result = compiled(*tensors)
+            result = traced(*tensors)
         return [result] if isinstance(result, torch.Tensor) else list(result)
 
     return str(torch.__version__), run
 
 
 def _tvm(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
-    import onnx
-    import tvm
-    from tvm import relax
-    from tvm.relax.frontend.onnx import from_onnx
-
     os.environ["TVM_NUM_THREADS"] = str(request["threads"])
-    module = from_onnx(onnx.load(request["model"]), shape_dict={k: list(v.shape) for k, v in inputs.items()})
-    machine = relax.VirtualMachine(relax.build(relax.get_pipeline("zero")(module), "llvm -mcpu=native"), tvm.cpu())
+    import onnx
+
+    tvm: Any = import_module("tvm")
+    relax: Any = import_module("tvm.relax")
+    module = import_module("tvm.relax.frontend.onnx").from_onnx(
+        onnx.load(request["model"]),
+        shape_dict={k: list(v.shape) for k, v in inputs.items()},
+        keep_params_in_input=False,
+    )
+    target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
+    with target:
+        built = relax.build(relax.get_pipeline("default_build")(relax.get_pipeline("zero")(module)), target)
+    machine = relax.VirtualMachine(built, tvm.cpu())
     tensors = [tvm.runtime.tensor(v) for v in inputs.values()]
 
     def run() -> Sequence[Any]:
         result = machine["main"](*tensors)
-        return [r.numpy() for r in (result if isinstance(result, (list, tuple)) else [result])]
+        return [r.numpy() for r in (result if not hasattr(result, "numpy") else [result])]
 
     return str(tvm.__version__), run
 
@@ -100,7 +115,7 @@ ENGINES: dict[str, tuple[str, Callable[[dict[str, Any], Inputs], tuple[str, Run]
     "weft": ("weft", _weft),
     "onnxruntime": ("onnxruntime", _onnxruntime),
     "openvino": ("openvino", _openvino),
-    "torch": ("onnx2torch", _torch),
+    "torch": ("torch", _torch),
     "tvm": ("apache-tvm", _tvm),
 }
 """Engine name → the package it needs, and what loads a model with it."""

@@ -2,122 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from weft.cli.common import console, is_artifact, parse_shapes, shape_option, table, target_option
+from weft.cli.common import (
+    console,
+    counted,
+    is_artifact,
+    load_artifact,
+    parse_shapes,
+    shape_option,
+    table,
+    target_option,
+)
 from weft.support.errors import UserError
 
-
-@dataclass(frozen=True)
-class Stage:
-    """A place on the way of a model: what it shows, and how to get its text for each item."""
-
-    doc: str
-    show: Callable[[Any, Any, str | None], Iterator[tuple[str, str]]]
-
-
-def _graph(module: Any, target: Any, name: str | None) -> Iterator[tuple[str, str]]:
-    from weft.graph.text import to_text
-
-    yield "graph", to_text(module)
-
-
-def _groups(module: Any, target: Any, name: str | None) -> Iterator[tuple[str, str]]:
-    from weft.graph.text import to_text
-    from weft.pipeline import optimize
-
-    yield "groups", to_text(optimize(module, target))
-
-
-def _programs(module: Any, target: Any, name: str | None) -> Iterator[Any]:
-    """The distinct unscheduled programs of the model's fused groups, or those whose name contains ``name``."""
-    from weft.graph.nodes import Call, Function
-    from weft.graph.visit import post_order
-    from weft.ir.structural import structural_hash
-    from weft.pipeline import optimize, unscheduled
-
-    seen = set()
-    for e in post_order(optimize(module, target).main, into_functions=False):
-        if isinstance(e, Call) and isinstance(e.target, Function):
-            program, _ = unscheduled(e.target)
-            key = structural_hash(program)
-            if key in seen or (name is not None and name not in program.name):
-                continue
-            seen.add(key)
-            yield program
-
-
-def _tir(module: Any, target: Any, name: str | None) -> Iterator[tuple[str, str]]:
-    from weft.tir.text import to_text
-
-    for program in _programs(module, target, name):
-        yield program.name, to_text(program)
-
-
-def _schedule(module: Any, target: Any, name: str | None) -> Iterator[tuple[str, str]]:
-    from weft.pipeline import scheduled
-    from weft.tir.text import to_text
-
-    for program in _programs(module, target, name):
-        yield program.name, to_text(scheduled(program, target).program)
-
-
-def _trace(module: Any, target: Any, name: str | None) -> Iterator[tuple[str, str]]:
-    from weft.pipeline import scheduled
-
-    for program in _programs(module, target, name):
-        yield program.name, scheduled(program, target).trace.to_python()
-
-
-def _kernel(module: Any, target: Any, name: str | None) -> Iterator[tuple[str, str]]:
-    from weft.pipeline import lowered
-    from weft.tir.text import to_text
-
-    for program in _programs(module, target, name):
-        yield program.name, to_text(lowered(program, target))
-
-
-def _llvm(module: Any, target: Any, name: str | None) -> Iterator[tuple[str, str]]:
-    from weft.codegen.llvm import emit
-    from weft.pipeline import lowered
-
-    for program in _programs(module, target, name):
-        yield program.name, emit(lowered(program, target), target)
-
-
-def _asm(module: Any, target: Any, name: str | None) -> Iterator[tuple[str, str]]:
-    from weft.codegen.llvm import assembly, emit
-    from weft.pipeline import lowered
-
-    for program in _programs(module, target, name):
-        yield program.name, assembly(emit(lowered(program, target), target), target)
-
-
+GRAPH_STAGES = {
+    "imported": "the graph as it came from the model",
+    "groups": "the optimized graph with its fused groups",
+}
+KERNEL_STAGES = {
+    "te": "what each element of a group's result equals",
+    "tir": "the plain loops of each group",
+    "trace": "the schedule as runnable Python",
+    "scheduled": "the loops as the schedule arranges them",
+    "kernel": "the flat, vectorized loops that code is generated from",
+    "llvm": "LLVM IR",
+    "assembly": "machine code in words",
+}
 STAGES = {
-    "graph": Stage("the imported graph", _graph),
-    "groups": Stage("the optimized graph with its fused groups", _groups),
-    "tir": Stage("the plain loops of each group", _tir),
-    "schedule": Stage("the loops as the default rules arrange them", _schedule),
-    "trace": Stage("the schedule as runnable Python", _trace),
-    "kernel": Stage("the flat, vectorized loops that code is generated from", _kernel),
-    "llvm": Stage("LLVM IR", _llvm),
-    "asm": Stage("assembly", _asm),
+    "summary": "inputs, outputs, operators, groups",
+    **GRAPH_STAGES,
+    **KERNEL_STAGES,
+    "program": "the instructions that the runtime executes",
 }
 
 
-@click.command("inspect")
+@click.command("inspect", epilog="Stages: " + "; ".join(f"{k}: {v}" for k, v in STAGES.items()) + ".")
 @click.argument("model")
-@click.option(
-    "--stage",
-    type=click.Choice([*STAGES, "summary"]),
-    default="summary",
-    show_default=True,
-    help="; ".join(f"{k}: {s.doc}" for k, s in STAGES.items()),
-)
+@click.option("--stage", type=click.Choice(list(STAGES)), default="summary", show_default=True, help="What to show.")
 @click.option("--kernel", "name", default=None, help="Only the groups whose name contains this.")
 @target_option
 @shape_option
@@ -127,72 +55,179 @@ def command(model: str, stage: str, name: str | None, target: str, shapes: tuple
     \b
     weft inspect resnet.onnx                              inputs, outputs, operators, kernels
     weft inspect resnet.onnx --stage groups
-    weft inspect resnet.onnx --stage asm --kernel conv
-    weft inspect model.weft
+    weft inspect resnet.onnx --stage assembly --kernel conv
+    weft inspect model.weft --stage program
+
+    An artifact keeps the text of its graph, so that every stage can be shown without the model.
     """
     if is_artifact(model):
-        if stage != "summary":
-            raise UserError(
-                "an artifact holds machine code only", code="A020", hint="inspect the model it was compiled from"
-            )
-        _artifact(model)
+        _inspect_artifact(model, stage, name)
+    else:
+        _inspect_model(model, stage, name, target, shapes)
+
+
+def _inspect_model(model: str, stage: str, name: str | None, target: str, shapes: tuple[str, ...]) -> None:
+    import weft
+    from weft.graph.text import to_text
+    from weft.pipeline import optimize
+
+    if stage == "program":
+        exe = weft.compile(model, target=target, threads=1, shapes=parse_shapes(shapes), progress=True)
+        _program(exe.artifact.program)
         return
+    found = weft.Target(target)
+    module = weft.load(model, shapes=parse_shapes(shapes))
+    if stage == "imported":
+        click.echo(to_text(module), nl=False)
+        return
+    fused = optimize(module, found)
+    if stage == "summary":
+        _signature(module)
+        _operators(module)
+        _groups(fused)
+    elif stage == "groups":
+        click.echo(to_text(fused), nl=False)
+    else:
+        _kernels(fused, found, stage, name)
+
+
+def _inspect_artifact(path: str, stage: str, name: str | None) -> None:
+    artifact = load_artifact(path, verify=True)
+    if stage == "summary":
+        _artifact_summary(artifact)
+    elif stage == "program":
+        _program(artifact.program)
+    elif stage in GRAPH_STAGES:
+        click.echo(_kept(artifact)[stage], nl=False)
+    else:
+        from weft.graph.parser import parse
+        from weft.ops.catalogue import OPERATORS
+        from weft.target import Target
+
+        _version_note(artifact)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # large constants are made up: no stage shows their values
+            fused = parse(_kept(artifact)["groups"], OPERATORS)
+        _kernels(fused, Target(artifact.target), stage, name)
+
+
+def _kept(artifact: Any) -> dict[str, str]:
+    from weft.api import kept_graphs
+
+    kept = kept_graphs(artifact)
+    if not kept:
+        raise UserError(
+            "this artifact does not keep the text of its graph", code="A020", hint="inspect the model it was made from"
+        )
+    return kept
+
+
+def _version_note(artifact: Any) -> None:
     import weft
 
-    module = weft.load(model, shapes=parse_shapes(shapes))
-    if stage == "summary":
-        _summary(module, weft.Target(target))
-        return
+    made_by = artifact.metadata.get("weft")
+    if made_by != weft.__version__:
+        click.echo(f"# made by Weft {made_by}; shown as Weft {weft.__version__} would compile it now", err=True)
+
+
+# ---- what is shown --------------------------------------------------------------------------------------------------
+
+
+def _distinct(fused: Any) -> Iterator[tuple[str, Any]]:
+    """Name and function of each fused group, groups of equal loops once."""
+    from weft.graph.nodes import Call, Function
+    from weft.graph.visit import post_order
+    from weft.ir.structural import structural_hash
+    from weft.pipeline import unscheduled
+
+    seen = set()
+    for e in post_order(fused.main, into_functions=False):
+        if isinstance(e, Call) and isinstance(e.target, Function):
+            program, _ = unscheduled(e.target)
+            if (key := structural_hash(program)) not in seen:
+                seen.add(key)
+                yield program.name, e.target
+
+
+def _kernels(fused: Any, target: Any, stage: str, name: str | None) -> None:
+    from weft.pipeline import kernel_stages
+
     shown = 0
-    for title, text in STAGES[stage].show(module, weft.Target(target), name):
-        if shown or stage not in ("graph", "groups"):
-            click.echo(f"# {title}")
-        click.echo(text)
+    for title, group in _distinct(fused):
+        if name is not None and name not in title:
+            continue
+        text = next(s.text for s in kernel_stages(group, target) if s.name == stage)
+        mark = {"llvm": ";"}.get(stage, "#")
+        click.echo(f"{mark} {title}\n{text.rstrip()}\n")
         shown += 1
     if not shown:
-        raise UserError(f"no kernel's name contains '{name}'", code="B010", hint="weft inspect MODEL lists them")
+        what = f"no kernel's name contains '{name}'" if name else "the model has no kernels"
+        raise UserError(what, code="B010", hint="weft inspect MODEL lists them")
 
 
-def _summary(module: Any, target: Any) -> None:
-    from collections import Counter
-
-    from weft.graph.nodes import Call
-    from weft.graph.operator import Operator
-    from weft.graph.visit import post_order
-    from weft.pipeline import operators_in, optimize
+def _signature(module: Any) -> None:
+    from weft.graph.text import type_text
 
     screen = console()
     for p in module.main.params:
-        screen.print(f"input   {p.name}: {p.type}")
-    screen.print(f"output  {module.main.body.type}")
-    counts = Counter(
-        e.target.name for e in post_order(module.main) if isinstance(e, Call) and isinstance(e.target, Operator)
-    )
+        screen.print(f"input   {p.name}: {type_text(p.type)}")
+    screen.print(f"output  {type_text(module.main.body.type)}")
+
+
+def _operators(module: Any) -> None:
+    from weft.graph.nodes import Call
+    from weft.graph.operator import Operator
+    from weft.graph.visit import post_order
+
+    calls = (e for f in module.functions.values() for e in post_order(f) if isinstance(e, Call))
+    counts = Counter(e.target.name for e in calls if isinstance(e.target, Operator))
     rows = [[name, str(n)] for name, n in counts.most_common()]
-    screen.print(table(f"{sum(counts.values())} operators", ["operator", "calls"], rows, right=(1,)))
-    fused = optimize(module, target)
+    console().print(table(counted(sum(counts.values()), "operator"), ["operator", "calls"], rows, right=(1,)))
+
+
+def _groups(fused: Any) -> None:
+    from weft.graph.nodes import Call, Function
+    from weft.graph.visit import post_order
+    from weft.pipeline import operators_in
+
     calls = [e for e in post_order(fused.main, into_functions=False) if isinstance(e, Call)]
-    groups = Counter(" + ".join(operators_in(c.target)) for c in calls if not isinstance(c.target, Operator))
+    groups = Counter(" + ".join(operators_in(c.target)) for c in calls if isinstance(c.target, Function))
     rows = [[str(n), name] for name, n in groups.most_common()]
-    screen.print(table(f"{sum(groups.values())} fused groups", ["calls", "operators"], rows, right=(0,)))
+    console().print(table(counted(sum(groups.values()), "fused group"), ["calls", "operators"], rows, right=(0,)))
 
 
-def _artifact(path: str) -> None:
-    from weft.runtime.artifact import Artifact
+def _artifact_summary(artifact: Any) -> None:
+    from weft.runtime.sizes import shape_text
 
-    found = Artifact.load(path, verify=True)
-    program, screen = found.program, console()
-    screen.print(f"target     {found.target}")
-    screen.print(f"code       {found.code_bytes / 1e3:.0f} kB in {len(found.codes)} objects")
-    screen.print(f"constants  {found.constant_bytes / 1e6:.1f} MB in {len(found.constants)} arrays")
-    for key, value in found.metadata.items():
-        screen.print(f"{key:10} {value}")
+    program, screen = artifact.program, console()
+    features = sorted({" ".join(sorted(v.features)) or "any" for c in artifact.codes for v in c.variants})
+    rows = {
+        "model": artifact.metadata.get("model", ""),
+        "made by": f"Weft {artifact.metadata.get('weft', '?')}",
+        "target": re.sub(r" -mattr=\S*", "", artifact.target),
+        "code": f"{artifact.code_bytes / 1e3:.0f} kB in {counted(len(artifact.codes), 'kernel')}",
+        "constants": f"{artifact.constant_bytes / 1e6:.1f} MB in {len(artifact.constants)} arrays",
+        "arena": f"{artifact.metadata.get('arena_bytes', 0) / 1e6:.2f} MB",
+    }
+    for name, value in rows.items():
+        screen.print(f"{name:10} {value}")
+    for needs in features:
+        screen.print(f"{'code for':10} {needs}")
     for kind, specs in (("input", program.inputs), ("output", program.outputs)):
         for spec in specs:
-            dims = ", ".join(" ".join(map(str, d)) for d in spec.shape)
-            screen.print(f"{kind:10} {spec.name}: {spec.dtype}[{dims}]")
+            screen.print(f"{kind:10} {spec.name}: {spec.dtype}{shape_text(spec.shape)}")
+
+
+def _program(program: Any) -> None:
     rows = []
     for i, step in enumerate(program.instructions):
-        what = program.kernels[step.kernel].name if hasattr(step, "kernel") else type(step).__name__.lower()
-        rows.append([str(i), what, getattr(step, "label", "")])
-    screen.print(table(f"{len(rows)} instructions", ["", "does", "for"], rows, right=(0,)))
+        called = hasattr(step, "kernel")
+        what = program.kernels[step.kernel].name if called else type(step).__name__.lower()
+        buffers = " ".join(_buffer(program, b) for b in step.buffers) if called else ""
+        rows.append([str(i), what, buffers, getattr(step, "label", "")])
+    console().print(table(counted(len(rows), "instruction"), ["", "does", "buffers", "for"], rows, right=(0,)))
+
+
+def _buffer(program: Any, index: int) -> str:
+    spec = program.buffers[index]
+    return f"{spec.kind}{index}"

@@ -56,7 +56,8 @@ def cli() -> None:
 
 
 def main(argv: list[str] | None = None) -> Any:
-    """Entry point: WeftErrors become messages and exit status 1; bugs ask to be reported and exit with 70."""
+    """Entry point. Exit status: 0 done, 1 an error of the user's, 2 a command line that makes no sense, 70 a bug in
+    Weft (a reproducer is left in the working directory), 130 interrupted."""
     try:
         return cli.main(args=argv, prog_name="weft", standalone_mode=False)
     except click.ClickException as problem:
@@ -67,18 +68,29 @@ def main(argv: list[str] | None = None) -> Any:
         sys.exit(130)
     except InternalError as problem:
         click.echo(f"{problem}\nThis is a bug in Weft; please report it with the text above.", err=True)
-        if problem.reproducer:
-            path = "weft-reproducer.txt"
-            with open(path, "w") as file:
-                file.write(problem.reproducer)
-            click.echo(f"The program before the failing pass is in {path}.", err=True)
+        _leave(problem.reproducer)
         sys.exit(70)
+    except OSError as problem:
+        if isinstance(problem, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        click.echo(f"error[I031] {problem}", err=True)
+        sys.exit(1)
     except WeftError as problem:
         click.echo(str(problem), err=True)
         sys.exit(1)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+
+
+def _leave(reproducer: str | None) -> None:
+    if not reproducer:
+        return
+    path = "weft-reproducer.txt"
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(reproducer)
+    except OSError:
+        return
+    click.echo(f"The program before the failing pass is in {path}.", err=True)
 
 
 if __name__ == "__main__":

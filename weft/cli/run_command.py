@@ -9,8 +9,18 @@ from typing import Any
 import click
 import numpy as np
 
-from weft.cli.common import console, executable, parse_shapes, shape_option, table, target_option, threads_option
-from weft.cli.inputs import random_inputs, read_inputs
+from weft.cli.common import (
+    console,
+    executable,
+    input_shapes,
+    shape_option,
+    table,
+    target_option,
+    threads_option,
+    write_file,
+)
+from weft.cli.inputs import PIXELS, random_inputs, read_inputs
+from weft.support.errors import InputError
 
 
 @click.command("run")
@@ -20,7 +30,19 @@ from weft.cli.inputs import random_inputs, read_inputs
 )
 @click.option("-o", "--output", default=None, help="Write the outputs to this .npz (or .npy, if there is one).")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random numbers for inputs not given.")
-@click.option("--top", default=0, help="Show the N largest values of the first output, with --labels their names.")
+@click.option(
+    "--pixels",
+    type=click.Choice(PIXELS),
+    default="auto",
+    show_default=True,
+    help="Numbers of a picture: raw 0..255, unit 0..1, imagenet normalized.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(0),
+    default=0,
+    help="Show the N largest values of the first output, with --labels their names.",
+)
 @click.option("--labels", default=None, help="A text file with one label on each line.")
 @click.option("--profile", is_flag=True, help="Show where the time goes, kernel by kernel.")
 @target_option
@@ -31,6 +53,7 @@ def command(
     files: tuple[str, ...],
     output: str | None,
     seed: int,
+    pixels: str,
     top: int,
     labels: str | None,
     profile: bool,
@@ -46,23 +69,23 @@ def command(
     weft run model.weft -i x=x.npy -i state=state.npy -o result.npz
     weft run bert.onnx --shape batch=4 --shape sequence=128 --profile
     """
-    artifact_shapes = () if model.endswith(".weft") else shapes
-    exe = executable(model, target, threads, artifact_shapes)
-    sizes = {k: v for k, v in parse_shapes(shapes).items() if isinstance(v, int)}
-    inputs = {**random_inputs(exe.inputs, seed, sizes), **read_inputs(files, exe.inputs)}
+    names = read_labels(labels) if labels else None
+    exe = executable(model, target, threads, shapes)
+    given = read_inputs(files, exe.inputs, pixels)
+    inputs = {**random_inputs(exe.inputs, seed, input_shapes(exe.inputs, shapes)), **given}
     start = time.perf_counter()
     outputs = exe.run(inputs)
     elapsed = (time.perf_counter() - start) * 1e3
     named = dict(zip((o.name for o in exe.outputs), outputs.values(), strict=True))
     screen = console()
-    given = {w.partition("=")[0] for w in files}
     for name, value in inputs.items():
-        screen.print(f"input  {name}: {value.dtype}{list(value.shape)}{'' if given else ' (random)'}")
+        source = "" if name in given else " (random)"
+        screen.print(f"input  {name}: {value.dtype}{list(value.shape)}{source}")
     rows = [[name, str(v.dtype), str(list(v.shape)), *_summary(v)] for name, v in named.items()]
     screen.print(table(None, ["output", "dtype", "shape", "min", "mean", "max"], rows, right=(3, 4, 5)))
     screen.print(f"{elapsed:.2f} ms, first run")
     if top:
-        _show_top(screen, next(iter(named.values())), top, labels)
+        _show_top(screen, next(iter(named.values())), top, names)
     if profile:
         screen.print(str(exe.profile(inputs)))
     if output:
@@ -76,18 +99,34 @@ def _summary(value: np.ndarray[Any, Any]) -> list[str]:
     return [f"{wide.min():.6g}", f"{wide.mean():.6g}", f"{wide.max():.6g}"]
 
 
-def _show_top(screen: Any, value: np.ndarray[Any, Any], count: int, labels: str | None) -> None:
-    names = Path(labels).read_text().splitlines() if labels else None
+def read_labels(path: str) -> list[str]:
+    """The lines of a text file; a leading number (the index) is dropped where every line has one."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputError(f"'{path}' cannot be read: {problem}", code="I025") from problem
+    parts = [line.split(maxsplit=1) for line in lines if line.strip()]
+    if all(len(p) == 2 and p[0].rstrip(":").isdigit() for p in parts):
+        table = {int(p[0].rstrip(":")): p[1] for p in parts}
+        return [table.get(i, "") for i in range(max(table, default=-1) + 1)]
+    return lines
+
+
+def _show_top(screen: Any, value: np.ndarray[Any, Any], count: int, names: list[str] | None) -> None:
     flat = value.reshape(-1).astype(np.float64)
-    rows = []
+    rows: list[list[str]] = []
     for i in np.argsort(-flat)[:count]:
         rows.append([str(i), f"{flat[i]:.5g}", names[i] if names and i < len(names) else ""])
     screen.print(table(None, ["index", "value", "label"], rows, right=(0, 1)))
 
 
 def _write(path: Path, named: dict[str, np.ndarray[Any, Any]]) -> None:
-    if path.suffix == ".npy" and len(named) == 1:
-        np.save(path, next(iter(named.values())))
+    if path.suffix not in (".npy", ".npz"):
+        raise InputError(f"outputs are written to .npz or .npy, not to '{path}'", code="I026")
+    if path.suffix == ".npy" and len(named) > 1:
+        raise InputError(f"there are {len(named)} outputs, and .npy holds one", code="I026", hint="write an .npz")
+    if path.suffix == ".npy":
+        write_file(path, lambda: np.save(path, next(iter(named.values()))))
     else:
-        np.savez(path, **named)  # type: ignore[arg-type]
+        write_file(path, lambda: np.savez(path, **named))  # type: ignore[arg-type]
     click.echo(f"wrote {path}")

@@ -1,0 +1,308 @@
+"""An ONNX model as a PyTorch module, to measure against PyTorch: each node is one call of torch.
+
+Covers what image networks and transformers are made of, at opsets 7 and later; a node beyond that is refused by name.
+Nothing of Weft's own graph is involved, so that outputs may also be compared.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.support.errors import MissingExtra, ModelError
+
+Attributes = dict[str, Any]
+Converter = Callable[[Any, Sequence[Any], Attributes, int], Any]
+
+
+def torch_module(path: str | os.PathLike[str]) -> Any:
+    """A ``torch.nn.Module`` that takes the model's inputs in order and returns its output, or a tuple of them.
+
+    Raises MissingExtra without torch or onnx, ModelError for nodes that have no converter here.
+    """
+    try:
+        import onnx
+        import torch
+    except ImportError as problem:
+        raise MissingExtra(problem.name or "torch", "torch", "running a model in PyTorch") from problem
+    model = onnx.load(path)
+    unknown = sorted({n.op_type for n in model.graph.node if n.op_type not in CONVERTERS})
+    if unknown:
+        raise ModelError(f"the PyTorch peer does not know {', '.join(unknown)}", code="M040")
+
+    class Interpreter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            weights = {w.name: torch.from_numpy(onnx.numpy_helper.to_array(w).copy()) for w in model.graph.initializer}
+            self.weights = weights
+            self.inputs = [v.name for v in model.graph.input if v.name not in weights]
+            self.outputs = [v.name for v in model.graph.output]
+            self.opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
+            self.steps = [(n, _attributes(onnx, torch, n)) for n in model.graph.node]
+
+        def forward(self, *args: Any) -> Any:
+            values = {"": None, **self.weights, **dict(zip(self.inputs, args, strict=True))}
+            for node, attributes in self.steps:
+                made = CONVERTERS[node.op_type](torch, [values[i] for i in node.input], attributes, self.opset)
+                made = made if isinstance(made, (tuple, list)) else [made]
+                values.update(zip(node.output, made, strict=False))
+            found = tuple(values[o] for o in self.outputs)
+            return found[0] if len(found) == 1 else found
+
+    return Interpreter().eval()
+
+
+def _attributes(onnx: Any, torch: Any, node: Any) -> Attributes:
+    made = {}
+    for a in node.attribute:
+        value = onnx.helper.get_attribute_value(a)
+        if isinstance(value, onnx.TensorProto):
+            value = torch.from_numpy(onnx.numpy_helper.to_array(value).copy())
+        made[a.name] = value.decode() if isinstance(value, bytes) else value
+    return made
+
+
+def _ints(tensor: Any) -> list[int]:
+    return [int(v) for v in tensor.tolist()]
+
+
+def _list(x: Sequence[Any], a: Attributes, index: int, name: str) -> list[int] | None:
+    """Integers that are an attribute in older opsets and an input in newer ones."""
+    if len(x) > index and x[index] is not None:
+        return _ints(x[index])
+    return list(a[name]) if name in a else None
+
+
+def _padded(t: Any, x: Any, a: Attributes, kernel: Sequence[int], value: float) -> tuple[Any, list[int]]:
+    """The input, explicitly padded where torch cannot, and the symmetric padding left to torch."""
+    rank = len(kernel)
+    pads = list(a.get("pads", [0] * 2 * rank))
+    strides = list(a.get("strides", [1] * rank))
+    if a.get("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
+        dilations = a.get("dilations", [1] * rank)
+        begins, ends = [], []
+        for i in range(rank):
+            size = x.shape[2 + i]
+            need = max(0, (-(-size // strides[i]) - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - size)
+            low = need // 2 if a["auto_pad"] == "SAME_UPPER" else need - need // 2
+            begins.append(low)
+            ends.append(need - low)
+        pads = begins + ends
+    if pads[:rank] == pads[rank:] and all(2 * p <= k for p, k in zip(pads, kernel, strict=False)):
+        return x, pads[:rank]
+    flat = [p for i in reversed(range(rank)) for p in (pads[i], pads[rank + i])]
+    return t.nn.functional.pad(x, flat, value=value), [0] * rank
+
+
+def _conv(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    rank = x[1].dim() - 2
+    data, padding = _padded(t, x[0], a, list(x[1].shape[2:]), 0.0)
+    function = (t.nn.functional.conv1d, t.nn.functional.conv2d, t.nn.functional.conv3d)[rank - 1]
+    bias = x[2] if len(x) > 2 else None
+    strides, dilations = list(a.get("strides", [1] * rank)), list(a.get("dilations", [1] * rank))
+    return function(data, x[1], bias, strides, padding, dilations, a.get("group", 1))
+
+
+def _conv_transpose(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    rank = x[1].dim() - 2
+    pads = list(a.get("pads", [0] * 2 * rank))
+    if pads[:rank] != pads[rank:] or rank != 2:
+        raise ModelError("the PyTorch peer knows ConvTranspose of two dimensions with equal padding only", code="M040")
+    bias = x[2] if len(x) > 2 else None
+    extra = list(a.get("output_padding", [0] * rank))
+    strides, dilations = list(a.get("strides", [1] * rank)), list(a.get("dilations", [1] * rank))
+    return t.nn.functional.conv_transpose2d(x[0], x[1], bias, strides, pads[:rank], extra, a.get("group", 1), dilations)
+
+
+def _max_pool(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    kernel = list(a["kernel_shape"])
+    data, padding = _padded(t, x[0], a, kernel, float("-inf"))
+    strides = list(a.get("strides", [1] * len(kernel)))
+    return t.nn.functional.max_pool2d(data, kernel, strides, padding, ceil_mode=bool(a.get("ceil_mode", 0)))
+
+
+def _average_pool(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    kernel = list(a["kernel_shape"])
+    whole = bool(a.get("count_include_pad", 0))
+    data, padding = _padded(t, x[0], a, kernel, 0.0)
+    strides = list(a.get("strides", [1] * len(kernel)))
+    made = t.nn.functional.avg_pool2d(data, kernel, strides, padding, bool(a.get("ceil_mode", 0)), whole)
+    if data is x[0] or whole:
+        return made
+    ones, _ = _padded(t, t.ones_like(x[0][:1, :1]), a, kernel, 0.0)
+    return made / t.nn.functional.avg_pool2d(ones, kernel, strides, 0)
+
+
+def _gemm(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    left = x[0].t() if a.get("transA") else x[0]
+    right = x[1].t() if a.get("transB") else x[1]
+    if len(x) < 3:
+        return left @ right * a.get("alpha", 1.0)
+    return t.addmm(x[2], left, right, beta=a.get("beta", 1.0), alpha=a.get("alpha", 1.0))
+
+
+def _softmax(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    if opset >= 13:
+        return t.softmax(x[0], a.get("axis", -1))
+    axis = a.get("axis", 1) % x[0].dim()
+    return t.softmax(x[0].flatten(axis), -1).reshape(x[0].shape)
+
+
+def _reshape(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    shape = _ints(x[1])
+    if not a.get("allowzero"):
+        shape = [x[0].shape[i] if d == 0 else d for i, d in enumerate(shape)]
+    return x[0].reshape(shape)
+
+
+def _gather(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    axis = a.get("axis", 0) % x[0].dim()
+    indices = x[1].long()
+    made = t.index_select(x[0], axis, t.where(indices < 0, indices + x[0].shape[axis], indices).reshape(-1))
+    return made.reshape([*x[0].shape[:axis], *x[1].shape, *x[0].shape[axis + 1 :]])
+
+
+def _gather_nd(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    if a.get("batch_dims", 0):
+        raise ModelError("the PyTorch peer knows GatherND without batch dimensions only", code="M040")
+    return x[0][tuple(x[1].long().unbind(-1))]
+
+
+def _slice(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    starts, ends = _list(x, a, 1, "starts") or [], _list(x, a, 2, "ends") or []
+    axes = _list(x, a, 3, "axes") or list(range(len(starts)))
+    steps = _ints(x[4]) if len(x) > 4 and x[4] is not None else [1] * len(starts)
+    made = x[0]
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        size = made.shape[axis]
+        indices = list(range(size))[slice(start, end if abs(end) < 1 << 40 else None, step)]
+        if step == 1:
+            made = made.narrow(axis, indices[0] if indices else 0, len(indices))
+        else:
+            made = made.index_select(axis, t.tensor(indices, dtype=t.long))
+    return made
+
+
+def _split(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    axis = a.get("axis", 0)
+    sizes: Any = _list(x, a, 1, "split")
+    if sizes is None:
+        sizes = -(-x[0].shape[axis] // a.get("num_outputs", 2))
+    return t.split(x[0], sizes, axis)
+
+
+def _squeeze(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    axes = _list(x, a, 1, "axes")
+    return x[0].squeeze() if axes is None else x[0].squeeze(tuple(axes))
+
+
+def _unsqueeze(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    axes = _list(x, a, 1, "axes") or []
+    made = x[0]
+    for axis in sorted(d % (made.dim() + len(axes)) for d in axes):
+        made = made.unsqueeze(axis)
+    return made
+
+
+def _pad(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    pads = _list(x, a, 1, "pads") or []
+    rank = len(pads) // 2
+    flat = [p for i in reversed(range(rank)) for p in (pads[i], pads[rank + i])]
+    while len(flat) > 2 and flat[-2:] == [0, 0]:
+        flat = flat[:-2]
+    value = float(x[2]) if len(x) > 2 and x[2] is not None else float(a.get("value", 0.0))
+    mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}[a.get("mode", "constant")]
+    extra = {"value": value} if mode == "constant" else {}
+    return t.nn.functional.pad(x[0], flat, mode, **extra)
+
+
+def _reduce(function: Callable[[Any, Any, Any, bool], Any]) -> Converter:
+    def convert(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+        axes = _list(x, a, 1, "axes") or list(range(x[0].dim()))
+        return function(t, x[0], axes, bool(a.get("keepdims", 1)))
+
+    return convert
+
+
+def _clip(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    low = x[1] if len(x) > 1 else a.get("min")
+    high = x[2] if len(x) > 2 else a.get("max")
+    if low is None and high is None:
+        return x[0]
+    return t.clamp(x[0], min=low, max=high)
+
+
+def _resize(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    mode = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}[a.get("mode", "nearest")]
+    corners = None if mode == "nearest" else a.get("coordinate_transformation_mode") == "align_corners"
+    if len(x) > 3 and x[3] is not None and x[3].numel():
+        return t.nn.functional.interpolate(x[0], size=_ints(x[3])[2:], mode=mode, align_corners=corners)
+    scales = [float(s) for s in x[2 if len(x) > 2 else 1].tolist()][2:]
+    return t.nn.functional.interpolate(x[0], scale_factor=scales, mode=mode, align_corners=corners)
+
+
+def _cast(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    kinds = {1: t.float32, 2: t.uint8, 3: t.int8, 6: t.int32, 7: t.int64, 9: t.bool, 10: t.float16, 11: t.float64}
+    return x[0].to(kinds[a["to"]])
+
+
+def _constant(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    return next(v if hasattr(v, "dim") else t.tensor(v) for v in a.values())
+
+
+def _layer_norm(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    axis = a.get("axis", -1) % x[0].dim()
+    bias = x[2] if len(x) > 2 else None
+    return t.nn.functional.layer_norm(x[0], list(x[0].shape[axis:]), x[1], bias, a.get("epsilon", 1e-5))
+
+
+def _batch_norm(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    return t.nn.functional.batch_norm(x[0], x[3], x[4], x[1], x[2], eps=a.get("epsilon", 1e-5))
+
+
+def _plain(name: str) -> Converter:
+    return lambda t, x, a, opset: getattr(t, name)(*x)
+
+
+def _sum(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    total = x[0]
+    for more in x[1:]:
+        total = total + more
+    return total
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Add": _plain("add"), "Sub": _plain("sub"), "Mul": _plain("mul"), "Pow": _plain("pow"), "MatMul": _plain("matmul"),
+    "Sqrt": _plain("sqrt"), "Exp": _plain("exp"), "Log": _plain("log"), "Tanh": _plain("tanh"), "Erf": _plain("erf"),
+    "Sigmoid": _plain("sigmoid"), "Neg": _plain("neg"), "Relu": _plain("relu"), "IsNaN": _plain("isnan"),
+    "And": _plain("logical_and"), "Equal": _plain("eq"), "Less": _plain("lt"), "Greater": _plain("gt"),
+    "GreaterOrEqual": _plain("ge"), "Not": _plain("logical_not"), "Reciprocal": _plain("reciprocal"),
+    "Div": lambda t, x, a, v: t.div(*x) if x[0].is_floating_point() else t.div(*x, rounding_mode="trunc"),
+    "Where": lambda t, x, a, v: t.where(x[0].bool(), x[1], x[2]),
+    "Identity": lambda t, x, a, v: x[0], "Dropout": lambda t, x, a, v: x[0],
+    "Sum": _sum, "Gemm": _gemm, "Conv": _conv, "ConvTranspose": _conv_transpose, "MaxPool": _max_pool,
+    "AveragePool": _average_pool, "Softmax": _softmax, "Reshape": _reshape, "Gather": _gather, "Slice": _slice,
+    "GatherND": _gather_nd,
+    "Split": _split, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Pad": _pad, "Clip": _clip, "Resize": _resize,
+    "Upsample": _resize, "Cast": _cast, "Constant": _constant, "LayerNormalization": _layer_norm,
+    "BatchNormalization": _batch_norm,
+    "InstanceNormalization": lambda t, x, a, v: t.nn.functional.instance_norm(
+        x[0], None, None, x[1], x[2], True, 0.0, a.get("epsilon", 1e-5)),
+    "GlobalAveragePool": lambda t, x, a, v: x[0].mean(list(range(2, x[0].dim())), keepdim=True),
+    "Concat": lambda t, x, a, v: t.cat(list(x), a["axis"]),
+    "Flatten": lambda t, x, a, v: x[0].reshape(t.Size([x[0].shape[: a.get("axis", 1)].numel(), -1])),
+    "Transpose": lambda t, x, a, v: x[0].permute(a.get("perm", list(reversed(range(x[0].dim()))))),
+    "Gelu": lambda t, x, a, v: t.nn.functional.gelu(x[0], approximate=a.get("approximate", "none")),
+    "LeakyRelu": lambda t, x, a, v: t.nn.functional.leaky_relu(x[0], a.get("alpha", 0.01)),
+    "HardSigmoid": lambda t, x, a, v: t.clamp(x[0] * a.get("alpha", 0.2) + a.get("beta", 0.5), 0, 1),
+    "HardSwish": lambda t, x, a, v: t.nn.functional.hardswish(x[0]),
+    "LRN": lambda t, x, a, v: t.nn.functional.local_response_norm(
+        x[0], a["size"], a.get("alpha", 1e-4), a.get("beta", 0.75), a.get("bias", 1.0)),
+    "Shape": lambda t, x, a, v: t.tensor(list(x[0].shape), dtype=t.int64),
+    "Expand": lambda t, x, a, v: x[0] * t.ones(_ints(x[1]), dtype=x[0].dtype),
+    "ReduceMean": _reduce(lambda t, x, axes, keep: t.mean(x, axes, keepdim=keep)),
+    "ReduceSum": _reduce(lambda t, x, axes, keep: t.sum(x, axes, keepdim=keep)),
+    "ReduceMax": _reduce(lambda t, x, axes, keep: t.amax(x, axes, keepdim=keep)),
+    "ReduceMin": _reduce(lambda t, x, axes, keep: t.amin(x, axes, keepdim=keep)),
+}  # fmt: skip
