@@ -40,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": {"kernel_cache", *BASE, *ROOMS, "ops", "schedule", "frontend", "lower", "codegen", "target", "runtime", "expr"},
 }
 FREE = {"api", "cli", "__init__", "__main__"}
+FREE_MODULES = {"weft.frontend.onnx.backend"}  # compiles what its neighbours import
 
 
 @cache
@@ -73,7 +74,7 @@ def test_who_imports_whom() -> None:
     wrong = []
     for name, path in modules().items():
         package = name.split(".")[1] if "." in name else "__init__"
-        if package in FREE:
+        if package in FREE or name in FREE_MODULES:
             continue
         assert package in ALLOWED, f"the package {package} has no row in the table of layers"
         for target in imports_of(path):

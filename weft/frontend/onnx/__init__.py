@@ -16,6 +16,7 @@ def load(
     name: str | None = None,
     shapes: Any = None,
     opset: int | None = None,
+    known: Any = None,
 ) -> Module:
     """Import an ONNX model: a path, the bytes of a file, or a ModelProto.
 
@@ -23,8 +24,12 @@ def load(
     that stay dynamic), or the name of a dimension to its size. ``opset`` is the version of the standard operator set to
     assume where it is not the one that the file declares. ``name`` stands for the model in messages.
 
+    ``known`` maps names of inputs to their values (arrays), which become constants, or to what is known of their types
+    beyond the model's declaration: a TensorType, a tuple of these for a sequence, None for an optional without a value.
+
     ``main`` of the module takes the model's inputs in order, under their names; its attributes are ``name``,
-    ``outputs`` (the names of the results in order; one result is a tensor, several a tuple) and ``requires``: pairs
+    ``outputs`` (the names of the results in order; one result is a tensor, several a tuple), ``structure`` (for each output of
+    the model -1, or the length of a sequence, whose items are results by themselves, or None for an absent optional) and ``requires``: pairs
     of a condition on symbolic dimensions that the model takes for granted and a message for when it does not hold.
 
     Raises :class:`ModelProblems` (a ModelError) with all problems of the model, ModelError where the file is no
@@ -33,4 +38,4 @@ def load(
     from weft.frontend.onnx.importer import Importer
     from weft.frontend.onnx.reader import read
 
-    return Importer(read(model, name), shapes, opset).run()
+    return Importer(read(model, name), shapes, opset, known).run()

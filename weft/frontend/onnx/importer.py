@@ -12,12 +12,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from weft.expr.nodes import Const, Expr, index, make
 from weft.expr.nodes import Var as Symbol
 from weft.frontend.onnx import functions
 from weft.frontend.onnx.converters import CONVERTERS
-from weft.frontend.onnx.node import OMITTED, Node, Omitted, Scope, Value
-from weft.frontend.onnx.problems import Malformed, Noted, Problem, Problems, Unsupported
+from weft.frontend.onnx.node import OMITTED, Absent, Node, Omitted, Scope, Sequence_, Value
+from weft.frontend.onnx.problems import Malformed, NeedsValue, Noted, Problem, Problems, Unsupported
 from weft.frontend.onnx.reader import Source, opsets
 from weft.frontend.onnx.shapes import SHAPE_RULES, materialize
 from weft.frontend.onnx.sizes import MAX_ELEMENTS, Sizes
@@ -25,6 +27,7 @@ from weft.frontend.onnx.tensors import dtype_of, to_array
 from weft.graph.nodes import Constant, Function, GraphExpr, Module, Origin, Tuple, Var
 from weft.graph.operator import Attrs
 from weft.graph.types import Dim, TensorType
+from weft.graph.visit import post_order
 from weft.ops.relations import collect_assumptions
 from weft.support.errors import InternalError, ModelError, Place, WeftError
 
@@ -35,6 +38,9 @@ MAX_DEPTH = 32
 
 ShapeOverride: TypeAlias = "Mapping[str, int | Sequence[int | str | None]]"
 
+Given: TypeAlias = "np.ndarray[Any, Any] | TensorType | tuple[Any, ...] | None"
+"""What is known of an input: its value, or its type (a tuple for a sequence; None for an optional without a value)."""
+
 # What converters raise on operands and attributes that make no sense; anything else is a bug of Weft.
 _NONSENSE = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
@@ -42,12 +48,21 @@ _NONSENSE = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDiv
 class Importer:
     """The state of importing one model."""
 
-    def __init__(self, source: Source, shapes: ShapeOverride | None, opset: int | None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        shapes: ShapeOverride | None,
+        opset: int | None,
+        known: Mapping[str, Given] | None = None,
+    ) -> None:
         self.source = source
         self.folder = source.folder
         self.proto = source.model
         self.problems = Problems(source.name)
         self.overrides = dict(shapes or {})
+        self.known = dict(known or {})
+        self.structure: list[int | None] = []
+        self.output_names: list[str] = []
         self.symbols: dict[str, Symbol] = {}
         self.requirements: dict[Expr, str] = {}
         self.opset = opset
@@ -84,7 +99,8 @@ class Importer:
     def _attributes(self, graph: Any) -> Attrs:
         return Attrs(
             name=graph.name or self.source.name,
-            outputs=tuple(o.name for o in graph.output),
+            outputs=tuple(self.output_names),
+            structure=tuple(self.structure),
             requires=tuple(self.requirements.items()),
         )
 
@@ -117,20 +133,41 @@ class Importer:
         for value in graph.input:
             if value.name in scope.values and value.name not in self.overrides:
                 continue  # before IR version 4 weights were listed among the inputs
+            if value.name in self.known:
+                scope.values[value.name] = self._given(value.name, self.known[value.name], params)
+                continue
             try:
                 var = Var(value.name, self._input_type(value), Origin((value.name,)))
             except WeftError as why:
                 scope.values[value.name] = None
-                self.problems.add(Problem(f"the input '{value.name}': {why.message}", code=why.code, hint=why.hint))
+                needs = why.inputs if isinstance(why, NeedsValue) else frozenset()
+                text = f"the input '{value.name}': {why.message}"
+                self.problems.add(Problem(text, code=why.code, hint=why.hint, needs=needs))
                 continue
             scope.values[value.name] = var
             params.append(var)
         return params
 
+    def _given(self, name: str, given: Given, params: list[Var]) -> Value:
+        """The value of an input of which more is known than the model declares; parameters are added to ``params``."""
+        if given is None:
+            return Absent()
+        if isinstance(given, tuple):
+            return Sequence_(tuple(self._given(f"{name}.{i}", g, params) for i, g in enumerate(given)))
+        if isinstance(given, TensorType):
+            params.append(Var(name, given, Origin((name,))))
+            return params[-1]
+        return Constant(given, Origin((name,)))
+
+    def inputs_behind(self, value: GraphExpr) -> list[str]:
+        """The inputs of the model that a value is computed from."""
+        return [e.name for e in post_order(value) if isinstance(e, Var)]
+
     def _input_type(self, value: Any) -> TensorType:
         kind = value.type.WhichOneof("value")
         if kind != "tensor_type":
-            raise Unsupported(f"inputs of kind {(kind or 'unknown').removesuffix('_type')} are not supported")
+            what = (kind or "unknown").removesuffix("_type")
+            raise NeedsValue(f"inputs of kind {what} are not supported", [value.name])
         declared = value.type.tensor_type
         dtype = dtype_of(declared.elem_type)
         given = self.overrides.get(value.name)
@@ -139,7 +176,7 @@ class Importer:
                 raise ModelError(f"it has {len(declared.shape.dim)} dimensions, but shapes= gives {tuple(given)}")
             return TensorType(tuple(self._given_dim(value.name, i, d) for i, d in enumerate(given)), dtype)
         if not declared.HasField("shape"):
-            raise Unsupported("its rank is not known")
+            raise NeedsValue("its rank is not known", [value.name])
         shape = tuple(self._declared_dim(value.name, i, d) for i, d in enumerate(declared.shape.dim))
         return TensorType(shape, dtype)
 
@@ -174,10 +211,23 @@ class Importer:
             try:
                 found = scope.find(value.name)
                 if found is not None and not isinstance(found, Omitted):
-                    outputs.append(self.output(found, value.name, scope))
+                    outputs += self._leaving(found, value.name, scope)
             except WeftError:
                 self.problems.add(Problem(f"nothing computes the output '{value.name}'", code="M003"))
         return outputs
+
+    def _leaving(self, value: Value, name: str, scope: Scope) -> list[GraphExpr]:
+        """A value as the tensors that leave the graph, noted in ``structure``."""
+        if isinstance(value, Absent):
+            self.structure.append(None)
+            return []
+        if isinstance(value, Sequence_):
+            self.structure.append(len(value.items))
+            self.output_names += [f"{name}.{i}" for i in range(len(value.items))]
+            return [self.output(v, f"{name}.{i}", scope) for i, v in enumerate(value.items)]
+        self.structure.append(-1)
+        self.output_names.append(name)
+        return [self.output(value, name, scope)]
 
     def output(self, value: Value, name: str, scope: Scope) -> GraphExpr:
         """A value as a tensor that leaves the graph."""
@@ -234,7 +284,8 @@ class Importer:
         )
 
     def _fail(self, scope: Scope, outputs: Iterable[str], op_type: str, name: str, why: WeftError) -> None:
-        self.problems.add(Problem(why.message, name, op_type, why.code, why.hint))
+        needs = why.inputs if isinstance(why, NeedsValue) else frozenset()
+        self.problems.add(Problem(why.message, name, op_type, why.code, why.hint, needs))
         scope.values.update(dict.fromkeys(outputs))
 
     def _define(self, scope: Scope, names: Sequence[str], result: Any) -> None:

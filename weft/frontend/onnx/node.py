@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from weft.expr.nodes import Expr
-from weft.frontend.onnx.problems import Malformed, Unsupported
+from weft.frontend.onnx.problems import Malformed, NeedsValue, Unsupported
 from weft.frontend.onnx.sizes import MAX_ELEMENTS, Sizes, from_array
 from weft.frontend.onnx.tensors import to_array
 from weft.graph.nodes import Call, Constant, GraphExpr, Origin, Project, Tuple, call
@@ -38,12 +38,17 @@ class Sequence_:
     items: tuple[Value, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Absent:
+    """An ONNX optional without a value; one with a value is that value."""
+
+
 class Omitted:
     """Stands for an optional input that the caller of a function left out."""
 
 
 OMITTED = Omitted()
-Value: TypeAlias = "GraphExpr | Sizes | Sequence_"
+Value: TypeAlias = "GraphExpr | Sizes | Sequence_ | Absent"
 Result: TypeAlias = "Value | Sequence[Value]"
 
 
@@ -148,6 +153,8 @@ class Node:
             return value
         if isinstance(value, Sequence_):
             raise Unsupported("a sequence of tensors is used where a tensor is needed")
+        if isinstance(value, Absent):
+            raise Malformed("an optional without a value is used where a tensor is needed")
         if value.is_known:
             return self.constant(np.array(value.elements.tolist(), value.dtype.numpy).reshape(value.elements.shape))
         return self.importer.materialize(self, value)
@@ -161,7 +168,7 @@ class Node:
         """Operand ``i``, whose value must be known. ``what`` names it in the error."""
         found = self.array(i)
         if found is None:
-            raise Unsupported(f"its input '{what}' is computed by the model; only constants are supported there")
+            raise self.needs(f"its input '{what}' is computed by the model; only constants are supported there", i)
         return found
 
     def elements(self, i: int) -> Array | None:
@@ -177,7 +184,7 @@ class Node:
         """Operand ``i``, a list of sizes that may be symbolic. ``what`` names it in the error."""
         found = self.elements(i)
         if found is None:
-            raise Unsupported(f"its input '{what}' depends on the values of tensors, not on shapes alone")
+            raise self.needs(f"its input '{what}' depends on the values of tensors, not on shapes alone", i)
         return tuple(found.reshape(-1))
 
     def numbers(self, i: int, what: str) -> tuple[int, ...]:
@@ -186,6 +193,10 @@ class Node:
         if any(isinstance(v, Expr) for v in found):
             raise Unsupported(f"its input '{what}' must be constant, but depends on a dynamic dimension")
         return tuple(int(v) for v in found if not isinstance(v, Expr))
+
+    def needs(self, message: str, i: int) -> NeedsValue:
+        """The error that operand ``i`` must be known."""
+        return NeedsValue(message, self.importer.inputs_behind(self.data(i)))
 
     # --- attributes -------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from weft.support.errors import ModelError, Place
@@ -24,6 +24,17 @@ class Unsupported(ModelError):
     default_code = "M004"
 
 
+class NeedsValue(Unsupported):
+    """Something must be known when the model is compiled, but is computed from inputs of the model.
+
+    ``inputs`` names the inputs it depends on: given their values, the model can be imported.
+    """
+
+    def __init__(self, message: str, inputs: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.inputs = frozenset(inputs)
+
+
 class Noted(ModelError):
     """Something inside a subgraph or function failed; its own problem is noted already."""
 
@@ -33,7 +44,7 @@ class Problem:
     """One thing that keeps a model from being imported.
 
     ``node`` is the node's name (or ``OpType_index``), empty for problems of the file as a whole; ``op_type`` its
-    operator, with the domain in front unless it is the standard one.
+    operator, with the domain in front unless it is the standard one. ``needs`` names inputs whose values would help.
     """
 
     text: str
@@ -41,6 +52,7 @@ class Problem:
     op_type: str = ""
     code: str = "M001"
     hint: str | None = None
+    needs: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         place = f"{self.op_type} '{self.node}': " if self.node else ""
@@ -49,13 +61,14 @@ class Problem:
 
 class ModelProblems(ModelError):
     """All problems of one model. ``problems`` lists them in the order of the file; ``unsupported`` counts the
-    operators that are missing."""
+    operators that are missing; ``needs`` names inputs that would have to be known (see ``known`` of ``load``)."""
 
     default_code = "M010"
 
     def __init__(self, file: str, problems: tuple[Problem, ...], unsupported: Counter[str]) -> None:
         self.problems = problems
         self.unsupported = unsupported
+        self.needs = frozenset(n for p in problems for n in p.needs)
         count = len(problems)
         lines = [f"the model cannot be imported: {count} problem{'s' if count != 1 else ''}"]
         lines += [f"  {problem}" for problem in problems[:SHOWN]]

@@ -1,0 +1,217 @@
+"""The standard backend interface of ONNX (:class:`onnx.backend.base.Backend`) on compiled code.
+
+    from weft.frontend.onnx import backend
+    outputs = backend.run_model(model, [x, y])
+
+A model is compiled when it is prepared. Where values of inputs decide shapes or attributes that Weft needs to know when
+it compiles (a target of Reshape, the trip count of a loop, the length of a sequence), compilation waits for the first
+run and the executable is specialized to exactly those inputs; each distinct value compiles once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import api
+from weft.frontend.onnx import load
+from weft.frontend.onnx.importer import Given
+from weft.frontend.onnx.problems import ModelProblems
+from weft.frontend.onnx.reader import onnx_package, read
+from weft.graph.types import TensorType
+from weft.runtime import Executable
+from weft.support.dtypes import DType
+from weft.support.errors import InputError, ModelError
+
+onnx_package()
+
+from onnx.backend.base import Backend, BackendRep  # noqa: E402
+
+KEPT = 32
+"""Executables kept for one prepared model, the least recently used dropped first."""
+MAX_ROUNDS = 64
+"""Learning the value of an input may show that one more is needed; so often at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """An executable: ``known`` are the inputs that it is specialized to, ``structure`` what its outputs mean."""
+
+    executable: Executable
+    known: frozenset[str]
+    structure: tuple[int | None, ...]
+
+
+class Prepared(BackendRep):  # type: ignore[misc]
+    """A model ready to run on lists of NumPy arrays (lists of arrays for sequences, None for absent optionals)."""
+
+    def __init__(self, model: Any, **options: Any) -> None:
+        self.model = read(model).model
+        self.options = options
+        weights = {t.name for t in self.model.graph.initializer}
+        self.inputs = [i for i in self.model.graph.input if i.name not in weights]
+        self.loose = {i.name for i in self.inputs if not _is_plain(i.type)}
+        self.needed: set[str] = set()
+        self._compiled: OrderedDict[Any, Compiled] = OrderedDict()
+        if not self.loose:
+            self._prepare_all()
+
+    def _prepare_all(self) -> None:
+        """Compile for all values of the inputs, unless some must be known."""
+        try:
+            self._compiled[_key({})] = self._compile({})
+        except ModelProblems as why:
+            if not why.needs:
+                raise
+            self.needed |= why.needs
+
+    def run(self, inputs: Any, **kwargs: Any) -> list[Any]:
+        """The outputs for ``inputs`` in the model's order, or by name. Raises WeftError."""
+        named = self._named(inputs)
+        compiled = self._specialized(named)
+        feeds: list[Any] = []
+        for name, value in named.items():
+            if name not in compiled.known:
+                feeds += _flat(value)
+        made = compiled.executable(*feeds)
+        return _structured(made if isinstance(made, tuple) else (made,), compiled.structure)
+
+    def _named(self, inputs: Any) -> dict[str, Any]:
+        if isinstance(inputs, dict):
+            return {i.name: _as_value(inputs.get(i.name)) for i in self.inputs}
+        given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        if len(given) > len(self.inputs):
+            raise InputError(f"the model takes {len(self.inputs)} inputs, {len(given)} are given", code="I001")
+        given += [None] * (len(self.inputs) - len(given))
+        return {i.name: _as_value(v) for i, v in zip(self.inputs, given, strict=True)}
+
+    def _specialized(self, named: dict[str, Any]) -> Compiled:
+        for _ in range(MAX_ROUNDS):
+            known: dict[str, Given] = {n: _type_of(named[n]) for n in self.loose}
+            known |= {n: named[n] for n in self.needed if named[n] is not None}
+            key = _key(known)
+            if key in self._compiled:
+                self._compiled.move_to_end(key)
+                return self._compiled[key]
+            try:
+                made = self._compiled[key] = self._compile(known)
+            except ModelProblems as why:
+                if not why.needs - self.needed:
+                    raise
+                self.needed |= why.needs
+                continue
+            if len(self._compiled) > KEPT:
+                self._compiled.popitem(last=False)
+            return made
+        raise ModelError("the model needs too many values of its inputs to be known")
+
+    def _compile(self, known: dict[str, Given]) -> Compiled:
+        module = load(self.model, known=known)
+        fixed = frozenset(n for n, v in known.items() if isinstance(v, np.ndarray))
+        return Compiled(api.compile(module, **self.options), fixed, module.attrs.structure)
+
+
+class WeftBackend(Backend):  # type: ignore[misc]
+    """Weft as a backend of the ``onnx`` package."""
+
+    @classmethod
+    def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
+        """Whether ``prepare`` may be tried: nothing is ruled out before that."""
+        return cls.supports_device(device)
+
+    @classmethod
+    def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> Prepared:
+        """Compile ``model``; ``kwargs`` are options of :func:`weft.compile`. Raises ModelError, TargetError."""
+        if not cls.supports_device(device):
+            raise InputError(f"there is no device '{device}'", code="I030", hint="only CPU")
+        return Prepared(model, **{k: v for k, v in kwargs.items() if k in ("target", "threads", "options", "cache")})
+
+    @classmethod
+    def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+        """Compile and run once."""
+        return tuple(cls.prepare(model, device, **kwargs).run(inputs))
+
+    @classmethod
+    def run_node(
+        cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """Run a single node; ``opset_version`` may be given."""
+        helper = onnx_package().helper
+        names = [n for n in node.input if n]
+        values = [_as_value(v) for v in (inputs.values() if isinstance(inputs, dict) else inputs)]
+        infos = [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+            for n, v in zip(names, values, strict=True)
+        ]
+        outputs = [onnx_package().ValueInfoProto(name=o) for o in node.output if o]
+        version = kwargs.pop("opset_version", onnx_package().defs.onnx_opset_version())
+        model = helper.make_model(
+            helper.make_graph([node], "node", infos, outputs), opset_imports=[helper.make_opsetid(node.domain, version)]
+        )
+        return cls.run_model(model, values, device, **kwargs)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether code can be made for an ONNX device name."""
+        return device.split(":")[0] == "CPU"
+
+
+def _is_plain(declared: Any) -> bool:
+    return declared.WhichOneof("value") == "tensor_type" and declared.tensor_type.HasField("shape")
+
+
+def _as_value(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return [_as_value(v) for v in value]
+    return np.asarray(value)
+
+
+def _type_of(value: Any) -> Given:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return tuple(_type_of(v) for v in value)
+    if value.dtype == object or value.dtype.kind in "US":
+        raise InputError("tensors of strings are not supported", code="I002")
+    return TensorType(value.shape, DType(value.dtype))
+
+
+def _key(known: dict[str, Given]) -> Any:
+    return tuple(sorted((n, _value_key(v)) for n, v in known.items()))
+
+
+def _value_key(value: Any) -> Any:
+    return repr((value.dtype.name, value.shape, value.tobytes())) if isinstance(value, np.ndarray) else repr(value)
+
+
+def _flat(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return [leaf for v in value for leaf in _flat(v)] if isinstance(value, list) else [value]
+
+
+def _structured(flat: Sequence[Any], structure: Sequence[int | None]) -> list[Any]:
+    """The outputs: for each, one tensor (-1), a list of so many, or nothing (None)."""
+    rest, made = list(flat), []
+    for count in structure:
+        if count is None:
+            made.append(None)
+        elif count < 0:
+            made.append(rest.pop(0))
+        else:
+            made.append(rest[:count])
+            del rest[:count]
+    return made
+
+
+is_compatible = WeftBackend.is_compatible
+prepare = WeftBackend.prepare
+run_model = WeftBackend.run_model
+run_node = WeftBackend.run_node
+supports_device = WeftBackend.supports_device
