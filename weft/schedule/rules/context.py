@@ -153,5 +153,12 @@ def guarded_load(view: View) -> bool:
 
 
 def reads_whole(view: View, buffer: Buffer, axes: Sequence[Var]) -> bool:
-    """Whether ``buffer`` is read at exactly ``axes``."""
-    return all(a.buffer is not buffer or a.indices == tuple(axes) for a in view.loads)
+    """Whether ``buffer`` is read at exactly ``axes``, or at 0 in dimensions of size 1."""
+    for access in view.loads:
+        if access.buffer is not buffer:
+            continue
+        for index, axis, size in zip(access.indices, axes, buffer.shape, strict=True):
+            unit = isinstance(size, Const) and size.value == 1
+            if index is not axis and not (unit and isinstance(index, Const)):
+                return False
+    return True

@@ -165,7 +165,10 @@ class _Tiling:
             strip = context.fuse(above)
             at = rows[0] if rows else strip
         else:
-            strip = at = context.fuse([*above, *rows]) if [*above, *rows] else tile[0]
+            if not above and not rows:
+                single, tile[0] = s.split(tile[0], factors=(1, None))
+                rows.append(single)
+            strip = at = context.fuse([*above, *rows])
         context.parallelize(strip, work)
         s.compute_at(self.block, at)
         for stage in stages:
