@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from weft import __version__
 from weft.codegen.llvm import assembly, compile_object, emit
-from weft.expr.nodes import ExprLike, product
+from weft.expr.nodes import ExprLike, index, make, product
 from weft.graph.nodes import Call, Function, GraphExpr, Module
 from weft.graph.passes.cse import CommonSubexpressions
 from weft.graph.passes.dead_code import DeadCode
@@ -33,7 +33,7 @@ from weft.ir.structural import structural_hash
 from weft.kernel_cache import Kernel, KernelCache, kernel_key, renamed
 from weft.lower.graph_to_program import graph_to_program
 from weft.lower.graph_to_te import fusion_kind, group_to_te
-from weft.lower.sizes import size_expr
+from weft.lower.sizes import expression, size_expr
 from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import op
@@ -263,19 +263,14 @@ def _in_place(call: Call) -> list[tuple[int, int]]:
 def _workspace(call: Call, variants: Sequence[dict[Function, Kernel]]) -> ExprLike:
     """The workspace of a call: the largest that any variant needs."""
     assert isinstance(call.target, Function)
-    largest = 0
+    largest: ExprLike = 0
     for kernels in variants:
         kernel = kernels[call.target]
-        if kernel.workspace:
-            largest = max(largest, _constant(kernel))
+        needed = expression(kernel.workspace, {f"s{i}": v for i, v in enumerate(kernel.sizes)})
+        if needed is not largest:
+            both = isinstance(largest, int) and isinstance(needed, int)
+            largest = max(largest, needed) if both else needed if largest == 0 else make("max", index(largest), index(needed))
     return largest
-
-
-def _constant(kernel: Kernel) -> int:
-    size = kernel.workspace
-    if len(size) == 1 and isinstance(size[0], int):
-        return size[0]
-    raise NotImplementedError(f"kernel {kernel.name} needs a workspace of symbolic size")
 
 
 def _codes(

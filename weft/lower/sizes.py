@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from weft.expr.nodes import Binary, Cast, Const, Expr, ExprLike, Not, Select, Var, index
+from weft.expr.nodes import Binary, Cast, Const, Expr, ExprLike, Not, Select, Var, index, logical_not, make
 from weft.runtime.program import SizeExpr
 from weft.support.errors import InternalError
 
@@ -42,3 +42,20 @@ def size_expr(value: ExprLike, names: Mapping[Var, str] | None = None) -> SizeEx
 def shape_expr(shape: Iterable[ExprLike], names: Mapping[Var, str] | None = None) -> tuple[SizeExpr, ...]:
     """Every dimension of a shape in postfix order."""
     return tuple(size_expr(d, names) for d in shape)
+
+
+def expression(size: SizeExpr, variables: Mapping[str, Var]) -> ExprLike:
+    """The index expression that a postfix size stands for; the inverse of :func:`size_expr`."""
+    stack: list[ExprLike] = []
+    for token in size:
+        if isinstance(token, int):
+            stack.append(token)
+        elif token in variables:
+            stack.append(variables[token])
+        elif token == "not":
+            stack.append(logical_not(index(stack.pop())))
+        else:
+            b, a = stack.pop(), stack.pop()
+            stack.append(make(token, index(a), index(b)))
+    (made,) = stack
+    return made

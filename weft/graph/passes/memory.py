@@ -140,8 +140,11 @@ class _Planner:
         self.spaces = {e: self._size(workspace(e)) for e in self.calls} if workspace else {}
 
     def _size(self, nbytes: ExprLike) -> tuple[int, Expr | None]:
-        """Bytes as (aligned coefficient, base)."""
+        """Bytes as (aligned coefficient, base). A small coefficient is not rounded up, which would waste most of the
+        memory: the base then counts whole lines."""
         coefficient, base = factor(nbytes)
+        if base is not None and coefficient % self.align and coefficient < 8 * self.align:
+            return self.align, (base * coefficient + (self.align - 1)) // self.align
         return -(-coefficient // self.align) * self.align, base
 
     def _bytes(self, size: tuple[int, Expr | None]) -> int:
