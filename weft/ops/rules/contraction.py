@@ -1,0 +1,154 @@
+"""Products of computed matrices read their operands as they lie: transposes around them become labels of an einsum.
+
+Attention written with transposes to [batch, heads, length, width] then needs no copies::
+
+    matmul(transpose(q), transpose(k))   →   einsum(q, k, "bshd,bthd->bhst")
+    transpose(matmul(p, transpose(v)))   →   einsum(p, v, "bhst,bthd->bshd")
+
+Products with constant matrices stay matmul: these are packed ahead of time. Exact, as far as sums are (the order of
+additions is the schedule's affair).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.graph.nodes import Call, Constant, GraphExpr, call
+from weft.graph.pattern import GraphMatch, GraphRule, anything, op, rest
+from weft.ops.catalogue import op as operator
+from weft.ops.rules.movement import permutation
+from weft.ops.rules.parts import (
+    ADD,
+    EINSUM,
+    MATMUL,
+    MUL,
+    TRANSPOSE,
+    WHERE,
+    is_float,
+    number,
+    plain_contraction,
+    same_type,
+    try_call,
+)
+from weft.support.dtypes import BOOL
+
+ATTENTION, SOFTMAX = operator("scaled_dot_product_attention"), operator("softmax")
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+_a, _b = anything("a"), anything("b")
+
+
+def _labels(m: GraphMatch, product: Call) -> tuple[str, str, str] | None:
+    """The labels of a product's operands and result."""
+    a, b = product.args
+    if a.tensor.rank < 2 or b.tensor.rank < 2 or not is_float(product):
+        return None
+    batch = _LETTERS[: product.tensor.rank - 2]
+    rows, columns, depth = "xyz"
+    left = depth + rows if product.attrs.transpose_a else rows + depth
+    right = columns + depth if product.attrs.transpose_b else depth + columns
+
+    def leading(e: GraphExpr) -> str:
+        return batch[len(batch) - (e.tensor.rank - 2) :]
+
+    return leading(a) + left, leading(b) + right, batch + rows + columns
+
+
+def _behind(e: GraphExpr, labels: str) -> tuple[GraphExpr, str]:
+    """What a transpose reads, with its labels; ``e`` itself where it is none."""
+    if not isinstance(e, Call) or e.target is not TRANSPOSE:
+        return e, labels
+    source = [""] * len(labels)
+    for label, p in zip(labels, permutation(e), strict=True):
+        source[p] = label
+    return e.args[0], "".join(source)
+
+
+def _einsum(args: Sequence[GraphExpr], labels: Sequence[str], result: str, root: GraphExpr) -> GraphExpr | None:
+    return try_call(EINSUM, args, {"equation": f"{','.join(labels)}->{result}"}, root)
+
+
+def _of_transposed(m: GraphMatch) -> GraphExpr | None:
+    root: Call = m.root  # type: ignore[assignment]
+    labels = _labels(m, root)
+    if labels is None or any(isinstance(a, Constant) for a in root.args):
+        return None
+    (a, left), (b, right) = (_behind(e, t) for e, t in zip(root.args, labels, strict=False))
+    return _einsum([a, b], [left, right], labels[2], root)
+
+
+def _transposed_product(m: GraphMatch) -> GraphExpr | None:
+    product: Call = m.product
+    labels = _labels(m, product)
+    if labels is None or any(isinstance(a, Constant) for a in product.args) or product.tensor.rank < 3:
+        return None
+    result = "".join(labels[2][p] for p in permutation(m.root))  # type: ignore[arg-type]
+    return _einsum(product.args, labels[:2], result, m.root)
+
+
+def _transposed_einsum(m: GraphMatch) -> GraphExpr | None:
+    product: Call = m.product
+    terms, result = _terms(product)
+    if terms is None:
+        return None
+    moved = "".join(result[p] for p in permutation(m.root))  # type: ignore[arg-type]
+    return _einsum(product.args, terms, moved, m.root)
+
+
+def _einsum_of_transposed(m: GraphMatch) -> GraphExpr | None:
+    root: Call = m.root  # type: ignore[assignment]
+    terms, result = _terms(root)
+    if terms is None or not any(isinstance(a, Call) and a.target is TRANSPOSE for a in root.args):
+        return None
+    moved = [_behind(a, t) for a, t in zip(root.args, terms, strict=True)]
+    return _einsum([a for a, _ in moved], [t for _, t in moved], result, root)
+
+
+def _terms(e: Call) -> tuple[list[str] | None, str]:
+    """The terms of an equation that is written out; None for others."""
+    left, arrow, right = e.attrs.equation.replace(" ", "").partition("->")
+    return (None, "") if not arrow or "." in e.attrs.equation else (left.split(","), right)
+
+
+def _expand_attention(m: GraphMatch) -> GraphExpr | None:
+    """softmax(query · keyᵀ · scale + mask) · value, each a kernel with a schedule of its own."""
+    root: Call = m.root  # type: ignore[assignment]
+    query, key, value, *mask = root.args
+    width, length = query.tensor.shape[-1], key.tensor.shape[-2]
+    scale = root.attrs.scale
+    if scale is None and isinstance(width, int):
+        scale = 1 / math.sqrt(width)
+    if scale is None or not is_float(root, wide=True):
+        return None
+    scores: GraphExpr = call(MATMUL, [query, key], {"transpose_b": True})
+    scores = call(MUL, [scores, number(scale, root)])
+    if mask and mask[0].tensor.dtype == BOOL:
+        scores = call(WHERE, [mask[0], scores, number(-np.inf, root)])
+    elif mask:
+        scores = call(ADD, [scores, mask[0]])
+    if root.attrs.causal:
+        rows = query.tensor.shape[-2]
+        if not isinstance(rows, int) or not isinstance(length, int):
+            return None
+        seen = Constant(np.tri(rows, length, dtype=bool))
+        scores = call(WHERE, [seen, scores, number(-np.inf, root)])
+    weights = call(SOFTMAX, [scores], {"axis": -1})
+    return same_type(call(MATMUL, [weights, value]), root)
+
+
+_product = op(MATMUL, _a, _b, name="product", once=True, attrs=plain_contraction)
+
+CONTRACTION_RULES: tuple[GraphRule, ...] = (
+    GraphRule("attention-in-parts", op(ATTENTION, anything(), anything(), anything(), rest), _expand_attention),
+    GraphRule("matmul-of-transposed-first", op(MATMUL, op(TRANSPOSE, _a), _b, attrs=plain_contraction), _of_transposed),
+    GraphRule(
+        "matmul-of-transposed-second", op(MATMUL, _a, op(TRANSPOSE, _b), attrs=plain_contraction), _of_transposed
+    ),
+    GraphRule("transpose-of-matmul", op(TRANSPOSE, _product), _transposed_product),
+    GraphRule("transpose-of-einsum", op(TRANSPOSE, op(EINSUM, _a, _b, name="product", once=True)), _transposed_einsum),
+    GraphRule("einsum-of-transposed", op(EINSUM, _a, _b), _einsum_of_transposed),
+)
+"""Rules on products of computed matrices."""
