@@ -39,6 +39,7 @@ from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import op
 from weft.ops.rules import SIMPLIFY_RULES
 from weft.runtime.artifact import Artifact, CodeObject, Variant
+from weft.runtime.program import Program as ExecutableProgram
 from weft.schedule.rules import default_schedule
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
@@ -156,7 +157,7 @@ def compile_module(
         kernels = variants[0]
         plan = plan_memory(fused.main, workspace=lambda call: _workspace(call, variants), in_place=_in_place)
         program, constants = graph_to_program(fused, plan, kernels)
-        codes = _codes(kernels, variants, targets)
+        codes = _codes(program, kernels, variants, targets)
     report.calls, report.groups = len(plan.order), len({k.name for k in kernels.values()})
     report.built, report.cached = cache.misses, cache.hits
     report.arena_bytes, report.largest_live_set = plan.assumed_bytes, plan.largest_live_set
@@ -269,20 +270,29 @@ def _workspace(call: Call, variants: Sequence[dict[Function, Kernel]]) -> ExprLi
         needed = expression(kernel.workspace, {f"s{i}": v for i, v in enumerate(kernel.sizes)})
         if needed is not largest:
             both = isinstance(largest, int) and isinstance(needed, int)
-            largest = max(largest, needed) if both else needed if largest == 0 else make("max", index(largest), index(needed))
+            largest = (
+                max(largest, needed) if both else needed if largest == 0 else make("max", index(largest), index(needed))
+            )
     return largest
 
 
 def _codes(
-    kernels: dict[Function, Kernel], variants: Sequence[dict[Function, Kernel]], targets: Sequence[Target]
+    program: ExecutableProgram,
+    kernels: dict[Function, Kernel],
+    variants: Sequence[dict[Function, Kernel]],
+    targets: Sequence[Target],
 ) -> tuple[CodeObject, ...]:
-    """One code object for each distinct kernel, in order of first use, with a variant for each target."""
-    rows: dict[str, tuple[Variant, ...]] = {}
-    for group, kernel in kernels.items():
-        if kernel.name not in rows:
-            made = [Variant(t.features & CODE_FEATURES, v[group].code) for t, v in zip(targets, variants, strict=True)]
-            rows[kernel.name] = tuple(made)
-    return tuple(CodeObject(v) for v in rows.values())
+    """One code object for each kernel of the program, in its order, with a variant for each target."""
+    groups = {kernel.name: group for group, kernel in kernels.items()}
+    return tuple(
+        CodeObject(
+            tuple(
+                Variant(t.features & CODE_FEATURES, v[groups[k.name]].code)
+                for t, v in zip(targets, variants, strict=True)
+            )
+        )
+        for k in program.kernels
+    )
 
 
 def _memory(plan: MemoryPlan) -> dict[str, Any]:
