@@ -1,0 +1,69 @@
+"""Whole models agree with onnxruntime on three random inputs each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import models_zoo as zoo
+import weft
+from sample_models import onnxruntime_result
+
+onnx = pytest.importorskip("onnx")
+
+LARGE = {"vgg19", "bvlc_alexnet"}  # hundreds of megabytes of weights
+SIZES = {"winml_candy": {"None": 1}}
+
+
+def check(path: Path, sizes: dict[str, int] | None = None, seeds: int = 3) -> None:
+    """rtol 1e-3 and atol 1e-4 of the output's scale where that is above 1; half precision 2e-2."""
+    model = onnx.load(path, load_external_data=False)
+    exe = weft.compile(path)
+    for seed in range(seeds):
+        inputs = zoo.random_inputs(model, seed, sizes)
+        got = exe.run(inputs)
+        wanted = onnxruntime_result(path, **inputs)
+        assert len(got) == len(wanted)
+        for (name, ours), theirs in zip(got.items(), wanted, strict=True):
+            assert ours.shape == theirs.shape and ours.dtype == theirs.dtype, name
+            half = theirs.dtype == np.float16
+            rtol, atol = (2e-2, 2e-2) if half else (1e-3, 1e-4)
+            assert np.isfinite(theirs).all(), "the model itself runs out of range: a poor test"
+            np.testing.assert_allclose(
+                ours.astype(np.float64), theirs.astype(np.float64), rtol, atol, err_msg=f"{path.stem} {name}, seed {seed}"
+            )
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in zoo.LIGHT])
+def test_light_models(name: str) -> None:
+    check(zoo.or_skip(zoo.light, name))
+
+
+@pytest.mark.parametrize("name", zoo.TRANSFORMERS)
+@pytest.mark.parametrize("sizes", ["static", "dynamic"])
+def test_small_transformers(name: str, sizes: str) -> None:
+    path = zoo.or_skip(zoo.transformer, name, "tiny", sizes)
+    check(path, {"batch": 2, "sequence": 7})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", zoo.TRANSFORMERS)
+def test_full_size_transformers(name: str) -> None:
+    check(zoo.or_skip(zoo.transformer, name, "base", "static"))
+
+
+@pytest.mark.parametrize("name", zoo.SHARED)
+def test_trained_models(name: str) -> None:
+    check(zoo.or_skip(zoo.shared, name), SIZES.get(name))
+
+
+def test_dynamic_sizes_are_compiled_once() -> None:
+    """One executable runs at several batch sizes and sequence lengths."""
+    path = zoo.or_skip(zoo.transformer, "bert", "tiny", "dynamic")
+    exe, model = weft.compile(path), onnx.load(path)
+    for batch, sequence in ((1, 16), (3, 5), (2, 31)):
+        inputs = zoo.random_inputs(model, batch, {"batch": batch, "sequence": sequence})
+        for ours, theirs in zip(exe.run(inputs).values(), onnxruntime_result(path, **inputs), strict=True):
+            np.testing.assert_allclose(ours, theirs, 1e-3, 1e-4)

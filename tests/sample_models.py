@@ -1,0 +1,82 @@
+"""Small ONNX models made in memory, for tests of the whole way from file to result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+F32 = 1
+
+
+def _value(name: str, shape: list[int | str]) -> Any:
+    return onnx.helper.make_tensor_value_info(name, F32, shape)
+
+
+def _save(path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], weights: dict[str, np.ndarray]) -> Path:
+    tensors = [onnx.numpy_helper.from_array(v, k) for k, v in weights.items()]
+    graph = onnx.helper.make_graph(nodes, path.stem, inputs, outputs, tensors)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    return path
+
+
+def _random(seed: int, **shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    source = np.random.default_rng(seed)
+    return {k: (source.standard_normal(s) / np.sqrt(max(1, s[-1]))).astype(np.float32) for k, s in shapes.items()}
+
+
+def dense(path: Path, batch: int | str = "batch", seed: int = 0) -> Path:
+    """x f32[batch, 24] → two dense layers and a soft maximum → y f32[batch, 10]."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("Gemm", ["x", "w0", "b0"], ["h0"], "first"),
+        node("Relu", ["h0"], ["h1"], "activation"),
+        node("Gemm", ["h1", "w1", "b1"], ["h2"], "second"),
+        node("Softmax", ["h2"], ["y"], "probabilities", axis=-1),
+    ]
+    weights = _random(seed, w0=(24, 40), b0=(40,), w1=(40, 10), b1=(10,))
+    return _save(path, nodes, [_value("x", [batch, 24])], [_value("y", [batch, 10])], weights)
+
+
+def images(path: Path, batch: int | str = 1, seed: int = 0) -> Path:
+    """x f32[batch, 3, 16, 16] → two convolutions with a residual, pooling, a dense layer → y f32[batch, 10]."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("Conv", ["x", "k0", "c0"], ["h0"], "conv0", pads=[1, 1, 1, 1]),
+        node("Relu", ["h0"], ["h1"], "relu0"),
+        node("Conv", ["h1", "k1", "c1"], ["h2"], "conv1", pads=[1, 1, 1, 1]),
+        node("Add", ["h1", "h2"], ["h3"], "residual"),
+        node("Relu", ["h3"], ["h4"], "relu1"),
+        node("MaxPool", ["h4"], ["h5"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
+        node("GlobalAveragePool", ["h5"], ["h6"], "average"),
+        node("Flatten", ["h6"], ["h7"], "flatten"),
+        node("Gemm", ["h7", "w", "b"], ["y"], "classify"),
+    ]
+    weights = _random(seed, k0=(16, 3, 3, 3), c0=(16,), k1=(16, 16, 3, 3), c1=(16,), w=(16, 10), b=(10,))
+    return _save(path, nodes, [_value("x", [batch, 3, 16, 16])], [_value("y", [batch, 10])], weights)
+
+
+def two_results(path: Path) -> Path:
+    """a, b f32[4] → total f32[4], product f32[4]."""
+    node = onnx.helper.make_node
+    nodes = [node("Add", ["a", "b"], ["total"], "sum"), node("Mul", ["a", "b"], ["product"], "times")]
+    return _save(path, nodes, [_value(n, [4]) for n in "ab"], [_value(n, [4]) for n in ("total", "product")], {})
+
+
+def random_input(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def onnxruntime_result(path: Path, **inputs: np.ndarray) -> list[np.ndarray]:
+    """What onnxruntime says, on one thread."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)
