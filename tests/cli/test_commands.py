@@ -1,0 +1,408 @@
+"""Every command on real input and on wrong input: what it prints, what it writes, its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_models import dense, images, onnx, onnxruntime_result, random_input, two_results
+from weft.cli.main import main
+
+
+@dataclass
+class Answer:
+    status: int
+    out: str
+    err: str
+
+
+Weft = Callable[..., Answer]
+
+
+@pytest.fixture
+def weft_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Weft:
+    """Runs a command in this process, in an empty directory, with a cache of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words: object) -> Answer:
+        capfd.readouterr()
+        status = 0
+        try:
+            main([str(w) for w in words])
+        except SystemExit as end:
+            status = int(end.code or 0)
+        out, err = capfd.readouterr()
+        return Answer(status, out, err)
+
+    return run
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return dense(tmp_path / "small.onnx")
+
+
+@pytest.fixture
+def artifact(model: Path, weft_command: Weft) -> Path:
+    assert weft_command("compile", model, "-o", "small.weft").status == 0
+    return model.with_suffix(".weft")
+
+
+# ---- help, start-up ---------------------------------------------------------------------------------------------------
+
+
+def test_help_names_every_command(weft_command: Weft) -> None:
+    answer = weft_command("--help")
+    assert answer.status == 0
+    for name in ("compile", "run", "bench", "inspect", "opt", "cache", "targets"):
+        assert name in answer.out
+        assert weft_command(name, "--help").status == 0
+    assert "0." in weft_command("--version").out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom weft.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = [m for m in ('numpy', 'llvmlite', 'onnx', 'rich', 'torch', 'weft.pipeline') if m in sys.modules]\n"
+        "print('heavy', heavy)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.endswith("heavy []\n")
+
+
+@pytest.mark.parametrize("words", [["nonsense"], ["run"], ["run", "--threads", "0", "m.onnx"], ["inspect", "m", "--stage", "x"]])
+def test_senseless_command_lines_exit_with_2(words: list[str], weft_command: Weft) -> None:
+    answer = weft_command(*words)
+    assert answer.status == 2 and answer.err.startswith("Usage:")
+
+
+# ---- compile ----------------------------------------------------------------------------------------------------------
+
+
+def test_compile_writes_an_artifact(model: Path, weft_command: Weft) -> None:
+    answer = weft_command("compile", model)
+    assert answer.status == 0 and "small.weft" in answer.out
+    assert Path("small.weft").stat().st_size > 1000
+
+
+def test_compile_for_two_levels(model: Path, weft_command: Weft) -> None:
+    assert weft_command("compile", model, "--target", "x86-64-v3", "--also", "x86-64-v2", "-o", "two.weft").status == 0
+    shown = weft_command("inspect", "two.weft")
+    assert shown.status == 0 and shown.out.count("code for") == 2
+    assert "avx2" in shown.out
+    assert weft_command("run", "two.weft").status == 0
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["absent.onnx"], "there is no file 'absent.onnx'"),
+        (["small.onnx", "--target", "toaster"], "toaster"),
+        (["small.onnx", "--also", "toaster"], "toaster"),
+        (["small.onnx", "-o", "nowhere/small.weft"], "cannot be written"),
+        (["small.onnx", "--shape", "batch=zero"], "--shape batch=zero is not understood"),
+        (["small.onnx", "--shape", "x=1,25"], "25"),
+        (["model.txt"], ".onnx"),
+    ],
+)
+def test_compile_says_what_is_wrong(words: list[str], says: str, model: Path, weft_command: Weft) -> None:
+    Path("model.txt").write_text("hello")
+    answer = weft_command("compile", *words)
+    assert answer.status == 1
+    assert answer.err.startswith("error[") and says in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_truncated_models_are_refused(model: Path, weft_command: Weft) -> None:
+    data = model.read_bytes()
+    for length in (0, 1, 10, len(data) // 2, len(data) - 1):
+        Path("cut.onnx").write_bytes(data[:length])
+        answer = weft_command("compile", "cut.onnx")
+        assert answer.status == 1 and answer.err.startswith("error[M"), (length, answer)
+
+
+def test_unsupported_operators_are_listed_together(weft_command: Weft) -> None:
+    node = onnx.helper.make_node
+    value = onnx.helper.make_tensor_value_info
+    nodes = [node("Frobnicate", ["x"], ["a"], "one", domain="strange"), node("Twist", ["a"], ["y"], "two", domain="strange")]
+    graph = onnx.helper.make_graph(nodes, "g", [value("x", 1, [2])], [value("y", 1, [2])])
+    sets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("strange", 1)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=sets, ir_version=9), "strange.onnx")
+    answer = weft_command("compile", "strange.onnx")
+    assert answer.status == 1 and "Frobnicate" in answer.err and "Twist" in answer.err
+
+
+def test_a_missing_extra_is_named(model: Path) -> None:
+    code = f"import sys; sys.modules['onnx'] = None\nfrom weft.cli.main import main\nmain(['compile', {str(model)!r}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "error[X001]" in done.stderr and "pip install 'weft[onnx]'" in done.stderr
+
+
+# ---- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_run_shows_inputs_and_outputs(model: Path, weft_command: Weft) -> None:
+    answer = weft_command("run", model, "--shape", "batch=3", "--threads", 1)
+    assert answer.status == 0
+    assert "x: float32[3, 24] (random)" in answer.out and "[3, 10]" in answer.out
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "pb"])
+def test_run_reads_arrays(suffix: str, model: Path, weft_command: Weft) -> None:
+    x = random_input((2, 24))
+    if suffix == "npy":
+        np.save("x.npy", x)
+    elif suffix == "npz":
+        np.savez("x.npz", x=x)
+    else:
+        Path("x.pb").write_bytes(onnx.numpy_helper.from_array(x).SerializeToString())
+    answer = weft_command("run", model, "-i", f"x.{suffix}", "-o", "out.npz")
+    assert answer.status == 0 and "(random)" not in answer.out
+    with np.load("out.npz") as out:
+        np.testing.assert_allclose(out["y"], onnxruntime_result(model, x=x)[0], 1e-3, 1e-6)
+
+
+def test_run_takes_artifacts_of_open_sizes(artifact: Path, weft_command: Weft) -> None:
+    answer = weft_command("run", artifact, "--shape", "batch=5", "-o", "y.npy")
+    assert answer.status == 0 and np.load("y.npy").shape == (5, 10)
+
+
+def test_run_reads_a_picture(weft_command: Weft, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    path = images(tmp_path / "images.onnx")
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 16, 3)).astype(np.uint8)
+    image.fromarray(pixels).save("photo.png")
+    answer = weft_command("run", path, "-i", "photo.png", "--pixels", "unit", "-o", "y.npy")
+    assert answer.status == 0
+    x = (pixels.astype(np.float32) / 255).transpose(2, 0, 1)[None]
+    np.testing.assert_allclose(np.load("y.npy"), onnxruntime_result(path, x=x)[0], 1e-3, 1e-5)
+
+
+def test_run_shows_the_best_with_labels_and_a_profile(model: Path, weft_command: Weft) -> None:
+    Path("names.txt").write_text("\n".join(f"class number {i}" for i in range(10)))
+    np.save("x.npy", random_input((1, 24)))
+    answer = weft_command("run", model, "-i", "x.npy", "--top", 2, "--labels", "names.txt", "--profile", "-o", "y.npy")
+    best = int(np.argmax(np.load("y.npy")))
+    assert answer.status == 0
+    assert answer.out.count("class number") == 2 and f"class number {best}" in answer.out
+    assert "GFLOP/s" in answer.out
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["-i", "absent.npy"], "there is no input file"),
+        (["-i", "z=x.npy"], "no input 'z'"),
+        (["-i", "wrong.npy"], "dimension 1 is 25, not 24"),
+        (["-i", "double.npy"], "must be float32"),
+        (["-i", "broken.npy"], "cannot be read"),
+        (["-i", "broken.npz"], "cannot be read"),
+        (["-i", "broken.pb"], "cannot be read"),
+        (["-i", "photo.png"], "does not take a picture"),
+        (["-i", "notes.txt"], "of no known kind"),
+        (["-o", "nowhere/y.npz"], "cannot be written"),
+        (["-o", "y.txt"], ".npz or .npy"),
+        (["--labels", "absent.txt", "--top", "1"], "absent.txt"),
+    ],
+)
+def test_run_says_what_is_wrong(words: list[str], says: str, model: Path, weft_command: Weft) -> None:
+    np.save("x.npy", random_input((1, 24)))
+    np.save("wrong.npy", random_input((1, 25)))
+    np.save("double.npy", np.zeros((1, 24)))
+    for suffix in ("npy", "npz", "pb"):
+        Path(f"broken.{suffix}").write_bytes(b"\x01\x02broken")
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (4, 4)).save("photo.png")
+    Path("notes.txt").write_text("hello")
+    answer = weft_command("run", model, *words)
+    assert answer.status == 1 and answer.err.startswith("error[I") and says in answer.err, answer
+
+
+def test_one_npy_cannot_hold_two_outputs(weft_command: Weft, tmp_path: Path) -> None:
+    answer = weft_command("run", two_results(tmp_path / "two.onnx"), "-o", "y.npy")
+    assert answer.status == 1 and "2 outputs" in answer.err
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "text", "absent"])
+def test_damaged_artifacts_are_refused(damage: str, artifact: Path, weft_command: Weft) -> None:
+    data = bytearray(artifact.read_bytes())
+    data[40] ^= 1
+    wrong = {"cut": data[:100], "flip": data, "text": b"some text", "absent": b""}[damage]
+    artifact.unlink() if damage == "absent" else artifact.write_bytes(wrong)
+    for words in (["run", artifact], ["inspect", artifact]):
+        answer = weft_command(*words)
+        assert answer.status == 1 and answer.err.startswith("error[I" if damage == "absent" else "error[A"), answer
+
+
+def test_digits_are_recognized(models: Path, weft_command: Weft) -> None:
+    pytest.importorskip("PIL")
+    right = 0
+    for digit in range(10):
+        picture = models / "data" / f"tflm_sample{digit}.png"
+        answer = weft_command("run", models / "winml_mnist.onnx", "-i", picture, "--pixels", "raw", "--top", 1)
+        assert answer.status == 0, answer.err
+        best = re.search(r"^\s+(\d)\s+\S+", answer.out.split("label")[1], re.M)
+        right += best is not None and int(best[1]) == digit
+    assert right == 10
+
+
+# ---- inspect ----------------------------------------------------------------------------------------------------------
+
+
+def plain(text: str) -> str:
+    """Without the numbers that keep parameters of different groups apart: an artifact's are unique in the module."""
+    return re.sub(r"\bp(\d+)_\d+\b", r"p\1", text)
+
+
+def plain(text: str) -> str:
+    """Without the numbers that keep parameters of different groups apart: an artifact's are unique in the module."""
+    return re.sub(r"\bp(\d+)_\d+\b", r"p\1", text)
+
+
+@pytest.mark.parametrize(
+    "stage, says",
+    [
+        ("summary", "operators"),
+        ("imported", "def @main"),
+        ("groups", "primitive=true"),
+        ("te", "te[batch]("),
+        ("tir", "program "),
+        ("trace", "s.get_"),
+        ("scheduled", "block "),
+        ("kernel", "program "),
+        ("llvm", "define "),
+        ("assembly", ".text"),
+        ("program", "instruction"),
+    ],
+)
+def test_inspect_shows_every_stage(stage: str, says: str, model: Path, artifact: Path, weft_command: Weft) -> None:
+    of_model = weft_command("inspect", model, "--stage", stage)
+    assert of_model.status == 0 and says in of_model.out, of_model
+    of_artifact = weft_command("inspect", artifact, "--stage", stage)
+    assert of_artifact.status == 0
+    if stage != "summary":
+        assert plain(of_artifact.out) == plain(of_model.out)
+
+
+def test_inspect_shows_one_kernel(model: Path, weft_command: Weft) -> None:
+    every = weft_command("inspect", model, "--stage", "te").out
+    name = every.splitlines()[0].removeprefix("# ")
+    one = weft_command("inspect", model, "--stage", "te", "--kernel", name)
+    assert one.status == 0 and name in one.out
+    none = weft_command("inspect", model, "--stage", "te", "--kernel", "no such kernel")
+    assert none.status == 1 and "no kernel's name contains" in none.err
+
+
+# ---- opt --------------------------------------------------------------------------------------------------------------
+
+
+def test_opt_lists_passes(weft_command: Weft) -> None:
+    answer = weft_command("opt", "--list")
+    assert answer.status == 0 and "fuse" in answer.out and "schedule" in answer.out
+
+
+@pytest.mark.filterwarnings("ignore:.*made up from their names")
+@pytest.mark.filterwarnings("ignore:.*made up from their names")
+def test_opt_runs_passes(model: Path, weft_command: Weft) -> None:
+    Path("graph.txt").write_text(weft_command("inspect", model, "--stage", "imported").out)
+    fused = weft_command("opt", "graph.txt", "-p", "fuse")
+    assert fused.status == 0 and "primitive=true" in fused.out
+    Path("te.txt").write_text(weft_command("inspect", model, "--stage", "te").out.split("\n\n")[0])
+    loops = weft_command("opt", "te.txt", "-p", "loops", "-o", "loops.txt")
+    assert loops.status == 0 and Path("loops.txt").read_text().startswith("program ")
+    assert weft_command("opt", "loops.txt", "-p", "schedule", "-p", "kernel").status == 0
+
+
+@pytest.mark.parametrize(
+    "text, words, says",
+    [
+        ("hello world", [], "P020"),
+        ("def @main(%x: f32[2]) -> f32[2] {\n  return %y\n}\n", [], "%y"),
+        ("def @main(%x: f32[2]) -> f32[2] {\n  return %x\n}\n", ["-p", "nothing"], "no pass 'nothing'"),
+        ("te(A: f32[2]) -> (B):\n  B[i: 2] = A[j]\n", [], "j"),
+        ("program f(A: f32[2], B: f32[2]):\n  B[0] = A[5]\n", [], "error["),
+    ],
+)
+def test_opt_points_at_what_is_wrong(text: str, words: list[str], says: str, weft_command: Weft) -> None:
+    Path("wrong.txt").write_text(text)
+    answer = weft_command("opt", "wrong.txt", *words)
+    assert answer.status == 1 and says in answer.err, answer
+    assert weft_command("opt", "absent.txt").status == 1
+    assert weft_command("opt").status == 2
+
+
+# ---- cache, targets ---------------------------------------------------------------------------------------------------
+
+
+def test_cache_counts_and_clears(model: Path, weft_command: Weft) -> None:
+    assert "kernels    0" in weft_command("cache").out
+    weft_command("compile", model)
+    shown = weft_command("cache")
+    assert shown.status == 0 and "kernels    0" not in shown.out
+    assert "removed" in weft_command("cache", "clear").out
+    assert "kernels    0" in weft_command("cache").out
+
+
+def test_targets_are_listed_and_shown(weft_command: Weft) -> None:
+    answer = weft_command("targets")
+    assert answer.status == 0 and "cpu" in answer.out and "x86-64-v3" in answer.out
+    assert "512 bits" in weft_command("targets", "x86-64-v4").out
+    wrong = weft_command("targets", "toaster")
+    assert wrong.status == 1 and wrong.err.startswith("error[G")
+
+
+# ---- bench ------------------------------------------------------------------------------------------------------------
+
+
+RECORD = ["model", "engine", "version", "precision", "threads", "median_ms", "min_ms", "runs", "max_abs_diff", "max_rel_diff"]
+
+
+def test_bench_writes_records(model: Path, weft_command: Weft) -> None:
+    answer = weft_command("bench", model, "--shape", "batch=2", "--runs", 5, "--peers", "onnxruntime", "--json", "r.json")
+    assert answer.status == 0, answer.err
+    records = json.loads(Path("r.json").read_text())
+    assert [r["engine"] for r in records] == ["weft", "onnxruntime"]
+    for record in records:
+        assert list(record) == RECORD
+        assert record["model"] == "small" and record["threads"] == 1 and record["precision"] == "f32"
+        assert record["runs"] == 5 and 0 < record["min_ms"] <= record["median_ms"]
+        assert record["max_abs_diff"] < 1e-4 and record["version"]
+
+
+def test_bench_leaves_out_what_is_not_installed(model: Path, weft_command: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = Path("blocked")
+    blocked.mkdir()
+    (blocked / "openvino.py").write_text("raise ModuleNotFoundError(\"No module named 'openvino'\")")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(blocked), os.environ.get("PYTHONPATH", "")]))
+    answer = weft_command("bench", model, "--runs", 1, "--peers", "openvino")
+    assert answer.status == 0
+    assert "openvino was left out" in answer.out and "pip install openvino" in answer.out
+
+
+def test_bench_refuses_unknown_peers(model: Path, weft_command: Weft) -> None:
+    answer = weft_command("bench", model, "--peers", "abacus")
+    assert answer.status == 1 and "abacus" in answer.err and "onnxruntime" in answer.err
+
+
+@pytest.mark.parametrize("peer", ["torch", "openvino", "tvm"])
+def test_bench_against_other_peers(peer: str, weft_command: Weft, tmp_path: Path) -> None:
+    pytest.importorskip(peer)
+    path = images(tmp_path / "images.onnx")
+    answer = weft_command("bench", path, "--runs", 1, "--peers", peer, "--json", "r.json")
+    assert answer.status == 0, answer.err
+    ours, theirs = json.loads(Path("r.json").read_text())
+    assert theirs["engine"] == peer and theirs["max_abs_diff"] < 1e-4
