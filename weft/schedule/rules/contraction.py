@@ -25,10 +25,11 @@ from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import Access, View, static_extent
 from weft.schedule.rules.context import Context, reads_whole, work_of
 from weft.schedule.rules.packing import conflicts, pack, packable
-from weft.schedule.rules.tiles import RegisterTile, register_tile
+from weft.schedule.rules.tiles import MAX_COLUMNS, RegisterTile, register_tile, steps
 
 UNROLLED_REDUCTION = 25
 """Window reductions of two vector operands are unrolled up to this length."""
+MAX_GROUP = 28
 UNKNOWN = 64
 """What a symbolic extent counts as."""
 
@@ -38,13 +39,15 @@ class Roles:
     """The roles of a contraction's axes: ``vector`` always, ``rows`` and ``columns`` where there are such axes.
 
     ``columns`` may be the vector axis itself (a long axis, cut into vectors). ``broadcasts`` says that one operand is
-    read as scalars.
+    read as scalars. ``row_group``: the vector operand stands still along so many consecutive rows only (the channels of
+    one group), so that a tile's rows must divide it; 0 if it does along all.
     """
 
     vector: IterVar
     rows: IterVar | None
     columns: IterVar | None
     broadcasts: bool
+    row_group: int = 0
 
 
 def size(axis: IterVar) -> int:
@@ -81,7 +84,20 @@ def _roles(view: View, vector: IterVar, still: list[Access], lanes: int) -> Role
     vectors = operands[0] if operands[1] is scalar else operands[1]
     rows = _largest(view, others, lambda a: scalar.uses(a.var) and not vectors.uses(a.var))
     columns = _largest(view, others, lambda a: vectors.uses(a.var) and not scalar.uses(a.var))
-    return Roles(vector, rows, vector if size(vector) > lanes else columns, True)
+    group = 0
+    if rows is None:
+        grouped = [(g, a) for a in others if scalar.uses(a.var) and (g := _still_along(view, vectors, a)) > 1]
+        group, rows = max(grouped, key=lambda found: found[0], default=(0, None))
+    return Roles(vector, rows, vector if size(vector) > lanes else columns, True, group)
+
+
+def _still_along(view: View, access: Access, axis: IterVar) -> int:
+    """Along how many consecutive, aligned positions of ``axis`` (at most MAX_GROUP) the access does not move."""
+    extent = static_extent(axis)
+    if extent is None:
+        return 1
+    sizes = [g for g in range(2, MAX_GROUP + 1) if extent % g == 0]
+    return max((g for g in sizes if view.stride(access, axis, g) == 0), default=1)
 
 
 def _largest(view: View, axes: list[IterVar], fits: Callable[[IterVar], bool]) -> IterVar | None:
@@ -100,7 +116,20 @@ def choose_tile(view: View, roles: Roles, lanes: int, registers: int) -> Registe
     if roles.columns is not None:
         extent = static_extent(roles.columns)
         columns = extent if extent is None or roles.columns is not roles.vector else -(-extent // lanes)
+    if roles.row_group:
+        return _grouped_tile(roles.row_group, columns or MAX_COLUMNS, registers)
     return register_tile(rows, columns, registers, depth, roles.broadcasts)
+
+
+def _grouped_tile(group: int, columns: int, registers: int) -> RegisterTile:
+    """The best tile whose rows divide ``group``."""
+    tiles = [
+        RegisterTile(r, c)
+        for r in range(1, group + 1)
+        for c in range(1, min(columns, MAX_COLUMNS) + 1)
+        if group % r == 0 and r * c + c + 1 <= registers
+    ]
+    return max(tiles, key=lambda t: t.rows * t.columns / steps(t.rows, t.columns))
 
 
 def schedule_contraction(context: Context, block: BlockRef) -> bool:
@@ -227,12 +256,18 @@ class _Tiling:
 
     def _split_vector(self, loop: LoopRef) -> tuple[LoopRef, ...]:
         """[tiles, vectors of a tile,] lanes."""
-        extent = static_extent(self.roles.vector)
-        if extent is not None and extent <= self.lanes:
+        if self._one_piece():
             return (loop,)
         if self.tile.columns == 1:
             return self.context.schedule.split(loop, factors=(None, self.lanes))
         return self.context.schedule.split(loop, factors=(None, self.tile.columns, self.lanes))
+
+    def _one_piece(self) -> bool:
+        """Whether the vector axis stays one loop: it fits into the tile, and lowering cuts it into vectors."""
+        extent = static_extent(self.roles.vector)
+        if extent is None:
+            return False
+        return extent <= self.lanes or (extent < self.tile.columns * self.lanes and extent % self.lanes != 0)
 
     def _inner(self) -> None:
         """Order the contraction's own loops: the reduction outside, the unrolled tile inside."""
@@ -241,7 +276,7 @@ class _Tiling:
         reduce = [own[a] for a in self.view.reduce if a in own]
         vector = own.pop(roles.vector)
         columns: list[LoopRef] = []
-        if roles.columns is roles.vector and self.tile.columns > 1:
+        if roles.columns is roles.vector and self.tile.columns > 1 and not self._one_piece():
             column, vector = s.split(vector, factors=(None, self.lanes))
             columns.append(column)
         elif roles.columns is not None and roles.columns in own:
