@@ -6,6 +6,7 @@ from weft.graph.pattern import GraphRule
 from weft.ops.rules.cleanup import CLEANUP_RULES
 from weft.ops.rules.contraction import CONTRACTION_RULES
 from weft.ops.rules.fused_forms import FUSED_FORM_RULES
+from weft.ops.rules.linear import LINEAR_RULES
 from weft.ops.rules.movement import MOVEMENT_RULES
 from weft.ops.rules.normalization import NORMALIZATION_RULES
 
@@ -14,6 +15,7 @@ SIMPLIFY_RULES: tuple[GraphRule, ...] = (
     *FUSED_FORM_RULES,
     *NORMALIZATION_RULES,
     *CONTRACTION_RULES,
+    *LINEAR_RULES,
     *MOVEMENT_RULES,
 )
 """All rules of the standard pipeline, in order of preference."""

@@ -1,8 +1,9 @@
 """Operators without effect, chains that are one operator, and cheaper equals of arithmetic.
 
-All rules are exact — bit for bit, up to the sign of zeros produced by none of them — except those named here:
-``divide-by-constant`` (1.5 units in the last place, float32 and wider) and ``multiply-twice`` (1 unit), ``cube`` (1
-unit). Adding +0.0 is kept: it turns -0.0 into +0.0.
+All rules are exact, signs of zeros included, but for these, which change floats of 32 bits and more by rounding:
+``divide-by-constant`` where the constant is no power of two (1.5 units in the last place), ``multiply-twice`` and
+``cube`` (1 unit). Adding +0.0 is kept: it turns -0.0 into +0.0. Powers of 1/2 become roots only where the base is known
+not to be negative: the power of minus infinity is infinity, its root NaN.
 """
 
 from __future__ import annotations
@@ -261,6 +262,8 @@ OTHER_RULES: tuple[GraphRule, ...] = (
     GraphRule("cast-twice", op(CAST, op(CAST, _x, name="inner"), name="outer"), _cast_twice),
     GraphRule("known-choice", op(WHERE, _c, _x, _y), _chosen),
     GraphRule("equal-choices", op(WHERE, anything(), _x, _x), keep_x),
+    GraphRule("and-true", op(operator("logical_and"), _x, constant(value=1)), keep_x),
+    GraphRule("or-false", op(operator("logical_or"), _x, constant(value=0)), keep_x),
     GraphRule("not-twice", op(_NOT, op(_NOT, _x)), keep_x),
 )
 

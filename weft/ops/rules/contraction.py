@@ -6,7 +6,7 @@ Attention written with transposes to [batch, heads, length, width] then needs no
     transpose(matmul(p, transpose(v)))   →   einsum(p, v, "bhst,bthd->bshd")
 
 Products with constant matrices stay matmul: these are packed ahead of time. Exact, as far as sums are (the order of
-additions is the schedule's affair).
+additions is the schedule's affair), but for ``factor-behind-einsum``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.graph.nodes import Call, Constant, GraphExpr, call
-from weft.graph.pattern import GraphMatch, GraphRule, anything, op, rest
+from weft.graph.operator import Operator
+from weft.graph.pattern import GraphMatch, GraphRule, anything, constant, op, rest
 from weft.ops.catalogue import op as operator
 from weft.ops.rules.movement import permutation
 from weft.ops.rules.parts import (
@@ -26,11 +27,13 @@ from weft.ops.rules.parts import (
     MATMUL,
     MUL,
     TRANSPOSE,
+    VIEWS,
     WHERE,
     is_float,
     number,
     plain_contraction,
     same_type,
+    scalar,
     try_call,
 )
 from weft.support.dtypes import BOOL
@@ -113,6 +116,30 @@ def _terms(e: Call) -> tuple[list[str] | None, str]:
     return (None, "") if not arrow or "." in e.attrs.equation else (left.split(","), right)
 
 
+def _heavy(e: GraphExpr) -> bool:
+    """Whether ``e`` is computed where a contraction is, element by element: a factor costs nothing there."""
+    while isinstance(e, Call) and isinstance(e.target, Operator):
+        if e.target in (MATMUL, EINSUM):
+            return True
+        if not (e.target.elementwise or e.target in VIEWS) or not e.args:
+            return False
+        e = next((a for a in e.args if not isinstance(a, Constant)), e.args[0])
+    return False
+
+
+def _factor_behind(m: GraphMatch) -> GraphExpr | None:
+    """einsum(a · c, b) → einsum(a, b) · c, where the factor would need a kernel and becomes part of the einsum's.
+
+    Changes results by rounding. Factors are kept near 1, so that sums overflow no sooner than is of any use.
+    """
+    root: Call = m.root  # type: ignore[assignment]
+    value = scalar(m.c)
+    if value is None or not 2.0**-16 <= abs(value) <= 2.0**16 or _heavy(m.a) or m.a.type != m.scaled.type:
+        return None
+    args = [m.a if e is m.scaled else e for e in root.args]
+    return same_type(call(MUL, [call(EINSUM, args, root.attrs), number(value, root)]), root)
+
+
 def _expand_attention(m: GraphMatch) -> GraphExpr | None:
     """softmax(query · keyᵀ · scale + mask) · value, each a kernel with a schedule of its own."""
     root: Call = m.root  # type: ignore[assignment]
@@ -141,6 +168,13 @@ def _expand_attention(m: GraphMatch) -> GraphExpr | None:
 
 _product = op(MATMUL, _a, _b, name="product", once=True, attrs=plain_contraction)
 
+_scaled = op(MUL, _a, constant("c"), name="scaled")
+
+
+def _wide(m: GraphMatch) -> bool:
+    return is_float(m.root, wide=True)
+
+
 CONTRACTION_RULES: tuple[GraphRule, ...] = (
     GraphRule("attention-in-parts", op(ATTENTION, anything(), anything(), anything(), rest), _expand_attention),
     GraphRule("matmul-of-transposed-first", op(MATMUL, op(TRANSPOSE, _a), _b, attrs=plain_contraction), _of_transposed),
@@ -150,5 +184,7 @@ CONTRACTION_RULES: tuple[GraphRule, ...] = (
     GraphRule("transpose-of-matmul", op(TRANSPOSE, _product), _transposed_product),
     GraphRule("transpose-of-einsum", op(TRANSPOSE, op(EINSUM, _a, _b, name="product", once=True)), _transposed_einsum),
     GraphRule("einsum-of-transposed", op(EINSUM, _a, _b), _einsum_of_transposed),
+    GraphRule("factor-behind-einsum-first", op(EINSUM, _scaled, _b), _factor_behind, _wide),
+    GraphRule("factor-behind-einsum-second", op(EINSUM, _b, _scaled), _factor_behind, _wide),
 )
 """Rules on products of computed matrices."""

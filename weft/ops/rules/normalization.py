@@ -150,6 +150,20 @@ def _sum_pads(pads: tuple[Any, ...], more: tuple[Any, ...] | None) -> tuple[Any,
     return pads if more is None else tuple(rel.add(a, b) for a, b in zip(pads, more, strict=True))
 
 
+def _affine_twice(m: GraphMatch) -> GraphExpr | None:
+    """(x · c + d) · e → x · (c · e) + d · e, for constants by channel or single numbers."""
+    rank, channels = m.root.tensor.rank, m.root.tensor.shape[1] if m.root.tensor.rank > 1 else None
+    c, d, e = (along(m[name].data, rank, 1, channels) for name in ("factor", "term", "outer"))
+    if c is None or d is None or e is None:
+        return None
+    dtype, shape = m.factor.data.dtype, (-1, *(1,) * (rank - 2))
+    factor = rounded((c * e).reshape(shape), m.factor)
+    term = rounded((d * e).reshape(shape).astype(dtype), m.term)
+    if factor is None or term is None:
+        return None
+    return same_type(call(ADD, [call(MUL, [m.x, factor]), term]), m.root)
+
+
 def _pad_into_window(m: GraphMatch) -> GraphExpr | None:
     window: Call = m.window
     assert isinstance(window.target, Operator)
@@ -188,6 +202,18 @@ NORMALIZATION_RULES: tuple[GraphRule, ...] = (
     GraphRule(
         "terms-after-contraction",
         op(ADD, op(ADD, op(WEIGHTED, _x, _w, name="made"), constant("first"), once=True), constant("second")),
+        _fold_terms,
+        lambda m: is_float(m.root),
+    ),
+    GraphRule(
+        "affine-twice",
+        op(MUL, op(ADD, op(MUL, _x, _factor, once=True), _term, once=True), constant("outer")),
+        _affine_twice,
+        lambda m: is_float(m.root, wide=True),
+    ),
+    GraphRule(
+        "terms-after-scale",
+        op(ADD, op(ADD, op(MUL, _x, _factor, name="made"), constant("first"), once=True), constant("second")),
         _fold_terms,
         lambda m: is_float(m.root),
     ),
