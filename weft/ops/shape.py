@@ -9,6 +9,7 @@ import numpy as np
 
 from weft import te
 from weft.expr.nodes import Expr, IterVar, index, maximum, minimum, select
+from weft.graph.layout import follow_concat
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.ops import relations as rel
@@ -320,6 +321,7 @@ CONCAT = OpDef(
     (AXIS,),
     _concat_infer,
     lambda attrs, *parts: np.concatenate(parts, attrs.axis),
+    follows=follow_concat,
     compute=_concat_compute,
     cases=(
         Case((_f(2, 3), _f(2, 1), _f(2, 4)), {"axis": 1}),

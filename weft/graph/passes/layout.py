@@ -8,7 +8,7 @@ minimized as a partitioned Boolean quadratic problem. Conversions of constants a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -310,16 +310,39 @@ def _parsed(e: Call, choice: LayoutChoice, first: tuple[str | None, ...]) -> _Ch
 
 
 def _maps_zeros(op: Operator, attrs: Attrs, types: tuple[TensorType, ...], padded: tuple[bool, ...]) -> bool:
+    """Whether the reference gives zeros where ``padded`` operands are zero.
+
+    Tried on the smallest operands that the reference accepts: a single element, a single channel (dimension 1) of the
+    real size in space, the real sizes.
+    """
+    single = [(1,) * t.rank for t in types]
+    real = [tuple(d if isinstance(d, int) else 1 for d in t.shape) for t in types]
+    channel = [tuple(1 if k < 2 else n for k, n in enumerate(shape)) for shape in real]
+    for shapes in (single, channel, real):
+        kept = _zeros_kept(op, attrs, types, padded, shapes)
+        if kept is not None:
+            return kept
+    return False
+
+
+def _zeros_kept(
+    op: Operator,
+    attrs: Attrs,
+    types: tuple[TensorType, ...],
+    padded: tuple[bool, ...],
+    shapes: Sequence[tuple[int, ...]],
+) -> bool | None:
+    """The answer for operands of these shapes; None where the reference does not accept them."""
     for value in (-1.5, 0.5, 2.0):
         args = [
-            np.full((1,) * t.rank, 0 if zero else value).astype(t.dtype.numpy)
-            for t, zero in zip(types, padded, strict=True)
+            np.full(shape, 0 if zero else value).astype(t.dtype.numpy)
+            for t, zero, shape in zip(types, padded, shapes, strict=True)
         ]
         try:
             with np.errstate(all="ignore"):
                 got = op.reference(attrs, *args)
-        except Exception:  # a reference that cannot work on such shapes says nothing
-            return False
+        except Exception:  # whatever a reference raises on shapes that it was not made for
+            return None
         for part in got if isinstance(got, tuple) else (got,):
             if not np.array_equal(np.asarray(part).astype(np.float64), np.zeros(np.shape(part))):
                 return False
