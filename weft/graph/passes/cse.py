@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple
 from weft.graph.operator import Operator
 from weft.graph.visit import map_functions, rewrite
 
-_SMALL = 4096
+_SAMPLES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,33 @@ class CommonSubexpressions:
         return function if body is function.body else Function(function.params, body, function.attrs, function.origin)
 
 
+class _Content:
+    """The bytes of a constant as a key: hashed by a sample, compared in full only with what the sample does not tell
+    apart, since reading all weights of a model several times over takes longer than everything else here."""
+
+    __slots__ = ("data", "hashed")
+
+    def __init__(self, data: np.ndarray[Any, Any]) -> None:
+        self.data = data
+        flat = data.reshape(-1)
+        self.hashed = hash(flat[:: max(1, flat.size // _SAMPLES)].tobytes())
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Content) or self.hashed != other.hashed:
+            return False
+        if self.data is other.data:
+            return True
+        a, b = np.ascontiguousarray(self.data), np.ascontiguousarray(other.data)
+        return a.shape == b.shape and np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
+
+
 def _key(expr: GraphExpr) -> Hashable | None:
     """What makes ``expr`` the same as another; operands are compared by identity. None: always its own."""
     if isinstance(expr, Constant):
-        data = expr.data
-        content = data.tobytes()
-        return expr.type, content if data.nbytes <= _SMALL else hashlib.blake2b(content).digest()
+        return expr.type, _Content(expr.data)
     if isinstance(expr, Tuple):
         return "tuple", expr.fields
     if isinstance(expr, Project):
