@@ -247,25 +247,24 @@ class Ring:
         return found
 
 
-def linear_form(e: Expr, variables: Iterable[Var]) -> tuple[dict[Var, int], Expr] | None:
+def linear_form(e: Expr, variables: Iterable[Var], ring: Ring | None = None) -> tuple[dict[Var, int], Expr] | None:
     """``(coefficients, rest)`` with ``e = sum(c * v) + rest``, ``rest`` free of ``variables``.
 
-    Coefficients are constants; None if ``e`` is not of that form.
+    Coefficients are constants other than 0; None if ``e`` is not of that form.
     """
-    ring = Ring()
-    p = ring.poly(e)
+    ring = ring or Ring()
     wanted = {ring.number(v): v for v in variables}
     coefficients: dict[Var, int] = {}
     rest: Poly = {}
-    for mono, c in p.items():
-        inside = [a for a in mono if a in wanted]
-        if not inside:
+    for mono, c in ring.poly(e).items():
+        if not any(a in wanted for a in mono):
             rest[mono] = c
         elif len(mono) == 1:
             coefficients[wanted[mono[0]]] = c
         else:
             return None
-    if any(uses_var(ring.atoms[a], wanted.values()) for mono in rest for a in mono):
+    inside = {a for mono in rest for a in mono if type(ring.atoms[a]) is not Var}
+    if any(uses_var(ring.atoms[a], wanted.values()) for a in inside):
         return None
     return coefficients, ring.expr(rest)
 

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import inf
 
-from weft.expr.affine import Ring, constant, plus, scaled
+from weft.expr.affine import Poly, Ring, constant, linear_form, plus, scaled
 from weft.expr.bounds import Interval
 from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, index, wrap
 from weft.expr.normalize import Normalizer
 from weft.expr.solver import State
+from weft.expr.sweep import Sweep, sweep
 from weft.support.dtypes import INDEX
 
 
@@ -30,6 +31,13 @@ class Facts:
         self._normal = Normalizer(self._ring, State())
         for size in sizes:
             self.bind_size(size)
+
+    def copy(self) -> Facts:
+        """The same facts, to which others can be added."""
+        made = Facts()
+        made._ring = self._ring
+        made._normal = Normalizer(self._ring, self._normal.solver.state.copy())
+        return made
 
     # Stating
 
@@ -105,6 +113,34 @@ class Facts:
         if made.dtype is INDEX and made.lanes == 1:
             return self._normal.solver.interval(self._ring.poly(made))
         return self._normal.solver.node_interval(made)
+
+    def minimum(self, e: ExprLike) -> int | None:
+        """A constant that an index never goes below."""
+        least = self._normal.solver.least(self._poly(index(e)))
+        return None if least == -inf else int(least)
+
+    def maximum(self, e: ExprLike) -> int | None:
+        """A constant that an index never exceeds."""
+        least = self._normal.solver.least(scaled(self._poly(index(e)), -1))
+        return None if least == -inf else -int(least)
+
+    def nonnegative(self, e: ExprLike) -> bool:
+        """Whether an index is proved to be at least 0."""
+        return self._normal.solver.nonnegative(self._poly(index(e)))
+
+    def linear(self, e: Expr, *variables: Var) -> tuple[dict[Var, int], Expr] | None:
+        """``(factors, rest)`` with ``e = sum(factor * variable) + rest``; None if ``e`` is not linear in them.
+
+        Factors are constants other than 0; ``rest`` does not mention the variables.
+        """
+        return linear_form(self._normal.simplify(e), variables, self._ring)
+
+    def sweep(self, e: Expr, moving: Iterable[Var]) -> Sweep | None:
+        """An interval that holds all values of ``e`` while the variables in ``moving`` run through their ranges."""
+        return sweep(self._normal, self._poly(e), moving)
+
+    def _poly(self, e: Expr) -> Poly:
+        return self._ring.poly(self._normal.simplify(e))
 
     def is_zero(self, e: ExprLike) -> bool:
         """Whether ``e`` is proved to be zero."""

@@ -14,7 +14,19 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from weft.expr.affine import Poly, Ring, add, as_constant, content, exact_quotient, multiply, plus, scaled, split_atom
+from weft.expr.affine import (
+    Poly,
+    Ring,
+    add,
+    as_constant,
+    constant,
+    content,
+    exact_quotient,
+    multiply,
+    plus,
+    scaled,
+    split_atom,
+)
 from weft.expr.bounds import EVERYTHING, Interval, floordiv, floormod, interval, times
 from weft.expr.nodes import Binary, Expr, Select, Var
 from weft.support.dtypes import INDEX
@@ -159,6 +171,29 @@ class Solver:
             return None
         stated = self.state.ranges.get(atom)
         return self.atom_interval(atom) if type(e) is not Var and e.dtype is INDEX and e.lanes == 1 else stated
+
+    def least(self, p: Poly) -> int | float:
+        """A constant that ``p`` never goes below; loop variables are replaced by their bounds, innermost first."""
+        best = self.interval(p).lo
+        order = self.state.order
+        for atom in sorted({a for m in p for a in m if a in order}, key=order.__getitem__, reverse=True):
+            parts = split_atom(p, atom)
+            factor = None if parts is None else as_constant(parts[0])
+            if parts is None or not factor:
+                continue
+            ends = self.ends(atom)
+            end = None if ends is None else ends[factor < 0]
+            if end is not None:
+                p = add(parts[1], end, factor)
+        return max(best, self.interval(p).lo)
+
+    def ends(self, atom: int) -> tuple[Poly, Poly] | None:
+        """The least and greatest value of a variable, which may mention those bound before it."""
+        within = self.state.ranges.get(atom, EVERYTHING)
+        lower, upper = self.state.lower.get(atom), self.state.upper.get(atom)
+        if (lower is None and within.lo == -inf) or (upper is None and within.hi == inf):
+            return None
+        return lower[0] if lower else constant(int(within.lo)), upper[0] if upper else constant(int(within.hi))
 
     # Proofs
 

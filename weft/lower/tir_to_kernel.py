@@ -16,9 +16,7 @@ from weft.lower.kernel.finish import finish
 from weft.lower.kernel.flatten import flatten
 from weft.lower.kernel.half import widen_half
 from weft.lower.kernel.intrinsics import lower_intrinsics
-from weft.lower.kernel.partition import partition
-from weft.lower.kernel.partition import simplify_program as settle
-from weft.lower.kernel.simplify import simplify_program
+from weft.lower.kernel.partition import partition, simplify_program
 from weft.lower.kernel.unroll import unroll
 from weft.lower.kernel.vectorize import vectorize
 from weft.target import Target
@@ -38,10 +36,9 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     program = replace(program, name=symbol(name or program.name))
     program, carried = lower_blocks(program)  # iteration variables bound, init and predicates as conditions
     program = place_allocations(program, carried)  # each intermediate at the innermost place that sees its uses
-    program = settle(program)  # so that regions can be read off the indices
+    program = simplify_program(program)  # so that regions can be read off the indices
     program = compact(program)  # intermediates shrink to the part that is touched
     program = flatten(program)  # one element offset instead of an index for each dimension
-    program = simplify_program(program)  # offsets of fused loops become the loop variable again
     program = partition(program)  # checks leave the common case
     program = widen_half(program)  # half precision computes in float32
     program = vectorize(program, target)  # loop variables become ramps

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from weft.expr.nodes import Const, Expr, Load, Var
-from weft.lower.kernel.context import Context
-from weft.schedule.affine import Linear, linear, maximum_of, mentions, relax
-from weft.support.dtypes import INDEX
+from weft.expr.prove import Facts
+from weft.expr.sweep import Sweep
+from weft.expr.visit import loads
+from weft.lower.kernel.context import facts_of, inside
 from weft.tir.nodes import Allocate, Buffer, For, If, Let, Program, Stmt, Store
 from weft.tir.visit import children, expressions, map_expr, map_expressions, postorder, transform, walk, with_children
 
@@ -87,36 +88,31 @@ def _place(
 
 def compact(program: Program) -> Program:
     """Shrink every allocated buffer to the box that is touched inside its :class:`Allocate`, and fix its scope."""
-    return replace(program, body=_compact(program.body, Context(), False))
+    return replace(program, body=_compact(program.body, facts_of(program), False))
 
 
-def _compact(s: Stmt, context: Context, inside_parallel: bool) -> Stmt:
+def _compact(s: Stmt, facts: Facts, inside_parallel: bool) -> Stmt:
     if isinstance(s, Allocate):
-        s = _shrink(s, context, inside_parallel)
+        s = _shrink(s, facts, inside_parallel)
     parts = children(s)
     if not parts:
         return s
     within = inside_parallel or (isinstance(s, For) and s.kind == "parallel")
-    if isinstance(s, For):
-        with context.loop(s):
-            made = tuple(_compact(c, context, within) for c in parts)
-    elif isinstance(s, Let):
-        with context.let(s):
-            made = (_compact(s.body, context, within),)
+    if isinstance(s, (For, Let)):
+        with inside(facts, s):
+            made = tuple(_compact(c, facts, within) for c in parts)
     else:
-        made = tuple(_compact(c, context, within) for c in parts)
+        made = tuple(_compact(c, facts, within) for c in parts)
     return s if all(a is b for a, b in zip(made, parts, strict=True)) else with_children(s, made)
 
 
-def _shrink(s: Allocate, context: Context, inside_parallel: bool) -> Allocate:
+def _shrink(s: Allocate, facts: Facts, inside_parallel: bool) -> Allocate:
     buffer = s.buffer
-    boxes = _boxes(s, context) if context.ranges else None
     lows: list[Expr | None] = [None] * len(buffer.shape)
     shape = list(buffer.shape)
-    if boxes is not None:
-        for d, box in enumerate(boxes):
-            if box is not None and not _at_least(box[1], buffer.shape[d]):
-                lows[d], shape[d] = box
+    for d, box in enumerate(_boxes(s, facts)):
+        if box is not None and not _at_least(box[1], buffer.shape[d]):
+            lows[d], shape[d] = box
     shared = not inside_parallel and any(isinstance(x, For) and x.kind == "parallel" for x in walk(s.body))
     scope = _scope(buffer, shape, inside_parallel, shared)
     if scope == buffer.scope and all(low is None for low in lows):
@@ -143,72 +139,51 @@ def _scope(buffer: Buffer, shape: Iterable[Expr], inside_parallel: bool, shared:
     return "local" if size <= STACK_LIMIT and not shared else "global"
 
 
-def _boxes(s: Allocate, context: Context) -> list[tuple[Expr, Expr] | None] | None:
+def _boxes(s: Allocate, facts: Facts) -> list[tuple[Expr, Expr] | None]:
     """For each dimension the start and extent of what is touched; None where that cannot be told."""
-    sweeps: list[list[tuple[Linear, Linear]] | None] = [[] for _ in s.buffer.shape]
-    ranges = dict(context.ranges)
-    moving: dict[Var, tuple[Linear, Linear]] = {}
-    _collect(s.body, s.buffer, ranges, moving, sweeps)
-    return [_hull(found, ranges) if found else None for found in sweeps]
+    sweeps: list[list[Sweep] | None] = [[] for _ in s.buffer.shape]
+    _collect(s.body, s.buffer, facts, [], sweeps)
+    return [_hull(found, facts) if found else None for found in sweeps]
 
 
-def _collect(
-    s: Stmt,
-    buffer: Buffer,
-    ranges: dict[Var, tuple[Linear, Linear]],
-    moving: dict[Var, tuple[Linear, Linear]],
-    sweeps: list[list[tuple[Linear, Linear]] | None],
-) -> None:
+def _collect(s: Stmt, buffer: Buffer, facts: Facts, moving: list[Var], sweeps: list[list[Sweep] | None]) -> None:
     accesses = [e.indices for e in postorder(*expressions(s)) if isinstance(e, Load) and e.source is buffer]
     if isinstance(s, Store) and s.buffer is buffer:
         accesses.append(s.indices)
     for indices in accesses:
         for d, e in enumerate(indices):
             found = sweeps[d]
-            swept = relax(e, moving, ranges) if found is not None else None
-            if found is not None and swept is not None and _settled(swept.low, moving):
-                found.append((swept.low, swept.width))
+            swept = facts.sweep(e, moving) if found is not None else None
+            if found is not None and swept is not None and not loads(swept.low):
+                found.append(swept)
             else:
                 sweeps[d] = None
-    if isinstance(s, For):
-        start = linear(s.start, ranges)
-        span = (start, start + linear(s.extent, ranges).plus(-1))
-        ranges[s.var] = moving[s.var] = span
-        _collect(s.body, buffer, ranges, moving, sweeps)
-        del ranges[s.var], moving[s.var]
-        return
-    if isinstance(s, Let) and s.var.dtype == INDEX:  # not visible where the buffer is allocated
-        form = linear(s.value, ranges)
-        ranges[s.var] = moving[s.var] = (form, form)
-        _collect(s.body, buffer, ranges, moving, sweeps)
-        del ranges[s.var], moving[s.var]
+    if isinstance(s, (For, Let)):
+        with inside(facts, s):
+            moving.append(s.var)
+            _collect(s.body, buffer, facts, moving, sweeps)
+            moving.pop()
         return
     for c in children(s):
-        _collect(c, buffer, ranges, moving, sweeps)
+        _collect(c, buffer, facts, moving, sweeps)
 
 
-def _settled(form: Linear, moving: dict[Var, tuple[Linear, Linear]]) -> bool:
-    return not any(isinstance(t, Load) or mentions(t, moving) for t in form.terms)
-
-
-def _hull(sweeps: list[tuple[Linear, Linear]], ranges: dict[Var, tuple[Linear, Linear]]) -> tuple[Expr, Expr] | None:
+def _hull(sweeps: list[Sweep], facts: Facts) -> tuple[Expr, Expr] | None:
     """The least interval around all sweeps; its extent must be a constant."""
-    low = sweeps[0][0]
+    low = sweeps[0].low
     for other, _ in sweeps[1:]:
-        most = maximum_of(low - other, ranges)
-        least = maximum_of(other - low, ranges)
-        if most is not None and most <= 0:
+        if facts.nonnegative(other - low):
             continue
-        if least is None or least > 0:
+        if not facts.nonnegative(low - other):
             return None
         low = other
     extent = 0
     for start, width in sweeps:
-        reach = maximum_of(start - low + width, ranges)
+        reach = facts.maximum(start - low + width)
         if reach is None:
             return None
         extent = max(extent, reach + 1)
-    return low.expr(), Const(extent)
+    return low, Const(extent)
 
 
 def _redirect(body: Stmt, old: Buffer, new: Buffer, lows: list[Expr | None]) -> Stmt:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
-from weft.expr.nodes import Binary, Call, Const, Expr, Not, Select, Var, all_of, make
-from weft.lower.kernel.context import FALSE, TRUE, Context, forms_of
-from weft.schedule.affine import Linear, linear, mentions, relax
+from weft.expr.affine import is_arithmetic
+from weft.expr.nodes import Binary, Call, Const, Expr, Not, Select, Var, all_of, logical_not, make, maximum, minimum
+from weft.expr.prove import Facts
+from weft.expr.visit import uses_var
+from weft.lower.kernel.context import below_zero, between, facts_of, forms_of, inside
+from weft.support.dtypes import INDEX
 from weft.tir.nodes import Allocate, Block, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
-from weft.tir.visit import expressions, map_expr, postorder, transform_expressions
+from weft.tir.visit import expressions, postorder
 
 BUDGET = 1500
 """How many stores (unrolled ones counted as often as they repeat) the copies made by splitting may add."""
@@ -25,23 +27,23 @@ EMPTY = Seq(())
 
 @dataclass(slots=True)
 class _State:
-    context: Context
+    facts: Facts
     budget: int = BUDGET
     inside_parallel: bool = False
 
 
 def partition(program: Program) -> Program:
     """The program simplified in context, its loops split around the checks."""
-    return replace(program, body=_visit(program.body, _State(Context())))
+    return replace(program, body=_visit(program.body, _State(facts_of(program))))
 
 
 def simplify_program(program: Program) -> Program:
     """The program simplified in context, no loop split."""
-    return replace(program, body=_visit(program.body, _State(Context(), budget=-1)))
+    return replace(program, body=_visit(program.body, _State(facts_of(program), budget=-1)))
 
 
 def _visit(s: Stmt, state: _State) -> Stmt:
-    simplify = state.context.simplify
+    simplify = state.facts.simplify
     if isinstance(s, Seq):
         return seq(*(m for c in s.stmts if (m := _visit(c, state)) is not EMPTY))  # an empty one vanishes in ``seq``
     if isinstance(s, Store):
@@ -53,7 +55,7 @@ def _visit(s: Stmt, state: _State) -> Stmt:
         return _if(s, state)
     if isinstance(s, Let):
         bound = Let(s.var, simplify(s.value), s.body)
-        with state.context.let(bound):
+        with inside(state.facts, bound):
             return replace(bound, body=_visit(s.body, state))
     if isinstance(s, Allocate):
         body = _visit(s.body, state)
@@ -65,16 +67,16 @@ def _visit(s: Stmt, state: _State) -> Stmt:
 
 
 def _if(s: If, state: _State) -> Stmt:
-    condition = state.context.simplify(s.condition)
+    condition = state.facts.simplify(s.condition)
     if isinstance(condition, Const):
         if condition.value:
             return _visit(s.then, state)
         return EMPTY if s.otherwise is None else _visit(s.otherwise, state)
-    with state.context.where(condition):
+    with state.facts.assuming(condition):
         then = _visit(s.then, state)
     otherwise = None
     if s.otherwise is not None:
-        with state.context.where(condition, holds=False):
+        with state.facts.assuming(logical_not(condition)):
             otherwise = _visit(s.otherwise, state)
     if is_empty(then) and (otherwise is None or is_empty(otherwise)):
         return EMPTY
@@ -86,8 +88,7 @@ def is_empty(s: Stmt) -> bool:
 
 
 def _loop(s: For, state: _State) -> Stmt:
-    context = state.context
-    start, extent = context.simplify(s.start), context.simplify(s.extent)
+    start, extent = state.facts.simplify(s.start), state.facts.simplify(s.extent)
     s = replace(s, start=start, extent=extent)
     if isinstance(extent, Const) and int(extent) <= 0:
         return EMPTY
@@ -102,15 +103,15 @@ def _once(s: For) -> bool:
     return isinstance(s.extent, Const) and int(s.extent) == 1
 
 
-def _plain(s: For, state: _State, *facts: Linear) -> Stmt:
-    """The loop with its body simplified."""
+def _plain(s: For, state: _State, *least: Expr) -> Stmt:
+    """The loop with its body simplified, where the forms ``least`` are at least 0."""
     outer, state.inside_parallel = state.inside_parallel, state.inside_parallel or s.kind == "parallel"
-    with state.context.loop(s, *facts):
+    with inside(state.facts, s, *least):
         body = _visit(s.body, state)
     state.inside_parallel = outer
     if is_empty(body):
         return EMPTY
-    if _once(s) and isinstance(s.start, Const):
+    if _once(s):
         return body  # the variable has been replaced by its only value
     return replace(s, body=body)
 
@@ -127,14 +128,14 @@ class _Interval:
 
     low: Expr | None
     high: Expr | None
-    facts: list[Linear]
-    low_fact: Linear | None = None
-    high_fact: Linear | None = None
+    least: list[Expr]
+    low_fact: Expr | None = None
+    high_fact: Expr | None = None
 
 
 def _pieces(s: For, state: _State) -> Stmt | None:
-    checks = _checks(s, state.context)
-    interval = _interior(s, checks, state) if checks else None
+    checks = _checks(s, state.facts)
+    interval = _interior(s, checks, state.facts) if checks else None
     if interval is None:
         return _guarded(s, checks, state)
     weight = weigh(s.body)
@@ -144,111 +145,96 @@ def _pieces(s: For, state: _State) -> Stmt | None:
     state.budget -= weight * copies
     if s.kind == "parallel":
         return _versions(s, interval, state)
-    end = state.context.simplify(s.start + s.extent)
+    end = state.facts.simplify(s.start + s.extent)
     low = s.start if interval.low is None else interval.low
     high = end if interval.high is None else interval.high
     parts: list[Stmt] = []
     if interval.low is not None:
         parts.append(_segment(s, s.start, low, state, _negated(interval.low_fact)))
-    parts.append(_segment(s, low, high, state, interval.facts))
+    parts.append(_segment(s, low, high, state, interval.least))
     if interval.high is not None:
         parts.append(_segment(s, high, end, state, _negated(interval.high_fact)))
     return seq(*parts)
 
 
-def _negated(fact: Linear | None) -> list[Linear]:
-    return [] if fact is None else [fact.scaled(-1).plus(-1)]
+def _negated(fact: Expr | None) -> list[Expr]:
+    return [] if fact is None else [below_zero(fact)]
 
 
-def _segment(s: For, low: Expr, high: Expr, state: _State, facts: list[Linear]) -> Stmt:
-    extent = state.context.simplify(high - low)
+def _segment(s: For, low: Expr, high: Expr, state: _State, least: list[Expr]) -> Stmt:
+    extent = state.facts.simplify(high - low)
     if isinstance(extent, Const) and int(extent) <= 0:
         return EMPTY
     if isinstance(extent, Const) and int(extent) < 4 and s.kind == "serial" and weigh(s.body) * int(extent) < 64:
         return _each(s, low, int(extent), state)
-    piece = replace(s, start=low, extent=extent)
-    return _plain(piece, state, *facts)
+    return _plain(replace(s, start=low, extent=extent), state, *least)
 
 
 def _each(s: For, low: Expr, count: int, state: _State) -> Stmt:
     """A few iterations, each by itself, so that checks on the variable are decided where it is constant."""
     parts = []
     for i in range(count):
-        at = state.context.simplify(low + i)
+        at = state.facts.simplify(low + i)
         parts.append(_plain(replace(s, start=at, extent=Const(1)), state))
     return seq(*parts)
 
 
 def _versions(s: For, interval: _Interval, state: _State) -> Stmt | None:
     """A parallel loop stays one loop: the two versions stand in its body."""
-    condition: Expr = TRUE
+    facts, end = state.facts, s.start + s.extent
+    conditions = []
     if interval.low is not None:
-        condition = make("and", condition, make("le", interval.low, s.var))
+        conditions.append(make("le", interval.low, s.var))
     if interval.high is not None:
-        condition = make("and", condition, make("lt", s.var, interval.high))
+        conditions.append(make("lt", s.var, interval.high))
+    with inside(facts, s):
+        condition = facts.simplify(all_of(*conditions))
+    low = s.start if interval.low is None else interval.low
+    high = end if interval.high is None else interval.high
     state.inside_parallel = True
-    with state.context.loop(s):
-        condition = state.context.simplify(condition)
-        span = least, greatest = state.context.ranges[s.var]
-    if interval.low is not None:
-        least = linear(interval.low, state.context.ranges)
-    if interval.high is not None:
-        greatest = linear(interval.high, state.context.ranges).plus(-1)
-    with state.context.range(s.var, (least, greatest), *interval.facts):
-        inside = _visit(s.body, state)
-    if interval.low is None:  # what remains is one piece at the end, or at the start
-        span = (greatest.plus(1), span[1])
-    elif interval.high is None:
-        span = (span[0], least.plus(-1))
-    with state.context.range(s.var, span):
-        outside = inside if condition is TRUE else _visit(s.body, state)
+    common = outside = None
+    if not (isinstance(condition, Const) and not condition.value):
+        with between(facts, s.var, low, high, *interval.least):
+            common = _visit(s.body, state)
+    if not (isinstance(condition, Const) and condition.value):
+        rest = (s.start, end)  # what remains is one piece only at the end, or at the start
+        if interval.low is None:
+            rest = (high, end)
+        elif interval.high is None:
+            rest = (s.start, low)
+        with between(facts, s.var, *rest):
+            outside = _visit(s.body, state)
     state.inside_parallel = False
-    if condition is TRUE or condition is FALSE:
-        return replace(s, body=inside if condition is TRUE else outside)
-    return replace(s, body=If(condition, inside, outside))
+    if common is None or outside is None:
+        body = common or outside
+        assert body is not None
+        return replace(s, body=body)
+    return replace(s, body=If(condition, common, outside))
 
 
 def _guarded(s: For, checks: list[_Check], state: _State) -> Stmt | None:
     """Guards on a quotient or remainder of the variable (a fused loop): two versions of the body."""
-    context = state.context
-    facts: dict[Expr, Linear] = {}
-    with context.loop(s):
-        for check in checks:
-            if not check.guard or check.equal:
-                continue
-            swept = relax(check.form.expr(), check.moving, {**context.ranges, **check.moving})
-            if swept is None or any(mentions(t, check.moving) for t in swept.low.terms):
-                continue
-            if not context.holds(swept.low) and not context.holds(swept.low.scaled(-1).plus(-1)):
-                facts[swept.low.expr()] = swept.low
-        if not facts or weigh(s.body) > state.budget:
-            return None
-        state.budget -= weigh(s.body)
-        condition = context.simplify(all_of(*(make("ge", e, 0) for e in facts)))
+    facts = state.facts
+    forms: dict[Expr, None] = {}
+    for check in checks:
+        if check.guard and not check.equal and check.low is not None:
+            forms[check.low] = None
+    if not forms or weigh(s.body) > state.budget:
+        return None
+    with inside(facts, s):
+        undecided = [f for f in forms if not facts.nonnegative(f) and not facts.nonnegative(below_zero(f))]
+        condition = facts.simplify(all_of(*(make("ge", f, 0) for f in undecided)))
+    if not undecided:
+        return None
+    state.budget -= weigh(s.body)
     state.inside_parallel, outer = state.inside_parallel or s.kind == "parallel", state.inside_parallel
-    with context.loop(s, *facts.values()):
-        inside = _visit(s.body, state)
-    rest = [f.scaled(-1).plus(-1) for f in facts.values()] if len(facts) == 1 else []
-    with context.loop(s, *rest):
-        outside = _visit(_settled(s.body, rest, context), state)
+    with inside(facts, s, *undecided):
+        common = _visit(s.body, state)
+    rest = [below_zero(undecided[0])] if len(undecided) == 1 else []
+    with inside(facts, s, *rest):
+        outside = _visit(s.body, state)
     state.inside_parallel = outer
-    return replace(s, body=If(condition, inside, None if is_empty(outside) else outside))
-
-
-def _settled(body: Stmt, facts: list[Linear], context: Context) -> Stmt:
-    """``body`` with a quotient replaced by the only value that a fact leaves to it."""
-    for fact in facts:
-        (term, factor), *others = fact.terms.items()
-        most = context.maximum(term)
-        if not others and factor > 0 and most is not None and -(fact.constant // factor) == most:
-            memo: dict[Expr, Expr] = {}
-            swap = partial(_swapped, term, Const(most))
-            body = transform_expressions(body, lambda e, m=memo, f=swap: map_expr(e, f, m))  # type: ignore[misc]
-    return body
-
-
-def _swapped(old: Expr, new: Expr, e: Expr) -> Expr | None:
-    return new if e is old else None
+    return replace(s, body=If(condition, common, None if is_empty(outside) else outside))
 
 
 def weigh(s: Stmt) -> int:
@@ -267,59 +253,71 @@ def weigh(s: Stmt) -> int:
 
 @dataclass(slots=True)
 class _Check:
-    """A form that would better be >= 0 (``equal``: whether it is 0 would better be known), and the loops inside."""
+    """A form that would better be >= 0 (``equal``: whether it is 0 would better be known).
 
-    form: Linear
-    moving: dict[Var, tuple[Linear, Linear]]
+    ``low`` is the least that it is whatever the loops inside do, if that can be told; ``guard`` says that a statement
+    without an alternative depends on it.
+    """
+
+    form: Expr
+    low: Expr | None
     equal: bool = False
     guard: bool = False
 
 
-def _checks(s: For, context: Context) -> list[_Check]:
+def _checks(s: For, facts: Facts) -> list[_Check]:
     """The checks in a loop's body that depend on its variable, and that no inner loop can settle for nothing."""
-    out: list[_Check] = []
-    with context.loop(s):
-        _find(s.body, s.var, context, {}, set(), out)
-    return out
+    finder = _Finder(s.var, facts)
+    with inside(facts, s):
+        finder.visit(s.body)
+    return finder.found
 
 
-def _find(
-    s: Stmt,
-    var: Var,
-    context: Context,
-    moving: dict[Var, tuple[Linear, Linear]],
-    serial: set[Var],
-    out: list[_Check],
-) -> None:
-    if isinstance(s, Seq):
-        for c in s.stmts:
-            _find(c, var, context, moving, serial, out)
-        return
-    if isinstance(s, For):
-        with context.loop(s):
-            moving[s.var] = context.ranges[s.var]
-            tight = serial | {s.var} if s.kind == "serial" and isinstance(_only(s.body), If) else serial
-            _find(s.body, var, context, moving, tight, out)
-            del moving[s.var]
-        return
-    for condition, guard in _conditions(s):
-        if mentions(condition, {var: None}):
-            condition = context.simplify(condition)
-            for check in _atoms(condition, context, moving):
-                check.guard = guard
-                if not (guard and any(t in serial for t in check.form.terms)):
-                    out.append(check)
-    if isinstance(s, If):
-        with context.where(s.condition):
-            _find(s.then, var, context, moving, serial, out)
-        if s.otherwise is not None:
-            with context.where(s.condition, holds=False):
-                _find(s.otherwise, var, context, moving, serial, out)
-    elif isinstance(s, Let):
-        with context.let(s):
-            _find(s.body, var, context, moving, serial, out)
-    elif isinstance(s, Allocate):
-        _find(s.body, var, context, moving, serial, out)
+class _Finder:
+    """Collects the checks on ``var``; ``moving`` are the loops around the place it is at."""
+
+    def __init__(self, var: Var, facts: Facts) -> None:
+        self.var, self.facts = var, facts
+        self.moving: list[Var] = []
+        self.serial: list[Var] = []
+        self.found: list[_Check] = []
+
+    def visit(self, s: Stmt) -> None:
+        facts = self.facts
+        if isinstance(s, Seq):
+            for c in s.stmts:
+                self.visit(c)
+        elif isinstance(s, For):
+            settles = s.kind == "serial" and isinstance(_only(s.body), If)
+            self.moving.append(s.var)
+            if settles:
+                self.serial.append(s.var)
+            with inside(facts, s):
+                self.visit(s.body)
+            self.moving.pop()
+            if settles:
+                self.serial.pop()
+        else:
+            self.conditions(s)
+            if isinstance(s, If):
+                with facts.assuming(s.condition):
+                    self.visit(s.then)
+                if s.otherwise is not None:
+                    with facts.assuming(logical_not(s.condition)):
+                        self.visit(s.otherwise)
+            elif isinstance(s, (Let, Allocate)):
+                with inside(facts, s):
+                    self.visit(s.body)
+
+    def conditions(self, s: Stmt) -> None:
+        for condition, guard in _conditions(s):
+            if not uses_var(condition, (self.var,)):
+                continue
+            for form, equal in _atoms(self.facts.simplify(condition)):
+                inner = self.facts.linear(form, *self.serial) if guard else None
+                if inner is None or not inner[0]:
+                    swept = self.facts.sweep(form, self.moving)
+                    self.found.append(_Check(form, None if swept is None else swept.low, equal, guard))
 
 
 def _only(s: Stmt) -> Stmt:
@@ -339,7 +337,8 @@ def _conditions(s: Stmt) -> Iterator[tuple[Expr, bool]]:
             yield e.condition, False
 
 
-def _atoms(condition: Expr, context: Context, moving: dict[Var, tuple[Linear, Linear]]) -> Iterator[_Check]:
+def _atoms(condition: Expr) -> Iterator[tuple[Expr, bool]]:
+    """The forms that a condition wants to be at least 0, or (True) equal to 0 or not."""
     stack = [condition]
     while stack:
         e = stack.pop()
@@ -349,99 +348,84 @@ def _atoms(condition: Expr, context: Context, moving: dict[Var, tuple[Linear, Li
             stack += [e.a, e.b]
         elif isinstance(e, Not):
             stack.append(e.a)
-        elif isinstance(e, Binary) and e.op in ("eq", "ne") and not e.a.dtype.is_float and e.lanes == 1:
-            yield _Check(linear(e.a, context.ranges) - linear(e.b, context.ranges), dict(moving), equal=True)
+        elif isinstance(e, Binary) and e.op in ("eq", "ne") and e.a.dtype == INDEX and e.lanes == 1:
+            yield e.a - e.b, True
         else:
-            for form in forms_of(e, True, context):
-                yield _Check(form, dict(moving))
+            for form in forms_of(e):
+                yield form, False
 
 
-def _interior(s: For, checks: list[_Check], state: _State) -> _Interval | None:
+def _interior(s: For, checks: list[_Check], facts: Facts) -> _Interval | None:
     """The iterations for which every check that can be settled is settled."""
-    context = state.context
     found = _Interval(None, None, [])
     useful = False
     for check in checks:
-        factor = check.form.terms.get(s.var)
-        if factor is None or any(t is not s.var and mentions(t, {s.var: None}) for t in check.form.terms):
+        low = check.form if check.equal else check.low
+        parts = None if low is None else facts.linear(low, s.var)
+        if parts is None or s.var not in parts[0]:
             continue
+        factor, rest = parts[0][s.var], parts[1]
         if check.equal:
-            useful |= _settle_equal(s, check, factor, found, context)
-            continue
-        rest = relax((check.form + Linear({s.var: -factor})).expr(), check.moving, {**context.ranges, **check.moving})
-        if rest is None or any(mentions(t, check.moving) for t in rest.low.terms):
-            continue
-        if not all(isinstance(t, Var) for t in rest.low.terms) and s.kind == "parallel":
-            continue
-        useful |= _narrow(s, factor, rest.low, found, context)
-    return _ordered(found, context) if useful else None
+            useful |= _settle_equal(s, factor, rest, found, facts)
+        elif s.kind != "parallel" or _of_variables(rest):
+            useful |= _narrow(s, factor, rest, found, facts)
+    return _ordered(found, facts) if useful else None
 
 
-def _ordered(found: _Interval, context: Context) -> _Interval | None:
+def _of_variables(e: Expr) -> bool:
+    """Whether ``e`` is a sum of products of variables."""
+    return all(isinstance(x, (Var, Const)) or is_arithmetic(x) for x in postorder(e))
+
+
+def _ordered(found: _Interval, facts: Facts) -> _Interval | None:
     """The interval with ``low <= high``, so that no iteration belongs to two pieces; None where it is surely empty."""
-    if found.low is None or found.high is None:
+    if found.low is None or found.high is None or facts.nonnegative(found.high - found.low):
         return found
-    low, high = linear(found.low, context.ranges), linear(found.high, context.ranges)
-    if context.holds(high - low):
-        return found
-    if context.holds(low - high):
+    if facts.nonnegative(found.low - found.high):
         return None
-    found.high, found.high_fact = context.simplify(make("max", found.low, found.high)), None
+    found.high, found.high_fact = facts.simplify(maximum(found.low, found.high)), None
     return found
 
 
-def _narrow(s: For, factor: int, rest: Linear, found: _Interval, context: Context) -> bool:
+def _narrow(s: For, factor: int, rest: Expr, found: _Interval, facts: Facts) -> bool:
     """Intersect with ``factor * var + rest >= 0``; whether that leaves something out."""
-    start = linear(s.start, context.ranges)
-    end = start + linear(s.extent, context.ranges)
-    fact = rest + Linear({s.var: factor})
+    end = s.start + s.extent
+    fact = s.var * factor + rest
     if factor > 0:  # var >= ceil(-rest / factor)
-        bound = linear((rest.scaled(-1).plus(factor - 1)).expr() // factor, context.ranges)
-        if context.holds(bound - end):
+        bound = facts.simplify((factor - 1 - rest) // factor)
+        if facts.nonnegative(bound - end):
             return False  # it holds nowhere
-        if context.holds(start - bound):
+        if facts.nonnegative(s.start - bound):
             return False  # it holds everywhere
-        now = None if found.low is None else linear(found.low, context.ranges)
-        if now is None or context.holds(bound - now):
-            found.low, found.low_fact = _clamp(bound, start, end, context), fact
-        elif not context.holds(now - bound):
-            found.low = _clamp(linear(make("max", now.expr(), bound.expr())), start, end, context)
-            found.low_fact = None
+        if found.low is None or facts.nonnegative(bound - found.low):
+            found.low, found.low_fact = _clamp(bound, s.start, end, facts), fact
+        elif not facts.nonnegative(found.low - bound):
+            found.low, found.low_fact = _clamp(maximum(found.low, bound), s.start, end, facts), None
     else:  # var < floor(rest / |factor|) + 1
-        bound = linear(rest.expr() // -factor, context.ranges).plus(1)
-        if context.holds(start - bound) or context.holds(bound - end):
+        bound = facts.simplify(rest // -factor + 1)
+        if facts.nonnegative(s.start - bound) or facts.nonnegative(bound - end):
             return False
-        now = None if found.high is None else linear(found.high, context.ranges)
-        if now is None or context.holds(now - bound):
-            found.high, found.high_fact = _clamp(bound, start, end, context), fact
-        elif not context.holds(bound - now):
-            found.high = _clamp(linear(make("min", now.expr(), bound.expr())), start, end, context)
-            found.high_fact = None
-    found.facts.append(fact)
+        if found.high is None or facts.nonnegative(found.high - bound):
+            found.high, found.high_fact = _clamp(bound, s.start, end, facts), fact
+        elif not facts.nonnegative(bound - found.high):
+            found.high, found.high_fact = _clamp(minimum(found.high, bound), s.start, end, facts), None
+    found.least.append(fact)
     return True
 
 
-def _clamp(bound: Linear, start: Linear, end: Linear, context: Context) -> Expr:
-    made = bound.expr()
-    if not context.holds(bound - start):
-        made = make("max", made, start.expr())
-    if not context.holds(end - bound):
-        made = make("min", made, end.expr())
-    return context.simplify(made)
+def _clamp(bound: Expr, start: Expr, end: Expr, facts: Facts) -> Expr:
+    return facts.simplify(minimum(maximum(bound, start), end))
 
 
-def _settle_equal(s: For, check: _Check, factor: int, found: _Interval, context: Context) -> bool:
+def _settle_equal(s: For, factor: int, rest: Expr, found: _Interval, facts: Facts) -> bool:
     """``var == first`` or ``var == last``: split off that one iteration."""
-    rest = check.form + Linear({s.var: -factor})
-    if not rest.is_constant or rest.constant % factor:
+    if not isinstance(rest, Const) or int(rest) % factor:
         return False
-    point = Linear({}, -rest.constant // factor)
-    start = linear(s.start, context.ranges)
-    last = start + linear(s.extent, context.ranges).plus(-1)
-    if (point - start).is_constant and (point - start).constant == 0 and found.low is None:
-        found.low = point.plus(1).expr()
+    point = -int(rest) // factor
+    if found.low is None and facts.equal(s.start, point):
+        found.low = Const(point + 1)
         return True
-    if (point - last).is_constant and (point - last).constant == 0 and found.high is None:
-        found.high = point.expr()
+    if found.high is None and facts.equal(s.start + s.extent, point + 1):
+        found.high = Const(point)
         return True
     return False

@@ -10,17 +10,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
+from weft.expr.affine import is_arithmetic
 from weft.expr.nodes import Binary, Const, Expr, Select, Var, make
+from weft.expr.prove import Facts
 from weft.lower.kernel.partition import is_empty, weigh
-from weft.schedule.affine import linear, mentions
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import For, If, Program, Seq, Stmt, seq
 from weft.tir.visit import children, map_expressions, with_children
 
 LIMIT = 1024
 """Stores up to which a loop is unrolled; a larger one stays a loop that LLVM may unroll in part."""
-
-_LINEAR = frozenset({"add", "sub", "mul"})
 
 
 def unroll(program: Program) -> Program:
@@ -36,6 +35,7 @@ class _Unroller:
 
     def __init__(self) -> None:
         self.known: dict[tuple[Var, ...], dict[Expr, _Parts]] = {}
+        self.facts = Facts()
 
     def visit(self, s: Stmt, at: Mapping[Var, int]) -> Stmt:
         if isinstance(s, For) and s.kind == "unrolled":
@@ -92,7 +92,7 @@ class _Unroller:
             return e
         if isinstance(e, Var):
             return Const(at[e], e.dtype) if e in at else e
-        if e.dtype != INDEX or e.lanes != 1 or not isinstance(e, Binary) or e.op not in _LINEAR:
+        if not is_arithmetic(e):
             return None
         if e not in parts:
             parts[e] = self._split(e, at)
@@ -109,19 +109,23 @@ class _Unroller:
     def _split(self, e: Expr, at: Mapping[Var, int]) -> _Parts:
         """The part of ``e`` that stays, its constant, and the factors of the variables in ``at``; None if they
         occur in any other way."""
-        form = linear(e)
-        own = tuple((t, f) for t, f in form.terms.items() if isinstance(t, Var) and t in at)
-        rest = {t: f for t, f in form.terms.items() if not (isinstance(t, Var) and t in at)}
-        if any(mentions(t, at) for t in rest):
+        found = self.facts.linear(e, *at)
+        if found is None:
             return None
-        return (replace(form, terms=rest, constant=0).expr() if rest else None), form.constant, own
+        factors, rest = found
+        if isinstance(rest, Const):
+            return None, int(rest), tuple(factors.items())
+        constant = rest.b if isinstance(rest, Binary) and rest.op in ("add", "sub") else None
+        if isinstance(rest, Binary) and isinstance(constant, Const):  # the constant of a normal form stands last
+            return rest.a, int(constant) if rest.op == "add" else -int(constant), tuple(factors.items())
+        return rest, 0, tuple(factors.items())
 
     def _rebuild(self, e: Expr, made: list[Expr]) -> Expr:
         if all(a is b for a, b in zip(made, e.children, strict=True)):
             return e
         if isinstance(e, Binary) and e.a.dtype == INDEX and e.lanes == 1:
             folded = make(e.op, made[0], made[1])
-            return linear(folded).expr() if folded.dtype == INDEX else folded
+            return self.facts.simplify(folded) if folded.dtype == INDEX else folded
         if isinstance(e, Binary) and e.op in ("and", "or"):
             return make(e.op, made[0], made[1])
         if isinstance(e, Select) and isinstance(made[0], Const):

@@ -28,9 +28,9 @@ from weft.expr.nodes import (
     logical_not,
     make,
 )
-from weft.lower.kernel.context import Context, forms_of
-from weft.schedule.affine import Linear, Ranges, linear, minimum_of
-from weft.support.dtypes import BOOL, INDEX
+from weft.expr.prove import Facts
+from weft.lower.kernel.context import facts_of, forms_of, inside
+from weft.support.dtypes import INDEX
 from weft.target import Target
 from weft.tir.nodes import Allocate, Buffer, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
 from weft.tir.visit import children, expressions, postorder, substitute, substitution, walk, with_children
@@ -44,47 +44,46 @@ class _NoVector(Exception):
 
 def vectorize(program: Program, target: Target) -> Program:
     """The program without vectorized loops."""
-    return replace(program, body=_visit(program.body, Context(), target))
+    return replace(program, body=_visit(program.body, facts_of(program), target))
 
 
-def _visit(s: Stmt, context: Context, target: Target) -> Stmt:
+def _visit(s: Stmt, facts: Facts, target: Target) -> Stmt:
     if isinstance(s, For):
-        with context.loop(s):
-            body = _visit(s.body, context, target)
+        with inside(facts, s):
+            body = _visit(s.body, facts, target)
         s = s if body is s.body else replace(s, body=body)
-        if s.kind == "vectorized":
-            with context.loop(s):
-                return _loop(s, context, target)
-        return s
+        return _loop(s, facts, target) if s.kind == "vectorized" else s
     parts = children(s)
-    with context.let(s) if isinstance(s, Let) else nullcontext():
-        made = tuple(_visit(c, context, target) for c in parts)
+    with inside(facts, s) if isinstance(s, Let) else nullcontext():
+        made = tuple(_visit(c, facts, target) for c in parts)
     return s if all(a is b for a, b in zip(made, parts, strict=True)) else with_children(s, made)
 
 
-def _loop(s: For, context: Context, target: Target) -> Stmt:
+def _loop(s: For, facts: Facts, target: Target) -> Stmt:
     lanes = lanes_for(s.body, target)
     serial = replace(s, kind="serial")
     if not isinstance(s.extent, Const) or lanes < 2 or any(_has_vectors(x) for x in walk(s.body)):
         return serial
     chunks = list(_chunks(int(s.extent), lanes))
     if len(chunks) > MAX_CHUNKS:
-        return _strip(s, lanes, context, target)
+        return _strip(s, lanes, facts, target)
     try:
-        return _statement(s.body, [_Lanes(s.var, s.start + at, n, context.ranges) for at, n in chunks])
+        return _statement(s.body, [_Lanes(s.var, s.start + at, n, facts) for at, n in chunks])
     except _NoVector:
         return serial
 
 
-def _strip(s: For, lanes: int, context: Context, target: Target) -> Stmt:
+def _strip(s: For, lanes: int, facts: Facts, target: Target) -> Stmt:
     """A very long vectorized loop: a serial loop over vectors, and a rest."""
     assert isinstance(s.extent, Const)
     outer = Var(s.var.name + "_v")
     count, rest = divmod(int(s.extent), lanes)
-    body = _loop(replace(s, start=s.start + outer * lanes, extent=Const(lanes)), context, target)
-    parts: list[Stmt] = [For(outer, Const(0), Const(count), body)]
+    around = For(outer, Const(0), Const(count), s.body)
+    with inside(facts, around):
+        body = _loop(replace(s, start=s.start + outer * lanes, extent=Const(lanes)), facts, target)
+    parts: list[Stmt] = [replace(around, body=body)]
     if rest:
-        parts.append(_loop(replace(s, start=s.start + count * lanes, extent=Const(rest)), context, target))
+        parts.append(_loop(replace(s, start=s.start + count * lanes, extent=Const(rest)), facts, target))
     return seq(*parts)
 
 
@@ -183,22 +182,23 @@ class _Lanes:
     """One chunk: lanes ``start <= var < start + count``, of which those in ``mask`` run."""
 
     def __init__(
-        self, var: Var, start: Expr, count: int, ranges: Ranges, mask: Expr | None = None, strict: bool = False
+        self, var: Var, start: Expr, count: int, facts: Facts, mask: Expr | None = None, strict: bool = False
     ) -> None:
         self.var, self.start, self.count, self.mask, self.strict = var, start, count, mask, strict
-        self.ranges = {**ranges, var: (linear(start, ranges), linear(start, ranges).plus(count - 1))}
+        self.around, self.facts = facts, facts.copy()
+        self.facts.bind(var, start, count)
         self._memo: dict[Expr, Expr] = {}
         self._varies: dict[Expr, bool] = {}
 
     def index(self, other: _Lanes) -> int:
         """How many lanes ``other`` starts after this one."""
-        return (linear(other.start, self.ranges) - linear(self.start, self.ranges)).constant
+        return int(self.around.simplify(other.start - self.start))  # type: ignore[call-overload, no-any-return]
 
     def under(self, mask: Expr, strict: bool = True) -> _Lanes:
         """The same lanes, fewer of them running. ``strict`` says that perhaps none runs, so that even a load that is
         the same for all lanes needs the mask."""
         both = mask if self.mask is None else make("and", self.mask, mask)
-        return _Lanes(self.var, self.start, self.count, self.ranges, both, strict or self.strict)
+        return _Lanes(self.var, self.start, self.count, self.around, both, strict or self.strict)
 
     def split(self, condition: Expr) -> tuple[Expr, Expr]:
         """A conjunction as what is the same for all lanes and what differs."""
@@ -215,18 +215,15 @@ class _Lanes:
 
     def some(self, condition: Expr) -> Expr | None:
         """Whether any lane passes one comparison of indices; None where that cannot be told."""
-        forms = forms_of(condition, True, Context())
+        forms = forms_of(condition)
         if len(forms) != 1 or not isinstance(condition, Binary) or condition.op in ("eq", "and"):
             return None
-        factor = forms[0].terms.get(self.var, 0)
-        others = [t for t in forms[0].terms if t is not self.var]
-        if not factor or any(self.varies(t) for t in others):
+        parts = self.facts.linear(forms[0], self.var)
+        if parts is None or self.var not in parts[0]:
             return None
+        factor = parts[0][self.var]
         best = self.start + (self.count - 1 if factor > 0 else 0)
-        rest = forms[0] + Linear({self.var: -factor})
-        form = linear((rest + linear(best).scaled(factor)).expr(), self.ranges)
-        least = minimum_of(form, self.ranges)
-        return Const(True, BOOL) if least is not None and least >= 0 else make("ge", form.expr(), 0)
+        return self.around.simplify(make("ge", parts[1] + best * factor, 0))
 
     def varies(self, e: Expr) -> bool:
         """Whether ``e`` may differ between lanes."""
@@ -294,12 +291,11 @@ class _Lanes:
 
     def _ramp(self, e: Expr) -> Expr | None:
         """Index arithmetic that is linear in the lane."""
-        form = linear(e, self.ranges)
-        step = form.terms.get(self.var, 0)
-        rest = form + Linear({self.var: -step}) if step else form
-        if any(self.varies(t) for t in rest.terms):
+        parts = self.facts.linear(e, self.var)
+        if parts is None:
             return None
-        base = linear((rest + linear(self.start).scaled(step)).expr(), self.ranges).expr()
+        step = parts[0].get(self.var, 0)
+        base = self.around.simplify(parts[1] + self.start * step)
         return Ramp(base, Const(step), self.count) if step else Broadcast(base, self.count)
 
     def _select(self, e: Select) -> Expr:
