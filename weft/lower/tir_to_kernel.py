@@ -17,6 +17,7 @@ from weft.lower.kernel.flatten import flatten
 from weft.lower.kernel.half import widen_half
 from weft.lower.kernel.intrinsics import lower_intrinsics
 from weft.lower.kernel.partition import partition, simplify_program
+from weft.lower.kernel.storage import widen_storage
 from weft.lower.kernel.unroll import unroll
 from weft.lower.kernel.vectorize import vectorize
 from weft.target import Target
@@ -40,6 +41,7 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     program = compact(program)  # intermediates shrink to the part that is touched
     program = flatten(program)  # one element offset instead of an index for each dimension
     program = partition(program)  # checks leave the common case
+    program = widen_storage(program)  # types that exist only in memory become bytes
     program = widen_half(program)  # half precision computes in float32
     program = vectorize(program, target)  # loop variables become ramps
     program = lower_intrinsics(program)  # exp, tanh … as polynomials
