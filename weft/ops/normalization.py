@@ -1,4 +1,4 @@
-"""Normalizations: by given statistics (batch_norm), over trailing axes, over groups of channels, over neighbours."""
+"""Normalizations over trailing axes and by norms; the catalogue of all normalizations."""
 
 from __future__ import annotations
 
@@ -9,76 +9,21 @@ import numpy as np
 
 from weft import te
 from weft.expr.nodes import Expr
-from weft.graph.operator import REQUIRED, Attribute, Attrs
+from weft.graph.operator import Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
+from weft.ops.channel_norm import CHANNEL_NORMS
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import Array
+from weft.ops.lrn import LRN
+from weft.ops.moments import EPSILON, line, moments
+from weft.ops.moments import wide as _wide
 from weft.ops.stages import accumulator, extent, reduced
 from weft.support.dtypes import DType
-
-EPSILON = Attribute("epsilon", 1e-5, "added to the variance")
-
-
-def _wide(array: Array) -> Array:
-    return array.astype(np.float64)
-
-
-def _per_channel(op: str, data: TensorType, parameters: Sequence[TensorType]) -> None:
-    """Check that the parameters hold one float a channel."""
-    rel.want_kind(op, data, "float")
-    rel.want_rank_at_least(op, data, 2, "the data")
-    for i, p in enumerate(parameters, 1):
-        rel.want_rank(op, p, 1, f"operand {i}")
-        rel.want_kind(op, p, "float", f"operand {i}")
-        rel.join_dim(op, p.shape[0], data.shape[1], f"the channels of the data and the size of operand {i}")
-
-
-def _channels(array: Array, rank: int) -> Array:
-    """A per-channel vector shaped to broadcast over dimension 1."""
-    return _wide(array).reshape((1, -1) + (1,) * (rank - 2))
-
-
-def _batch_norm_infer(attrs: Attrs, *types: Type) -> TensorType:
-    data, *parameters = rel.tensors("batch_norm", types, 5)
-    _per_channel("batch_norm", data, parameters)
-    return data
-
-
-def _batch_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, *parameters: te.Tensor) -> Any:
-    wide = accumulator(data.dtype)
-
-    def element(*i: Expr) -> Expr:
-        scale, bias, mean, variance = (te.cast(p[i[1]], wide) for p in parameters)
-        normal = (te.cast(data[i], wide) - mean) / te.sqrt(variance + attrs.epsilon)
-        return te.cast(normal * scale + bias, out.dtype)
-
-    return te.compute(out.shape, element, name="batch_norm")
-
-
-def _batch_norm_reference(attrs: Attrs, data: Array, *parameters: Array) -> Array:
-    scale, bias, mean, variance = (_channels(p, data.ndim) for p in parameters)
-    out = (_wide(data) - mean) / np.sqrt(variance + attrs.epsilon) * scale + bias
-    return np.asarray(out.astype(data.dtype))
 
 
 def _vector(n: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
     return (n,), dtype
-
-
-BATCH_NORM = OpDef(
-    "batch_norm",
-    (EPSILON,),
-    _batch_norm_infer,
-    _batch_norm_reference,
-    compute=_batch_norm_compute,
-    cases=(
-        Case((((2, 3, 4, 5), "float32"), *(_vector(3),) * 4), {}, 0.1, 2.0),
-        Case((((2, 3), "float32"), *(_vector(3),) * 4), {"epsilon": 1e-2}, 0.1, 2.0),
-    ),
-    doc="(x - mean) / sqrt(variance + epsilon) · scale + bias, by channel; operands x, scale, bias, mean, variance",
-    source="ONNX BatchNormalization-15, inference",
-)
 
 
 def _trailing_infer(name: str, operands: int) -> Any:
@@ -106,33 +51,14 @@ def _apply(parameter: te.Tensor, at: Sequence[Expr], wide: DType) -> Expr:
     )
 
 
-def _moments(data: te.Tensor, axes: Sequence[int], wide: DType, name: str) -> tuple[te.Tensor, te.Tensor]:
-    """Mean and variance over ``axes``, which stay with size 1; the variance in a second pass, for accuracy."""
-    count = te.cast(extent(data.shape, axes), wide)
-    total = reduced(data, axes, te.sum, lambda x, at: te.cast(x, wide), name=f"{name}_sum")
-    mean = te.compute(total.shape, lambda *i: total[i] / count, name=f"{name}_mean")
-
-    def squared(x: Expr, at: tuple[Any, ...]) -> Expr:
-        d = te.cast(x, wide) - _line(mean, at, axes)
-        return d * d
-
-    squares = reduced(data, axes, te.sum, squared, name=f"{name}_squares")
-    variance = te.compute(squares.shape, lambda *i: squares[i] / count, name=f"{name}_variance")
-    return mean, variance
-
-
-def _line(t: te.Tensor, at: Sequence[Any], axes: Sequence[int]) -> Expr:
-    return t[tuple(te.const(0) if d in axes else i for d, i in enumerate(at))]
-
-
 def _layer_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, *parameters: te.Tensor) -> Any:
     wide = accumulator(data.dtype)
     axes = tuple(range(rel.axis_of("layer_norm", attrs.axis, data.ndim), data.ndim))
-    mean, variance = _moments(data, axes, wide, "layer_norm")
+    mean, variance = moments(data, axes, wide, "layer_norm")
     scale = te.compute(variance.shape, lambda *i: te.rsqrt(variance[i] + attrs.epsilon), name="layer_norm_rsqrt")
 
     def element(*i: Expr) -> Expr:
-        value = (te.cast(data[i], wide) - _line(mean, i, axes)) * _line(scale, i, axes)
+        value = (te.cast(data[i], wide) - line(mean, i, axes)) * line(scale, i, axes)
         if parameters:
             value = value * _apply(parameters[0], i, wide)
         if len(parameters) > 1:
@@ -183,7 +109,7 @@ def _rms_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, *parameter
     scale = te.compute(squares.shape, lambda *i: te.rsqrt(squares[i] / count + attrs.epsilon), name="rms_norm_rsqrt")
 
     def element(*i: Expr) -> Expr:
-        value = te.cast(data[i], wide) * _line(scale, i, axes)
+        value = te.cast(data[i], wide) * line(scale, i, axes)
         return te.cast(value * _apply(parameters[0], i, wide) if parameters else value, out.dtype)
 
     return te.compute(out.shape, element, name="rms_norm")
@@ -211,154 +137,6 @@ RMS_NORM = OpDef(
 )
 
 
-def _instance_norm_infer(attrs: Attrs, *types: Type) -> TensorType:
-    data, *parameters = rel.tensors("instance_norm", types, 3)
-    rel.want_rank_at_least("instance_norm", data, 3, "the data")
-    _per_channel("instance_norm", data, parameters)
-    return data
-
-
-def _instance_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, scale: te.Tensor, bias: te.Tensor) -> Any:
-    wide = accumulator(data.dtype)
-    axes = tuple(range(2, data.ndim))
-    mean, variance = _moments(data, axes, wide, "instance_norm")
-
-    def element(*i: Expr) -> Expr:
-        factor = te.cast(scale[i[1]], wide) * te.rsqrt(_line(variance, i, axes) + attrs.epsilon)
-        value = (te.cast(data[i], wide) - _line(mean, i, axes)) * factor + te.cast(bias[i[1]], wide)
-        return te.cast(value, out.dtype)
-
-    return te.compute(out.shape, element, name="instance_norm")
-
-
-def _instance_norm_reference(attrs: Attrs, data: Array, scale: Array, bias: Array) -> Array:
-    wide, axes = _wide(data), tuple(range(2, data.ndim))
-    out = (wide - wide.mean(axes, keepdims=True)) / np.sqrt(wide.var(axes, keepdims=True) + attrs.epsilon)
-    return np.asarray((out * _channels(scale, data.ndim) + _channels(bias, data.ndim)).astype(data.dtype))
-
-
-INSTANCE_NORM = OpDef(
-    "instance_norm",
-    (EPSILON,),
-    _instance_norm_infer,
-    _instance_norm_reference,
-    compute=_instance_norm_compute,
-    cases=(
-        Case((((2, 3, 4, 5), "float32"), _vector(3), _vector(3)), {}),
-        Case((((1, 2, 7), "float32"), _vector(2), _vector(2)), {"epsilon": 1e-2}),
-    ),
-    doc="every channel of every sample normalized over space; operands x, scale, bias",
-    source="ONNX InstanceNormalization-22",
-)
-
-
-def _group_norm_infer(attrs: Attrs, *types: Type) -> TensorType:
-    data, *parameters = rel.tensors("group_norm", types, 3)
-    _per_channel("group_norm", data, parameters)
-    channels, groups = data.shape[1], attrs.num_groups
-    if not isinstance(groups, int) or groups < 1 or not isinstance(channels, int) or channels % groups:
-        rel.fail("group_norm", f"{channels} channels do not split into {groups} groups", "T015")
-    return data
-
-
-def _group_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, scale: te.Tensor, bias: te.Tensor) -> Any:
-    wide = accumulator(data.dtype)
-    groups, size = attrs.num_groups, int(data.shape[1]) // attrs.num_groups  # type: ignore[call-overload]
-    split = te.compute(
-        (data.shape[0], groups, size, *data.shape[2:]),
-        lambda n, g, c, *i: data[(n, g * size + c, *i)],
-        name="group_norm_split",
-    )
-    axes = tuple(range(2, split.ndim))
-    mean, variance = _moments(split, axes, wide, "group_norm")
-
-    def element(*i: Expr) -> Expr:
-        at = (i[0], i[1] // size, i[1] % size, *i[2:])
-        factor = te.cast(scale[i[1]], wide) * te.rsqrt(_line(variance, at, axes) + attrs.epsilon)
-        value = (te.cast(data[i], wide) - _line(mean, at, axes)) * factor + te.cast(bias[i[1]], wide)
-        return te.cast(value, out.dtype)
-
-    return te.compute(out.shape, element, name="group_norm")
-
-
-def _group_norm_reference(attrs: Attrs, data: Array, scale: Array, bias: Array) -> Array:
-    wide = _wide(data).reshape(data.shape[0], attrs.num_groups, -1)
-    out = (wide - wide.mean(2, keepdims=True)) / np.sqrt(wide.var(2, keepdims=True) + attrs.epsilon)
-    out = out.reshape(data.shape) * _channels(scale, data.ndim) + _channels(bias, data.ndim)
-    return np.asarray(out.astype(data.dtype))
-
-
-GROUP_NORM = OpDef(
-    "group_norm",
-    (Attribute("num_groups", REQUIRED, "number of groups of channels"), EPSILON),
-    _group_norm_infer,
-    _group_norm_reference,
-    compute=_group_norm_compute,
-    cases=(Case((((2, 6, 3, 2), "float32"), _vector(6), _vector(6)), {"num_groups": 3}),),
-    doc="groups of channels normalized together over channels and space; operands x, scale, bias (by channel)",
-    source="ONNX GroupNormalization-21",
-)
-
-
-def _lrn_infer(attrs: Attrs, *types: Type) -> TensorType:
-    (data,) = rel.tensors("lrn", types, 1)
-    rel.want_kind("lrn", data, "float")
-    rel.want_rank_at_least("lrn", data, 2)
-    if not isinstance(attrs.size, int) or attrs.size < 1:
-        rel.fail("lrn", f"size must be a positive integer, not {attrs.size!r}", "T015")
-    return data
-
-
-def _lrn_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
-    wide = accumulator(data.dtype)
-    below = (attrs.size - 1) // 2
-    window = te.reduce_axis((0, attrs.size), name="window")
-
-    def neighbours(*i: Expr) -> Expr:
-        c = i[1] + window.var - below
-        value = te.cast(data[(i[0], c, *i[2:])], wide)
-        inside = te.all(c >= 0, c < data.shape[1])
-        return te.sum(te.if_then_else(inside, value * value, te.const(0, wide)), axis=window)
-
-    squares = te.compute(data.shape, neighbours, name="lrn_squares")
-
-    def element(*i: Expr) -> Expr:
-        base = squares[i] * (attrs.alpha / attrs.size) + attrs.bias
-        return te.cast(te.cast(data[i], wide) * te.power(base, te.const(-attrs.beta, wide)), out.dtype)
-
-    return te.compute(out.shape, element, name="lrn")
-
-
-def _lrn_reference(attrs: Attrs, data: Array) -> Array:
-    wide = _wide(data)
-    squares = np.zeros_like(wide)
-    channels = data.shape[1]
-    for c in range(channels):
-        low, high = max(0, c - (attrs.size - 1) // 2), min(channels, c + -(-(attrs.size - 1) // 2) + 1)
-        squares[:, c] = (wide[:, low:high] ** 2).sum(1)
-    return np.asarray((wide / (attrs.bias + attrs.alpha / attrs.size * squares) ** attrs.beta).astype(data.dtype))
-
-
-LRN = OpDef(
-    "lrn",
-    (
-        Attribute("size", REQUIRED, "number of neighbouring channels"),
-        Attribute("alpha", 1e-4, "scale of the mean of squares"),
-        Attribute("beta", 0.75, "exponent"),
-        Attribute("bias", 1.0, "added to the scaled mean of squares"),
-    ),
-    _lrn_infer,
-    _lrn_reference,
-    compute=_lrn_compute,
-    cases=(
-        Case((((2, 7, 3), "float32"),), {"size": 5, "alpha": 0.5}),
-        Case((((1, 6, 2, 2), "float32"),), {"size": 4, "alpha": 0.1, "beta": 0.5, "bias": 2.0}),
-    ),
-    doc="x divided by a power of the mean of squares of neighbouring channels",
-    source="ONNX LRN-13",
-)
-
-
 def _lp_infer(attrs: Attrs, *types: Type) -> TensorType:
     (data,) = rel.tensors("lp_normalize", types, 1)
     rel.want_kind("lp_normalize", data, "float")
@@ -379,7 +157,7 @@ def _lp_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
     total = reduced(data, (axis,), te.sum, magnitude, name="lp_normalize_sum")
 
     def element(*i: Expr) -> Expr:
-        norm = _line(total, i, (axis,))
+        norm = line(total, i, (axis,))
         norm = norm if attrs.p == 1 else te.sqrt(norm)
         return te.cast(te.if_then_else(norm > 0.0, te.cast(data[i], wide) / norm, te.const(0, wide)), out.dtype)
 
@@ -406,12 +184,4 @@ LP_NORMALIZE = OpDef(
     source="ONNX LpNormalization-22",
 )
 
-NORMALIZATIONS: tuple[OpDef, ...] = (
-    BATCH_NORM,
-    LAYER_NORM,
-    RMS_NORM,
-    INSTANCE_NORM,
-    GROUP_NORM,
-    LRN,
-    LP_NORMALIZE,
-)
+NORMALIZATIONS: tuple[OpDef, ...] = (*CHANNEL_NORMS, LAYER_NORM, RMS_NORM, LRN, LP_NORMALIZE)
