@@ -77,9 +77,11 @@ def _einsum(args: Sequence[GraphExpr], labels: Sequence[str], result: str, root:
 def _of_transposed(m: GraphMatch) -> GraphExpr | None:
     root: Call = m.root  # type: ignore[assignment]
     labels = _labels(m, root)
-    if labels is None or any(isinstance(a, Constant) for a in root.args):
+    if labels is None:
         return None
     (a, left), (b, right) = (_behind(e, t) for e, t in zip(root.args, labels, strict=False))
+    if isinstance(a, Constant) or isinstance(b, Constant):
+        return None
     return _einsum([a, b], [left, right], labels[2], root)
 
 

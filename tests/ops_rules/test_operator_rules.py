@@ -1,0 +1,44 @@
+"""Rewrite rules of operators: each fires where it should, stays away where it must, and keeps the meaning."""
+
+from __future__ import annotations
+
+import pytest
+from rule_cases import FIRES, STAYS
+from rule_kit import RULES, Case, agree, operators, rewritten
+
+from weft.ops.rules import SIMPLIFY_RULES
+
+
+def label(case: Case) -> str:
+    return case.rule
+
+
+@pytest.mark.parametrize("case", FIRES, ids=label)
+def test_rule_fires_alone_and_keeps_the_meaning(case: Case) -> None:
+    before, after = rewritten(case.body, RULES[case.rule])
+    assert after is not before
+    if case.result is not None:
+        assert operators(after) == case.result
+    agree(before, after, case.low, case.high)
+    if case.special:
+        agree(before, after, special=True)
+
+
+@pytest.mark.parametrize("case", STAYS, ids=label)
+def test_rule_leaves_alone(case: Case) -> None:
+    before, after = rewritten(case.body, RULES[case.rule])
+    assert operators(after) == operators(before)
+
+
+@pytest.mark.parametrize("case", (*FIRES, *STAYS), ids=label)
+def test_all_rules_together_come_to_rest_and_keep_the_meaning(case: Case) -> None:
+    before, after = rewritten(case.body)
+    agree(before, after, case.low, case.high)
+    again = rewritten(after.body)[1]
+    assert operators(again) == operators(after)
+
+
+def test_every_rule_has_a_case_and_a_name_of_its_own() -> None:
+    names = [rule.name for rule in SIMPLIFY_RULES]
+    assert len(set(names)) == len(names)
+    assert set(names) == {case.rule for case in FIRES}
