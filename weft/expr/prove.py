@@ -47,8 +47,9 @@ class Facts:
             start, extent = var.start, var.extent
             var = var.var
         normal = self._normal
-        if type(start) is int and type(extent) is int:
-            normal.solver.state_bounds(self._ring.number(var), constant(start), constant(start + extent - 1))
+        first, count = _literal(start), _literal(extent)
+        if first is not None and count is not None:
+            normal.solver.state_bounds(self._ring.number(var), constant(first), constant(first + count - 1))
             normal.forget()
             return
         lower = self._ring.poly(normal.simplify(index(start)))
@@ -152,3 +153,7 @@ class Facts:
     def equal(self, a: ExprLike, b: ExprLike) -> bool:
         """Whether two indices are proved equal."""
         return a is b or self.is_zero(index(a) - index(b))
+
+
+def _literal(e: ExprLike | None) -> int | None:
+    return int(e) if type(e) is int or type(e) is Const else None

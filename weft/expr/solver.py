@@ -102,13 +102,14 @@ class Solver:
 
     def state_bounds(self, atom: int, lower: Poly, upper: Poly) -> None:
         """``lower <= atom <= upper``; the bounds mention only atoms bound before."""
-        lo, hi = self.interval(lower), self.interval(upper)
-        self.state_range(atom, Interval(lo.lo, hi.hi))
-        self.state.order[atom] = len(self.state.order) + 1
+        state = self.state
+        within = Interval(self.interval(lower).lo, self.interval(upper).hi)
+        state.ranges[atom] = within.meet(state.ranges[atom]) if atom in state.ranges else within
+        state.order[atom] = len(state.order) + 1
         if as_constant(lower) is None:
-            self.state.lower[atom] = [lower]
+            state.lower[atom] = [lower]
         if as_constant(upper) is None:
-            self.state.upper[atom] = [upper]
+            state.upper[atom] = [upper]
         self.forget()
 
     # Constant intervals

@@ -17,7 +17,7 @@ from weft.expr.visit import uses_var
 from weft.lower.kernel.context import below_zero, between, facts_of, forms_of, inside
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Allocate, Block, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
-from weft.tir.visit import expressions, postorder
+from weft.tir.visit import expressions, postorder, walk
 
 BUDGET = 1500
 """How many stores (unrolled ones counted as often as they repeat) the copies made by splitting may add."""
@@ -284,6 +284,8 @@ class _Finder:
 
     def visit(self, s: Stmt) -> None:
         facts = self.facts
+        if not _is_conditional(s):
+            return
         if isinstance(s, Seq):
             for c in s.stmts:
                 self.visit(c)
@@ -318,6 +320,10 @@ class _Finder:
                 if inner is None or not inner[0]:
                     swept = self.facts.sweep(form, self.moving)
                     self.found.append(_Check(form, None if swept is None else swept.low, equal, guard))
+
+
+def _is_conditional(s: Stmt) -> bool:
+    return any(isinstance(x, If) or any(True for _ in _conditions(x)) for x in walk(s))
 
 
 def _only(s: Stmt) -> Stmt:
