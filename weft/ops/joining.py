@@ -9,8 +9,8 @@ import numpy as np
 
 from weft import te
 from weft.expr.nodes import Expr, index, select
-from weft.graph.layout import follow_concat
-from weft.graph.operator import REQUIRED, Attribute, Attrs
+from weft.graph.layout import follow_concat, parse
+from weft.graph.operator import REQUIRED, Attribute, Attrs, LayoutChoice
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
@@ -112,11 +112,25 @@ def _split_reference(attrs: Attrs, data: Array) -> tuple[Array, ...]:
     return tuple(np.ascontiguousarray(p) for p in np.split(data, cuts, attrs.axis))
 
 
+def _split_follows(attrs: Attrs, types: tuple[TensorType, ...], operand: int, layout: str) -> LayoutChoice | None:
+    """Parts of a blocked dimension must be whole blocks, all but the last."""
+    known, (data,) = parse(layout), types
+    if known.rank != data.rank or [d for d, f in known.dims if f is None] != list(range(data.rank)):
+        return None
+    axis = rel.axis_of("split", attrs.axis, data.rank)
+    factor = known.factor(axis)
+    if factor > 1 and not all(isinstance(s, int) and s % factor == 0 for s in attrs.sizes[:-1]):
+        return None
+    sizes = tuple(rel.ceil_divide(rel.simplified(s), factor) for s in attrs.sizes)
+    return LayoutChoice((layout,), (layout,) * len(sizes), attrs.replace(axis=axis, sizes=sizes))
+
+
 SPLIT = OpDef(
     "split",
     (AXIS, Attribute("sizes", REQUIRED, "the sizes of the parts")),
     _split_infer,
     _split_reference,
+    follows=_split_follows,
     compute=_split_compute,
     cases=(Case((_f(2, 6),), {"axis": 1, "sizes": (1, 3, 2)}), Case((_f(4, 2),), {"axis": -2, "sizes": (2, 2)})),
     doc="consecutive parts along an axis, as a tuple",

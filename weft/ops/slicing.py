@@ -13,6 +13,7 @@ from weft.graph.types import Dim, TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import Array
+from weft.ops.layouts import follow_channels
 
 _FAR = 1 << 30
 """Bounds beyond this stand for the end of the dimension (ONNX writes the largest integers)."""
@@ -111,6 +112,28 @@ def _reference(attrs: Attrs, data: Array) -> Array:
     return np.ascontiguousarray(data[tuple(cut)])
 
 
+def _blocked(attrs: Attrs, data: TensorType, block: int) -> Attrs | None:
+    """The attributes for blocked channels, where a part of them is whole blocks, or ends where the channels end."""
+    axes = tuple(range(len(attrs.begin))) if attrs.axes is None else attrs.axes
+    axes = rel.per_axis("slice", axes, len(attrs.begin), "axes")
+    axes = tuple(rel.axis_of("slice", a, data.rank) for a in axes)
+    there = attrs.replace(axes=axes)
+    if 1 not in axes:
+        return there
+    start, count, step = _ranges(there, data.shape)[1]
+    channels, k = data.shape[1], axes.index(1)
+    if step != 1 or not (isinstance(start, int) and isinstance(count, int) and isinstance(channels, int)):
+        return None
+    if start % block or (count % block and start + count != channels):
+        return None
+
+    def changed(bounds: tuple[Dim, ...], value: int) -> tuple[Dim, ...]:
+        return (*bounds[:k], value, *bounds[k + 1 :])
+
+    begin = changed(attrs.begin, start // block)
+    return there.replace(begin=begin, end=changed(attrs.end, -(-(start + count) // block)))
+
+
 def _f(*shape: int) -> tuple[tuple[int, ...], str]:
     return shape, "float32"
 
@@ -126,6 +149,7 @@ SLICE = OpDef(
     ),
     _infer,
     _reference,
+    follows=follow_channels(_infer, _blocked),
     compute=_compute,
     cases=(
         Case((_f(5, 6),), {"begin": (1, 0), "end": (4, -1)}),
