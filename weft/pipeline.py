@@ -23,7 +23,7 @@ from weft.graph.passes.dead_code import DeadCode
 from weft.graph.passes.fold_constants import FoldConstants
 from weft.graph.passes.fuse import Fuse
 from weft.graph.passes.layout import SelectLayouts
-from weft.graph.passes.memory import MemoryPlan, plan_memory
+from weft.graph.passes.memory import MemoryPlan, is_straight, plan_memory
 from weft.graph.passes.rewrite import Rewrite
 from weft.graph.passes.sink_views import SinkViews
 from weft.graph.visit import post_order
@@ -31,7 +31,7 @@ from weft.ir.fusion_kind import FusionKind
 from weft.ir.passes import Instrument, Pass, run_passes
 from weft.ir.structural import structural_hash
 from weft.kernel_cache import Kernel, KernelCache, kernel_key, renamed
-from weft.lower.graph_to_program import graph_to_program
+from weft.lower.graph_to_program import control_to_program, graph_to_program
 from weft.lower.graph_to_te import fusion_kind, group_to_te
 from weft.lower.sizes import expression, size_expr
 from weft.lower.te_to_tir import te_to_tir
@@ -155,8 +155,15 @@ def compile_module(
         variants = [build_kernels(groups, t, schedules, cache, progress, observer) for t in targets]
     with report.stage("program"):
         kernels = variants[0]
-        plan = plan_memory(fused.main, workspace=lambda call: _workspace(call, variants), in_place=_in_place)
-        program, constants = graph_to_program(fused, plan, kernels)
+
+        def workspace(call: Call) -> ExprLike:
+            return _workspace(call, variants)
+
+        if is_straight(fused.main):
+            plan = plan_memory(fused.main, workspace=workspace, in_place=_in_place)
+            program, constants = graph_to_program(fused, plan, kernels)
+        else:
+            program, constants, plan = control_to_program(fused, kernels, workspace)
         codes = _codes(program, kernels, variants, targets)
     report.calls, report.groups = len(plan.order), len({k.name for k in kernels.values()})
     report.built, report.cached = cache.misses, cache.hits
@@ -245,7 +252,7 @@ def build_kernel(program: Program, target: Target, trace: Trace | None, work: Ex
 
 
 def _calls(module: Module) -> Iterator[Call]:
-    return (e for e in post_order(module.main, into_functions=False) if isinstance(e, Call))
+    return (e for e in post_order(module.main) if isinstance(e, Call))
 
 
 def _count_calls(module: Module) -> int:

@@ -127,6 +127,13 @@ static void decode_instruction(reader *r, instruction *i, const weft_kernel *ker
         i->b = take_below(r, p->buffer_count);
         i->c = take_below(r, p->expression_count);
         break;
+    case OP_COPY_PART:
+        i->a = take_below(r, p->buffer_count);
+        i->b = take_below(r, p->buffer_count);
+        i->c = take_below(r, p->expression_count);
+        i->d = take_below(r, p->expression_count);
+        i->e = take_below(r, p->expression_count);
+        break;
     case OP_SET:
         i->a = take_register(r);
         i->c = take_below(r, p->expression_count);
@@ -139,6 +146,7 @@ static void decode_instruction(reader *r, instruction *i, const weft_kernel *ker
             (void)malformed(r, "a size is read from a buffer that does not hold integers");
         break;
     case OP_ALLOCATE:
+    case OP_RESERVE:
         i->a = take_dynamic(r);
         i->c = take_below(r, p->expression_count);
         break;

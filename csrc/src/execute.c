@@ -303,6 +303,21 @@ static int32_t copy(run *r, const instruction *i, int64_t at) {
     return WEFT_OK;
 }
 
+static int32_t copy_part(run *r, const instruction *i, int64_t at) {
+    int64_t nbytes, from, to;
+    int32_t status = value_of(r, i->c, at, &nbytes);
+    if (!status) status = value_of(r, i->d, at, &from);
+    if (!status) status = value_of(r, i->e, at, &to);
+    if (!status) status = need_buffer(r, i->a, at);
+    if (!status) status = need_buffer(r, i->b, at);
+    if (status) return status;
+    int64_t source = r->f->capacities[i->a], target = r->f->capacities[i->b];
+    if (nbytes < 0 || from < 0 || to < 0 || from > source || to > target || nbytes > source - from || nbytes > target - to)
+        return fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a copy goes outside its buffers");
+    memmove((char *)r->f->pointers[i->b] + to, (const char *)r->f->pointers[i->a] + from, (size_t)nbytes);
+    return WEFT_OK;
+}
+
 static int64_t read_element(const char *from, int32_t element) {
     union {
         uint8_t u8;
@@ -354,6 +369,22 @@ static int32_t allocate(run *r, const instruction *i, int64_t at) {
     return WEFT_OK;
 }
 
+/* At least doubles, so that appending again and again copies little. */
+static int32_t reserve(run *r, const instruction *i, int64_t at) {
+    int64_t nbytes, held = r->f->capacities[i->a];
+    int32_t status = value_of(r, i->c, at, &nbytes);
+    if (status) return status;
+    if (nbytes < 0) return fail_at(r, WEFT_ERROR_ARITHMETIC, i->a, at, "a buffer has a negative size");
+    if (r->f->pointers[i->a] && held >= nbytes) return WEFT_OK;
+    if (held && nbytes <= INT64_MAX / 2 && nbytes < held * 2) nbytes = held * 2;
+    void *memory = weft_alloc_large(nbytes);
+    if (!memory) return fail_at(r, WEFT_ERROR_MEMORY, i->a, at, "out of memory for a buffer");
+    if (r->f->pointers[i->a]) memcpy(memory, r->f->pointers[i->a], (size_t)held);
+    release(r, i->a);
+    set_buffer(r->p, r->f, i->a, memory, nbytes);
+    return WEFT_OK;
+}
+
 /* Everything but calls; `at` moves on a jump. */
 static int32_t step(run *r, const instruction *i, int64_t *at) {
     int64_t value = 0;
@@ -363,6 +394,8 @@ static int32_t step(run *r, const instruction *i, int64_t *at) {
     case OP_SET: return value_of(r, i->c, *at, &r->f->registers[i->a]);
     case OP_READ: return read_size(r, i, *at);
     case OP_ALLOCATE: return allocate(r, i, *at);
+    case OP_COPY_PART: return copy_part(r, i, *at);
+    case OP_RESERVE: return reserve(r, i, *at);
     case OP_FREE: release(r, i->a); return WEFT_OK;
     case OP_CHECK:
         status = value_of(r, i->c, *at, &value);

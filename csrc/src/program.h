@@ -54,6 +54,8 @@ typedef enum opcode {
     OP_CHECK,       /* expression */
     OP_JUMP,        /* instruction */
     OP_JUMP_UNLESS, /* instruction, expression */
+    OP_COPY_PART,   /* source, target, nbytes, source offset, target offset */
+    OP_RESERVE,     /* buffer, nbytes */
     OPCODES
 } opcode;
 
@@ -81,6 +83,7 @@ typedef struct instruction {
     bool careful; /* an operand is volatile or may be without memory: take the checking path */
     int32_t a, b; /* register, buffer, instruction or kernel; see `opcode` */
     int64_t c;    /* expression or element */
+    int32_t d, e; /* offsets of a copy: expressions */
     int32_t buffer_count, size_count;
     int32_t first_slot, first_size;   /* into the frame's slots and sizes */
     const int64_t *buffers, *sizes;   /* operands: buffer and expression numbers */

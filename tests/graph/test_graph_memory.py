@@ -10,7 +10,7 @@ from weft.graph import build, dims
 from weft.graph.nodes import Call, If, Project, call
 from weft.graph.passes.memory import factor, plan_memory, source
 from weft.graph.visit import children
-from weft.support.errors import ModelError
+from weft.support.errors import InternalError
 
 
 def check(function, plan, **symbols):
@@ -138,5 +138,5 @@ def test_five_thousand_calls_are_planned_quickly():
 def test_control_flow_is_refused():
     x, c = build.var("x", (4, 16)), build.var("c", (), "bool")
     f = build.function([x, c], If(c, call(relu, [x]), x, x.type))
-    with pytest.raises(ModelError, match="control flow"):
+    with pytest.raises(InternalError, match="control flow"):
         plan_memory(f)

@@ -24,6 +24,7 @@ from weft.graph.nodes import (
     GraphExpr,
     If,
     Let,
+    Loop,
     Match,
     Module,
     Pattern,
@@ -54,6 +55,7 @@ class Frame:
     dims: dict[Symbol, ExprLike]
     values: dict[GraphExpr, Any] = field(default_factory=dict)
     active: dict[GraphExpr, tuple[GraphExpr, Frame]] = field(default_factory=dict)
+    loops: dict[GraphExpr, _LoopState] = field(default_factory=dict)
 
     def lookup(self, var: Var) -> Any:
         frame: Frame | None = self
@@ -70,6 +72,18 @@ class Closure:
 
     function: Function
     frame: Frame | None
+
+
+@dataclass(slots=True, eq=False)
+class _LoopState:
+    """A loop on its way: the state, the rows so far and the activation of the body that runs."""
+
+    state: list[Any]
+    rows: list[list[Any]]
+    going: bool
+    trips: int | None
+    count: int = 0
+    body: Frame | None = None
 
 
 class _Needs(list[tuple[GraphExpr, Frame]]):
@@ -182,6 +196,7 @@ def _step(expr: GraphExpr, frame: Frame, module: Module) -> Any:
         needs = _missing(frame, expr.value)
         if needs:
             return needs
+        _bind_fresh(expr.var.type, values[expr.value], frame, expr.var.name)
         values[expr.var] = values[expr.value]
         return _missing(frame, expr.body) or values[expr.body]
     if isinstance(expr, If):
@@ -189,16 +204,73 @@ def _step(expr: GraphExpr, frame: Frame, module: Module) -> Any:
         if needs:
             return needs
         chosen = expr.then if bool(values[expr.condition]) else expr.otherwise
-        return _missing(frame, chosen) or values[chosen]
+        needs = _missing(frame, chosen)
+        if needs:
+            return needs
+        _bind_fresh(expr.type, values[chosen], frame, "the result of a branch")
+        return values[chosen]
+    if isinstance(expr, Loop):
+        return _loop(expr, frame)
     if isinstance(expr, Match):
         return _match(expr, frame)
     raise InternalError(f"the interpreter does not know {type(expr).__name__}")
+
+
+def _bind_fresh(t: Type, value: Any, frame: Frame, name: str) -> None:
+    """Learn the sizes of a type that have no value here yet; those that have one must agree."""
+    if dims.is_symbolic(t):
+        _bind_type(t, value, frame.dims, name)
+
+
+def _loop(expr: Loop, frame: Frame) -> Any:
+    inputs = expr.state if expr.going is None else (expr.going, *expr.state)
+    needs = _missing(frame, *inputs)
+    if needs:
+        return needs
+    loop = frame.loops.get(expr)
+    if loop is None:
+        going = True if expr.going is None else bool(frame.values[expr.going])
+        trips = None if expr.trips is None else dims.evaluate(expr.trips, frame.dims)
+        rows: list[list[Any]] = [[] for _ in expr.results[len(expr.state) :]]
+        loop = frame.loops[expr] = _LoopState([frame.values[s] for s in expr.state], rows, going, trips)
+    body = expr.body.body
+    if loop.body is not None:  # an iteration is done
+        results = loop.body.values[body]
+        loop.going = bool(results[0]) if expr.first_state else True
+        loop.state = list(results[expr.first_state :][: len(expr.state)])
+        for column, row in zip(loop.rows, results[expr.first_state + len(expr.state) :], strict=True):
+            column.append(row)
+        loop.count, loop.body = loop.count + 1, None
+    if loop.going and (loop.trips is None or loop.count < loop.trips):
+        outer = Frame(frame, {**frame.dims, expr.index: loop.count})
+        loop.body = _enter(Closure(expr.body, outer), loop.state)
+        return _Needs([(body, loop.body)])
+    del frame.loops[expr]
+    if isinstance(expr.count, Symbol):
+        frame.dims.setdefault(expr.count, loop.count)
+    made = (*loop.state, *(_stacked(rows, t, frame) for rows, t in zip(loop.rows, _row_types(expr), strict=True)))
+    _bind_fresh(expr.type, made, frame, "the result of a loop")
+    return made
+
+
+def _row_types(expr: Loop) -> list[TensorType]:
+    return [t for t in expr.results[len(expr.state) :] if isinstance(t, TensorType)]
+
+
+def _stacked(rows: list[Any], t: TensorType, frame: Frame) -> np.ndarray[Any, Any]:
+    """What a loop collected; without an iteration, sizes that nothing tells are 0."""
+    if rows:
+        return np.stack(rows)
+    shape = [dims.substitute_dim(d, frame.dims) for d in t.shape[1:]]
+    return np.empty((0, *(d if isinstance(d, int) else 0 for d in shape)), t.dtype.numpy)
 
 
 def _call(expr: Call, frame: Frame) -> Any:
     values = frame.values
     if isinstance(expr.target, Operator):
         needs = _missing(frame, *expr.args)
+        if expr.target.binds and not needs:
+            return _bind_sizes(expr, values[expr.args[0]], frame)
         return needs or _reference(expr, expr.target, [values[a] for a in expr.args], frame)
     needs = _missing(frame, expr.target, *expr.args)
     if needs:
@@ -213,6 +285,16 @@ def _call(expr: Call, frame: Frame) -> Any:
         return _Needs([(body, inner)])
     del frame.active[expr]
     return inner.values[body]
+
+
+def _bind_sizes(expr: Call, value: Any, frame: Frame) -> Any:
+    for symbol, size in zip(expr.attrs.sizes, value.reshape(-1), strict=True):
+        if size < 0:
+            raise InputError(f"the size '{symbol.name}' would be {size}", code="I004")
+        known = frame.dims.setdefault(symbol, int(size))
+        if known != size:
+            raise InputError(f"the size '{symbol.name}' is {known}, not {size}", code="I004")
+    return value
 
 
 def _reference(expr: Call, op: Operator, args: list[Any], frame: Frame) -> Any:

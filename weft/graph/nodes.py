@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from weft.expr.nodes import Var as Symbol
 from weft.graph.operator import Attrs, Operator
-from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
+from weft.graph.types import DataType, Dim, FunctionType, TensorType, TupleType, Type
 from weft.support.dtypes import DType
 from weft.support.errors import TypeRelationError
 
@@ -151,7 +152,10 @@ class GlobalVar(GraphExpr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Let(GraphExpr):
-    """``let var = value; body``: evaluates ``value`` exactly once, before ``body``."""
+    """``let var = value; body``: evaluates ``value`` exactly once, before ``body``.
+
+    This is where sizes that are known only at run time get their values: those that ``value`` binds (see
+    ``Operator.binds``) and fresh ones in the type of ``var`` hold in ``body``."""
 
     var: Var
     value: GraphExpr
@@ -165,13 +169,57 @@ class Let(GraphExpr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class If(GraphExpr):
-    """Evaluates one branch; ``condition`` is a bool scalar tensor and both branches have ``type``."""
+    """Evaluates one branch; ``condition`` is a bool scalar tensor and both branches have ``type``. Fresh sizes in ``type``
+    are those of the branch that was taken."""
 
     condition: GraphExpr
     then: GraphExpr
     otherwise: GraphExpr
     type: Type
     origin: Origin = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Loop(GraphExpr):
+    """Runs ``body`` on ``state`` again and again; the value is the tuple (last state…, collected rows…).
+
+    ``body`` takes the state and gives a tuple: with ``going``, a bool scalar that says whether to go on; the next state;
+    then one row for each collected result, which stacks the rows of all iterations along a new first dimension. In the
+    body the size ``index`` is the number of the iteration, from 0. The loop ends after ``trips`` iterations (None: no
+    limit), or when the condition — at first ``going`` — is false (None: no condition). ``count`` is how often it ran: a
+    fresh size, or ``trips`` where there is no condition.
+
+    Fresh sizes in the types of the body's parameters are those of the state in this iteration, and fresh ones in
+    ``type`` those of the last.
+    """
+
+    state: tuple[GraphExpr, ...]
+    body: Function
+    type: Type
+    index: Symbol
+    trips: Dim | None = None
+    count: Dim = 0
+    going: GraphExpr | None = None
+    origin: Origin = NOWHERE
+
+    def __post_init__(self) -> None:
+        if self.trips is None and self.going is None:
+            raise TypeRelationError("a loop needs a number of iterations or a condition", code="T008")
+        if not isinstance(self.body.body.type, TupleType) or len(self.body.body.type.fields) < len(self.results):
+            raise TypeRelationError("the body of a loop gives no tuple of condition, state and rows", code="T008")
+        if len(self.body.params) != len(self.state):
+            raise TypeRelationError("the body of a loop must take its state", code="T008")
+
+    @property
+    def results(self) -> tuple[Type, ...]:
+        """Types of the last state and of what is collected."""
+        assert isinstance(self.type, TupleType)
+        return self.type.fields
+
+    @property
+    def first_state(self) -> int:
+        """Where the next state begins in the result of the body."""
+        return 0 if self.going is None else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

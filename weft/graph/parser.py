@@ -25,6 +25,7 @@ from weft.graph.nodes import (
     GraphExpr,
     If,
     Let,
+    Loop,
     Match,
     Module,
     Origin,
@@ -44,7 +45,25 @@ from weft.support.errors import ParseError, TypeRelationError
 Table = Mapping[str, np.ndarray[Any, Any]]
 
 KEYWORDS: Final = frozenset(
-    {"none", "true", "false", "inf", "nan", "not", "and", "or", "fn", "if", "else", "match", "do", "let", "return"}
+    {
+        "none",
+        "true",
+        "false",
+        "inf",
+        "nan",
+        "not",
+        "and",
+        "or",
+        "fn",
+        "if",
+        "else",
+        "match",
+        "do",
+        "let",
+        "return",
+        "loop",
+        "while",
+    }
     | {"type", "def", "module", *_SHORT}
 )
 
@@ -213,7 +232,7 @@ class _Parser:
         tokens.expect("=")
         token = tokens.current
         try:
-            made = self._value()
+            made = self._value(declared)
         except TypeRelationError as error:
             raise error.at(tokens.place(token)) from None
         if declared is not None:
@@ -239,7 +258,7 @@ class _Parser:
 
     # -- values --------------------------------------------------------------------------------------------------
 
-    def _value(self) -> GraphExpr:
+    def _value(self, declared: Type | None = None) -> GraphExpr:
         tokens = self.tokens
         token = tokens.current
         if token.kind == NAME:
@@ -252,7 +271,9 @@ class _Parser:
                 tokens.expect("{")
                 return self._block()
             if tokens.accept("if"):
-                return self._if()
+                return self._if(declared)
+            if tokens.accept("loop"):
+                return self._loop(declared)
             if tokens.accept("match"):
                 return self._match()
             if tokens.ahead().text == "(" and token.text not in ("true", "false"):
@@ -296,14 +317,31 @@ class _Parser:
         except TypeRelationError as error:
             raise error.at(tokens.place(name)) from None
 
-    def _if(self) -> GraphExpr:
+    def _loop(self, declared: Type | None) -> GraphExpr:
+        tokens = self.tokens
+        start = tokens.current
+        attrs = self._attr_list()
+        tokens.expect("(")
+        state = tuple(tokens.listed(self._atom, ")"))
+        going = self._atom() if tokens.accept("while") else None
+        tokens.expect("do")
+        body = self._atom()
+        trips, index = attrs.get("trips"), attrs.get("index")
+        if not isinstance(body, Function) or declared is None or not isinstance(index, Symbol):
+            tokens.fail("a loop needs a type, an index and a function", start)
+        return Loop(
+            state, body, declared, index, None if trips is None else dim(trips), dim(attrs.get("count", 0)), going
+        )
+
+    def _if(self, declared: Type | None) -> GraphExpr:
         condition = self._atom()
         self.tokens.expect("{")
         then = self._block()
         self.tokens.expect("else")
         self.tokens.expect("{")
         otherwise = self._block()
-        return If(condition, then, otherwise, then.type)
+        fits = declared is not None and compatible(then.type, declared)
+        return If(condition, then, otherwise, declared if fits and declared is not None else then.type)
 
     def _match(self) -> GraphExpr:
         tokens = self.tokens

@@ -22,6 +22,7 @@
 * A value is an operator call (attributes by name, defaults left out), a call ``%f(%x)`` or ``@g(%x)``, a tuple
   ``(%0, %1)``, a field ``%0[1]``, a function ``fn``, ``if``, ``match``, or a block ``do { let … }``. Constructors are
   written ``Tree::Leaf``.
+* A loop is ``loop[index=i, trips=n, count=k](%s0, %s1) while %going do %body``; ``trips`` or the condition may be absent.
 * Values are only names for nodes of the graph: where they stand does not say when they are computed.
 * Constants are ``1.0f32``, ``i64[2](3, 4)`` or, when large, ``f32[64, 3]("name")`` with the data in a table beside the
   text. Parsing without the table makes up data from the name and warns.
@@ -51,6 +52,7 @@ from weft.graph.nodes import (
     GraphExpr,
     If,
     Let,
+    Loop,
     Match,
     Module,
     Origin,
@@ -158,6 +160,8 @@ class _ModulePrinter:
         found: dict[Symbol, None] = {}
         for e in post_order(f):
             found.update(dict.fromkeys(dims.symbols(e.type)))
+            if isinstance(e, Loop):
+                found.update(dict.fromkeys(dims.symbols((e.index, e.trips, e.count))))
             if isinstance(e, Call):
                 found.update(dict.fromkeys(dims.symbols(e.attrs)))
             if isinstance(e, Function):
@@ -345,6 +349,8 @@ class _BodyPrinter:
             return f"({', '.join(map(self.atom, e.fields))}{',' if len(e.fields) == 1 else ''})"
         if isinstance(e, Project):
             return f"{self.atom(e.value)}[{e.index}]"
+        if isinstance(e, Loop):
+            return self._loop(e)
         assert isinstance(e, Call)
         args = [self.atom(a) for a in e.args]
         if not isinstance(e.target, Operator):
@@ -354,6 +360,13 @@ class _BodyPrinter:
             if k not in defaults or type(v) is not type(defaults[k]) or v != defaults[k]:
                 args.append(f"{k}={self.owner.attr(v)}")
         return f"{e.target.name}({', '.join(args)})"
+
+    def _loop(self, e: Loop) -> str:
+        attrs = [f"index={self.owner.symbol(e.index)}"]
+        attrs += [f"trips={self.owner.attr(e.trips)}"] if e.trips is not None else []
+        attrs += [f"count={self.owner.attr(e.count)}"]
+        condition = f" while {self.atom(e.going)}" if e.going is not None else ""
+        return f"loop[{', '.join(attrs)}]({', '.join(map(self.atom, e.state))}){condition} do {self.atom(e.body)}"
 
     def atom(self, e: GraphExpr) -> str:
         if isinstance(e, Var):

@@ -6,7 +6,7 @@
 2. *Types.* The type of each operator call is what its relation infers from its operands and attributes, and the
    attributes are complete. Arguments of other calls have the types of the parameters, a let's value has the type of its
    variable, both branches of an ``if`` and all clauses of a ``match`` have the type of the whole; a condition is a bool
-   scalar.
+   scalar. What a loop starts with, what its body takes and what it gives next agree in type.
 3. *Names.* A referenced function exists and has the type the reference says. The parameters of a function of the module
    have distinct names.
 4. *Data types.* Constructors exist and are applied to the types of their fields; patterns have the right number of
@@ -31,6 +31,7 @@ from weft.graph.nodes import (
     GraphExpr,
     If,
     Let,
+    Loop,
     Match,
     Module,
     Pattern,
@@ -41,7 +42,7 @@ from weft.graph.nodes import (
 from weft.graph.operator import Operator
 from weft.graph.parser import compatible
 from weft.graph.scope import Block, blocks
-from weft.graph.types import DataType, FunctionType, TensorType, Type
+from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
 from weft.graph.visit import bound_vars, free_vars, pattern_vars, post_order
 from weft.support.dtypes import BOOL
 from weft.support.errors import InternalError, Place, WeftError
@@ -104,6 +105,8 @@ class _Verifier:
             _expect(e.condition.type, TensorType((), BOOL), "the condition of an if", e)
             for branch in (e.then, e.otherwise):
                 _expect(branch.type, e.type, "a branch of an if", e)
+        elif isinstance(e, Loop):
+            self._loop(e)
         elif isinstance(e, Match):
             self._match(e)
         elif isinstance(e, GlobalVar):
@@ -148,6 +151,18 @@ class _Verifier:
             _expect(e.type, constructor(self.module.types[made.name], e.name, made.args).type, e.name, e)
         except WeftError as error:
             raise _fail(error.message, e) from None
+
+    def _loop(self, e: Loop) -> None:
+        if e.going is not None:
+            _expect(e.going.type, TensorType((), BOOL), "the condition of a loop", e)
+        for value, param, last in zip(e.state, e.body.params, e.results, strict=False):
+            _expect(value.type, param.type, f"the first '{param.name}' of a loop", e)
+            _expect(param.type, last, f"the last '{param.name}' of a loop", e)
+        made = e.body.body.type
+        assert isinstance(made, TupleType)
+        rows = [TensorType(t.shape[1:], t.dtype) for t in e.results[len(e.state) :] if isinstance(t, TensorType)]
+        wanted = (*([TensorType((), BOOL)] if e.going is not None else []), *(p.type for p in e.body.params), *rows)
+        _expect(made, TupleType(wanted), "the result of the body of a loop", e)
 
     def _match(self, e: Match) -> None:
         for pattern, body in e.clauses:

@@ -6,6 +6,7 @@ A graph is a DAG and every node is met once. Variables are bound once (by identi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from weft.graph.nodes import (
     Call,
@@ -13,6 +14,7 @@ from weft.graph.nodes import (
     GraphExpr,
     If,
     Let,
+    Loop,
     Match,
     Module,
     Pattern,
@@ -23,6 +25,7 @@ from weft.graph.nodes import (
     call,
 )
 from weft.graph.operator import Operator
+from weft.graph.types import Type
 
 Rewriter = Callable[[GraphExpr], GraphExpr | None]
 
@@ -42,6 +45,8 @@ def children(expr: GraphExpr) -> tuple[GraphExpr, ...]:
         return (expr.value, expr.body)
     if isinstance(expr, If):
         return (expr.condition, expr.then, expr.otherwise)
+    if isinstance(expr, Loop):
+        return (*(() if expr.going is None else (expr.going,)), *expr.state, expr.body)
     if isinstance(expr, Match):
         return (expr.value, *(body for _, body in expr.clauses))
     return ()
@@ -66,10 +71,20 @@ def rebuild(expr: GraphExpr, parts: Sequence[GraphExpr]) -> GraphExpr:
     if isinstance(expr, Let):
         return Let(expr.var, parts[0], parts[1], expr.origin)
     if isinstance(expr, If):
-        return If(parts[0], parts[1], parts[2], parts[1].type, expr.origin)
+        return If(parts[0], parts[1], parts[2], parts[1].type if expr.type == old[1].type else expr.type, expr.origin)
+    if isinstance(expr, Loop):
+        return rebuild_loop(expr, parts, expr.type)
     assert isinstance(expr, Match)
     clauses = tuple((pattern, body) for (pattern, _), body in zip(expr.clauses, parts[1:], strict=True))
     return Match(parts[0], clauses, parts[1].type, expr.origin)
+
+
+def rebuild_loop(expr: Loop, parts: Sequence[GraphExpr], type_: Type) -> Loop:
+    """The loop over other children (in the order of :func:`children`)."""
+    body, first = parts[-1], expr.first_state
+    assert isinstance(body, Function)
+    going = parts[0] if first else None
+    return replace(expr, going=going, state=tuple(parts[first:-1]), body=body, type=type_)
 
 
 def _rebuild_call(expr: Call, parts: tuple[GraphExpr, ...]) -> GraphExpr:

@@ -6,7 +6,7 @@ instruction, each tensor one buffer at the place the memory plan gave it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from weft.expr.visit import free_vars
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple, Var
 from weft.graph.passes.memory import MemoryPlan, source
 from weft.graph.types import TensorType, TupleType
+from weft.lower.control_flow import KernelCall, lower_control_flow
 from weft.lower.sizes import shape_expr, size_expr
 from weft.runtime.program import (
     BufferSpec,
@@ -101,6 +102,48 @@ def graph_to_program(
         metadata=dict(metadata or {}),
     )
     return program, work.constants
+
+
+def control_to_program(
+    module: Module, kernels: Mapping[Function, KernelCode], workspace: Callable[[Call], ExprLike]
+) -> tuple[Program, list[np.ndarray[Any, Any]], MemoryPlan]:
+    """Like :func:`graph_to_program` for a module with control flow, or with sizes known only at run time.
+
+    ``workspace(call)`` says how many bytes a call needs beside its operands and results.
+    """
+    main = module.main
+    symbols = _symbols(main)
+    names = _unique_names(symbols)
+    numbers: dict[str, int] = {}
+
+    def describe(call: Call, names: Mapping[Symbol, str]) -> KernelCall:
+        assert isinstance(call.target, Function)
+        kernel = kernels[call.target]
+        number = numbers.setdefault(kernel.name, len(numbers))
+        known = dict(names)
+        flops, nbytes = (kernel.localized(s, known) for s in (kernel.flops, kernel.bytes))
+        label = "+".join(call.origin.names) or kernel.name
+        sizes = tuple((known[v],) for v in kernel.sizes)
+        return KernelCall(number, sizes, label, flops, nbytes, workspace(call))
+
+    made = lower_control_flow(module, names, describe)
+    fields = main.body.type.fields if isinstance(main.body.type, TupleType) else (main.body.type,)
+    labels: Sequence[str] = module.attrs.get("outputs", ()) or [f"output{i}" for i in range(len(fields))]
+    program = Program(
+        symbols=tuple(names[s] for s in symbols),
+        inputs=tuple(TensorSpec(p.name, str(p.tensor.dtype), shape_expr(p.tensor.shape, names)) for p in main.params),
+        outputs=tuple(
+            TensorSpec(name, str(t.dtype), shape)
+            for name, t, shape in zip(
+                labels, (f for f in fields if isinstance(f, TensorType)), made.output_shapes, strict=True
+            )
+        ),
+        buffers=made.buffers,
+        kernels=tuple(KernelRef(name, i) for name, i in numbers.items()),
+        instructions=made.instructions,
+        arena_bytes=size_expr(made.plan.arena_bytes, names),
+    )
+    return program, list(made.constants), made.plan
 
 
 def _symbols(main: Function) -> list[Symbol]:
@@ -188,10 +231,10 @@ def _call(call: Call, plan: MemoryPlan, kernels: Mapping[Function, KernelCode], 
         buffers += [_register(Project(call, i), plan, work) for i in range(len(call.type.fields))]
     else:
         buffers.append(_register(call, plan, work))
-    if kernel.workspace not in ((), (0,)):
-        slot = plan.workspaces[call]
-        nbytes = kernel.localized(kernel.workspace, work.names)
-        buffers.append(work.add(BufferSpec("arena", offset=size_expr(slot.offset, work.names), nbytes=nbytes)))
+    slot = plan.workspaces.get(call)
+    if slot is not None:
+        offset, nbytes = size_expr(slot.offset, work.names), size_expr(slot.nbytes, work.names)
+        buffers.append(work.add(BufferSpec("arena", offset=offset, nbytes=nbytes)))
     work.instructions.append(
         CallKernel(
             kernel=number,

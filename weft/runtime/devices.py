@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from weft.support.errors import UserError
 
 _DLPACK_TYPE = {"cpu": 1}
+_BY_TARGET = {"llvm": "cpu"}
+"""Kinds of targets by which their device may be called: ``device(target.kind.name)``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,8 @@ class Device:
 
 
 def device(kind: str = "cpu", index: int = 0) -> Device:
-    """The device. Raises UserError if there is none of that kind or number."""
+    """The device, by its own kind or that of a target. Raises UserError if there is none of that kind or number."""
+    kind = _BY_TARGET.get(kind, kind)
     if kind not in _DLPACK_TYPE or index != 0:
         raise UserError(f"there is no device {kind}({index})", code="G010", hint="device('cpu', 0) is the main memory")
     return Device(kind, index)

@@ -21,6 +21,7 @@ from weft.runtime.program import (
     Instruction,
     Jump,
     Program,
+    Reserve,
     SetSize,
     SizeExpr,
 )
@@ -31,7 +32,7 @@ MAGIC, VERSION = 0x54464557, 1
 _PUSH, _LOAD = 0, 1
 _OPERATION = {name: i + 2 for i, name in enumerate([*BINARY, "not"])}
 _KIND = {"input": 0, "output": 1, "constant": 2, "arena": 3, "dynamic": 4}
-_CALL, _COPY, _SET, _READ, _ALLOCATE, _FREE, _CHECK, _JUMP, _JUMP_UNLESS = range(9)
+_CALL, _COPY, _SET, _READ, _ALLOCATE, _FREE, _CHECK, _JUMP, _JUMP_UNLESS, _COPY_PART, _RESERVE = range(11)
 _LIMIT = 1 << 63
 
 
@@ -131,6 +132,8 @@ def _instruction(i: Instruction, table: _Table) -> Iterable[int]:
         case CallKernel():
             sizes = [number(s) for s in i.sizes]
             return [_CALL, i.kernel, len(i.buffers), len(sizes), *i.buffers, *sizes]
+        case Copy(source_offset=a, target_offset=b) if a != (0,) or b != (0,):
+            return [_COPY_PART, i.source, i.target, number(i.nbytes), number(a), number(b)]
         case Copy():
             return [_COPY, i.source, i.target, number(i.nbytes)]
         case SetSize(buffer=None):
@@ -139,6 +142,8 @@ def _instruction(i: Instruction, table: _Table) -> Iterable[int]:
             return [_READ, table.registers[i.name], i.buffer or 0, i.element]
         case Allocate():
             return [_ALLOCATE, i.buffer, number(i.nbytes)]
+        case Reserve():
+            return [_RESERVE, i.buffer, number(i.nbytes)]
         case Free():
             return [_FREE, i.buffer]
         case Check():

@@ -61,11 +61,13 @@ class CallKernel:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy ``nbytes`` from one buffer register to another."""
+    """Copy ``nbytes`` from one buffer register to another, from and to the given offsets."""
 
     source: int
     target: int
     nbytes: SizeExpr
+    source_offset: SizeExpr = (0,)
+    target_offset: SizeExpr = (0,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,15 @@ class SetSize:
 @dataclass(frozen=True, slots=True)
 class Allocate:
     """Give a ``dynamic`` buffer ``nbytes`` of memory; freed at the end of the run or by :class:`Free`."""
+
+    buffer: int
+    nbytes: SizeExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Make sure that a ``dynamic`` buffer has at least ``nbytes``, keeping its content. It grows by doubling, so that
+    appending costs constant time on average."""
 
     buffer: int
     nbytes: SizeExpr
@@ -108,7 +119,7 @@ class Jump:
     condition: SizeExpr | None = None
 
 
-Instruction: TypeAlias = "CallKernel | Copy | SetSize | Allocate | Free | Check | Jump"
+Instruction: TypeAlias = "CallKernel | Copy | SetSize | Allocate | Reserve | Free | Check | Jump"
 
 
 @dataclass(frozen=True, slots=True)

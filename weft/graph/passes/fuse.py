@@ -267,7 +267,7 @@ class _Fusion:
     def _call(self, group: _Group, made: dict[GraphExpr, GraphExpr]) -> GraphExpr:
         result = group.result
         assert isinstance(result.target, Operator)
-        if len(group.members) == 1 and result.target.view:
+        if len(group.members) == 1 and (result.target.view or result.target.binds):
             return rewrite(result, lambda x: None, memo={a: made[a] for a in result.args if a in made})
         members = sorted(group.members, key=lambda e: self.position[e])
         params: dict[GraphExpr, Var] = {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from weft.expr.nodes import ExprLike
 from weft.expr.nodes import Var as Symbol
@@ -16,6 +16,7 @@ from weft.graph.nodes import (
     GraphExpr,
     If,
     Let,
+    Loop,
     Match,
     Module,
     Pattern,
@@ -23,7 +24,7 @@ from weft.graph.nodes import (
     call,
 )
 from weft.graph.operator import Operator
-from weft.graph.visit import children, post_order, rebuild
+from weft.graph.visit import children, post_order, rebuild, rebuild_loop
 from weft.support.errors import UserError
 
 
@@ -88,6 +89,8 @@ def specialize(function: Function, values: Mapping[Symbol, ExprLike]) -> Functio
             made[e] = Match(parts[0], clauses, dims.substitute_type(e.type, values), e.origin)
         elif isinstance(e, If):
             made[e] = If(parts[0], parts[1], parts[2], dims.substitute_type(e.type, values), e.origin)
+        elif isinstance(e, Loop):
+            made[e] = _loop(e, parts, values)
         elif isinstance(e, (GlobalVar, Constructor)):
             made[e] = type(e)(e.name, dims.substitute_type(e.type, values), e.origin)
         else:
@@ -95,3 +98,11 @@ def specialize(function: Function, values: Mapping[Symbol, ExprLike]) -> Functio
     result = made[function]
     assert isinstance(result, Function)
     return result
+
+
+def _loop(e: Loop, parts: Sequence[GraphExpr], values: Mapping[Symbol, ExprLike]) -> Loop:
+    made = rebuild_loop(e, parts, dims.substitute_type(e.type, values))
+    trips = None if e.trips is None else dims.substitute_dim(e.trips, values)
+    index = values.get(e.index, e.index)
+    assert isinstance(index, Symbol)
+    return replace(made, trips=trips, count=dims.substitute_dim(e.count, values), index=index)

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft.expr.nodes import Binary, Const, Expr, ExprLike, index, product
-from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Match, Project, Tuple, Var
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Project, Tuple, Var
 from weft.graph.operator import Operator
 from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import children, post_order
-from weft.support.errors import ModelError
+from weft.support.errors import InternalError
 
 Key = tuple[GraphExpr, int]
 """A tensor: the node that makes it (a call, or a parameter or constant), and which of its outputs."""
@@ -98,20 +98,79 @@ def plan_memory(
 
     ``workspace(call)`` says how many bytes a call needs beside its operands and results; ``in_place(call)`` gives pairs
     (operand, output) of which the kernel may write the output over the operand (element-wise, same index, same size).
-    ``assumed`` stands for symbolic sizes where orders are compared. Raises ModelError (M020) where control flow decides
-    what runs: such programs have no one order.
+    ``assumed`` stands for symbolic sizes where orders are compared. The function must be straight (see
+    :func:`is_straight`); others have no one order.
     """
-    branching = next((e for e in post_order(function.body) if isinstance(e, (If, Match, Let))), None)
-    if branching is not None:
-        raise ModelError(
-            f"the model has control flow ({type(branching).__name__.lower()}), which cannot be compiled yet",
-            code="M020",
-            hint="run it with the graph interpreter: weft.graph.interpret.run",
-        )
+    if not is_straight(function):
+        raise InternalError("memory is planned for a function whose control flow decides what runs", code="W012")
     planner = _Planner(function, workspace, in_place, align, assumed)
     orders = [planner.depth_first(False), planner.depth_first(True), planner.greedy()]
     best = min(orders, key=planner.peak)  # the first of equals: the order as written
     return planner.plan(best)
+
+
+def is_straight(function: Function) -> bool:
+    """Whether the function runs all its kernels once, in an order fixed beforehand."""
+    for e in post_order(function.body, into_functions=False):
+        if isinstance(e, (If, Let, Loop, Match)) or (isinstance(e, Call) and not _is_plain(e)):
+            return False
+    return True
+
+
+def _is_plain(e: Call) -> bool:
+    return e.target.is_primitive if isinstance(e.target, Function) else isinstance(e.target, Operator)
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """Offsets of stretches of memory with given lives; ``total``, ``largest`` and ``assumed`` as in MemoryPlan."""
+
+    offsets: tuple[ExprLike, ...]
+    total: ExprLike
+    largest: int
+    assumed: int
+
+
+def plan_lives(stretches: Sequence[tuple[ExprLike, int, int]], *, align: int = 64, assumed: int = 16) -> Lives:
+    """Place stretches of memory, each given by its bytes and the first and last step at which it is needed."""
+    made = []
+    for i, (nbytes, first, last) in enumerate(stretches):
+        size, base = _aligned(nbytes, align)
+        made.append(_Tensor(size, base, first, last, order=i))
+
+    def value(base: Expr | None) -> int:
+        return 1 if base is None else estimate(base, assumed)
+
+    starts, total, bytes_assumed = _arrange(made, value)
+    offsets = tuple(_plus(starts[t.base], _times(t.offset, t.base)) for t in made)
+    return Lives(offsets, total, _largest(made, value), bytes_assumed)
+
+
+def _arrange(
+    tensors: Sequence[_Tensor], value: Callable[[Expr | None], int]
+) -> tuple[dict[Expr | None, ExprLike], ExprLike, int]:
+    """Offsets within the area of each base; gives where the areas start and the size of all."""
+    areas: dict[Expr | None, list[_Tensor]] = {}
+    for t in tensors:
+        areas.setdefault(t.base, []).append(t)
+    starts: dict[Expr | None, ExprLike] = {}
+    total: ExprLike = 0
+    assumed = 0
+    for base, members in areas.items():
+        starts[base] = total
+        units = allocate(members)
+        total = _plus(total, _times(units, base))
+        assumed += units * value(base)
+    return starts, total, assumed
+
+
+def _aligned(nbytes: ExprLike, align: int) -> tuple[int, Expr | None]:
+    """Bytes as (aligned coefficient, base). A tiny coefficient is not rounded up, which would waste most of the memory:
+    the base then counts whole lines."""
+    coefficient, base = factor(nbytes)
+    if base is not None and coefficient * 4 < align:
+        return align, (base * coefficient + (align - 1)) // align
+    return -(-coefficient // align) * align, base
 
 
 class _Planner:
@@ -140,12 +199,7 @@ class _Planner:
         self.spaces = {e: self._size(workspace(e)) for e in self.calls} if workspace else {}
 
     def _size(self, nbytes: ExprLike) -> tuple[int, Expr | None]:
-        """Bytes as (aligned coefficient, base). A small coefficient is not rounded up, which would waste most of the
-        memory: the base then counts whole lines."""
-        coefficient, base = factor(nbytes)
-        if base is not None and coefficient % self.align and coefficient < 8 * self.align:
-            return self.align, (base * coefficient + (self.align - 1)) // self.align
-        return -(-coefficient // self.align) * self.align, base
+        return _aligned(nbytes, self.align)
 
     def _bytes(self, size: tuple[int, Expr | None]) -> int:
         return size[0] * self._assumed(size[1])
@@ -264,22 +318,14 @@ class _Planner:
 
     def plan(self, order: Sequence[Call]) -> MemoryPlan:
         tensors = self._tensors(order)
-        areas: dict[Expr | None, list[_Tensor]] = {}
-        for t in tensors:
-            areas.setdefault(t.base, []).append(t)
+        starts, total, assumed = _arrange(tensors, self._assumed)
         slots: dict[Key, Slot] = {}
         workspaces: dict[Call, Slot] = {}
-        total: ExprLike = 0
-        assumed = 0
-        for base, members in areas.items():
-            units = allocate(members)
-            for t in members:
-                slot = Slot(_plus(total, _times(t.offset, base)), _times(t.size, base))
-                slots.update((key, slot) for key in t.keys)
-                if t.workspace_of is not None:
-                    workspaces[t.workspace_of] = slot
-            total = _plus(total, _times(units, base))
-            assumed += units * self._assumed(base)
+        for t in tensors:
+            slot = Slot(_plus(starts[t.base], _times(t.offset, t.base)), _times(t.size, t.base))
+            slots.update((key, slot) for key in t.keys)
+            if t.workspace_of is not None:
+                workspaces[t.workspace_of] = slot
         for e in self.nodes:
             if is_view(e) and source(e) in slots:
                 slots[e, 0] = slots[source(e)]

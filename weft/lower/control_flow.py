@@ -1,0 +1,610 @@
+"""Programs whose control flow decides what runs, and sizes known only at run time, as instructions of the executor.
+
+A block of the graph becomes a stretch of instructions: its nodes in post-order, each branch of an ``if`` and the body of
+a loop in place, with jumps around them. Tensors get *places* (buffers): known sizes lie in the arena, planned over the
+order in which the instructions stand; others are allocated where they are made and freed after their last use. See
+"Dynamic programs" in docs/design.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from weft.expr.nodes import Expr, ExprLike, Var as Symbol, index, make, product
+from weft.expr.prove import Facts
+from weft.graph import dims
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Module, Project, Tuple, Var
+from weft.graph.operator import Operator
+from weft.graph.passes.memory import MemoryPlan, is_view, plan_lives
+from weft.graph.scope import blocks
+from weft.graph.types import Dim, TensorType, TupleType, Type
+from weft.graph.visit import post_order
+from weft.lower.sizes import shape_expr, size_expr
+from weft.runtime.program import (
+    Allocate,
+    BufferKind,
+    BufferSpec,
+    CallKernel,
+    Check,
+    Copy,
+    Free,
+    Instruction,
+    Jump,
+    Reserve,
+    SetSize,
+    SizeExpr,
+)
+from weft.support.dtypes import DType
+from weft.support.errors import ModelError
+
+Item = "Instruction | Label"
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """A buffer. ``late`` says that its size is known only while the program runs."""
+
+    number: int
+    kind: BufferKind
+    nbytes: ExprLike
+    dtype: str
+    index: int = 0
+    late: bool = False
+    first: int = -1
+    last: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Label:
+    """Where a jump leads."""
+
+    at: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """What the door between graph and kernels knows of a call: its number, sizes and work as the executor wants them."""
+
+    kernel: int
+    sizes: tuple[SizeExpr, ...]
+    label: str
+    flops: SizeExpr
+    nbytes: SizeExpr
+    workspace: ExprLike
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """The finished stretch: what goes into a Program."""
+
+    instructions: tuple[Instruction, ...]
+    buffers: tuple[BufferSpec, ...]
+    constants: tuple[np.ndarray[Any, Any], ...]
+    output_shapes: tuple[tuple[SizeExpr, ...], ...]
+    plan: MemoryPlan
+
+
+Describe = Callable[[Call, Mapping[Symbol, str]], KernelCall]
+
+
+def lower_control_flow(module: Module, names: dict[Symbol, str], describe: Describe) -> Instructions:
+    """The instructions that run the main function of ``module``.
+
+    ``names`` holds the sizes of the inputs and takes those bound at run time; ``describe`` tells what is to be known of
+    the call of a fused group. Raises ModelError (M020) for what has no compiled form: data types and function values.
+    """
+    emitter = _Emitter(module, names, describe)
+    emitter.run()
+    return emitter.finish()
+
+
+class _Emitter:
+    def __init__(self, module: Module, names: dict[Symbol, str], describe: Describe) -> None:
+        self.main, self.names, self.describe = module.main, names, describe
+        self.inputs = frozenset(names)
+        self.requires = list(module.attrs.get("requires", ()))
+        self.places: list[Place] = []
+        self.constants: list[np.ndarray[Any, Any]] = []
+        self.items: list[Any] = []
+        self.ranges: list[tuple[int, int]] = []
+        self.made: dict[GraphExpr, list[Place]] = {}
+        self.bound: dict[GraphExpr, GraphExpr] = {}
+        self.wanted: dict[tuple[GraphExpr, int], Place] = {}
+        self.checked: set[Expr] = set()
+        self.calls: list[Call] = []
+        self.counter = 0
+        self.members: dict[tuple[GraphExpr | None, int], list[GraphExpr]] = {}
+        placed = blocks(self.main)
+        for e in post_order(self.main):
+            self.members.setdefault((placed[e].owner, placed[e].slot), []).append(e)
+
+    # -- the whole -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        for i, p in enumerate(self.main.params):
+            self.made[p] = [self.place(p.tensor, "input", i)]
+        self._flush_requires()
+        body = self.main.body
+        fields = body.fields if isinstance(body, Tuple) else (body,)
+        types = _flat(TupleType(tuple(f.type for f in fields)))
+        self.outputs = [self.place(t, "output", i) for i, t in enumerate(types)]
+        self._claim(body, self.outputs, types)
+        self._block(self.main, 0)
+        for source, target, t in zip(self.leaves(body), self.outputs, types, strict=True):
+            if source is not target:
+                self._copy(source, target, self._bytes(t))
+        self.output_types = types
+
+    def finish(self) -> Instructions:
+        self._measure()
+        late = [p for p in self.places if p.kind == "arena" and p.late]
+        self._free(late)
+        arena = [p for p in self.places if p.kind == "arena" and not p.late and p.first >= 0]
+        lives = plan_lives([(p.nbytes, p.first, p.last) for p in arena])
+        offsets = dict(zip(arena, lives.offsets, strict=True))
+        plan = MemoryPlan(tuple(self.calls), {}, {}, lives.total, lives.largest, lives.assumed)
+        buffers = tuple(self._spec(p, offsets.get(p, 0)) for p in self.places)
+        shapes = tuple(shape_expr(t.shape, self.names) for t in self.output_types)
+        return Instructions(self._assembled(), buffers, tuple(self.constants), shapes, plan)
+
+    def _spec(self, p: Place, offset: ExprLike) -> BufferSpec:
+        if p.late and p.kind == "arena":
+            return BufferSpec("dynamic", dtype=p.dtype)
+        nbytes = (0,) if p.late or (p.kind == "arena" and p.first < 0) else size_expr(p.nbytes, self.names)
+        return BufferSpec(p.kind, p.index, size_expr(offset, self.names), nbytes, p.dtype)
+
+    # -- places --------------------------------------------------------------------------------------------------------
+
+    def place(self, t: TensorType, kind: BufferKind = "arena", number: int = 0, *, late: bool = False) -> Place:
+        nbytes = self._bytes(t)
+        made = Place(len(self.places), kind, nbytes, str(t.dtype), number, late or self._is_late(nbytes))
+        self.places.append(made)
+        return made
+
+    def _space(self, nbytes: ExprLike) -> Place:
+        return self.place(TensorType.of((nbytes,), "uint8"))
+
+    def _bytes(self, t: TensorType) -> ExprLike:
+        return product(t.shape) * t.dtype.nbytes
+
+    def _is_late(self, value: Any) -> bool:
+        return any(s not in self.inputs for s in dims.symbols(value))
+
+    def leaves(self, e: GraphExpr) -> list[Place]:
+        """The places of the tensors that make up a value."""
+        low, count = 0, len(_flat(e.type))
+        while e not in self.made:
+            if isinstance(e, Project):
+                assert isinstance(e.value.type, TupleType)
+                low += len(_flat(TupleType(e.value.type.fields[: e.index])))
+                e = e.value
+            elif isinstance(e, Tuple):
+                self.made[e] = [p for f in e.fields for p in self.leaves(f)]
+            elif isinstance(e, Let):
+                e = e.body
+            elif e in self.bound:
+                e = self.bound[e]
+            elif isinstance(e, Call) and (is_view(e) or _binds(e)):
+                e = e.args[0]
+            elif isinstance(e, Constant):
+                self.made[e] = [self._constant(e)]
+            else:
+                raise unsupported(e)
+        return self.made[e][low : low + count]
+
+    def _constant(self, e: Constant) -> Place:
+        self.constants.append(np.ascontiguousarray(e.data))
+        return self.place(e.tensor, "constant", len(self.constants) - 1)
+
+    def _claim(self, result: GraphExpr, places: Sequence[Place], types: Sequence[TensorType]) -> None:
+        """Have the tensors of a block's result made at these places right away, where that is safe."""
+        for i, (place, t) in enumerate(zip(places, types, strict=True)):
+            key = self._maker(result, i)
+            if key is None or key in self.wanted or key[0] in self.made:
+                continue
+            own = _flat(key[0].type)[key[1]]
+            by_kernel = isinstance(key[0], Call)
+            if (place.late and by_kernel) or (not place.late and product(own.shape) is product(t.shape)):
+                self.wanted[key] = place
+
+    def _maker(self, e: GraphExpr, i: int) -> tuple[GraphExpr, int] | None:
+        """The node that makes tensor ``i`` of a value and which of its results that is; None where nothing is made."""
+        while True:
+            if isinstance(e, Project):
+                assert isinstance(e.value.type, TupleType)
+                i += len(_flat(TupleType(e.value.type.fields[: e.index])))
+                e = e.value
+            elif isinstance(e, Tuple):
+                for f in e.fields:
+                    width = len(_flat(f.type))
+                    if i < width:
+                        e = f
+                        break
+                    i -= width
+            elif isinstance(e, Let):
+                self.bound.setdefault(e.var, e.value)
+                e = e.body
+            elif e in self.bound:
+                e = self.bound[e]
+            elif isinstance(e, Call) and is_view(e):
+                e = e.args[0]
+            elif isinstance(e, (If, Loop)) or (isinstance(e, Call) and not _binds(e)):
+                return e, i
+            else:
+                return None
+
+    def _results(self, e: GraphExpr, *, late: bool = False) -> list[Place]:
+        """Places for what ``e`` makes: where somebody wants it, else new ones."""
+        types = _flat(e.type)
+        return [self.wanted.get((e, i)) or self.place(t, late=late) for i, t in enumerate(types)]
+
+    # -- emitting ------------------------------------------------------------------------------------------------------
+
+    def emit(self, item: Any) -> None:
+        self.items.append(item)
+
+    def _size(self, value: ExprLike) -> SizeExpr:
+        try:
+            return size_expr(value, self.names)
+        except KeyError as missing:
+            raise ModelError(
+                f"nothing tells the size '{missing.args[0].name}' when it is needed",
+                code="M021",
+                hint="a size must be a whole dimension of an input, or be bound by a let before its use",
+            ) from None
+
+    def _set(self, name: str, value: ExprLike) -> None:
+        self.emit(SetSize(name, self._size(value)))
+
+    def _name(self, base: str) -> str:
+        """A new name for an integer register."""
+        self.counter += 1
+        return f"{base}.{self.counter}"
+
+    def _bind(self, symbol: Symbol) -> str:
+        if symbol not in self.names:
+            self.names[symbol] = self._name(symbol.name)
+        return self.names[symbol]
+
+    def _flush_requires(self) -> None:
+        """Check what the model takes for granted, as soon as its sizes are known."""
+        ready = [r for r in self.requires if all(s in self.names for s in dims.symbols(r[0]))]
+        for condition, message in ready:
+            self.emit(Check(self._size(condition), str(message)))
+        self.requires = [r for r in self.requires if r not in ready]
+
+    def _agree(self, declared: Type, actual: Type, fresh: Iterable[Symbol] = ()) -> None:
+        """Give fresh sizes of ``declared`` the values they have in ``actual``; the others must be equal."""
+        again = set(fresh)
+        for d, a in zip(_flat(declared), _flat(actual), strict=True):
+            for x, y in zip(d.shape, a.shape, strict=True):
+                if isinstance(x, Symbol) and (x not in self.names or x in again):
+                    again.discard(x)
+                    self._set(self._bind(x), y)
+                elif x is not y and x != y:
+                    message = f"a size that must be {x} is {y}"
+                    self.emit(Check(self._size(make("eq", index(x), index(y))), message))
+        self._flush_requires()
+
+    def _allocate(self, place: Place, nbytes: ExprLike) -> None:
+        if place.late and place.kind == "arena":
+            self.emit(Allocate(place.number, self._size(nbytes)))
+
+    def _copy(self, source: Place, target: Place, nbytes: ExprLike) -> None:
+        self._allocate(target, nbytes)
+        self.emit(Copy(source.number, target.number, self._size(nbytes)))
+
+    def _block(self, owner: GraphExpr, slot: int) -> None:
+        """Everything in a block; lets at its end without nesting."""
+        checked = set(self.checked)
+        todo: list[GraphExpr] = list(reversed(self.members.get((owner, slot), ())))
+        while todo:
+            e = todo.pop()
+            if isinstance(e, Let):
+                self.bound[e.var] = e.value
+                self._agree(e.var.type, e.value.type)
+                todo.extend(reversed(self.members.get((e, 1), ())))
+            elif isinstance(e, If):
+                self._if(e)
+            elif isinstance(e, Loop):
+                self._loop(e)
+            elif isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive:
+                self._call(e)
+            elif isinstance(e, Call) and _binds(e):
+                self._bind_sizes(e)
+            elif isinstance(e, Call) and not is_view(e):
+                raise unsupported(e.target)
+        self.checked = checked
+
+    def _bind_sizes(self, e: Call) -> None:
+        source = self.leaves(e.args[0])[0]
+        for i, symbol in enumerate(e.attrs.sizes):
+            name = self._bind(symbol)
+            self.emit(SetSize(name, buffer=source.number, element=i))
+            self.emit(Check((name, 0, "ge"), f"the size '{symbol.name}' computed by the model is negative"))
+        self._flush_requires()
+
+    def _call(self, e: Call) -> None:
+        self._check_shapes(e)
+        sources = [p for a in e.args for p in self.leaves(a)]
+        targets = self._results(e)
+        for place, t in zip(targets, _flat(e.type), strict=True):
+            self._allocate(place, self._bytes(t))
+        try:
+            known = self.describe(e, self.names)
+        except KeyError as missing:
+            raise ModelError(f"nothing tells the size '{missing.args[0]}' when it is needed", code="M021") from None
+        buffers = [*sources, *targets]
+        if not (isinstance(known.workspace, int) and known.workspace == 0):
+            space = self._space(known.workspace)
+            self._allocate(space, known.workspace)
+            buffers.append(space)
+        numbers = tuple(p.number for p in buffers)
+        self.emit(CallKernel(known.kernel, numbers, known.sizes, known.label, known.flops, known.nbytes))
+        self.calls.append(e)
+        self.made[e] = targets
+
+    def _check_shapes(self, e: Call) -> None:
+        """Kernels take for granted that no size is negative."""
+        for t in _flat(e.type):
+            for d in t.shape:
+                if not isinstance(d, int) and not isinstance(d, Symbol) and d not in self.checked:
+                    self.checked.add(d)
+                    if may_be_negative(d):
+                        self.emit(Check(self._size(make("ge", d, index(0))), f"the size {d} would be negative"))
+
+    def _if(self, e: If) -> None:
+        condition = self._name("if")
+        self.emit(SetSize(condition, buffer=self.leaves(e.condition)[0].number))
+        begin, otherwise, end = len(self.items), Label(), Label()
+        types = _flat(e.type)
+        fresh = [s for s in dict.fromkeys(dims.symbols(e.type)) if s not in self.names]
+        targets = self._results(e)
+        self.emit(Jump(otherwise, (condition,)))  # type: ignore[arg-type]
+        for slot, branch in ((1, e.then), (2, e.otherwise)):
+            self._claim(branch, targets, types)
+            self._block(e, slot)
+            self._agree(e.type, branch.type, fresh)
+            for source, target, t in zip(self.leaves(branch), targets, _flat(branch.type), strict=True):
+                if source is not target:
+                    self._copy(source, target, self._bytes(t))
+            if slot == 1:
+                self.emit(Jump(end))  # type: ignore[arg-type]
+                self.emit(otherwise)
+        self.emit(end)
+        self.ranges.append((begin, len(self.items) - 1))
+        self.made[e] = targets
+
+    # -- loops ---------------------------------------------------------------------------------------------------------
+
+    def _loop(self, e: Loop) -> None:
+        count = len(e.state)
+        params = [p.type for p in e.body.params]
+        varying = [s for s in dict.fromkeys(dims.symbols(TupleType(tuple(params)))) if s not in self.names]
+        states, columns = self._loop_places(e, params)
+        self._agree(TupleType(tuple(params)), TupleType(tuple(s.type for s in e.state)), varying)
+        for target, source, t in zip(
+            states, [p for s in e.state for p in self.leaves(s)], _flat_all(e.state), strict=True
+        ):
+            self._copy(source, target, self._bytes(t))
+        at = len(states)
+        self.made.update(_dealt(e.body.params, states))
+        number, going = self._bind(e.index), self._name("going") if e.going is not None else None
+        self.emit(SetSize(number, (0,)))
+        if e.going is not None and going is not None:
+            self.emit(SetSize(going, buffer=self.leaves(e.going)[0].number))
+        begin, start, end = len(self.items), Label(), Label()
+        self.emit(start)
+        for condition in self._go_on(e, number, going):
+            self.emit(Jump(end, condition))  # type: ignore[arg-type]
+        self._block(e.body, 0)
+        results = self.leaves(e.body.body)
+        made = e.body.body.type
+        assert isinstance(made, TupleType)
+        next_types = made.fields[e.first_state : e.first_state + count]
+        if going is not None:
+            self.emit(SetSize(going, buffer=results[0].number))
+        results = results[e.first_state :]
+        for column, row, t in zip(columns, results[at:], _flat(made)[e.first_state + at :], strict=True):
+            self._append(column, row, t, number)
+        self._advance(states, results[:at], next_types, params, varying)
+        self.emit(SetSize(number, (number, 1, "add")))
+        self.emit(Jump(start))  # type: ignore[arg-type]
+        self.emit(end)
+        self.ranges.append((begin, len(self.items) - 1))
+        if isinstance(e.count, Symbol) and e.count is not e.trips:
+            self._set(self._bind(e.count), e.index)
+        self._agree(TupleType(e.results[:count]), TupleType(tuple(params)))
+        self.made[e] = [*states, *(c.place for c in columns)]
+
+    def _go_on(self, e: Loop, number: str, going: str | None) -> list[SizeExpr]:
+        """The conditions that must all hold for another iteration."""
+        found: list[SizeExpr] = [] if going is None else [(going,)]
+        return found if e.trips is None else [*found, (number, *self._size(e.trips), "lt")]
+
+    def _loop_places(self, e: Loop, params: Sequence[Type]) -> tuple[list[Place], list[_Column]]:
+        """Places of the state (those of the result) and of what is collected."""
+        types, inner = _flat(e.type), _flat(TupleType(tuple(params)))
+        states = []
+        for i, (t, p) in enumerate(zip(types, inner, strict=False)):
+            fixed = product(t.shape) is product(p.shape)
+            place = self.wanted.get((e, i)) if fixed else None
+            states.append(place or self.place(t, late=not fixed))
+        columns = []
+        for i, t in enumerate(types[len(states) :], len(states)):
+            known = all(s in self.names for s in dims.symbols(t))
+            wanted = self.wanted.get((e, i)) if known else None
+            place = wanted or self.place(t, late=not known)
+            fresh = [s for s in dict.fromkeys(dims.symbols(t.shape[1:])) if s not in self.names]
+            for s in fresh:
+                self.emit(SetSize(self._bind(s), (0,)))
+            self._allocate(place, self._bytes(t) if known else 0)
+            columns.append(_Column(place, t, known, frozenset(fresh)))
+        return states, columns
+
+    def _append(self, column: _Column, row: Place, t: TensorType, number: str) -> None:
+        """Put a row behind the others; all rows have one size."""
+        for declared, actual in zip(column.type.shape[1:], t.shape, strict=True):
+            if declared is actual or declared == actual:
+                continue
+            same = self._size(make("eq", index(declared), index(actual)))
+            free = (number, 0, "eq") if declared in column.fresh else (0,)
+            self.emit(Check((*same, *free, "or"), "the rows that a loop collects have different sizes"))
+            if isinstance(declared, Symbol) and declared in column.fresh:
+                self._set(self.names[declared], actual)
+        nbytes = self._size(self._bytes(t))
+        offset = (number, *nbytes, "mul")
+        if not column.known:
+            self.emit(Reserve(column.place.number, (*offset, *nbytes, "add")))
+        self.emit(Copy(row.number, column.place.number, nbytes, target_offset=offset))
+
+    def _advance(
+        self,
+        states: Sequence[Place],
+        made: Sequence[Place],
+        made_types: Sequence[Type],
+        params: Sequence[Type],
+        varying: Sequence[Symbol],
+    ) -> None:
+        """Make the new state the state; what would be overwritten before it is read goes through a copy."""
+        types = [t for one in made_types for t in _flat(one)]
+        moves = [(s, d, self._bytes(t)) for s, d, t in zip(made, states, types, strict=True) if s is not d]
+        overwritten = {d for _, d, _ in moves}
+        safe = []
+        for source, target, nbytes in moves:
+            if source in overwritten:
+                source, original = self._space(nbytes), source
+                self._copy(original, source, nbytes)
+            safe.append((source, target, nbytes))
+        values: list[tuple[Symbol, Dim]] = []
+        for p, t in zip(_flat(TupleType(tuple(params))), types, strict=True):
+            for x, y in zip(p.shape, t.shape, strict=True):
+                if isinstance(x, Symbol) and x in varying and all(x is not s for s, _ in values):
+                    values.append((x, y))
+                elif x is not y and x != y:
+                    known = dims.substitute(index(x), dict(values))
+                    self.emit(
+                        Check(self._size(make("eq", known, index(y))), f"a size of a loop that must be {x} is {y}")
+                    )
+        for source, target, nbytes in safe:
+            self._copy(source, target, nbytes)
+        later = [(s, self._name("next"), v) for s, v in values if s is not v]
+        for _, name, v in later:
+            self._set(name, v)
+        for s, name, _ in later:
+            self.emit(SetSize(self.names[s], (name,)))
+
+    # -- finishing -----------------------------------------------------------------------------------------------------
+
+    def _measure(self) -> None:
+        """How long each place is needed: beyond a loop's end what it needs again, beyond an if what came before it."""
+        for at, item in enumerate(self.items):
+            for number in _touched(item):
+                place = self.places[number]
+                place.first = at if place.first < 0 else place.first
+                place.last = at
+        for begin, end in sorted(self.ranges, key=lambda r: r[1] - r[0]):
+            for place in self.places:
+                if place.first < begin <= place.last < end:
+                    place.last = end
+
+    def _free(self, late: Sequence[Place]) -> None:
+        """Free late places after their last use."""
+        ends: dict[int, list[Place]] = {}
+        for place in late:
+            if place.last >= 0:
+                ends.setdefault(place.last, []).append(place)
+        out: list[Any] = []
+        moved: list[int] = []
+        for at, item in enumerate(self.items):
+            moved.append(len(out))
+            out.append(item)
+            out.extend(Free(p.number) for p in ends.get(at, ()))
+        for place in self.places:
+            if place.first >= 0:
+                place.first, place.last = moved[place.first], moved[place.last]
+        self.items = out
+
+    def _assembled(self) -> tuple[Instruction, ...]:
+        at = 0
+        for item in self.items:
+            if isinstance(item, Label):
+                item.at = at
+            else:
+                at += 1
+        real = [i for i in self.items if not isinstance(i, Label)]
+        return tuple(replace(i, to=i.to.at) if isinstance(i, Jump) else i for i in real)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """What a loop collects: its place, whether its size is known beforehand, and sizes that the first row tells."""
+
+    place: Place
+    type: TensorType
+    known: bool
+    fresh: frozenset[Symbol] = field(default_factory=frozenset)
+
+
+def unsupported(e: GraphExpr) -> ModelError:
+    """The error for what has no compiled form."""
+    return ModelError(
+        f"the model uses a {type(e).__name__.lower()} as a value, which cannot be compiled yet",
+        code="M020",
+        hint="run it with the graph interpreter: weft.graph.interpret.run",
+    )
+
+
+def may_be_negative(d: Dim) -> bool:
+    """Whether a size could come out negative where symbolic sizes are 0 or more."""
+    facts = Facts()
+    for s in dict.fromkeys(dims.symbols(d)):
+        facts.bind_size(s, 0)
+    return not facts.prove(index(d) >= 0)
+
+
+def _binds(e: Call) -> bool:
+    return isinstance(e.target, Operator) and e.target.binds
+
+
+def _flat(t: Type) -> list[TensorType]:
+    """The tensors in a type, in order."""
+    if isinstance(t, TupleType):
+        return [x for f in t.fields for x in _flat(f)]
+    if not isinstance(t, TensorType):
+        raise ModelError(
+            f"the model computes with values of type {t}, which cannot be compiled yet",
+            code="M020",
+            hint="run it with the graph interpreter: weft.graph.interpret.run",
+        )
+    return [t]
+
+
+def _flat_all(values: Iterable[GraphExpr]) -> list[TensorType]:
+    return [t for v in values for t in _flat(v.type)]
+
+
+def _dealt(params: Sequence[Var], places: Sequence[Place]) -> dict[GraphExpr, list[Place]]:
+    """Places dealt out to parameters, which may be tuples."""
+    found: dict[GraphExpr, list[Place]] = {}
+    at = 0
+    for p in params:
+        width = len(_flat(p.type))
+        found[p] = list(places[at : at + width])
+        at += width
+    return found
+
+
+def _touched(item: Any) -> tuple[int, ...]:
+    """Buffers that an instruction reads or writes."""
+    if isinstance(item, CallKernel):
+        return item.buffers
+    if isinstance(item, Copy):
+        return item.source, item.target
+    if isinstance(item, SetSize):
+        return () if item.buffer is None else (item.buffer,)
+    return (item.buffer,) if isinstance(item, (Allocate, Reserve, Free)) else ()
