@@ -112,6 +112,11 @@ def _conv_transpose(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     bias = x[2] if len(x) > 2 else None
     extra = list(a.get("output_padding", [0] * rank))
     strides, dilations = list(a.get("strides", [1] * rank)), list(a.get("dilations", [1] * rank))
+    if "output_shape" in a:
+        spans = [
+            s * (x[0].shape[2 + i] - 1) + (x[1].shape[2 + i] - 1) * dilations[i] + 1 for i, s in enumerate(strides)
+        ]
+        extra = [wanted - span for wanted, span in zip(a["output_shape"][-rank:], spans, strict=True)]
     return t.nn.functional.conv_transpose2d(x[0], x[1], bias, strides, pads[:rank], extra, a.get("group", 1), dilations)
 
 
@@ -261,6 +266,14 @@ def _batch_norm(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     return t.nn.functional.batch_norm(x[0], x[3], x[4], x[1], x[2], eps=a.get("epsilon", 1e-5))
 
 
+def _crop(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    left, top, right, bottom = a["border"]
+    if "scale" in a:
+        height, width = a["scale"]
+        return x[0][:, :, top : top + height, left : left + width]
+    return x[0][:, :, top : x[0].shape[2] - bottom, left : x[0].shape[3] - right]
+
+
 def _plain(name: str) -> Converter:
     return lambda t, x, a, opset: getattr(t, name)(*x)
 
@@ -297,6 +310,8 @@ CONVERTERS: dict[str, Converter] = {
     "LeakyRelu": lambda t, x, a, v: t.nn.functional.leaky_relu(x[0], a.get("alpha", 0.01)),
     "HardSigmoid": lambda t, x, a, v: t.clamp(x[0] * a.get("alpha", 0.2) + a.get("beta", 0.5), 0, 1),
     "HardSwish": lambda t, x, a, v: t.nn.functional.hardswish(x[0]),
+    "Crop": _crop, "Affine": lambda t, x, a, v: x[0] * a["alpha"] + a["beta"],
+    "ImageScaler": lambda t, x, a, v: x[0] * a.get("scale", 1.0) + t.tensor(a["bias"], dtype=x[0].dtype)[:, None, None],
     "LRN": lambda t, x, a, v: t.nn.functional.local_response_norm(
         x[0], a["size"], a.get("alpha", 1e-4), a.get("beta", 0.75), a.get("bias", 1.0)),
     "Shape": lambda t, x, a, v: t.tensor(list(x[0].shape), dtype=t.int64),
