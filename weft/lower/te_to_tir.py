@@ -38,11 +38,26 @@ def te_to_tir(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) ->
     placeholder is needed but not given (L010), an input is given twice (L011), a variable is not an index (L012),
     or a scan is not of a form that can be computed step by step (L013).
     """
+    return te_to_stages(name, inputs, outputs).program
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A program, and what became of the operations and tensors it was made from: names of blocks and of buffers."""
+
+    program: Program
+    blocks: Mapping[Operation, str]
+    buffers: Mapping[Tensor, str]
+
+
+def te_to_stages(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Stages:
+    """Like :func:`te_to_tir`, for those who go on speaking of tensors."""
     work = _Lowering(tuple(inputs), tuple(outputs))
     body = work.run()
     params = (*work.input_buffers, *work.output_buffers)
     sizes = _sizes((*params, *work.allocs), body)
-    return Program(name, params, body, len(outputs), sizes, tuple(work.allocs))
+    program = Program(name, params, body, len(outputs), sizes, tuple(work.allocs))
+    return Stages(program, work.blocks, {t: b.name for t, b in work.buffers.items()})
 
 
 def _sizes(buffers: Sequence[Buffer], body: Stmt) -> tuple[Var, ...]:
@@ -95,6 +110,7 @@ class _Lowering:
     block_names: Names = field(default_factory=Names)
     buffers: dict[Tensor, Buffer] = field(default_factory=dict)
     allocs: list[Buffer] = field(default_factory=list)
+    blocks: dict[Operation, str] = field(default_factory=dict)
     used_iters: set[IterVar] = field(default_factory=set)
     input_buffers: list[Buffer] = field(default_factory=list)
     output_buffers: list[Buffer] = field(default_factory=list)
@@ -179,7 +195,8 @@ class _Lowering:
             reads, init = _regions(values), None
             body = seq(*(Store(b, spatial, v) for b, v in zip(targets, values, strict=True)))
         writes = tuple(element(b, spatial) for b in targets)
-        return self._nest(op.name, iters, reads, writes, body, init, time, annotations)
+        name = self.blocks[op] = self.block_names.fresh(op.name)
+        return self._nest(name, iters, reads, writes, body, init, time, annotations)
 
     def _iterations(self, op: ComputeOp, time: IterVar | None) -> tuple[Callable[[Expr], Expr], tuple[IterVar, ...]]:
         """The block's iteration variables (the axes themselves where no other block has them), and the rewriting of
@@ -242,7 +259,7 @@ class _Lowering:
         bound = [] if time is None else [time.var]
         fresh = [Var(self.names.fresh(it.var.name), INDEX) for it in iters[len(bound) :]]
         block = Block(
-            self.block_names.fresh(name), iters, (*bound, *fresh), reads, writes, body, init, annotations=annotations
+            name, iters, (*bound, *fresh), reads, writes, body, init, annotations=annotations
         )
         stmt: Stmt = block
         for var, it in reversed(list(zip(fresh, iters[len(bound) :], strict=True))):
@@ -256,7 +273,8 @@ class _Lowering:
             axes[0] = IterVar(Var(time.var.name, INDEX), time.extent, IterVar.ORDERED, time.start)
         at = tuple(a.var for a in axes)
         body = Store(target, at, Load(source, at))
-        return self._nest(name, tuple(axes), (element(source, at),), (element(target, at),), body, time=time)
+        unique = self.block_names.fresh(name)
+        return self._nest(unique, tuple(axes), (element(source, at),), (element(target, at),), body, time=time)
 
     # -- extern ------------------------------------------------------------------------------------------------------
 
@@ -271,7 +289,7 @@ class _Lowering:
                 place=Place(node=op.name),
             )
         reads = tuple(whole(b) for b in dict.fromkeys(ins))
-        name = self.block_names.fresh(op.name)
+        name = self.blocks[op] = self.block_names.fresh(op.name)
         return Block(name, (), (), reads, tuple(whole(b) for b in outs), body)
 
     # -- scan --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from weft.expr.nodes import IterVar
+from weft.expr.nodes import Binary, Const, IterVar, Var
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
 from weft.schedule.schedule import Schedule
@@ -33,6 +33,10 @@ class Origin(Protocol):
         """The axes of ``key``, spatial and then reduce, in the order of the block's iteration variables."""
         ...
 
+    def buffer_name(self, key: Any) -> str:
+        """The buffer that holds ``key``, an input or computed."""
+        ...
+
 
 def create_schedule(program: Program, origin: Origin, seed: int = 0) -> ClassicSchedule:
     """A schedule of ``program`` in the classic notation."""
@@ -42,8 +46,26 @@ def create_schedule(program: Program, origin: Origin, seed: int = 0) -> ClassicS
 class StageKey:
     """A stage that a primitive made, to index the schedule with (as the classic ``cache_read`` returns a tensor)."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, owner: ClassicSchedule, name: str) -> None:
+        self._owner, self.name = owner, name
+
+    @property
+    def op(self) -> StageKey:
+        """Itself, so that ``key.op.axis`` reads as for a tensor."""
+        return self
+
+    @property
+    def axis(self) -> list[IterVar]:
+        """The spatial axes of the stage."""
+        return [it for it in self._iters() if it.kind != IterVar.REDUCE]
+
+    @property
+    def reduce_axis(self) -> list[IterVar]:
+        """The axes that the stage reduces over."""
+        return [it for it in self._iters() if it.kind == IterVar.REDUCE]
+
+    def _iters(self) -> Sequence[IterVar]:
+        return self._owner.schedule.state.block(self.name).iters
 
     def __repr__(self) -> str:
         return f"StageKey({self.name})"
@@ -74,36 +96,95 @@ class ClassicSchedule:
                     f"'{key}' is not computed by this program", code="S002", hint="placeholders have no stage"
                 ) from None
         assert name is not None
-        return Stage(self, BlockRef(name), axes)
+        return Stage(self, BlockRef(name), axes, key)
 
     def cache_read(self, key: Any, scope: str, readers: Sequence[Any]) -> StageKey:
         """A copy of ``key`` (a computed tensor or an input, by its buffer's name) for one reader."""
-        if len(readers) != 1:
+        given = readers if isinstance(readers, (list, tuple)) else [readers]
+        if len(given) != 1:
             raise ScheduleError("cache_read: give one reader", code="S004", hint="make a copy for each reader")
-        reader = self[readers[0]].block
-        wanted = getattr(key, "name", key)
+        reader = self[given[0]].block
+        wanted = self.buffer_name(key)
         regions = self.schedule.state.block(reader).reads
         position = next((n for n, r in enumerate(regions) if r.buffer.name == wanted), -1)
-        return StageKey(self.schedule.cache_read(reader, position, scope).name)
+        return StageKey(self, self.schedule.cache_read(reader, position, scope).name)
 
     def cache_write(self, key: Any, scope: str) -> StageKey:
         """Compute ``key`` in another scope: the returned stage computes, ``s[key]`` copies to the output."""
         computing = self[key].block
         copying = self.schedule.cache_write(computing, 0, scope)
         self._moved[key] = copying.name
-        return StageKey(computing.name)
+        return StageKey(self, computing.name)
 
     def rfactor(self, key: Any, axis: Any, factor_axis: int = 0, reassociate: bool = False) -> StageKey:
         """Factor the reduction of ``key`` over ``axis``; the returned stage computes the partial results."""
         stage = self[key]
-        return StageKey(self.schedule.rfactor(stage.loop(axis), factor_axis, reassociate).name)
+        return StageKey(self, self.schedule.rfactor(stage.loop(axis), factor_axis, reassociate).name)
+
+    def create_group(self, outputs: Any, inputs: Any = (), include_inputs: bool = False) -> Group:
+        """The stages between ``inputs`` and ``outputs``, to be placed together."""
+        last, first = _listed(outputs), _listed(inputs)
+        ends = {self[k].block.name for k in first if self._computes(k)}
+        found: dict[str, None] = {}
+        pending = [self[k].block.name for k in last]
+        while pending:
+            name = pending.pop()
+            if name in found or (name in ends and not include_inputs):
+                continue
+            found[name] = None
+            if name not in ends:
+                pending += [b.name for b in self.schedule.get_producers(name)]
+        order = [n for n in self.schedule.state.tree.blocks if n in found]
+        return Group(self, [BlockRef(n) for n in order])
+
+    def buffer_name(self, key: Any) -> str:
+        """The name of the buffer that holds ``key``."""
+        if isinstance(key, StageKey):
+            return self.schedule.state.block(key.name).writes[0].buffer.name
+        return self._origin.buffer_name(key)
+
+    def _computes(self, key: Any) -> bool:
+        try:
+            self[key]
+        except ScheduleError:
+            return False
+        return True
+
+
+def _listed(keys: Any) -> list[Any]:
+    return list(keys) if isinstance(keys, (list, tuple)) else [keys]
+
+
+class Group:
+    """Stages that are placed together: producers before consumers."""
+
+    def __init__(self, owner: ClassicSchedule, blocks: Sequence[BlockRef]) -> None:
+        self._owner, self.blocks = owner, blocks
+
+    def compute_at(self, parent: Stage, axis: Any) -> None:
+        """Compute every stage of the group in a loop of ``parent``; the last first."""
+        loop = parent.loop(axis)
+        for block in reversed(self.blocks):
+            self._owner.schedule.compute_at(block, loop)
+            self._owner.attached[block] = loop
+
+    def compute_root(self) -> None:
+        """Compute every stage completely before its consumers."""
+        for block in self.blocks:
+            self._owner.schedule.compute_root(block)
+            self._owner.attached.pop(block, None)
 
 
 class Stage:
     """One block in the classic notation. Axes are the tensor's own, or loops that earlier calls returned."""
 
-    def __init__(self, owner: ClassicSchedule, block: BlockRef, axes: Sequence[Any]) -> None:
-        self.owner, self.block, self._axes = owner, block, axes
+    def __init__(self, owner: ClassicSchedule, block: BlockRef, axes: Sequence[Any], key: Any = None) -> None:
+        self.owner, self.block, self._axes, self._key = owner, block, axes, key
+
+    @property
+    def op(self) -> Any:
+        """What the stage computes, with its axes: ``s[C].op.axis``."""
+        return self._key.op if hasattr(self._key, "op") else self._key
 
     @property
     def axis(self) -> list[LoopRef]:
@@ -124,8 +205,10 @@ class Stage:
         """The loop that runs over ``axis`` now. Refuses where there is none, or where it was split or fused."""
         if isinstance(axis, LoopRef):
             return axis
-        position = next((n for n, a in enumerate(self._axes) if a is axis), None)
         block = self.owner.schedule.state.block(self.block)
+        position = next((n for n, a in enumerate(self._axes) if a is axis), None)
+        if position is None:
+            position = next((n for n, it in enumerate(block.iters) if it is axis), None)
         name = getattr(getattr(axis, "var", axis), "name", str(axis))
         if position is None or position >= len(block.iters):
             raise ScheduleError(f"'{name}' is not an axis of '{self.block.name}'", code="S002")
@@ -159,8 +242,8 @@ class Stage:
     def parallel(self, axis: Any) -> None:
         self.owner.schedule.parallel(self.loop(axis))
 
-    def vectorize(self, axis: Any) -> None:
-        self.owner.schedule.vectorize(self.loop(axis))
+    def vectorize(self, axis: Any, reassociate: bool = False) -> None:
+        self.owner.schedule.vectorize(self.loop(axis), reassociate)
 
     def unroll(self, axis: Any) -> None:
         self.owner.schedule.unroll(self.loop(axis))
@@ -200,4 +283,43 @@ class Stage:
         self.owner.schedule.storage_align(self.block, 0, dimension, factor, offset)
 
     def prefetch(self, buffer: Any, axis: Any, distance: int = 1) -> None:
-        self.owner.schedule.prefetch(self.loop(axis), getattr(buffer, "name", buffer), distance)
+        self.owner.schedule.prefetch(self.loop(axis), self.owner.buffer_name(buffer), distance)
+
+    def rolling_buffer(self) -> None:
+        """Keep what the stage computes while the loop moves on, in a buffer of just the part that is alive: each value
+        is computed once. The stage must be computed in a loop of its consumers."""
+        at = self.owner.attached.get(self.block)
+        if at is None:
+            raise ScheduleError(
+                f"rolling_buffer: '{self.block.name}' is not computed in a loop", code="S025", hint="use compute_at first"
+            )
+        self.owner.schedule.store_at(self.block, at)
+        axis, factor = self.owner.schedule.get_window(self.block)
+        self.owner.schedule.fold_storage(self.block, axis, factor)
+
+    def set_store_predicate(self, condition: Any) -> None:
+        """Compute only where ``condition`` holds: ``loop.var == 0`` for a loop that repeats the stage."""
+        loop = _first_of(condition)
+        if loop is None:
+            raise ScheduleError(
+                "set_store_predicate: the condition must be that a loop is at a value", code="S004", hint="tx.var == 0"
+            )
+        self.owner.schedule.run_once(self.block, LoopRef(loop[0]), loop[1])
+
+    def transform_layout(self, index_map: Any, pad: float | None = None) -> None:
+        """Store what the stage computes in another layout."""
+        name = self.owner.schedule.state.block(self.block).writes[0].buffer.name
+        self.owner.schedule.transform_layout(self.block, name, index_map, pad)
+
+    def tensorize(self, axis: Any, intrinsic: Any) -> BlockRef:
+        """Replace the loops from ``axis`` inwards by an instruction."""
+        return self.owner.schedule.tensorize(self.loop(axis), intrinsic)
+
+
+def _first_of(condition: Any) -> tuple[Var, int] | None:
+    """The loop variable and the value that a comparison for equality names."""
+    if isinstance(condition, Binary) and condition.op == "eq":
+        for a, b in ((condition.a, condition.b), (condition.b, condition.a)):
+            if isinstance(a, Var) and isinstance(b, Const):
+                return a, int(b.value)
+    return None

@@ -1,0 +1,183 @@
+"""From a schedule and the order of its arguments to loops that print, and to a function that runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.classic.function import Function
+from weft.classic.schedule import TensorSchedule
+from weft.codegen.llvm import compile_object, emit
+from weft.expr.nodes import IterVar, Var, product
+from weft.lower.sizes import shape_expr, size_expr
+from weft.lower.tir_to_kernel import symbol, tir_to_kernel
+from weft.runtime.artifact import Artifact, CodeObject, Variant
+from weft.runtime.program import BufferSpec, CallKernel, KernelRef, TensorSpec
+from weft.runtime.program import Program as Executed
+from weft.schedule.rewrite import uses
+from weft.schedule.schedule import Schedule
+from weft.support.errors import InputError, ScheduleError
+from weft.target import CODE_FEATURES, Target
+from weft.te.nodes import Tensor
+from weft.tir.nodes import Buffer, Program
+from weft.tir.text import to_text
+
+
+class Loops:
+    """A program whose ``str`` is its loops; ``program`` is the program itself."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __str__(self) -> str:
+        return to_text(self.program)
+
+    __repr__ = __str__
+
+
+def lower(schedule: TensorSchedule, args: Sequence[Any], name: str = "main", *, simple_mode: bool = False) -> Loops:
+    """The loops of ``schedule`` with ``args`` as parameters: a program that prints, verifies and runs.
+
+    ``args`` are tensors (inputs, outputs, and intermediate results that the caller wants to see) and sizes, in any
+    order. ``simple_mode`` changes nothing. Raises InputError where an argument is missing or unknown.
+    """
+    return Loops(_with_params(schedule, args, name).program)
+
+
+def build(
+    schedule: TensorSchedule,
+    args: Sequence[Any],
+    target: str | Target = "llvm",
+    name: str = "main",
+    *,
+    threads: int | None = None,
+) -> Function:
+    """Compile ``schedule`` into a function that takes ``args`` in their order and fills the computed ones in place.
+
+    Raises InputError where an argument is missing or unknown, TargetError for unknown targets.
+    """
+    machine = target if isinstance(target, Target) else Target(target)
+    made = _with_params(schedule, args, name)
+    return Function(_artifact(made, machine), threads)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A program in the order of inputs before outputs, and where the caller passes each: ``("input", 0)``…"""
+
+    program: Program
+    order: tuple[tuple[str, int | str], ...]
+
+
+def _with_params(schedule: TensorSchedule, args: Sequence[Any], name: str) -> _Made:
+    program = _with_separate_inits(schedule.schedule).program
+    by_name = {b.name: b for b in (*program.params, *program.allocs)}
+    inputs = program.params[: len(program.params) - program.outputs]
+    first: list[Buffer] = []
+    last: list[Buffer] = []
+    order: list[tuple[str, int | str]] = []
+    for arg in args:
+        if isinstance(arg, Var):
+            order.append(("size", arg.name))
+            continue
+        if not isinstance(arg, Tensor):
+            raise InputError(f"an argument is {type(arg).__name__}, not a tensor", code="I030", hint="give te tensors")
+        buffer = by_name.get(schedule.stages.buffers.get(arg, ""))
+        if buffer is None:
+            buffer = Buffer(arg.name, arg.shape, arg.dtype)  # an argument that nothing uses
+            inputs = (*inputs, buffer)
+        side = first if buffer in inputs else last
+        order.append(("input" if side is first else "output", len(side)))
+        side.append(buffer)
+    _check_complete(program, [*first, *last], [t for t in args if isinstance(t, Tensor)])
+    made = dataclasses.replace(
+        program,
+        name=name,
+        params=(*first, *last),
+        outputs=len(last),
+        allocs=tuple(b for b in program.allocs if b not in last),
+    )
+    return _Made(made, tuple(order))
+
+
+def _check_complete(program: Program, given: Sequence[Buffer], args: Sequence[Tensor]) -> None:
+    missing = [b.name for b in program.params if b not in given]
+    if missing:
+        raise InputError(
+            f"the arguments lack {', '.join(missing)}",
+            code="I030",
+            hint="list every input and output of the schedule: build(s, [A, B, C])",
+        )
+    if len(set(args)) != len(args):
+        raise InputError("an argument is listed twice", code="I030")
+
+
+def _with_separate_inits(schedule: Schedule) -> Schedule:
+    """A copy in which reductions that run over other axes inside set their results to zero in loops of their own."""
+    made = schedule.copy()
+    for block in list(made.state.tree.blocks.values()):
+        if block.init is None:
+            continue
+        around = made.state.tree.loops_around(block)
+        reduces = [x for x in around if any(block.iters[n].kind == IterVar.REDUCE for n in uses(block, x))]
+        if not reduces or around[-len(reduces) :] == reduces:
+            continue  # no reduction, or it is innermost: the result is set just before it
+        try:
+            ref = next(r for r in made.get_loops(block.name) if r.var is reduces[0].var)
+            made.decompose_reduction(block.name, ref)
+        except ScheduleError:
+            continue
+    return made
+
+
+def _artifact(made: _Made, target: Target) -> Artifact:
+    """The machine code, and a program of one call."""
+    program = made.program
+    kernel = tir_to_kernel(program, target, symbol(program.name))
+    names = _size_names(program)
+    count = len(program.params) - program.outputs
+    buffers = []
+    for i, b in enumerate(program.params):
+        kind, index = ("input", i) if i < count else ("output", i - count)
+        nbytes = size_expr(product(b.shape) * b.dtype.nbytes, names)
+        buffers.append(BufferSpec(kind, index, nbytes=nbytes, dtype=str(b.dtype)))  # type: ignore[arg-type]
+    workspace = kernel.attrs.get("workspace")
+    arena = (0,) if workspace is None else size_expr(workspace, names)
+    if workspace is not None:
+        buffers.append(BufferSpec("arena", nbytes=arena))
+    specs = [TensorSpec(b.name, str(b.dtype), shape_expr(b.shape, names)) for b in program.params]
+    call = CallKernel(0, tuple(range(len(buffers))), tuple((names[v],) for v in kernel.sizes), label=program.name)
+    executed = Executed(
+        symbols=tuple(names[v] for v in program.sizes),
+        inputs=tuple(specs[:count]),
+        outputs=tuple(specs[count:]),
+        buffers=tuple(buffers),
+        kernels=(KernelRef(kernel.name, 0),),
+        instructions=(call,),
+        arena_bytes=arena,
+    )
+    code = CodeObject((Variant(target.features & CODE_FEATURES, compile_object(emit(kernel, target), target)),))
+    metadata = {
+        "model": program.name,
+        "function": {"order": [list(o) for o in made.order], "loops": to_text(program)},
+    }
+    return Artifact(executed, (code,), (), str(target), metadata)
+
+
+def _size_names(program: Program) -> dict[Var, str]:
+    """A name for each size; those that share a name are numbered."""
+    found: dict[Var, str] = {}
+    for v in program.sizes:
+        name, i = v.name, 1
+        while name in found.values():
+            name, i = f"{v.name}_{i}", i + 1
+        found[v] = name
+    bound = {e for b in program.params[: len(program.params) - program.outputs] for e in b.shape}
+    unknown = [v.name for v in program.sizes if v not in bound]
+    if unknown:
+        raise InputError(
+            f"the size '{unknown[0]}' is no dimension of any input", code="I030", hint="give an input that has it"
+        )
+    return found

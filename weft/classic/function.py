@@ -1,0 +1,193 @@
+"""Compiled functions: call, time, save, load."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.runtime import Artifact, Executable
+from weft.runtime.arguments import bind_symbols
+from weft.runtime.devices import Device
+from weft.support.errors import ArtifactError, InputError, UserError
+
+_FOOTER = b"WEFTEND\x01"
+"""Ends a shared library that carries an artifact: 8 bytes of length (little-endian) and this mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Seconds for one call, of each repetition."""
+
+    results: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.results))
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.results))
+
+    @property
+    def min(self) -> float:
+        return min(self.results)
+
+
+class Function:
+    """A compiled schedule. Call it with the arguments of ``build`` in their order; computed tensors are filled.
+
+    Called with the inputs alone it returns the outputs. Arguments may be ``weft.nd`` tensors, NumPy arrays, or anything
+    with ``__dlpack__``.
+    """
+
+    def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
+        self.executable = Executable(artifact, threads)
+        self._order = [(str(kind), at) for kind, at in artifact.metadata["function"]["order"]]
+
+    @property
+    def name(self) -> str:
+        return str(self.artifact.metadata["model"])
+
+    entry_name = name
+
+    @property
+    def artifact(self) -> Artifact:
+        return self.executable.artifact
+
+    @property
+    def loops(self) -> str:
+        """The text of the scheduled program."""
+        return str(self.artifact.metadata["function"]["loops"])
+
+    def __call__(self, *args: Any) -> Any:
+        """Run. Raises InputError where something does not fit."""
+        inputs = [kind for kind, _ in self._order if kind != "output"]
+        if len(args) == len(inputs) != len(self._order):
+            given, _, sizes = self._sorted(args, inputs)
+            self._check_sizes(given, sizes)
+            return self.executable(*given)
+        given, outputs, sizes = self._sorted(args, [kind for kind, _ in self._order])
+        self._check_sizes(given, sizes)
+        self.executable(*given, out=outputs)
+        return None
+
+    def _sorted(self, args: Sequence[Any], kinds: Sequence[str]) -> tuple[list[Any], list[Any], dict[str, int]]:
+        if len(args) != len(kinds):
+            raise InputError(
+                f"'{self.name}' takes {len(self._order)} arguments, not {len(args)}",
+                code="I001",
+                hint="the arguments of build, in their order; without the computed ones they are returned",
+            )
+        names = [str(at) for kind, at in self._order if kind == "size"]
+        groups: dict[str, list[Any]] = {"input": [], "output": [], "size": []}
+        for kind, value in zip(kinds, args, strict=True):
+            groups[kind].append(value)
+        return groups["input"], groups["output"], dict(zip(names, groups["size"], strict=True))
+
+    def _check_sizes(self, given: Sequence[Any], sizes: dict[str, int]) -> None:
+        if not sizes:
+            return
+        known = bind_symbols(self.artifact.program, [np.shape(x) for x in given])
+        for name, value in sizes.items():
+            if known.get(name, value) != value:
+                raise InputError(f"the size {name} is {value} but the inputs have {known[name]}", code="I003")
+
+    def time_evaluator(
+        self, name: str | None = None, device: Device | None = None, number: int = 10, repeat: int = 1
+    ) -> Callable[..., Measurement]:
+        """A function that runs this one ``number`` times in each of ``repeat`` repetitions, after a warm-up."""
+
+        def evaluate(*args: Any) -> Measurement:
+            self(*args)
+            found = []
+            for _ in range(repeat):
+                begin = time.perf_counter()
+                for _ in range(number):
+                    self(*args)
+                found.append((time.perf_counter() - begin) / number)
+            return Measurement(tuple(found))
+
+        return evaluate
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the function to a file for :func:`load_function`; a name that ends in ``.o`` gets the bare object."""
+        if os.fspath(path).endswith(".o"):
+            Path(path).write_bytes(self._object())
+        else:
+            self.artifact.save(path)
+
+    def _object(self) -> bytes:
+        return self.artifact.codes[0].variants[0].data
+
+    def export_library(self, path: str | os.PathLike[str]) -> None:
+        """Write a shared library with the kernel under its C name, which :func:`load_function` reads back.
+
+        The C interface is ``int32_t name(void *const *buffers, const int64_t *sizes)``, inputs before outputs. Needs a
+        C compiler driver to link (``cc``, or what ``CC`` says); raises UserError (X010) without one.
+        """
+        driver = os.environ.get("CC", "cc")
+        with tempfile.TemporaryDirectory() as folder:
+            obj, carried = Path(folder, "kernel.o"), Path(folder, "function.weft")
+            obj.write_bytes(self._object())
+            self.artifact.save(carried)
+            try:
+                command = [driver, "-shared", "-o", os.fspath(path), str(obj), "-lm"]
+                subprocess.run(command, check=True, capture_output=True, text=True)
+            except FileNotFoundError as error:
+                raise UserError(
+                    f"linking a shared library needs '{driver}'", code="X010", hint="install one, or use save()"
+                ) from error
+            except subprocess.CalledProcessError as error:
+                raise ArtifactError(f"'{driver}' could not link '{path}': {error.stderr}", code="A020") from error
+            data = carried.read_bytes()
+        with open(path, "ab") as file:
+            file.write(data + len(data).to_bytes(8, "little") + _FOOTER)
+
+    def __repr__(self) -> str:
+        return f"<Function {self.name}({', '.join(kind for kind, _ in self._order)})>"
+
+
+def load_function(path: str | os.PathLike[str], threads: int | None = None) -> Function:
+    """Load what :meth:`Function.save` or :meth:`Function.export_library` wrote.
+
+    Raises InputError if there is no such file, ArtifactError if it is not a function.
+    """
+    if not os.path.exists(path):
+        raise InputError(f"there is no file '{os.fspath(path)}'", code="I021")
+    carried = _carried(Path(path))
+    if carried is None:
+        artifact = Artifact.load(path)
+    else:
+        with tempfile.NamedTemporaryFile(suffix=".weft") as file:
+            file.write(carried)
+            file.flush()
+            artifact = Artifact.load(file.name)
+    if "function" not in artifact.metadata:
+        raise ArtifactError(f"'{os.fspath(path)}' is a model", code="A021", hint="use weft.load_executable")
+    return Function(artifact, threads)
+
+
+def _carried(path: Path) -> bytes | None:
+    """The artifact at the end of a shared library, or None where the file is none."""
+    end = 8 + len(_FOOTER)
+    with open(path, "rb") as file:
+        if file.read(4) != b"\x7fELF":
+            return None
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - end))
+        tail = file.read(end)
+        length = int.from_bytes(tail[:8], "little")
+        if not tail.endswith(_FOOTER) or length > size - end:
+            raise ArtifactError(
+                f"'{path}' carries no function", code="A022", hint="load what export_library wrote, or a .weft file"
+            )
+        file.seek(size - end - length)
+        return file.read(length)

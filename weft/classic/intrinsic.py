@@ -1,0 +1,31 @@
+"""Hardware instructions declared as tensor expressions with their lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from weft.lower.te_to_tir import te_to_tir
+from weft.schedule.intrinsic import TensorIntrinsic
+from weft.te.nodes import Operation, PlaceholderOp, Tensor
+from weft.te.visit import topological
+from weft.tir.nodes import Stmt
+
+
+def declare(
+    output: Any, lowering: Callable[[Sequence[Any], Any], Stmt], name: str = "", inputs: Sequence[Tensor] | None = None
+) -> TensorIntrinsic:
+    """The instruction that computes ``output`` (a tensor of constant shape, or its operation).
+
+    ``lowering(inputs, output)`` gets buffers of the shapes described and returns a statement over them; for a reduction
+    it adds to the output, which holds the sum so far.
+    """
+    tensor = output.output(0) if isinstance(output, Operation) else output
+    order = topological([tensor])
+    given = list(inputs) if inputs is not None else [op.output(0) for op in order if isinstance(op, PlaceholderOp)]
+    description = te_to_tir(name or tensor.op.name, given, [tensor])
+    *sources, result = description.params
+    return TensorIntrinsic(
+        name or tensor.op.name, description, replace(description, body=lowering(tuple(sources), result), allocs=())
+    )

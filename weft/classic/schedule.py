@@ -1,0 +1,71 @@
+"""Schedules indexed by the tensors of a description."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.lower.te_to_tir import Stages, te_to_stages
+from weft.schedule.classic import ClassicSchedule
+from weft.schedule.schedule import Schedule
+from weft.support.errors import ScheduleError
+from weft.te.nodes import ComputeOp, Operation, PlaceholderOp, Tensor
+from weft.te.visit import topological
+
+
+class Stagewise:
+    """Finds the block of a tensor or operation, and its axes."""
+
+    def __init__(self, stages: Stages) -> None:
+        self.stages = stages
+
+    def block_name(self, key: Any) -> str:
+        return self.stages.blocks[operation_of(key)]
+
+    def axes(self, key: Any) -> Sequence[Any]:
+        op = operation_of(key)
+        return (*op.axis, *op.reduce_axis) if isinstance(op, ComputeOp) else ()
+
+    def buffer_name(self, key: Any) -> str:
+        tensor = key.output(0) if isinstance(key, Operation) else key
+        found = self.stages.buffers.get(tensor)
+        return found if found is not None else str(getattr(key, "name", key))
+
+
+class TensorSchedule(ClassicSchedule):
+    """The schedule of some outputs; ``stages`` links tensors to the buffers of the program."""
+
+    def __init__(self, stages: Stages, outputs: tuple[Tensor, ...], seed: int = 0) -> None:
+        super().__init__(Schedule(stages.program, seed), Stagewise(stages))
+        self.stages, self.outputs = stages, outputs
+
+
+def create_schedule(outputs: Any) -> TensorSchedule:
+    """The schedule that computes ``outputs`` by plain loops. Raises ScheduleError (S004) for what computes nothing."""
+    given = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    tensors: list[Tensor] = []
+    for one in given:
+        if isinstance(one, Operation):
+            tensors += [one.output(i) for i in range(one.num_outputs)]
+        elif isinstance(one, Tensor):
+            tensors.append(one)
+        else:
+            raise ScheduleError(
+                f"create_schedule: {type(one).__name__} is neither a tensor nor an operation",
+                code="S004",
+                hint="te.create_schedule(C.op)",
+            )
+    order = topological(tensors)
+    states = {s.op for op in order for s in getattr(op, "states", ())}
+    inputs = [op.output(0) for op in order if isinstance(op, PlaceholderOp) and op not in states]
+    if not tensors or all(isinstance(t.op, PlaceholderOp) for t in tensors):
+        raise ScheduleError("create_schedule: there is nothing to compute", code="S004", hint="give computed tensors")
+    return TensorSchedule(te_to_stages(tensors[-1].op.name, inputs, tensors), tuple(tensors))
+
+
+def operation_of(key: Any) -> Operation:
+    """The operation of a tensor, or the operation itself; KeyError for anything else."""
+    op = key.op if isinstance(key, Tensor) else key
+    if not isinstance(op, Operation):
+        raise KeyError(key)
+    return op
