@@ -38,6 +38,7 @@ from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import op
 from weft.ops.rules import SIMPLIFY_RULES
+from weft.ops.rules.winograd import WINOGRAD_RULES
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import Program as ExecutableProgram
 from weft.schedule.rules import default_schedule
@@ -78,11 +79,13 @@ class Stage:
 class Options:
     """What may be chosen about a compilation; the defaults are what most people want.
 
-    ``layouts`` lets the compiler choose blocked layouts; ``max_ops`` bounds how many operators join in one kernel (1
-    turns fusion off).
+    ``layouts`` lets the compiler choose blocked layouts. ``winograd`` lets it compute 3×3 convolutions by fewer
+    multiplications where that pays, which rounds a little more (see ``weft.ops.winograd``). ``max_ops`` bounds how many
+    operators join in one kernel (1 turns fusion off).
     """
 
     layouts: bool = True
+    winograd: bool = True
     max_ops: int = 64
 
 
@@ -122,7 +125,9 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
         SinkViews(),
         DeadCode(),
     )
-    layouts = (SelectLayouts(lanes, op("layout_transform")), *clean) if options.layouts and lanes > 1 else ()
+    winograd = (Rewrite(WINOGRAD_RULES, name="winograd"),) if options.winograd else ()
+    blocked = (SelectLayouts(lanes, op("layout_transform")), *winograd, *clean)
+    layouts = blocked if options.layouts and lanes > 1 else ()
     return (*clean, *layouts, Fuse(fusion_kind, max_ops=options.max_ops))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.ops.attention import ATTENTIONS
 from weft.ops.binary import BINARY
+from weft.ops.bits import BITS
 from weft.ops.contraction import CONTRACTIONS
 from weft.ops.convolution import CONVOLUTIONS
 from weft.ops.creation import CREATION
@@ -19,6 +20,7 @@ from weft.ops.search import SEARCH
 from weft.ops.shape import SHAPES
 from weft.ops.softmax import SOFTMAX
 from weft.ops.unary import UNARY
+from weft.ops.winograd import WINOGRAD
 from weft.support.errors import UserError
 
 OPERATORS: dict[str, OpDef] = {
@@ -26,6 +28,7 @@ OPERATORS: dict[str, OpDef] = {
     for entry in (
         *UNARY,
         *BINARY,
+        *BITS,
         *REDUCTIONS,
         *CONTRACTIONS,
         *CONVOLUTIONS,
@@ -40,6 +43,7 @@ OPERATORS: dict[str, OpDef] = {
         RESIZE,
         BIND_SIZES,
         *PACKING,
+        *WINOGRAD,
     )
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.schedule.refs import BlockRef
+from weft.schedule.rules.cases import schedule_cases
 from weft.schedule.rules.context import Context
 from weft.schedule.rules.contraction import schedule_contraction
 from weft.schedule.rules.elementwise import schedule_elementwise
@@ -21,7 +22,7 @@ from weft.tir.nodes import Program
 
 Rule = Callable[[Context, BlockRef], bool]
 
-RULES: tuple[Rule, ...] = (schedule_contraction, schedule_rows, schedule_elementwise)
+RULES: tuple[Rule, ...] = (schedule_contraction, schedule_rows, schedule_cases, schedule_elementwise)
 """In order of preference; each is called as ``rule(context, block)`` and says whether it fits."""
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from weft.expr.nodes import IterVar
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import View, static_extent
 from weft.schedule.rules.context import Context, work_of
 
 UNROLL = 2
 """Vectors in flight at a time."""
+LARGEST_TILE = 16
+SMALLEST_TILE = 4
+"""Rows of a tile that is transposed in registers."""
 
 
 def schedule_elementwise(context: Context, block: BlockRef) -> bool:
@@ -20,6 +24,9 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
         context.done.add(block.name)
         return True
     lanes = context.lanes(view)
+    if lanes > 1 and _transposed(context, block, loops, lanes):
+        context.done.add(block.name)
+        return True
     flat = contiguous_suffix(view)
     inner = context.fuse(loops[len(loops) - flat :]) if flat > 1 else loops[-1]
     outer = loops[: len(loops) - max(1, flat)]
@@ -32,6 +39,67 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
     if outer:
         context.parallelize(context.fuse(outer), work)
     context.done.add(block.name)
+    return True
+
+
+def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: int) -> bool:
+    """An operand read along another axis than the result is written: square tiles, transposed in registers.
+
+    False where no operand is, or where no tile fits the axes.
+    """
+    view, s = context.view(block), context.schedule
+    axes = view.spatial
+    if len(loops) != len(axes) or len(axes) < 2 or view.stride(view.output, axes[-1]) != 1:
+        return False
+    across = _contiguous_elsewhere(view)
+    if across is None:
+        return False
+    work = work_of(view)
+    first = across
+    while first and _continues(view, axes[first - 1], axes[first]):
+        first -= 1
+    whole = [context.extent(x) for x in loops]
+    extent = 1
+    for size in whole[first : across + 1]:
+        extent = extent * size if size is not None else 0
+    tile = next((n for n in (min(lanes, LARGEST_TILE), 8, 4) if extent and n <= lanes and extent % n == 0), None)
+    if tile is None:
+        return False
+    moving = context.fuse(loops[first : across + 1])
+    outside, copies = s.split(moving, factors=(None, tile))
+    last, around = loops[-1], [*loops[:first], outside, *loops[across + 1 : -1]]
+    if whole[-1] is None or whole[-1] > lanes:
+        more, last = s.split(last, factors=(None, lanes))
+        around.append(more)
+    s.reorder(*around, copies, last)
+    s.unroll(copies)
+    s.vectorize(last)
+    context.parallelize(context.fuse(around), work)
+    return True
+
+
+def _contiguous_elsewhere(view: View) -> int | None:
+    """The position of the axis along which an operand is contiguous that is not so along the last one."""
+    axes = view.spatial
+    for access in view.loads:
+        step = view.stride(access, axes[-1])
+        if step is None or step in (0, 1, -1) or (static_extent(axes[-1]) or SMALLEST_TILE) < SMALLEST_TILE:
+            continue
+        for position in range(len(axes) - 2, -1, -1):
+            if view.stride(access, axes[position]) == 1:
+                return position
+    return None
+
+
+def _continues(view: View, outer: IterVar, inner: IterVar) -> bool:
+    """Whether every access moves over both axes as if they were one."""
+    extent = static_extent(inner)
+    if extent is None:
+        return False
+    for access in (view.output, *view.loads):
+        step, next_step = view.stride(access, inner), view.stride(access, outer)
+        if step is None or next_step != step * extent:
+            return False
     return True
 
 
