@@ -270,6 +270,9 @@ def _call(expr: Call, frame: Frame) -> Any:
     if isinstance(expr.target, Operator):
         needs = _missing(frame, *expr.args)
         if expr.target.binds and not needs:
+            if not expr.args:
+                _require(expr, frame)
+                return _reference(expr, expr.target, [], frame)
             return _bind_sizes(expr, values[expr.args[0]], frame)
         return needs or _reference(expr, expr.target, [values[a] for a in expr.args], frame)
     needs = _missing(frame, expr.target, *expr.args)
@@ -285,6 +288,12 @@ def _call(expr: Call, frame: Frame) -> Any:
         return _Needs([(body, inner)])
     del frame.active[expr]
     return inner.values[body]
+
+
+def _require(expr: Call, frame: Frame) -> None:
+    for condition, message in zip(expr.attrs.conditions, expr.attrs.messages, strict=True):
+        if not dims.evaluate(condition, frame.dims):
+            raise InputError(message, code="I004")
 
 
 def _bind_sizes(expr: Call, value: Any, frame: Frame) -> Any:

@@ -80,8 +80,9 @@ class Operator:
     * ``commutative`` marks two-operand operators whose operands may be swapped.
     * ``elementwise`` marks operators each of whose result elements depends only on the operands' elements at that index
       (under NumPy broadcasting) and not on the index itself.
-    * ``binds`` marks the operator that gives sizes their values: the elements of its operand, which it returns, become
-      the sizes of its attribute ``sizes``. It is not pure, makes no kernel, and stands only as the value of a let.
+    * ``binds`` marks the operators that give sizes their values (the elements of the operand, which is also the result,
+      become the sizes of the attribute ``sizes``) or check them (attributes ``conditions`` and ``messages``). They are not
+      pure, make no kernels, and stand only as the value of a let.
     * ``view`` marks operators whose result has the elements of operand 0 in the same row-major order (reshape, squeeze,
       flatten): they need no kernel, only a new shape on the same memory. Further operands are ignored.
     """

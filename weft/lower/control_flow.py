@@ -38,7 +38,6 @@ from weft.runtime.program import (
     SetSize,
     SizeExpr,
 )
-from weft.support.dtypes import DType
 from weft.support.errors import ModelError
 
 Item = "Instruction | Label"
@@ -317,10 +316,15 @@ class _Emitter:
             elif isinstance(e, Call) and _binds(e):
                 self._bind_sizes(e)
             elif isinstance(e, Call) and not is_view(e):
-                raise unsupported(e.target)
+                raise unsupported(e.target if isinstance(e.target, GraphExpr) else e)
         self.checked = checked
 
     def _bind_sizes(self, e: Call) -> None:
+        if not e.args:
+            for condition, message in zip(e.attrs.conditions, e.attrs.messages, strict=True):
+                self.emit(Check(self._size(condition), message))
+            self.made[e] = []
+            return
         source = self.leaves(e.args[0])[0]
         for i, symbol in enumerate(e.attrs.sizes):
             name = self._bind(symbol)

@@ -9,7 +9,7 @@ from weft.ops.contraction import CONTRACTIONS
 from weft.ops.convolution import CONVOLUTIONS
 from weft.ops.creation import CREATION
 from weft.ops.definition import OpDef
-from weft.ops.dynamic import BIND_SIZES
+from weft.ops.dynamic import DYNAMIC
 from weft.ops.indexing import INDEXING
 from weft.ops.normalization import NORMALIZATIONS
 from weft.ops.packing import PACKING
@@ -41,7 +41,7 @@ OPERATORS: dict[str, OpDef] = {
         *SEARCH,
         *ATTENTIONS,
         RESIZE,
-        BIND_SIZES,
+        *DYNAMIC,
         *PACKING,
         *WINOGRAD,
     )

@@ -8,8 +8,11 @@ model are reported together.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,10 +27,12 @@ from weft.frontend.onnx.reader import Source, opsets
 from weft.frontend.onnx.shapes import SHAPE_RULES, materialize
 from weft.frontend.onnx.sizes import MAX_ELEMENTS, Sizes
 from weft.frontend.onnx.tensors import dtype_of, to_array
-from weft.graph.nodes import Constant, Function, GraphExpr, Module, Origin, Tuple, Var
+from weft.graph.build import let
+from weft.graph.nodes import Constant, Function, GraphExpr, Module, Origin, Tuple, Var, call
 from weft.graph.operator import Attrs
 from weft.graph.types import Dim, TensorType
 from weft.graph.visit import post_order
+from weft.ops.catalogue import op
 from weft.ops.relations import collect_assumptions
 from weft.support.errors import InternalError, ModelError, Place, WeftError
 
@@ -43,6 +48,24 @@ Given: TypeAlias = "np.ndarray[Any, Any] | TensorType | tuple[Any, ...] | None"
 
 # What converters raise on operands and attributes that make no sense; anything else is a bug of Weft.
 _NONSENSE = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
+
+
+@dataclass(slots=True, eq=False)
+class Lets:
+    """What a block of the graph binds before its result: lets in order, and the sizes bound to tensors."""
+
+    parent: Lets | None = None
+    bindings: list[tuple[Var, GraphExpr]] = field(default_factory=list)
+    sizes: dict[GraphExpr, tuple[Symbol, ...]] = field(default_factory=dict)
+
+    def find(self, value: GraphExpr) -> tuple[Symbol, ...] | None:
+        """The sizes that ``value`` is bound to in this block or one around it."""
+        block: Lets | None = self
+        while block is not None:
+            if value in block.sizes:
+                return block.sizes[value]
+            block = block.parent
+        return None
 
 
 class Importer:
@@ -68,7 +91,9 @@ class Importer:
         self.opset = opset
         self.functions = {functions.key(f): f for f in self.proto.functions}
         self.count = 0
+        self.fresh_count = 0
         self._sizes: dict[Sizes, GraphExpr] = {}
+        self.block = Lets()
 
     def run(self) -> Module:
         """The whole model. Raises ModelProblems."""
@@ -85,7 +110,7 @@ class Importer:
         self.problems.raise_if_any()
         for a, b in assumed:
             self.require(make("eq", index(a), index(b)), f"the sizes {a} and {b} must be equal")
-        body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
+        body = let(self.block.bindings, outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs)))
         return Module({"main": Function(tuple(params), body)}, attrs=self._attributes(graph))
 
     def _opsets(self) -> dict[str, int]:
@@ -109,8 +134,11 @@ class Importer:
         if isinstance(condition, Const):
             if not condition.value:
                 raise Malformed(message)
-        else:
+        elif self.block.parent is None:
             self.requirements.setdefault(condition, message)
+        else:
+            made = call(op("require_sizes"), (), {"conditions": (condition,), "messages": (message,)})
+            self.block.bindings.append((Var("required", made.type), made))
 
     def assume(self, op: str, a: Dim, b: Dim, name: str) -> None:
         """Note that the node ``name`` takes ``a op b`` for granted."""
@@ -332,6 +360,41 @@ class Importer:
         if value not in self._sizes:
             self._sizes[value] = materialize(node, value)
         return self._sizes[value]
+
+    @contextmanager
+    def inner_block(self) -> Iterator[Lets]:
+        """Import into a block of its own: what is bound or required in it holds only there."""
+        self.block = Lets(self.block)
+        try:
+            with collect_assumptions() as assumed:
+                yield self.block
+            for a, b in assumed:
+                self.require(make("eq", index(a), index(b)), f"the sizes {a} and {b} must be equal")
+        finally:
+            assert self.block.parent is not None
+            self.block = self.block.parent
+
+    def fresh(self, base: str) -> Symbol:
+        """A new symbolic size."""
+        self.fresh_count += 1
+        return self.symbol(f"{base}_{self.fresh_count}")
+
+    def bound(self, value: GraphExpr, base: str) -> tuple[Symbol, ...]:
+        """Sizes with the values that an integer tensor has at run time; the same for the same tensor."""
+        known = self.block.find(value)
+        if known is None:
+            count = math.prod(d for d in value.tensor.shape if isinstance(d, int))
+            known = tuple(self.fresh(base) for _ in range(count))
+            made = call(op("bind_sizes"), (value,), {"sizes": known}, origin=value.origin)
+            self.block.bindings.append((Var(base, made.type), made))
+            self.block.sizes[value] = known
+        return known
+
+    def hold(self, value: GraphExpr, base: str) -> Var:
+        """Compute ``value`` here and now: the sizes that its type tells hold from here on."""
+        var = Var(f"{base}_{len(self.block.bindings)}", value.type)
+        self.block.bindings.append((var, value))
+        return var
 
     def subgraph(self, node: Node, graph: Any, bindings: Mapping[str, Value]) -> list[Value]:
         """The outputs of a subgraph, whose inputs are bound to values. Raises Noted if it could not be imported."""

@@ -27,6 +27,8 @@ Array = np.ndarray[Any, Any]
 FOLD_LIMIT = 1 << 16
 """Operators on constants are evaluated at once if the result has at most this many elements; larger ones are left to
 the constant folding of the compiler, which knows what is needed."""
+MAX_BOUND = 64
+"""So many sizes at most are read from one tensor at run time."""
 MAX_TENSOR = 1 << 36
 """A tensor of more elements is taken for a malformed model."""
 
@@ -184,8 +186,15 @@ class Node:
         """Operand ``i``, a list of sizes that may be symbolic. ``what`` names it in the error."""
         found = self.elements(i)
         if found is None:
-            raise self.needs(f"its input '{what}' depends on the values of tensors, not on shapes alone", i)
+            return self.bound(self.data(i), what, i)
         return tuple(found.reshape(-1))
+
+    def bound(self, value: GraphExpr, what: str, i: int = 0) -> tuple[Dim, ...]:
+        """Sizes with the values that ``value`` has at run time, where none may be negative."""
+        t = value.tensor
+        if t.rank > 1 or not t.is_static or not t.dtype.is_integer or _count(t) > MAX_BOUND:
+            raise self.needs(f"its input '{what}' depends on the values of tensors, not on shapes alone", i)
+        return self.importer.bound(value, what)
 
     def numbers(self, i: int, what: str) -> tuple[int, ...]:
         """Operand ``i``, a list of known integers. ``what`` names it in the error."""
