@@ -125,7 +125,7 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
         SinkViews(),
         DeadCode(),
     )
-    winograd = (Rewrite(WINOGRAD_RULES, name="winograd"),) if options.winograd else ()
+    winograd = (FoldConstants(), Rewrite(WINOGRAD_RULES, name="winograd")) if options.winograd else ()
     blocked = (SelectLayouts(lanes, op("layout_transform")), *winograd, *clean)
     layouts = blocked if options.layouts and lanes > 1 else ()
     return (*clean, *layouts, Fuse(fusion_kind, max_ops=options.max_ops))

@@ -2,8 +2,8 @@
 
 A tile of 4×4 results takes 36 multiplications a channel pair instead of 144. Overlapping 6×6 tiles of the input are
 transformed (``winograd_input``), multiplied with transformed weights as 36 independent matrix products
-(``winograd_multiply``) and transformed back (``winograd_output``). Rounding: the transforms have coefficients up to 8, which
-costs about two of the 24 bits of a float32 compared with the direct form.
+(``winograd_multiply``) and transformed back (``winograd_output``). Rounding: the transforms have coefficients up to 8,
+which costs about two of the 24 bits of a float32 compared with the direct form.
 
 Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
 """
@@ -152,8 +152,9 @@ def _cut(attrs: Attrs, data: Array) -> Array:
 
 
 def _input_reference(attrs: Attrs, data: Array) -> Array:
-    made = np.einsum("ia,cplab,jb->ijcpl", INPUT, _cut(attrs, data).astype(np.float64), INPUT, optimize=True)
-    return made.astype(data.dtype)
+    cut = _cut(attrs, data).astype(np.float64)
+    made: Array = np.einsum("ia,cplab,jb->ijcpl", INPUT, cut, INPUT, optimize=True).astype(data.dtype)
+    return made
 
 
 WINOGRAD_INPUT = OpDef(
