@@ -94,11 +94,19 @@ def _type_proto(t: TensorType | None) -> Any:
     return onnx.helper.make_tensor_type_proto(code, [d if isinstance(d, int) else None for d in t.shape])
 
 
+def _defaults(node: Node) -> dict[str, Any]:
+    """The attributes that the specification gives a default; none for functions of the model."""
+    schema = _schema(node.domain, node.op_type, node.opset)
+    if schema is None:
+        return {}
+    return {n: a.default_value for n, a in schema.attributes.items() if a.default_value.type}
+
+
 def expand(node: Node, function: Any, importer: Importer) -> list[Value | None]:
     """The outputs of a function applied to the node's operands; None for those that the node does not use."""
     if len(node.inputs) > len(function.input):
         raise Malformed(f"the function takes {len(function.input)} inputs, not {len(node.inputs)}")
-    attributes = {a.name: a for a in function.attribute_proto} | dict(node.attributes)
+    attributes = {a.name: a for a in function.attribute_proto} | _defaults(node) | dict(node.attributes)
     versions = {**node.scope.opsets, **opsets(function)}
     scope = Scope(None, versions, attributes=attributes, prefix=f"{node.name}/", depth=node.scope.depth + 1)
     for i, name in enumerate(function.input):

@@ -16,6 +16,9 @@ from weft.frontend.onnx.converters.quantization import QUANTIZATION
 from weft.frontend.onnx.converters.recurrent import RECURRENT
 from weft.frontend.onnx.converters.reduction import REDUCTION
 from weft.frontend.onnx.converters.resize import RESIZE
+from weft.frontend.onnx.converters.sampling import SAMPLING
+from weft.frontend.onnx.converters.spectral import SPECTRAL
+from weft.frontend.onnx.converters.training import TRAINING
 from weft.frontend.onnx.node import Node, Result
 
 _STANDARD = (
@@ -30,9 +33,12 @@ _STANDARD = (
     RECURRENT,
     REDUCTION,
     RESIZE,
+    SAMPLING,
+    SPECTRAL,
 )
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Result]] = {
     **{("", name): convert for family in _STANDARD for name, convert in family.items()},
+    **{("ai.onnx.preview.training", name): convert for name, convert in TRAINING.items()},
     **{("com.microsoft", name): convert for name, convert in MICROSOFT.items()},
 }

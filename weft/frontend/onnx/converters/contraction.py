@@ -117,6 +117,25 @@ def _conv_integer(node: Node) -> Result:
     return _convolution(node, x, kernel, "int32")
 
 
+def _qlinear_conv(node: Node) -> Result:
+    """The convolution in whole numbers, then one rounding to the result's scale."""
+    x = _centred(node, 0, 2, 0)
+    kernel, zero = cast_to(node, node.data(3), INT32), cast_to(node, node.data(5), INT32)
+    shape = (-1, *(1,) * (kernel.tensor.rank - 1))
+    if zero.tensor.rank:
+        zero = node.call("reshape", zero, shape=shape)
+    made = _convolution(node, x, node.call("sub", kernel, zero), "int32")
+    made = with_bias(node, made, node.optional(8))
+    scale = node.call("div", node.call("mul", node.data(1), node.data(4)), node.data(6))
+    if scale.tensor.rank:
+        scale = node.call("reshape", scale, shape=shape[:-1])
+    real = node.call("mul", cast_to(node, made, scale.tensor.dtype), scale)
+    to = node.dtype(7)
+    low, high = to.limits()
+    real = node.call("add", node.call("round", real), cast_to(node, node.data(7), real.tensor.dtype))
+    return cast_to(node, node.call("clip", real, min=low, max=high), to)
+
+
 def _fused_conv(node: Node) -> Result:
     """com.microsoft: activation(conv(x, w) + bias + z)."""
     made = with_bias(node, _convolution(node, node.data(0), node.data(1)), node.optional(2))
@@ -211,6 +230,7 @@ CONTRACTION: dict[str, Callable[[Node], Result]] = {
     "Gemm": _gemm,
     "MatMul": _matmul,
     "MatMulInteger": _matmul_integer,
+    "QLinearConv": _qlinear_conv,
 }
 
 MICROSOFT_CONTRACTION: dict[str, Callable[[Node], Result]] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.frontend.onnx.converters.movement import Cut, cut, split_sizes
-from weft.frontend.onnx.node import Node, Result, Sequence_, Value
+from weft.frontend.onnx.node import Absent, Node, Result, Sequence_, Value
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.graph.nodes import Constant, GraphExpr, If, Project, Tuple
 from weft.graph.types import TupleType
@@ -52,7 +52,7 @@ def _loop(node: Node) -> Result:
     body = node.subgraph("body")
     trips = _known_scalar(node.data(0)) if node.has(0) else None
     if node.has(0) and trips is None:
-        raise Unsupported("loops whose number of iterations is computed by the model are not supported")
+        raise node.needs("loops whose number of iterations is computed by the model are not supported", 0)
     going = _known_scalar(node.data(1)) if node.has(1) else True
     carried: list[Value] = [node.value(i) for i in range(2, len(node.inputs))]
     if len(body.input) != 2 + len(carried) or len(body.output) < 1 + len(carried):
@@ -193,9 +193,45 @@ def _split_to_sequence(node: Node) -> Result:
     return Sequence_(tuple(pieces))
 
 
+def _sequence_map(node: Node) -> Result:
+    """The body applied to every item, with the further operands (items of sequences, or tensors as they are)."""
+    body, items = node.subgraph("body"), _items(node)
+    names = [i.name for i in body.input]
+    columns: list[list[Value]] = [[] for _ in body.output]
+    for place in range(len(items)):
+        values: list[Value] = []
+        for i in range(len(node.inputs)):
+            value = node.value(i)
+            if isinstance(value, Sequence_) and place >= len(value.items):
+                raise Malformed(f"its sequence {i} is shorter than its first")
+            values.append(value.items[place] if isinstance(value, Sequence_) else value)
+        results = node.importer.subgraph(node, body, dict(zip(names, values, strict=True)))
+        for column, result in zip(columns, results, strict=True):
+            column.append(result)
+    return [Sequence_(tuple(c)) for c in columns]
+
+
+def _optional(node: Node) -> Result:
+    return node.value(0) if node.has(0) else Absent()
+
+
+def _has_element(node: Node) -> Result:
+    return node.constant(node.has(0) and not isinstance(node.value(0), Absent), "bool")
+
+
+def _get_element(node: Node) -> Result:
+    found = node.value(0)
+    if isinstance(found, Absent):
+        raise Malformed("its optional has no value")
+    return found
+
+
 CONTROL: dict[str, Callable[[Node], Result]] = {
     "ConcatFromSequence": _concat_from_sequence,
     "If": _if,
+    "Optional": _optional,
+    "OptionalGetElement": _get_element,
+    "OptionalHasElement": _has_element,
     "Loop": _loop,
     "Scan": _scan,
     "SequenceAt": _sequence_at,
@@ -204,5 +240,6 @@ CONTROL: dict[str, Callable[[Node], Result]] = {
     "SequenceErase": _sequence_erase,
     "SequenceInsert": _sequence_insert,
     "SequenceLength": _sequence_length,
+    "SequenceMap": _sequence_map,
     "SplitToSequence": _split_to_sequence,
 }

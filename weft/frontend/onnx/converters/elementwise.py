@@ -187,11 +187,17 @@ def _dropout(node: Node) -> Result:
     return kept, node.call("broadcast_to", mask, shape=x.tensor.shape)
 
 
+def _bitcast(node: Node) -> Result:
+    x, to = node.data(0), dtype_of(node.integer("to"))
+    return x if x.tensor.dtype == to else node.call("bitcast", x, to=to)
+
+
 ELEMENTWISE: dict[str, Converter] = {
     **{onnx: _unary(name) for onnx, name in _UNARY.items()},
     **{onnx: _binary(name) for onnx, name in _BINARY.items()},
     **{onnx: _variadic(name) for onnx, name in _VARIADIC.items()},
     **{onnx: _parametric(name, defaults) for onnx, (name, defaults) in _PARAMETRIC.items()},
+    "BitCast": _bitcast,
     "BitShift": _bit_shift,
     "Cast": _cast,
     "CastLike": _cast_like,

@@ -1,0 +1,320 @@
+"""Operators that read or write at computed places: sampling on grids, regions of interest, deformed and undone windows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from weft.frontend.onnx.converters.contraction import with_bias
+from weft.frontend.onnx.converters.numbers import Operand, Tensor, constant, operand, size, stack
+from weft.frontend.onnx.converters.windows import window
+from weft.frontend.onnx.node import Node, Result
+from weft.frontend.onnx.problems import Malformed, Unsupported
+from weft.frontend.onnx.sizes import arithmetic, product
+from weft.graph.types import Dim
+from weft.support.dtypes import FLOAT32, INDEX
+
+# A place along one axis (float or whole) → (a whole place inside the axis, whether there is data there; None: yes).
+Lookup = Callable[[Tensor, int], "tuple[Tensor, Tensor | None]"]
+
+
+def _reflected(x: Tensor, low: Operand, high: Operand) -> Tensor:
+    """``x`` reflected at the borders until it lies within."""
+    span = high - low
+    if not isinstance(span, Tensor) and span <= 0:
+        return x * 0 + low
+    below = x < low
+    distance = below.choose(low - x, x - high)
+    turns = (distance / span).call("floor")
+    rest = distance - turns * span
+    even = turns.call("mod", 2.0, fmod=False).equals(0.0)
+    inner = below.equals(even).choose(rest + low, high - rest)
+    return ((x >= low) & (x <= high)).choose(x, inner)
+
+
+def _pixels(data: Tensor, places: Sequence[Tensor], inside: Sequence[Tensor | None]) -> Tensor:
+    """``data`` (batch, spatial …, channels) at whole ``places`` (batch, …) by axis: (batch, …, channels); 0 where
+    ``inside`` does not hold."""
+    picked = data.call("gather_nd", stack([p.to(INDEX) for p in places]), batch_dims=1)
+    known = [i for i in inside if i is not None]
+    if not known:
+        return picked
+    return reduce(lambda a, b: a & b, known).call("unsqueeze", axes=(-1,)).choose(picked, 0.0)
+
+
+def _cubic(t: Tensor) -> list[Tensor]:
+    """Weights of four neighbours for the cubic convolution of Keys with a = -0.75."""
+    a = -0.75
+
+    def far(s: Tensor) -> Tensor:
+        return ((s * a - 5 * a) * s + 8 * a) * s - 4 * a
+
+    def near(s: Tensor) -> Tensor:
+        return (s * (a + 2) - (a + 3)) * s * s + 1.0
+
+    return [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
+
+
+def _interpolated(data: Tensor, coordinates: Sequence[Tensor], lookup: Lookup, cubic: bool = False) -> Tensor:
+    """Linear or cubic interpolation of ``data`` (batch, spatial …, channels) at float coordinates (batch, …)."""
+    axes = []
+    for axis, x in enumerate(coordinates):
+        base = x.call("floor")
+        t = x - base
+        weights = _cubic(t) if cubic else [1.0 - t, t]
+        start = -1.0 if cubic else 0.0
+        axes.append([(w, *lookup(base + (start + k), axis)) for k, w in enumerate(weights)])
+    terms = []
+    for corner in itertools.product(*axes):
+        pixel = _pixels(data, [c[1] for c in corner], [c[2] for c in corner])
+        weight = reduce(lambda a, b: a * b, (c[0] for c in corner)).call("unsqueeze", axes=(-1,))
+        terms.append(pixel * weight)
+    return reduce(lambda a, b: a + b, terms)
+
+
+def _lookup(padding: str, sizes: Sequence[Operand], borders: Sequence[tuple[Operand, Operand]]) -> Lookup:
+    def lookup(place: Tensor, axis: int) -> tuple[Tensor, Tensor | None]:
+        last = sizes[axis] - 1
+        if padding == "reflection":
+            return _reflected(place, *borders[axis]).call("trunc").limited(0.0, last), None
+        within = place.limited(0.0, last)
+        return within, (place.equals(within) if padding == "zeros" else None)
+
+    return lookup
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    rank = len(x.shape)
+    return x.transpose(0, *range(2, rank), 1)
+
+
+def _channels_first(x: Tensor) -> Tensor:
+    rank = len(x.shape)
+    return x.transpose(0, rank - 1, *range(1, rank - 1))
+
+
+def _grid_sample(node: Node) -> Result:
+    data, grid = operand(node, 0), operand(node, 1).to(FLOAT32)
+    spatial = data.shape[2:]
+    n = len(spatial)
+    if n < 1 or len(grid.shape) != n + 2 or grid.shape[-1] != n:
+        raise Malformed(f"its grid {grid.x.tensor} does not fit the data {data.x.tensor}")
+    modes = {"bilinear": "linear", "bicubic": "cubic"}
+    mode = node.text("mode", "linear")
+    mode = modes.get(mode, mode)
+    padding = node.text("padding_mode", "zeros")
+    if mode not in ("linear", "cubic", "nearest") or padding not in ("zeros", "border", "reflection"):
+        raise Malformed(f"its mode is '{mode}' with padding '{padding}'")
+    corners = node.flag("align_corners")
+    sizes = [size(node, d) for d in spatial]
+    borders = [(0.0, s - 1) if corners else (-0.5, s - 0.5) for s in sizes]
+    places = []
+    for axis in range(n):
+        g = grid.part(n + 1, n - 1 - axis) + 1.0
+        x = g * 0.5 * (sizes[axis] - 1) if corners else (g * sizes[axis] - 1.0) * 0.5
+        x = x.call("round") if mode == "nearest" else x
+        if padding == "border":
+            x = x.limited(0.0, sizes[axis] - 1)
+        elif padding == "reflection":
+            x = _reflected(x, *borders[axis])
+        places.append(x)
+    source, lookup = _channels_last(data).to(FLOAT32), _lookup(padding, sizes, borders)
+    if mode == "nearest":
+        found = [lookup(x.call("trunc"), axis) for axis, x in enumerate(places)]
+        made = _pixels(source, [f[0] for f in found], [f[1] for f in found])
+    else:
+        made = _interpolated(source, places, lookup, cubic=mode == "cubic")
+    return _channels_first(made).to(data.dtype).x
+
+
+# --- regions of interest ----------------------------------------------------------------------------------------------
+
+
+def _roi_align(node: Node) -> Result:
+    data, rois, batch = operand(node, 0), operand(node, 1), operand(node, 2)
+    ratio = node.integer("sampling_ratio", 0)
+    half = node.text("coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel")
+    offset = 0.5 if half == "half_pixel" else 0.0
+    shape = node.integer("output_height", 1), node.integer("output_width", 1)
+    rois = rois.to(FLOAT32) * node.real("spatial_scale", 1.0) - offset
+    start = [rois.part(1, 1), rois.part(1, 0)]
+    extent = [rois.part(1, 3) - start[0], rois.part(1, 2) - start[1]]
+    if half != "half_pixel":
+        extent = [e.call("maximum", 1.0) for e in extent]
+    source = data.to(FLOAT32).transpose(0, 2, 3, 1)
+    mode = node.text("mode", "avg").lower()
+    if ratio > 0:
+        made = _aligned(source, start, extent, batch, shape, (ratio, ratio), mode)
+        return made.to(data.dtype).x
+    boxes = node.known(1, "rois").astype(np.float32) * np.float32(node.real("spatial_scale", 1.0)) - offset
+    sides = np.stack([boxes[:, 3] - boxes[:, 1], boxes[:, 2] - boxes[:, 0]], axis=1)
+    if half != "half_pixel":
+        sides = np.maximum(sides, 1.0)
+    counts = np.maximum(np.ceil(sides / np.array(shape)), 1).astype(int)
+    parts = []
+    for r, (rows, columns) in enumerate(counts):
+        one = [[t.part(0, r, r + 1) for t in pair] for pair in (start, extent)]
+        parts.append(_aligned(source, *one, batch.part(0, r, r + 1), shape, (int(rows), int(columns)), mode))
+    return parts[0].call("concat", *parts[1:], axis=0).to(data.dtype).x
+
+
+def _aligned(
+    source: Tensor,
+    start: Sequence[Tensor],
+    extent: Sequence[Tensor],
+    batch: Tensor,
+    shape: tuple[int, int],
+    samples: tuple[int, int],
+    mode: str,
+) -> Tensor:
+    """Averages (or maxima) of bilinear samples of ``source`` (batch, rows, columns, channels) in each bin of boxes."""
+    node, (count,) = source.node, batch.shape
+    lows, highs, rests, inside = [], [], [], []
+    for axis in range(2):
+        bins, per_bin = shape[axis], samples[axis]
+        steps = constant(node, (np.arange(bins * per_bin) + 0.5) / (per_bin * bins)).reshape(1, -1)
+        y = start[axis].reshape(count, 1) + extent[axis].reshape(count, 1) * steps
+        last = size(node, source.shape[1 + axis]) - 1
+        inside.append((y >= -1.0) & (y <= last + 1))
+        y = y.limited(0.0, last)
+        low = y.call("floor")
+        lows.append(low)
+        highs.append((low + 1.0).call("minimum", last))
+        rests.append(y - low)
+    full = (count, shape[0] * samples[0], shape[1] * samples[1])
+
+    def rows(t: Tensor) -> Tensor:
+        return t.reshape(count, full[1], 1)
+
+    def columns(t: Tensor) -> Tensor:
+        return t.reshape(count, 1, full[2])
+
+    valid = rows(inside[0]) & columns(inside[1])
+    terms = []
+    for y_place, y_weight in ((lows[0], 1.0 - rests[0]), (highs[0], rests[0])):
+        for x_place, x_weight in ((lows[1], 1.0 - rests[1]), (highs[1], rests[1])):
+            places = (batch.to(INDEX).reshape(count, 1, 1), rows(y_place).to(INDEX), columns(x_place).to(INDEX))
+            picked = source.call("gather_nd", stack([p.expand(*full) for p in places]), batch_dims=0)
+            weight = valid.choose(rows(y_weight) * columns(x_weight), 0.0)
+            terms.append(picked * weight.call("unsqueeze", axes=(-1,)))
+    combine, final = ("maximum", "reduce_max") if mode == "max" else ("add", "reduce_mean")
+    total = reduce(lambda a, b: a.call(combine, b), terms)
+    binned = total.reshape(count, shape[0], samples[0], shape[1], samples[1], source.shape[3])
+    return binned.call(final, axes=(2, 4), keepdims=False).transpose(0, 3, 1, 2)
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+def _deform_conv(node: Node) -> Result:
+    data, kernel, offset = (operand(node, i) for i in range(3))
+    if len(data.shape) != 4 or len(kernel.shape) != 4:
+        raise Unsupported("deformable convolutions of other than two spatial dimensions are not supported")
+    n, channels, height, width = data.shape
+    out_channels, _, rows, columns = kernel.shape
+    groups, offset_groups = node.integer("group", 1), node.integer("offset_group", 1)
+    out = offset.shape[2:]
+    w = window(node, (height, width), (rows, columns))
+    if not all(isinstance(d, int) for d in (channels, out_channels, rows, columns, *out)):
+        raise Unsupported("deformable convolutions of symbolic sizes are not supported")
+    batch = product([n, offset_groups])
+    shifts = offset.to(FLOAT32).reshape(batch, rows, columns, 2, *out)
+    places = []
+    for axis in range(2):
+        taps = np.arange(kernel.shape[2 + axis]) * w.dilations[axis]
+        steps = np.arange(out[axis]) * w.strides[axis]
+        taps = taps.reshape((-1, 1, 1, 1) if axis == 0 else (1, -1, 1, 1))
+        steps = steps.reshape((1, 1, -1, 1) if axis == 0 else (1, 1, 1, -1))
+        places.append(shifts.part(3, axis) + constant(node, (taps + steps - w.pads[axis])[None]))
+    source = data.to(FLOAT32).reshape(batch, channels // offset_groups, height, width).transpose(0, 2, 3, 1)
+    sizes = [size(node, height), size(node, width)]
+    sampled = _interpolated(source, places, _lookup("zeros", sizes, []))
+    if node.has(4):
+        sampled = sampled * operand(node, 4).to(FLOAT32).reshape(batch, rows, columns, *out, 1)
+    taps_count, length = rows * columns, out[0] * out[1]
+    sampled = sampled.transpose(0, 5, 1, 2, 3, 4)
+    patches = sampled.reshape(n, groups, channels // groups * taps_count, length)
+    weights = kernel.to(FLOAT32).reshape(1, groups, out_channels // groups, channels // groups * taps_count)
+    made = weights.call("matmul", patches).reshape(n, out_channels, *out).to(data.dtype)
+    return with_bias(node, made.x, node.optional(3))
+
+
+def _max_unpool(node: Node) -> Result:
+    data, places = operand(node, 0), operand(node, 1)
+    shape = data.shape
+    w = window(node, shape[2:], node.integers("kernel_shape"))
+    full: list[Dim] = list(shape[:2])
+    n = len(shape) - 2
+    for i in range(n):
+        reach = arithmetic("add", arithmetic("mul", arithmetic("sub", shape[2 + i], 1), w.strides[i]), w.kernel[i])
+        full.append(arithmetic("sub", reach, arithmetic("add", w.pads[i], w.pads[n + i])))
+    zeros = constant(node, 0, data.dtype).expand(product(full))
+    flat = zeros.call("scatter_elements", places.reshape(product(shape)), data.reshape(product(shape)), axis=0)
+    made = flat.reshape(*full)
+    if node.has(2):
+        wanted = node.dims(2, "output_shape")
+        extra = tuple(arithmetic("sub", a, b) for a, b in zip(wanted, full, strict=True))
+        made = made.call("pad", pads=(*(0,) * len(full), *extra), mode="constant", value=0)
+    return made.x
+
+
+def _col2im(node: Node) -> Result:
+    """The transposed convolution with kernels of a single 1, one for each place of the window."""
+    data = operand(node, 0)
+    image, block = node.numbers(1, "image_shape"), node.numbers(2, "block_shape")
+    n = len(image)
+    strides, dilations = (node.integers(k, ()) or (1,) * n for k in ("strides", "dilations"))
+    pads = node.integers("pads", ()) or (0,) * (2 * n)
+    taps = int(np.prod(block))
+    columns = []
+    for i in range(n):
+        reach = image[i] + pads[i] + pads[n + i] - dilations[i] * (block[i] - 1) - 1
+        columns.append(reach // strides[i] + 1)
+    batch, rows, _ = data.shape
+    if not isinstance(rows, int) or rows % taps:
+        raise Malformed(f"its data {data.x.tensor} does not hold blocks of {list(block)}")
+    channels = rows // taps
+    kernel = np.tile(np.eye(taps).reshape(taps, 1, *block), (channels, *(1,) * (n + 1)))
+    covered = [(c - 1) * s + d * (b - 1) + 1 for c, s, d, b in zip(columns, strides, dilations, block, strict=True)]
+    spare = tuple(image[i] + pads[i] + pads[n + i] - covered[i] for i in range(n))
+    made: Any = data.reshape(batch, rows, *columns).call(
+        "conv_transpose",
+        constant(node, kernel, data.dtype),
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        groups=channels,
+        output_padding=spare,
+    )
+    return made.x
+
+
+def _tensor_scatter(node: Node) -> Result:
+    past, update = operand(node, 0), operand(node, 1)
+    rank = len(past.shape)
+    axis = node.axis(rank, -2)
+    length, room = update.shape[axis], past.shape[axis]
+    steps = node.call("arange", start=0, step=1, count=room, dtype="int64")
+    place = Tensor(node, steps).reshape(*(1,) * axis, room, *(1,) * (rank - 1 - axis))
+    if node.has(2):
+        place = place - operand(node, 2).to(INDEX).reshape(past.shape[0], *(1,) * (rank - 1))
+    if node.text("mode", "linear") == "circular":
+        place = place.call("mod", size(node, room, INDEX), fmod=False)
+    last = size(node, length, INDEX) - 1
+    within = (place >= 0) & (place <= last)
+    written = update.call("gather_elements", place.limited(0, last).expand(*past.shape), axis=axis)
+    return within.choose(written, past).x
+
+
+SAMPLING: dict[str, Callable[[Node], Result]] = {
+    "Col2Im": _col2im,
+    "DeformConv": _deform_conv,
+    "GridSample": _grid_sample,
+    "MaxUnpool": _max_unpool,
+    "RoiAlign": _roi_align,
+    "TensorScatter": _tensor_scatter,
+}
