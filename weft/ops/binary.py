@@ -63,6 +63,34 @@ def _bits(name: str, intrinsic: str, numpy: Callable[[Any, Any], Any], source: s
     return Row(name, lambda a, b: Call(intrinsic, (a, b), a.dtype), numpy, source, doc, "int uint")
 
 
+_SHIFT_DOC = "bits of a moved by b places; by fewer than none or all of them: nothing is left but the sign to the right"
+
+
+def _shift(intrinsic: str) -> Callable[[Expr, Expr], Expr]:
+    """A shift that is defined for every amount."""
+
+    def scalar(a: Expr, b: Expr) -> Expr:
+        last = number(a.dtype.bits - 1, b)
+        within = b <= last if b.dtype.kind == "uint" else te.all(b >= number(0, b), b <= last)
+        shifted = Call(intrinsic, (a, select(within, b, number(0, b))), a.dtype)
+        left = number(0, a)
+        if intrinsic == "shr" and a.dtype.kind == "int":
+            left = Call("shr", (a, number(a.dtype.bits - 1, a)), a.dtype)
+        return select(within, shifted, left)
+
+    return scalar
+
+
+def _np_shift(shift: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def numpy(a: Array, b: Array) -> Any:
+        bits = a.dtype.itemsize * 8
+        within = (b >= 0) & (b < bits)
+        left = np.where(a < 0, -1, 0) if shift is np.right_shift else np.zeros_like(a)
+        return np.where(within, shift(a, np.where(within, b, 0).astype(b.dtype)), left).astype(a.dtype)
+
+    return numpy
+
+
 def _divide(a: Expr, b: Expr) -> Expr:
     return a / b if a.dtype.is_float else te.truncdiv(a, b)
 
@@ -113,14 +141,21 @@ LOGIC = (
     _bits("bitwise_and", "bitand", np.bitwise_and, "ONNX BitwiseAnd-18", "bits set in both"),
     _bits("bitwise_or", "bitor", np.bitwise_or, "ONNX BitwiseOr-18", "bits set in either"),
     _bits("bitwise_xor", "bitxor", np.bitwise_xor, "ONNX BitwiseXor-18", "bits set in exactly one"),
-    _bits("shift_left", "shl", np.left_shift, "ONNX BitShift-11 LEFT", "a · 2^b"),
-    _bits("shift_right", "shr", np.right_shift, "ONNX BitShift-11 RIGHT", "a / 2^b, rounded down"),
+    Row("shift_left", _shift("shl"), _np_shift(np.left_shift), "ONNX BitShift-28 LEFT", _SHIFT_DOC, "int uint"),
+    Row("shift_right", _shift("shr"), _np_shift(np.right_shift), "ONNX BitShift-28 RIGHT", _SHIFT_DOC, "int uint"),
 )
+
+
+def _floored(a: Expr, b: Expr) -> Expr:
+    """The remainder with the sign of b, as Python and NumPy define it."""
+    rest, zero = Call("fmod", (a, b), a.dtype), number(0, a)
+    moved = select(make("eq", rest < zero, b < zero), rest, rest + b)
+    return select(make("eq", rest, zero), Call("copysign", (zero, b), a.dtype), moved)
 
 
 def _modulus(attrs: Attrs, a: Expr, b: Expr) -> Expr:
     if not attrs.fmod:
-        return a % b
+        return _floored(a, b) if a.dtype.is_float else a % b
     return Call("fmod", (a, b), a.dtype) if a.dtype.is_float else te.truncmod(a, b)
 
 

@@ -18,6 +18,8 @@ from weft.codegen.llvm.memory import load
 from weft.codegen.llvm.types import constant, literal, scalar_type, splat, type_of, vector
 from weft.codegen.llvm.vectors import broadcast, intrinsic, shuffle
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Var
+from weft.expr.visit import loads
+from weft.support.dtypes import DType
 from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer
 
@@ -155,6 +157,8 @@ def _float_extremum(f: Function, e: Binary, ty: str, a: str, b: str) -> str:
 def _division(f: Function, e: Binary, ty: str, a: str, b: str) -> str:
     floor, remainder = e.op.startswith("floor"), e.op.endswith("mod")
     dtype, lanes = e.a.dtype, e.lanes
+    if loads(e.b):
+        a, b = _harmless(f, dtype, lanes, a, b)
     if dtype.kind == "uint":
         return f.op(f"{'urem' if remainder else 'udiv'} {ty} {a}, {b}")
     if not floor:
@@ -178,6 +182,18 @@ def _division(f: Function, e: Binary, ty: str, a: str, b: str) -> str:
     quotient = f.op(f"sdiv {ty} {a}, {b}")
     less = f.op(f"sext {bools} {fix} to {ty}")
     return f.op(f"add {ty} {quotient}, {less}")
+
+
+def _harmless(f: Function, dtype: DType, lanes: int, a: str, b: str) -> tuple[str, str]:
+    """Operands that cannot trap: data may hold 0 (taken as 1), and the smallest number divided by -1 (stays as it is).
+    Lanes that a mask switches off hold zeros."""
+    ty, bools = vector(scalar_type(dtype), lanes), vector("i1", lanes)
+    bad = f.op(f"icmp eq {ty} {b}, {splat(0, dtype, lanes)}")
+    if dtype.kind == "int":
+        lowest = f.op(f"icmp eq {ty} {a}, {splat(-(1 << (dtype.bits - 1)), dtype, lanes)}")
+        minus = f.op(f"icmp eq {ty} {b}, {splat(-1, dtype, lanes)}")
+        bad = f.op(f"or {bools} {bad}, {f.op(f'and {bools} {lowest}, {minus}')}")
+    return a, f.op(f"select {bools} {bad}, {ty} {splat(1, dtype, lanes)}, {ty} {b}")
 
 
 def _not(f: Function, e: Not) -> str:
