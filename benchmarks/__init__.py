@@ -1,0 +1,1 @@
+"""Measurements. Each module has ``run(quick) -> list[Row]``; ``python -m benchmarks`` runs all. They decide no test."""

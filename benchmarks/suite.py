@@ -1,0 +1,51 @@
+"""The models that are measured: name → how to get the file, and the sizes it runs at."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+import models_zoo as zoo
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the suite; ``quick`` ones are measured with ``--quick`` too."""
+
+    name: str
+    build: Callable[[], Path]
+    shapes: tuple[str, ...] = ()
+    quick: bool = False
+
+
+SUITE = (
+    Entry("ResNet-50", partial(zoo.light, "resnet50"), quick=True),
+    Entry("MobileNetV2", partial(zoo.transformer, "mobilenetv2"), quick=True),
+    Entry("SqueezeNet", partial(zoo.light, "squeezenet"), quick=True),
+    Entry("DenseNet-121", partial(zoo.light, "densenet121")),
+    Entry("Inception-v2", partial(zoo.light, "inception_v2")),
+    Entry("ShuffleNet", partial(zoo.light, "shufflenet")),
+    Entry("BERT-base 128", partial(zoo.transformer, "bert"), quick=True),
+    Entry("GPT-2 prefill 64", partial(zoo.transformer, "gpt2")),
+    Entry("ViT-B/16", partial(zoo.transformer, "vit")),
+    Entry("RFB-320 detector", partial(zoo.shared, "ulfd_version-RFB-320")),
+    Entry("FastestDet", partial(zoo.shared, "FastestDet")),
+    Entry("face landmarks", partial(zoo.shared, "osf_lm_model0_opt"), ("batch_size=1",)),
+    Entry("candy style transfer", partial(zoo.shared, "winml_candy"), ("None=1",)),
+)
+
+
+def available(quick: bool = False) -> Iterator[tuple[Entry, Path]]:
+    """Entries whose model can be had here, with its file; what cannot is named on standard error."""
+    for entry in SUITE:
+        if quick and not entry.quick:
+            continue
+        try:
+            yield entry, entry.build()
+        except zoo.Unavailable as why:
+            print(f"{entry.name} is left out: {why}", file=sys.stderr)
