@@ -148,9 +148,14 @@ class Normalizer:
         if isinstance(condition, Const):
             return self.simplify(node.then if condition.value else node.otherwise)
         then, otherwise = node.then, node.otherwise
-        if not isinstance(then, (Const, Var)):
+        # A variable or a constant gains nothing from the condition, but may be known without it.
+        if isinstance(then, (Const, Var)):
+            then = self.simplify(then)
+        else:
             then = self.under(condition).simplify(then)
-        if not isinstance(otherwise, (Const, Var)):
+        if isinstance(otherwise, (Const, Var)):
+            otherwise = self.simplify(otherwise)
+        else:
             otherwise = self.under(self.simplify(Not(condition))).simplify(otherwise)
         return self.local(Select(condition, then, otherwise))
 

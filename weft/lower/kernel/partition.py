@@ -11,7 +11,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from weft.expr.affine import is_arithmetic
-from weft.expr.nodes import Binary, Call, Const, Expr, Not, Select, Var, all_of, logical_not, make, maximum, minimum
+from weft.expr.nodes import (
+    Binary,
+    Call,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Select,
+    Source,
+    Var,
+    all_of,
+    logical_not,
+    make,
+    maximum,
+    minimum,
+)
 from weft.expr.prove import Facts
 from weft.expr.visit import uses_var
 from weft.lower.kernel.context import below_zero, between, facts_of, forms_of, inside
@@ -267,17 +282,20 @@ class _Check:
 
 def _checks(s: For, facts: Facts) -> list[_Check]:
     """The checks in a loop's body that depend on its variable, and that no inner loop can settle for nothing."""
-    finder = _Finder(s.var, facts)
+    finder = _Finder(s.var, facts, frozenset(x.buffer for x in walk(s.body) if isinstance(x, Store)))
     with inside(facts, s):
         finder.visit(s.body)
     return finder.found
 
 
 class _Finder:
-    """Collects the checks on ``var``; ``moving`` are the loops around the place it is at."""
+    """Collects the checks on ``var``; ``moving`` are the loops around the place it is at.
 
-    def __init__(self, var: Var, facts: Facts) -> None:
-        self.var, self.facts = var, facts
+    What the loop itself writes (``written``) changes from one iteration to the next: checks on it settle nothing.
+    """
+
+    def __init__(self, var: Var, facts: Facts, written: frozenset[Source]) -> None:
+        self.var, self.facts, self.written = var, facts, written
         self.moving: list[Var] = []
         self.serial: list[Var] = []
         self.found: list[_Check] = []
@@ -316,6 +334,8 @@ class _Finder:
             if not uses_var(condition, (self.var,)):
                 continue
             for form, equal in _atoms(self.facts.simplify(condition)):
+                if any(isinstance(e, Load) and e.source in self.written for e in postorder(form)):
+                    continue
                 inner = self.facts.linear(form, *self.serial) if guard else None
                 if inner is None or not inner[0]:
                     swept = self.facts.sweep(form, self.moving)
