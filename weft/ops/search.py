@@ -14,7 +14,7 @@ from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import ANY, Array
 from weft.ops.stages import reduce_axes, reduced_shape, with_reduced
-from weft.support.dtypes import BOOL, INT64, DType
+from weft.support.dtypes import BOOL, INDEX, INT64, DType
 
 
 def _infer(op: str) -> Any:
@@ -122,26 +122,51 @@ def _topk_infer(attrs: Attrs, *types: Type) -> TupleType:
 
 
 def _topk_compute(attrs: Attrs, out: TupleType, data: te.Tensor) -> Any:
-    """Every element counts those ahead of it, which gives its rank; then each rank looks for its element."""
-    axis = rel.axis_of("topk", attrs.axis, data.ndim)
-    k, j = (te.reduce_axis((0, data.shape[axis]), name=n) for n in "kj")
-
-    def ranks(*i: Expr) -> Expr:
-        mine, other = data[i], data[(*i[:axis], k.var, *i[axis + 1 :])]
-        tied = te.all(Not(_ahead(mine, other, attrs.largest)), k.var < i[axis])
-        ahead = te.any(_ahead(other, mine, attrs.largest), tied)
-        return te.sum(select(ahead, te.const(1), te.const(0)), axis=k)
-
-    rank = te.compute(data.shape, ranks, name="topk_rank")
-
-    def places(*i: Expr) -> Expr:
-        at = (*i[:axis], j.var, *i[axis + 1 :])
-        return te.max(select(rank[at] == i[axis], j.var, te.const(0)), axis=j)
-
+    """A recurrence over ranks: each looks for the best element after the one before it, k · n comparisons in all."""
+    axis, largest = rel.axis_of("topk", attrs.axis, data.ndim), attrs.largest
+    rest, size = (*data.shape[:axis], *data.shape[axis + 1 :]), data.shape[axis]
     shape = out.fields[0].shape  # type: ignore[attr-defined]
-    place = te.compute(shape, places, name="topk_indices")
-    values = te.compute(shape, lambda *i: data[(*i[:axis], place[i], *i[axis + 1 :])], name="topk_values")
-    return values, place
+    places, values = (
+        te.placeholder((shape[axis], *rest), t, f"topk_{n}") for n, t in (("p", INDEX), ("v", data.dtype))
+    )
+    if 0 in shape:
+        return tuple(te.compute(shape, lambda *i, t=t: te.const(0, t), name="topk") for t in (data.dtype, INT64))
+
+    def better(x: Any, y: Any) -> Any:
+        """Candidates (place, value); place -1 stands for none."""
+        take = te.all(y[0] >= 0, te.any(x[0] < 0, _before(y, x, largest)))
+        return select(take, y[0], x[0]), select(take, y[1], x[1])
+
+    best = te.comm_reducer(better, lambda i, v: (te.const(-1, i), te.const(0, v)), name="best")
+
+    def first(t: Expr, *i: Expr) -> Any:
+        j = te.reduce_axis((0, size), name="j")
+        return best((j.var, data[(*i[:axis], j.var, *i[axis:])]), axis=j)
+
+    def step(t: Expr, *i: Expr) -> Any:
+        j = te.reduce_axis((0, size), name="j")
+        value = data[(*i[:axis], j.var, *i[axis:])]
+        last = places[(t - 1, *i)], values[(t - 1, *i)]
+        return best((select(_before(last, (j.var, value), largest), j.var, te.const(-1)), value), axis=j)
+
+    found = te.scan(
+        te.compute((1, *rest), first, name="topk_first"),
+        te.compute((shape[axis], *rest), step, name="topk_step"),
+        (places, values),
+        [data],
+        name="topk_scan",
+    )
+
+    def moved(t: te.Tensor) -> Any:
+        return te.compute(shape, lambda *i: t[(i[axis], *i[:axis], *i[axis + 1 :])], name="topk")
+
+    return moved(found[1]), moved(found[0])
+
+
+def _before(x: Any, y: Any, largest: bool) -> Expr:
+    """Whether (place, value) ``x`` comes before ``y``; of equal values the first place does."""
+    tied = te.all(Not(_ahead(y[1], x[1], largest)), x[0] < y[0])
+    return te.any(_ahead(x[1], y[1], largest), tied)
 
 
 def _topk_reference(attrs: Attrs, data: Array) -> tuple[Array, Array]:
@@ -173,8 +198,12 @@ TOPK = OpDef(
         Case((((4, 2), "float32"),), {"k": 2, "axis": 0, "largest": False}),
         Case((_TIES,), {"k": 3}),
         Case((((5,), "int64"),), {"k": 5}, -9, 9),
+        Case((((2, 3, 5), "float16"),), {"k": 1, "axis": 1}),
+        Case((((3, 4), "float32"),), {"k": 0}),
+        Case((np.array([[1, np.nan, 3, np.nan, 3]], np.float32),), {"k": 5}),
+        Case((np.array([[1, np.nan, -np.inf, np.inf, 3]], np.float32),), {"k": 5, "largest": False}),
     ),
-    doc="the k largest or smallest values along an axis in order, and their places; of equal ones the first comes first",
+    doc="the k largest or smallest values along an axis in order, and their places; of equal ones the first is ahead",
     source="ONNX TopK-11",
 )
 
