@@ -269,6 +269,22 @@ def linear_form(e: Expr, variables: Iterable[Var], ring: Ring | None = None) -> 
     return coefficients, ring.expr(rest)
 
 
+def split_constant(e: Expr) -> tuple[Expr | None, int]:
+    """``e`` as a variable part and a constant: ``i * 4 + 3`` → ``(i * 4, 3)``."""
+    total = 0
+    while True:
+        if isinstance(e, Const):
+            return None, total + int(e.value)
+        if isinstance(e, Binary) and isinstance(e.b, Const) and e.op in ("add", "sub"):
+            total += int(e.b.value) if e.op == "add" else -int(e.b.value)
+            e = e.a
+        elif isinstance(e, Binary) and isinstance(e.a, Const) and e.op == "add":
+            total += int(e.a.value)
+            e = e.b
+        else:
+            return e, total
+
+
 def divisor(e: Expr) -> int:
     """The largest integer known to divide ``e`` from its form alone (0 if ``e`` is zero)."""
     return gcd(*Ring().poly(e).values())

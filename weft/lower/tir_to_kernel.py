@@ -18,6 +18,7 @@ from weft.lower.kernel.half import widen_half
 from weft.lower.kernel.intrinsics import lower_intrinsics
 from weft.lower.kernel.partition import partition, simplify_program
 from weft.lower.kernel.storage import widen_storage
+from weft.lower.kernel.transpose import transpose
 from weft.lower.kernel.unroll import unroll
 from weft.lower.kernel.vectorize import vectorize
 from weft.target import Target
@@ -47,6 +48,7 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     program = lower_intrinsics(program)  # exp, tanh … as polynomials
     program = finish(program)  # canonical indices, cheap divisions
     program = unroll(program)  # copies that differ by constants
+    program = transpose(program)  # strided loads side by side become rows, transposed in registers
     return with_workspace(program)
 
 

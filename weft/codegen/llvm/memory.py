@@ -10,27 +10,12 @@ from collections.abc import Callable
 from weft.codegen.llvm.function import Function
 from weft.codegen.llvm.types import memory_type, vector
 from weft.codegen.llvm.vectors import broadcast, mangled, shuffle
-from weft.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp
+from weft.expr.affine import split_constant
+from weft.expr.nodes import Broadcast, Const, Expr, Load, Ramp
 from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer, Store
 
 Value = Callable[[Function, Expr], str]
-
-
-def split_constant(e: Expr) -> tuple[Expr | None, int]:
-    """``e`` as a variable part and a constant: ``i * 4 + 3`` → ``(i * 4, 3)``."""
-    total = 0
-    while True:
-        if isinstance(e, Const):
-            return None, total + int(e.value)
-        if isinstance(e, Binary) and isinstance(e.b, Const) and e.op in ("add", "sub"):
-            total += int(e.b.value) if e.op == "add" else -int(e.b.value)
-            e = e.a
-        elif isinstance(e, Binary) and isinstance(e.a, Const) and e.op == "add":
-            total += int(e.a.value)
-            e = e.b
-        else:
-            return e, total
 
 
 def pointer(f: Function, buffer: Buffer, e: Expr, value: Value) -> str:
@@ -82,6 +67,8 @@ def _vector_load(f: Function, e: Load, buffer: Buffer, at: Expr, value: Value) -
         return f.op(f"call {ty} @llvm.masked.load.{mangled(ty)}.p0({masked})")
     if isinstance(at, Ramp) and stride == 2 and not mask and e.dtype != "bool":
         return _pairs(f, e, buffer, at, value)
+    if isinstance(at, Ramp) and stride is not None and not mask:
+        return _lane_by_lane(f, buffer, at, stride, value)
     addresses = _addresses(f, buffer, at, value)
     allowed = mask or "splat (i1 true)"
     return f.op(
@@ -100,6 +87,26 @@ def _pairs(f: Function, e: Load, buffer: Buffer, at: Ramp, value: Value) -> str:
         halves.append((f.op(f"load {ty}, ptr {address}, align {e.dtype.nbytes}"), n))
     picks = [2 * i if 2 * i < n else n + 2 * i - (n - 1) for i in range(n)]
     return shuffle(f, e.dtype, halves, picks)
+
+
+def _lane_by_lane(f: Function, buffer: Buffer, at: Ramp, stride: int, value: Value) -> str:
+    """Elements a known distance apart: single loads are faster than a gather."""
+    element = memory_type(buffer.dtype)
+    ty = vector(element, at.count)
+    made = "poison"
+    for lane in range(at.count):
+        address = pointer(f, buffer, at.base + lane * stride, value)
+        one = f.op(f"load {element}, ptr {address}, align {buffer.dtype.nbytes}")
+        made = f.op(f"insertelement {ty} {made}, {element} {one}, i64 {lane}")
+    return made
+
+
+def _store_lanes(f: Function, buffer: Buffer, at: Ramp, stride: int, operand: str, value: Value) -> None:
+    element = memory_type(buffer.dtype)
+    for lane in range(at.count):
+        one = f.op(f"extractelement {vector(element, at.count)} {operand}, i64 {lane}")
+        address = pointer(f, buffer, at.base + lane * stride, value)
+        f.do(f"store {element} {one}, ptr {address}, align {buffer.dtype.nbytes}")
 
 
 def _addresses(f: Function, buffer: Buffer, at: Expr, value: Value) -> str:
@@ -133,6 +140,8 @@ def store(f: Function, s: Store, value: Value) -> None:
         else:
             masked = f"{ty} {operand}, ptr align {align} {address}, <{n} x i1> {mask}"
             f.do(f"call void @llvm.masked.store.{mangled(ty)}.p0({masked})")
+    elif isinstance(at, Ramp) and isinstance(at.stride, Const) and mask is None:
+        _store_lanes(f, buffer, at, int(at.stride.value), operand, value)
     else:
         addresses = _addresses(f, buffer, at, value)
         allowed = mask or "splat (i1 true)"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from weft.expr.affine import is_arithmetic
+from weft.expr.affine import is_arithmetic, split_constant
 from weft.expr.nodes import Binary, Const, Expr, Select, Var, make
 from weft.expr.prove import Facts
 from weft.lower.kernel.partition import is_empty, weigh
@@ -113,12 +113,7 @@ class _Unroller:
         if found is None:
             return None
         factors, rest = found
-        if isinstance(rest, Const):
-            return None, int(rest), tuple(factors.items())
-        constant = rest.b if isinstance(rest, Binary) and rest.op in ("add", "sub") else None
-        if isinstance(rest, Binary) and isinstance(constant, Const):  # the constant of a normal form stands last
-            return rest.a, int(constant) if rest.op == "add" else -int(constant), tuple(factors.items())
-        return rest, 0, tuple(factors.items())
+        return *split_constant(rest), tuple(factors.items())
 
     def _rebuild(self, e: Expr, made: list[Expr]) -> Expr:
         if all(a is b for a, b in zip(made, e.children, strict=True)):
