@@ -20,7 +20,7 @@ from weft.ops.search import SEARCH
 from weft.ops.shape import SHAPES
 from weft.ops.softmax import SOFTMAX
 from weft.ops.unary import UNARY
-from weft.ops.winograd import WINOGRAD
+from weft.ops.winograd import WINOGRAD_CONV
 from weft.support.errors import UserError
 
 OPERATORS: dict[str, OpDef] = {
@@ -43,7 +43,7 @@ OPERATORS: dict[str, OpDef] = {
         RESIZE,
         *DYNAMIC,
         *PACKING,
-        *WINOGRAD,
+        WINOGRAD_CONV,
     )
 }
 

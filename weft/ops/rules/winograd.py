@@ -7,15 +7,7 @@ from weft.graph.operator import Attrs
 from weft.graph.pattern import GraphMatch, GraphRule, anything, constant, op
 from weft.graph.types import TensorType
 from weft.ops.rules.parts import CONV, attrs_of
-from weft.ops.winograd import (
-    SPAN,
-    TILE,
-    WINOGRAD_INPUT,
-    WINOGRAD_MULTIPLY,
-    WINOGRAD_OUTPUT,
-    tiles,
-    transform_weights,
-)
+from weft.ops.winograd import SPAN, WINOGRAD_CONV, tiles, transform_weights
 
 MULTIPLY_ADD = 1 / 56e9
 """Seconds for one multiply-add of a contraction on one core (an orientation: only the ratio to BYTE matters)."""
@@ -61,13 +53,8 @@ def _pays(attrs: Attrs, data: TensorType, kernel: TensorType, result: TensorType
 
 
 def _transformed(m: GraphMatch) -> GraphExpr | None:
-    attrs, weights = attrs_of(m, "conv"), m.w
-    result = m.root.tensor
-    moved = Constant(transform_weights(weights.data), weights.origin)
-    data = call(WINOGRAD_INPUT, [m.x], {"pads": tuple(attrs.pads)})
-    products = call(WINOGRAD_MULTIPLY, [data, moved])
-    n, _, height, width, _ = result.shape
-    return call(WINOGRAD_OUTPUT, [products], {"batch": n, "height": height, "width": width})
+    weights = Constant(transform_weights(m.w.data), m.w.origin)
+    return call(WINOGRAD_CONV, [m.x, weights], {"pads": tuple(attrs_of(m, "conv").pads)})
 
 
 WINOGRAD_RULES: tuple[GraphRule, ...] = (
@@ -78,4 +65,3 @@ WINOGRAD_RULES: tuple[GraphRule, ...] = (
         when=_fits,
     ),
 )
-assert TILE == 4

@@ -1,8 +1,8 @@
 """Blocks whose formula depends on an index: small transforms written as a choice between expressions.
 
-``select(i == 0, f0, select(i == 1, f1, …))`` with a short axis ``i`` (or ``i % 4`` with a long one) would test ``i`` for
-every element. The loop over the cases is unrolled innermost instead, so that each case is straight-line code and loads that
-the cases share are done once.
+With ``select(i == 0, f0, select(i == 1, f1, …))`` and a short axis ``i`` (or ``i % 4`` with a long one) every element
+would test ``i``. The loop over the cases is unrolled innermost instead, so that each case is straight-line code and
+loads that the cases share are done once.
 """
 
 from __future__ import annotations

@@ -23,12 +23,14 @@ from dataclasses import dataclass
 from weft.expr.nodes import IterVar
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import Access, View, static_extent
-from weft.schedule.rules.context import Context, reads_whole, work_of
+from weft.schedule.rules.context import Context, cost_of, reads_whole, work_of
 from weft.schedule.rules.packing import conflicts, pack, packable
 from weft.schedule.rules.tiles import MAX_COLUMNS, RegisterTile, register_tile, steps
 
 UNROLLED_REDUCTION = 25
 """Window reductions of two vector operands are unrolled up to this length."""
+DEAR = 24
+"""Operand stages of more operations an element are not repeated for each strip."""
 MAX_GROUP = 28
 UNKNOWN = 64
 """What a symbolic extent counts as."""
@@ -185,7 +187,7 @@ class _Tiling:
 
     def run(self) -> None:
         s, context = self.context.schedule, self.context
-        stages = [p for p in s.get_producers(self.block) if p.name not in context.done | context.separate]
+        stages = self._stages()
         batch, columns, strips, rows, tile = self._split_output()
         s.reorder(*batch, *columns, *strips, *rows, *tile)
         above = [*batch, *columns, *strips]
@@ -208,6 +210,16 @@ class _Tiling:
             s.unroll(loop)
         s.vectorize(tile[-1])
         context.done.update((self.block.name, self.output.name))
+
+    def _stages(self) -> list[BlockRef]:
+        """Producers to be computed a strip at a time: cheap ones. Others are computed as a whole, before."""
+        context = self.context
+        producers = [p for p in context.schedule.get_producers(self.block) if p.name not in context.done]
+        for p in producers:
+            view = context.view(p)
+            if view.reduce or sum(cost_of(store.value) for store in view.stores) > DEAR:
+                context.separate.add(p.name)
+        return [p for p in producers if p.name not in context.separate]
 
     def _split_output(self) -> tuple[list[LoopRef], list[LoopRef], list[LoopRef], list[LoopRef], list[LoopRef]]:
         """The output's loops by role: batch axes, column tiles, strips, row tiles, and the loops of one tile."""
