@@ -100,6 +100,7 @@ class _Parser:
         tokens = self.tokens
         attrs = Attrs()
         if tokens.accept("module"):
+            self._sizes()
             attrs = self._attr_list()
         functions: dict[str, Function] = {}
         self._heads()
@@ -167,11 +168,15 @@ class _Parser:
         tokens = self.tokens
         tokens.expect("def")
         name = self._sigil("@")[1]
-        if tokens.accept("<"):
-            for symbol in tokens.listed(tokens.name, ">"):
-                self.symbols.setdefault(symbol, Symbol(symbol, INDEX))
+        self._sizes()
         attrs = self._attr_list() if tokens.peek("[") else Attrs()
         return name, self._params(), attrs
+
+    def _sizes(self) -> None:
+        """``<batch, n>``: symbolic sizes, which mean the same in the whole module."""
+        if self.tokens.accept("<"):
+            for symbol in self.tokens.listed(self.tokens.name, ">"):
+                self.symbols.setdefault(symbol, Symbol(symbol, INDEX))
 
     def _definition(self) -> tuple[str, Function]:
         self.scope = {}

@@ -6,10 +6,13 @@ a node in its block; passes move and fuse nodes only within one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from weft.graph.nodes import Function, GraphExpr, If, Let, Match
-from weft.graph.visit import children, post_order
+from weft.graph import dims
+from weft.graph.nodes import Call, Function, GraphExpr, If, Let, Loop, Match, Var
+from weft.graph.operator import Operator
+from weft.graph.visit import bound_vars, children, post_order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,16 +26,71 @@ class Block:
 
 
 def blocks(root: GraphExpr) -> dict[GraphExpr, Block]:
-    """The block of every node under ``root`` (inner functions included); ``root`` itself is in the outermost."""
+    """The block of every node under ``root`` (inner functions included); ``root`` itself is in the outermost.
+
+    What does not change from iteration to iteration of a loop stands outside of it.
+    """
     order = list(post_order(root))
+    found = _placed(root, order, {})
+    bodies = {e.body for e in order if isinstance(e, Loop)}
+    return _placed(root, order, _levels(order, found, bodies), bodies) if bodies else found
+
+
+def _levels(order: list[GraphExpr], found: dict[GraphExpr, Block], bodies: set[Function]) -> dict[GraphExpr, int]:
+    """The depth of the innermost block of a loop that a node depends on."""
+    binders: dict[object, int] = {}
+    for e in order:
+        depth = found[e].depth + 1
+        if isinstance(e, Loop):
+            binders[e.index] = depth + 1
+            inner = [s for p in e.body.params for s in dims.symbols(p.type)]
+            binders.update((s, max(binders.get(s, 0), depth + 1)) for s in inner if s not in binders)
+        for v in bound_vars(e):
+            binders[v] = 0 if isinstance(e, Function) and e.is_primitive else depth
+        if isinstance(e, Let):
+            fresh = [*dims.symbols(e.var.type), *(e.value.attrs.get("sizes", ()) if isinstance(e.value, Call) else ())]
+            binders.update((s, depth) for s in fresh if s not in binders)
+    levels: dict[GraphExpr, int] = {}
+    for e in order:
+        level = max((levels[c] for c in children(e)), default=0)
+        if isinstance(e, Var):
+            level = binders.get(e, 0)
+        elif isinstance(e, Call) and isinstance(e.target, Operator):
+            named = [s for part in (e.type, e.attrs) for s in dims.symbols(part)]
+            level = max([level, *(binders.get(s, 0) for s in named)])
+            level = level if e.target.pure else max(level, found[e].depth)
+        elif isinstance(e, Function) and not e.is_primitive:
+            level = max(level, found[e].depth)
+        elif isinstance(e, (If, Loop, Let, Match)):
+            level = max(level, found[e].depth)
+        levels[e] = level
+    return levels
+
+
+def _placed(
+    root: GraphExpr, order: list[GraphExpr], levels: dict[GraphExpr, int], bodies: Iterable[Function] = ()
+) -> dict[GraphExpr, Block]:
+    loops = frozenset(bodies)
     found: dict[GraphExpr, Block] = {root: Block(None, 0, None, 0)}
     for expr in reversed(order):
         here = found[expr]
+        if levels:
+            here = found[expr] = _hoisted(here, levels[expr], loops)
         for slot, child in enumerate(children(expr)):
             block = Block(here, here.depth + 1, expr, slot) if opens_block(expr, slot) else here
             known = found.get(child)
             found[child] = block if known is None else common(known, block)
     return found
+
+
+def _hoisted(block: Block, level: int, loops: frozenset[Function]) -> Block:
+    """The block outside of all loops that nothing at ``level`` needs."""
+    best, at = block, block
+    while at.parent is not None and at.depth > level:
+        if at.owner in loops:
+            best = at.parent
+        at = at.parent
+    return best
 
 
 def opens_block(expr: GraphExpr, slot: int) -> bool:

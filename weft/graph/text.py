@@ -142,9 +142,11 @@ class _ModulePrinter:
                 self.name(p)
         if self.module.attrs:
             attrs = ", ".join(f"{k}={self.attr(v)}" for k, v in self.module.attrs.items())
-            self.printer.line(f"module[{attrs}]")
-        for declared in self.module.types.values():
-            self.printer.line(self._declaration(declared))
+            ordered = sorted(dict.fromkeys(dims.symbols(tuple(self.module.attrs.values()))), key=lambda s: s.id)
+            declared = f"<{', '.join(map(self.symbol, ordered))}>" if ordered else ""
+            self.printer.line(f"module{declared}[{attrs}]")
+        for data in self.module.types.values():
+            self.printer.line(self._declaration(data))
         for i, (name, f) in enumerate(self.module.functions.items()):
             if i or self.module.types or self.module.attrs:
                 self.printer.line()

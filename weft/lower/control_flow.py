@@ -59,8 +59,9 @@ class Place:
 
 @dataclass(slots=True, eq=False)
 class Label:
-    """Where a jump leads."""
+    """Where a jump leads. ``places`` must have their memory from here on."""
 
+    places: tuple[int, ...] = ()
     at: int = -1
 
 
@@ -401,7 +402,7 @@ class _Emitter:
         self.emit(SetSize(number, (0,)))
         if e.going is not None and going is not None:
             self.emit(SetSize(going, buffer=self.leaves(e.going)[0].number))
-        begin, start, end = len(self.items), Label(), Label()
+        begin, start, end = len(self.items), Label(tuple(c.place.number for c in columns)), Label()
         self.emit(start)
         for condition in self._go_on(e, number, going):
             self.emit(Jump(end, condition))  # type: ignore[arg-type]
@@ -513,7 +514,7 @@ class _Emitter:
                 place.last = at
         for begin, end in sorted(self.ranges, key=lambda r: r[1] - r[0]):
             for place in self.places:
-                if place.first < begin <= place.last < end:
+                if begin <= place.last < end and place.first <= begin:
                     place.last = end
 
     def _free(self, late: Sequence[Place]) -> None:
@@ -605,6 +606,8 @@ def _dealt(params: Sequence[Var], places: Sequence[Place]) -> dict[GraphExpr, li
 
 def _touched(item: Any) -> tuple[int, ...]:
     """Buffers that an instruction reads or writes."""
+    if isinstance(item, Label):
+        return item.places
     if isinstance(item, CallKernel):
         return item.buffers
     if isinstance(item, Copy):
