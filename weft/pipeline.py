@@ -24,6 +24,7 @@ from weft.graph.passes.fold_constants import FoldConstants
 from weft.graph.passes.fuse import Fuse
 from weft.graph.passes.layout import SelectLayouts
 from weft.graph.passes.memory import MemoryPlan, is_straight, plan_memory
+from weft.graph.passes.requirements import RecordRequirements
 from weft.graph.passes.rewrite import Rewrite
 from weft.graph.passes.sink_views import SinkViews
 from weft.graph.visit import post_order
@@ -128,7 +129,8 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
     winograd = (FoldConstants(), Rewrite(WINOGRAD_RULES, name="winograd")) if options.winograd else ()
     blocked = (SelectLayouts(lanes, op("layout_transform")), *winograd, *clean)
     layouts = blocked if options.layouts and lanes > 1 else ()
-    return (*clean, *layouts, Fuse(fusion_kind, max_ops=options.max_ops))
+    record = RecordRequirements()
+    return (record, *clean, *layouts, record, Fuse(fusion_kind, max_ops=options.max_ops))
 
 
 def optimize(

@@ -1,37 +1,25 @@
 """Parts of which type relations are made: checks with precise errors, broadcasting, axes, symbolic sizes.
 
-Sizes that cannot be proved equal nor different (one at least is symbolic) are *assumed* equal; who wants to check
-the assumptions when sizes become known collects them with :func:`collect_assumptions`.
+Sizes that cannot be proved equal nor different (one at least is symbolic) are *assumed* equal; such assumptions
+become checks of the running program (``graph.assume``).
 
 Error codes: T011 dtypes, T012 ranks, T013 sizes, T014 axes, T015 attribute values, T016 number of operands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Sequence
+from math import gcd
 from typing import Any, NoReturn
 
-from weft.expr.nodes import Const, Expr, ExprLike, index, maximum, minimum
+from weft.expr.affine import linear_form
+from weft.expr.nodes import Const, Expr, ExprLike, any_of, index, make, maximum, minimum
 from weft.expr.prove import Facts
+from weft.graph.assume import assume
 from weft.graph.dims import symbols
 from weft.graph.types import Dim, TensorType, Type, dim
 from weft.support.dtypes import DType
 from weft.support.errors import TypeRelationError
-
-_assumed: ContextVar[list[tuple[Dim, Dim]] | None] = ContextVar("assumed", default=None)
-
-
-@contextmanager
-def collect_assumptions() -> Iterator[list[tuple[Dim, Dim]]]:
-    """Collect the pairs of sizes that type relations assume to be equal while the context lasts."""
-    pairs: list[tuple[Dim, Dim]] = []
-    token = _assumed.set(pairs)
-    try:
-        yield pairs
-    finally:
-        _assumed.reset(token)
 
 
 def fail(op: str, message: str, code: str, hint: str | None = None) -> NoReturn:
@@ -110,10 +98,25 @@ def simplified(value: ExprLike) -> Dim:
 
 def equal_dims(a: Dim, b: Dim) -> bool | None:
     """Whether two sizes are equal; None where it depends on the values of symbolic sizes."""
-    if a is b or (isinstance(a, int) and isinstance(b, int)):
-        return a == b if isinstance(a, int) and isinstance(b, int) else True
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    if a is b:
+        return True
     difference = simplified(index(a) - index(b))
-    return difference == 0 if isinstance(difference, int) else None
+    if isinstance(difference, int):
+        return difference == 0
+    return False if _never_zero(difference) else None
+
+
+def _never_zero(difference: Expr) -> bool:
+    """Whether no sizes (none is negative) make ``difference`` zero: by signs, or by divisibility (8·n is never 15)."""
+    form = linear_form(difference, symbols(difference))
+    if form is None or not isinstance(form[1], Const):
+        return False
+    factors, rest = [int(c) for c in form[0].values()], int(form[1].value)
+    if rest and all((c > 0) == (rest > 0) for c in factors):
+        return True
+    return bool(factors) and rest % gcd(*factors) != 0
 
 
 def join_dim(op: str, a: Dim, b: Dim, what: str) -> Dim:
@@ -122,9 +125,7 @@ def join_dim(op: str, a: Dim, b: Dim, what: str) -> Dim:
     if equal is False:
         fail(op, f"{what} differ: {a} and {b}", "T013")
     if equal is None:
-        pairs = _assumed.get()
-        if pairs is not None:
-            pairs.append((a, b))
+        assume(make("eq", index(a), index(b)), f"{op}: {what} differ: {a} and {b}")
         return b if isinstance(b, int) else a
     return a
 
@@ -136,10 +137,13 @@ def broadcast_dim(op: str, a: Dim, b: Dim, axis: int) -> Dim:
     if isinstance(b, int) and b == 1:
         return a
     equal = equal_dims(a, b)
-    if equal is False:
+    if equal is False and not any(isinstance(d, Expr) and equal_dims(d, 1) is None for d in (a, b)):
         fail(op, f"shapes do not broadcast: sizes {a} and {b} in dimension {axis}", "T013", "sizes must be equal or 1")
     if equal:
         return a
+    fits = [make("eq", index(a), index(b))] + [make("eq", d, index(1)) for d in (a, b) if isinstance(d, Expr)]
+    message = f"{op}: shapes do not broadcast: sizes {a} and {b} in dimension {axis} must be equal or 1"
+    assume(any_of(*fits), message)
     if isinstance(a, Expr) and isinstance(b, Expr):
         return simplified(maximum(a, b))
     return a if isinstance(a, int) else b

@@ -27,13 +27,13 @@ from weft.frontend.onnx.reader import Source, opsets
 from weft.frontend.onnx.shapes import SHAPE_RULES, materialize
 from weft.frontend.onnx.sizes import MAX_ELEMENTS, Sizes
 from weft.frontend.onnx.tensors import dtype_of, to_array
+from weft.graph.assume import collect_assumptions
 from weft.graph.build import let
 from weft.graph.nodes import Constant, Function, GraphExpr, Module, Origin, Tuple, Var, call
 from weft.graph.operator import Attrs
 from weft.graph.types import Dim, TensorType
 from weft.graph.visit import post_order
 from weft.ops.catalogue import op
-from weft.ops.relations import collect_assumptions
 from weft.support.errors import InternalError, ModelError, Place, WeftError
 
 MAX_NODES = 100_000
@@ -108,8 +108,8 @@ class Importer:
             self.nodes(graph.node, scope)
         outputs = self._outputs(graph, scope)
         self.problems.raise_if_any()
-        for a, b in assumed:
-            self.require(make("eq", index(a), index(b)), f"the sizes {a} and {b} must be equal")
+        for condition, message in assumed:
+            self.require(condition, message)
         body = let(self.block.bindings, outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs)))
         return Module({"main": Function(tuple(params), body)}, attrs=self._attributes(graph))
 
@@ -368,8 +368,8 @@ class Importer:
         try:
             with collect_assumptions() as assumed:
                 yield self.block
-            for a, b in assumed:
-                self.require(make("eq", index(a), index(b)), f"the sizes {a} and {b} must be equal")
+            for condition, message in assumed:
+                self.require(condition, message)
         finally:
             assert self.block.parent is not None
             self.block = self.block.parent
