@@ -36,8 +36,10 @@ print(json.dumps({"seconds": seconds, "peak": (peak - base) / 1024, "built": rep
 def compile_in_a_process(path: Path, cache: Path) -> dict[str, float]:
     environment = {**os.environ, "WEFT_CACHE_DIR": str(cache)}
     done = subprocess.run(
-        [sys.executable, "-c", _CHILD, str(path)], capture_output=True, text=True, env=environment, check=True
+        [sys.executable, "-c", _CHILD, str(path)], capture_output=True, text=True, env=environment, check=False
     )
+    if done.returncode:
+        raise SystemExit(f"{path.name} does not compile: {done.stderr.strip().splitlines()[-1]}")
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 

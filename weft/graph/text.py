@@ -22,7 +22,8 @@
 * A value is an operator call (attributes by name, defaults left out), a call ``%f(%x)`` or ``@g(%x)``, a tuple
   ``(%0, %1)``, a field ``%0[1]``, a function ``fn``, ``if``, ``match``, or a block ``do { let … }``. Constructors are
   written ``Tree::Leaf``.
-* A loop is ``loop[index=i, trips=n, count=k](%s0, %s1) while %going do %body``; ``trips`` or the condition may be absent.
+* A loop is ``loop[index=i, trips=n, count=k](%s0, %s1) while %going do %body``; ``trips`` or the condition may be
+  absent.
 * Values are only names for nodes of the graph: where they stand does not say when they are computed.
 * Constants are ``1.0f32``, ``i64[2](3, 4)`` or, when large, ``f32[64, 3]("name")`` with the data in a table beside the
   text. Parsing without the table makes up data from the name and warns.
@@ -32,7 +33,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +143,7 @@ class _ModulePrinter:
                 self.name(p)
         if self.module.attrs:
             attrs = ", ".join(f"{k}={self.attr(v)}" for k, v in self.module.attrs.items())
-            ordered = sorted(dict.fromkeys(dims.symbols(tuple(self.module.attrs.values()))), key=lambda s: s.id)
-            declared = f"<{', '.join(map(self.symbol, ordered))}>" if ordered else ""
-            self.printer.line(f"module{declared}[{attrs}]")
+            self.printer.line(f"module{self._sizes()}[{attrs}]")
         for data in self.module.types.values():
             self.printer.line(self._declaration(data))
         for i, (name, f) in enumerate(self.module.functions.items()):
@@ -153,23 +152,24 @@ class _ModulePrinter:
             self._function(name, f)
         return self.printer.text()
 
+    def _sizes(self) -> str:
+        """Where attributes of the module speak of sizes: all sizes of the module, in order, so that it stays theirs."""
+        own = set(dims.symbols(tuple(self.module.attrs.values())))
+        if not own:
+            return ""
+        return self._declared(own.union(*map(_symbols_of, self.module.functions.values())))
+
+    def _declared(self, symbols: Iterable[Symbol]) -> str:
+        ordered = sorted(symbols, key=lambda s: s.id)
+        return f"<{', '.join(map(self.symbol, ordered))}>" if ordered else ""
+
     def _declaration(self, declared: DataDef) -> str:
         params = f"<{', '.join(p.name for p in declared.params)}>" if declared.params else ""
         parts = "; ".join(f"{n}({', '.join(self.type(t) for t in fields)})" for n, fields in declared.constructors)
         return f"type {declared.name}{params} {{ {parts} }}"
 
     def _function(self, name: str, f: Function) -> None:
-        found: dict[Symbol, None] = {}
-        for e in post_order(f):
-            found.update(dict.fromkeys(dims.symbols(e.type)))
-            if isinstance(e, Loop):
-                found.update(dict.fromkeys(dims.symbols((e.index, e.trips, e.count))))
-            if isinstance(e, Call):
-                found.update(dict.fromkeys(dims.symbols(e.attrs)))
-            if isinstance(e, Function):
-                found.update(dict.fromkeys(s for p in e.params for s in dims.symbols(p.type)))
-        ordered = sorted(found, key=lambda s: s.id)
-        head = f"<{', '.join(self.symbol(s) for s in ordered)}>" if ordered else ""
+        head = self._declared(_symbols_of(f))
         head = f"def {_sigil('@', name)}{head}{self.attr_list(f)}"
         self.printer.line(f"{head}({self.params(f)}) -> {self.type(f.body.type)} {{{origin_text(f.origin)}")
         _BodyPrinter(self, f).print()
@@ -381,6 +381,20 @@ class _BodyPrinter:
             made = e.type.result if isinstance(e.type, FunctionType) else e.type
             return f"{self.owner.type(made)}::{e.name}"
         return self.values[e]
+
+
+def _symbols_of(f: Function) -> dict[Symbol, None]:
+    """Every symbolic size that the function mentions."""
+    found: dict[Symbol, None] = {}
+    for e in post_order(f):
+        found.update(dict.fromkeys(dims.symbols(e.type)))
+        if isinstance(e, Loop):
+            found.update(dict.fromkeys(dims.symbols((e.index, e.trips, e.count))))
+        if isinstance(e, Call):
+            found.update(dict.fromkeys(dims.symbols(e.attrs)))
+        if isinstance(e, Function):
+            found.update(dict.fromkeys(s for p in e.params for s in dims.symbols(p.type)))
+    return found
 
 
 def is_atom(e: GraphExpr) -> bool:
