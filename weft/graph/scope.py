@@ -6,9 +6,10 @@ a node in its block; passes move and fuse nodes only within one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
 from weft.graph.nodes import Call, Function, GraphExpr, If, Let, Loop, Match, Var
 from weft.graph.operator import Operator
@@ -38,18 +39,21 @@ def blocks(root: GraphExpr) -> dict[GraphExpr, Block]:
 
 def _levels(order: list[GraphExpr], found: dict[GraphExpr, Block], bodies: set[Function]) -> dict[GraphExpr, int]:
     """The depth of the innermost block of a loop that a node depends on."""
+    top = order[-1]
     binders: dict[object, int] = {}
-    for e in order:
+    if isinstance(top, Function):
+        binders.update((s, 0) for p in top.params for s in dims.symbols(p.type))
+    for e in reversed(order):  # outer blocks first: a size is bound where it is met first
         depth = found[e].depth + 1
         if isinstance(e, Loop):
             binders[e.index] = depth + 1
-            inner = [s for p in e.body.params for s in dims.symbols(p.type)]
-            binders.update((s, max(binders.get(s, 0), depth + 1)) for s in inner if s not in binders)
+            outside = {s for value in e.state for s in dims.symbols(value.type)}
+            inner = {s for p in e.body.params for s in dims.symbols(p.type)} - outside
+            binders.update((s, depth + 1) for s in inner if s not in binders)
         for v in bound_vars(e):
             binders[v] = 0 if isinstance(e, Function) and e.is_primitive else depth
         if isinstance(e, Let):
-            fresh = [*dims.symbols(e.var.type), *(e.value.attrs.get("sizes", ()) if isinstance(e.value, Call) else ())]
-            binders.update((s, depth) for s in fresh if s not in binders)
+            binders.update((s, depth) for s in _fresh(e) if s not in binders)
     levels: dict[GraphExpr, int] = {}
     for e in order:
         level = max((levels[c] for c in children(e)), default=0)
@@ -65,6 +69,16 @@ def _levels(order: list[GraphExpr], found: dict[GraphExpr, Block], bodies: set[F
             level = max(level, found[e].depth)
         levels[e] = level
     return levels
+
+
+def _fresh(e: Let) -> Iterator[Symbol]:
+    """Sizes that hold in the body of a let and not before."""
+    value = e.value
+    if isinstance(value, Call) and isinstance(value.target, Operator):
+        yield from value.attrs.get("sizes", ()) if value.target.binds else ()
+    elif isinstance(value, (If, Loop)):
+        before = {s for c in children(value)[: None if isinstance(value, If) else -1] for s in dims.symbols(c.type)}
+        yield from (s for s in dims.symbols(value.type) if s not in before)
 
 
 def _placed(
