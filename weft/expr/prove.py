@@ -136,6 +136,11 @@ class Facts:
         """
         return linear_form(self._normal.simplify(e), variables, self._ring)
 
+    def terms(self, e: Expr) -> tuple[dict[Expr, int], int]:
+        """``(factors, constant)`` with ``e = sum(factor * term) + constant``; no term is a sum."""
+        p = self._poly(e)
+        return {self._ring.term(mono, 1): c for mono, c in p.items() if mono}, p.get((), 0)
+
     def sweep(self, e: Expr, moving: Iterable[Var]) -> Sweep | None:
         """An interval that holds all values of ``e`` while the variables in ``moving`` run through their ranges."""
         return sweep(self._normal, self._poly(e), moving)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.expr.nodes import Var
-from weft.schedule.affine import Linear, Ranges, linear
+from weft.expr.linear import Linear, Ranges, linear
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, For
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from weft.expr.nodes import Binary, Const, Expr, IterVar, Load, Var, all_of
-from weft.schedule.affine import (
+from weft.expr.linear import (
     NO_RANGES,
     ONE,
     ZERO,

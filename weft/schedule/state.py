@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 from weft.expr.nodes import Var
-from weft.schedule.affine import Linear
+from weft.expr.linear import Linear
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.place import place_of
 from weft.schedule.ranges import iter_ranges, loop_range

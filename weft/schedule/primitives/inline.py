@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from weft.expr.nodes import Expr, IterVar, Load, Var, all_of
-from weft.schedule.affine import linear
+from weft.expr.linear import linear
 from weft.schedule.movement import check_movable, emptied_loops, removed_root
 from weft.schedule.ranges import iter_ranges
 from weft.schedule.refs import BlockRef

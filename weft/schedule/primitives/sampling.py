@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from weft.schedule.affine import linear
+from weft.expr.linear import linear
 from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.state import State
 from weft.tir.nodes import For

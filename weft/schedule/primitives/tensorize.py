@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from weft.expr.nodes import Expr, IterVar, Load, Var, same
-from weft.schedule.affine import linear, mentions, simplify_index
+from weft.expr.linear import linear, mentions, simplify_index
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.primitives.blockize import blockize
 from weft.schedule.refs import BlockRef, LoopRef
