@@ -3,17 +3,19 @@ only during import."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.frontend.onnx.converters.loops import branches, loop, scan
 from weft.frontend.onnx.converters.movement import Cut, cut, split_sizes
 from weft.frontend.onnx.node import Absent, Node, Result, Sequence_, Value
 from weft.frontend.onnx.problems import Malformed, Unsupported
-from weft.graph.nodes import Constant, GraphExpr, If, Project, Tuple
-from weft.graph.types import TupleType
+from weft.graph.nodes import Constant, GraphExpr
 
 MAX_TRIPS = 4096
-"""Loops up to this many iterations are unrolled."""
+"""Loops up to this many iterations are unrolled where they must be: sequences exist only during import."""
+MAX_UNROLLED = 8
+"""Other loops up to this many iterations are unrolled."""
 
 
 def _if(node: Node) -> Result:
@@ -23,21 +25,7 @@ def _if(node: Node) -> Result:
             raise Malformed("its condition must be a single value")
         name = "then_branch" if condition.data.reshape(-1)[0] else "else_branch"
         return node.importer.subgraph(node, node.subgraph(name), {})
-    branches = [
-        [node.as_data(v) for v in node.importer.subgraph(node, node.subgraph(name), {})]
-        for name in ("then_branch", "else_branch")
-    ]
-    if len(branches[0]) != len(branches[1]) or not branches[0]:
-        raise Malformed("its branches have different numbers of outputs")
-    then, otherwise = (b[0] if len(b) == 1 else Tuple(tuple(b)) for b in branches)
-    if then.type != otherwise.type:
-        raise Unsupported(f"its branches give {then.type} and {otherwise.type}; they must agree")
-    if condition.tensor.shape:
-        condition = node.call("reshape", condition, shape=())
-    made = If(condition, then, otherwise, then.type, node.origin)
-    if isinstance(made.type, TupleType):
-        return tuple(Project(made, i, node.origin) for i in range(len(made.type.fields)))
-    return made
+    return branches(node, condition)
 
 
 def _known_scalar(value: GraphExpr | None) -> Any:
@@ -50,10 +38,15 @@ def _known_scalar(value: GraphExpr | None) -> Any:
 def _loop(node: Node) -> Result:
     """Unrolled, while the trip count and the condition are known."""
     body = node.subgraph("body")
+    plain = not any(isinstance(v, (Sequence_, Absent)) for v in node.inputs)
     trips = _known_scalar(node.data(0)) if node.has(0) else None
+    if plain and (trips is None or trips > MAX_UNROLLED):
+        return loop(node)
     if node.has(0) and trips is None:
-        raise node.needs("loops whose number of iterations is computed by the model are not supported", 0)
+        raise node.needs("loops over sequences need a known number of iterations", 0)
     going = _known_scalar(node.data(1)) if node.has(1) else True
+    if plain and going is None:
+        return loop(node)
     carried: list[Value] = [node.value(i) for i in range(2, len(node.inputs))]
     if len(body.input) != 2 + len(carried) or len(body.output) < 1 + len(carried):
         raise Malformed("the inputs and outputs of its body do not fit its own")
@@ -70,7 +63,9 @@ def _loop(node: Node) -> Result:
             column.append(node.as_data(value))
         going = _known_scalar(node.as_data(results[0]))
         if going is None:
-            raise Unsupported("loops that stop on a computed condition are not supported")
+            if plain:
+                return loop(node)
+            raise Unsupported("loops over sequences that stop on a computed condition are not supported")
         trip += 1
     return [*carried, *(stacked(node, column) for column in columns)]
 
@@ -98,10 +93,13 @@ def _scan(node: Node) -> Result:
     backward = node.integers("scan_input_directions", ()) or (0,) * count
     lengths = {s.tensor.shape[a] for s, a in zip(scanned, axes, strict=True)}
     length = lengths.pop()
-    if lengths or not isinstance(length, int) or not 0 < length <= MAX_TRIPS:
-        raise Unsupported("only scans over one known length are supported")
-    columns: list[list[GraphExpr]] = [[] for _ in range(outputs)]
+    for other in lengths:
+        node.importer.assume("eq", length, other, node.name)
     names = [i.name for i in body.input]
+    reverse = node.integers("scan_output_directions", ()) or (0,) * outputs
+    if not isinstance(length, int) or not 0 < length <= MAX_UNROLLED:
+        return _scan_loop(node, states, scanned, axes, backward, reverse)
+    columns: list[list[GraphExpr]] = [[] for _ in range(outputs)]
     for t in range(length):
         places = [length - 1 - t if b else t for b in backward]
         slices = [picked(node, s, a, p) for s, a, p in zip(scanned, axes, places, strict=True)]
@@ -109,10 +107,40 @@ def _scan(node: Node) -> Result:
         states = results[: len(states)]
         for column, value in zip(columns, results[len(states) :], strict=True):
             column.append(node.as_data(value))
-    reverse = node.integers("scan_output_directions", ()) or (0,) * outputs
     ordered = [c[::-1] if r else c for c, r in zip(columns, reverse, strict=True)]
     out_axes = _axes(node, "scan_output_axes", [c[0].tensor.rank + 1 for c in columns])
     return [*states, *(stacked(node, c, a) for c, a in zip(ordered, out_axes, strict=True))]
+
+
+def _scan_loop(
+    node: Node,
+    states: list[Value],
+    scanned: list[GraphExpr],
+    axes: list[int],
+    backward: Sequence[int],
+    reverse: Sequence[int],
+) -> Result:
+    """A scan as a loop of the graph."""
+    body = node.subgraph("body")
+    names = [i.name for i in body.input]
+
+    def step(state: list[GraphExpr], slices: list[GraphExpr]) -> tuple[list[GraphExpr], list[GraphExpr]]:
+        found = node.importer.subgraph(node, body, dict(zip(names, [*state, *slices], strict=True)))
+        results = [node.as_data(v) for v in found]
+        return results[: len(state)], results[len(state) :]
+
+    first = [node.as_data(s) for s in states]
+    last, rows = scan(node, first, scanned, axes, backward, step)
+    out_axes = _axes(node, "scan_output_axes", [r.tensor.rank for r in rows])
+    rows = [node.call("flip", r, axes=(0,)) if back else r for r, back in zip(rows, reverse, strict=True)]
+    return [*last, *(moved(node, r, axis) for r, axis in zip(rows, out_axes, strict=True))]
+
+
+def moved(node: Node, x: GraphExpr, axis: int) -> GraphExpr:
+    """``x`` with its first axis in another place."""
+    order = list(range(1, x.tensor.rank))
+    order.insert(axis, 0)
+    return x if axis == 0 else node.call("transpose", x, perm=tuple(order))
 
 
 def _axes(node: Node, name: str, ranks: list[int]) -> list[int]:

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.frontend.onnx.converters.control import stacked
+from weft.frontend.onnx.converters.loops import scan
 from weft.frontend.onnx.converters.movement import Cut, cut, filled
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 
-MAX_STEPS = 1024
+MAX_UNROLLED = 16
+"""Sequences up to this length are unrolled; others become a loop."""
 
 Step = Callable[["Cell", GraphExpr, list[GraphExpr]], list[GraphExpr]]
 
@@ -40,7 +42,7 @@ class Cell:
         weights = self.recurrence
         if count is not None:
             weights = cut(self.node, weights, {0: Cut(first * self.hidden, count * self.hidden)})
-        return self.node.call("matmul", state, weights, transpose_b=True)
+        return times_transposed(self.node, state, weights)
 
     def bias(self, first: int, count: int) -> GraphExpr | None:
         if self.recurrent_bias is None:
@@ -61,6 +63,11 @@ class Cell:
         if self.peepholes is None:
             return None
         return self.mul(cut(self.node, self.peepholes, {0: Cut(gate * self.hidden, self.hidden)}), state)
+
+
+def times_transposed(node: Node, x: GraphExpr, weights: GraphExpr) -> GraphExpr:
+    """``x`` times the transpose of ``weights``, which is made once: constant weights are transposed at compile time."""
+    return node.call("matmul", x, node.call("transpose", weights, perm=(1, 0)))
 
 
 def _lstm_step(cell: Cell, x: GraphExpr, states: list[GraphExpr]) -> list[GraphExpr]:
@@ -130,8 +137,6 @@ def _recurrent(step: Step, gates: int, state_count: int, defaults: Sequence[str]
         if layout:
             x = node.call("transpose", x, perm=(1, 0, 2))
         length, batch = x.tensor.shape[:2]
-        if not isinstance(length, int) or not 0 < length <= MAX_STEPS:
-            raise Unsupported(f"sequences of {length} steps are not supported; give the length by shapes=")
         if node.has(4) and (node.array(4) is None or (node.known(4, "sequence_lens") != length).any()):
             raise Unsupported("sequences of different lengths in one batch are not supported")
         if node.flag("input_forget"):
@@ -174,9 +179,18 @@ def _direction(
         bias, recurrent_bias = (cut(node, both, {0: Cut(i * gates * hidden, gates * hidden)}) for i in (0, 1))
     peepholes = _row(node, node.data(7), d) if state_count == 2 and node.has(7) else None
     cell = Cell(node, hidden, recurrence, recurrent_bias, peepholes, _activations(node, d, defaults))
-    inputs = cell.add(node.call("matmul", x, weights, transpose_b=True), bias)
+    inputs = cell.add(times_transposed(node, x, weights), bias)
     states = [_initial(node, 5 + s, d, batch, hidden, x, layout) for s in range(state_count)]
-    length = int(x.tensor.shape[0])  # type: ignore[arg-type]
+    length = x.tensor.shape[0]
+    if not isinstance(length, int) or not 0 < length <= MAX_UNROLLED:
+
+        def once(state: list[GraphExpr], slices: list[GraphExpr]) -> tuple[list[GraphExpr], list[GraphExpr]]:
+            after = step(cell, slices[0], state)
+            return after, [after[0]]
+
+        states, (rows,) = scan(node, states, [inputs], [0], [backward], once)
+        rows = node.call("flip", rows, axes=(0,)) if backward else rows
+        return (node.call("transpose", rows, perm=(1, 0, 2)) if layout else rows), states
     outputs: list[GraphExpr] = []
     for t in reversed(range(length)) if backward else range(length):
         here = node.call("reshape", cut(node, inputs, {0: Cut(t, 1)}), shape=(batch, gates * hidden))
