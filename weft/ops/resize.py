@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -60,27 +62,33 @@ def _number(value: Any) -> Any:
     return te.cast(value, FLOAT64) if isinstance(value, Expr) else float(value)
 
 
+def _unless_single(count: Any, single: Any, several: Callable[[], Any]) -> Any:
+    """``single`` where the result has one element along the axis."""
+    if isinstance(count, Expr):
+        return select(count <= 1.0, single, several())
+    return single if count <= 1 else several()
+
+
 def _coordinate(attrs: Attrs, axis: int, old: Dim, new: Dim, i: Any) -> Any:
     """Where in the operand element ``i`` (float64) of the result lies."""
     mode, size, count = attrs.coordinates, _number(old), _number(new)
     given = attrs.scales[axis] if attrs.scales is not None else None
     scale = count / size if given is None else given
     if mode == "align_corners":
-        if not isinstance(count, Expr) and count <= 1:
-            return i * 0.0
         # The specification takes the new length before it is rounded down.
         length = count if given is None else size * given
-        return i * (size - 1) / (length - 1)
+        return _unless_single(count, i * 0.0, lambda: i * (size - 1) / (length - 1))
     if mode == "asymmetric":
         return i / scale
     if mode == "tf_crop_and_resize":
         start, end = attrs.roi[axis], attrs.roi[axis + len(attrs.sizes)]
-        if not isinstance(count, Expr) and count <= 1:
-            return i * 0.0 + 0.5 * (start + end) * (size - 1)
-        return i * ((end - start) * (size - 1) / (count - 1)) + start * (size - 1)
-    if mode == "pytorch_half_pixel" and not isinstance(count, Expr) and count <= 1:
-        return i * 0.0
+        middle = i * 0.0 + 0.5 * (start + end) * (size - 1)
+        return _unless_single(
+            count, middle, lambda: i * ((end - start) * (size - 1) / (count - 1)) + start * (size - 1)
+        )
     x = (i + 0.5) / scale - 0.5
+    if mode == "pytorch_half_pixel":
+        return _unless_single(count, i * 0.0, lambda: x)
     if mode == "half_pixel_symmetric":
         return x + size / 2 * (1 - count / (scale * size))
     return x
@@ -89,7 +97,7 @@ def _coordinate(attrs: Attrs, axis: int, old: Dim, new: Dim, i: Any) -> Any:
 def _nearest_table(attrs: Attrs, axis: int, old: int, new: int) -> Array:
     """For each element of the result the nearest element of the operand."""
     x = _coordinate(attrs, axis, old, new, np.arange(new, dtype=np.float64)) + np.zeros(new)
-    rounding = {
+    rounding: Callable[[Array], Array] = {
         "round_prefer_floor": lambda v: np.ceil(v - 0.5),
         "round_prefer_ceil": lambda v: np.floor(v + 0.5),
         "floor": np.floor,

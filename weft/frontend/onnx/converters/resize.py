@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+import numpy as np
+
+from weft.frontend.onnx.converters.numbers import constant, operand
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.frontend.onnx.sizes import arithmetic, decide, divide_products
+from weft.frontend.onnx.tensors import Array
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
+from weft.support.dtypes import FLOAT32
 
 
 def _scaled_size(size: Dim, scale: float) -> Dim:
@@ -46,7 +51,7 @@ def _kept_aspect(node: Node, x: GraphExpr, axes: Sequence[int], sizes: Sequence[
     if policy == "stretch":
         return sizes, 0.0
     if len(known) != len(axes):
-        raise Unsupported("keeping the aspect ratio of symbolic sizes is not supported")
+        raise node.needs("keeping the aspect ratio of symbolic sizes is not supported", 3)
     ratios = [s / h for h, s in known]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     return [int(h * scale + 0.5) for h, _ in known], scale
@@ -68,8 +73,9 @@ def _resize(node: Node) -> Result:
     if common:
         for axis in axes:
             factors[axis] = common
-    if node.flag("antialias") and any(f is not None and f < 1 for f in factors):
-        raise Unsupported("resizing with antialiasing is not supported")
+    mode = node.text("mode", "nearest")
+    if node.flag("antialias") and mode in ("linear", "cubic"):
+        return _antialiased(node, shape, factors, cubic=mode == "cubic")
     old = node.opset < 11
     coordinates = "asymmetric" if old else node.text("coordinate_transformation_mode", "half_pixel")
     roi: tuple[float, ...] = ()
@@ -81,7 +87,7 @@ def _resize(node: Node) -> Result:
         x,
         shape,
         factors,
-        mode=node.text("mode", "nearest"),
+        mode=mode,
         coordinates=coordinates,
         rounding="floor" if old else node.text("nearest_mode", "round_prefer_floor"),
         cubic=node.real("cubic_coeff_a", -0.75),
@@ -89,6 +95,54 @@ def _resize(node: Node) -> Result:
         roi=roi,
         extrapolation=node.real("extrapolation_value", 0.0),
     )
+
+
+def _antialiased(node: Node, shape: Sequence[Dim], factors: Sequence[float | None], *, cubic: bool) -> GraphExpr:
+    """Linear or cubic resampling whose filter grows as the data shrinks: a product with a constant matrix an axis."""
+    x = operand(node, 0)
+    made = x.to(FLOAT32) if x.dtype.bits < 64 else x
+    rank = len(shape)
+    for axis, (old, new) in enumerate(zip(x.shape, shape, strict=True)):
+        if not isinstance(old, int) or not isinstance(new, int):
+            raise node.needs("resizing symbolic sizes with antialiasing is not supported", 3 if node.has(3) else 0)
+        if old == new and factors[axis] in (None, 1.0):
+            continue
+        weights = _antialias_weights(node, old, new, factors[axis] or new / old, cubic)
+        order = (*(i for i in range(rank) if i != axis), axis)
+        back = (*range(axis), rank - 1, *range(axis, rank - 1))
+        made = made.transpose(*order).call("matmul", constant(node, weights.T, made.dtype)).transpose(*back)
+    if x.dtype.is_integer:
+        low, high = x.dtype.limits()
+        made = made.call("round").limited(low, high)
+    return made.to(x.dtype).x
+
+
+def _antialias_weights(node: Node, old: int, new: int, scale: float, cubic: bool) -> Array:
+    """The matrix (new × old) that resamples one axis."""
+    steps, coordinates = np.arange(new), node.text("coordinate_transformation_mode", "half_pixel")
+    formulas = {
+        "half_pixel": (steps + 0.5) / scale - 0.5,
+        "pytorch_half_pixel": (steps + 0.5) / scale - 0.5 if new > 1 else steps * 0.0,
+        "asymmetric": steps / scale,
+        "align_corners": steps * (old - 1) / max(1, old * scale - 1),
+    }
+    if coordinates not in formulas:
+        raise Unsupported(f"antialiasing with coordinates '{coordinates}' is not supported")
+    narrow, a = min(scale, 1.0), node.real("cubic_coeff_a", -0.75)
+    reach = int(np.ceil((2 if cubic else 1) / narrow))
+    out = np.zeros((new, old))
+    for i, x in enumerate(formulas[coordinates]):
+        places = int(np.floor(x)) + np.arange(-reach, reach + 2)
+        d = np.abs(places - x) * narrow
+        if cubic:
+            near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+            weights = np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+        else:
+            weights = np.clip(1 - d, 0, 1)
+        if node.flag("exclude_outside"):
+            weights = np.where((places >= 0) & (places < old), weights, 0.0)
+        np.add.at(out[i], np.clip(places, 0, old - 1), weights / weights.sum())
+    return out
 
 
 def _full_roi(given: Sequence[float], axes: Sequence[int], rank: int) -> tuple[float, ...]:

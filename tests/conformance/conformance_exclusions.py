@@ -1,0 +1,41 @@
+"""Cases of the ONNX suite that Weft does not pass, by reason.
+
+Patterns stand for whole names of cases, without ``test_`` in front and the device behind. Each case of ``REFUSED``
+must raise an error of Weft; those of ``INEXACT`` compute, but the expected values hold the rounding of the reference.
+"""
+
+from __future__ import annotations
+
+REFUSED: dict[str, str] = {
+    # Out of scope: tensors of strings.
+    "ai_onnx_ml_label_encoder_.*": "strings",
+    "cast_(FLOAT_to_STRING|STRING_to_FLOAT)": "strings",
+    "equal_string.*": "strings",
+    "regex_full_match.*": "strings",
+    "string_.*": "strings",
+    "strnormalizer_.*|strnorm_.*": "strings",
+    "strings.*": "strings",
+    # Out of scope: decoding pictures.
+    "image_decoder_.*": "pictures",
+    # Random values that cannot match those of the reference.
+    "bernoulli.*": "seeded random values",
+    "training_dropout_default.*|training_dropout(_mask)?": "seeded random values",
+}
+
+INEXACT: dict[str, str] = {
+    "attention_4d_causal_fp16.*": "the reference rounds every step to float16; Weft computes in float32",
+    "dft_inverse(_opset19)?": "where the result is 0 the reference leaves 2e-7, and the suite allows 1e-7",
+}
+
+ALWAYS: tuple[str, ...] = (
+    # Cases that failed once.
+    "div_uint",
+    "bitshift_",
+    "mod_.*fmod_0",
+    "attention_(3d|4d)_gqa",
+    "gru_|lstm_|rnn_",
+    "cast_.*FLOAT8|cast_.*INT2|cast_.*FLOAT4",
+    "sce_mean_weight",
+    "maxunpool",
+    "antialias",
+)
