@@ -161,9 +161,9 @@ def test_storage_wishes_are_recorded_and_checked() -> None:
     s.compute_at("pad", oh)
     s.double_buffer("pad")
     s.storage_align("pad", 0, 3, 16, 4)
-    s.store_at("pad", oc)
-    s.fold_storage("pad", 2, 3)
     s.prefetch(oh, "weight", 2)
+    s.store_at("pad", oh)
+    s.fold_storage("pad", *s.window("pad"))
     s.pipeline(oh, (0, 1, 1, 1), (0, 1, 2, 3))
     s.annotate(n, "note", "text")
     check(original, s.program)
@@ -184,6 +184,9 @@ class ByName:
 
     def axes(self, key: Any) -> Sequence[Any]:
         return (*key.op.axis, *key.op.reduce_axis)
+
+    def buffer_name(self, key: Any) -> str:
+        return str(key.name)
 
 
 def test_classic_notation() -> None:

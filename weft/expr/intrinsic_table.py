@@ -95,6 +95,22 @@ def _prefetch(x: Any) -> Any:
     return np.zeros(np.shape(x), np.int32)[()]
 
 
+def _pack4(*bytes_: Any) -> Any:
+    total: Any = 0
+    for i, x in enumerate(bytes_):
+        total = total | (np.asarray(x).astype(np.int64) & 255) << (8 * i)
+    return np.asarray(total).astype(np.uint32).view(np.int32)[()]
+
+
+def _dot4(total: Any, x: Any, y: Any) -> Any:
+    sum_ = np.asarray(total).astype(np.int64)
+    for i in range(4):
+        unsigned = (np.asarray(x).astype(np.int64) >> (8 * i)) & 255
+        signed = (np.asarray(y).astype(np.int64) >> (8 * i)).astype(np.int8).astype(np.int64)
+        sum_ = sum_ + unsigned * signed
+    return np.asarray(sum_).astype(np.uint32).view(np.int32)[()]
+
+
 def _rows() -> tuple[Intrinsic, ...]:
     def real(name: str, evaluate: Callable[..., Any], doc: str, arity: int = 1) -> Intrinsic:
         return Intrinsic(name, arity, "float", _first, evaluate, doc)
@@ -144,6 +160,10 @@ def _rows() -> tuple[Intrinsic, ...]:
         bits("shr", np.right_shift, "x shifted right by 0 <= y < bits; copies the sign of signed x"),
         bits("popcount", _popcount, "number of bits set", 1),
         bits("clz", _clz, "number of zero bits before the highest set one; the width for 0", 1),
+        Intrinsic("pack4", 4, "any", _nothing, _pack4, "four integers of 8 bits as one of 32, the first lowest"),
+        Intrinsic(
+            "dot4", 3, "any", _nothing, _dot4, "x + the products of the unsigned bytes of y and the signed ones of z"
+        ),
         Intrinsic("reinterpret", 1, "any", None, _reinterpret, "the same bits as another dtype of that width"),
         Intrinsic("likely", 1, "any", _first, lambda x: x, "x; a hint that the condition usually holds"),
         Intrinsic("prefetch", 1, "any", _nothing, _prefetch, "bring the loaded element's cache line near", pure=False),

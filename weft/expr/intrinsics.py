@@ -84,3 +84,13 @@ def reinterpret(x: ExprLike, dtype: str) -> Expr:
     if made.dtype.nbytes != DType(dtype).nbytes:
         raise UserError(f"cannot reinterpret {made.dtype} as {dtype}: the widths differ", code="E024")
     return call("reinterpret", made, dtype=dtype)
+
+
+def pack4(a: ExprLike, b: ExprLike, c: ExprLike, d: ExprLike) -> Expr:
+    """Four integers of 8 bits as one of 32, the first lowest."""
+    return call("pack4", a, b, c, d)
+
+
+def dot4(total: ExprLike, x: ExprLike, y: ExprLike) -> Expr:
+    """``total`` + the products of the four unsigned bytes of ``x`` and the signed ones of ``y``, all of int32."""
+    return call("dot4", total, x, y)

@@ -10,13 +10,17 @@ from dataclasses import replace
 
 from weft.expr.intrinsics import INTRINSICS
 from weft.expr.nodes import Const
+from weft.lower.kernel.align import align_storage, asked_strides
 from weft.lower.kernel.allocate import compact, place_allocations
 from weft.lower.kernel.blocks import lower_blocks
+from weft.lower.kernel.double_buffer import asked_twice, double_buffers
 from weft.lower.kernel.finish import finish
 from weft.lower.kernel.flatten import flatten
 from weft.lower.kernel.half import widen_half
 from weft.lower.kernel.intrinsics import lower_intrinsics
+from weft.lower.kernel.kept import kept_across
 from weft.lower.kernel.partition import partition, simplify_program
+from weft.lower.kernel.prefetch import insert_prefetches
 from weft.lower.kernel.storage import widen_storage
 from weft.lower.kernel.transpose import transpose
 from weft.lower.kernel.unroll import unroll
@@ -36,10 +40,15 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     (default: the program's) is the symbol of the kernel; characters that C does not allow become underscores.
     """
     program = replace(program, name=symbol(name or program.name))
+    kept, strides, twice = kept_across(program), asked_strides(program), asked_twice(program)
     program, carried = lower_blocks(program)  # iteration variables bound, init and predicates as conditions
+    for buffer, loops in kept.items():
+        carried.setdefault(buffer, set()).update(loops)
     program = place_allocations(program, carried)  # each intermediate at the innermost place that sees its uses
     program = simplify_program(program)  # so that regions can be read off the indices
     program = compact(program)  # intermediates shrink to the part that is touched
+    program = double_buffers(program, twice)  # one copy is filled while the other is read
+    program = insert_prefetches(align_storage(program, strides))  # what the schedule wished for
     program = flatten(program)  # one element offset instead of an index for each dimension
     program = partition(program)  # checks leave the common case
     program = widen_storage(program)  # types that exist only in memory become bytes

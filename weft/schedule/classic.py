@@ -291,10 +291,12 @@ class Stage:
         at = self.owner.attached.get(self.block)
         if at is None:
             raise ScheduleError(
-                f"rolling_buffer: '{self.block.name}' is not computed in a loop", code="S025", hint="use compute_at first"
+                f"rolling_buffer: '{self.block.name}' is not computed in a loop",
+                code="S025",
+                hint="use compute_at first",
             )
         self.owner.schedule.store_at(self.block, at)
-        axis, factor = self.owner.schedule.get_window(self.block)
+        axis, factor = self.owner.schedule.window(self.block)
         self.owner.schedule.fold_storage(self.block, axis, factor)
 
     def set_store_predicate(self, condition: Any) -> None:

@@ -45,6 +45,11 @@ RULES: Final[dict[str, str]] = {
     "S054": "floating-point reductions are re-associated only where that is allowed",
     "S055": "a reduction that recomputes instances must stay inside the loop at which it is computed",
     "S056": "the init of a reduction must stay before all its instances",
+    # sliding windows
+    "S060": "what is kept across a loop must be a box that moves forward with it",
+    "S061": "a dimension is stored modulo no less than what is alive of it at a time",
+    "S062": "a predicate may leave out only repetitions of what the first iteration does",
+    "S063": "a buffer of which only a window is alive cannot be copied, inlined or read elsewhere",
     # layouts
     "S070": "an index map must carry every index exactly once",
     "S071": "only intermediate buffers change layout",

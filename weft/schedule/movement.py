@@ -45,18 +45,24 @@ def check_movable(state: State, block: Block) -> None:
 
 def guards_domain(block: Block) -> bool:
     """Whether the block's condition says no more than that its variables stay within their domain."""
-    bounds: list[Linear] = []
+    return all(is_domain_bound(block, part) for part in conjuncts(block.where))
+
+
+def is_domain_bound(block: Block, condition: Expr) -> bool:
+    """Whether ``condition`` follows from the block's variables being within their domain."""
+    margin = margin_of(condition)
+    if margin is None:
+        return False
     for it, value in zip(block.iters, block.values, strict=True):
         start, at = linear(it.start), linear(value)
-        bounds += [(start + linear(it.extent)).plus(-1) - at, at - start]
-    for part in conjuncts(block.where):
-        margin = _margin(part)
-        if margin is None or not any((d := margin - b).is_constant and d.constant >= 0 for b in bounds):
-            return False
-    return True
+        for bound in ((start + linear(it.extent)).plus(-1) - at, at - start):
+            apart = margin - bound
+            if apart.is_constant and apart.constant >= 0:
+                return True
+    return False
 
 
-def _margin(condition: Expr) -> Linear | None:
+def margin_of(condition: Expr) -> Linear | None:
     """The form that is not negative exactly where the comparison holds."""
     if not isinstance(condition, Binary) or condition.op not in ("lt", "le", "gt", "ge"):
         return None

@@ -8,10 +8,12 @@ from typing import Any
 from weft.schedule.index_map import IndexMap
 from weft.schedule.primitives.registry import PRIMITIVES, VARIADIC
 from weft.schedule.primitives.sampling import Drawn, Sampled, SampledText
+from weft.schedule.primitives.sliding import check_not_kept
 from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.state import State
 from weft.schedule.trace import Instruction, Slot, Trace
 from weft.support.errors import ScheduleError
+from weft.tir.nodes import Block
 
 _SLOTTED = (BlockRef, LoopRef, Stay, Sampled, SampledText)
 
@@ -42,6 +44,8 @@ class Recorder:
         primitive = PRIMITIVES[name]
         recorded = tuple((key, self._encode(value)) for key, value in args.items())
         state.running = name
+        if primitive.moves and state.kept:
+            check_not_kept(state, _touched(state, args))
         if primitive.samples:
             drawn = primitive.run(state, **args, decision=decision)
             assert isinstance(drawn, Drawn)
@@ -100,6 +104,14 @@ class Recorder:
         if value is None or isinstance(value, (bool, int, float, str, IndexMap)):
             return value
         raise ScheduleError(f"a schedule cannot record {type(value).__name__} '{value}'", code="S004")
+
+
+def _touched(state: State, args: Mapping[str, Any]) -> list[Block]:
+    """The blocks that a call names, or that stand below the loop it is about."""
+    if isinstance(args.get("block"), BlockRef):
+        return [state.block(args["block"])]
+    loop = args.get("loop")
+    return state.tree.blocks_under(state.loop(loop)) if isinstance(loop, LoopRef) else []
 
 
 def _flat(result: Any) -> list[Any]:

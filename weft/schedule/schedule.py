@@ -9,6 +9,7 @@ from weft.schedule.dependence import carried_loops, partial_blocks
 from weft.schedule.index_map import IndexMap
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.primitives.sampling import Sampled
+from weft.schedule.primitives.sliding import window
 from weft.schedule.recorder import Recorder
 from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.rewrite import is_true
@@ -236,12 +237,20 @@ class Schedule:
         )
 
     def store_at(self, block: BlockRef | str, loop: LoopRef) -> None:
-        """Keep what the block computes alive for all of ``loop``."""
+        """Keep what the block computes alive across the iterations of ``loop``: each computes only what is new."""
         self._apply("store_at", block=_block(block), loop=loop)
 
     def fold_storage(self, block: BlockRef | str, axis: int, factor: int) -> None:
-        """Store a dimension modulo ``factor`` (a rolling buffer)."""
+        """Store a dimension modulo ``factor`` (a rolling buffer of what ``store_at`` keeps)."""
         self._apply("fold_storage", block=_block(block), axis=axis, factor=factor)
+
+    def window(self, block: BlockRef | str) -> tuple[int, int]:
+        """The axis along which what ``store_at`` keeps slides, and how many of its elements are alive at a time."""
+        return window(self._state, _block(block))
+
+    def run_once(self, block: BlockRef | str, loop: LoopRef, at: int = 0) -> None:
+        """Run a block, which every iteration of ``loop`` repeats, in the first one (``at``) only."""
+        self._apply("run_once", block=_block(block), loop=loop, at=at)
 
     def prefetch(self, loop: LoopRef, buffer: str, distance: int = 1) -> None:
         """Fetch what is read ``distance`` iterations ahead into the cache."""

@@ -34,6 +34,8 @@ class State:
         """Names of buffers with elements that nothing writes (padding of a layout)."""
         self.partial: frozenset[str] = frozenset()
         """Blocks that were moved into loops of others and may run for only a part of their domain."""
+        self.kept: dict[str, Var] = {}
+        """Names of buffers of which only a window is alive, and the loop across which it is kept."""
         self.intrinsics: dict[str, TensorIntrinsic] = {}
         self._tree: Tree | None = Tree(program)
         self.nested = any(self._tree.enclosing_block(b) for b in self._tree.blocks.values())
@@ -45,7 +47,7 @@ class State:
         made.carried, made.conditional = self.carried, self.conditional
         made.nested = self.nested
         made.intrinsics = dict(self.intrinsics)
-        made.holes, made.partial = self.holes, self.partial
+        made.holes, made.partial, made.kept = self.holes, self.partial, dict(self.kept)
         made.random.setstate(self.random.getstate())
         made._tree = self._tree
         return made

@@ -27,6 +27,8 @@ class Function:
         self.flags = "contract "
         self.native_half = True
         self.x86 = True
+        self.features: frozenset[str] = frozenset()
+        """What the target has, by LLVM's names."""
         self._bound: list[object] = []
         self._readers: dict[Buffer, list[object]] = {}
         self._count = 0

@@ -45,6 +45,7 @@ class Module:
     def function(self, name: str) -> Function:
         made = Function(name)
         made.native_half, made.x86 = self.native_half, self.x86
+        made.features = self.target.features
         made.start("body")
         return made
 

@@ -15,6 +15,7 @@ from weft.codegen.llvm.conversions import convert
 from weft.codegen.llvm.function import Function
 from weft.codegen.llvm.intrinsics import emit_call
 from weft.codegen.llvm.memory import load
+from weft.codegen.llvm.packed import is_packed_load, packed_load
 from weft.codegen.llvm.types import constant, literal, scalar_type, splat, type_of, vector
 from weft.codegen.llvm.vectors import broadcast, intrinsic, shuffle
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Var
@@ -66,6 +67,8 @@ def _reads(f: Function, e: Expr) -> frozenset[Buffer]:
             out = out | more
     if isinstance(e, Load):
         out = out | {e.source}  # type: ignore[arg-type]
+    if isinstance(e, Call) and is_packed_load(e):
+        out = out | {e.args[0].source}  # type: ignore[attr-defined]
     return out
 
 
@@ -75,6 +78,8 @@ def _operands(e: Expr) -> tuple[Expr, ...]:
         return () if e.mask is None else (e.mask,)
     if isinstance(e, Select) and guards(e):
         return (e.condition,)
+    if isinstance(e, Call) and is_packed_load(e):
+        return ()
     if isinstance(e, Broadcast):
         return (e.value,)
     return e.children
@@ -248,6 +253,8 @@ def _load(f: Function, e: Load) -> str:
 
 
 def _call(f: Function, e: Call) -> str:
+    if is_packed_load(e):
+        return packed_load(f, e, value)
     return emit_call(f, e, [value(f, a) for a in e.args])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from weft.expr.affine import split_constant
-from weft.expr.nodes import Const, Expr, Load, Ramp, Shuffle
+from weft.expr.nodes import Call, Const, Expr, Load, Ramp, Shuffle
 from weft.expr.visit import post_order, rewrite
 from weft.support.dtypes import BOOL
 from weft.tir.nodes import Program, Seq, Stmt, Store
@@ -50,7 +50,9 @@ def _run(run: list[Store]) -> list[Store]:
         return run
     written = {s.buffer for s in run}
     values: dict[Expr, Expr] = {}
-    for columns in _columns([e for e in post_order(*(s.value for s in run)) if isinstance(e, Load)]):
+    found = list(post_order(*(s.value for s in run)))
+    packed = {a for e in found if isinstance(e, Call) and e.name == "pack4" for a in e.args}  # words, read as such
+    for columns in _columns([e for e in found if isinstance(e, Load) and e not in packed]):
         if columns[0].source not in written:
             values.update(zip(columns, _transposed(columns), strict=True))
     if not values:

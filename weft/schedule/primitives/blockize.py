@@ -8,7 +8,7 @@ from weft.expr.nodes import Const, Expr, IterVar, Var
 from weft.expr.linear import ZERO, Linear, linear, mentions, relax, simplify_index
 from weft.schedule.ranges import index_var, moving
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rewrite import is_true, swept_regions, uses
+from weft.schedule.rewrite import TRUE, swept_regions, uses
 from weft.schedule.state import State
 from weft.schedule.tree import nest, with_loop
 from weft.tir.nodes import Block, For, Region, Stmt
@@ -34,8 +34,8 @@ def blockize(state: State, loop: LoopRef) -> BlockRef:
           block C(i = io*4 + ii)         →       block C_o(o = io):
                                                    for ii in 4: block C(i = o*4 + ii)
 
-    The loops below must hold one block, without guards, and divide its variables evenly (S080). Returns the new outer
-    block; the inner one keeps its name, and a reduction's init moves to the outer block.
+    The loops below must hold one block, whose guards they do not touch, and divide its variables evenly (S080). Returns
+    the new outer block; the inner one keeps its name, and a reduction's init moves to the outer block.
     """
     root = state.loop(loop)
     block, loops = _single_block(state, root)
@@ -57,7 +57,7 @@ def blockize(state: State, loop: LoopRef) -> BlockRef:
     )
     init = _init_nest(state, block, loops, inner_values)
     name = state.fresh_block(f"{block.name}_o")
-    inner = dataclasses.replace(block, values=tuple(inner_values), init=None)
+    inner = dataclasses.replace(block, values=tuple(inner_values), init=None, where=TRUE)
     to_outer.update(zip((d.it.var for d in divisions), inner_values, strict=True))
     outer_ranges = {it.var: (linear(ZERO), linear(it.extent).plus(-1)) for it in outer_iters}
     made = Block(
@@ -68,8 +68,11 @@ def blockize(state: State, loop: LoopRef) -> BlockRef:
         swept_regions(block.writes, to_outer, moving(loops), outer_ranges),
         nest(loops, inner),
         init,
-        annotations=block.annotations,
+        block.where,
+        block.annotations,
     )
+    if block.name in state.conditional:
+        state.conditional = state.conditional | {name}
     state.nested = True
     if block.name in state.partial:
         state.partial = state.partial | {name}
@@ -92,7 +95,7 @@ def _single_block(state: State, root: For) -> tuple[Block, list[For]]:
             raise state.refuse("S080", f"the range of '{x.var.name}' depends on other loops", at=x)
         if not isinstance(x.extent, Const):
             raise state.refuse("S080", f"the extent of '{x.var.name}' is not constant", at=x)
-    if not is_true(stmt.where):
+    if mentions(stmt.where, {x.var: None for x in loops}):
         raise state.refuse(
             "S080", f"block '{stmt.name}' is guarded, so its last tile is not whole", at=stmt, hint="use even factors"
         )

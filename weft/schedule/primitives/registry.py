@@ -19,6 +19,7 @@ from weft.schedule.primitives import (
     reduction,
     rfactor,
     sampling,
+    sliding,
     storage,
     tensorize,
 )
@@ -32,6 +33,8 @@ class Primitive:
     run: Callable[..., Any]
     variadic: str | None = None
     samples: bool = False
+    moves: bool = False
+    """Whether it moves or copies what blocks compute, which must not be just a window of it."""
 
 
 _TABLE: Final = (
@@ -55,27 +58,28 @@ _TABLE: Final = (
     Primitive("annotate", kinds.annotate),
     Primitive("unannotate", kinds.unannotate),
     # where blocks are computed
-    Primitive("compute_at", compute_location.compute_at),
-    Primitive("reverse_compute_at", compute_location.reverse_compute_at),
-    Primitive("compute_root", compute_location.compute_root),
-    Primitive("compute_inline", inline.compute_inline),
-    Primitive("reverse_compute_inline", inline.reverse_compute_inline),
+    Primitive("compute_at", compute_location.compute_at, moves=True),
+    Primitive("reverse_compute_at", compute_location.reverse_compute_at, moves=True),
+    Primitive("compute_root", compute_location.compute_root, moves=True),
+    Primitive("compute_inline", inline.compute_inline, moves=True),
+    Primitive("reverse_compute_inline", inline.reverse_compute_inline, moves=True),
     # memory
-    Primitive("cache_read", cache.cache_read),
-    Primitive("cache_write", cache.cache_write),
+    Primitive("cache_read", cache.cache_read, moves=True),
+    Primitive("cache_write", cache.cache_write, moves=True),
     Primitive("set_scope", cache.set_scope),
-    Primitive("transform_layout", layout.transform_layout),
+    Primitive("transform_layout", layout.transform_layout, moves=True),
     Primitive("double_buffer", storage.double_buffer),
     Primitive("storage_align", storage.storage_align),
-    Primitive("store_at", storage.store_at),
-    Primitive("fold_storage", storage.fold_storage),
+    Primitive("store_at", sliding.store_at),
+    Primitive("fold_storage", sliding.fold_storage),
+    Primitive("run_once", sliding.run_once),
     Primitive("prefetch", storage.prefetch),
     Primitive("pipeline", storage.pipeline),
     # reductions
     Primitive("decompose_reduction", reduction.decompose_reduction),
-    Primitive("rfactor", rfactor.rfactor),
+    Primitive("rfactor", rfactor.rfactor, moves=True),
     # blocks and intrinsics
-    Primitive("blockize", blockize.blockize),
+    Primitive("blockize", blockize.blockize, moves=True),
     Primitive("tensorize", tensorize.tensorize),
     # sampling
     Primitive("sample_tile", sampling.sample_tile, samples=True),

@@ -36,31 +36,6 @@ def storage_align(state: State, block: BlockRef, write_index: int, axis: int, fa
     annotate(state, block, "storage_align", (*old, (write_index, axis % len(buffer.shape), factor, offset)))
 
 
-def store_at(state: State, block: BlockRef, loop: LoopRef) -> None:
-    """Keep what a block computes alive for all of ``loop``, though it is computed further inside.
-
-    Annotates the loop with ``store_at = (buffer name, …)``. The loop must be around the block (S025).
-    """
-    found, outer = state.block(block), state.loop(loop)
-    buffer = _intermediate(state, found, 0)
-    if outer not in state.tree.loops_around(found):
-        raise state.refuse("S025", f"loop '{loop.name}' is not around block '{found.name}'", at=outer)
-    annotate(state, loop, "store_at", (*outer.annotations.get("store_at", ()), buffer.name))
-
-
-def fold_storage(state: State, block: BlockRef, axis: int, factor: int) -> None:
-    """Store a dimension modulo ``factor``: a rolling buffer for a sliding window.
-
-    Annotates the block with ``fold_storage = (axis, factor)``; lowering folds only where it can show that ``factor``
-    elements are alive at a time.
-    """
-    found = state.block(block)
-    buffer = _intermediate(state, found, 0)
-    if not 0 <= axis < len(buffer.shape) or factor < 1:
-        raise state.refuse("S004", f"'{buffer.name}' has no axis {axis}, or factor {factor} is not positive", at=found)
-    annotate(state, block, "fold_storage", (axis, factor))
-
-
 def prefetch(state: State, loop: LoopRef, buffer: str, distance: int) -> None:
     """Fetch what ``buffer`` is read at ``distance`` iterations ahead into the cache.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from weft.expr.nodes import Expr, IterVar, Load, Var, same
-from weft.expr.linear import linear, mentions, simplify_index
+from weft.expr.linear import Linear, linear, mentions, simplify_index
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.primitives.blockize import blockize
 from weft.schedule.refs import BlockRef, LoopRef
@@ -57,11 +57,13 @@ class _Matcher:
     """Variables of the description in terms of the program's."""
     bases: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]] = field(default_factory=dict)
     inner: dict[Var, object] = field(default_factory=dict)
+    ranges: dict[Var, tuple[Linear, Linear]] = field(default_factory=dict)
     here: ExprMap = field(default=lambda e: e)
     there: ExprMap = field(default=lambda e: e)
 
     def match(self) -> dict[Buffer, tuple[Buffer, tuple[Expr, ...]]]:
         loops, block = self._nest(self.outer.body)
+        self.ranges = self.state.ranges(block)
         wanted_loops, wanted = self._nest(self.intrinsic.description.body)
         if [x.extent for x in loops] != [x.extent for x in wanted_loops]:
             self._fail(f"loops run over {[x.extent for x in loops]}, not {[x.extent for x in wanted_loops]}")
@@ -136,7 +138,7 @@ class _Matcher:
         lead = len(indices) - len(wanted)
         starts: list[Expr] = []
         for n, position in enumerate(indices):
-            form = linear(self.here(position))
+            form = linear(self.here(position), self.ranges)
             if n >= lead:
                 form = form - linear(self._translated(wanted[n - lead]))
             start = form.expr()

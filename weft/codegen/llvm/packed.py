@@ -1,0 +1,80 @@
+"""Four bytes in a word: packing, loading and multiplying them (the dot-product instructions of CPUs)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from weft.codegen.llvm.function import Function
+from weft.codegen.llvm.memory import pointer
+from weft.codegen.llvm.types import splat, type_of, vector
+from weft.expr.affine import split_constant
+from weft.expr.nodes import Call, Const, Expr, Load, Ramp
+from weft.support.dtypes import INT32
+from weft.tir.nodes import Buffer
+
+# Lanes → the instruction that adds four products of unsigned and signed bytes to each, and what it needs. Source: Intel
+# 64 and IA-32 Architectures Software Developer's Manual, VPDPBUSD.
+_DOT: Final = {
+    16: ("llvm.x86.avx512.vpdpbusd.512", frozenset({"avx512vnni"})),
+    8: ("llvm.x86.avx512.vpdpbusd.256", frozenset({"avx512vnni", "avx512vl"})),
+    4: ("llvm.x86.avx512.vpdpbusd.128", frozenset({"avx512vnni", "avx512vl"})),
+}
+
+
+def is_packed_load(e: Call) -> bool:
+    """Whether the call packs four bytes that stand one after another in memory."""
+    if e.name != "pack4" or not all(isinstance(a, Load) and a.mask is None for a in e.args):
+        return False
+    starts = [_start(a.indices[0]) for a in e.args if isinstance(a, Load)]
+    first = starts[0]
+    source = e.args[0].source  # type: ignore[attr-defined]
+    return first is not None and all(
+        a.source is source and s is not None and s[0] is first[0] and s[1] == first[1] + i  # type: ignore[attr-defined]
+        for i, (a, s) in enumerate(zip(e.args, starts, strict=True))
+    )
+
+
+def _start(index: Expr) -> tuple[Expr | None, int] | None:
+    """Where the first lane is, if lanes are four bytes apart."""
+    if isinstance(index, Ramp) and isinstance(index.stride, Const) and index.stride.value == 4:
+        return split_constant(index.base)
+    return split_constant(index) if index.lanes == 1 else None
+
+
+def packed_load(f: Function, e: Call, value: Callable[[Function, Expr], str]) -> str:
+    """The four bytes, of each lane, in one load."""
+    load = e.args[0]
+    assert isinstance(load, Load) and isinstance(load.source, Buffer)
+    at = load.indices[0]
+    base = at.base if isinstance(at, Ramp) else at
+    return f.op(f"load {type_of(e)}, ptr {pointer(f, load.source, base, value)}, align 1")
+
+
+def pack4(f: Function, e: Call, args: list[str]) -> str:
+    """Bytes from anywhere."""
+    ty, narrow = type_of(e), vector("i8", e.lanes)
+    total = ""
+    for i, x in enumerate(args):
+        wide = f.op(f"zext {narrow} {x} to {ty}")
+        moved = wide if i == 0 else f.op(f"shl {ty} {wide}, {splat(8 * i, INT32, e.lanes)}")
+        total = moved if i == 0 else f.op(f"or {ty} {total}, {moved}")
+    return total
+
+
+def dot4(f: Function, e: Call, args: list[str]) -> str:
+    """The instruction where the target has it, else shifts and multiplications."""
+    total, x, y = args
+    ty, lanes = type_of(e), e.lanes
+    name, needed = _DOT.get(lanes, ("", frozenset({"none"})))
+    if needed <= f.features:
+        bytes_ = vector("i8", 4 * lanes)
+        a, b = (f.op(f"bitcast {ty} {v} to {bytes_}") for v in (x, y))
+        return f.op(f"call {ty} @{name}({ty} {total}, {bytes_} {a}, {bytes_} {b})")
+    for i in range(4):
+        low = f.op(f"lshr {ty} {x}, {splat(8 * i, INT32, lanes)}")
+        unsigned = f.op(f"and {ty} {low}, {splat(255, INT32, lanes)}")
+        top = f.op(f"shl {ty} {y}, {splat(24 - 8 * i, INT32, lanes)}")
+        signed = f.op(f"ashr {ty} {top}, {splat(24, INT32, lanes)}")
+        total = f.op(f"add {ty} {total}, {f.op(f'mul {ty} {unsigned}, {signed}')}")
+    return total
