@@ -189,12 +189,14 @@ class _Tiling:
         s, context = self.context.schedule, self.context
         stages = self._stages()
         batch, columns, strips, rows, tile = self._split_output()
-        s.reorder(*batch, *columns, *strips, *rows, *tile)
-        above = [*batch, *columns, *strips]
+        # Axes of unknown size outermost: the others' positions in the fused loop are then divisions by constants.
+        above = sorted([*batch, *columns, *strips], key=lambda loop: context.extent(loop) is not None)
+        s.reorder(*above, *rows, *tile)
         work = work_of(self.view)
-        if stages and above:
-            strip = context.fuse(above)
-            at = rows[0] if rows else strip
+        if above and rows and (stages or context.extent(rows[0]) is None):
+            strip, at = context.fuse(above), rows[-1]
+        elif above and stages:
+            strip = at = context.fuse(above)
         else:
             if not above and not rows:
                 single, tile[0] = s.split(tile[0], factors=(1, None))
