@@ -16,7 +16,8 @@ Scheduled form
     domain (V022). Regions, init and body use only the iteration variables, the sizes and what they define themselves
     (V023). Each access lies in a region of the block (V024, reported where it provably does not): stores in ``writes``,
     loads in ``reads`` or, for a block that reads back what it writes, in ``writes``. A reduce variable does not depend
-    on a loop whose iterations may run at the same time (V025).
+    on a loop whose iterations may run at the same time (V025), except on a vectorized one where the block has no init:
+    there the sum was re-associated on purpose.
 
 Kernel form
     There are no blocks and no ``Program.allocs`` (V060), and buffers have one dimension (V061).
@@ -242,7 +243,7 @@ class _Verifier:
         for it, value in zip(stmt.iters, stmt.values, strict=True):
             self.depends[it.var] = self.sources((value,))
             if it.kind == IterVar.REDUCE:
-                self.reduces_in_order(it)
+                self.reduces_in_order(stmt, it)
         outer, guarded, self.guarded = self.block, self.guarded, 0
         visible = {*self.program.sizes, *(it.var for it in stmt.iters)}
         self.block = _BlockAccess(stmt, visible)
@@ -258,9 +259,11 @@ class _Verifier:
         self.vars |= hidden
         self.vars.difference_update(it.var for it in stmt.iters)
 
-    def reduces_in_order(self, it: IterVar) -> None:
+    def reduces_in_order(self, stmt: Block, it: IterVar) -> None:
         for v in self.depends[it.var]:
             loop = self.loops.get(v)
+            if loop is not None and loop.kind == "vectorized" and stmt.init is None:
+                continue  # lanes are combined one after another or as a tree: re-associated on purpose
             if loop is not None and loop.kind in _CONCURRENT and not _is_const(loop.extent, 1):
                 self.fail(
                     "V025",
