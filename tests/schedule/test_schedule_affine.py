@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_cases import conv2d_relu
 
+from weft.expr.linear import Linear, linear, maximum_of, minimum_of, relax
 from weft.expr.nodes import BINARY, Binary, Const, Expr, Var, maximum, minimum
 from weft.schedule import IndexMap, Schedule
-from weft.expr.linear import Linear, linear, maximum_of, minimum_of, relax
 from weft.support.dtypes import INDEX
 
 X, Y, Z = (Var(name, INDEX) for name in "xyz")

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from weft.expr.nodes import IterVar, Var
 from weft.expr.linear import Linear, Ranges, is_nonnegative, linear, mentions
+from weft.expr.nodes import IterVar, Var
 from weft.schedule.ranges import loop_range, moving
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import bound_region, box_of, is_true, uses

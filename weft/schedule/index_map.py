@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.expr.linear import Piece, pieces_of
 from weft.expr.nodes import Expr, Var, index
 from weft.expr.text import parse, to_text
-from weft.expr.linear import Piece, pieces_of
 from weft.support.dtypes import INDEX
 from weft.support.errors import ScheduleError
 

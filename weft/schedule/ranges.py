@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.expr.nodes import Var
 from weft.expr.linear import Linear, Ranges, linear
+from weft.expr.nodes import Var
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, For
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-from weft.expr.nodes import Binary, Const, Expr, IterVar, Load, Var, all_of
 from weft.expr.linear import (
     NO_RANGES,
     ONE,
@@ -18,6 +17,7 @@ from weft.expr.linear import (
     relax,
     simplify_index,
 )
+from weft.expr.nodes import Binary, Const, Expr, IterVar, Load, Var, all_of
 from weft.schedule.ranges import loop_range
 from weft.support.dtypes import BOOL
 from weft.tir.nodes import Block, Buffer, For, If, Let, Region, Seq, Stmt

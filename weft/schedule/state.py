@@ -6,8 +6,8 @@ import dataclasses
 import random
 from collections.abc import Iterable, Sequence
 
-from weft.expr.nodes import Var
 from weft.expr.linear import Linear
+from weft.expr.nodes import Var
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.place import place_of
 from weft.schedule.ranges import iter_ranges, loop_range

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.expr.nodes import Expr, IterVar, Load, Var
 from weft.expr.linear import ONE, ZERO, Ranges
+from weft.expr.nodes import Expr, IterVar, Load, Var
 from weft.schedule.dependence import is_dense
 from weft.schedule.movement import (
     Interval,

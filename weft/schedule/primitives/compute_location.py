@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.expr.nodes import IterVar, Var
 from weft.expr.linear import Linear, Ranges, linear, relax
+from weft.expr.nodes import IterVar, Var
 from weft.schedule.dependence import is_dense
 from weft.schedule.movement import (
     Interval,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from weft.expr.nodes import Expr, IterVar, Load, Var, all_of
 from weft.expr.linear import linear
+from weft.expr.nodes import Expr, IterVar, Load, Var, all_of
 from weft.schedule.movement import check_movable, emptied_loops, removed_root
 from weft.schedule.ranges import iter_ranges
 from weft.schedule.refs import BlockRef

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from weft.expr.nodes import Const, Expr, IterVar, Var, product
 from weft.expr.linear import ZERO, linear, mentions, simplify_index
+from weft.expr.nodes import Const, Expr, IterVar, Var, product
 from weft.schedule.dependence import check_independent, inherit_carried, runs_once
 from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import LoopRef

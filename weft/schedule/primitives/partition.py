@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from weft.expr.nodes import Const, Var
 from weft.expr.linear import linear
+from weft.expr.nodes import Const, Var
 from weft.schedule.dependence import inherit_carried
 from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import LoopRef

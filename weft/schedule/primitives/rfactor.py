@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from weft.expr.nodes import BINARY, Binary, Expr, IterVar, Load, Var, all_of, make
 from weft.expr.linear import ONE, ZERO, mentions
+from weft.expr.nodes import BINARY, Binary, Expr, IterVar, Load, Var, all_of, make
 from weft.schedule.movement import guards_domain
 from weft.schedule.ranges import index_var
 from weft.schedule.refs import BlockRef, LoopRef

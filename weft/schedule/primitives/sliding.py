@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from weft.expr.nodes import Const, Expr, IterVar, Load, Var, all_of, make
 from weft.expr.linear import ONE, ZERO, Linear, is_nonnegative, linear, mentions, relax
+from weft.expr.nodes import Const, Expr, IterVar, Load, Var, all_of, make
 from weft.schedule.dependence import is_dense
 from weft.schedule.movement import Interval, is_domain_bound, margin_of, required_region
 from weft.schedule.ranges import moving

@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from weft.expr.nodes import Expr, IterVar, Load, Var, same
 from weft.expr.linear import Linear, linear, mentions, simplify_index
+from weft.expr.nodes import Expr, IterVar, Load, Var, same
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.primitives.blockize import blockize
 from weft.schedule.refs import BlockRef, LoopRef
