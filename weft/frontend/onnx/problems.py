@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from weft.support.errors import ModelError, Place
+from weft.support.errors import ModelError, Place, TypeRelationError
 
 SHOWN = 20
 """Problems printed in a message; :attr:`ModelProblems.problems` holds all of them."""
@@ -81,6 +82,13 @@ class ModelProblems(ModelError):
 
 
 @dataclass(slots=True)
+class Attempt:
+    """Whether an attempt failed, and why."""
+
+    reason: str = ""
+
+
+@dataclass(slots=True)
 class Problems:
     """Collects problems while a model is being imported."""
 
@@ -96,6 +104,27 @@ class Problems:
         if op_type not in self.missing:
             self.add(Problem("this operator is not supported", node, op_type, "M004"))
         self.missing[op_type] += 1
+
+    @contextmanager
+    def attempt(self) -> Iterator[Attempt]:
+        """Import something that may turn out not to make sense for the shapes at hand: what is found is then forgotten
+        and the attempt tells the first reason. Missing operators and values remain problems and raise Noted."""
+        made = Attempt()
+        before, missing = len(self.found), self.missing.total()
+        try:
+            yield made
+        except Noted:
+            pass
+        except (Malformed, Unsupported, TypeRelationError) as why:
+            if isinstance(why, NeedsValue):
+                raise
+            made.reason = why.message
+        new = self.found[before:]
+        if self.missing.total() > missing or any(p.needs for p in new):
+            raise Noted("a branch could not be imported")
+        if new:
+            made.reason = f"{new[0].op_type} '{new[0].node}': {new[0].text}"
+            del self.found[before:]
 
     def __iter__(self) -> Iterator[Problem]:
         return iter(self.found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.expr.nodes import Var as Symbol
-from weft.expr.nodes import index
+from weft.expr.nodes import index, make
 from weft.frontend.onnx.node import Node, Value
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.frontend.onnx.sizes import Sizes, arithmetic, object_array
@@ -24,24 +24,48 @@ _HUGE = 1 << 62
 
 def branches(node: Node, condition: GraphExpr) -> list[GraphExpr]:
     """The outputs of an If whose condition is computed by the model."""
-    sides = [_branch(node, name) for name in ("then_branch", "else_branch")]
+    if condition.tensor.shape:
+        condition = node.call("reshape", condition, shape=())
+    sides, reasons = [], []
+    for name in ("then_branch", "else_branch"):
+        side, reason = _branch(node, name)
+        sides.append(side)
+        reasons.append(reason)
+    if sides[0] is None or sides[1] is None:
+        return _only_branch(node, condition, sides, reasons)
     counts = [len(_types(s)) for s in sides]
     if counts[0] != counts[1] or not counts[0]:
         raise Malformed("its branches have different numbers of outputs")
     joined = [_joined(node, a, b) for a, b in zip(_types(sides[0]), _types(sides[1]), strict=True)]
-    if condition.tensor.shape:
-        condition = node.call("reshape", condition, shape=())
     made: GraphExpr = If(condition, sides[0], sides[1], TupleType(tuple(joined)), node.origin)
     if any(a != b for a, b in zip(_types(sides[0]), _types(sides[1]), strict=True)):
         made = node.importer.hold(made, "if")
     return [Project(made, i, node.origin) for i in range(counts[0])]
 
 
-def _branch(node: Node, name: str) -> GraphExpr:
-    with node.importer.inner_block() as block:
+def _branch(node: Node, name: str) -> tuple[GraphExpr | None, str]:
+    """The outputs of a branch as a tuple; None and the reason where it cannot run, which is no error until it is taken:
+    a branch may be meant for inputs of other shapes. Raises Noted where operators are missing."""
+    with node.importer.problems.attempt() as trial, node.importer.inner_block() as block:
         found = node.importer.subgraph(node, node.subgraph(name), {})
         values = tuple(node.as_data(v) for v in found)
-    return let(block.bindings, Tuple(values))
+    return (None, trial.reason) if trial.reason else (let(block.bindings, Tuple(values)), "")
+
+
+def _only_branch(
+    node: Node, condition: GraphExpr, sides: Sequence[GraphExpr | None], reasons: Sequence[str]
+) -> list[GraphExpr]:
+    """The outputs of the branch that can run, with a check that it is the one to take."""
+    taken = 1 if sides[0] is None else 0
+    only = sides[taken]
+    if only is None:
+        raise Unsupported(f"neither branch can run: {reasons[0]}; {reasons[1]}")
+    as_number = node.call("cast", node.call("reshape", condition, shape=(1,)), to=INDEX)
+    (chosen,) = node.bound(as_number, "condition")
+    message = f"{node.name}: the other branch would be taken, which cannot run with these shapes ({reasons[1 - taken]})"
+    node.importer.require(make("eq", index(chosen), index(1 - taken)), message)
+    held = node.importer.hold(only, "branch")
+    return [Project(held, i, node.origin) for i in range(len(_types(only)))]
 
 
 def _types(value: GraphExpr) -> tuple[TensorType, ...]:
