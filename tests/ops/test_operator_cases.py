@@ -65,7 +65,7 @@ def test_reference_and_tensor_expression_agree(op, case):
 
 def test_every_operator_has_a_case_a_doc_and_a_tensor_expression():
     for op in OPERATORS.values():
-        assert op.cases, op.name
+        assert op.cases or not op.pure, op.name
         assert op.doc, op.name
-        assert op.compute is not None, op.name
+        assert op.compute is not None or not op.pure, op.name
         assert all(a.doc for a in op.attributes), op.name

@@ -76,7 +76,7 @@ def fusion_kind(call: Call) -> FusionKind:
     types = tuple(a.type for a in call.args)
     if not all(isinstance(t, TensorType) for t in types):
         return FusionKind.OPAQUE
-    return _kind(call.target, call.attrs, call.type, types)  # type: ignore[arg-type]
+    return _kind(call.target, call.attrs, call.type, types)
 
 
 @lru_cache(maxsize=4096)

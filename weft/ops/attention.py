@@ -90,7 +90,7 @@ def _reference(attrs: Attrs, query: Array, key: Array, value: Array, *mask: Arra
     if mask:
         scores = np.where(mask[0], scores, -np.inf) if DType(mask[0].dtype) == BOOL else scores + mask[0].astype(float)
     if attrs.causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+        scores = np.where(np.tri(*scores.shape[-2:]) > 0, scores, -np.inf)
     with np.errstate(all="ignore"):
         powers = np.exp(scores - scores.max(-1, keepdims=True))
         return np.asarray(((powers / powers.sum(-1, keepdims=True)) @ v).astype(query.dtype))

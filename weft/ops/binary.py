@@ -49,8 +49,20 @@ class Row:
 
 
 _COMMUTATIVE = frozenset(
-    ("add", "mul", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor")
-    + ("bitwise_and", "bitwise_or", "bitwise_xor")
+    [
+        "add",
+        "mul",
+        "maximum",
+        "minimum",
+        "equal",
+        "not_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+    ]
 )
 
 

@@ -191,7 +191,8 @@ def _group_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, scale: t
             return te.sum(sums[(n, *place, *(te.const(0),) * len(axes), *lane)], axis=member)
 
         summed = te.compute((data.shape[0], groups), of_group, name=name)
-        return te.compute(summed.shape, lambda *i: summed[i] / count, name=f"{name}_mean")
+        made: te.Tensor = te.compute(summed.shape, lambda *i: summed[i] / count, name=f"{name}_mean")
+        return made
 
     mean = by_group(lambda x, at: te.cast(x, dtype), "group_norm_sum")
 

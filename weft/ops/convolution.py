@@ -172,7 +172,7 @@ def _conv_reference(attrs: Attrs, data: Array, kernel: Array) -> Array:
 
 def _plain_conv(data: Array, kernel: Array, attrs: Attrs, n: int, groups: int) -> Array:
     strides, dilations = attrs.strides or (1,) * n, attrs.dilations or (1,) * n
-    before, after = split_pads("conv", attrs.pads, n)
+    before, after = map(rel.known, split_pads("conv", attrs.pads, n))
     data = np.pad(data, [(0, 0), (0, 0), *zip(before, after, strict=True)])
     extents = [
         (size - (k - 1) * d - 1) // s + 1
@@ -187,8 +187,8 @@ def _plain_conv(data: Array, kernel: Array, attrs: Attrs, n: int, groups: int) -
             slice(t * d, t * d + (e - 1) * s + 1, s)
             for t, d, e, s in zip(tap, dilations, extents, strides, strict=True)
         )
-        patch = data[(slice(None), slice(None), slice(None), *cut)]
-        out += np.einsum("ngi...,goi->ngo...", patch, kernel[(slice(None), slice(None), slice(None), *tap)])
+        at: Any = (..., *tap)
+        out += np.einsum("ngi...,goi->ngo...", data[:, :, :, *cut], kernel[at])
     return out.reshape(batch, outputs, *extents)
 
 
@@ -326,14 +326,14 @@ def _transpose_compute(attrs: Attrs, out: TensorType, data: te.Tensor, kernel: t
 def _transpose_reference(attrs: Attrs, data: Array, kernel: Array) -> Array:
     n, groups = data.ndim - 2, attrs.groups
     strides, dilations = attrs.strides or (1,) * n, attrs.dilations or (1,) * n
-    before, after = split_pads("conv_transpose", attrs.pads, n)
+    before, after = map(rel.known, split_pads("conv_transpose", attrs.pads, n))
     extra = attrs.output_padding or (0,) * n
     full = [
         (size - 1) * s + (k - 1) * d + 1 + e
         for size, k, s, d, e in zip(data.shape[2:], kernel.shape[2:], strides, dilations, extra, strict=True)
     ]
     batch = data.shape[0]
-    grouped = data.astype(np.float64).reshape(batch, groups, -1, *data.shape[2:])
+    grouped: Any = data.astype(np.float64).reshape(batch, groups, -1, *data.shape[2:])
     weights = kernel.astype(np.float64).reshape(groups, -1, *kernel.shape[1:])
     out = np.zeros((batch, groups, kernel.shape[1], *full))
     for tap in product(*map(range, kernel.shape[2:])):
@@ -341,8 +341,8 @@ def _transpose_reference(attrs: Attrs, data: Array, kernel: Array) -> Array:
             slice(t * d, t * d + (e - 1) * s + 1, s)
             for t, d, e, s in zip(tap, dilations, data.shape[2:], strides, strict=True)
         )
-        part = np.einsum("ngi...,gio->ngo...", grouped, weights[(slice(None), slice(None), slice(None), *tap)])
-        out[(slice(None), slice(None), slice(None), *cut)] += part
+        at: Any = (..., *tap)
+        out[:, :, :, *cut] += np.einsum("ngi...,gio->ngo...", grouped, weights[at])
     out = out.reshape(batch, -1, *full)
     crop = tuple(slice(b, size - a) for b, a, size in zip(before, after, full, strict=True))
     return np.ascontiguousarray(out[(slice(None), slice(None), *crop)]).astype(data.dtype)

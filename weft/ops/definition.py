@@ -14,7 +14,7 @@ class Case:
     """A test case: operand specifications and attributes.
 
     ``inputs`` holds one entry an operand: a shape and a dtype (``((2, 3), "float32")``) to be filled with seeded random
-    values in ``low..high``, or an array. ``rtol`` and ``atol`` bound the difference between reference and compiled code.
+    values in ``low..high``, or an array. ``rtol`` and ``atol`` bound the difference between reference and result.
     """
 
     inputs: tuple[Any, ...]

@@ -42,7 +42,7 @@ def read(tensor: te.Tensor, indices: Sequence[Expr], shape: Sequence[Any]) -> Ex
 
 
 def widened(function: Callable[..., Any], *, rounded: bool = True) -> Callable[..., Array]:
-    """A reference that computes half precision in float32 and rounds once, at the end (the caller, if not ``rounded``)."""
+    """A reference that computes half precision in float32 and rounds once, at the end (if ``rounded``)."""
 
     def reference(attrs: Attrs, *arrays: Array) -> Array:
         half = next((a.dtype for a in arrays if DType(a.dtype).is_float and DType(a.dtype).bits <= 16), None)

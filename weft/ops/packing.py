@@ -153,7 +153,7 @@ def _compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
     sizes = _logical_sizes(attrs, TensorType.of(data.shape, data.dtype), source, target)
 
     def element(*i: Expr) -> Expr:
-        logical = dict.fromkeys(target.letters, te.const(0))
+        logical: dict[str, Expr] = dict.fromkeys(target.letters, te.const(0))
         for (letter, block), v in zip(target.dims, i, strict=True):
             logical[letter] = logical[letter] + (v if block is not None else v * target.blocks.get(letter, 1))
         at: list[Expr] = []

@@ -80,7 +80,7 @@ def _pad_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
 
 
 def _pad_reference(attrs: Attrs, data: Array) -> Array:
-    before, after = _pads(attrs, data.ndim)
+    before, after = map(rel.known, _pads(attrs, data.ndim))
     crop = tuple(slice(max(0, -b), s - max(0, -a)) for b, a, s in zip(before, after, data.shape, strict=True))
     widths = [(max(0, b), max(0, a)) for b, a in zip(before, after, strict=True)]
     if attrs.mode == "constant":

@@ -1,4 +1,4 @@
-"""Pooling over windows. The windows lie over dimensions 2, 3, …; further dimensions (blocked channels) are carried along."""
+"""Pooling over windows, which lie over dimensions 2, 3, …; further dimensions (blocked channels) are carried along."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _reference_taps(op: str, attrs: Attrs, data: Array, fill: float, out: tuple[
     """The values seen by each element of the window, as arrays of the shape of the result."""
     kernel, strides, dilations = _window(op, attrs)
     n = len(kernel)
-    before, _ = split_pads(op, attrs.pads, n)
+    before = rel.known(split_pads(op, attrs.pads, n)[0])
     after = [
         max(0, (o - 1) * s + (k - 1) * d + 1 - size - b)
         for o, s, k, d, size, b in zip(out[2 : 2 + n], strides, kernel, dilations, data.shape[2:], before, strict=False)
@@ -188,7 +188,7 @@ def _avg_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
 def _avg_reference(attrs: Attrs, data: Array) -> Array:
     shape = _shape_of("avg_pool", attrs, data)
     n = len(attrs.kernel)
-    before, after = split_pads("avg_pool", attrs.pads, n)
+    before, after = map(rel.known, split_pads("avg_pool", attrs.pads, n))
     ones = np.ones_like(data, np.float64)
     sized = attrs
     if attrs.count_include_pad:

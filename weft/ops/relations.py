@@ -19,7 +19,7 @@ from weft.graph.assume import assume
 from weft.graph.dims import symbols
 from weft.graph.types import Dim, TensorType, Type, dim
 from weft.support.dtypes import DType
-from weft.support.errors import TypeRelationError
+from weft.support.errors import InternalError, TypeRelationError
 
 
 def fail(op: str, message: str, code: str, hint: str | None = None) -> NoReturn:
@@ -207,6 +207,14 @@ def per_axis(op: str, value: Any, count: int, name: str, default: int = 1) -> tu
     if not isinstance(value, tuple) or len(value) != count:
         fail(op, f"{name} must hold {count} values, not {value!r}", "T015")
     return value
+
+
+def known(values: Iterable[Dim]) -> tuple[int, ...]:
+    """Sizes that are known, as references of operators get them. Raises InternalError for symbolic ones."""
+    out = tuple(values)
+    if not all(isinstance(v, int) for v in out):
+        raise InternalError(f"the sizes {out} are not all known")
+    return out  # type: ignore[return-value]
 
 
 def never_negative(value: Dim) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -94,16 +93,19 @@ def _coordinate(attrs: Attrs, axis: int, old: Dim, new: Dim, i: Any) -> Any:
     return x
 
 
+_ROUND: dict[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda v: np.asarray(np.ceil(v - 0.5)),
+    "round_prefer_ceil": lambda v: np.asarray(np.floor(v + 0.5)),
+    "floor": lambda v: np.asarray(np.floor(v)),
+    "ceil": lambda v: np.asarray(np.ceil(v)),
+}
+
+
 def _nearest_table(attrs: Attrs, axis: int, old: int, new: int) -> Array:
     """For each element of the result the nearest element of the operand."""
     x = _coordinate(attrs, axis, old, new, np.arange(new, dtype=np.float64)) + np.zeros(new)
-    rounding: Callable[[Array], Array] = {
-        "round_prefer_floor": lambda v: np.ceil(v - 0.5),
-        "round_prefer_ceil": lambda v: np.floor(v + 0.5),
-        "floor": np.floor,
-        "ceil": np.ceil,
-    }[attrs.rounding]
-    return np.clip(rounding(x), 0, max(0, old - 1)).astype(np.int64)
+    rounded: Array = _ROUND[attrs.rounding](x)
+    return np.clip(rounded, 0, max(0, old - 1)).astype(np.int64)
 
 
 def _nearest_place(attrs: Attrs, axis: int, old: Dim, new: Dim, i: Expr) -> Expr:
@@ -292,7 +294,7 @@ RESIZE = OpDef(
             coordinates="tf_crop_and_resize",
             roi=(0.0, 0.0, 0.4, 0.6, 1.0, 1.0, 0.6, 1.3),
             extrapolation_value=10.0,
-        ),  # fmt: skip
+        ),
     ),
     doc="the operand resampled to another shape",
     source="ONNX Resize-19",
