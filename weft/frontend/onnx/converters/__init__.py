@@ -7,6 +7,7 @@ from collections.abc import Callable
 from weft.frontend.onnx.converters.contraction import CONTRACTION
 from weft.frontend.onnx.converters.control import CONTROL
 from weft.frontend.onnx.converters.elementwise import ELEMENTWISE
+from weft.frontend.onnx.converters.learned import LEARNED, TEXT
 from weft.frontend.onnx.converters.legacy import LEGACY
 from weft.frontend.onnx.converters.microsoft import MICROSOFT
 from weft.frontend.onnx.converters.movement import MOVEMENT
@@ -35,10 +36,12 @@ _STANDARD = (
     RESIZE,
     SAMPLING,
     SPECTRAL,
+    TEXT,
 )
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Result]] = {
     **{("", name): convert for family in _STANDARD for name, convert in family.items()},
+    **{("ai.onnx.ml", name): convert for name, convert in LEARNED.items()},
     **{("ai.onnx.preview.training", name): convert for name, convert in TRAINING.items()},
     **{("com.microsoft", name): convert for name, convert in MICROSOFT.items()},
 }

@@ -189,7 +189,11 @@ def _dropout(node: Node) -> Result:
 
 def _bitcast(node: Node) -> Result:
     x, to = node.data(0), dtype_of(node.integer("to"))
-    return x if x.tensor.dtype == to else node.call("bitcast", x, to=to)
+    if x.tensor.dtype == to:
+        return x
+    if "bool" in (x.tensor.dtype.kind, to.kind) and x.tensor.dtype.bits == to.bits:
+        return node.call("cast", x, to=to)  # stored as 0 and 1
+    return node.call("bitcast", x, to=to)
 
 
 ELEMENTWISE: dict[str, Converter] = {

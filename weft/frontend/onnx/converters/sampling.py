@@ -1,4 +1,4 @@
-"""Operators that read or write at computed places: sampling on grids, regions of interest, deformed and undone windows."""
+"""Operators that read or write at computed places: sampling on grids, regions of interest, deformed windows."""
 
 from __future__ import annotations
 

@@ -78,10 +78,9 @@ def transformed(x: Tensor, axis: int, length: int | None, *, inverse: bool = Fal
 def _dft(node: Node) -> Result:
     x = operand(node, 0)
     rank = len(x.shape)
-    if node.opset < 20:
-        axis = node.integer("axis", 1)
-    else:
-        axis = node.numbers(2, "axis")[0] if node.has(2) else -2
+    axis = node.integer("axis", 1 if node.opset < 20 else -2)
+    if node.has(2):
+        (axis,) = node.numbers(2, "axis")
     length = node.numbers(1, "dft_length")[0] if node.has(1) else None
     return transformed(
         x, node.checked_axis(axis, rank), length, inverse=node.flag("inverse"), onesided=node.flag("onesided")
