@@ -106,3 +106,9 @@ def test_primitives_are_quick_on_a_convolution() -> None:
     s.vectorize(oci)
     s.unroll(ow_t)
     assert (perf_counter() - begin) / len(s.trace) < 0.01  # 0.2 ms each on an idle core
+
+
+def test_loops_of_one_iteration_stay_in_indices() -> None:
+    once = {**RANGES, X: (Linear({}), Linear({}))}
+    assert linear(X * 4 + Y, once).terms == {X: 4, Y: 1}
+    assert linear((X * 4 + Y) // 4, once).expr() is X

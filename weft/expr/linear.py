@@ -79,7 +79,7 @@ class _Known:
     """Facts of ranges. Variables without one are sizes, which are at least 0."""
 
     def __init__(self, ranges: Ranges) -> None:
-        self.facts = Facts()
+        self.facts = Facts(keeps_variables=True)  # they say what a loop drives
         self.seen: set[Expr] = set(ranges)
         for var, (least, greatest) in ranges.items():
             self.facts.bind(var, self.sized(least.expr()), self.sized((greatest - least).plus(1).expr()))

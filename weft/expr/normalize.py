@@ -149,11 +149,9 @@ class Normalizer:
             return self.simplify(node.then if condition.value else node.otherwise)
         then, otherwise = node.then, node.otherwise
         # A variable or a constant gains nothing from the condition, but may be known without it.
-        if isinstance(then, (Const, Var)):
-            then = self.simplify(then)
-        else:
-            then = self.under(condition).simplify(then)
-        if isinstance(otherwise, (Const, Var)):
+        plain = (Const, Var)
+        then = (self if isinstance(then, plain) else self.under(condition)).simplify(then)
+        if isinstance(otherwise, plain):
             otherwise = self.simplify(otherwise)
         else:
             otherwise = self.under(self.simplify(Not(condition))).simplify(otherwise)
@@ -200,7 +198,7 @@ class Normalizer:
     def _pinned(self, e: Expr) -> Expr | None:
         """The only value that the facts allow."""
         atom = self.ring.numbers.get(e)
-        if atom is not None:
+        if atom is not None and not (type(e) is Var and self.solver.state.keeps_variables):
             within = self.solver.atom_interval(atom)
             if within.lo == within.hi and abs(within.lo) != inf:
                 return Const(int(within.lo), INDEX)

@@ -26,9 +26,11 @@ from weft.support.dtypes import INDEX
 class Facts:
     """What holds at a place of a program. All answers are proofs; "not proved" is the other answer."""
 
-    def __init__(self, sizes: Iterable[Var] = ()) -> None:
+    def __init__(self, sizes: Iterable[Var] = (), *, keeps_variables: bool = False) -> None:
+        """``sizes`` are symbolic dimensions. With ``keeps_variables`` a loop variable stays one where only one value is
+        possible for it."""
         self._ring = Ring()
-        self._normal = Normalizer(self._ring, State())
+        self._normal = Normalizer(self._ring, State(keeps_variables=keeps_variables))
         for size in sizes:
             self.bind_size(size)
 

@@ -47,6 +47,8 @@ class State:
     order: dict[int, int] = field(default_factory=dict)
     facts: list[Poly] = field(default_factory=list)
     truths: dict[Expr, bool] = field(default_factory=dict)
+    keeps_variables: bool = False
+    """Whether a variable of which only one value is possible stays."""
 
     def copy(self) -> State:
         return State(
@@ -56,6 +58,7 @@ class State:
             dict(self.order),
             list(self.facts),
             dict(self.truths),
+            self.keeps_variables,
         )
 
 
