@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sample_models import dense, images, onnxruntime_result, random_input, two_results
 
 import weft
-from sample_models import dense, images, onnxruntime_result, random_input, two_results
 from weft.api import compile_with_report, kernel_disk_cache
 from weft.support.errors import ArtifactError, InputError, ModelError, TargetError, WeftError
 
@@ -56,7 +56,8 @@ import numpy as np
 import weft
 exe = weft.load_executable(sys.argv[1])
 np.save(sys.argv[3], exe(np.load(sys.argv[2])))
-compiler = [m for m in sys.modules if m.startswith(("weft.lower", "weft.codegen", "weft.tir", "weft.graph", "weft.api"))]
+rooms = ("weft.lower", "weft.codegen", "weft.tir", "weft.graph", "weft.api")
+compiler = [m for m in sys.modules if m.startswith(rooms)]
 assert not compiler, compiler
 """
 

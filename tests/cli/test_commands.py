@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from sample_models import dense, images, onnx, onnxruntime_result, random_input, two_results
+
 from weft.cli.main import main
 
 
@@ -29,9 +29,7 @@ Weft = Callable[..., Answer]
 
 
 @pytest.fixture
-def weft_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Weft:
+def weft_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Weft:
     """Runs a command in this process, in an empty directory, with a cache of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
@@ -61,7 +59,7 @@ def artifact(model: Path, weft_command: Weft) -> Path:
     return model.with_suffix(".weft")
 
 
-# ---- help, start-up ---------------------------------------------------------------------------------------------------
+# ---- help, start-up -------------------------------------------------------------------------------------------------
 
 
 def test_help_names_every_command(weft_command: Weft) -> None:
@@ -83,13 +81,15 @@ def test_help_imports_nothing_heavy() -> None:
     assert out.endswith("heavy []\n")
 
 
-@pytest.mark.parametrize("words", [["nonsense"], ["run"], ["run", "--threads", "0", "m.onnx"], ["inspect", "m", "--stage", "x"]])
+@pytest.mark.parametrize(
+    "words", [["nonsense"], ["run"], ["run", "--threads", "0", "m.onnx"], ["inspect", "m", "--stage", "x"]]
+)
 def test_senseless_command_lines_exit_with_2(words: list[str], weft_command: Weft) -> None:
     answer = weft_command(*words)
     assert answer.status == 2 and answer.err.startswith("Usage:")
 
 
-# ---- compile ----------------------------------------------------------------------------------------------------------
+# ---- compile --------------------------------------------------------------------------------------------------------
 
 
 def test_compile_writes_an_artifact(model: Path, weft_command: Weft) -> None:
@@ -137,7 +137,10 @@ def test_truncated_models_are_refused(model: Path, weft_command: Weft) -> None:
 def test_unsupported_operators_are_listed_together(weft_command: Weft) -> None:
     node = onnx.helper.make_node
     value = onnx.helper.make_tensor_value_info
-    nodes = [node("Frobnicate", ["x"], ["a"], "one", domain="strange"), node("Twist", ["a"], ["y"], "two", domain="strange")]
+    nodes = [
+        node("Frobnicate", ["x"], ["a"], "one", domain="strange"),
+        node("Twist", ["a"], ["y"], "two", domain="strange"),
+    ]
     graph = onnx.helper.make_graph(nodes, "g", [value("x", 1, [2])], [value("y", 1, [2])])
     sets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("strange", 1)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=sets, ir_version=9), "strange.onnx")
@@ -152,7 +155,7 @@ def test_a_missing_extra_is_named(model: Path) -> None:
     assert "error[X001]" in done.stderr and "pip install 'weft[onnx]'" in done.stderr
 
 
-# ---- run --------------------------------------------------------------------------------------------------------------
+# ---- run ------------------------------------------------------------------------------------------------------------
 
 
 def test_run_shows_inputs_and_outputs(model: Path, weft_command: Weft) -> None:
@@ -260,7 +263,7 @@ def test_digits_are_recognized(models: Path, weft_command: Weft) -> None:
     assert right == 10
 
 
-# ---- inspect ----------------------------------------------------------------------------------------------------------
+# ---- inspect --------------------------------------------------------------------------------------------------------
 
 
 def plain(text: str) -> str:
@@ -307,7 +310,7 @@ def test_inspect_shows_one_kernel(model: Path, weft_command: Weft) -> None:
     assert none.status == 1 and "no kernel's name contains" in none.err
 
 
-# ---- opt --------------------------------------------------------------------------------------------------------------
+# ---- opt ------------------------------------------------------------------------------------------------------------
 
 
 def test_opt_lists_passes(weft_command: Weft) -> None:
@@ -345,7 +348,7 @@ def test_opt_points_at_what_is_wrong(text: str, words: list[str], says: str, wef
     assert weft_command("opt").status == 2
 
 
-# ---- cache, targets ---------------------------------------------------------------------------------------------------
+# ---- cache, targets -------------------------------------------------------------------------------------------------
 
 
 def test_cache_counts_and_clears(model: Path, weft_command: Weft) -> None:
@@ -365,14 +368,27 @@ def test_targets_are_listed_and_shown(weft_command: Weft) -> None:
     assert wrong.status == 1 and wrong.err.startswith("error[G")
 
 
-# ---- bench ------------------------------------------------------------------------------------------------------------
+# ---- bench ----------------------------------------------------------------------------------------------------------
 
 
-RECORD = ["model", "engine", "version", "precision", "threads", "median_ms", "min_ms", "runs", "max_abs_diff", "max_rel_diff"]
+RECORD = [
+    "model",
+    "engine",
+    "version",
+    "precision",
+    "threads",
+    "median_ms",
+    "min_ms",
+    "runs",
+    "max_abs_diff",
+    "max_rel_diff",
+]
 
 
 def test_bench_writes_records(model: Path, weft_command: Weft) -> None:
-    answer = weft_command("bench", model, "--shape", "batch=2", "--runs", 5, "--peers", "onnxruntime", "--json", "r.json")
+    answer = weft_command(
+        "bench", model, "--shape", "batch=2", "--runs", 5, "--peers", "onnxruntime", "--json", "r.json"
+    )
     assert answer.status == 0, answer.err
     records = json.loads(Path("r.json").read_text())
     assert [r["engine"] for r in records] == ["weft", "onnxruntime"]
@@ -383,7 +399,9 @@ def test_bench_writes_records(model: Path, weft_command: Weft) -> None:
         assert record["max_abs_diff"] < 1e-4 and record["version"]
 
 
-def test_bench_leaves_out_what_is_not_installed(model: Path, weft_command: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_leaves_out_what_is_not_installed(
+    model: Path, weft_command: Weft, monkeypatch: pytest.MonkeyPatch
+) -> None:
     blocked = Path("blocked")
     blocked.mkdir()
     (blocked / "openvino.py").write_text("raise ModuleNotFoundError(\"No module named 'openvino'\")")

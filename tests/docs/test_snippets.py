@@ -1,7 +1,8 @@
 """Every Python snippet of the documentation runs, in order, and prints what the page says it prints.
 
 The ```python fences of one page share a namespace. A ```text fence right after one holds what it prints; ``…`` in it
-stands for anything, a line of its own for any number of lines; indentation is not compared. A fence marked ```python no-run is not run.
+stands for anything, a line of its own for any number of lines; indentation is not compared. A fence marked
+```python no-run is not run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from sample_models import images, random_input
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import models_zoo as zoo
 import numpy as np
 import pytest
-
-import models_zoo as zoo
-import weft
 from sample_models import onnxruntime_result
+
+import weft
 
 onnx = pytest.importorskip("onnx")
 
@@ -36,7 +36,11 @@ def check(path: Path, sizes: dict[str, int] | None = None, seeds: int = 3) -> No
             assert np.isfinite(theirs).all(), "the model itself runs out of range: a poor test"
             atol *= max(1.0, float(np.abs(theirs).max()))
             np.testing.assert_allclose(
-                ours.astype(np.float64), theirs.astype(np.float64), rtol, atol, err_msg=f"{path.stem} {name}, seed {seed}"
+                ours.astype(np.float64),
+                theirs.astype(np.float64),
+                rtol,
+                atol,
+                err_msg=f"{path.stem} {name}, seed {seed}",
             )
 
 

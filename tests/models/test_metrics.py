@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import models_zoo as zoo
 import pytest
 
-import models_zoo as zoo
 from weft.api import compile_with_report
 from weft.pipeline import Report
 from weft.runtime import Executable

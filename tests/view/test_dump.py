@@ -7,12 +7,12 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import models_zoo as zoo
 import numpy as np
 import pytest
-
-import models_zoo as zoo
-import weft
 from sample_models import dense, images, random_input
+
+import weft
 from weft.api import compile_with_report
 from weft.cli.main import main
 from weft.graph.text import load

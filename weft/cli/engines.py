@@ -1,8 +1,8 @@
 """Engines to measure against, each driven in a process of its own: ``python -m weft.cli.engines NAME REQUEST.json``.
 
 The process loads the model with the engine's best settings for a number of threads, then obeys one-line JSON commands
-on its standard input: ``{"runs": n}`` runs n times and answers with the times in milliseconds; ``{"save": path}`` writes
-the outputs of one run. So engines can be measured alternately without sharing threads, allocators or imports.
+on its standard input: ``{"runs": n}`` runs n times and answers with the times in milliseconds; ``{"save": path}``
+writes the outputs of one run. So engines can be measured alternately without sharing threads, allocators or imports.
 """
 
 from __future__ import annotations
