@@ -271,11 +271,6 @@ def plain(text: str) -> str:
     return re.sub(r"\bp(\d+)_\d+\b", r"p\1", text)
 
 
-def plain(text: str) -> str:
-    """Without the numbers that keep parameters of different groups apart: an artifact's are unique in the module."""
-    return re.sub(r"\bp(\d+)_\d+\b", r"p\1", text)
-
-
 @pytest.mark.parametrize(
     "stage, says",
     [
@@ -422,5 +417,5 @@ def test_bench_against_other_peers(peer: str, weft_command: Weft, tmp_path: Path
     path = images(tmp_path / "images.onnx")
     answer = weft_command("bench", path, "--runs", 1, "--peers", peer, "--json", "r.json")
     assert answer.status == 0, answer.err
-    ours, theirs = json.loads(Path("r.json").read_text())
+    _, theirs = json.loads(Path("r.json").read_text())
     assert theirs["engine"] == peer and theirs["max_abs_diff"] < 1e-4
