@@ -22,7 +22,7 @@ class Tile:
         return self.columns * self.lanes
 
 
-def blocked_product(s: Schedule, block: BlockRef | str, tile: Tile = Tile(), pack: int | None = 1) -> BlockRef:  # noqa: B008
+def blocked_product(s: Schedule, block: BlockRef | str, tile: Tile = Tile(), pack: int | None = 1) -> BlockRef:
     """Schedule ``C[i, j] = sum over k of A[i, k] * B[k, j]`` so that the tile stays in registers over all of k.
 
     ``pack`` is the number of the read region of B, which is copied into panels ``[j // width, k, j % width]``; None

@@ -9,7 +9,7 @@ from weft.schedule.schedule import Schedule
 def sliding_pipeline(s: Schedule, last: BlockRef | str, lanes: int = 16, strips: int = 1) -> LoopRef:
     """Compute all stages before ``last`` as its row loop moves on: each row of each stage once, in rolling buffers.
 
-    Rows are computed in vectors of ``lanes``. With ``strips`` the image is cut into so many parts, which are computed in
+    Rows are computed in vectors of ``lanes``. With ``strips`` the image is cut into so many parts, computed in
     parallel and repeat the rows at their edges. Returns the loop over rows (or strips).
     """
     final = BlockRef(last) if isinstance(last, str) else last

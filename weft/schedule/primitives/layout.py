@@ -40,6 +40,13 @@ def transform_layout(state: State, block: BlockRef, buffer: str, index_map: Inde
     if len(index_map.inputs) != len(old.shape):
         raise state.refuse("S004", f"the index map takes {len(index_map.inputs)} indices, not {len(old.shape)}")
     new = old.replace(shape=_new_shape(state, old, index_map), strides=None)
+    if not index_map.is_invertible and not _is_mixed_radix(index_map, old.shape):
+        raise state.refuse(
+            "S070",
+            f"the index map does not carry every index of '{buffer}' exactly once",
+            at=found,
+            hint="each index must appear whole, or as v // a together with v % a",
+        )
     padded = _is_padded(old, new)
     writers = [b for b in state.tree.accessors(old) if any(w.buffer is old for w in b.writes)]
     producer = writers[0] if len(writers) == 1 and _can_run_over(state, writers[0], old, index_map) else None
@@ -84,6 +91,21 @@ def _new_shape(state: State, old: Buffer, index_map: IndexMap) -> tuple[Expr, ..
             raise state.refuse("S070", f"the range of the index map output '{output}' is not known to start at 0")
         shape.append(swept.width.plus(1).expr())
     return tuple(shape)
+
+
+def _is_mixed_radix(index_map: IndexMap, shape: Sequence[Expr]) -> bool:
+    """Whether each output is a mixed-radix number over inputs of its own, such as ``i * 8 + j`` with ``j < 8``."""
+    extents = dict(zip(index_map.inputs, shape, strict=True))
+    used: set[Var] = set()
+    for output in index_map.outputs:
+        reach = 0
+        for term, factor in sorted(linear(output).terms.items(), key=lambda t: t[1]):
+            extent = extents.get(term) if isinstance(term, Var) else None
+            if not isinstance(term, Var) or term in used or factor <= reach or not isinstance(extent, Const):
+                return False
+            used.add(term)
+            reach += factor * (int(extent) - 1)
+    return used == set(extents)
 
 
 def _is_padded(old: Buffer, new: Buffer) -> bool:
