@@ -14,7 +14,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from weft.support.version import VERSION
+
+__version__ = VERSION
 
 _PUBLIC = {
     "build": "weft.classic.build",

@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import weft
 from weft.expr.nodes import Var
 from weft.ir.structural import structural_hash
 from weft.runtime.program import SizeExpr
@@ -50,7 +49,7 @@ def compiler_fingerprint() -> str:
     from llvmlite import __version__ as llvmlite_version
 
     digest = hashlib.blake2b(llvmlite_version.encode(), digest_size=16)
-    root = Path(weft.__file__).parent
+    root = Path(__file__).parent
     for package in ("support", "ir", "expr", "target", "te", "tir", "ops", "schedule", "lower", "codegen"):
         for path in sorted((root / package).rglob("*.py")):
             digest.update(path.read_bytes())

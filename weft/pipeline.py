@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from weft import __version__
 from weft.codegen.llvm import assembly, compile_object, emit
 from weft.expr.nodes import ExprLike, index, make, product
 from weft.graph.nodes import Call, Function, GraphExpr, Module
@@ -46,6 +45,7 @@ from weft.schedule.rules import default_schedule
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
 from weft.support.progress import Reporter, Silent
+from weft.support.version import VERSION
 from weft.target import CODE_FEATURES, Target
 from weft.te.analysis import flops
 from weft.te.text import to_text as te_text
@@ -175,7 +175,7 @@ def compile_module(
     report.calls, report.groups = len(plan.order), len({k.name for k in kernels.values()})
     report.built, report.cached = cache.misses, cache.hits
     report.arena_bytes, report.largest_live_set = plan.assumed_bytes, plan.largest_live_set
-    metadata = {"weft": __version__, "model": str(module.attrs.get("name", "")), **_memory(plan)}
+    metadata = {"weft": VERSION, "model": str(module.attrs.get("name", "")), **_memory(plan)}
     return Artifact(program, codes, tuple(constants), str(targets[0]), metadata), report
 
 
