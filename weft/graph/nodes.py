@@ -169,8 +169,8 @@ class Let(GraphExpr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class If(GraphExpr):
-    """Evaluates one branch; ``condition`` is a bool scalar tensor and both branches have ``type``. Fresh sizes in ``type``
-    are those of the branch that was taken."""
+    """Evaluates one branch; ``condition`` is a bool scalar tensor and both branches have ``type``. Fresh sizes in
+    ``type`` are those of the branch that was taken."""
 
     condition: GraphExpr
     then: GraphExpr
@@ -183,8 +183,8 @@ class If(GraphExpr):
 class Loop(GraphExpr):
     """Runs ``body`` on ``state`` again and again; the value is the tuple (last state…, collected rows…).
 
-    ``body`` takes the state and gives a tuple: with ``going``, a bool scalar that says whether to go on; the next state;
-    then one row for each collected result, which stacks the rows of all iterations along a new first dimension. In the
+    ``body`` takes the state and gives a tuple: with ``going``, a bool scalar that says whether to go on; the next
+    state; then one row for each collected result, which stacks the rows of all iterations along a new first dimension. In the
     body the size ``index`` is the number of the iteration, from 0. The loop ends after ``trips`` iterations (None: no
     limit), or when the condition — at first ``going`` — is false (None: no condition). ``count`` is how often it ran: a
     fresh size, or ``trips`` where there is no condition.

@@ -81,8 +81,8 @@ class Operator:
     * ``elementwise`` marks operators each of whose result elements depends only on the operands' elements at that index
       (under NumPy broadcasting) and not on the index itself.
     * ``binds`` marks the operators that give sizes their values (the elements of the operand, which is also the result,
-      become the sizes of the attribute ``sizes``) or check them (attributes ``conditions`` and ``messages``). They are not
-      pure, make no kernels, and stand only as the value of a let.
+      become the sizes of the attribute ``sizes``) or check them (attributes ``conditions`` and ``messages``). They are
+      not pure, make no kernels, and stand only as the value of a let.
     * ``view`` marks operators whose result has the elements of operand 0 in the same row-major order (reshape, squeeze,
       flatten): they need no kernel, only a new shape on the same memory. Further operands are ignored.
     """

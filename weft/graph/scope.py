@@ -63,9 +63,7 @@ def _levels(order: list[GraphExpr], found: dict[GraphExpr, Block], bodies: set[F
             named = [s for part in (e.type, e.attrs) for s in dims.symbols(part)]
             level = max([level, *(binders.get(s, 0) for s in named)])
             level = level if e.target.pure else max(level, found[e].depth)
-        elif isinstance(e, Function) and not e.is_primitive:
-            level = max(level, found[e].depth)
-        elif isinstance(e, (If, Loop, Let, Match)):
+        elif (isinstance(e, Function) and not e.is_primitive) or isinstance(e, (If, Loop, Let, Match)):
             level = max(level, found[e].depth)
         levels[e] = level
     return levels

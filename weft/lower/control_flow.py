@@ -1,7 +1,7 @@
 """Programs whose control flow decides what runs, and sizes known only at run time, as instructions of the executor.
 
-A block of the graph becomes a stretch of instructions: its nodes in post-order, each branch of an ``if`` and the body of
-a loop in place, with jumps around them. Tensors get *places* (buffers): known sizes lie in the arena, planned over the
+A block of the graph becomes a stretch of instructions: its nodes in post-order, each branch of an ``if`` and the body
+of a loop in place, with jumps around them. Tensors get *places* (buffers): known sizes lie in the arena, planned over the
 order in which the instructions stand; others are allocated where they are made and freed after their last use. See
 "Dynamic programs" in docs/design.md.
 """
@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.expr.nodes import Expr, ExprLike, Var as Symbol, index, make, product
+from weft.expr.nodes import Expr, ExprLike, index, make, product
+from weft.expr.nodes import Var as Symbol
 from weft.expr.prove import Facts
 from weft.graph import dims
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Module, Project, Tuple, Var
@@ -67,7 +68,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """What the door between graph and kernels knows of a call: its number, sizes and work as the executor wants them."""
+    """What the door between graph and kernels knows of a call: number, sizes and work as the executor wants them."""
 
     kernel: int
     sizes: tuple[SizeExpr, ...]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from weft.expr.nodes import Var
+from weft import te
+from weft.expr.nodes import Const, Expr, Var, maximum, minimum, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
-from weft.ops.definition import OpDef
-from weft.support.dtypes import BOOL
+from weft.ops.definition import Case, OpDef
+from weft.support.dtypes import BOOL, INDEX
 
 
 def _infer(attrs: Attrs, *types: Type) -> TensorType:
@@ -54,4 +57,52 @@ BIND_SIZES = OpDef(
     source="Weft",
 )
 
-DYNAMIC: tuple[OpDef, ...] = (BIND_SIZES, REQUIRE_SIZES)
+_BITS = 40
+"""Steps of the search where the length of the operand is not known."""
+
+
+def _places_infer(attrs: Attrs, *types: Type) -> TensorType:
+    (counts,) = rel.tensors("places", types, 1)
+    rel.want_kind("places", counts, "int uint")
+    rel.want_rank("places", counts, 1)
+    return TensorType((rel.simplified(attrs.size),), counts.dtype)
+
+
+def _places_compute(attrs: Attrs, out: TensorType, counts: te.Tensor) -> Any:
+    """A binary search for each result, all of them one bit of the place at a time."""
+    length = counts.shape[0]
+    bits = int(length.value).bit_length() if isinstance(length, Const) else _BITS
+    place = te.compute(out.shape, lambda j: te.cast(j * 0, out.dtype), name="places_start")
+    for bit in reversed(range(bits)):
+        place = _one_bit(out, counts, place, 1 << bit)
+    return place
+
+
+def _one_bit(out: TensorType, counts: te.Tensor, place: te.Tensor, step: int) -> te.Tensor:
+    def element(j: Expr) -> Expr:
+        here, last = te.cast(place[j], INDEX), counts.shape[0] - 1
+        beyond = te.all(
+            here + (step - 1) <= last, counts[minimum(here + (step - 1), maximum(last, 0))] <= te.cast(j, out.dtype)
+        )
+        return place[j] + select(beyond, te.const(step, out.dtype), te.const(0, out.dtype))
+
+    made: te.Tensor = te.compute(out.shape, element, name=f"places_{step}")
+    return made
+
+
+PLACES = OpDef(
+    "places",
+    (Attribute("size", REQUIRED, "how many places, the last count"),),
+    _places_infer,
+    lambda attrs, counts: np.searchsorted(counts, np.arange(int(attrs.size)), side="right").astype(counts.dtype),
+    compute=_places_compute,
+    cases=(
+        Case((np.array([0, 1, 1, 2, 3, 3], np.int64),), {"size": 3}),
+        Case((np.array([1, 2, 3], np.int32),), {"size": 3}),
+        Case((np.array([0, 0, 1], np.int64),), {"size": 1}),
+    ),
+    doc="where running counts of marked elements increase: the places of the marks in order",
+    source="ONNX NonZero-13, by search in running sums",
+)
+
+DYNAMIC: tuple[OpDef, ...] = (BIND_SIZES, REQUIRE_SIZES, PLACES)

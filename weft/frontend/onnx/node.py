@@ -198,7 +198,10 @@ class Node:
 
     def numbers(self, i: int, what: str) -> tuple[int, ...]:
         """Operand ``i``, a list of known integers. ``what`` names it in the error."""
-        found = self.dims(i, what)
+        elements = self.elements(i)
+        if elements is None:
+            raise self.needs(f"its input '{what}' is computed by the model; only constants are supported there", i)
+        found = tuple(elements.reshape(-1))
         if any(isinstance(v, Expr) for v in found):
             raise Unsupported(f"its input '{what}' must be constant, but depends on a dynamic dimension")
         return tuple(int(v) for v in found if not isinstance(v, Expr))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from weft.expr.nodes import Var as Symbol
 from weft.expr.nodes import index, make
-from weft.frontend.onnx.node import Node, Value
+from weft.frontend.onnx.node import Absent, Node, Sequence_, Value
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.frontend.onnx.sizes import Sizes, arithmetic, object_array
 from weft.graph.build import let
@@ -26,13 +26,10 @@ def branches(node: Node, condition: GraphExpr) -> list[GraphExpr]:
     """The outputs of an If whose condition is computed by the model."""
     if condition.tensor.shape:
         condition = node.call("reshape", condition, shape=())
-    sides, reasons = [], []
-    for name in ("then_branch", "else_branch"):
-        side, reason = _branch(node, name)
-        sides.append(side)
-        reasons.append(reason)
-    if sides[0] is None or sides[1] is None:
-        return _only_branch(node, condition, sides, reasons)
+    (then, why_not_then), (otherwise, why_not_otherwise) = (_branch(node, b) for b in ("then_branch", "else_branch"))
+    if then is None or otherwise is None:
+        return _only_branch(node, condition, (then, otherwise), (why_not_then, why_not_otherwise))
+    sides = (then, otherwise)
     counts = [len(_types(s)) for s in sides]
     if counts[0] != counts[1] or not counts[0]:
         raise Malformed("its branches have different numbers of outputs")
@@ -48,6 +45,10 @@ def _branch(node: Node, name: str) -> tuple[GraphExpr | None, str]:
     a branch may be meant for inputs of other shapes. Raises Noted where operators are missing."""
     with node.importer.problems.attempt() as trial, node.importer.inner_block() as block:
         found = node.importer.subgraph(node, node.subgraph(name), {})
+        if any(isinstance(v, (Sequence_, Absent)) for v in found):
+            raise node.needs(
+                "its branches give sequences or optionals, which a condition of the model cannot choose", 0
+            )
         values = tuple(node.as_data(v) for v in found)
     return (None, trial.reason) if trial.reason else (let(block.bindings, Tuple(values)), "")
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.expr.nodes import Expr
 from weft.frontend.onnx.converters.elementwise import cast_to
+from weft.frontend.onnx.converters.selection import SELECTION, runtime_bounds, runtime_range, runtime_shape
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.frontend.onnx.sizes import (
@@ -52,6 +53,8 @@ def reshaped(node: Node, x: GraphExpr, shape: Sequence[Dim]) -> GraphExpr:
 
 def _reshape(node: Node) -> Result:
     x = node.data(0)
+    if node.opset >= 5 and node.elements(1) is None:
+        return reshaped(node, x, runtime_shape(node, x, node.data(1)))
     target = node.integers("shape") if node.opset < 5 else node.dims(1, "shape")
     return reshaped(node, x, resolved_shape(x.tensor.shape, target, copy_zeros=not node.flag("allowzero")))
 
@@ -215,9 +218,10 @@ def _slice(node: Node) -> Result:
         starts, ends = node.integers("starts"), node.integers("ends")
         axes, steps = node.integers("axes", range(len(starts))), (1,) * len(starts)
     else:
-        starts, ends = node.dims(1, "starts"), node.dims(2, "ends")
-        axes = node.numbers(3, "axes") if node.has(3) else tuple(range(len(starts)))
-        steps = node.numbers(4, "steps") if node.has(4) else (1,) * len(starts)
+        count = product(node.shape(1))
+        axes = node.numbers(3, "axes") if node.has(3) else tuple(range(count if isinstance(count, int) else 0))
+        steps = node.numbers(4, "steps") if node.has(4) else (1,) * len(axes)
+        starts, ends = (_slice_bounds(node, x, i, axes, steps) for i in (1, 2))
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise Malformed("its starts, ends, axes and steps have different lengths")
     cuts = {}
@@ -225,6 +229,17 @@ def _slice(node: Node) -> Result:
         place = node.checked_axis(axis, rank)
         cuts[place] = sliced(node, x.tensor.shape[place], start, end, step)
     return cut(node, x, cuts)
+
+
+def _slice_bounds(node: Node, x: GraphExpr, i: int, axes: Sequence[int], steps: Sequence[int]) -> Sequence[Dim]:
+    """Starts (operand 1) or ends (operand 2)."""
+    what = ("starts", "ends")[i - 1]
+    if node.elements(i) is not None:
+        return node.dims(i, what)
+    if any(s <= 0 for s in steps):
+        raise node.needs(f"its input '{what}' is computed by the model, which a step backwards does not allow", i)
+    sizes = [x.tensor.shape[node.checked_axis(a, x.tensor.rank)] for a in axes]
+    return runtime_bounds(node, node.data(i), sizes, what, i)
 
 
 def split_sizes(node: Node, x: GraphExpr, axis: int, parts: Sequence[Dim]) -> list[GraphExpr]:
@@ -360,6 +375,8 @@ def _range(node: Node) -> Result:
         count = divide_products([arithmetic("add", distance, size - 1)], [size])
         count = arithmetic("max", count, 0)
         return node.call("arange", start=start, step=step, count=count, dtype=node.dtype(0))
+    if any(p is None and node.array(i) is None for i, p in enumerate(parts)):
+        return runtime_range(node)
     start, limit, step = (node.known(i, what).reshape(-1)[0] for i, what in enumerate(("start", "limit", "delta")))
     count = max(0, int(np.ceil((limit - start) / step)))
     if count > 1 << 24:
@@ -459,6 +476,8 @@ def _reverse_sequence(node: Node) -> Result:
 
 def _compress(node: Node) -> Result:
     x = node.data(0)
+    if node.array(1) is None:
+        return SELECTION["Compress"](node)
     kept = np.flatnonzero(node.known(1, "condition"))
     if not node.has_attribute("axis"):
         return node.call("gather", reshaped(node, x, (product(x.tensor.shape),)), node.constant(kept), axis=0)
@@ -502,6 +521,7 @@ MOVEMENT: dict[str, Callable[[Node], Result]] = {
     "GatherND": _gather_nd,
     "OneHot": _one_hot,
     "Pad": _pad,
+    "NonZero": SELECTION["NonZero"],
     "Range": _range,
     "Reshape": _reshape,
     "ReverseSequence": _reverse_sequence,
