@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from weft.expr.nodes import IterVar
+from weft.expr.nodes import Const, IterVar, Var
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import Access, View, static_extent
 from weft.schedule.rules.context import Context, cost_of, reads_whole, work_of
@@ -31,6 +31,7 @@ UNROLLED_REDUCTION = 25
 """Window reductions of two vector operands are unrolled up to this length."""
 DEAR = 24
 """Operand stages of more operations an element are not repeated for each strip."""
+MAX_STRIP = 16
 MAX_GROUP = 28
 UNKNOWN = 64
 """What a symbolic extent counts as."""
@@ -189,6 +190,9 @@ class _Tiling:
         s, context = self.context.schedule, self.context
         stages = self._stages()
         batch, columns, strips, rows, tile = self._split_output()
+        if stages and strips:
+            strips[-1:], several = self._several_rows(stages, strips[-1], [*batch, *columns])
+            rows = [*several, *rows]
         # Axes of unknown size outermost: the others' positions in the fused loop are then divisions by constants.
         above = sorted([*batch, *columns, *strips], key=lambda loop: context.extent(loop) is not None)
         s.reorder(*above, *rows, *tile)
@@ -212,6 +216,39 @@ class _Tiling:
             s.unroll(loop)
         s.vectorize(tile[-1])
         context.done.update((self.block.name, self.output.name))
+
+    def _several_rows(
+        self, stages: list[BlockRef], loop: LoopRef, others: list[LoopRef]
+    ) -> tuple[list[LoopRef], list[LoopRef]]:
+        """Cut the strip axis so that a strip holds several rows: neighbouring windows share most of their input.
+
+        The strip's input should fit a part of the second-level cache, and there should be work for all cores.
+        """
+        extent = self.context.extent(loop)
+        if extent is None:
+            return [loop], []
+        spread = 1
+        for other in others:
+            spread *= self.context.extent(other) or 1
+        row = max(self._row_bytes(stage, extent) for stage in stages)
+        most = min(MAX_STRIP, self.context.target.capabilities.l2 // 4 // max(1, row))
+        sizes = [r for r in range(2, extent + 1) if extent % r == 0 and r <= most]
+        sizes = [r for r in sizes if spread * (extent // r) >= 4 * self.context.target.cores]
+        if not sizes:
+            return [loop], []
+        high, low = self.context.schedule.split(loop, factors=(None, max(sizes)))
+        return [high], [low]
+
+    def _row_bytes(self, stage: BlockRef, rows: int) -> int:
+        """Bytes of one row of what a stage computes for a strip: without the axes that are the same for a strip."""
+        buffer = self.context.view(stage).output.buffer
+        reads = [a for a in self.view.loads if a.buffer is buffer]
+        still = {a.var for a in self.view.spatial if a not in (self.roles.rows, self.roles.vector)}
+        total = buffer.dtype.nbytes
+        for size_of, index in zip(buffer.shape, reads[0].indices if reads else (), strict=True):
+            if isinstance(size_of, Const) and not (isinstance(index, Var) and index in still):
+                total *= int(size_of.value)
+        return -(-total // rows)
 
     def _stages(self) -> list[BlockRef]:
         """Producers to be computed a strip at a time: cheap ones. Others are computed as a whole, before."""
