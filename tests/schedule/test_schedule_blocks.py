@@ -155,7 +155,7 @@ def test_tensorize_refuses_what_does_not_match() -> None:
 def test_storage_wishes_are_recorded_and_checked() -> None:
     original = conv2d_relu()
     s = Schedule(original)
-    n, oc, oh, *_ = s.get_loops("relu")
+    n, _, oh, *_ = s.get_loops("relu")
     s.compute_at("bias", oh)
     s.compute_at("conv", oh)
     s.compute_at("pad", oh)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Illegal moves, each refused with its rule, its place and what would work (golden text), and nothing changed."""
 
 from __future__ import annotations
