@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from weft.frontend.onnx.converters.contraction import CONTRACTION
 from weft.frontend.onnx.converters.control import CONTROL
+from weft.frontend.onnx.converters.counted import COUNTED
 from weft.frontend.onnx.converters.elementwise import ELEMENTWISE
 from weft.frontend.onnx.converters.learned import LEARNED, TEXT
 from weft.frontend.onnx.converters.legacy import LEGACY
@@ -26,6 +27,7 @@ _STANDARD = (
     ELEMENTWISE,
     CONTRACTION,
     CONTROL,
+    COUNTED,
     LEGACY,
     MOVEMENT,
     NORMALIZATION,
