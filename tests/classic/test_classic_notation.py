@@ -70,7 +70,7 @@ def check_product(s, args, rows: int = 20, columns: int = 36, depth: int = 12) -
 
 
 def test_the_steps_of_the_matrix_tutorial() -> None:
-    a, b, c, k = product()
+    a, b, c, _ = product()
     s = te.create_schedule(c.op)
     check_product(s, [a, b, c])
     mo, no, mi, ni = s[c].tile(c.op.axis[0], c.op.axis[1], 8, 16)
@@ -149,7 +149,7 @@ def test_a_predicate_leaves_out_repetitions_only() -> None:
     b = te.compute((4,), lambda i: a[i, 0] * 2.0, name="b")
     c = te.compute((4, 8), lambda i, j: a[i, j] + b[i], name="c")
     s = te.create_schedule(c.op)
-    i, j = c.op.axis
+    _, j = c.op.axis
     s[b].compute_at(s[c], j)
     loop = s[c].loop(j)
     s[b].set_store_predicate(loop.var == 0)

@@ -17,12 +17,12 @@ def reduce_in_lanes(s: Schedule, block: BlockRef | str, lanes: int = 64) -> Bloc
     _, lane = s.split(s.get_loops(reducing)[-1], factor=lanes)
     partial = s.rfactor(lane, 0, reassociate=True)
     s.set_scope(partial, 0, "register")
-    reduces = [x for x in s.get_loops(partial) if _reduces(s, partial, x)]
+    over = [x for x in s.get_loops(partial) if reduces(s, partial, x)]
     made = s.state.block(partial)
     factored = max(n for n, it in enumerate(made.iters) if it.kind != IterVar.REDUCE)
     (across,) = [x for x in s.get_loops(partial) if factored in uses(made, s.state.loop(x))]
-    s.reorder(*reduces, across)
-    first = s.decompose_reduction(partial, reduces[0])
+    s.reorder(*over, across)
+    first = s.decompose_reduction(partial, over[0])
     s.vectorize(s.get_loops(first)[-1])
     s.vectorize(across)
     last = s.get_loops(reducing)[-1]
@@ -31,7 +31,8 @@ def reduce_in_lanes(s: Schedule, block: BlockRef | str, lanes: int = 64) -> Bloc
     return partial
 
 
-def _reduces(s: Schedule, block: BlockRef, loop: LoopRef) -> bool:
+def reduces(s: Schedule, block: BlockRef, loop: LoopRef) -> bool:
+    """Whether ``loop`` drives a reduction variable of ``block``."""
     found = s.state.block(block)
     return any(found.iters[n].kind == IterVar.REDUCE for n in uses(found, s.state.loop(loop)))
 
@@ -59,7 +60,7 @@ def one_pass(s: Schedule, last: BlockRef | str, lanes: int = 16) -> LoopRef:
         inner = s.get_loops(block)[-1]
         if inner == row:
             continue
-        if _reduces(s, block, inner):
+        if reduces(s, block, inner):
             reduce_in_lanes(s, block, lanes)
         else:
             s.vectorize(s.split(inner, factor=lanes)[1])

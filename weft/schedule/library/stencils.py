@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.schedule.library.rows import reduces
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.schedule import Schedule
 
@@ -24,10 +25,25 @@ def sliding_pipeline(s: Schedule, last: BlockRef | str, lanes: int = 16, strips:
         s.store_at(stage, row)
         s.fold_storage(stage, *s.window(stage))
     for block in (*stages, final):
-        s.vectorize(s.split(s.get_loops(block)[-1], factor=lanes)[1])
+        _along_rows(s, block, lanes)
     if strips > 1:
         s.parallel(outer)
     return outer
+
+
+def _along_rows(s: Schedule, block: BlockRef, lanes: int) -> None:
+    """Vectors along the last dimension; the window of a reduction is unrolled around them."""
+    loops = s.get_loops(block)
+    window = [x for x in loops if reduces(s, block, x)]
+    column = next(x for x in reversed(loops) if x not in window)
+    outer, lane = s.split(column, factor=lanes)
+    if window:
+        s.reorder(outer, *window, lane)
+        first = s.decompose_reduction(block, window[0])
+        s.vectorize(s.get_loops(first)[-1])
+        for loop in window:
+            s.unroll(loop)
+    s.vectorize(lane)
 
 
 def _stages(s: Schedule, final: BlockRef) -> list[BlockRef]:
