@@ -8,7 +8,7 @@ loops are split in turn. Growth of the code is limited by a budget of statements
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from weft.expr.affine import is_arithmetic
 from weft.expr.nodes import (
@@ -32,7 +32,7 @@ from weft.expr.visit import uses_var
 from weft.lower.kernel.context import below_zero, between, facts_of, forms_of, inside
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Allocate, Block, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
-from weft.tir.visit import expressions, postorder, walk
+from weft.tir.visit import children, expressions, postorder, walk
 
 BUDGET = 1500
 """How many stores (unrolled ones counted as often as they repeat) the copies made by splitting may add."""
@@ -45,6 +45,8 @@ class _State:
     facts: Facts
     budget: int = BUDGET
     inside_parallel: bool = False
+    conditional: dict[Stmt, bool] = field(default_factory=dict)
+    """Statements already searched for conditions."""
 
 
 def partition(program: Program) -> Program:
@@ -149,7 +151,7 @@ class _Interval:
 
 
 def _pieces(s: For, state: _State) -> Stmt | None:
-    checks = _checks(s, state.facts)
+    checks = _checks(s, state)
     interval = _interior(s, checks, state.facts) if checks else None
     if interval is None:
         return _guarded(s, checks, state)
@@ -280,10 +282,13 @@ class _Check:
     guard: bool = False
 
 
-def _checks(s: For, facts: Facts) -> list[_Check]:
+def _checks(s: For, state: _State) -> list[_Check]:
     """The checks in a loop's body that depend on its variable, and that no inner loop can settle for nothing."""
-    finder = _Finder(s.var, facts, frozenset(x.buffer for x in walk(s.body) if isinstance(x, Store)))
-    with inside(facts, s):
+    if not _is_conditional(s.body, state.conditional):
+        return []
+    written = frozenset(x.buffer for x in walk(s.body) if isinstance(x, Store))
+    finder = _Finder(s.var, state.facts, written, state.conditional)
+    with inside(state.facts, s):
         finder.visit(s.body)
     return finder.found
 
@@ -294,15 +299,15 @@ class _Finder:
     What the loop itself writes (``written``) changes from one iteration to the next: checks on it settle nothing.
     """
 
-    def __init__(self, var: Var, facts: Facts, written: frozenset[Source]) -> None:
-        self.var, self.facts, self.written = var, facts, written
+    def __init__(self, var: Var, facts: Facts, written: frozenset[Source], conditional: dict[Stmt, bool]) -> None:
+        self.var, self.facts, self.written, self.conditional = var, facts, written, conditional
         self.moving: list[Var] = []
         self.serial: list[Var] = []
         self.found: list[_Check] = []
 
     def visit(self, s: Stmt) -> None:
         facts = self.facts
-        if not _is_conditional(s):
+        if not _is_conditional(s, self.conditional):
             return
         if isinstance(s, Seq):
             for c in s.stmts:
@@ -342,8 +347,13 @@ class _Finder:
                     self.found.append(_Check(form, None if swept is None else swept.low, equal, guard))
 
 
-def _is_conditional(s: Stmt) -> bool:
-    return any(isinstance(x, If) or any(True for _ in _conditions(x)) for x in walk(s))
+def _is_conditional(s: Stmt, known: dict[Stmt, bool]) -> bool:
+    """Whether there is any condition in ``s``."""
+    found = known.get(s)
+    if found is None:
+        own = isinstance(s, If) or any(True for _ in _conditions(s))
+        found = known[s] = own or any(_is_conditional(c, known) for c in children(s))
+    return found
 
 
 def _only(s: Stmt) -> Stmt:
