@@ -188,7 +188,13 @@ class _Lowering:
         spatial = tuple(it.var for it in iters[: len(op.axis)])
         annotations = FrozenMap(dict(op.attrs)) if op.attrs else EMPTY
         first = op.body[0]
-        if isinstance(first, Reduce):
+        reads: tuple[Region, ...] = ()
+        init: Stmt | None = None
+        if isinstance(first, Reduce) and any(a.extent is _ZERO for a in first.axes):
+            # Nothing to combine: loops that never run would leave the identity unwritten.
+            iters = iters[: len(op.axis)]
+            body = seq(*(Store(b, spatial, v) for b, v in zip(targets, first.reducer.identity, strict=True)))
+        elif isinstance(first, Reduce):
             reads, init, body = self._reduction(first, targets, spatial, swap)
         else:
             values = tuple(swap(b) for b in op.body)

@@ -202,7 +202,7 @@ def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int) -> lis
     work = layouts.size(result.shape) * layouts.size(kernel.shape[1:])
     choices = [LayoutChoice((x, w), (x,), attrs, work * layouts.PLAIN_CONTRACTION)]
     outputs, inputs = kernel.shape[0], kernel.shape[1]
-    if not isinstance(outputs, int) or not isinstance(inputs, int):
+    if not isinstance(outputs, int) or not isinstance(inputs, int) or 0 in (inputs, outputs):
         return choices
 
     def packed(data_layout: str, kernel_layout: str, waste: float) -> None:
@@ -212,7 +212,7 @@ def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int) -> lis
         choices.append(LayoutChoice((data_layout, kernel_layout), (out,), there, cost))
 
     def filled(channels: int) -> float:
-        return -(-channels // block) * block / channels
+        return -(-channels // block) * block / max(channels, 1)
 
     if attrs.groups > 1 and inputs == 1 and outputs == attrs.groups:
         packed(f"{x}{block}c", f"{w}{block}o", filled(outputs))
