@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
-from schedule_cases import check
+from kernel_runner import run_program
+from schedule_cases import check, inputs_for
 
 from weft import te
 from weft.expr.nodes import Const, maximum, minimum
@@ -16,6 +18,7 @@ from weft.lower.te_to_tir import te_to_tir
 from weft.schedule import BlockRef, LoopRef, Schedule, Trace
 from weft.support.errors import ScheduleError
 from weft.te.nodes import Tensor
+from weft.tir.interpret import run
 from weft.tir.nodes import Program
 from weft.tir.text import to_text
 
@@ -105,6 +108,18 @@ def change_layout(s: Schedule, rng: random.Random) -> object:
     return s.transform_layout(block, buffer.name, rng.choice(maps), pad=rng.choice([None, 0.0]))
 
 
+def slide(s: Schedule, r: random.Random) -> None:
+    """A producer in a loop of its consumers, kept there and folded as far as that is accepted."""
+    b = some_block(s, r)
+    loop = near(s, r, s.get_consumers(b))
+    s.compute_at(b, loop)
+    try:
+        s.store_at(b, loop)
+        s.fold_storage(b, *s.window(b))
+    except ScheduleError:
+        pass  # what was accepted so far stays
+
+
 MOVES: dict[str, Move] = {
     "split": lambda s, r: s.split(some_loop(s, r), factor=r.randint(1, 4)),
     "split3": lambda s, r: s.split(some_loop(s, r), factors=r.choice([(None, 2, 2), (2, None, 3), (2, 2, None)])),
@@ -130,6 +145,15 @@ MOVES: dict[str, Move] = {
     "transform_layout": change_layout,
     "partition": lambda s, r: s.partition(some_loop(s, r), r.randint(1, 3)),
     "blockize": lambda s, r: s.blockize(some_loop(s, r)),
+    "store_at": lambda s, r: s.store_at(b := some_block(s, r), r.choice(s.get_loops(b) or (some_loop(s, r),))),
+    "slide": slide,
+    "fold_storage": lambda s, r: s.fold_storage(some_block(s, r), r.randrange(2), r.randint(1, 3)),
+    "double_buffer": lambda s, r: s.double_buffer(some_block(s, r)),
+    "storage_align": lambda s, r: s.storage_align(
+        some_block(s, r), 0, r.randrange(2), r.choice([4, 16]), r.randrange(3)
+    ),
+    "prefetch": lambda s, r: s.prefetch(some_loop(s, r), r.choice(s.program.params).name, r.randint(1, 3)),
+    "run_once": lambda s, r: s.run_once(some_block(s, r), some_loop(s, r), 0),
 }
 
 
@@ -146,20 +170,44 @@ def random_moves(s: Schedule, rng: random.Random, tries: int, accepted: Counter[
         accepted[name] += 1
 
 
+def one_case(seed: int, case: int, accepted: Counter[str], compiled: bool) -> None:
+    rng = random.Random(1000 * seed + case)
+    symbolic = case % 5 == 4
+    original = random_program(rng, symbolic)
+    s = Schedule(original, seed=case)
+    random_moves(s, rng, 14, accepted)
+    try:
+        check(original, s.program, {"n": 5} if symbolic else None)
+        if compiled:
+            check_compiled(original, s.program, symbolic)
+    except Exception:
+        print(s.trace.to_python(), to_text(original), to_text(s.program), sep="\n\n")
+        raise
+    replayed = Schedule(original, seed=99).replay(Trace.from_json(s.trace.to_json()))
+    assert to_text(replayed.program) == to_text(s.program)
+
+
+def check_compiled(original: Program, scheduled: Program, symbolic: bool) -> None:
+    given = inputs_for(original, {"n": 5} if symbolic else None)
+    expected = run(original, given, {"n": 5} if symbolic else None)
+    sizes = [5] * len(scheduled.sizes)
+    for want, got in zip(expected, run_program(scheduled, given, sizes), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_random_schedules(seed: int) -> None:
     accepted: Counter[str] = Counter()
     for case in range(25):
-        rng = random.Random(1000 * seed + case)
-        symbolic = case % 5 == 4
-        original = random_program(rng, symbolic)
-        s = Schedule(original, seed=case)
-        random_moves(s, rng, 14, accepted)
-        try:
-            check(original, s.program, {"n": 5} if symbolic else None)
-        except Exception:
-            print(s.trace.to_python(), to_text(original), to_text(s.program), sep="\n\n")
-            raise
-        replayed = Schedule(original, seed=99).replay(Trace.from_json(s.trace.to_json()))
-        assert to_text(replayed.program) == to_text(s.program)
+        one_case(seed, case, accepted, compiled=case % 5 in (0, 4))
+    assert len(accepted) > len(MOVES) // 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 200))
+def test_thousands_of_random_schedules(seed: int) -> None:
+    """Five thousand traces, each on the interpreter and compiled."""
+    accepted: Counter[str] = Counter()
+    for case in range(50):
+        one_case(seed, case, accepted, compiled=True)
     assert len(accepted) > len(MOVES) // 2
