@@ -184,10 +184,10 @@ class Loop(GraphExpr):
     """Runs ``body`` on ``state`` again and again; the value is the tuple (last state…, collected rows…).
 
     ``body`` takes the state and gives a tuple: with ``going``, a bool scalar that says whether to go on; the next
-    state; then one row for each collected result, which stacks the rows of all iterations along a new first dimension. In the
-    body the size ``index`` is the number of the iteration, from 0. The loop ends after ``trips`` iterations (None: no
-    limit), or when the condition — at first ``going`` — is false (None: no condition). ``count`` is how often it ran: a
-    fresh size, or ``trips`` where there is no condition.
+    state; then one row for each collected result, which stacks the rows of all iterations along a new first
+    dimension. In the body the size ``index`` is the number of the iteration, from 0. The loop ends after ``trips``
+    iterations (None: no limit), or when the condition — at first ``going`` — is false (None: no condition). ``count``
+    is how often it ran: a fresh size, or ``trips`` where there is no condition.
 
     Fresh sizes in the types of the body's parameters are those of the state in this iteration, and fresh ones in
     ``type`` those of the last.

@@ -1,8 +1,8 @@
 """Programs whose control flow decides what runs, and sizes known only at run time, as instructions of the executor.
 
 A block of the graph becomes a stretch of instructions: its nodes in post-order, each branch of an ``if`` and the body
-of a loop in place, with jumps around them. Tensors get *places* (buffers): known sizes lie in the arena, planned over the
-order in which the instructions stand; others are allocated where they are made and freed after their last use. See
+of a loop in place, with jumps around them. Tensors get *places* (buffers): known sizes lie in the arena, planned over
+the order in which the instructions stand; others are allocated where they are made and freed after their last use. See
 "Dynamic programs" in docs/design.md.
 """
 
@@ -252,11 +252,7 @@ class _Emitter:
         try:
             return size_expr(value, self.names)
         except KeyError as missing:
-            raise ModelError(
-                f"nothing tells the size '{missing.args[0].name}' when it is needed",
-                code="M021",
-                hint="a size must be a whole dimension of an input, or be bound by a let before its use",
-            ) from None
+            raise unknown_size(missing.args[0].name) from None
 
     def _set(self, name: str, value: ExprLike) -> None:
         self.emit(SetSize(name, self._size(value)))
@@ -343,7 +339,7 @@ class _Emitter:
         try:
             known = self.describe(e, self.names)
         except KeyError as missing:
-            raise ModelError(f"nothing tells the size '{missing.args[0]}' when it is needed", code="M021") from None
+            raise unknown_size(str(missing.args[0])) from None
         buffers = [*sources, *targets]
         if not (isinstance(known.workspace, int) and known.workspace == 0):
             space = self._space(known.workspace)
@@ -562,6 +558,15 @@ def unsupported(e: GraphExpr) -> ModelError:
         f"the model uses a {type(e).__name__.lower()} as a value, which cannot be compiled yet",
         code="M020",
         hint="run it with the graph interpreter: weft.graph.interpret.run",
+    )
+
+
+def unknown_size(name: str) -> ModelError:
+    """The error for a size that is used where nothing tells its value."""
+    return ModelError(
+        f"nothing tells the size '{name}' when it is needed",
+        code="M021",
+        hint="a size must be a whole dimension of an input, or be bound by a let before its use",
     )
 
 

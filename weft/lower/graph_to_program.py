@@ -18,7 +18,7 @@ from weft.expr.visit import free_vars
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple, Var
 from weft.graph.passes.memory import MemoryPlan, source
 from weft.graph.types import TensorType, TupleType
-from weft.lower.control_flow import KernelCall, lower_control_flow
+from weft.lower.control_flow import KernelCall, lower_control_flow, unknown_size
 from weft.lower.sizes import shape_expr, size_expr
 from weft.runtime.program import (
     BufferSpec,
@@ -88,6 +88,7 @@ def graph_to_program(
     for condition, message in module.attrs.get("requires", ()):
         work.instructions.append(Check(size_expr(condition, work.names), str(message)))
     for call in plan.order:
+        _sizes_known(kernels.get(call.target), work)  # type: ignore[arg-type]
         _call(call, plan, kernels, work)
     for value, target, nbytes in copies:
         work.instructions.append(Copy(_register(value, plan, work), target, nbytes))
@@ -214,6 +215,12 @@ def _register(value: GraphExpr, plan: MemoryPlan, work: _Building) -> int:
             raise InternalError(f"a value of kind {type(made_by).__name__} has no place in memory")
         found = work.registers[key] = work.add(spec)
     return found
+
+
+def _sizes_known(kernel: KernelCode | None, work: _Building) -> None:
+    unknown = [s.name for s in kernel.sizes if s not in work.names] if kernel is not None else []
+    if unknown:
+        raise unknown_size(unknown[0])
 
 
 def _call(call: Call, plan: MemoryPlan, kernels: Mapping[Function, KernelCode], work: _Building) -> None:
