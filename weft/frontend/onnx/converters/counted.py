@@ -9,10 +9,10 @@ import numpy as np
 from weft.expr.nodes import Var as Symbol
 from weft.frontend.onnx.converters.loops import repeat
 from weft.frontend.onnx.converters.numbers import Operand, Tensor, constant, operand, size, stack
+from weft.frontend.onnx.converters.selection import marked_places
 from weft.frontend.onnx.node import Node, Result
-from weft.frontend.onnx.problems import Malformed
-from weft.frontend.onnx.sizes import arithmetic, product
-from weft.graph.nodes import Constant, GraphExpr
+from weft.frontend.onnx.sizes import product
+from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import INT64
 
@@ -27,37 +27,13 @@ def _running(flags: Tensor, axis: int = 0) -> Tensor:
     return flags.to(INT64).call("cumsum", axis=axis)
 
 
-def counted(flags: Tensor) -> Dim:
-    """How many of ``flags`` hold, as a size."""
-    total = flags.to(INT64).call("reduce_sum", axes=(0,), keepdims=True).x
-    if isinstance(total, Constant):
-        return int(total.data.reshape(-1)[0])
-    return flags.node.bound(total, "count")[0]
-
-
-def kept(flags: Tensor, count: Dim, values: Sequence[Tensor]) -> list[Tensor]:
-    """The ``count`` elements of each of ``values`` (vectors) at which ``flags`` holds, in order."""
-    return placed(flags.choose(_running(flags) - 1, size(flags.node, flags.shape[0], INT64)), count, values)
-
-
-def placed(places: Tensor, count: Dim, values: Sequence[Tensor]) -> list[Tensor]:
-    """Vectors of ``count`` elements with the elements of ``values`` at ``places``; places from the length of the
-    vectors on are dropped."""
-    room = arithmetic("add", places.shape[0], 1)
-    made = []
-    for v in values:
-        empty = constant(v.node, 0, v.dtype).expand(room)
-        written = empty.call("scatter_elements", places, v, axis=0)
-        made.append(_head(written, count))
-    return made
+def marked(flags: Tensor) -> Tensor:
+    """The places at which ``flags`` (a vector) holds, in order; how many is known once it has run."""
+    return Tensor(flags.node, marked_places(flags.node, flags.x))
 
 
 def _head(x: Tensor, count: Dim) -> Tensor:
     return x.call("slice", begin=(0,), end=(count,), strides=(1,), axes=(0,), in_bounds=True)
-
-
-def _truth(x: Tensor) -> Tensor:
-    return x if x.dtype == "bool" else x.call("not_equal", 0)
 
 
 def _unraveled(flat: Tensor, shape: Sequence[Dim]) -> list[Tensor]:
@@ -72,33 +48,6 @@ def _unraveled(flat: Tensor, shape: Sequence[Dim]) -> list[Tensor]:
 
 def _whole(like: Tensor, d: Dim) -> Operand:
     return size(like.node, d, INT64)
-
-
-def _non_zero(node: Node) -> Result:
-    x = operand(node, 0)
-    shape = x.shape or (1,)
-    total = product(shape)
-    flags = _truth(x.reshape(total))
-    count = counted(flags)
-    (flat,) = kept(flags, count, [_steps(node, total)])
-    return stack(_unraveled(flat, shape), axis=0).x
-
-
-def compressed(node: Node) -> GraphExpr:
-    """Compress with a condition that the model computes."""
-    x, condition = operand(node, 0), operand(node, 1)
-    axis = node.axis(len(x.shape)) if node.has_attribute("axis") else None
-    if axis is None:
-        x, axis = x.reshape(product(x.shape)), 0
-    length = x.shape[axis]
-    given = condition.shape[0]
-    if given != length:
-        if not isinstance(given, int) or not isinstance(length, int):
-            node.importer.assume("le", given, length, node.name)
-        elif given > length:
-            raise Malformed(f"its condition of {given} is longer than the axis of {length}")
-    (places,) = kept(condition, counted(condition), [_steps(node, given)])
-    return x.call("gather", places, axis=axis).x
 
 
 # --- suppression of overlapping boxes ---------------------------------------------------------------------------------
@@ -152,10 +101,9 @@ def _suppression(node: Node) -> Result:
     (last,), _ = repeat(node, [start.x], step, trips=count)
     chosen = Tensor(node, last)
     within = chosen.call("cumsum", axis=2) <= operand(node, 2).to(INT64).reshape()
-    flags = ((chosen > 0) & within).reshape(product(every))
-    places = _unraveled(_steps(node, product(every)), every)
-    columns = [places[0], places[1], order.reshape(product(every))]
-    return stack(kept(flags, counted(flags), columns), axis=1).x
+    places = marked(((chosen > 0) & within).reshape(product(every)))
+    box = order.reshape(product(every)).call("gather", places, axis=0)
+    return stack([*_unraveled(places, every)[:2], box], axis=1).x
 
 
 # --- distinct values --------------------------------------------------------------------------------------------------
@@ -177,8 +125,9 @@ def _unique_values(node: Node, x: Tensor) -> Result:
     before = values.call("gather", (steps - 1).call("maximum", 0), axis=0)
     new = steps.equals(0).call("logical_or", values.call("not_equal", before))
     number = _running(new) - 1
-    count = counted(new)
-    found, first = kept(new, count, [values, order])
+    starts = marked(new)
+    count = starts.shape[0]
+    found, first = (t.call("gather", starts, axis=0) for t in (values, order))
     ones = steps * 0 + 1
     counts = _head((steps * 0).call("scatter_elements", number, ones, axis=0, reduction="add"), count)
     inverse = (steps * 0).call("scatter_elements", order, number, axis=0)
@@ -212,15 +161,15 @@ def _unique_rows(node: Node, x: Tensor, axis: int) -> Result:
         number = smaller.to(INT64).call("reduce_sum", axes=(1,), keepdims=False)
     else:
         number = (_running(first_flags) - 1).call("gather", leader, axis=0)
-    count = counted(first_flags)
-    slots = first_flags.choose(number, size(node, length, INT64))
-    (first,) = placed(slots, count, [steps])
+    leaders = marked(first_flags)
+    count = leaders.shape[0]
+    slots = number.call("gather", leaders, axis=0)
+    first = (leaders * 0).call("scatter_elements", slots, leaders, axis=0)
     counts = _head((steps * 0).call("scatter_elements", number, steps * 0 + 1, axis=0, reduction="add"), count)
     return [t.x for t in (x.call("gather", first, axis=axis), first, number, counts)]
 
 
 COUNTED: dict[str, Callable[[Node], Result]] = {
     "NonMaxSuppression": _suppression,
-    "NonZero": _non_zero,
     "Unique": _unique,
 }
