@@ -9,6 +9,10 @@ from weft.schedule.rules.context import Context, work_of
 
 UNROLL = 2
 """Vectors in flight at a time."""
+SHORT = 4
+"""Vectors in an inner loop up to which it is short."""
+ENOUGH = 32
+"""Iterations that keep all threads busy."""
 LARGEST_TILE = 16
 SMALLEST_TILE = 4
 """Rows of a tile that is transposed in registers."""
@@ -36,10 +40,23 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
         outer, inner = _cut(context, inner, lanes, extent)
     if lanes > 1:
         context.vectorize(inner, lanes, UNROLL)
+    if _leaves_enough(context, outer, extent, lanes):
+        outer = outer[:-1]  # the innermost of them counts by itself: its index needs no division
     if outer:
         context.parallelize(context.fuse(outer), work)
     context.done.add(block.name)
     return True
+
+
+def _leaves_enough(context: Context, outer: list[LoopRef], extent: int | None, lanes: int) -> bool:
+    """Whether the inner loop is so short that dividing a fused index for each would cost, and the loops outside of the
+    last of ``outer`` are enough for all threads."""
+    if extent is None or extent > SHORT * lanes or len(outer) < 2:
+        return False
+    iterations = 1
+    for size in map(context.extent, outer[:-1]):
+        iterations *= size or ENOUGH
+    return iterations >= ENOUGH
 
 
 def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: int) -> bool:
