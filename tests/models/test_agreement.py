@@ -17,8 +17,8 @@ onnx = pytest.importorskip("onnx")
 LARGE = {"vgg19", "bvlc_alexnet"}  # hundreds of megabytes of weights
 PICTURES = {"winml_candy", "winml_mnist"}  # take 0…255; noise around 0 would all be rounding error in the former
 SIZES = {"winml_candy": {"None": 1}}
-# Results that onnxruntime itself rounds more coarsely than the tolerance: instance normalization over 800×800 values, ten
-# times over. Against the graph interpreter (each operator in float64) its root mean square error is ten times ours
+# Results that onnxruntime itself rounds more coarsely than the tolerance: instance normalization over 800×800 values,
+# ten times over. Against the graph interpreter (each operator in float64) its root mean square error is ten times ours
 # (test_candy_is_closer_to_the_exact_result_than_onnxruntime), so a few elements may miss.
 MISSES = {"winml_candy": 2e-3}
 
