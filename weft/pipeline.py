@@ -38,6 +38,7 @@ from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import op
 from weft.ops.rules import SIMPLIFY_RULES
+from weft.ops.rules.transposed import TRANSPOSED_RULES
 from weft.ops.rules.winograd import WINOGRAD_RULES
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import Program as ExecutableProgram
@@ -127,7 +128,12 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
         DeadCode(),
     )
     winograd = (FoldConstants(), Rewrite(WINOGRAD_RULES, name="winograd")) if options.winograd else ()
-    blocked = (SelectLayouts(lanes, op("layout_transform")), *winograd, *clean)
+    blocked = (
+        Rewrite(TRANSPOSED_RULES, name="transposed"),
+        SelectLayouts(lanes, op("layout_transform")),
+        *winograd,
+        *clean,
+    )
     layouts = blocked if options.layouts and lanes > 1 else ()
     record = RecordRequirements()
     return (record, *clean, *layouts, record, Fuse(fusion_kind, max_ops=options.max_ops))

@@ -1,0 +1,69 @@
+"""Rules that compute a convolution in another way: they fire where they should, and give the same numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weft.graph import build
+from weft.graph.interpret import run
+from weft.graph.nodes import Call, Module, call
+from weft.graph.passes.rewrite import Rewrite
+from weft.graph.visit import post_order
+from weft.ops.catalogue import op
+from weft.ops.rules.transposed import TRANSPOSED_RULES
+from weft.ops.rules.winograd import WINOGRAD_RULES
+
+RANDOM = np.random.default_rng(0)
+
+
+def module(name: str, x_shape: tuple[int, ...], weights: np.ndarray, attrs: dict[str, object]) -> Module:
+    x = build.var("x", x_shape)
+    return Module({"main": build.function([x], call(op(name), [x, build.constant(weights)], attrs))})
+
+
+def operators(m: Module) -> list[str]:
+    return [e.target.name for e in post_order(m.main) if isinstance(e, Call)]
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [3, 4, 5])
+@pytest.mark.parametrize(("pads", "extra"), [((0, 0, 0, 0), 0), ((1, 1, 1, 1), 0), ((1, 0, 2, 1), 1)])
+def test_transposed_convolutions_become_convolutions(
+    stride: int, kernel: int, pads: tuple[int, ...], extra: int
+) -> None:
+    if extra >= stride:
+        extra = 0
+    weights = RANDOM.standard_normal((2, 3, kernel, kernel)).astype(np.float32)
+    attrs = {"strides": (stride, stride), "pads": pads, "output_padding": (extra, extra)}
+    before = module("conv_transpose", (2, 2, 5, 6), weights, attrs)
+    after = Rewrite(TRANSPOSED_RULES).run(before)
+    assert "conv_transpose" not in operators(after)
+    x = RANDOM.standard_normal((2, 2, 5, 6)).astype(np.float32)
+    np.testing.assert_allclose(run(after, [x]), run(before, [x]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("attrs", [{"groups": 2}, {"dilations": (2, 2)}, {"strides": (1, 2)}])
+def test_other_transposed_convolutions_stay(attrs: dict[str, object]) -> None:
+    before = module("conv_transpose", (1, 2, 5, 6), np.ones((2, 3, 3, 3), np.float32), attrs)
+    assert Rewrite(TRANSPOSED_RULES).run(before) is before
+
+
+def blocked(size: int, channels: int, pads: tuple[int, ...] = (1, 1, 1, 1), **more: object) -> Module:
+    weights = RANDOM.standard_normal((channels // 16, channels // 16, 3, 3, 16, 16)).astype(np.float32)
+    attrs = {"data_layout": "NCHW16c", "kernel_layout": "OIHW16i16o", "out_layout": "NCHW16c", "pads": pads, **more}
+    return module("conv", (1, channels // 16, size, size, 16), weights, attrs)
+
+
+@pytest.mark.parametrize(("size", "pads"), [(16, (1, 1, 1, 1)), (18, (0, 0, 0, 0)), (21, (1, 0, 0, 1))])
+def test_winograd_gives_the_same_numbers(size: int, pads: tuple[int, ...]) -> None:
+    before = blocked(size, 64, pads)
+    after = Rewrite(WINOGRAD_RULES).run(before)
+    assert operators(after) == ["winograd_conv"]
+    x = RANDOM.standard_normal((1, 4, size, size, 16)).astype(np.float32)
+    np.testing.assert_allclose(run(after, [x]), run(before, [x]), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("model", [blocked(7, 512), blocked(16, 16), blocked(16, 64, strides=(2, 2))])
+def test_winograd_stays_away_where_it_does_not_pay_or_fit(model: Module) -> None:
+    assert Rewrite(WINOGRAD_RULES).run(model) is model
