@@ -21,6 +21,7 @@ from weft.graph.passes.cse import CommonSubexpressions
 from weft.graph.passes.dead_code import DeadCode
 from weft.graph.passes.fold_constants import FoldConstants
 from weft.graph.passes.fuse import Fuse
+from weft.graph.passes.inline import Inline
 from weft.graph.passes.layout import SelectLayouts
 from weft.graph.passes.memory import MemoryPlan, is_straight, plan_memory
 from weft.graph.passes.requirements import RecordRequirements
@@ -136,7 +137,7 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
     )
     layouts = blocked if options.layouts and lanes > 1 else ()
     record = RecordRequirements()
-    return (record, *clean, *layouts, record, Fuse(fusion_kind, max_ops=options.max_ops))
+    return (Inline(), record, *clean, *layouts, record, Fuse(fusion_kind, max_ops=options.max_ops))
 
 
 def optimize(

@@ -15,6 +15,7 @@ from weft.graph.interpret import run
 from weft.graph.nodes import If, Let, Loop, Module, Project, Tuple, Var, call
 from weft.graph.operator import Attrs
 from weft.graph.parser import parse
+from weft.graph.passes.inline import Inline
 from weft.graph.text import to_text
 from weft.graph.types import TensorType, TupleType
 from weft.graph.verify import verify
@@ -334,3 +335,63 @@ def test_random_programs(seed):
     for size in (1, 3, 9):
         for flags in ((YES, NO), (NO, YES)):
             agree(module, executable, floats(size, seed=seed), *flags)
+
+
+FUNCTIONS = """
+def @main<n>(%x: f32[n, 4], %y: f32[2, 4], %c: bool[]) -> f32[n, 4] {
+  %0: f32[n, 4] = @twice(%x)
+  %1: f32[2, 4] = @twice(%y)
+  %2: f32[1, 4] = reduce_sum(%1, axes=(0,))
+  %7 = fn(%a: f32[n, 4]) {
+    %3: f32[n, 4] = add(%a, %2)
+    return %3
+  }
+  let %f: fn(f32[n, 4]) -> f32[n, 4] = %7
+  %4: f32[n, 4] = %f(%0)
+  %5: f32[n, 4] = if %c {
+    %6: f32[n, 4] = %f(%4)
+    return %6
+  } else {
+    return %x
+  }
+  return %5
+}
+
+def @twice<m>(%x: f32[m, 4]) -> f32[m, 4] {
+  %0: f32[m, 4] = @step(%x)
+  %1: f32[m, 4] = @step(%0)
+  return %1
+}
+
+def @step<m>(%x: f32[m, 4]) -> f32[m, 4] {
+  %0: f32[m, 4] = tanh(%x)
+  %1: f32[m, 4] = broadcast_to(%0, shape=(m, 4))
+  return %1
+}
+"""
+
+
+def test_functions_are_put_where_they_are_called():
+    module = parse(FUNCTIONS, OPERATORS)
+    verify(module)
+    inlined = Inline().run(module)
+    verify(inlined)
+    exe = weft.compile(module, threads=1)
+    for c in (YES, NO):
+        agree(module, exe, floats(3, 4), floats(2, 4), c)
+
+
+def test_recursive_functions_are_refused():
+    text = """
+def @main(%x: f32[4], %c: bool[]) -> f32[4] {
+  %0: f32[4] = if %c {
+    %1: f32[4] = @main(%x, %c)
+    return %1
+  } else {
+    return %x
+  }
+  return %0
+}
+"""
+    with pytest.raises(ModelError, match="recursive function '@main'"):
+        weft.compile(parse(text, OPERATORS))

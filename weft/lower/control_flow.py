@@ -18,7 +18,7 @@ from weft.expr.nodes import Expr, ExprLike, index, make, product
 from weft.expr.nodes import Var as Symbol
 from weft.expr.prove import Facts
 from weft.graph import dims
-from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Module, Project, Tuple, Var
+from weft.graph.nodes import Call, Constant, Function, GlobalVar, GraphExpr, If, Let, Loop, Module, Project, Tuple, Var
 from weft.graph.operator import Operator
 from weft.graph.passes.memory import MemoryPlan, is_view, plan_lives
 from weft.graph.scope import blocks
@@ -554,8 +554,9 @@ class _Column:
 
 def unsupported(e: GraphExpr) -> ModelError:
     """The error for what has no compiled form."""
+    what = f"the recursive function '@{e.name}'" if isinstance(e, GlobalVar) else f"a {type(e).__name__.lower()}"
     return ModelError(
-        f"the model uses a {type(e).__name__.lower()} as a value, which cannot be compiled yet",
+        f"the model uses {what}, which cannot be compiled yet",
         code="M020",
         hint="run it with the graph interpreter: weft.graph.interpret.run",
     )

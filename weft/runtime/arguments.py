@@ -15,7 +15,7 @@ from weft.runtime.tensor import Tensor, as_tensor, from_dlpack
 from weft.support.errors import InputError, InternalError, UserError, WeftError
 
 # weft_status of csrc/include/weft_runtime.h, and the binding's own from 100.
-_MEMORY, _RANK, _SHAPE, _CHECK, _KERNEL, _BOUNDS, _UNALLOCATED = 1, 5, 6, 7, 8, 10, 11
+_MEMORY, _RANK, _SHAPE, _CHECK, _KERNEL, _ARITHMETIC, _BOUNDS, _UNALLOCATED = 1, 5, 6, 7, 8, 9, 10, 11
 _COUNT, _OUTPUT_COUNT, _OVERLAP, _OUTPUT_SHAPE = 100, 101, 102, 103
 
 
@@ -127,6 +127,8 @@ class Arguments:
         if status == _CHECK:
             check = self.program.instructions[instruction]
             return InputError(check.message if isinstance(check, Check) else message, code="I004")
+        if status == _ARITHMETIC:
+            return InputError(f"{message}: the model does not fit inputs of these sizes", code="I004")
         if status == _MEMORY:
             return UserError(message, code="I007", hint="the inputs are large for the memory of this machine")
         return self._internal(status, instruction, given, message)

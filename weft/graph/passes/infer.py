@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weft.expr.nodes import ExprLike
@@ -59,11 +59,14 @@ class BindSizes:
         return Module({n: specialize(f, found) for n, f in module.functions.items()}, module.types, module.attrs)
 
 
-def specialize(function: Function, values: Mapping[Symbol, ExprLike]) -> Function:
-    """``function`` with symbolic sizes replaced in all types and attributes."""
-    if not values:
+def specialize(function: Function, values: Mapping[Symbol, ExprLike], *, keep: Iterable[Var] | None = None) -> Function:
+    """``function`` with symbolic sizes replaced in all types and attributes.
+
+    With ``keep`` it is a copy in any case, with variables of its own but for those (the captured ones).
+    """
+    if not values and keep is None:
         return function
-    variables: dict[Var, Var] = {}
+    variables: dict[Var, Var] = {v: v for v in keep or ()}
     made: dict[GraphExpr, GraphExpr] = {}
 
     def var(v: Var) -> Var:
