@@ -120,6 +120,8 @@ def _statement(s: Stmt, chunks: list[_Lanes]) -> Stmt:
     if isinstance(s, Store):
         if chunks[0].combines(s):
             return _reduction(s, chunks)
+        if not chunks[0].varies(s.indices[0]):
+            return s  # the same for all lanes, and perhaps an update: once is enough
         return seq(*(c.store(s) for c in chunks))
     if isinstance(s, Seq):
         return seq(*(_statement(c, chunks) for c in s.stmts))
