@@ -24,6 +24,8 @@ WINDOW = (
     Attribute("pads", None, "zeros before each spatial dimension, then after each; None means 0"),
     Attribute("dilations", None, "steps between elements of a window; None means 1"),
 )
+LONG_ROW = 32
+"""Pixels of a row that fill vectors well."""
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
@@ -192,6 +194,14 @@ def _plain_conv(data: Array, kernel: Array, attrs: Attrs, n: int, groups: int) -
     return out.reshape(batch, outputs, *extents)
 
 
+def _plain_cost(attrs: Attrs, result: TensorType) -> float:
+    """Seconds for one multiply-add in the plain layout: rows of pixels make vectors where they are long and adjacent."""
+    width = result.shape[-1]
+    step = (attrs.strides or (1,))[-1]
+    rows = step == 1 and attrs.groups == 1 and isinstance(width, int) and width >= LONG_ROW
+    return layouts.ROW_CONTRACTION if rows else layouts.PLAIN_CONTRACTION
+
+
 def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int) -> list[LayoutChoice]:
     data, kernel = types
     result = _conv_infer(attrs, data, kernel)
@@ -200,7 +210,7 @@ def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int) -> lis
     n = data.rank - 2
     x, w = "NC" + SPATIAL[n], "OI" + SPATIAL[n]
     work = layouts.size(result.shape) * layouts.size(kernel.shape[1:])
-    choices = [LayoutChoice((x, w), (x,), attrs, work * layouts.PLAIN_CONTRACTION)]
+    choices = [LayoutChoice((x, w), (x,), attrs, work * _plain_cost(attrs, result))]
     outputs, inputs = kernel.shape[0], kernel.shape[1]
     if not isinstance(outputs, int) or not isinstance(inputs, int) or 0 in (inputs, outputs):
         return choices
