@@ -195,7 +195,7 @@ def _plain_conv(data: Array, kernel: Array, attrs: Attrs, n: int, groups: int) -
 
 
 def _plain_cost(attrs: Attrs, result: TensorType) -> float:
-    """Seconds for one multiply-add in the plain layout: rows of pixels make vectors where they are long and adjacent."""
+    """Seconds for one multiply-add in the plain layout: long rows of adjacent pixels make good vectors."""
     width = result.shape[-1]
     step = (attrs.strides or (1,))[-1]
     rows = step == 1 and attrs.groups == 1 and isinstance(width, int) and width >= LONG_ROW
