@@ -20,7 +20,7 @@ import numpy as np
 from weft import api
 from weft.frontend.onnx import load
 from weft.frontend.onnx.importer import Given
-from weft.frontend.onnx.problems import ModelProblems
+from weft.frontend.onnx.problems import ModelProblems, NeedsValue
 from weft.frontend.onnx.reader import onnx_package, read
 from weft.graph.types import TensorType
 from weft.runtime import Executable
@@ -39,14 +39,16 @@ MAX_ROUNDS = 64
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """An executable: ``known`` are the inputs that it is specialized to, ``structure`` what its outputs mean."""
+    """An executable: ``known`` are the inputs that it is specialized to, ``structure`` says what its outputs
+    mean, and ``deciding`` which inputs decide sizes at run time."""
 
     executable: Executable
     known: frozenset[str]
     structure: tuple[int | None, ...]
+    deciding: frozenset[str]
 
 
-class Prepared(BackendRep):  # type: ignore[misc]
+class Prepared(BackendRep):
     """A model ready to run on lists of NumPy arrays (lists of arrays for sequences, None for absent optionals)."""
 
     def __init__(self, model: Any, **options: Any) -> None:
@@ -64,15 +66,33 @@ class Prepared(BackendRep):  # type: ignore[misc]
         """Compile for all values of the inputs, unless some must be known."""
         try:
             self._compiled[_key({})] = self._compile({})
-        except ModelProblems as why:
-            if not why.needs:
-                raise
-            self.needed |= why.needs
+        except ModelError as why:
+            self._learn(why)
 
-    def run(self, inputs: Any, **kwargs: Any) -> list[Any]:
-        """The outputs for ``inputs`` in the model's order, or by name. Raises WeftError."""
+    def _learn(self, why: ModelError) -> None:
+        """Note which inputs would have to be known for ``why`` not to happen; raises it if none would help."""
+        needs = why.needs if isinstance(why, ModelProblems) else why.inputs if isinstance(why, NeedsValue) else ()
+        if not set(needs) - self.needed:
+            raise why
+        self.needed |= set(needs)
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The outputs for ``inputs`` in the model's order, or by name. Raises WeftError.
+
+        Where values of inputs break what the code takes for granted (a size of -1), they are compiled in.
+        """
         named = self._named(inputs)
         compiled = self._specialized(named)
+        try:
+            return self._run(compiled, named)
+        except InputError:
+            if compiled.deciding <= self.needed:
+                raise
+            self.needed |= compiled.deciding
+        return self._run(self._specialized(named), named)
+
+    @staticmethod
+    def _run(compiled: Compiled, named: dict[str, Any]) -> tuple[Any, ...]:
         feeds: list[Any] = []
         for name, value in named.items():
             if name not in compiled.known:
@@ -92,17 +112,15 @@ class Prepared(BackendRep):  # type: ignore[misc]
     def _specialized(self, named: dict[str, Any]) -> Compiled:
         for _ in range(MAX_ROUNDS):
             known: dict[str, Given] = {n: _type_of(named[n]) for n in self.loose}
-            known |= {n: named[n] for n in self.needed if named[n] is not None}
+            known |= {n: _frozen(named[n]) for n in self.needed if named[n] is not None}
             key = _key(known)
             if key in self._compiled:
                 self._compiled.move_to_end(key)
                 return self._compiled[key]
             try:
                 made = self._compiled[key] = self._compile(known)
-            except ModelProblems as why:
-                if not why.needs - self.needed:
-                    raise
-                self.needed |= why.needs
+            except ModelError as why:
+                self._learn(why)
                 continue
             if len(self._compiled) > KEPT:
                 self._compiled.popitem(last=False)
@@ -111,17 +129,21 @@ class Prepared(BackendRep):  # type: ignore[misc]
 
     def _compile(self, known: dict[str, Given]) -> Compiled:
         module = load(self.model, known=known)
-        fixed = frozenset(n for n, v in known.items() if isinstance(v, np.ndarray))
-        return Compiled(api.compile(module, **self.options), fixed, module.attrs.structure)
+        fixed = frozenset(n for n, v in known.items() if _is_value(v))
+        try:
+            executable = api.compile(module, **self.options)
+        except ModelError as why:
+            raise NeedsValue(why.message, module.attrs.deciding).with_traceback(why.__traceback__) from None
+        return Compiled(executable, fixed, module.attrs.structure, frozenset(module.attrs.deciding))
 
 
-class WeftBackend(Backend):  # type: ignore[misc]
+class WeftBackend(Backend):
     """Weft as a backend of the ``onnx`` package."""
 
     @classmethod
     def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
         """Whether ``prepare`` may be tried: nothing is ruled out before that."""
-        return cls.supports_device(device)
+        return bool(cls.supports_device(device))
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> Prepared:
@@ -161,7 +183,7 @@ class WeftBackend(Backend):  # type: ignore[misc]
 
 
 def _is_plain(declared: Any) -> bool:
-    return declared.WhichOneof("value") == "tensor_type" and declared.tensor_type.HasField("shape")
+    return bool(declared.WhichOneof("value") == "tensor_type" and declared.tensor_type.HasField("shape"))
 
 
 def _as_value(value: Any) -> Any:
@@ -182,11 +204,22 @@ def _type_of(value: Any) -> Given:
     return TensorType(value.shape, DType(value.dtype))
 
 
+def _frozen(value: Any) -> Given:
+    """A value that becomes a constant: sequences are tuples."""
+    return tuple(_frozen(v) for v in value) if isinstance(value, list) else value
+
+
+def _is_value(given: Given) -> bool:
+    return all(_is_value(g) for g in given) if isinstance(given, tuple) else isinstance(given, np.ndarray)
+
+
 def _key(known: dict[str, Given]) -> Any:
     return tuple(sorted((n, _value_key(v)) for n, v in known.items()))
 
 
 def _value_key(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_value_key(v) for v in value)
     return repr((value.dtype.name, value.shape, value.tobytes())) if isinstance(value, np.ndarray) else repr(value)
 
 
@@ -196,9 +229,9 @@ def _flat(value: Any) -> list[Any]:
     return [leaf for v in value for leaf in _flat(v)] if isinstance(value, list) else [value]
 
 
-def _structured(flat: Sequence[Any], structure: Sequence[int | None]) -> list[Any]:
+def _structured(flat: Sequence[Any], structure: Sequence[int | None]) -> tuple[Any, ...]:
     """The outputs: for each, one tensor (-1), a list of so many, or nothing (None)."""
-    rest, made = list(flat), []
+    rest, made = list(flat), list[Any]()
     for count in structure:
         if count is None:
             made.append(None)
@@ -207,7 +240,7 @@ def _structured(flat: Sequence[Any], structure: Sequence[int | None]) -> list[An
         else:
             made.append(rest[:count])
             del rest[:count]
-    return made
+    return tuple(made)
 
 
 is_compatible = WeftBackend.is_compatible

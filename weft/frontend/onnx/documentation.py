@@ -86,7 +86,7 @@ def _onnx_rows(domain: str) -> list[tuple[str, ...]]:
     for schema in onnx_package().defs.get_all_schemas_with_history():
         if schema.domain == domain:
             versions.setdefault(schema.name, []).append(schema)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, schemas in sorted(versions.items()):
         schemas.sort(key=lambda s: s.since_version)
         how = _how(domain, name, schemas)

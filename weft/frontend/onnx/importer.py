@@ -85,6 +85,7 @@ class Importer:
         self.overrides = dict(shapes or {})
         self.known = dict(known or {})
         self.structure: list[int | None] = []
+        self.deciding: dict[str, None] = {}
         self.output_names: list[str] = []
         self.symbols: dict[str, Symbol] = {}
         self.requirements: dict[Expr, str] = {}
@@ -126,6 +127,7 @@ class Importer:
             name=graph.name or self.source.name,
             outputs=tuple(self.output_names),
             structure=tuple(self.structure),
+            deciding=tuple(self.deciding),
             requires=tuple(self.requirements.items()),
         )
 
@@ -157,7 +159,7 @@ class Importer:
             self._fail(scope, (sparse.values.name,), "", "", Unsupported("sparse weights are not supported"))
 
     def _inputs(self, graph: Any, scope: Scope) -> list[Var]:
-        params = []
+        params: list[Var] = []
         for value in graph.input:
             if value.name in scope.values and value.name not in self.overrides:
                 continue  # before IR version 4 weights were listed among the inputs
@@ -385,6 +387,7 @@ class Importer:
         if known is None:
             count = math.prod(d for d in value.tensor.shape if isinstance(d, int))
             known = tuple(self.fresh(base) for _ in range(count))
+            self.deciding |= dict.fromkeys(self.inputs_behind(value))
             made = call(op("bind_sizes"), (value,), {"sizes": known}, origin=value.origin)
             self.block.bindings.append((Var(base, made.type), made))
             self.block.sizes[value] = known

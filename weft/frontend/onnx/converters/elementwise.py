@@ -124,11 +124,36 @@ def cast_to(node: Node, x: GraphExpr, dtype: DType) -> GraphExpr:
 def _converted(node: Node, x: GraphExpr, to: DType) -> GraphExpr:
     """A cast as ONNX means it: into 8-bit floats values beyond the range become the largest, unless told otherwise."""
     if to == "float8_e8m0fnu":
-        raise Unsupported("conversion to float8_e8m0fnu is not supported")
+        return _power_of_two(node, x)
     if to.is_float and to.bits == 8 and node.flag("saturate", True) and x.tensor.dtype.is_float:
         low, high = to.limits()
         x = node.call("clip", cast_to(node, x, FLOAT32), min=low, max=high)
     return cast_to(node, x, to)
+
+
+def _power_of_two(node: Node, x: GraphExpr) -> GraphExpr:
+    """``x`` as float8_e8m0fnu, a bare exponent: the magnitude rounded up, down or to nearest, halves up."""
+    mode = node.text("round_mode", "up")
+    if mode not in ("up", "down", "nearest"):
+        raise Malformed(f"its rounding mode is '{mode}'")
+
+    def number(value: int) -> GraphExpr:
+        return node.constant(value, "int32")
+
+    bits = node.call("bitcast", cast_to(node, x, FLOAT32), to="int32")
+    exponent = node.call("bitwise_and", node.call("shift_right", bits, number(23)), number(0xFF))
+    if mode != "down":
+        fraction = node.call("bitwise_and", bits, number(0x7FFFFF))
+        least = number(1 if mode == "up" else 1 << 22)
+        if mode == "nearest":  # half of the smallest is no more than that
+            least = node.call("where", node.call("equal", exponent, number(0)), number((1 << 22) + 1), least)
+        more = node.call("greater_equal", fraction, least)
+        last = 0xFE if node.flag("saturate", True) else 0xFF
+        more = node.call("logical_and", more, node.call("less", exponent, number(last)))
+        exponent = node.call("add", exponent, cast_to(node, more, DType("int32")))
+    smallest = node.call("equal", exponent, number(0))
+    bits = node.call("where", smallest, number(1 << 22), node.call("shift_left", exponent, number(23)))
+    return node.call("cast", node.call("bitcast", bits, to=FLOAT32), to="float8_e8m0fnu")
 
 
 def _cast(node: Node) -> Result:

@@ -60,7 +60,7 @@ def _only_branch(
     taken = 1 if sides[0] is None else 0
     only = sides[taken]
     if only is None:
-        raise Unsupported(f"neither branch can run: {reasons[0]}; {reasons[1]}")
+        raise node.needs(f"neither branch can run: {reasons[0]}; {reasons[1]}", 0)
     as_number = node.call("cast", node.call("reshape", condition, shape=(1,)), to=INDEX)
     (chosen,) = node.bound(as_number, "condition")
     message = f"{node.name}: the other branch would be taken, which cannot run with these shapes ({reasons[1 - taken]})"
@@ -77,7 +77,7 @@ def _types(value: GraphExpr) -> tuple[TensorType, ...]:
 def _joined(node: Node, a: TensorType, b: TensorType) -> TensorType:
     """What both branches give: sizes that differ are known once a branch has run."""
     if a.rank != b.rank or a.dtype != b.dtype:
-        raise Unsupported(f"its branches give {a} and {b}, of different rank or dtype")
+        raise node.needs(f"its branches give {a} and {b}, of different rank or dtype", 0)
     pairs = zip(a.shape, b.shape, strict=True)
     shape = [x if x is y or x == y else node.importer.fresh("size") for x, y in pairs]
     return TensorType(tuple(shape), a.dtype)

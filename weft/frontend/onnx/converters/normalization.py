@@ -31,11 +31,33 @@ def _softmax(name: str) -> Callable[[Node], Result]:
 
 
 def _batch_norm(node: Node) -> Result:
-    if node.flag("training_mode") or (node.opset < 7 and not node.flag("is_test")):
+    if node.opset < 7 and not node.flag("is_test"):
         raise Unsupported("it runs in training mode")
+    if node.flag("training_mode"):
+        return _training_batch_norm(node)
     if not node.flag("spatial", True):
         raise Unsupported("statistics for every position (spatial=0) are not supported")
     return node.call("batch_norm", *(node.data(i) for i in range(5)), epsilon=node.real("epsilon", 1e-5))
+
+
+def _training_batch_norm(node: Node) -> Result:
+    """With the statistics of the batch itself; the running ones move towards them."""
+    x, momentum = node.data(0), node.real("momentum", 0.9)
+    axes = (0, *range(2, x.tensor.rank))
+    wide = cast_to(node, x, FLOAT32) if x.tensor.dtype.bits < 32 else x
+    mean = node.call("reduce_mean", wide, axes=axes, keepdims=True)
+    centred = node.call("sub", wide, mean)
+    variance = node.call("reduce_mean", node.call("mul", centred, centred), axes=axes, keepdims=False)
+    mean = node.call("squeeze", mean, axes=axes)
+
+    def moved(running: GraphExpr, now: GraphExpr) -> GraphExpr:
+        now = cast_to(node, now, running.tensor.dtype)
+        kept = node.call("mul", running, node.scalar(momentum, running))
+        return node.call("add", kept, node.call("mul", now, node.scalar(1 - momentum, now)))
+
+    stats = (cast_to(node, t, x.tensor.dtype) for t in (mean, variance))
+    made = node.call("batch_norm", x, node.data(1), node.data(2), *stats, epsilon=node.real("epsilon", 1e-5))
+    return made, moved(node.data(3), mean), moved(node.data(4), variance)
 
 
 def _instance_norm(node: Node) -> Result:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
 from weft.frontend.onnx.converters.contraction import with_bias
 from weft.frontend.onnx.converters.numbers import Operand, Tensor, constant, operand, size, stack
-from weft.frontend.onnx.converters.windows import window
+from weft.frontend.onnx.converters.windows import Window, window
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.frontend.onnx.sizes import arithmetic, product
@@ -157,8 +156,9 @@ def _roi_align(node: Node) -> Result:
     counts = np.maximum(np.ceil(sides / np.array(shape)), 1).astype(int)
     parts = []
     for r, (rows, columns) in enumerate(counts):
-        one = [[t.part(0, r, r + 1) for t in pair] for pair in (start, extent)]
-        parts.append(_aligned(source, *one, batch.part(0, r, r + 1), shape, (int(rows), int(columns)), mode))
+        one_start, one_extent = ([t.part(0, r, r + 1) for t in pair] for pair in (start, extent))
+        one_batch, samples = batch.part(0, r, r + 1), (int(rows), int(columns))
+        parts.append(_aligned(source, one_start, one_extent, one_batch, shape, samples, mode))
     return parts[0].call("concat", *parts[1:], axis=0).to(data.dtype).x
 
 
@@ -211,36 +211,45 @@ def _aligned(
 
 
 def _deform_conv(node: Node) -> Result:
+    """Samples at the taps of each window, moved by the offsets, then a product with the kernel."""
     data, kernel, offset = (operand(node, i) for i in range(3))
     if len(data.shape) != 4 or len(kernel.shape) != 4:
         raise Unsupported("deformable convolutions of other than two spatial dimensions are not supported")
-    n, channels, height, width = data.shape
-    out_channels, _, rows, columns = kernel.shape
-    groups, offset_groups = node.integer("group", 1), node.integer("offset_group", 1)
-    out = offset.shape[2:]
-    w = window(node, (height, width), (rows, columns))
-    if not all(isinstance(d, int) for d in (channels, out_channels, rows, columns, *out)):
+    n, height, width = data.shape[0], *data.shape[2:]
+    known = [d for d in (data.shape[1], *kernel.shape, *offset.shape[2:]) if isinstance(d, int)]
+    if len(known) != 7:
         raise Unsupported("deformable convolutions of symbolic sizes are not supported")
+    channels, out_channels, _, rows, columns, *out = known
+    groups, offset_groups = node.integer("group", 1), node.integer("offset_group", 1)
+    w = window(node, (height, width), (rows, columns))
     batch = product([n, offset_groups])
     shifts = offset.to(FLOAT32).reshape(batch, rows, columns, 2, *out)
-    places = []
-    for axis in range(2):
-        taps = np.arange(kernel.shape[2 + axis]) * w.dilations[axis]
-        steps = np.arange(out[axis]) * w.strides[axis]
-        taps = taps.reshape((-1, 1, 1, 1) if axis == 0 else (1, -1, 1, 1))
-        steps = steps.reshape((1, 1, -1, 1) if axis == 0 else (1, 1, 1, -1))
-        places.append(shifts.part(3, axis) + constant(node, (taps + steps - w.pads[axis])[None]))
+    places = [
+        shifts.part(3, axis) + _tap_places(node, axis, (rows, columns)[axis], out[axis], w) - _fixed(w.pads[axis])
+        for axis in range(2)
+    ]
     source = data.to(FLOAT32).reshape(batch, channels // offset_groups, height, width).transpose(0, 2, 3, 1)
-    sizes = [size(node, height), size(node, width)]
-    sampled = _interpolated(source, places, _lookup("zeros", sizes, []))
+    lookup = _lookup("zeros", [size(node, height), size(node, width)], [])
+    sampled = _interpolated(source, places, lookup)
     if node.has(4):
         sampled = sampled * operand(node, 4).to(FLOAT32).reshape(batch, rows, columns, *out, 1)
-    taps_count, length = rows * columns, out[0] * out[1]
-    sampled = sampled.transpose(0, 5, 1, 2, 3, 4)
-    patches = sampled.reshape(n, groups, channels // groups * taps_count, length)
-    weights = kernel.to(FLOAT32).reshape(1, groups, out_channels // groups, channels // groups * taps_count)
+    depth = channels // groups * rows * columns
+    patches = sampled.transpose(0, 5, 1, 2, 3, 4).reshape(n, groups, depth, out[0] * out[1])
+    weights = kernel.to(FLOAT32).reshape(1, groups, out_channels // groups, depth)
     made = weights.call("matmul", patches).reshape(n, out_channels, *out).to(data.dtype)
     return with_bias(node, made.x, node.optional(3))
+
+
+def _fixed(d: Dim) -> int:
+    if not isinstance(d, int):
+        raise Unsupported("padding of symbolic size is not supported")
+    return d
+
+
+def _tap_places(node: Node, axis: int, taps: int, outputs: int, w: Window) -> Tensor:
+    """Where along an axis each tap of each window lies, shaped to broadcast (rows, columns, out rows, out columns)."""
+    places = np.arange(taps)[:, None] * w.dilations[axis] + np.arange(outputs) * w.strides[axis]
+    return constant(node, places.reshape((1, taps, 1, outputs, 1) if axis == 0 else (1, 1, taps, 1, outputs)))
 
 
 def _max_unpool(node: Node) -> Result:
@@ -281,7 +290,7 @@ def _col2im(node: Node) -> Result:
     kernel = np.tile(np.eye(taps).reshape(taps, 1, *block), (channels, *(1,) * (n + 1)))
     covered = [(c - 1) * s + d * (b - 1) + 1 for c, s, d, b in zip(columns, strides, dilations, block, strict=True)]
     spare = tuple(image[i] + pads[i] + pads[n + i] - covered[i] for i in range(n))
-    made: Any = data.reshape(batch, rows, *columns).call(
+    made = data.reshape(batch, rows, *columns).call(
         "conv_transpose",
         constant(node, kernel, data.dtype),
         strides=strides,
