@@ -8,7 +8,9 @@ from weft.expr.nodes import Binary, Cast, Const, Expr, ExprLike, Not, Select, Va
 from weft.runtime.program import SizeExpr
 from weft.support.errors import InternalError
 
-_SAME_NAME = frozenset("add sub mul floordiv floormod min max eq ne lt le gt ge and or".split())
+_SAME_NAME = frozenset(
+    ("add", "sub", "mul", "floordiv", "floormod", "min", "max", "eq", "ne", "lt", "le", "gt", "ge", "and", "or")
+)
 
 
 def size_expr(value: ExprLike, names: Mapping[Var, str] | None = None) -> SizeExpr:

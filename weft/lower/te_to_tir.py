@@ -264,9 +264,7 @@ class _Lowering:
         """A block inside one serial loop for each of its iteration variables (but the one bound to ``time``)."""
         bound = [] if time is None else [time.var]
         fresh = [Var(self.names.fresh(it.var.name), INDEX) for it in iters[len(bound) :]]
-        block = Block(
-            name, iters, (*bound, *fresh), reads, writes, body, init, annotations=annotations
-        )
+        block = Block(name, iters, (*bound, *fresh), reads, writes, body, init, annotations=annotations)
         stmt: Stmt = block
         for var, it in reversed(list(zip(fresh, iters[len(bound) :], strict=True))):
             stmt = For(var, it.start, it.extent, stmt)

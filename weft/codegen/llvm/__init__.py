@@ -2,7 +2,6 @@
 
 from weft.codegen.llvm.backend import assembly, compile_object, optimized_ir
 from weft.codegen.llvm.module import Module
-from weft.codegen.llvm.parallel import compile_objects
 from weft.target import Target
 from weft.tir.nodes import Program
 
@@ -15,4 +14,4 @@ def emit(kernel: Program, target: Target) -> str:
     return Module(kernel, target).emit()
 
 
-__all__ = ["assembly", "compile_object", "compile_objects", "emit", "optimized_ir"]
+__all__ = ["assembly", "compile_object", "emit", "optimized_ir"]

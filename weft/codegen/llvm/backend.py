@@ -21,6 +21,7 @@ def _llvm() -> Any:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()  # for the one system call of matrix tiles
     return llvm
 
 

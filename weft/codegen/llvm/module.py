@@ -16,6 +16,7 @@ from weft.codegen.free import Uses, uses_of
 from weft.codegen.llvm.function import Function
 from weft.codegen.llvm.intrinsics import C_MATH
 from weft.codegen.llvm.statements import Context, loop, on_stack, statement
+from weft.codegen.llvm.tiles import PERMISSION, uses_tiles
 from weft.codegen.llvm.types import type_of
 from weft.codegen.llvm.values import value
 from weft.expr.nodes import Const, Expr, Var, const
@@ -89,6 +90,8 @@ class Module:
         statement(work, k.body, self.context(inside_parallel=False))
         self._finish(work, _signature(f"{k.name}.work", [], used, variables))
         arguments = _arguments([], [pointers[b] for b in used], [(type_of(v), shell.memo[v]) for v in variables])
+        if uses_tiles(k.body, self.target.features):
+            shell.op(PERMISSION)
         shell.do(f"ret i32 {shell.op(f'call i32 @{k.name}.work({arguments})')}")
         self.functions.append(shell.text(f"i32 @{k.name}(ptr %buffers, ptr %sizes) #0"))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from weft.codegen.llvm.function import Function
 from weft.codegen.llvm.memory import prefetch, store
+from weft.codegen.llvm.tiles import MATRIX_TILE, matrix_tile
 from weft.codegen.llvm.types import memory_type, type_of
 from weft.codegen.llvm.values import value
 from weft.expr.nodes import Call, Const
@@ -103,6 +104,8 @@ def _if(f: Function, s: If, context: Context) -> None:
 
 
 def _for(f: Function, s: For, context: Context) -> None:
+    if MATRIX_TILE in s.annotations and matrix_tile(f, s):
+        return
     if s.kind == "parallel" and not context.inside_parallel and not _single(s):
         f.forget_reads()
         context.parallel(f, s)

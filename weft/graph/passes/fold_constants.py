@@ -18,7 +18,8 @@ class FoldConstants:
     """Replace pure calls of constants by their values, fields of known tuples by the field, ``if``s by their branch.
 
     A result larger than ``max_bytes`` is folded only if it is not much larger than its operands together (packing
-    pads a little), so that a broadcast does not fill the memory. Primitive functions are left alone: constants are their parameters.
+    pads a little), so that a broadcast does not fill the memory. Primitive functions are left alone: constants are
+    their parameters.
     """
 
     max_bytes: int = 16 << 20
