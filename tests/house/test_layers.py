@@ -145,9 +145,8 @@ def code_names(path: Path) -> set[str]:
             names.add(node.attr)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names.add(node.name)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
-            if " " not in node.value:
-                names.add(node.value)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names |= {node.value} if id(node) not in docs and " " not in node.value else set()
     return names
 
 
