@@ -20,8 +20,10 @@ from weft.graph.text import to_text
 from weft.graph.types import TensorType, TupleType
 from weft.graph.verify import verify
 from weft.ops.catalogue import OPERATORS, op
+from weft.pipeline import optimize
 from weft.runtime.program import Allocate, Free
 from weft.support.errors import InputError, ModelError
+from weft.target import Target
 
 
 def o(name, *args, **attrs):
@@ -35,8 +37,9 @@ def floats(*shape, seed=0):
 def compiled(params, body):
     module = Module.of(build.function(params, body))
     verify(module)
-    text = to_text(module)
-    assert to_text(parse(text, OPERATORS)) == text
+    table = {}
+    text = to_text(module, table)
+    assert to_text(parse(text, OPERATORS, table)) == text
     return module, weft.compile(module, threads=1)
 
 
@@ -208,9 +211,11 @@ def test_a_loop_whose_state_changes_its_known_size_is_stopped():
 
 
 class _Heap(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks f k".split()
-    ]
+    """What mallinfo2 of the GNU C library gives."""
+
+    _fields_ = [(f"field{i}", ctypes.c_size_t) for i in range(10)]
+    mapped = property(lambda self: self.field4)
+    used = property(lambda self: self.field7)
 
 
 def heap_bytes():
@@ -220,7 +225,7 @@ def heap_bytes():
         pytest.skip("the C library does not tell how much memory is in use")
     mallinfo2.restype = _Heap
     info = mallinfo2()
-    return info.uordblks + info.hblkhd
+    return info.used + info.mapped
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -395,3 +400,47 @@ def @main(%x: f32[4], %c: bool[]) -> f32[4] {
 """
     with pytest.raises(ModelError, match="recursive function '@main'"):
         weft.compile(parse(text, OPERATORS))
+
+
+def test_a_saved_executable_runs_the_same(tmp_path):
+    params, loop = while_loop()
+    module, exe = compiled(params, loop)
+    exe.save(tmp_path / "loop.weft")
+    loaded = weft.load_executable(tmp_path / "loop.weft")
+    assert loaded.artifact.program.instructions == exe.artifact.program.instructions
+    agree(module, loaded, floats(2) + 1, floats(2) + 2)
+
+
+def test_fused_groups_in_loops_stay_whole():
+    h, after = scan_body()
+    fixed = o("tanh", o("exp", o("add", x, x)))
+    body = build.function([h], Tuple((o("add", after, o("reduce_sum", fixed, axes=(0,), keepdims=False)),)))
+    loop = Loop((build.constant(np.zeros(4, np.float32)),), body, TupleType((h.type,)), i, n, n)
+    fused = optimize(Module.of(build.function([x], loop)), Target("cpu"))
+    verify(fused)
+    text = to_text(fused)
+    assert to_text(parse(text, OPERATORS)) == text
+
+
+def test_sizes_that_would_be_negative_are_errors():
+    """n - 1 rows of an input of n."""
+    exe = check([x], o("slice", x, begin=(1,), end=(1 << 60,)), (floats(5, 4),), (floats(1, 4),))
+    with pytest.raises(InputError, match=r"negative|out of range"):
+        exe(floats(0, 4))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_empty_tensors(rows):
+    wide = build.var("wide", (3, n))
+    weights = build.constant(floats(4, 20))
+    results = {
+        "sum": o("reduce_sum", x, axes=(0,)),
+        "joined": o("concat", x, o("exp", x), axis=0),
+        "product": o("matmul", x, weights),
+        "inner": o("matmul", wide, x),
+        "normal": o("softmax", wide),
+        "turned": o("transpose", x, perm=(1, 0)),
+        "picked": o("gather", x, o("cast", o("reduce_sum", k, axes=(0,)), to="int64"), axis=1),
+    }
+    module, exe = compiled([x, wide, k], Tuple(tuple(results.values())))
+    agree(module, exe, floats(rows, 4), floats(3, rows), np.array([2]))

@@ -23,6 +23,7 @@ from weft.runtime.program import (
     Jump,
     KernelRef,
     Program,
+    Reserve,
     SetSize,
     TensorSpec,
 )
@@ -271,6 +272,10 @@ def test_run_time_bounds(kernels):
     for instructions, message in [
         ((Copy(0, 1, (1000,)),), "larger than its buffers"),
         ((Copy(0, 1, (0, 1, "sub")),), "larger than its buffers"),
+        ((Copy(0, 1, (4,), source_offset=(1000,)),), "outside its buffers"),
+        ((Copy(0, 1, (4,), target_offset=(0, 4, "sub")),), "outside its buffers"),
+        ((Copy(0, 1, ("n", 4, "mul"), target_offset=(4,)),), "outside its buffers"),
+        ((Reserve(2, (0, "n", "sub")),), "negative size"),
         ((SetSize("k", (1, "n", "n", "sub", "floordiv")),), "divides by zero"),
         ((SetSize("k", ("n", 1 << 62, "mul")),), "overflows"),
         ((CallKernel(0, (0, 2), ((1,),)),), "without memory"),
@@ -279,7 +284,7 @@ def test_run_time_bounds(kernels):
     ]:
         program = replace(base, buffers=dynamic, instructions=instructions)
         exe = Executable(artifact(program, kernels))
-        with pytest.raises(InternalError, match=message):
+        with pytest.raises((InternalError, InputError), match=message):
             exe(x)
     program = replace(
         base, buffers=(*base.buffers, BufferSpec("arena", offset=(64,), nbytes=("n",))), arena_bytes=(64,)
@@ -388,3 +393,27 @@ def test_half_and_other_dtypes_pass_through():
         Executable(Artifact(replace(program, inputs=(TensorSpec("x", "bfloat16", ((2,), (3,))),)), ()))(
             np.zeros((2, 3), np.uint16)
         )
+
+
+def test_a_reserved_buffer_grows_and_keeps_its_content(kernels):
+    """Appends the input to a growing buffer n times, then copies the last append to the output."""
+    base = vector_program("double_plus_one", size="n")
+    nbytes = ("n", 4, "mul")
+    program = replace(
+        base,
+        buffers=(*base.buffers, BufferSpec("dynamic")),
+        instructions=(
+            SetSize("i", (0,)),
+            Jump(6, condition=("i", "n", "lt")),
+            Reserve(2, ("i", 1, "add", *nbytes, "mul")),
+            Copy(0, 2, nbytes, target_offset=("i", *nbytes, "mul")),
+            SetSize("i", ("i", 1, "add")),
+            Jump(1),
+            Copy(2, 1, nbytes, source_offset=("n", 1, "sub", *nbytes, "mul")),
+            Free(2),
+        ),
+    )
+    exe = Executable(artifact(program, kernels))
+    for size in (1, 3, 64):
+        x = np.arange(size, dtype=np.float32)
+        np.testing.assert_array_equal(exe(x), x)

@@ -99,6 +99,8 @@ def _hoisted(block: Block, level: int, loops: frozenset[Function]) -> Block:
     """The block outside of all loops that nothing at ``level`` needs."""
     best, at = block, block
     while at.parent is not None and at.depth > level:
+        if isinstance(at.owner, Function) and at.owner.is_primitive:
+            return block  # a fused group moves as a whole
         if at.owner in loops:
             best = at.parent
         at = at.parent

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from weft.expr.nodes import ExprLike, product
+from weft.expr.nodes import Expr, ExprLike, index, make, product
 from weft.expr.nodes import Var as Symbol
 from weft.expr.visit import free_vars
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple, Var
 from weft.graph.passes.memory import MemoryPlan, source
 from weft.graph.types import TensorType, TupleType
-from weft.lower.control_flow import KernelCall, lower_control_flow, unknown_size
+from weft.lower.control_flow import KernelCall, lower_control_flow, may_be_negative, unknown_size
 from weft.lower.sizes import shape_expr, size_expr
 from weft.runtime.program import (
     BufferSpec,
@@ -87,8 +87,9 @@ def graph_to_program(
     copies = _place_outputs(results, work)
     for condition, message in module.attrs.get("requires", ()):
         work.instructions.append(Check(size_expr(condition, work.names), str(message)))
+    work.instructions += _size_checks(plan.order, work)
     for call in plan.order:
-        _sizes_known(kernels.get(call.target), work)  # type: ignore[arg-type]
+        _sizes_known(call, kernels, work)
         _call(call, plan, kernels, work)
     for value, target, nbytes in copies:
         work.instructions.append(Copy(_register(value, plan, work), target, nbytes))
@@ -217,7 +218,24 @@ def _register(value: GraphExpr, plan: MemoryPlan, work: _Building) -> int:
     return found
 
 
-def _sizes_known(kernel: KernelCode | None, work: _Building) -> None:
+def _size_checks(calls: Sequence[Call], work: _Building) -> list[Instruction]:
+    """Kernels take for granted that no size is negative."""
+    sizes: dict[Expr, None] = {}
+    for call in calls:
+        parts = call.type.fields if isinstance(call.type, TupleType) else (call.type,)
+        for t in parts:
+            if isinstance(t, TensorType):
+                sizes.update((d, None) for d in t.shape if isinstance(d, Expr) and not isinstance(d, Symbol))
+    return [
+        Check(size_expr(make("ge", d, index(0)), work.names), f"the size {d} would be negative")
+        for d in sizes
+        if may_be_negative(d) and all(s in work.names for s in free_vars(d))
+    ]
+
+
+def _sizes_known(call: Call, kernels: Mapping[Function, KernelCode], work: _Building) -> None:
+    """Raise ModelError where a kernel takes a size that no input tells."""
+    kernel = kernels.get(call.target) if isinstance(call.target, Function) else None
     unknown = [s.name for s in kernel.sizes if s not in work.names] if kernel is not None else []
     if unknown:
         raise unknown_size(unknown[0])
