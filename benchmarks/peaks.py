@@ -73,7 +73,7 @@ def compiled(text: str, threads: int) -> Any:
     target = Target("cpu")
     kernel = parse(text)
     code = CodeObject((Variant(target.features & CODE_FEATURES, compile_object(emit(kernel, target), target)),))
-    specs = [TensorSpec(b.name, "float32", tuple((int(d),) for d in b.shape)) for b in kernel.params]
+    specs = [TensorSpec(b.name, str(b.dtype), tuple((int(d),) for d in b.shape)) for b in kernel.params]
     buffers = (BufferSpec("input"), BufferSpec("output"))
     program = Program((), (specs[0],), (specs[1],), buffers, (KernelRef(kernel.name, 0),), (CallKernel(0, (0, 1)),))
     return Executable(Artifact(program, (code,), (), str(target)), threads)

@@ -13,6 +13,7 @@ from weft.codegen.llvm import compile_object, emit
 from weft.expr.nodes import IterVar, Var, product
 from weft.lower.sizes import shape_expr, size_expr
 from weft.lower.tir_to_kernel import symbol, tir_to_kernel
+from weft.runtime import Executable
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import BufferSpec, CallKernel, KernelRef, TensorSpec
 from weft.runtime.program import Program as Executed
@@ -61,6 +62,12 @@ def build(
     machine = target if isinstance(target, Target) else Target(target)
     made = _with_params(schedule, args, name)
     return Function(_artifact(made, machine), threads)
+
+
+def executable(program: Program, target: str | Target = "llvm", threads: int | None = None) -> Executable:
+    """Compile a program in scheduled form, as the block notation leaves it. Inputs and outputs are its parameters."""
+    machine = target if isinstance(target, Target) else Target(target)
+    return Executable(_artifact(_Made(program, ()), machine), threads)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from weft.schedule.intrinsic import TensorIntrinsic
+from weft.schedule.library.products import unroll_tile
+from weft.schedule.refs import BlockRef
+from weft.schedule.schedule import Schedule
 from weft.tir.text import parse
 
 LANES: Final = 16
@@ -35,3 +38,29 @@ program "dot_u8s8"(A: u8[4], B: i8[16, 4]) -> (C: i32[16]):
 
 DOT_U8S8: Final = TensorIntrinsic("dot_u8s8", parse(_DESCRIPTION), parse(_IMPLEMENTATION))
 """``C[16] += A[4] · B[16, 4]`` of unsigned and signed bytes."""
+
+
+def bytes_tile(s: Schedule, block: BlockRef | str, rows: int = 8, columns: int = 2) -> BlockRef:
+    """Schedule ``C[i, j] = sum over k of A[i, k] * B[j // 16, k // 4, j % 16, k % 4]`` of bytes by the instruction.
+
+    ``rows`` scalars by ``columns`` vectors of sums stay in registers over all of k. Returns the block that copies them
+    to the result; its outermost loop may be parallel.
+    """
+    computing = BlockRef(block) if isinstance(block, str) else block
+    result = s.cache_write(computing, 0, "register")
+    i, j = s.get_loops(result)
+    panel, column, lane = s.split(j, factors=(None, columns, LANES))
+    strip, row = s.split(i, factor=rows)
+    s.reorder(panel, strip, row, column, lane)
+    s.compute_at(computing, strip)
+    unroll_tile(s, (row, column, lane))
+    row, column, depth = s.get_loops(computing)[2:]
+    column, lane = s.split(column, factor=LANES)
+    depth, byte = s.split(depth, factor=DEPTH)
+    s.reorder(depth, row, column, lane, byte)
+    init = s.decompose_reduction(computing, depth)
+    unroll_tile(s, s.get_loops(init)[-3:])
+    s.unroll(row)
+    s.unroll(column)
+    s.tensorize(lane, DOT_U8S8)
+    return result

@@ -1,0 +1,162 @@
+"""Kernels by schedules that a user could have written: ``python -m benchmarks.schedules``.
+
+Products of matrices against NumPy and PyTorch, products of bytes against the peak of the instruction, and image
+pipelines against their plain loops, always alternately in one process on one thread.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peaks import compiled, fma_peak, vector_lanes
+from benchmarks.report import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "schedule"))
+
+SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (1000, 777, 513))
+
+
+def alternately(runs: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """The best seconds of each, measured in turns."""
+    found = dict.fromkeys(runs, float("inf"))
+    for _ in range(rounds):
+        for name, run in runs.items():
+            begin = time.perf_counter()
+            run()
+            found[name] = min(found[name], time.perf_counter() - begin)
+    return found
+
+
+def product(rows: int, columns: int, depth: int, quick: bool) -> tuple[str, ...]:
+    import weft
+    from weft import te
+    from weft.schedule.library.products import Tile, blocked_product
+
+    a, b = te.placeholder((rows, depth), name="A"), te.placeholder((depth, columns), name="B")
+    k = te.reduce_axis((0, depth), "k")
+    c = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    rng = np.random.default_rng(0)
+    x, y = (rng.random(s, dtype=np.float32) for s in ((rows, depth), (depth, columns)))
+    z = np.zeros((rows, columns), np.float32)
+    runs: dict[str, Callable[[], Any]] = {"NumPy": lambda: np.matmul(x, y, out=z)}
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+        left, right = torch.from_numpy(x), torch.from_numpy(y)
+        runs["PyTorch"] = lambda: torch.mm(left, right)
+    except ImportError:
+        pass
+    for tile in (Tile(8, 3), Tile(6, 4), Tile(14, 2)):
+        s = te.create_schedule(c.op)
+        blocked_product(s.schedule, "C", tile)
+        f = weft.build(s, [a, b, c], threads=1)
+        runs[f"{tile.rows}x{tile.columns}"] = lambda f=f: f(x, y, z)
+    best = alternately(runs, 4 if quick else 15)
+    work = 2e-9 * rows * columns * depth
+    ours = min((t, n) for n, t in best.items() if "x" in n)
+    peers = min(t for n, t in best.items() if "x" not in n)
+    torch_speed = f"{work / best['PyTorch']:.1f}" if "PyTorch" in best else "–"
+    name = f"{rows} × {columns} × {depth}"
+    speeds = (f"{work / best['NumPy']:.1f}", torch_speed, f"{work / ours[0]:.1f}", ours[1], f"{peers / ours[0]:.2f}")
+    return (name, *speeds)
+
+
+def dot_peak() -> float:
+    """G operations/s of the instruction that adds four products of bytes to each lane."""
+    lanes, chains, rounds = vector_lanes(), 12, 20_000
+    at = [f"ramp({lanes * i}, 1, {lanes})" for i in range(chains)]
+    steps = "\n".join(f"      a[{r}] = dot4(a[{r}], x[{at[0]}], x[{at[1]}])" for r in at)
+    first, last = ("\n".join(f"    {t}[{r}] = {f}[{r}]" for r in at) for t, f in (("a", "x"), ("y", "a")))
+    text = f"""program "peak"(x: i32[{lanes * chains}]) -> (y: i32[{lanes * chains}]):
+  for p in serial(0, 1):
+    allocate a: i32[{lanes * chains}] register
+{first}
+    for i in serial(0, {rounds}):
+{steps}
+{last}
+"""
+    run = compiled(text, 1)
+    x = np.ones(lanes * chains, np.int32)
+    return 8e-9 * lanes * chains * rounds / min(alternately({"": lambda: run(x)}, 30).values())
+
+
+def bytes_product(size: int, quick: bool) -> tuple[str, ...]:
+    import weft
+    from weft import te
+    from weft.schedule.library.dot_products import bytes_tile
+
+    a = te.placeholder((size, size), "uint8", name="A")
+    b = te.placeholder((size // 16, size // 4, 16, 4), "int8", name="B")
+    k = te.reduce_axis((0, size), "k")
+    c = te.compute(
+        (size, size),
+        lambda i, j: te.sum(a[i, k].astype("int32") * b[j // 16, k // 4, j % 16, k % 4].astype("int32"), axis=k),
+        name="C",
+    )
+    s = te.create_schedule(c.op)
+    bytes_tile(s.schedule, "C", rows=8, columns=2)
+    f = weft.build(s, [a, b, c], threads=1)
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (size, size)).astype(np.uint8)
+    y = rng.integers(-128, 128, (size // 16, size // 4, 16, 4)).astype(np.int8)
+    z = np.zeros((size, size), np.int32)
+    best = min(alternately({"": lambda: f(x, y, z)}, 5 if quick else 20).values())
+    speed, peak = 2e-9 * size**3 / best, dot_peak()
+    return (f"{size}³, u8 × s8", f"{speed:.0f}", f"{peak:.0f}", f"{speed / peak:.2f}")
+
+
+def pipeline(name: str, height: int, width: int, quick: bool) -> tuple[str, ...]:
+    from image_pipelines import PIPELINES, SCHEDULES
+
+    from weft.classic.build import executable
+    from weft.schedule import Schedule
+
+    original = PIPELINES[name](height, width)
+    shape = [int(d.value) for d in original.params[0].shape]
+    x, y = np.random.default_rng(0).random(shape, dtype=np.float32), np.zeros((height, width), np.float32)
+    runs: dict[str, Callable[[], Any]] = {}
+    for label, apply in {"plain": lambda s: None, **SCHEDULES}.items():
+        s = Schedule(original)
+        apply(s)
+        f = executable(s.program, threads=1)
+        runs[label] = lambda f=f: f(x, out=y)
+    best = alternately(runs, 3 if quick else 8)
+    fastest = min((t, n) for n, t in best.items() if n != "plain")
+    times = (f"{best['plain'] * 1e3:.2f}", f"{best['sliding'] * 1e3:.2f}", f"{fastest[0] * 1e3:.2f} ({fastest[1]})")
+    return (name, *times, f"{best['plain'] / fastest[0]:.1f}")
+
+
+def run(quick: bool) -> list[Table]:
+    shapes = SHAPES[:2] if quick else SHAPES
+    products = tuple(product(*shape, quick) for shape in shapes)
+    images = tuple(pipeline(n, 480, 640, quick) for n in ("blur", "unsharp", "harris", "camera"))
+    peak = f"One thread, best of many; the multiply-add peak is {fma_peak(1):.0f} GFLOP/s."
+    return [
+        Table("Products, GFLOP/s", ("", "NumPy", "PyTorch", "schedule", "tile", "ratio to the faster"), products, peak),
+        Table(
+            "Products of bytes, GOP/s", ("", "schedule", "peak", "ratio"), (bytes_product(1024, quick),), "One thread."
+        ),
+        Table(
+            "Image pipelines, 640 × 480, ms",
+            ("", "plain loops", "sliding", "best", "times faster"),
+            images,
+            "One thread.",
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    for made in run("--quick" in sys.argv):
+        print(made.plain())
