@@ -82,7 +82,7 @@ def stacked(node: Node, values: list[GraphExpr], axis: int = 0) -> GraphExpr:
 def _scan(node: Node) -> Result:
     """Unrolled over the scanned dimension, which must be known."""
     if node.opset < 9:
-        raise Unsupported("Scan of operator set 8 is not supported")
+        return _batched_scan(node)
     body, count = node.subgraph("body"), node.integer("num_scan_inputs")
     states = [node.value(i) for i in range(len(node.inputs) - count)]
     scanned = [node.data(i) for i in range(len(node.inputs) - count, len(node.inputs))]
@@ -110,6 +110,38 @@ def _scan(node: Node) -> Result:
     ordered = [c[::-1] if r else c for c, r in zip(columns, reverse, strict=True)]
     out_axes = _axes(node, "scan_output_axes", [c[0].tensor.rank + 1 for c in columns])
     return [*states, *(stacked(node, c, a) for c, a in zip(ordered, out_axes, strict=True))]
+
+
+def _batched_scan(node: Node) -> Result:
+    """Operator set 8: every operand has a batch dimension in front, then the scanned one; unrolled over both."""
+    if node.has(0):
+        raise Unsupported("Scan of operator set 8 with sequence lengths is not supported")
+    body, count = node.subgraph("body"), node.integer("num_scan_inputs")
+    operands = [node.data(i) for i in range(1, len(node.inputs))]
+    first = len(operands) - count
+    if not 0 < count <= len(operands) or len(body.input) != len(operands) or len(body.output) < first:
+        raise Malformed("the inputs and outputs of its body do not fit its own")
+    batch, length = operands[first].tensor.shape[:2]
+    if not isinstance(batch, int) or not isinstance(length, int) or not 0 < batch * length <= MAX_TRIPS:
+        raise Unsupported("only scans over known sizes are supported in operator set 8")
+    backward = node.integers("directions", ()) or (0,) * count
+    names = [i.name for i in body.input]
+    done: list[list[GraphExpr]] = []
+    for b in range(batch):
+        rows = [picked(node, x, 0, b) for x in operands]
+        states: list[Value] = list(rows[:first])
+        columns: list[list[GraphExpr]] = [[] for _ in range(len(body.output) - first)]
+        for t in range(length):
+            slices = [
+                picked(node, x, 0, length - 1 - t if back else t)
+                for x, back in zip(rows[first:], backward, strict=True)
+            ]
+            results = node.importer.subgraph(node, body, dict(zip(names, [*states, *slices], strict=True)))
+            states = results[:first]
+            for column, value in zip(columns, results[first:], strict=True):
+                column.append(node.as_data(value))
+        done.append([*(node.as_data(s) for s in states), *(stacked(node, c) for c in columns)])
+    return [stacked(node, [one[i] for one in done]) for i in range(len(body.output))]
 
 
 def _scan_loop(

@@ -12,17 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.frontend.onnx.converters.control import stacked
+from weft.frontend.onnx.converters.elementwise import cast_to
 from weft.frontend.onnx.converters.loops import scan
 from weft.frontend.onnx.converters.movement import Cut, cut, filled
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
+from weft.support.dtypes import INDEX
 
 MAX_UNROLLED = 16
 """Sequences up to this length are unrolled; others become a loop."""
 
 Step = Callable[["Cell", GraphExpr, list[GraphExpr]], list[GraphExpr]]
+_Stepped = tuple[list[GraphExpr], GraphExpr]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,8 +140,7 @@ def _recurrent(step: Step, gates: int, state_count: int, defaults: Sequence[str]
         if layout:
             x = node.call("transpose", x, perm=(1, 0, 2))
         length, batch = x.tensor.shape[:2]
-        if node.has(4) and (node.array(4) is None or (node.known(4, "sequence_lens") != length).any()):
-            raise Unsupported("sequences of different lengths in one batch are not supported")
+        running = _running(node, length, batch)
         if node.flag("input_forget"):
             raise Unsupported("coupled input and forget gates are not supported")
         kinds = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -146,7 +148,7 @@ def _recurrent(step: Step, gates: int, state_count: int, defaults: Sequence[str]
         if directions is None:
             raise Malformed(f"its direction is '{node.text('direction')}'")
         made = [
-            _direction(node, step, gates, state_count, defaults, x, d, backward, batch, layout)
+            _direction(node, step, gates, state_count, defaults, x, d, backward, batch, layout, running)
             for d, backward in enumerate(directions)
         ]
         outputs = stacked(node, [m[0] for m in made], 2 if layout else 1)
@@ -154,6 +156,29 @@ def _recurrent(step: Step, gates: int, state_count: int, defaults: Sequence[str]
         return [outputs, *states]
 
     return convert
+
+
+def _running(node: Node, length: Dim, batch: Dim) -> GraphExpr | None:
+    """Which sequences still run at each step, [length, batch, 1]; None where all are of full length."""
+    known = node.array(4) if node.has(4) else None
+    if not node.has(4) or (known is not None and (known == length).all()):
+        return None
+    steps = node.call("arange", start=0, step=1, count=length, dtype="int64")
+    ends = node.call("reshape", cast_to(node, node.data(4), INDEX), shape=(1, batch, 1))
+    return node.call("less", node.call("reshape", steps, shape=(length, 1, 1)), ends)
+
+
+def _masked(node: Node, step: Step) -> Callable[[Cell, GraphExpr, list[GraphExpr], GraphExpr | None], _Stepped]:
+    """A step that leaves the states of sequences that are over, and gives zeros for them."""
+
+    def once(cell: Cell, here: GraphExpr, states: list[GraphExpr], runs: GraphExpr | None) -> _Stepped:
+        after = step(cell, here, states)
+        if runs is None:
+            return after, after[0]
+        kept = [node.call("where", runs, new, old) for new, old in zip(after, states, strict=True)]
+        return kept, node.call("where", runs, after[0], node.scalar(0, after[0]))
+
+    return once
 
 
 def _direction(
@@ -167,6 +192,7 @@ def _direction(
     backward: bool,
     batch: Dim,
     layout: int,
+    running: GraphExpr | None,
 ) -> tuple[GraphExpr, list[GraphExpr]]:
     """All outputs [length, batch, hidden] and the last states of one direction."""
     weights, recurrence = _row(node, node.data(1), d), _row(node, node.data(2), d)
@@ -181,21 +207,23 @@ def _direction(
     cell = Cell(node, hidden, recurrence, recurrent_bias, peepholes, _activations(node, d, defaults))
     inputs = cell.add(times_transposed(node, x, weights), bias)
     states = [_initial(node, 5 + s, d, batch, hidden, x, layout) for s in range(state_count)]
-    length = x.tensor.shape[0]
+    length, masked = x.tensor.shape[0], _masked(node, step)
     if not isinstance(length, int) or not 0 < length <= MAX_UNROLLED:
 
         def once(state: list[GraphExpr], slices: list[GraphExpr]) -> tuple[list[GraphExpr], list[GraphExpr]]:
-            after = step(cell, slices[0], state)
-            return after, [after[0]]
+            after, row = masked(cell, slices[0], state, slices[1] if len(slices) > 1 else None)
+            return after, [row]
 
-        states, (rows,) = scan(node, states, [inputs], [0], [backward], once)
+        scanned = [inputs] if running is None else [inputs, running]
+        states, (rows,) = scan(node, states, scanned, [0] * len(scanned), [backward] * len(scanned), once)
         rows = node.call("flip", rows, axes=(0,)) if backward else rows
         return (node.call("transpose", rows, perm=(1, 0, 2)) if layout else rows), states
     outputs: list[GraphExpr] = []
     for t in reversed(range(length)) if backward else range(length):
         here = node.call("reshape", cut(node, inputs, {0: Cut(t, 1)}), shape=(batch, gates * hidden))
-        states = step(cell, here, states)
-        outputs.append(states[0])
+        runs = None if running is None else node.call("reshape", cut(node, running, {0: Cut(t, 1)}), shape=(batch, 1))
+        states, row = masked(cell, here, states, runs)
+        outputs.append(row)
     return stacked(node, outputs[::-1] if backward else outputs, 1 if layout else 0), states
 
 
