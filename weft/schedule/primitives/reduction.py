@@ -56,6 +56,14 @@ def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRe
             raise state.refuse(
                 "S051", f"block '{inner.name}' also writes '{region.buffer.name}' inside '{loop.name}'", at=inner
             )
+    carrying = next((x for x in inside if x.var in state.carried), None)
+    if carrying is not None and any(r.buffer.name in state.kept for r in update.writes):
+        raise state.refuse(
+            "S063",
+            f"block '{update.name}' keeps its result across '{carrying.var.name}'",
+            at=carrying,
+            hint="choose a loop inside",
+        )
     if not runs_once(state, update, inside):
         raise state.refuse(
             "S055",
