@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from weft.expr.nodes import IterVar, Var
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rules.access import static_extent
-from weft.schedule.rules.context import Context, work_of
+from weft.schedule.rules.access import View, static_extent
+from weft.schedule.rules.context import Context, guarded_load, work_of
 
+UNROLLED_WINDOW = 16
+"""Windows of at most so many elements are unrolled: the result then stays in a register."""
 ACCUMULATORS = 4
 """Vectors of partial results of a long reduction, to hide the latency of the operation."""
 
@@ -41,9 +43,14 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     s.reorder(*row_loops, *inner, *([lane_loop] if lane_loop is not None else []))
     work = sum(work_of(context.view(b)) for b in chain)
     at: LoopRef | None = None
-    if row_loops:
+    if len(row_loops) > 1 and any(guarded_load(context.view(b)) for b in chain):
+        # The edges of windows are checked along the innermost axis: a loop of its own loses its ends, not a fused one.
+        *others, at = row_loops
+        context.parallelize(context.fuse(others), work)
+    elif row_loops:
         at = context.fuse(row_loops)
         context.parallelize(at, work)
+    if at is not None:
         for block in reversed(chain[:-1]):
             s.compute_at(block, at)
     for block in chain:
@@ -116,10 +123,21 @@ def _finish(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at: L
             s.vectorize(s.get_loops(init)[-1])
             context.done.add(init.name)
         s.vectorize(vector)
+        if _steps(view) <= UNROLLED_WINDOW:
+            for loop in reduce:
+                s.unroll(loop)
     elif reduce:
         _across(context, block, reduce, lanes)
     else:
         context.vectorize(list(own.values())[-1], lanes, 2)
+
+
+def _steps(view: View) -> int:
+    """Steps of the reduction; symbolic sizes count as many."""
+    total = 1
+    for axis in view.reduce:
+        total *= static_extent(axis) or UNROLLED_WINDOW + 1
+    return total
 
 
 def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int) -> None:
