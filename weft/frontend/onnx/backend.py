@@ -71,10 +71,14 @@ class Prepared(BackendRep):
 
     def _learn(self, why: ModelError) -> None:
         """Note which inputs would have to be known for ``why`` not to happen; raises it if none would help."""
-        needs = why.needs if isinstance(why, ModelProblems) else why.inputs if isinstance(why, NeedsValue) else ()
-        if not set(needs) - self.needed:
+        needs = (
+            why.needs if isinstance(why, ModelProblems) else why.inputs if isinstance(why, NeedsValue) else frozenset()
+        )
+        shapes = why.needs_shape if isinstance(why, ModelProblems) else frozenset()
+        if needs <= self.needed and shapes <= self.loose:
             raise why
-        self.needed |= set(needs)
+        self.needed |= needs
+        self.loose |= shapes
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The outputs for ``inputs`` in the model's order, or by name. Raises WeftError.

@@ -170,9 +170,8 @@ class Importer:
                 var = Var(value.name, self._input_type(value), Origin((value.name,)))
             except WeftError as why:
                 scope.values[value.name] = None
-                needs = why.inputs if isinstance(why, NeedsValue) else frozenset()
                 text = f"the input '{value.name}': {why.message}"
-                self.problems.add(Problem(text, code=why.code, hint=why.hint, needs=needs))
+                self.problems.add(Problem(text, code=why.code, hint=why.hint, **_needs(why)))
                 continue
             scope.values[value.name] = var
             params.append(var)
@@ -314,8 +313,7 @@ class Importer:
         )
 
     def _fail(self, scope: Scope, outputs: Iterable[str], op_type: str, name: str, why: WeftError) -> None:
-        needs = why.inputs if isinstance(why, NeedsValue) else frozenset()
-        self.problems.add(Problem(why.message, name, op_type, why.code, why.hint, needs))
+        self.problems.add(Problem(why.message, name, op_type, why.code, why.hint, **_needs(why)))
         scope.values.update(dict.fromkeys(outputs))
 
     def _define(self, scope: Scope, names: Sequence[str], result: Any) -> None:
@@ -414,6 +412,13 @@ class Importer:
 
 class _Missing(Exception):
     """No converter, no function."""
+
+
+def _needs(why: WeftError) -> dict[str, Any]:
+    """What would have to be known for a problem not to be there."""
+    if not isinstance(why, NeedsValue):
+        return {}
+    return {"needs_shape" if why.shape else "needs": why.inputs}
 
 
 def _empty_node() -> Any:

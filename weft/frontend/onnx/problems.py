@@ -28,12 +28,13 @@ class Unsupported(ModelError):
 class NeedsValue(Unsupported):
     """Something must be known when the model is compiled, but is computed from inputs of the model.
 
-    ``inputs`` names the inputs it depends on: given their values, the model can be imported.
+    ``inputs`` names the inputs it depends on: given their values (``shape``: their shapes), the model can be imported.
     """
 
-    def __init__(self, message: str, inputs: Iterable[str] = ()) -> None:
+    def __init__(self, message: str, inputs: Iterable[str] = (), *, shape: bool = False) -> None:
         super().__init__(message)
         self.inputs = frozenset(inputs)
+        self.shape = shape
 
 
 class Noted(ModelError):
@@ -45,7 +46,8 @@ class Problem:
     """One thing that keeps a model from being imported.
 
     ``node`` is the node's name (or ``OpType_index``), empty for problems of the file as a whole; ``op_type`` its
-    operator, with the domain in front unless it is the standard one. ``needs`` names inputs whose values would help.
+    operator, with the domain in front unless it is the standard one. ``needs`` names inputs whose values would help,
+    ``needs_shape`` those whose shapes would.
     """
 
     text: str
@@ -54,6 +56,7 @@ class Problem:
     code: str = "M001"
     hint: str | None = None
     needs: frozenset[str] = frozenset()
+    needs_shape: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         place = f"{self.op_type} '{self.node}': " if self.node else ""
@@ -70,6 +73,7 @@ class ModelProblems(ModelError):
         self.problems = problems
         self.unsupported = unsupported
         self.needs = frozenset(n for p in problems for n in p.needs)
+        self.needs_shape = frozenset(n for p in problems for n in p.needs_shape)
         count = len(problems)
         lines = [f"the model cannot be imported: {count} problem{'s' if count != 1 else ''}"]
         lines += [f"  {problem}" for problem in problems[:SHOWN]]

@@ -9,7 +9,7 @@ from typing import Any
 from weft.frontend.onnx.converters.loops import branches, loop, scan
 from weft.frontend.onnx.converters.movement import Cut, cut, split_sizes
 from weft.frontend.onnx.node import Absent, Node, Result, Sequence_, Value
-from weft.frontend.onnx.problems import Malformed, Unsupported
+from weft.frontend.onnx.problems import Malformed, NeedsValue, Unsupported
 from weft.graph.nodes import Constant, GraphExpr
 
 MAX_TRIPS = 4096
@@ -239,7 +239,8 @@ def _split_to_sequence(node: Node) -> Result:
     axis = node.axis(x.tensor.rank, 0)
     size = x.tensor.shape[axis]
     if not isinstance(size, int):
-        raise Unsupported("a dimension of unknown size is split into a sequence")
+        message = "a dimension of unknown size is split into a sequence"
+        raise NeedsValue(message, node.importer.inputs_behind(x), shape=True)
     given = node.known(1, "split") if node.has(1) else None
     if given is None or given.ndim == 0:
         step = 1 if given is None else int(given)
