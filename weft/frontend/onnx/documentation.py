@@ -44,6 +44,17 @@ NOTES: dict[str, str] = {
     "DFT": "lengths up to 16384, known when compiled",
     "STFT": "lengths known when compiled",
     "Det": "up to 64 × 64",
+    "CastMap": "maps are not supported",
+    "DictVectorizer": "maps are not supported",
+    "ZipMap": "maps are not supported",
+    "CategoryMapper": "strings",
+    "FeatureVectorizer": "not there yet",
+    "Gradient": "not there yet",
+    "Imputer": "not there yet",
+    "MaxRoiPool": "not there yet",
+    "OneHotEncoder": "not there yet",
+    "SVMClassifier": "not there yet",
+    "SVMRegressor": "not there yet",
     "DeformConv": "two spatial dimensions",
 }
 
