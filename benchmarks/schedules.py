@@ -117,6 +117,30 @@ def bytes_product(size: int, quick: bool) -> tuple[str, ...]:
     return (f"{size}³, u8 × s8", f"{speed:.0f}", f"{peak:.0f}", f"{speed / peak:.2f}")
 
 
+def convolution(channels: int, size: int, peak: float, quick: bool) -> tuple[str, ...]:
+    """3×3, stride 1, padded, as in ResNet-50."""
+    from schedule_cases import windows
+
+    from weft.classic.build import executable
+    from weft.schedule import Schedule
+    from weft.schedule.library.windows import direct_window
+
+    original = windows(channels, size, 16)
+    shapes = [[int(d.value) for d in b.shape] for b in original.params]
+    x, w = (np.random.default_rng(0).random(s, dtype=np.float32) for s in shapes[:2])
+    y = np.zeros(shapes[2], np.float32)
+    runs: dict[str, Callable[[], Any]] = {}
+    for pixels, blocks in ((7, 4), (14, 2), (7, 3)):
+        if channels // 16 % blocks == 0:
+            s = Schedule(original)
+            direct_window(s, "conv", pixels, blocks)
+            f = executable(s.program, threads=1)
+            runs[f"{blocks}x{pixels}"] = lambda f=f: f(x, w, out=y)
+    seconds, tile = min((t, n) for n, t in alternately(runs, 4 if quick else 15).items())
+    speed = 18e-9 * channels**2 * size**2 / seconds
+    return (f"{channels} channels, {size} × {size}", f"{speed:.1f}", tile, f"{speed / peak:.2f}")
+
+
 def pipeline(name: str, height: int, width: int, quick: bool) -> tuple[str, ...]:
     from image_pipelines import PIPELINES, SCHEDULES
 
@@ -142,9 +166,13 @@ def run(quick: bool) -> list[Table]:
     shapes = SHAPES[:2] if quick else SHAPES
     products = tuple(product(*shape, quick) for shape in shapes)
     images = tuple(pipeline(n, 480, 640, quick) for n in ("blur", "unsharp", "harris", "camera"))
-    peak = f"One thread, best of many; the multiply-add peak is {fma_peak(1):.0f} GFLOP/s."
+    peak = fma_peak(1)
+    note = f"One thread, best of many; the multiply-add peak is {peak:.0f} GFLOP/s."
+    layers = ((64, 56), (128, 28), (256, 14), (512, 7))
+    windows = tuple(convolution(c, size, peak, quick) for c, size in layers)
     return [
-        Table("Products, GFLOP/s", ("", "NumPy", "PyTorch", "schedule", "tile", "ratio to the faster"), products, peak),
+        Table("Products, GFLOP/s", ("", "NumPy", "PyTorch", "schedule", "tile", "ratio to the faster"), products, note),
+        Table("3×3 convolutions, direct, GFLOP/s", ("", "schedule", "tile", "of the peak"), windows, note),
         Table(
             "Products of bytes, GOP/s", ("", "schedule", "peak", "ratio"), (bytes_product(1024, quick),), "One thread."
         ),

@@ -76,3 +76,34 @@ def softmax(rows: int, columns: int) -> Program:
     total = te.compute((rows,), lambda i: te.sum(exps[i, k2], axis=k2), name="total")
     out = te.compute((rows, columns), lambda i, j: exps[i, j] / total[i], name="softmax")
     return te_to_tir("softmax", [x], [out])
+
+
+def windows(channels: int, size: int, lanes: int, channelwise: bool = False) -> Program:
+    """A 3×3 window over a padded image in blocks of channels: [1, c, h, w, lanes]."""
+    groups = channels // lanes
+    data = te.placeholder((1, groups, size, size, lanes), name="data")
+    pad = te.compute(
+        (1, groups, size + 2, size + 2, lanes),
+        lambda n, c, y, x, i: te.if_then_else(
+            te.all(y >= 1, y < size + 1, x >= 1, x < size + 1), data[n, c, y - 1, x - 1, i], 0.0
+        ),
+        name="pad",
+    )
+    kh, kw, ic = te.reduce_axis((0, 3), "kh"), te.reduce_axis((0, 3), "kw"), te.reduce_axis((0, channels), "ic")
+    if channelwise:
+        weight = te.placeholder((groups, 3, 3, lanes), name="weight")
+        conv = te.compute(
+            data.shape,
+            lambda n, c, y, x, i: te.sum(pad[n, c, y + kh, x + kw, i] * weight[c, kh, kw, i], axis=[kh, kw]),
+            name="conv",
+        )
+    else:
+        weight = te.placeholder((groups, channels, 3, 3, lanes), name="weight")
+        conv = te.compute(
+            data.shape,
+            lambda n, k, y, x, i: te.sum(
+                pad[n, ic // lanes, y + kh, x + kw, ic % lanes] * weight[k, ic, kh, kw, i], axis=[ic, kh, kw]
+            ),
+            name="conv",
+        )
+    return te_to_tir("windows", [data, weight], [conv])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_runner import run_program
-from schedule_cases import check, inputs_for, matmul_relu, softmax
+from schedule_cases import check, inputs_for, matmul_relu, softmax, windows
 
 from weft import te
 from weft.codegen.llvm import assembly, emit
@@ -16,6 +16,7 @@ from weft.schedule.library.dot_products import DOT_U8S8
 from weft.schedule.library.matrix_tiles import TILE_BF16, TILE_U8S8
 from weft.schedule.library.products import Tile, blocked_product
 from weft.schedule.library.rows import one_pass, reduce_in_lanes
+from weft.schedule.library.windows import channelwise_window, direct_window
 from weft.target import Target
 from weft.tir.interpret import run
 from weft.tir.nodes import Program
@@ -138,3 +139,22 @@ def test_matrix_tiles(tile: TensorIntrinsic, dtypes: tuple[str, str, str], group
     assert "syscall" in text and "ldtilecfg" in text
     if machine.features <= Target("cpu").features:
         np.testing.assert_array_equal(run_program(s.program, given)[0], run(original, given)[0])
+
+
+@pytest.mark.parametrize("pixels, channels", [(3, 2), (5, 1), (2, 2)])
+def test_direct_windows(pixels: int, channels: int) -> None:
+    original = windows(8, 5, 4)
+    s = Schedule(original)
+    s.parallel(direct_window(s, "conv", pixels, channels))
+    check(original, s.program)
+    given = inputs_for(original)
+    np.testing.assert_array_equal(run_program(s.program, given)[0], run(original, given)[0])
+
+
+def test_windows_of_single_channels() -> None:
+    original = windows(8, 5, 4, channelwise=True)
+    s = Schedule(original)
+    s.parallel(channelwise_window(s, "conv", 2))
+    check(original, s.program)
+    given = inputs_for(original)
+    np.testing.assert_array_equal(run_program(s.program, given)[0], run(original, given)[0])
