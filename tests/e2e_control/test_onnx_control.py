@@ -1,0 +1,201 @@
+"""ONNX models with control flow and shapes decided at run time, against onnxruntime: one executable, many sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft.support.errors import InputError
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
+
+
+def model(text: str) -> Any:
+    return onnx.parser.parse_model(HEAD + text)
+
+
+def check(text: str, *runs: dict[str, Any]) -> weft.Executable:
+    made = model(text)
+    exe = weft.compile(made, threads=1)
+    other = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    for feed in runs:
+        wanted = other.run(None, feed)
+        for got, w in zip(exe.run(feed).values(), wanted, strict=True):
+            assert got.shape == w.shape and got.dtype == w.dtype
+            np.testing.assert_allclose(got, w, rtol=1e-4, atol=1e-5)
+    return exe
+
+
+def floats(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def test_loop_with_a_computed_trip_count_captures_and_collects() -> None:
+    text = """
+    agraph (float[n, 4] x, int64 k) => (float[n, 4] y, float[m, n, 4] rows) {
+      cond = Constant <value: tensor = bool {1}> ()
+      half = Constant <value: tensor = float {0.5}> ()
+      small = Mul (x, half)
+      y, rows = Loop (k, cond, x) <body = b (int64 i, bool c, float[n, 4] s) => (bool c2, float[n, 4] s2, float[n, 4] r) {
+        c2 = Identity (c)
+        f = Cast <to: int = 1> (i)
+        t = Add (s, small)
+        s2 = Mul (t, half)
+        r = Add (s2, f)
+      }>
+    }"""
+    feeds = [{"x": floats(n, 4), "k": np.array(k)} for n, k in ((3, 2), (1, 3), (5, 40), (2, 1))]
+    check(text, *feeds)
+
+
+def test_loop_that_stops_on_a_computed_condition() -> None:
+    text = """
+    agraph (float[n] x, float limit) => (float[n] y, float[m] sums) {
+      none = Constant <value: tensor = int64 {100}> ()
+      cond = Constant <value: tensor = bool {1}> ()
+      two = Constant <value: tensor = float {2}> ()
+      y, sums = Loop (none, cond, x) <body = b (int64 i, bool c, float[n] s) => (bool go, float[n] s2, float total) {
+        s2 = Mul (s, two)
+        total = ReduceSum <keepdims: int = 0> (s2)
+        go = Less (total, limit)
+      }>
+    }"""
+    check(
+        text,
+        *({"x": np.abs(floats(n)) + 0.1, "limit": np.array(v, np.float32)} for n, v in ((3, 10), (1, 1000), (7, 0))),
+    )
+
+
+def test_loop_whose_state_grows() -> None:
+    text = """
+    agraph (float[n, 2] x, int64 k) => (float[m, 2] y) {
+      cond = Constant <value: tensor = bool {1}> ()
+      y = Loop (k, cond, x) <body = b (int64 i, bool c, float[p, 2] s) => (bool c2, float[q, 2] s2) {
+        c2 = Identity (c)
+        s2 = Concat <axis: int = 0> (s, x)
+      }>
+    }"""
+    check(text, *({"x": floats(n, 2), "k": np.array(k)} for n, k in ((2, 3), (1, 0), (4, 9))))
+
+
+def test_branches_in_loops_in_branches() -> None:
+    text = """
+    agraph (float[n] x, bool flag, int64 k) => (float[n] y) {
+      cond = Constant <value: tensor = bool {1}> ()
+      zero = Constant <value: tensor = float {0}> ()
+      y = If (flag) <
+        then_branch = a () => (float[n] ya) {
+          ya = Loop (k, cond, x) <body = b (int64 i, bool c, float[n] s) => (bool c2, float[n] s2) {
+            c2 = Identity (c)
+            total = ReduceSum <keepdims: int = 0> (s)
+            up = Greater (total, zero)
+            s2 = If (up) <
+              then_branch = d () => (float[n] sd) { sd = Sub (s, x) },
+              else_branch = e () => (float[n] se) { t = Tanh (x) se = Add (s, t) }
+            >
+          }>
+        },
+        else_branch = g () => (float[n] yg) { yg = Neg (x) }
+      >
+    }"""
+    feeds = [
+        {"x": floats(n, seed=n), "flag": np.array(f), "k": np.array(k)}
+        for n in (1, 6)
+        for f, k in ((1, 5), (0, 2), (1, 0))
+    ]
+    for feed in feeds:
+        feed["flag"] = feed["flag"].astype(bool)
+    check(text, *feeds)
+
+
+@pytest.mark.parametrize("direction", [0, 1])
+def test_scan_over_an_open_length(direction: int) -> None:
+    text = f"""
+    agraph (float[4] start, float[n, 4] x) => (float[4] last, float[n, 4] rows) {{
+      last, rows = Scan <num_scan_inputs: int = 1, scan_input_directions: ints = [{direction}],
+          scan_output_directions: ints = [{direction}],
+          body = b (float[4] s, float[4] row) => (float[4] s2, float[4] r) {{
+            t = Add (s, row)
+            s2 = Tanh (t)
+            r = Mul (s2, row)
+          }}> (start, x)
+    }}"""
+    check(text, *({"start": floats(4), "x": floats(n, 4, seed=n)} for n in (1, 2, 30)))
+
+
+def test_nonzero_and_what_depends_on_it() -> None:
+    text = """
+    agraph (float[3, 5] x) => (int64[2, k] places, float[k] values) {
+      zero = Constant <value: tensor = float {0}> ()
+      marks = Greater (x, zero)
+      places = NonZero (marks)
+      pairs = Transpose <perm: ints = [1, 0]> (places)
+      picked = GatherND (x, pairs)
+      values = Exp (picked)
+    }"""
+    check(text, {"x": floats(3, 5)}, {"x": -np.abs(floats(3, 5))}, {"x": np.abs(floats(3, 5))})
+
+
+def test_shapes_given_at_run_time() -> None:
+    text = """
+    agraph (float[n, 6] x, int64[3] shape, int64[2] big) => (float[a, b, c] y, float[d, e] z) {
+      y = Reshape (x, shape)
+      one = Constant <value: tensor = int64[1] {0}> ()
+      total = ReduceSum <keepdims: int = 1> (x)
+      z = Expand (total, big)
+    }"""
+    exe = check(
+        text,
+        {"x": floats(2, 6), "shape": np.array([3, 2, 2]), "big": np.array([2, 3])},
+        {"x": floats(4, 6), "shape": np.array([0, -1, 3]), "big": np.array([1, 5])},
+        {"x": floats(1, 6), "shape": np.array([1, 1, -1]), "big": np.array([7, 1])},
+    )
+    with pytest.raises(InputError):
+        exe.run(x=floats(2, 6), shape=np.array([3, 3, 2]), big=np.array([2, 3]))
+
+
+def test_slices_and_ranges_with_computed_bounds() -> None:
+    text = """
+    agraph (float[n, 4] x, int64[1] start, int64[1] stop, int64 limit) => (float[m, 4] y, int64[k] r) {
+      axes = Constant <value: tensor = int64[1] {0}> ()
+      y = Slice (x, start, stop, axes)
+      begin = Constant <value: tensor = int64 {2}> ()
+      step = Constant <value: tensor = int64 {3}> ()
+      r = Range (begin, limit, step)
+    }"""
+    cases = ((5, 1, 4, 12), (5, -3, 100, 2), (5, 0, -1, 3), (2, 0, 2, 30))
+    check(
+        text,
+        *(
+            {"x": floats(n, 4), "start": np.array([a]), "stop": np.array([b]), "limit": np.array(limit)}
+            for n, a, b, limit in cases
+        ),
+    )
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_over_an_open_length(kind: str) -> None:
+    gates, hidden = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], 5
+    weights = {
+        "w": floats(2, gates * hidden, 3, seed=1),
+        "r": floats(2, gates * hidden, hidden, seed=2),
+        "b": floats(2, 2 * gates * hidden, seed=3),
+    }
+    made = model(f"""
+    agraph (float[n, batch, 3] x) => (float[n, 2, batch, {hidden}] y, float[2, batch, {hidden}] h)
+    <float[2, {gates * hidden}, 3] w, float[2, {gates * hidden}, {hidden}] r, float[2, {2 * gates * hidden}] b>
+    {{ y, h = {kind} <hidden_size: int = {hidden}, direction: string = "bidirectional"> (x, w, r, b) }}""")
+    del made.graph.initializer[:], made.graph.value_info[:]
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(v, k) for k, v in weights.items())
+    exe = weft.compile(made, threads=1)
+    other = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    for length, batch in ((1, 1), (4, 2), (33, 3)):
+        x = floats(length, batch, 3, seed=length)
+        for got, wanted in zip(exe(x), other.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
