@@ -8,6 +8,7 @@ from image_pipelines import PIPELINES, SCHEDULES
 from kernel_runner import run_program
 
 from weft.schedule import Schedule
+from weft.support.errors import ScheduleError
 from weft.tir.interpret import execute, run
 from weft.tir.verify import verify
 
@@ -42,6 +43,23 @@ def test_rolling_buffers_hold_just_the_window() -> None:
     s = Schedule(PIPELINES["blur"](H, W))
     SCHEDULES["sliding"](s)
     assert [int(d.value) for d in s.program.allocs[0].shape] == [3, W]
+
+
+def test_scheduled_windows_can_be_scheduled_further() -> None:
+    original = PIPELINES["blur"](H, W)
+    s = Schedule(original)
+    row = s.get_loops("down")[0]
+    s.compute_at("across", row)
+    s.store_at("across", row)
+    s.fold_storage("across", *s.window("across"))
+    again = Schedule(s.program)
+    for move in (lambda: again.compute_root("across"), lambda: again.cache_read("down", 0, "local"),
+                 lambda: again.parallel(again.get_loops("down")[0])):  # fmt: skip
+        with pytest.raises(ScheduleError):
+            move()
+    again.vectorize(again.get_loops("down")[1])
+    given = image(original)
+    np.testing.assert_array_equal(run(again.program, [given])[0], run(original, [given])[0])
 
 
 def test_windows_slide_along_two_dimensions() -> None:

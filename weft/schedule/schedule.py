@@ -9,7 +9,7 @@ from weft.schedule.dependence import carried_loops, partial_blocks
 from weft.schedule.index_map import IndexMap
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.primitives.sampling import Sampled
-from weft.schedule.primitives.sliding import window
+from weft.schedule.primitives.sliding import kept_buffers, window
 from weft.schedule.recorder import Recorder
 from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.rewrite import is_true
@@ -35,6 +35,7 @@ class Schedule:
         self._state.carried = carried_loops(program)
         self._state.partial = partial_blocks(program)
         self._state.conditional = frozenset(b.name for b in self._state.tree.blocks.values() if not is_true(b.where))
+        self._state.kept = kept_buffers(self._state.tree)
         self._recorder = Recorder()
 
     @property

@@ -1,7 +1,7 @@
 """Windowed sums over channels in blocks: direct convolution in register tiles, and one channel at a time.
 
-Operands in blocked layouts: data ``[n, c, h, w, lanes]``, results ``[n, k, h, w, lanes]``, so that the innermost axis is
-one vector; y, x and lane are longer than 1. The schedules are for any window, stride and dilation: these are in the
+Operands in blocked layouts: data ``[n, c, h, w, lanes]``, results ``[n, k, h, w, lanes]``, so that the innermost axis
+is one vector; y, x and lane are longer than 1. The schedules are for any window, stride and dilation: these are in the
 indices, which stay as they are.
 """
 

@@ -17,10 +17,10 @@ from weft.schedule.ranges import moving
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import conjuncts, hull, map_loads, simplify_where, unique_regions, uses
 from weft.schedule.state import State
-from weft.schedule.tree import with_block
+from weft.schedule.tree import Tree, with_block
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, Buffer, For, Region, Stmt, Store
-from weft.tir.visit import substitution, transform
+from weft.tir.visit import postorder, substitution, transform
 
 KEPT = "kept_across"
 """Annotation of a block that relies on what earlier iterations computed: lowering keeps its buffers around the loops
@@ -249,6 +249,17 @@ def run_once(state: State, block: BlockRef, loop: LoopRef, at: int) -> None:
     where = all_of(found.where, target.var == target.start)
     state.commit(state.tree.replace({found: with_block(found, where=where)}))
     state.conditional = state.conditional | {found.name}
+
+
+def kept_buffers(tree: Tree) -> dict[str, Var]:
+    """The buffers that a scheduled program keeps across loops already, and the loop for each."""
+    found: dict[str, Var] = {}
+    for block in tree.blocks.values():
+        if KEPT in block.annotations:
+            loops = [v for v in postorder(block.where) if isinstance(v, Var) and v in tree.loops]
+            for region in block.writes if loops else ():
+                found[region.buffer.name] = loops[0]
+    return found
 
 
 def check_not_kept(state: State, blocks: Sequence[Block]) -> None:
