@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weft.expr.nodes import Load
+from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.access import View
 from weft.schedule.rules.context import Context, cost_of, guarded_load
@@ -33,6 +35,8 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
     cost = sum(cost_of(s.value) for s in view.stores)
     buffer = view.output.buffer
     for reader in readers:
+        if any(load.source is buffer for a in reader.loads for i in a.indices for load in collect(i, Load)):
+            return False  # a position looked up by another one: such chains would grow into each other
         reused = _reuse(reader, view)
         if reader.reduce and (guarded_load(view) or (cost > CHEAP and reused)):
             return False
