@@ -159,6 +159,7 @@ def test_a_predicate_leaves_out_repetitions_only() -> None:
     made = execute(program, [values])
     np.testing.assert_array_equal(made.outputs[0], values + 2 * values[:, :1])
     assert max(made.counts["b"].values()) == 1
+    np.testing.assert_array_equal(weft.build(s, [a, c])(values), made.outputs[0])
     with pytest.raises(ScheduleError, match="not the first"):
         s[b].set_store_predicate(loop.var == 3)
     with pytest.raises(ScheduleError, match="at a value"):

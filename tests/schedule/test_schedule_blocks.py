@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from schedule_cases import check, conv2d_relu, matmul_relu, softmax
 
@@ -215,3 +216,18 @@ def test_classic_notation() -> None:
         s[c].split(c.op.reduce_axis[0], factor=2)
     with pytest.raises(ScheduleError, match="not computed"):
         s[a]
+
+
+def test_what_all_lanes_share_is_updated_once() -> None:
+    """A producer that accumulates inside a vectorized loop of its consumer."""
+    from kernel_runner import run_program
+    from schedule_cases import inputs_for
+
+    from weft.tir.interpret import run
+
+    original = softmax(3, 7)
+    s = Schedule(original)
+    s.compute_at("most", s.get_loops("exps")[1])
+    s.vectorize(s.get_loops("exps")[1])
+    given = inputs_for(original)
+    np.testing.assert_allclose(run_program(s.program, given)[0], run(original, given)[0], rtol=1e-5)

@@ -146,12 +146,13 @@ def window(state: State, block: BlockRef) -> tuple[int, int]:
     buffer = found.writes[0].buffer
     variable = state.kept.get(buffer.name)
     loop = None if variable is None else state.tree.loops.get(variable)
-    if loop is None:
+    writers = state.tree.writers(buffer, state.tree.enclosing_block(found))
+    if loop is None or loop not in state.tree.loops_around(found) or len(writers) != 1:
         raise state.refuse(
             "S061",
-            f"'{buffer.name}' is not kept across a loop that still exists",
+            f"'{buffer.name}' is not kept across a loop that still stands around all that writes it",
             at=found,
-            hint="use store_at, and fold before the loop is split",
+            hint="use store_at, and fold before the loop is split or cut",
         )
     state.running = state.running or "fold_storage"
     slide = _sliding(state, found, loop)
@@ -246,9 +247,14 @@ def run_once(state: State, block: BlockRef, loop: LoopRef, at: int) -> None:
             at=target,
             hint="a predicate may leave out only what the first iteration has done",
         )
+    if target.kind in ("parallel", "vectorized"):
+        raise state.refuse("S015", f"'{loop.name}' is {target.kind}: its iterations do not run in order", at=target)
     where = all_of(found.where, target.var == target.start)
-    state.commit(state.tree.replace({found: with_block(found, where=where)}))
+    annotations = found.annotations.replace(**{KEPT: True})  # later iterations rely on what the first one left
+    state.commit(state.tree.replace({found: with_block(found, where=where, annotations=annotations)}))
+    state.carried = state.carried | {target.var}
     state.conditional = state.conditional | {found.name}
+    state.kept = {**state.kept, **{r.buffer.name: target.var for r in found.writes}}
 
 
 def kept_buffers(tree: Tree) -> dict[str, Var]:
