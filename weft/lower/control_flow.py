@@ -16,14 +16,25 @@ import numpy as np
 
 from weft.expr.nodes import Expr, ExprLike, index, make, product
 from weft.expr.nodes import Var as Symbol
-from weft.expr.prove import Facts
 from weft.graph import dims
-from weft.graph.nodes import Call, Constant, Function, GlobalVar, GraphExpr, If, Let, Loop, Module, Project, Tuple, Var
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Module, Project, Tuple
 from weft.graph.operator import Operator
 from weft.graph.passes.memory import MemoryPlan, is_view, plan_lives
 from weft.graph.scope import blocks
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.graph.visit import post_order
+from weft.lower.control_parts import (
+    KernelCall,
+    Label,
+    Place,
+    dealt,
+    flat,
+    flat_all,
+    may_be_negative,
+    touched,
+    unknown_size,
+    unsupported,
+)
 from weft.lower.sizes import shape_expr, size_expr
 from weft.runtime.program import (
     Allocate,
@@ -39,43 +50,8 @@ from weft.runtime.program import (
     SetSize,
     SizeExpr,
 )
-from weft.support.errors import ModelError
 
 Item = "Instruction | Label"
-
-
-@dataclass(slots=True, eq=False)
-class Place:
-    """A buffer. ``late`` says that its size is known only while the program runs."""
-
-    number: int
-    kind: BufferKind
-    nbytes: ExprLike
-    dtype: str
-    index: int = 0
-    late: bool = False
-    first: int = -1
-    last: int = -1
-
-
-@dataclass(slots=True, eq=False)
-class Label:
-    """Where a jump leads. ``places`` must have their memory from here on."""
-
-    places: tuple[int, ...] = ()
-    at: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class KernelCall:
-    """What the door between graph and kernels knows of a call: number, sizes and work as the executor wants them."""
-
-    kernel: int
-    sizes: tuple[SizeExpr, ...]
-    label: str
-    flops: SizeExpr
-    nbytes: SizeExpr
-    workspace: ExprLike
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +107,7 @@ class _Emitter:
         self._flush_requires()
         body = self.main.body
         fields = body.fields if isinstance(body, Tuple) else (body,)
-        types = _flat(TupleType(tuple(f.type for f in fields)))
+        types = flat(TupleType(tuple(f.type for f in fields)))
         self.outputs = [self.place(t, "output", i) for i, t in enumerate(types)]
         self._claim(body, self.outputs, types)
         self._block(self.main, 0)
@@ -177,11 +153,11 @@ class _Emitter:
 
     def leaves(self, e: GraphExpr) -> list[Place]:
         """The places of the tensors that make up a value."""
-        low, count = 0, len(_flat(e.type))
+        low, count = 0, len(flat(e.type))
         while e not in self.made:
             if isinstance(e, Project):
                 assert isinstance(e.value.type, TupleType)
-                low += len(_flat(TupleType(e.value.type.fields[: e.index])))
+                low += len(flat(TupleType(e.value.type.fields[: e.index])))
                 e = e.value
             elif isinstance(e, Tuple):
                 self.made[e] = [p for f in e.fields for p in self.leaves(f)]
@@ -207,7 +183,7 @@ class _Emitter:
             key = self._maker(result, i)
             if key is None or key in self.wanted or key[0] in self.made:
                 continue
-            own = _flat(key[0].type)[key[1]]
+            own = flat(key[0].type)[key[1]]
             by_kernel = isinstance(key[0], Call)
             if (place.late and by_kernel) or (not place.late and product(own.shape) is product(t.shape)):
                 self.wanted[key] = place
@@ -217,11 +193,11 @@ class _Emitter:
         while True:
             if isinstance(e, Project):
                 assert isinstance(e.value.type, TupleType)
-                i += len(_flat(TupleType(e.value.type.fields[: e.index])))
+                i += len(flat(TupleType(e.value.type.fields[: e.index])))
                 e = e.value
             elif isinstance(e, Tuple):
                 for f in e.fields:
-                    width = len(_flat(f.type))
+                    width = len(flat(f.type))
                     if i < width:
                         e = f
                         break
@@ -240,7 +216,7 @@ class _Emitter:
 
     def _results(self, e: GraphExpr, *, late: bool = False) -> list[Place]:
         """Places for what ``e`` makes: where somebody wants it, else new ones."""
-        types = _flat(e.type)
+        types = flat(e.type)
         return [self.wanted.get((e, i)) or self.place(t, late=late) for i, t in enumerate(types)]
 
     # -- emitting ------------------------------------------------------------------------------------------------------
@@ -277,7 +253,7 @@ class _Emitter:
     def _agree(self, declared: Type, actual: Type, fresh: Iterable[Symbol] = ()) -> None:
         """Give fresh sizes of ``declared`` the values they have in ``actual``; the others must be equal."""
         again = set(fresh)
-        for d, a in zip(_flat(declared), _flat(actual), strict=True):
+        for d, a in zip(flat(declared), flat(actual), strict=True):
             for x, y in zip(d.shape, a.shape, strict=True):
                 if isinstance(x, Symbol) and (x not in self.names or x in again):
                     again.discard(x)
@@ -334,7 +310,7 @@ class _Emitter:
         self._check_shapes(e)
         sources = [p for a in e.args for p in self.leaves(a)]
         targets = self._results(e)
-        for place, t in zip(targets, _flat(e.type), strict=True):
+        for place, t in zip(targets, flat(e.type), strict=True):
             self._allocate(place, self._bytes(t))
         try:
             known = self.describe(e, self.names)
@@ -352,7 +328,7 @@ class _Emitter:
 
     def _check_shapes(self, e: Call) -> None:
         """Kernels take for granted that no size is negative."""
-        for t in _flat(e.type):
+        for t in flat(e.type):
             for d in t.shape:
                 if not isinstance(d, int) and not isinstance(d, Symbol) and d not in self.checked:
                     self.checked.add(d)
@@ -363,7 +339,7 @@ class _Emitter:
         condition = self._name("if")
         self.emit(SetSize(condition, buffer=self.leaves(e.condition)[0].number))
         begin, otherwise, end = len(self.items), Label(), Label()
-        types = _flat(e.type)
+        types = flat(e.type)
         fresh = [s for s in dict.fromkeys(dims.symbols(e.type)) if s not in self.names]
         targets = self._results(e)
         self.emit(Jump(otherwise, (condition,)))  # type: ignore[arg-type]
@@ -371,7 +347,7 @@ class _Emitter:
             self._claim(branch, targets, types)
             self._block(e, slot)
             self._agree(e.type, branch.type, fresh)
-            for source, target, t in zip(self.leaves(branch), targets, _flat(branch.type), strict=True):
+            for source, target, t in zip(self.leaves(branch), targets, flat(branch.type), strict=True):
                 if source is not target:
                     self._copy(source, target, self._bytes(t))
             if slot == 1:
@@ -390,11 +366,11 @@ class _Emitter:
         states, columns = self._loop_places(e, params)
         self._agree(TupleType(tuple(params)), TupleType(tuple(s.type for s in e.state)), varying)
         for target, source, t in zip(
-            states, [p for s in e.state for p in self.leaves(s)], _flat_all(e.state), strict=True
+            states, [p for s in e.state for p in self.leaves(s)], flat_all(e.state), strict=True
         ):
             self._copy(source, target, self._bytes(t))
         at = len(states)
-        self.made.update(_dealt(e.body.params, states))
+        self.made.update(dealt(e.body.params, states))
         number, going = self._bind(e.index), self._name("going") if e.going is not None else None
         self.emit(SetSize(number, (0,)))
         if e.going is not None and going is not None:
@@ -411,7 +387,7 @@ class _Emitter:
         if going is not None:
             self.emit(SetSize(going, buffer=results[0].number))
         results = results[e.first_state :]
-        for column, row, t in zip(columns, results[at:], _flat(made)[e.first_state + at :], strict=True):
+        for column, row, t in zip(columns, results[at:], flat(made)[e.first_state + at :], strict=True):
             self._append(column, row, t, number)
         self._advance(states, results[:at], next_types, params, varying)
         self.emit(SetSize(number, (number, 1, "add")))
@@ -430,7 +406,7 @@ class _Emitter:
 
     def _loop_places(self, e: Loop, params: Sequence[Type]) -> tuple[list[Place], list[_Column]]:
         """Places of the state (those of the result) and of what is collected."""
-        types, inner = _flat(e.type), _flat(TupleType(tuple(params)))
+        types, inner = flat(e.type), flat(TupleType(tuple(params)))
         states = []
         for i, (t, p) in enumerate(zip(types, inner, strict=False)):
             fixed = product(t.shape) is product(p.shape)
@@ -473,7 +449,7 @@ class _Emitter:
         varying: Sequence[Symbol],
     ) -> None:
         """Make the new state the state; what would be overwritten before it is read goes through a copy."""
-        types = [t for one in made_types for t in _flat(one)]
+        types = [t for one in made_types for t in flat(one)]
         moves = [(s, d, self._bytes(t)) for s, d, t in zip(made, states, types, strict=True) if s is not d]
         overwritten = {d for _, d, _ in moves}
         safe = []
@@ -483,7 +459,7 @@ class _Emitter:
                 self._copy(original, source, nbytes)
             safe.append((source, target, nbytes))
         values: list[tuple[Symbol, Dim]] = []
-        for p, t in zip(_flat(TupleType(tuple(params))), types, strict=True):
+        for p, t in zip(flat(TupleType(tuple(params))), types, strict=True):
             for x, y in zip(p.shape, t.shape, strict=True):
                 if isinstance(x, Symbol) and x in varying and all(x is not s for s, _ in values):
                     values.append((x, y))
@@ -505,7 +481,7 @@ class _Emitter:
     def _measure(self) -> None:
         """How long each place is needed: beyond a loop's end what it needs again, beyond an if what came before it."""
         for at, item in enumerate(self.items):
-            for number in _touched(item):
+            for number in touched(item):
                 place = self.places[number]
                 place.first = at if place.first < 0 else place.first
                 place.last = at
@@ -552,73 +528,5 @@ class _Column:
     fresh: frozenset[Symbol] = field(default_factory=frozenset)
 
 
-def unsupported(e: GraphExpr) -> ModelError:
-    """The error for what has no compiled form."""
-    what = f"the recursive function '@{e.name}'" if isinstance(e, GlobalVar) else f"a {type(e).__name__.lower()}"
-    return ModelError(
-        f"the model uses {what}, which cannot be compiled yet",
-        code="M020",
-        hint="run it with the graph interpreter: weft.graph.interpret.run",
-    )
-
-
-def unknown_size(name: str) -> ModelError:
-    """The error for a size that is used where nothing tells its value."""
-    return ModelError(
-        f"nothing tells the size '{name}' when it is needed",
-        code="M021",
-        hint="a size must be a whole dimension of an input, or be bound by a let before its use",
-    )
-
-
-def may_be_negative(d: Dim) -> bool:
-    """Whether a size could come out negative where symbolic sizes are 0 or more."""
-    facts = Facts()
-    for s in dict.fromkeys(dims.symbols(d)):
-        facts.bind_size(s, 0)
-    return not facts.prove(index(d) >= 0)
-
-
 def _binds(e: Call) -> bool:
     return isinstance(e.target, Operator) and e.target.binds
-
-
-def _flat(t: Type) -> list[TensorType]:
-    """The tensors in a type, in order."""
-    if isinstance(t, TupleType):
-        return [x for f in t.fields for x in _flat(f)]
-    if not isinstance(t, TensorType):
-        raise ModelError(
-            f"the model computes with values of type {t}, which cannot be compiled yet",
-            code="M020",
-            hint="run it with the graph interpreter: weft.graph.interpret.run",
-        )
-    return [t]
-
-
-def _flat_all(values: Iterable[GraphExpr]) -> list[TensorType]:
-    return [t for v in values for t in _flat(v.type)]
-
-
-def _dealt(params: Sequence[Var], places: Sequence[Place]) -> dict[GraphExpr, list[Place]]:
-    """Places dealt out to parameters, which may be tuples."""
-    found: dict[GraphExpr, list[Place]] = {}
-    at = 0
-    for p in params:
-        width = len(_flat(p.type))
-        found[p] = list(places[at : at + width])
-        at += width
-    return found
-
-
-def _touched(item: Any) -> tuple[int, ...]:
-    """Buffers that an instruction reads or writes."""
-    if isinstance(item, Label):
-        return item.places
-    if isinstance(item, CallKernel):
-        return item.buffers
-    if isinstance(item, Copy):
-        return item.source, item.target
-    if isinstance(item, SetSize):
-        return () if item.buffer is None else (item.buffer,)
-    return (item.buffer,) if isinstance(item, (Allocate, Reserve, Free)) else ()

@@ -18,7 +18,8 @@ from weft.expr.visit import free_vars
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple, Var
 from weft.graph.passes.memory import MemoryPlan, source
 from weft.graph.types import TensorType, TupleType
-from weft.lower.control_flow import KernelCall, lower_control_flow, may_be_negative, unknown_size
+from weft.lower.control_flow import lower_control_flow
+from weft.lower.control_parts import KernelCall, may_be_negative, unknown_size
 from weft.lower.sizes import shape_expr, size_expr
 from weft.runtime.program import (
     BufferSpec,
