@@ -42,7 +42,8 @@ def test_loop_with_a_computed_trip_count_captures_and_collects() -> None:
       cond = Constant <value: tensor = bool {1}> ()
       half = Constant <value: tensor = float {0.5}> ()
       small = Mul (x, half)
-      y, rows = Loop (k, cond, x) <body = b (int64 i, bool c, float[n, 4] s) => (bool c2, float[n, 4] s2, float[n, 4] r) {
+      y, rows = Loop (k, cond, x)
+      <body = b (int64 i, bool c, float[n, 4] s) => (bool c2, float[n, 4] s2, float[n, 4] r) {
         c2 = Identity (c)
         f = Cast <to: int = 1> (i)
         t = Add (s, small)

@@ -48,9 +48,10 @@ def test_floats_round(dtype: str) -> None:
     values = np.sort(codes(dtype).astype(np.float32))
     values = values[np.isfinite(values)]
     middles = ((values[1:].astype(np.float64) + values[:-1]) / 2).astype(np.float32)
-    points = np.concatenate([values, middles, np.nextafter(middles, np.inf, dtype=np.float32),
-                             np.nextafter(middles, -np.inf, dtype=np.float32),
-                             values * 1.0625, values * 3, np.array([np.inf, -np.inf, np.nan, 1e38, -1e38], np.float32)])  # fmt: skip
+    above = np.nextafter(middles, np.inf, dtype=np.float32)
+    below = np.nextafter(middles, -np.inf, dtype=np.float32)
+    extremes = np.array([np.inf, -np.inf, np.nan, 1e38, -1e38], np.float32)
+    points = np.concatenate([values, middles, above, below, values * 1.0625, values * 3, extremes])
     with np.errstate(all="ignore"):
         points = points.astype(np.float32)
         wanted = points.astype(DType(dtype).numpy)

@@ -50,7 +50,8 @@ def harris(h: int, w: int) -> Program:
             side = [(0, 1.0), (1, 2.0), (2, 1.0)]
             along = [(0, -1.0), (2, 1.0)]
             return sum(
-                (a[y + (i if dy else j), x + (j if dy else i)] * (p * q) for i, p in along for j, q in side), te.const(0.0)
+                (a[y + (i if dy else j), x + (j if dy else i)] * (p * q) for i, p in along for j, q in side),
+                te.const(0.0),
             )
 
         return f
@@ -89,10 +90,16 @@ def camera(h: int, w: int) -> Program:
     red = stage("red", black, 2, lambda y, x: (black[y, x] + black[y + 2, x + 2]) * 0.5)
     blue = stage("blue", black, 2, lambda y, x: (black[y, x + 2] + black[y + 2, x]) * 0.5)
     bright = stage("bright", green, 0, lambda y, x: green[y, x] * 0.5 + red[y, x] * 0.25 + blue[y, x] * 0.25)
-    across = te.compute((h + 6, w + 4), lambda y, x: bright[y, x] + bright[y, x + 1] * 2.0 + bright[y, x + 2], name="across")
-    soft = te.compute((h + 4, w + 4), lambda y, x: across[y, x] + across[y + 1, x] * 2.0 + across[y + 2, x], name="soft")
+    across = te.compute(
+        (h + 6, w + 4), lambda y, x: bright[y, x] + bright[y, x + 1] * 2.0 + bright[y, x + 2], name="across"
+    )
+    soft = te.compute(
+        (h + 4, w + 4), lambda y, x: across[y, x] + across[y + 1, x] * 2.0 + across[y + 2, x], name="soft"
+    )
     detail = stage("detail", soft, 0, lambda y, x: bright[y + 1, x + 1] - soft[y, x] * 0.0625)
-    calm = stage("calm", detail, 2, lambda y, x: (detail[y, x] + detail[y + 1, x + 1] * 2.0 + detail[y + 2, x + 2]) * 0.25)
+    calm = stage(
+        "calm", detail, 2, lambda y, x: (detail[y, x] + detail[y + 1, x + 1] * 2.0 + detail[y + 2, x + 2]) * 0.25
+    )
     toned = stage("toned", calm, 0, lambda y, x: soft[y + 1, x + 1] * 0.0625 + calm[y, x] * 1.5)
     out = stage("out", toned, 2, lambda y, x: toned[y + 1, x + 1] * 2.0 - (toned[y, x] + toned[y + 2, x + 2]) * 0.5)
     return te_to_tir("camera", [raw], [out])

@@ -112,7 +112,7 @@ class _Widening:
         """The code of a value that is only moved: loaded, chosen, constant; None where it is computed."""
         if isinstance(e, Load) and e.source in self.bytes_of:
             indices = tuple(self.expression(i) for i in e.indices)
-            return Load(self.bytes_of[e.source], indices, e.mask)  # type: ignore[index]
+            return Load(self.bytes_of[e.source], indices, e.mask)
         if isinstance(e, Const) and e.dtype == dtype:
             return const(_code(e.value, dtype), UINT8)
         if isinstance(e, Cast) and e.dtype == dtype:
