@@ -34,7 +34,7 @@ BITCAST = OpDef(
     "bitcast",
     (Attribute("to", REQUIRED, "the dtype of the result, of the same width"),),
     _infer,
-    lambda attrs, data: np.ascontiguousarray(data).view(DType(attrs.to).numpy),
+    lambda attrs, data: np.ascontiguousarray(data).view(DType(attrs.to).numpy).reshape(data.shape),
     elementwise=True,
     compute=_compute,
     cases=(
