@@ -10,7 +10,8 @@
  * is a compare-and-swap on the gate, so a worker cannot enter after it closed; that a generation may wrap around while
  * a worker sleeps is harmless, for joining is always optional.
  *
- * Both sides spin for a bounded time, then sleep on a word (futex).
+ * Both sides spin for a bounded time, then sleep on a word (futex). A worker spins for longer than the pieces of a run that
+ * one thread does alone usually take: waking it up again takes as long as a small kernel.
  *
  * fork: the child has no workers and forgets all pools; new ones are made on demand. exit: idle workers are joined. */
 #define _GNU_SOURCE
@@ -26,7 +27,7 @@ enum {
     CHUNKS_PER_THREAD = 4,
     MAX_IDLE_POOLS = 16,
     WORKER_STACK = 8 << 20,
-    SPIN_WORKER_NS = 60000,
+    SPIN_WORKER_NS = 1000000,
     SPIN_CALLER_NS = 100000,
     CACHE_LINE = 64
 };
