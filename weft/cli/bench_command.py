@@ -29,6 +29,10 @@ from weft.cli.inputs import random_inputs, read_inputs
 from weft.support.errors import UserError
 
 
+TURN_MS = 60
+"""A turn of one engine takes at least so long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One engine on one model. Times in milliseconds; differences are against the first engine (Weft)."""
@@ -105,8 +109,9 @@ def measure(
 ) -> tuple[list[Record], dict[str, str]]:
     """Records of Weft and the peers, and why peers are missing.
 
-    Each of ``rounds`` rounds runs every engine ``runs / rounds`` times in turn, so that drift of the machine meets all
-    alike. A peer that cannot be loaded is left out with its reason.
+    Each of ``rounds`` rounds runs every engine at least ``runs / rounds`` times in turn, and for at least TURN_MS (threads
+    of the engine before may still be spinning when a turn begins), so that drift of the machine meets all alike. A peer
+    that cannot be loaded is left out with its reason.
     """
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -129,10 +134,11 @@ def measure(
             if "weft" in missing:
                 raise UserError(missing["weft"] or "", code="B002")
             alive = [e for e in engines if not e.error]
-            each = max(1, runs // rounds)
+            fewest = max(1, runs // rounds)
+            turns = {e.name: max(fewest, int(TURN_MS / min(e.ask(runs=fewest)["times"]))) for e in alive}
             for _ in range(rounds):
                 for e in alive:
-                    e.times += e.ask(runs=each)["times"]
+                    e.times += e.ask(runs=turns[e.name])["times"]
             outputs = {e.name: e.outputs() for e in alive}
         finally:
             for e in engines:
