@@ -28,7 +28,6 @@ from weft.cli.engines import ENGINES
 from weft.cli.inputs import random_inputs, read_inputs
 from weft.support.errors import UserError
 
-
 TURN_MS = 60
 """A turn of one engine takes at least so long."""
 
@@ -109,7 +108,7 @@ def measure(
 ) -> tuple[list[Record], dict[str, str]]:
     """Records of Weft and the peers, and why peers are missing.
 
-    Each of ``rounds`` rounds runs every engine at least ``runs / rounds`` times in turn, and for at least TURN_MS (threads
+    Each of ``rounds`` rounds runs every engine at least ``runs / rounds`` times in turn, for at least TURN_MS (threads
     of the engine before may still be spinning when a turn begins), so that drift of the machine meets all alike. A peer
     that cannot be loaded is left out with its reason.
     """
