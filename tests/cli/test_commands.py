@@ -390,7 +390,7 @@ def test_bench_writes_records(model: Path, weft_command: Weft) -> None:
     for record in records:
         assert list(record) == RECORD
         assert record["model"] == "small" and record["threads"] == 1 and record["precision"] == "f32"
-        assert record["runs"] == 5 and 0 < record["min_ms"] <= record["median_ms"]
+        assert record["runs"] >= 5 and 0 < record["min_ms"] <= record["median_ms"]
         assert record["max_abs_diff"] < 1e-4 and record["version"]
 
 

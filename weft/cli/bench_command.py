@@ -186,7 +186,7 @@ def _difference(ours: list[np.ndarray[Any, Any]], theirs: list[np.ndarray[Any, A
     show_default=True,
     help=f"Comma-separated: {', '.join(list(ENGINES)[1:])}, or none.",
 )
-@click.option("--runs", type=click.IntRange(1), default=20, show_default=True, help="Runs of each engine.")
+@click.option("--runs", type=click.IntRange(1), default=20, show_default=True, help="Least runs of each engine.")
 @click.option("-i", "--input", "files", multiple=True, metavar="[NAME=]FILE", help="Inputs. [default: random]")
 @click.option("--json", "json_path", default=None, help="Write the records to this file.")
 @click.option("--precision", type=click.Choice(["f32", "bf16"]), default="f32", help="OpenVINO's precision hint.")
