@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from weft.support.errors import UserError
 
 TURN_MS = 60
 """A turn of one engine takes at least so long."""
+REST_S = 0.1
+"""Between turns all engines rest so long: threads of the one before may still be spinning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +111,8 @@ def measure(
 ) -> tuple[list[Record], dict[str, str]]:
     """Records of Weft and the peers, and why peers are missing.
 
-    Each of ``rounds`` rounds runs every engine at least ``runs / rounds`` times in turn, for at least TURN_MS (threads
-    of the engine before may still be spinning when a turn begins), so that drift of the machine meets all alike. A peer
-    that cannot be loaded is left out with its reason.
+    Each of ``rounds`` rounds runs every engine at least ``runs / rounds`` times in turn, for at least TURN_MS and after
+    a rest, so that drift of the machine meets all alike. A peer that cannot be loaded is left out with its reason.
     """
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -137,6 +139,7 @@ def measure(
             turns = {e.name: max(fewest, int(TURN_MS / min(e.ask(runs=fewest)["times"]))) for e in alive}
             for _ in range(rounds):
                 for e in alive:
+                    time.sleep(REST_S)
                     e.times += e.ask(runs=turns[e.name])["times"]
             outputs = {e.name: e.outputs() for e in alive}
         finally:
