@@ -1,7 +1,7 @@
 """The models that tests and benchmarks use, built once and kept in a cache outside the repository.
 
 * :func:`light` — the nine architectures that ship with the ``onnx`` package, given seeded random weights;
-* :func:`transformer` — BERT, GPT-2, ViT and MobileNetV2 built by ``transformers`` from their configurations and
+* :func:`transformer` — BERT, DistilBERT, GPT-2 (a prompt, or one token after a cache), ViT and MobileNetV2 built by ``transformers`` from their configurations and
   exported by PyTorch, full size (``"base"``) or two layers deep (``"tiny"``), static or with dynamic sizes;
 * :func:`shared` — trained models of the folder ``WEFT_MODELS`` (default ``../shared/models`` seen from the repository).
 
@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ LIGHT = (
     "vgg19",
     "zfnet512",
 )
-TRANSFORMERS = ("bert", "gpt2", "vit", "mobilenetv2")
+TRANSFORMERS = ("bert", "distilbert", "gpt2", "gpt2-decode", "vit", "mobilenetv2", "efficientnet", "convnext")
 SHARED = (
     "ulfd_version-RFB-320",
     "FastestDet",
@@ -143,6 +144,29 @@ def shared(name: str) -> Path:
     return path
 
 
+def batched(path: Path, batch: int) -> Path:
+    """The model of ``path``, whose input has one image, for ``batch`` of them: input sizes and reshapes by constants."""
+    _need("onnx")
+    import onnx
+    from onnx import numpy_helper
+
+    def write(out: Path) -> None:
+        model = onnx.load(path)
+        graph = model.graph
+        weights = {w.name: w for w in graph.initializer}
+        for value in (*(i for i in graph.input if i.name not in weights), *graph.output):
+            value.type.tensor_type.shape.dim[0].dim_value = batch
+        for shape in {n.input[1] for n in graph.node if n.op_type == "Reshape" and n.input[1] in weights}:
+            sizes = numpy_helper.to_array(weights[shape]).copy()
+            if sizes[0] == 1:
+                sizes[0] = batch
+            weights[shape].CopyFrom(numpy_helper.from_array(sizes, shape))
+        del graph.value_info[:]
+        out.write_bytes(model.SerializeToString())
+
+    return _cached(f"{path.stem}-batch{batch}", write)
+
+
 def random_inputs(model: Any, seed: int, sizes: dict[str, int] | None = None) -> dict[str, np.ndarray]:
     """Seeded inputs for a ModelProto: normal floats, token-like integers, masks of 1; dimensions by ``sizes`` or 1."""
     import onnx
@@ -197,6 +221,47 @@ def _gpt2(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], l
     return GPT2LMHeadModel(config), {"input_ids": ids}, {"input_ids": {0: "batch", 1: "sequence"}}, ["logits"]
 
 
+def _distilbert(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], list[str]]:
+    import torch
+    from transformers import DistilBertConfig, DistilBertModel
+
+    config = DistilBertConfig(
+        **({"n_layers": 2, "dim": 96, "n_heads": 4, "hidden_dim": 192, "vocab_size": 200} if tiny else {})
+    )
+    ids = torch.randint(0, 100, (1, 16 if tiny else 128))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return DistilBertModel(config), inputs, {name: {0: "batch", 1: "sequence"} for name in inputs}, ["last_hidden_state"]
+
+
+def _gpt2_decode(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], list[str]]:
+    """One token after a cache: ``past_key_0, past_value_0, …`` → logits and ``present_key_0, present_value_0, …``."""
+    import torch
+    from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(**({"n_layer": 2, "n_embd": 96, "n_head": 4, "vocab_size": 200} if tiny else {}))
+    layers, shape = range(config.n_layer), (1, config.n_head, 16 if tiny else 64, config.n_embd // config.n_head)
+    names = [f"{kind}_{i}" for i in layers for kind in ("key", "value")]
+
+    class Step(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = GPT2LMHeadModel(config)
+
+        def forward(self, input_ids: Any, **past: Any) -> Any:
+            cache = DynamicCache()
+            for i in layers:
+                cache.update(past[f"past_key_{i}"], past[f"past_value_{i}"], i)
+            found = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True)
+            present = [t for layer in found.past_key_values.layers for t in (layer.keys, layer.values)]
+            return SimpleNamespace(
+                logits=found.logits, **{f"present_{n}": t for n, t in zip(names, present, strict=True)}
+            )
+
+    inputs = {"input_ids": torch.randint(0, 100, (1, 1)), **{f"past_{n}": torch.randn(shape) for n in names}}
+    axes = {name: {0: "batch"} if name == "input_ids" else {0: "batch", 2: "sequence"} for name in inputs}
+    return Step(), inputs, axes, ["logits", *(f"present_{n}" for n in names)]
+
+
 def _vit(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], list[str]]:
     import torch
     from transformers import ViTConfig, ViTForImageClassification
@@ -207,23 +272,64 @@ def _vit(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], li
     return ViTForImageClassification(config), {"pixel_values": pixels}, {"pixel_values": {0: "batch"}}, ["logits"]
 
 
+def _trained_looking(model: Any) -> None:
+    """Running statistics as training would leave them, and weights that keep the scale."""
+    import torch
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(module.running_mean, -0.1, 0.1)
+            torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
+        if isinstance(module, torch.nn.Conv2d):
+            torch.nn.init.kaiming_normal_(module.weight, mode="fan_in")
+
+
 def _mobilenetv2(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], list[str]]:
     import torch
     from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
 
     config = MobileNetV2Config(num_labels=1000, **({"depth_multiplier": 0.35, "image_size": 96} if tiny else {}))
     model = MobileNetV2ForImageClassification(config)
-    for module in model.modules():  # running statistics as training would leave them, and weights that keep the scale
-        if isinstance(module, torch.nn.BatchNorm2d):
-            torch.nn.init.uniform_(module.running_mean, -0.1, 0.1)
-            torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
-        if isinstance(module, torch.nn.Conv2d):
-            torch.nn.init.kaiming_normal_(module.weight, mode="fan_in")
+    _trained_looking(model)
     pixels = torch.randn(1, 3, config.image_size, config.image_size)
     return model, {"pixel_values": pixels}, {"pixel_values": {0: "batch"}}, ["logits"]
 
 
-_RECIPES = {"bert": _bert, "gpt2": _gpt2, "vit": _vit, "mobilenetv2": _mobilenetv2}
+def _efficientnet(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], list[str]]:
+    """EfficientNet-B0 (the default configuration is B7)."""
+    import torch
+    from transformers import EfficientNetConfig, EfficientNetForImageClassification
+
+    size, width, depth = (64, 0.35, 0.35) if tiny else (224, 1.0, 1.0)
+    config = EfficientNetConfig(
+        num_labels=1000, image_size=size, width_coefficient=width, depth_coefficient=depth, hidden_dim=1280
+    )
+    model = EfficientNetForImageClassification(config)
+    _trained_looking(model)
+    return model, {"pixel_values": torch.randn(1, 3, size, size)}, {"pixel_values": {0: "batch"}}, ["logits"]
+
+
+def _convnext(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], list[str]]:
+    """ConvNeXt-T."""
+    import torch
+    from transformers import ConvNextConfig, ConvNextForImageClassification
+
+    small = {"depths": (1, 1, 2, 1), "hidden_sizes": (24, 48, 96, 192), "image_size": 64} if tiny else {}
+    config = ConvNextConfig(num_labels=1000, layer_scale_init_value=0.5, **small)
+    pixels = torch.randn(1, 3, config.image_size, config.image_size)
+    return ConvNextForImageClassification(config), {"pixel_values": pixels}, {"pixel_values": {0: "batch"}}, ["logits"]
+
+
+_RECIPES = {
+    "bert": _bert,
+    "distilbert": _distilbert,
+    "gpt2": _gpt2,
+    "gpt2-decode": _gpt2_decode,
+    "vit": _vit,
+    "mobilenetv2": _mobilenetv2,
+    "efficientnet": _efficientnet,
+    "convnext": _convnext,
+}
 
 
 def _export(name: str, size: str, sizes: str, exporter: str, out: str) -> None:
