@@ -1,8 +1,9 @@
 """The models that tests and benchmarks use, built once and kept in a cache outside the repository.
 
 * :func:`light` — the nine architectures that ship with the ``onnx`` package, given seeded random weights;
-* :func:`transformer` — BERT, DistilBERT, GPT-2 (a prompt, or one token after a cache), ViT and MobileNetV2 built by ``transformers`` from their configurations and
-  exported by PyTorch, full size (``"base"``) or two layers deep (``"tiny"``), static or with dynamic sizes;
+* :func:`transformer` — BERT, DistilBERT, GPT-2 (a prompt, or one token after a cache), ViT and MobileNetV2 built by
+  ``transformers`` from their configurations and exported by PyTorch, full size (``"base"``) or two layers deep
+  (``"tiny"``), static or with dynamic sizes;
 * :func:`shared` — trained models of the folder ``WEFT_MODELS`` (default ``../shared/models`` seen from the repository).
 
 Each returns the path of an ONNX file or raises :class:`Unavailable` with the reason, which tests turn into a skip
@@ -230,7 +231,8 @@ def _distilbert(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, st
     )
     ids = torch.randint(0, 100, (1, 16 if tiny else 128))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    return DistilBertModel(config), inputs, {name: {0: "batch", 1: "sequence"} for name in inputs}, ["last_hidden_state"]
+    axes = {name: {0: "batch", 1: "sequence"} for name in inputs}
+    return DistilBertModel(config), inputs, axes, ["last_hidden_state"]
 
 
 def _gpt2_decode(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], list[str]]:
