@@ -7,9 +7,11 @@ import pytest
 from image_pipelines import PIPELINES, SCHEDULES
 from kernel_runner import run_program
 
+from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
 from weft.support.errors import ScheduleError
-from weft.tir.interpret import execute, run
+from weft.target import Target
+from weft.tir.interpret import Interpreter, execute, run
 from weft.tir.verify import verify
 
 H, W = 13, 10
@@ -32,6 +34,8 @@ def test_schedules_give_identical_results(pipeline: str, schedule: str) -> None:
     made = execute(s.program, [given])
     np.testing.assert_array_equal(made.outputs[0], expected)
     np.testing.assert_allclose(run_program(s.program, [given])[0], expected, rtol=2e-6, atol=1e-5)
+    kernel = Interpreter(tir_to_kernel(s.program, Target("cpu")), races=True)
+    np.testing.assert_allclose(kernel.run([given]).outputs[0].reshape(H, W), expected, rtol=2e-6, atol=1e-5)
     if schedule == "sliding":
         for name, counts in made.counts.items():
             assert max(counts.values()) == 1, f"{name} is computed again"

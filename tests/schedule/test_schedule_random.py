@@ -15,10 +15,12 @@ from schedule_cases import check, inputs_for
 from weft import te
 from weft.expr.nodes import Const, maximum, minimum
 from weft.lower.te_to_tir import te_to_tir
+from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.schedule import BlockRef, LoopRef, Schedule, Trace
 from weft.support.errors import ScheduleError
 from weft.te.nodes import Tensor
-from weft.tir.interpret import run
+from weft.target import Target
+from weft.tir.interpret import Interpreter, run
 from weft.tir.nodes import Program
 from weft.tir.text import to_text
 
@@ -191,6 +193,9 @@ def check_compiled(original: Program, scheduled: Program, symbolic: bool) -> Non
     given = inputs_for(original, {"n": 5} if symbolic else None)
     expected = run(original, given, {"n": 5} if symbolic else None)
     sizes = [5] * len(scheduled.sizes)
+    judged = Interpreter(tir_to_kernel(scheduled, Target("cpu")), races=True).run(given, {"n": 5} if symbolic else None)
+    for want, got in zip(expected, judged.outputs, strict=True):
+        np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-4, atol=1e-4)
     for want, got in zip(expected, run_program(scheduled, given, sizes), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 

@@ -192,6 +192,28 @@ def test_order_shows_races(order: Any) -> None:
     assert run(racy, [X8])[0][0] == 7 != run(racy, [X8], order=order)[0][0]
 
 
+@pytest.mark.parametrize(
+    ("body", "meet"),
+    [
+        ("for i in parallel(0, 8):\n  B[i] = A[i]", None),
+        ("for i in parallel(0, 8):\n  allocate T: f32[1]\n  T[0] = A[i]\n  B[i] = T[0]", None),
+        ("for j in serial(0, 2):\n  for i in parallel(0, 8):\n    B[(i + j) % 8] = A[i]", None),
+        ("allocate T: f32[1]\nfor i in parallel(0, 8):\n  T[0] = A[i]\n  B[i] = T[0]", "element 0 of 'T'"),
+        ("B[7] = 0.0\nfor i in parallel(0, 7):\n  B[i] = B[7] + A[i]", None),
+        ("B[7] = 0.0\nfor i in parallel(0, 8):\n  B[i] = B[7] + A[i]", "element 7 of 'B'"),
+        ("for i in parallel(0, 8):\n  B[i // 2 + 4] = A[i]\n  B[i // 2] = A[i]", "element 4 of 'B'"),
+    ],
+)
+def test_races_are_found(body: str, meet: str | None) -> None:
+    machine = Interpreter(parse(wrapped(body)), races=True)
+    if meet is None:
+        machine.run([X8])
+        return
+    with pytest.raises(ProgramError, match=meet) as caught:
+        machine.run([X8])
+    assert caught.value.code == "V917"
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint64", "int64", "int4"])
 def test_integers_wrap_around(dtype: str) -> None:
     short = np.dtype(dtype).name.replace("uint", "u").replace("int", "i")

@@ -3,7 +3,8 @@
 Whatever else runs a program must agree with this interpreter. It stops with a ProgramError where a program reads or
 writes out of bounds (V910, V911), reads memory that nothing has written (V912), runs a block instance outside its
 domain (V913), divides an integer by zero (V914), lets threads miss a barrier (V915) or leaves an output unwritten
-(V916).
+(V916). If asked to, it stops where an iteration of a parallel loop touches what another one writes (V917), which is
+meant for kernel form: there each buffer stands where it is allocated.
 
 Iterations of parallel, vectorized, thread and virtual loops run one after another in the order asked for:
 a correct program gives the same result for every order. Threads inside a block of threads run up to each barrier in
@@ -47,6 +48,32 @@ class _Support:
     sites: list[Site]
     order: Callable[[Iterable[int]], Iterable[int]]
     counts: dict[str, dict[tuple[int, ...], int]] = field(default_factory=dict)
+    touched: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    iteration: int | None = None
+
+    def enter(self, iteration: int) -> None:
+        """An iteration of an outermost parallel loop begins."""
+        self.iteration = iteration
+
+    def leave(self) -> None:
+        """An outermost parallel loop is done: what comes later sees all of it."""
+        self.iteration = None
+        self.touched.clear()
+
+    def touch(self, memory: list[Any], at: int, site: int, writes: bool) -> None:
+        """An access to memory that exists outside of the parallel loop, by the iteration that runs now.
+
+        For each element: the only iteration that wrote it, and the only one that read it (-2: several, -1: none)."""
+        if self.iteration is None:
+            return
+        seen = self.touched.setdefault((id(memory), at), [-1, -1])
+        others = seen if writes else seen[:1]
+        if any(n not in (-1, self.iteration) for n in others):
+            raise _failure(self.sites[site], (at,), race=True)
+        if seen[not writes] == -1:
+            seen[not writes] = self.iteration
+        elif seen[not writes] != self.iteration:
+            seen[not writes] = -2
 
     def fail(self, site: int, *where: Any) -> NoReturn:
         raise _failure(self.sites[site], where)
@@ -62,9 +89,12 @@ class _Support:
                 yield
 
 
-def _failure(site: Site, where: tuple[Any, ...]) -> ProgramError:
+def _failure(site: Site, where: tuple[Any, ...], race: bool = False) -> ProgramError:
     place = Place(node=f"block {site.block}") if site.block else None
     at = ", ".join(str(w) for w in where)
+    if race:
+        name = "" if site.buffer is None else site.buffer.name
+        return ProgramError(f"parallel iterations meet at element {at} of '{name}'", code="V917", place=place)
     if site.what == "domain":
         message = f"iteration variable '{where[0]}' is {where[1]}, outside its domain"
         return ProgramError(message, code="V913", place=place)
@@ -80,11 +110,12 @@ def _failure(site: Site, where: tuple[Any, ...]) -> ProgramError:
 
 
 class Interpreter:
-    """A program made ready to run any number of times."""
+    """A program made ready to run any number of times. ``count`` counts the instances of blocks, ``races`` looks for
+    parallel iterations that touch the same memory."""
 
-    def __init__(self, program: Program, count: bool = False) -> None:
+    def __init__(self, program: Program, count: bool = False, races: bool = False) -> None:
         self.program = program
-        made = Writer(program, count).generate()
+        made = Writer(program, count, races).generate()
         self.source, self.sites = made.source, made.sites
         scope: dict[str, Any] = dict(made.constants)
         exec(compile(made.source, f"<{program.name}>", "exec"), scope)

@@ -89,6 +89,8 @@ class Writer:
 
     program: Program
     count: bool = False
+    races: bool = False
+    inside_parallel: bool = False
     lines: list[str] = field(default_factory=list)
     depth: int = 1
     loops: int = 0
@@ -104,6 +106,8 @@ class Writer:
     uses: dict[Expr, int] = field(default_factory=dict)
     data: set[Expr] = field(default_factory=set)
     masks: list[str] = field(default_factory=list)
+    own: set[Buffer] = field(default_factory=set)
+    """Buffers that each iteration of a parallel loop has for itself."""
 
     def generate(self) -> Generated:
         program = self.program
@@ -164,6 +168,8 @@ class Writer:
         return str(e.value) if isinstance(e, Const) else f"{self.name(b)}_n{d}"
 
     def allocate(self, b: Buffer) -> None:
+        if self.inside_parallel:
+            self.own.add(b)
         self.extents(b)
         size = " * ".join(self.extent(b, d) for d in range(len(b.shape))) or "1"
         self.emit(f"{self.name(b)} = [None] * ({size})")
@@ -231,12 +237,22 @@ class Writer:
         self.loops += 1
         self.loop_body(stmt)
         self.loops -= 1
+        self.leave(stmt)
 
     def loop_body(self, stmt: For) -> None:
         with self.indented():
+            outer = self.inside_parallel
+            if self.races and stmt.kind == "parallel" and not outer:
+                self.inside_parallel = True
+                self.emit(f"support.enter({self.name(stmt.var)})")
             for b in self.private.get(stmt, ()):
                 self.allocate(b)
             self.stmt(stmt.body)
+            self.inside_parallel = outer
+
+    def leave(self, stmt: For) -> None:
+        if self.races and stmt.kind == "parallel" and not self.inside_parallel:
+            self.emit("support.leave()")
 
     def outlined(self, stmt: For, var: str, domain: str, in_step: bool) -> None:
         """A loop whose body is a function: threads that meet at barriers, or a nest too deep for one function."""
@@ -252,6 +268,7 @@ class Writer:
             self.emit(f"for {var} in {domain}: yield from {function}({var})")
         else:
             self.emit(f"for {var} in {domain}: {function}({var})")
+        self.leave(stmt)
 
     def run_block(self, stmt: Block) -> None:
         outer, self.block = self.block, stmt.name
@@ -310,6 +327,7 @@ class Writer:
 
     def write(self, buffer: Buffer, indices: Sequence[str], value: str) -> None:
         flat = self.address(buffer, indices, "store")
+        self.touch(buffer, flat, "store")
         if buffer.dtype == INDEX:
             value = f"{self.constant(values.wrap64, 'wrap64')}({value})"
         self.emit(f"{self.name(buffer)}[{flat}] = {value}")
@@ -332,6 +350,12 @@ class Writer:
         for d, i in enumerate(names[1:], 1):
             flat = f"({flat}) * {self.extent(buffer, d)} + {i}"
         return flat
+
+    def touch(self, buffer: Buffer, flat: str, what: str) -> None:
+        """Report an access in a parallel loop to what exists outside of it."""
+        if self.inside_parallel and buffer not in self.own:
+            site = self.site(what, buffer)
+            self.emit(f"support.touch({self.name(buffer)}, {flat}, {site}, {what == 'store'})")
 
     # -- expressions -------------------------------------------------------------------------------------------------
 
@@ -459,6 +483,7 @@ class Writer:
             raise ProgramError(f"'{buffer.name}' is loaded where it does not exist", code="V011")
         indices = [self.value(i) for i in e.indices]
         flat = self.address(buffer, indices, "load")
+        self.touch(buffer, flat, "load")
         t = self.fresh()
         self.emit(f"{t} = {self.names[buffer]}[{flat}]")
         site = self.site("undefined", buffer)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from weft.expr.nodes import Binary, Var
-from weft.schedule.primitives.sliding import KEPT
-from weft.schedule.rewrite import conjuncts
-from weft.tir.nodes import Block, Buffer, Program
-from weft.tir.visit import postorder, walk
+from weft.expr.nodes import Var
+from weft.schedule.primitives.sliding import kept_loops
+from weft.tir.nodes import Block, Buffer, For, Program
+from weft.tir.visit import walk
 
 
 def kept_across(program: Program) -> dict[Buffer, set[Var]]:
-    """For each buffer of a block that relies on earlier iterations the loops that its condition mentions, which must
-    stay inside of the place where the buffer is allocated."""
+    """For each buffer of a block that relies on earlier iterations the loops that must stay inside of the place where
+    the buffer is allocated. Iterations of a parallel loop never rely on each other: each has a buffer of its own."""
     found: dict[Buffer, set[Var]] = {}
-    for block in walk(program.body):
-        if isinstance(block, Block) and KEPT in block.annotations:
-            parts = [c for c in conjuncts(block.where) if not isinstance(c, Binary) or c.op in ("or", "eq")]
-            loops = {v for v in postorder(*parts) if isinstance(v, Var)}
-            for region in block.writes:
+    parallel: set[Var] = set()
+    for s in walk(program.body):
+        if isinstance(s, For) and s.kind == "parallel":
+            parallel.add(s.var)
+        elif isinstance(s, Block) and (loops := kept_loops(s)):
+            for region in s.writes:
                 found.setdefault(region.buffer, set()).update(loops)
-    return found
+    return {buffer: loops - parallel for buffer, loops in found.items()}

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from weft.expr.linear import ONE, ZERO, Linear, is_nonnegative, linear, mentions, relax
-from weft.expr.nodes import Const, Expr, IterVar, Load, Var, all_of, make
+from weft.expr.nodes import Binary, Const, Expr, IterVar, Load, Var, all_of, make
 from weft.schedule.dependence import is_dense
 from weft.schedule.movement import Interval, is_domain_bound, margin_of, required_region
 from weft.schedule.ranges import moving
@@ -24,7 +24,7 @@ from weft.tir.visit import postorder, substitution, transform
 
 KEPT = "kept_across"
 """Annotation of a block that relies on what earlier iterations computed: lowering keeps its buffers around the loops
-that its condition mentions."""
+whose first iteration its condition asks for."""
 
 
 def store_at(state: State, block: BlockRef, loop: LoopRef) -> None:
@@ -51,8 +51,8 @@ def store_at(state: State, block: BlockRef, loop: LoopRef) -> None:
     else:
         position, (low, width) = slide
         before = substitution({target.var: target.var - 1})(low.expr())
-        seen = (linear(before) + width).expr()
-        guard = make("or", target.var == start, found.values[position] > seen)
+        new = linear(found.values[position]) - linear(before) - width
+        guard = make("or", target.var == start, _positive(new))
     ranges = state.ranges(found)
     where = simplify_where(all_of(found.where, guard), ranges)
     kept = tuple(r.buffer.name for r in found.writes)
@@ -61,6 +61,13 @@ def store_at(state: State, block: BlockRef, loop: LoopRef) -> None:
     state.carried = state.carried | {target.var}
     state.conditional = state.conditional | {found.name}
     state.kept = {**state.kept, **dict.fromkeys(kept, target.var)}
+
+
+def _positive(form: Linear) -> Expr:
+    """``form > 0``, what it adds on one side and what it takes away on the other."""
+    added = Linear({t: f for t, f in form.terms.items() if f > 0}, max(form.constant, 0))
+    taken = Linear({t: -f for t, f in form.terms.items() if f < 0}, max(-form.constant, 0))
+    return added.expr() > taken.expr()
 
 
 def _check_place(state: State, block: Block, loop: For) -> None:
@@ -257,14 +264,25 @@ def run_once(state: State, block: BlockRef, loop: LoopRef, at: int) -> None:
     state.kept = {**state.kept, **{r.buffer.name: target.var for r in found.writes}}
 
 
+def kept_loops(block: Block) -> list[Var]:
+    """The loops across which a block keeps what it computes: those whose first iteration its condition asks for."""
+    if KEPT not in block.annotations:
+        return []
+    found: dict[Var, None] = {}
+    for part in conjuncts(block.where):
+        first = part.a if isinstance(part, Binary) and part.op == "or" else part
+        if isinstance(first, Binary) and first.op == "eq":
+            found.update((v, None) for v in postorder(first) if isinstance(v, Var))
+    return list(found)
+
+
 def kept_buffers(tree: Tree) -> dict[str, Var]:
-    """The buffers that a scheduled program keeps across loops already, and the loop for each."""
+    """The buffers that a scheduled program keeps across loops already, and the innermost loop for each."""
     found: dict[str, Var] = {}
     for block in tree.blocks.values():
-        if KEPT in block.annotations:
-            loops = [v for v in postorder(block.where) if isinstance(v, Var) and v in tree.loops]
-            for region in block.writes if loops else ():
-                found[region.buffer.name] = loops[0]
+        loops = [v for v in kept_loops(block) if v in tree.loops]
+        for region in block.writes if loops else ():
+            found[region.buffer.name] = loops[-1]
     return found
 
 
