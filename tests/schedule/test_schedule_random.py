@@ -18,8 +18,8 @@ from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.schedule import BlockRef, LoopRef, Schedule, Trace
 from weft.support.errors import ScheduleError
-from weft.te.nodes import Tensor
 from weft.target import Target
+from weft.te.nodes import Tensor
 from weft.tir.interpret import Interpreter, run
 from weft.tir.nodes import Program
 from weft.tir.text import to_text
