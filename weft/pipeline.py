@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from weft.codegen.llvm import assembly, compile_object, emit
-from weft.expr.nodes import ExprLike, index, make, product
+from weft.expr.nodes import ExprLike, index, make
 from weft.graph.nodes import Call, Function, GraphExpr, Module
 from weft.graph.passes.cse import CommonSubexpressions
 from weft.graph.passes.dead_code import DeadCode
@@ -49,7 +49,7 @@ from weft.schedule.trace import Trace
 from weft.support.progress import Reporter, Silent
 from weft.support.version import VERSION
 from weft.target import CODE_FEATURES, Target
-from weft.te.analysis import flops
+from weft.te.analysis import Work, work
 from weft.te.text import to_text as te_text
 from weft.tir.nodes import Program
 from weft.tir.text import to_text as tir_text
@@ -198,7 +198,7 @@ def build_kernels(
     made: dict[Function, Kernel] = {}
     by_key: dict[str, Kernel] = {}
     for group in groups:
-        program, work = unscheduled(group)
+        program, cost = unscheduled(group)
         progress.describe(program.name)
         trace = schedules.find(program, target) if schedules is not None else None
         key = kernel_key(program, trace.to_json() if trace is not None else "", target)
@@ -206,7 +206,7 @@ def build_kernels(
             observer.kernel(key, group, program.name, target, kernel_stages(group, target, trace))
         kernel = by_key.get(key) or cache.get(key, program.sizes)
         if kernel is None:
-            kernel = build_kernel(program, target, trace, work)
+            kernel = build_kernel(program, target, trace, cost)
             cache.put(key, kernel)
         by_key[key] = kernel
         made[group] = renamed(kernel, program.sizes)
@@ -214,10 +214,10 @@ def build_kernels(
     return made
 
 
-def unscheduled(group: Function) -> tuple[Program, ExprLike]:
-    """The plain loops of a fused group, and how many floating-point operations they do."""
+def unscheduled(group: Function) -> tuple[Program, Work]:
+    """The plain loops of a fused group, and the work they do."""
     stages = group_to_te(group)
-    return te_to_tir(stages.name, stages.inputs, stages.outputs), flops(stages.outputs, stages.inputs)
+    return te_to_tir(stages.name, stages.inputs, stages.outputs), work(stages.outputs, stages.inputs)
 
 
 def scheduled(program: Program, target: Target, trace: Trace | None = None) -> Schedule:
@@ -246,22 +246,19 @@ def kernel_stages(group: Function, target: Target, trace: Trace | None = None) -
     yield Stage("assembly", ".s", assembly(ir, target))
 
 
-def build_kernel(program: Program, target: Target, trace: Trace | None, work: ExprLike) -> Kernel:
+def build_kernel(program: Program, target: Target, trace: Trace | None, cost: Work) -> Kernel:
     """Machine code of one program, named with a hash of the program: unique in an artifact, whatever the target."""
     kernel = lowered(program, target, trace)
     kernel = replace(kernel, name=f"{program.name}_{structural_hash(program)[:10]}")
     code = compile_object(emit(kernel, target), target)
     names = {v: f"s{i}" for i, v in enumerate(program.sizes)}
-    moved: ExprLike = 0
-    for buffer in program.params:
-        moved = product(buffer.shape) * buffer.dtype.nbytes + moved
     return Kernel(
         name=kernel.name,
         code=code,
         sizes=program.sizes,
         workspace=size_expr(kernel.attrs.get("workspace", 0), names),
-        flops=size_expr(work, names),
-        bytes=size_expr(moved, names),
+        flops=size_expr(cost.flops, names),
+        bytes=size_expr(cost.bytes, names),
     )
 
 

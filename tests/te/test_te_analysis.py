@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 
 from weft import te
+from weft.expr.nodes import const
+from weft.expr.visit import substitute
 from weft.ir.fusion_kind import FusionKind
-from weft.te.analysis import contraction, flops, fusion_kind, input_kinds, is_elementwise, is_injective, windows
+from weft.te.analysis import (
+    contraction,
+    flops,
+    fusion_kind,
+    input_kinds,
+    is_elementwise,
+    is_injective,
+    traffic,
+    windows,
+)
 
 A = te.placeholder((8, 16), name="A")
 B = te.placeholder((16,), name="B")
@@ -102,3 +113,33 @@ def test_flops() -> None:
     assert int(flops([convolution()])) == 2 * 2 * 5 * 12 * 4 * 3
     y = te.compute((8, 16), lambda i, j: te.exp(A[i, j] + 1.0) * te.cast(i * 2 + j, "float32"), name="y")
     assert int(flops([y])) == 3 * 8 * 16
+
+
+def test_traffic_counts_each_element_once() -> None:
+    a, w = (te.placeholder(shape, name=name) for shape, name in (((8, 16), "A"), ((16, 4), "W")))
+    k = te.reduce_axis((0, 16), "k")
+    y = te.compute((8, 4), lambda i, j: te.sum(a[i, k] * w[k, j], axis=k), name="y")
+    z = te.compute((8, 4), lambda i, j: te.exp(y[i, j]), name="z")
+    assert int(traffic([z], [a, w])) == 4 * (8 * 16 + 16 * 4 + 8 * 4)
+
+
+def test_traffic_counts_only_what_is_read() -> None:
+    table, rows = te.placeholder((1000, 16), name="table"), te.placeholder((5,), "int64", name="rows")
+    taken = te.compute((5, 16), lambda i, j: table[rows[i], j], name="taken")
+    assert int(traffic([taken], [table, rows])) == 4 * 5 * 16 + 8 * 5 + 4 * 5 * 16
+    part = te.compute((3, 16), lambda i, j: table[i * 2 + 1, j], name="part")
+    assert int(traffic([part], [table])) == 4 * 3 * 16 * 2
+
+
+def test_traffic_of_windows_is_the_whole_input() -> None:
+    x, r = te.placeholder((20,), name="x"), te.reduce_axis((0, 3), "r")
+    y = te.compute((18,), lambda i: te.sum(x[i + r], axis=r), name="y")
+    assert int(traffic([y], [x])) == 4 * (20 + 18)
+
+
+def test_traffic_of_open_sizes() -> None:
+    n = te.var("n")
+    x, rows = te.placeholder((n, 4), name="x"), te.placeholder((6,), "int64", name="rows")
+    y = te.compute((6, 4), lambda i, j: x[rows[i], j], name="y")
+    moved = traffic([y], [x, rows])
+    assert [int(substitute(moved, {n: const(v)})) for v in (2, 100)] == [4 * 24 + 48 + 32, 4 * 24 + 48 + 96]

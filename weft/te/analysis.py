@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.expr.affine import linear_form
-from weft.expr.nodes import Binary, Call, Cast, Const, Expr, IterVar, Load, Not, Select, Var, const
+from weft.expr.nodes import Binary, Call, Cast, Const, Expr, IterVar, Load, Not, Select, Var, const, make
 from weft.expr.visit import free_vars, loads, post_order
 from weft.ir.fusion_kind import FusionKind
 from weft.te.nodes import ComputeOp, Operation, PlaceholderOp, Reduce, Tensor
@@ -166,6 +166,20 @@ def windows(op: Operation) -> list[Window]:
 # -- cost ------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a group costs whatever its schedule: ``flops`` and ``bytes``, INDEX expressions; see :func:`flops` and
+    :func:`traffic`."""
+
+    flops: Expr
+    bytes: Expr
+
+
+def work(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> Work:
+    """The work of all stages from ``inputs`` to ``outputs``."""
+    return Work(flops(outputs, inputs), traffic(outputs, inputs))
+
+
 def operation_count(op: Operation) -> Expr:
     """Arithmetic operations that ``op`` does, an INDEX expression; a multiply-add counts two, index arithmetic and
     conversions nothing. Scans and outside code count nothing of their own."""
@@ -187,6 +201,47 @@ def flops(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> Expr:
     for op in topological(outputs, inputs):
         total = total + operation_count(op)
     return total
+
+
+def traffic(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> Expr:
+    """Bytes that must move between memory and the kernel that computes ``outputs`` from ``inputs``: each output written
+    once, each input element that is used read once. What stays inside the group counts nothing."""
+    given = tuple(inputs)
+    read: dict[Tensor, dict[Load, Expr]] = {t: {} for t in given}
+    whole: set[Tensor] = set()
+    for op in topological(outputs, given):
+        if isinstance(op, ComputeOp):
+            extents = {a.var: a.extent for a in (*op.axis, *op.reduce_axis)}
+            for load in loads(*op.body):
+                if isinstance(load.source, Tensor) and load.source in read:
+                    read[load.source][load] = _volume(extents[v] for v in set(free_vars(load)) if v in extents)
+        elif not isinstance(op, PlaceholderOp):
+            whole.update(given)  # scans and outside code tell nothing of what they read
+    total: Expr = const(0)
+    for t in outputs:
+        total = total + _volume(t.shape) * t.dtype.nbytes
+    for t, found in read.items():
+        count = _volume(t.shape)
+        if t not in whole and found:
+            used: Expr = const(0)
+            for volume in found.values():
+                used = used + volume
+            count = _smaller(count, used)
+        total = total + count * t.dtype.nbytes
+    return total
+
+
+def _volume(extents: Iterable[Expr]) -> Expr:
+    volume: Expr = const(1)
+    for extent in extents:
+        volume = volume * extent
+    return volume
+
+
+def _smaller(a: Expr, b: Expr) -> Expr:
+    if isinstance(a, Const) and isinstance(b, Const):
+        return a if a.value <= b.value else b
+    return a if a is b else make("min", a, b)
 
 
 def _arithmetic(roots: Sequence[Expr], data: Sequence[Var] = ()) -> int:
