@@ -23,6 +23,10 @@ class Entry:
     quick: bool = False
 
 
+def _of_eight(name: str) -> Path:
+    return zoo.batched(zoo.light(name), 8)
+
+
 SUITE = (
     Entry("ResNet-50", partial(zoo.light, "resnet50"), quick=True),
     Entry("MobileNetV2", partial(zoo.transformer, "mobilenetv2"), quick=True),
@@ -30,6 +34,8 @@ SUITE = (
     Entry("DenseNet-121", partial(zoo.light, "densenet121")),
     Entry("Inception-v2", partial(zoo.light, "inception_v2")),
     Entry("ShuffleNet", partial(zoo.light, "shufflenet")),
+    Entry("EfficientNet-B0", partial(zoo.transformer, "efficientnet")),
+    Entry("ConvNeXt-T", partial(zoo.transformer, "convnext")),
     Entry("BERT-base 128", partial(zoo.transformer, "bert"), quick=True),
     Entry("DistilBERT 128", partial(zoo.transformer, "distilbert")),
     Entry("GPT-2 prefill 64", partial(zoo.transformer, "gpt2")),
@@ -39,6 +45,17 @@ SUITE = (
     Entry("FastestDet", partial(zoo.shared, "FastestDet")),
     Entry("face landmarks", partial(zoo.shared, "osf_lm_model0_opt"), ("batch_size=1",)),
     Entry("candy style transfer", partial(zoo.shared, "winml_candy"), ("None=1",)),
+    Entry("ResNet-50 ×8", partial(_of_eight, "resnet50")),
+    Entry("MobileNetV2 ×8", partial(zoo.transformer, "mobilenetv2", sizes="dynamic"), ("batch=8",)),
+    Entry("SqueezeNet ×8", partial(_of_eight, "squeezenet")),
+    Entry("DenseNet-121 ×8", partial(_of_eight, "densenet121")),
+    Entry("Inception-v2 ×8", partial(_of_eight, "inception_v2")),
+    Entry("ShuffleNet ×8", partial(_of_eight, "shufflenet")),
+    Entry("EfficientNet-B0 ×8", partial(zoo.transformer, "efficientnet", sizes="dynamic"), ("batch=8",)),
+    Entry("ConvNeXt-T ×8", partial(zoo.transformer, "convnext", sizes="dynamic"), ("batch=8",)),
+    Entry("RFB-320 detector ×8", lambda: zoo.batched(zoo.shared("ulfd_version-RFB-320"), 8)),
+    Entry("face landmarks ×8", partial(zoo.shared, "osf_lm_model0_opt"), ("batch_size=8",)),
+    Entry("candy style transfer ×8", partial(zoo.shared, "winml_candy"), ("None=8",)),
 )
 
 

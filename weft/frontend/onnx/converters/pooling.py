@@ -5,21 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.frontend.onnx.converters.windows import window
+from weft.frontend.onnx.converters.windows import Window, window
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.graph.nodes import GraphExpr
+from weft.graph.types import Dim
 
 
 def _window(node: Node, x: GraphExpr) -> dict[str, Any]:
     w = window(node, x.tensor.shape[2:], node.integers("kernel_shape"))
     return {
-        "kernel": w.kernel,
+        "kernel": _reached(x, w) if node.flag("ceil_mode") else w.kernel,
         "strides": w.strides,
         "pads": w.pads,
         "dilations": w.dilations,
         "ceil_mode": node.flag("ceil_mode"),
     }
+
+
+def _reached(x: GraphExpr, w: Window) -> tuple[Dim, ...]:
+    """The kernel without what lies beyond the end, where only one window, which sticks out, fits (some exporters' way to
+    say "all there is")."""
+    found = list(w.kernel)
+    for d, (k, step, dilation, size) in enumerate(
+        zip(w.kernel, w.strides, w.dilations, x.tensor.shape[2:], strict=True)
+    ):
+        room = size + w.pads[d] + w.pads[len(found) + d]
+        if isinstance(k, int) and isinstance(room, int) and dilation == 1 and 0 < room < k < room + step:
+            found[d] = room
+    return tuple(found)
 
 
 def _max_pool(node: Node) -> Result:
