@@ -11,9 +11,8 @@ from weft import te
 from weft.codegen.llvm import assembly, emit
 from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
-from weft.schedule import Schedule, TensorIntrinsic
+from weft.schedule import Schedule
 from weft.schedule.library.dot_products import DOT_U8S8
-from weft.schedule.library.matrix_tiles import TILE_BF16, TILE_U8S8
 from weft.schedule.library.products import Tile, blocked_product
 from weft.schedule.library.rows import one_pass, reduce_in_lanes
 from weft.schedule.library.windows import channelwise_window, direct_window
@@ -99,46 +98,6 @@ def test_reductions_in_lanes() -> None:
     s = Schedule(original)
     reduce_in_lanes(s, "C", 16)
     check(original, s.program)
-
-
-def packed_product(size: int, depth: int, a: str, b: str, c: str, group: int) -> Program:
-    x = te.placeholder((size, depth // group, group), a, name="A")
-    y = te.placeholder((depth // group, size, group), b, name="B")
-    k, e = te.reduce_axis((0, depth // group), "k"), te.reduce_axis((0, group), "e")
-
-    def dot(i, j):
-        return te.sum(x[i, k, e].astype(c) * y[k, j, e].astype(c), axis=[k, e])
-
-    return te_to_tir("tiles", [x, y], [te.compute((size, size), dot, name="C")])
-
-
-@pytest.mark.parametrize(
-    "tile, dtypes, group, instruction",
-    [
-        (TILE_U8S8, ("uint8", "int8", "int32"), 4, "tdpbusd"),
-        (TILE_BF16, ("bfloat16", "bfloat16", "float32"), 2, "tdpbf16ps"),
-    ],
-)
-def test_matrix_tiles(tile: TensorIntrinsic, dtypes: tuple[str, str, str], group: int, instruction: str) -> None:
-    depth = 16 * group
-    original = packed_product(32, depth, *dtypes, group)
-    s = Schedule(original)
-    i, j, k, e = s.get_loops("C")
-    i_o, i_i = s.split(i, factor=16)
-    j_o, j_i = s.split(j, factor=16)
-    k_o, k_i = s.split(k, factor=16)
-    s.reorder(i_o, j_o, k_o, i_i, j_i, k_i, e)
-    s.decompose_reduction("C", k_o)
-    s.tensorize(i_i, tile)
-    given = inputs_for(original)
-    np.testing.assert_array_equal(run(s.program, given)[0], run(original, given)[0])
-    np.testing.assert_array_equal(run_program(s.program, given, target=Target("x86-64-v3"))[0], run(original, given)[0])
-    machine = Target("sapphire-rapids")
-    text = assembly(emit(tir_to_kernel(s.program, machine), machine), machine)
-    assert instruction in text
-    assert "syscall" in text and "ldtilecfg" in text
-    if machine.features <= Target("cpu").features:
-        np.testing.assert_array_equal(run_program(s.program, given)[0], run(original, given)[0])
 
 
 @pytest.mark.parametrize("pixels, channels", [(3, 2), (5, 1), (2, 2)])

@@ -103,6 +103,8 @@ class DType(str):
 
 
 BOOL = DType("bool")
+INT8 = DType("int8")
+UINT8 = DType("uint8")
 INT32 = DType("int32")
 INT64 = DType("int64")
 FLOAT16 = DType("float16")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from weft.codegen.llvm.function import Function
 from weft.codegen.llvm.memory import prefetch, store
-from weft.codegen.llvm.tiles import MATRIX_TILE, matrix_tile
+from weft.codegen.llvm.tiles import matrix_tiles
 from weft.codegen.llvm.types import memory_type, type_of
 from weft.codegen.llvm.values import value
 from weft.expr.nodes import Call, Const
@@ -52,8 +52,9 @@ def statement(f: Function, s: Stmt, context: Context) -> None:
     if isinstance(s, Store):
         store(f, s, value)
     elif isinstance(s, Seq):
-        for one in s.stmts:
-            statement(f, one, context)
+        if not matrix_tiles(f, s):
+            for one in s.stmts:
+                statement(f, one, context)
     elif isinstance(s, For):
         _for(f, s, context)
     elif isinstance(s, If):
@@ -104,7 +105,7 @@ def _if(f: Function, s: If, context: Context) -> None:
 
 
 def _for(f: Function, s: For, context: Context) -> None:
-    if MATRIX_TILE in s.annotations and matrix_tile(f, s):
+    if matrix_tiles(f, s):
         return
     if s.kind == "parallel" and not context.inside_parallel and not _single(s):
         f.forget_reads()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.expr.nodes import Call, Cast, Const, Expr, Load, Var, cast
+from weft.expr.nodes import Call, Cast, Const, Expr, Load, Select, Var, cast
+from weft.expr.visit import collect
 from weft.support.dtypes import FLOAT32, DType
-from weft.tir.nodes import Allocate, Let, Program, Stmt, Store
-from weft.tir.visit import buffers, map_expr, map_expressions, substitute, transform
+from weft.tir.nodes import Allocate, For, Let, Program, Stmt, Store
+from weft.tir.visit import buffers, expressions, loads, map_expr, map_expressions, substitute, transform, walk
 
 
 def is_half(dtype: DType) -> bool:
@@ -17,15 +18,17 @@ def is_half(dtype: DType) -> bool:
 def widen_half(program: Program) -> Program:
     """Compute in float32 wherever the program says float16 or bfloat16; thread-private buffers hold float32 too.
 
-    An explicit conversion to half precision still rounds.
+    An explicit conversion to half precision still rounds, and what instructions read as halves (``pack2``, loop
+    nests of the annotation ``matrix_tile``) stays so.
     """
     everything = (*program.params, *buffers(program.body))
     if not any(is_half(b.dtype) for b in everything):
         return program
+    packed = _read_as_halves(program.body)
     private = {
         b: b.replace(dtype=FLOAT32)
         for b in buffers(program.body)
-        if is_half(b.dtype) and b.scope in ("local", "register") and b not in program.params
+        if is_half(b.dtype) and b.scope in ("local", "register") and b not in program.params and b not in packed
     }
     memo: dict[Expr, Expr] = {}
     variables: dict[Var, Expr] = {}
@@ -40,6 +43,8 @@ def widen_half(program: Program) -> Program:
             if is_half(e.dtype):
                 return Cast(Cast(e.a, e.dtype), FLOAT32)
             return e.a if e.a.dtype == e.dtype else None
+        if isinstance(e, Call) and e.name == "pack2":
+            return Call(e.name, tuple(a.a if isinstance(a, Cast) else a for a in e.args), e.dtype)
         if isinstance(e, Call) and is_half(e.dtype) and e.name != "reinterpret":
             return Call(e.name, e.args, FLOAT32)
         return variables.get(e) if isinstance(e, Var) else None
@@ -66,7 +71,20 @@ def widen_half(program: Program) -> Program:
     return replace(program, body=transform(program.body, statement))
 
 
+def _read_as_halves(body: Stmt) -> set[object]:
+    """Buffers whose elements some instruction takes as they lie in memory."""
+    found: set[object] = set()
+    for s in walk(body):
+        words = [c for c in collect(expressions(s), Call) if c.name == "pack2"]
+        found.update(load.source for word in words for load in collect(word, Load))
+        if isinstance(s, For) and "matrix_tile" in s.annotations:
+            found.update(load.source for load in loads(s))
+    return found
+
+
 def _narrow(e: Expr, dtype: DType) -> Expr:
     if isinstance(e, Cast) and isinstance(e.a, (Load, Cast)) and e.a.dtype == dtype:
         return e.a  # a value that was just widened needs no rounding
+    if isinstance(e, Select) and all(isinstance(x, (Cast, Const)) for x in (e.then, e.otherwise)):
+        return Select(e.condition, _narrow(e.then, dtype), _narrow(e.otherwise, dtype))
     return cast(e, dtype)
