@@ -59,6 +59,7 @@ class Facts:
             normal.solver.state_nonnegative({**{(self._ring.number(var),): 1}, **scaled(lower, -1)})
         else:
             stop = self._ring.poly(normal.simplify(index(start) + index(extent)))
+            normal.solver.state_positive(self._ring.poly(normal.simplify(index(extent))))
             normal.solver.state_bounds(self._ring.number(var), lower, plus(stop, -1))
         normal.forget()
 

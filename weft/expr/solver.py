@@ -115,6 +115,16 @@ class Solver:
             state.upper[atom] = [upper]
         self.forget()
 
+    def state_positive(self, p: Poly) -> None:
+        """``p >= 1`` holds from now on; of a product of factors that are never negative, each is at least 1."""
+        (mono, c), *others = p.items() or (((), 1),)
+        if others or c < 1:
+            if sum(bool(m) for m in p) == 1:
+                self.state_nonnegative(plus(p, -1))
+        elif all(self.atom_interval(atom).lo >= 0 for atom in mono):
+            for atom in dict.fromkeys(mono):
+                self.state_range(atom, Interval(1, inf))
+
     # Constant intervals
 
     def interval(self, p: Poly) -> Interval:
@@ -306,6 +316,8 @@ class Solver:
             each = exact_quotient(factor, d)
             if each is not None:  # factor = each * d, and x - d + 1 <= d * (x // d) <= x
                 yield multiply(each, plus(add(x, d, -1), 1) if from_below else x)
+            elif as_constant(d) is None:
+                yield from self._quotient_bounds(x, d, from_below, factor)
         elif e.op == "floormod" and not from_below:
             d = poly(e.b)
             if as_constant(d) is None and self._prove(plus(d, -1), 2):
@@ -316,6 +328,24 @@ class Solver:
         elif (e.op == "min" and not from_below) or (e.op == "max" and from_below):
             for side in sorted((poly(e.a), poly(e.b)), key=lambda side: as_constant(side) is not None):
                 yield multiply(factor, side)
+
+    def _quotient_bounds(self, x: Poly, d: Poly, from_below: bool, factor: Poly) -> Iterator[Poly]:
+        """Bounds of ``factor * (x // d)`` for a symbolic ``d >= 1``: at least 0 where ``x`` is, at most ``n - 1`` where
+        ``x < n * d``."""
+        if from_below:
+            if self.interval(x).lo >= 0 or self._prove(x, 2):
+                yield {}
+            return
+        order = self.state.order
+        for atom in sorted({a for m in x for a in m if a in order}, key=order.__getitem__, reverse=True):
+            parts, ends = split_atom(x, atom), self.ends(atom)
+            step = None if parts is None else as_constant(parts[0])
+            if parts is None or ends is None or not step:
+                return
+            x = add(parts[1], ends[step > 0], step)
+        count = exact_quotient(plus(x, 1), d)
+        if count is not None:
+            yield multiply(factor, plus(count, -1))
 
     def _by_cases(self, p: Poly, candidates: list[int], depth: int) -> bool:
         """Prove both sides of a minimum, maximum or select."""

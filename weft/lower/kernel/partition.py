@@ -339,6 +339,8 @@ class _Finder:
             if not uses_var(condition, (self.var,)):
                 continue
             for form, equal in _atoms(self.facts.simplify(condition)):
+                if not uses_var(form, (self.var,)):
+                    continue  # another loop's affair
                 if any(isinstance(e, Load) and e.source in self.written for e in postorder(form)):
                     continue
                 inner = self.facts.linear(form, *self.serial) if guard else None

@@ -18,6 +18,9 @@ LOAD_PORTS: Final = 2
 MAX_ROWS: Final = 32
 MAX_COLUMNS: Final = 6
 MAX_UNROLLED: Final = 160
+TYPICAL_ROWS: Final = 128
+TYPICAL_COLUMNS: Final = 8
+"""What extents that are not known count as, in rows and vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +49,20 @@ def _cover(extent: int, tile: int) -> tuple[int, int]:
 def register_tile(
     rows: int | None, columns: int | None, registers: int, depth: int, broadcasts: bool = True
 ) -> RegisterTile:
-    """The tile with the fewest cycles over ``rows`` scalars by ``columns`` vectors; None means not known.
+    """The tile with the fewest cycles over ``rows`` scalars by ``columns`` vectors.
+
+    None means not known: the tile then divides a power of two, which leaves tails least often.
 
     ``registers`` are the vector registers of the machine, ``depth`` the length of the reduction (short reductions pay
     more for filling and emptying the tile). Without ``broadcasts`` both operands are vectors (depth-wise work).
     """
     best, best_cost = RegisterTile(1, 1), float("inf")
-    known_rows, known_columns = rows if rows is not None else 16 * 9, columns if columns is not None else 12
+    known_rows = rows if rows is not None else TYPICAL_ROWS
+    known_columns = columns if columns is not None else TYPICAL_COLUMNS
     for m in range(1, min(MAX_ROWS, known_rows) + 1):
         for n in range(1, min(MAX_COLUMNS, known_columns) + 1):
+            if (rows is None and known_rows % m) or (columns is None and known_columns % n):
+                continue
             operands = n + 1 if broadcasts else 2
             if m * n + operands > registers or (not broadcasts and m * depth > MAX_UNROLLED and m > 4):
                 continue

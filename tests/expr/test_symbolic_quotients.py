@@ -1,0 +1,66 @@
+"""Quotients and remainders by symbolic sizes, as fused loops have them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from weft.expr.evaluate import evaluate
+from weft.expr.nodes import Expr, Var
+from weft.expr.prove import Facts
+from weft.support.dtypes import INDEX
+
+B, S, X = (Var(n, INDEX) for n in "BSX")
+TILES = (S + 47) // 48
+
+
+def _facts(extent: Expr) -> Facts:
+    facts = Facts()
+    facts.bind_size(B, 0)
+    facts.bind_size(S, 0)
+    facts.bind(X, 0, extent)
+    return facts
+
+
+PROVED = [
+    (B * TILES * 12, X // (TILES * 12) < B),
+    (B * TILES * 12, X // (TILES * 12) >= 0),
+    (B * TILES * 12, X // 12 % TILES < TILES),
+    (B * TILES * 12, X // 12 % TILES >= 0),
+    (B * TILES * 12, X // 12 % TILES * 48 < S + 47),
+    (TILES * B, X // TILES < B),
+    (B * S, X // S < B),
+    (B * S, X // S * S + X % S < B * S),
+    (S - 3, S >= 4),
+    (B * S, S >= 1),
+]
+NOT_PROVED = [
+    (B * TILES * 12, X // 12 % TILES * 48 + 47 < S),
+    (B * TILES * 12, X // (TILES * 12) < B - 1),
+    (B * S, X // (S + 1) < B - 1),
+    (B * S, S >= 2),
+    (S + B, S >= 1),
+    (S - 3, S >= 5),
+]
+
+
+@pytest.mark.parametrize(("extent", "claim"), PROVED, ids=lambda e: str(e))
+def test_proved_inside_the_loop(extent: Expr, claim: Expr) -> None:
+    assert _facts(extent).prove(claim)
+    for b, s in itertools.product(range(4), (0, 1, 2, 3, 4, 5, 47, 48, 49, 97)):
+        for x in range(int(evaluate(extent, {B: b, S: s}))):
+            assert evaluate(claim, {B: b, S: s, X: x}), (b, s, x)
+
+
+@pytest.mark.parametrize(("extent", "claim"), NOT_PROVED, ids=lambda e: str(e))
+def test_not_proved(extent: Expr, claim: Expr) -> None:
+    assert not _facts(extent).prove(claim)
+
+
+def test_a_size_is_not_positive_outside_of_the_loop() -> None:
+    facts = Facts()
+    facts.bind_size(S, 0)
+    with facts.binding(X, 0, S * 4):
+        assert facts.prove(S >= 1)
+    assert not facts.prove(S >= 1)
