@@ -58,6 +58,24 @@ NOTES: dict[str, str] = {
     "DeformConv": "two spatial dimensions",
 }
 
+# The same for operators of com.microsoft.
+MICROSOFT_NOTES: dict[str, str] = {
+    "Attention": "masks of four dimensions and do_rotary are refused",
+    "BiasDropout": "inference only",
+    "CDist": "euclidean and sqeuclidean",
+    "ConvTransposeWithDynamicPads": "pads known when compiled",
+    "DecoderMaskedMultiHeadAttention": "without search by beams",
+    "GatedRelativePositionBias": "without packed sequences",
+    "GroupQueryAttention": "states of floats or 8 bits in a whole buffer; the window of keys is masked",
+    "Irfft": "one dimension, one-sided",
+    "MatMulNBits": "2, 4 and 8 bits; accuracy_level is a minimum and needs nothing",
+    "MultiHeadAttention": "without search by beams",
+    "NGramRepeatBlock": "length of the sequence known when compiled",
+    "QAttention": "do_rotary is refused",
+    "Rfft": "one dimension, one-sided",
+    "UnfoldTensor": "the unfolded size known when compiled",
+}
+
 _GROUPS: dict[str, tuple[str, ...]] = {
     "floats": ("float16", "bfloat16", "float", "double"),
     "float8": ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"),
@@ -76,10 +94,13 @@ def operators_page() -> str:
     for domain, title in (("", "ai.onnx"), ("ai.onnx.ml", "ai.onnx.ml"), ("ai.onnx.preview.training", "training")):
         parts += [f"## {title}\n", *_table(("operator", "opsets", "imported", "dtypes", "notes"), _onnx_rows(domain))]
     microsoft = sorted(name for domain, name in CONVERTERS if domain == "com.microsoft")
-    parts += ["## com.microsoft\n", ", ".join(microsoft) + "\n"]
-    rows = [_catalogue_row(o) for o in sorted(OPERATORS.values(), key=lambda o: o.name)]
+    parts += [
+        "## com.microsoft\n",
+        *_table(("operator", "notes"), ((m, MICROSOFT_NOTES.get(m, "")) for m in microsoft)),
+    ]
+    entries = [_catalogue_row(o) for o in sorted(OPERATORS.values(), key=lambda o: o.name)]
     parts += ["## Catalogue\n", "What models consist of once they are imported.\n"]
-    parts += _table(("operator", "attributes", "meaning", "defined by"), rows)
+    parts += _table(("operator", "attributes", "meaning", "defined by"), entries)
     return "\n".join(parts)
 
 

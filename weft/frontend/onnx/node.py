@@ -115,6 +115,12 @@ class Node:
             elif attribute.ref_attr_name in self.scope.attributes:
                 yield attribute.name, self.scope.attributes[attribute.ref_attr_name]
 
+    def altered(self, inputs: tuple[Value | None, ...] | None = None, opset: int | None = None) -> Node:
+        """The same node with other operands, or read as a version of the standard operator set says."""
+        given = self.inputs if inputs is None else inputs
+        version = self.opset if opset is None else opset
+        return Node(self.proto, self.op_type, self.domain, self.name, version, given, self.scope, self.importer)
+
     # --- operands ---------------------------------------------------------------------------------------------------
 
     def has(self, i: int) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.frontend.onnx.converters.contraction import CONTRACTION
+from weft.frontend.onnx.converters.contrib import MICROSOFT
 from weft.frontend.onnx.converters.control import CONTROL
 from weft.frontend.onnx.converters.counted import COUNTED
 from weft.frontend.onnx.converters.elementwise import ELEMENTWISE
 from weft.frontend.onnx.converters.learned import LEARNED, TEXT
 from weft.frontend.onnx.converters.legacy import LEGACY
-from weft.frontend.onnx.converters.microsoft import MICROSOFT
 from weft.frontend.onnx.converters.movement import MOVEMENT
 from weft.frontend.onnx.converters.normalization import NORMALIZATION
 from weft.frontend.onnx.converters.pooling import POOLING

@@ -35,21 +35,30 @@ def _gemm(node: Node) -> Result:
     return activated(node, product)
 
 
-def _fused_matmul(node: Node) -> Result:
-    if node.flag("transBatchA") or node.flag("transBatchB"):
-        raise Unsupported("transposed batch dimensions are not supported")
-    product = node.call(
-        "matmul", node.data(0), node.data(1), transpose_a=node.flag("transA"), transpose_b=node.flag("transB")
-    )
+def fused_matmul(node: Node) -> GraphExpr:
+    """com.microsoft: alpha · A · B, where "batch" transposition moves the first dimension in front of the last."""
+    operands = []
+    for i, flag in enumerate(("transBatchA", "transBatchB")):
+        x = node.data(i)
+        rank = x.tensor.rank
+        if node.flag(flag) and rank > 2:
+            x = node.call("transpose", x, perm=(*range(1, rank - 1), 0, rank - 1))
+        operands.append(x)
+    product = node.call("matmul", *operands, transpose_a=node.flag("transA"), transpose_b=node.flag("transB"))
     return scaled(node, product, node.real("alpha", 1.0))
 
 
+def matmul_integer(node: Node, a: int, b: int, a_zero: int, b_zero: int) -> GraphExpr:
+    """The int32 product of two 8-bit operands less their zero points; the arguments number the operands."""
+    left, right = centred(node, a, a_zero, -2), centred(node, b, b_zero, -1)
+    return node.call("matmul", left, right, out_dtype="int32")
+
+
 def _matmul_integer(node: Node) -> Result:
-    a, b = (_centred(node, i, i + 2, -2 + i) for i in (0, 1))
-    return node.call("matmul", a, b, out_dtype="int32")
+    return matmul_integer(node, 0, 1, 2, 3)
 
 
-def _centred(node: Node, i: int, zero_point: int, axis: int) -> GraphExpr:
+def centred(node: Node, i: int, zero_point: int, axis: int) -> GraphExpr:
     """An 8-bit operand less its zero point, in int32; itself where that is 0. ``axis``: where a vector of zero points
     runs along."""
     x = node.data(i)
@@ -108,7 +117,7 @@ def _conv(node: Node) -> Result:
 
 
 def _conv_integer(node: Node) -> Result:
-    x, kernel = _centred(node, 0, 2, 0), cast_to(node, node.data(1), INT32)
+    x, kernel = centred(node, 0, 2, 0), cast_to(node, node.data(1), INT32)
     if node.has(3):
         zero = cast_to(node, node.data(3), INT32)
         if zero.tensor.rank == 1 and zero.tensor.shape != (1,):
@@ -117,9 +126,9 @@ def _conv_integer(node: Node) -> Result:
     return _convolution(node, x, kernel, "int32")
 
 
-def _qlinear_conv(node: Node) -> Result:
+def qlinear_conv(node: Node) -> GraphExpr:
     """The convolution in whole numbers, then one rounding to the result's scale."""
-    x = _centred(node, 0, 2, 0)
+    x = centred(node, 0, 2, 0)
     kernel, zero = cast_to(node, node.data(3), INT32), cast_to(node, node.data(5), INT32)
     shape = (-1, *(1,) * (kernel.tensor.rank - 1))
     if zero.tensor.rank:
@@ -169,7 +178,8 @@ def activated(node: Node, x: GraphExpr) -> GraphExpr:
     return node.call(target, x, **dict(zip(parameters, values, strict=False)))
 
 
-def _conv_transpose(node: Node) -> Result:
+def conv_transpose(node: Node, given: tuple[Dim, ...] | None = None) -> GraphExpr:
+    """A transposed convolution; ``given`` stands for its attribute 'pads'."""
     x, kernel = node.data(0), node.data(1)
     spatial, sizes = _kernel(node, x, kernel)
     n = len(spatial)
@@ -178,7 +188,7 @@ def _conv_transpose(node: Node) -> Result:
     if len(strides) != n or len(dilations) != n or min(*strides, *dilations) < 1:
         raise Malformed(f"its strides or dilations are not {n} positive numbers")
     extra = node.integers("output_padding", ()) or (0,) * n
-    pads, extra = _transposed_pads(node, spatial, sizes, strides, dilations, extra)
+    pads, extra = _transposed_pads(node, spatial, sizes, strides, dilations, extra, given)
     made = node.call(
         "conv_transpose",
         x,
@@ -199,6 +209,7 @@ def _transposed_pads(
     strides: Sequence[int],
     dilations: Sequence[int],
     extra: tuple[int, ...],
+    given: tuple[Dim, ...] | None,
 ) -> tuple[tuple[Dim, ...], tuple[int, ...]]:
     """Padding and output padding, from ``output_shape`` or ``auto_pad`` where these are given."""
     n, mode = len(spatial), auto_pad(node)
@@ -206,7 +217,8 @@ def _transposed_pads(
         raise Malformed(f"its attribute 'output_padding' is {list(extra)}, not {n} numbers from 0 on")
     wanted: Sequence[Dim] = node.integers("output_shape", ())[-n:]
     if not wanted and mode in ("NOTSET", "VALID"):
-        return (explicit_pads(node, n) if mode == "NOTSET" else (0,) * 2 * n), extra
+        pads = explicit_pads(node, n) if given is None else given
+        return (pads if mode == "NOTSET" else (0,) * 2 * n), extra
     if not wanted:
         wanted = [arithmetic("mul", d, s) for d, s in zip(spatial, strides, strict=True)]
     before, after, more = [], [], list(extra)
@@ -225,16 +237,18 @@ def _transposed_pads(
 CONTRACTION: dict[str, Callable[[Node], Result]] = {
     "Conv": _conv,
     "ConvInteger": _conv_integer,
-    "ConvTranspose": _conv_transpose,
+    "ConvTranspose": conv_transpose,
     "Einsum": _einsum,
     "Gemm": _gemm,
     "MatMul": _matmul,
     "MatMulInteger": _matmul_integer,
-    "QLinearConv": _qlinear_conv,
+    "QLinearConv": qlinear_conv,
 }
 
 MICROSOFT_CONTRACTION: dict[str, Callable[[Node], Result]] = {
     "FusedConv": _fused_conv,
     "FusedGemm": _gemm,
-    "FusedMatMul": _fused_matmul,
+    "FusedMatMul": fused_matmul,
+    "FusedMatMulActivation": lambda node: activated(node, fused_matmul(node)),
+    "TransposeMatMul": fused_matmul,
 }

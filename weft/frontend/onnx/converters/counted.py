@@ -113,11 +113,12 @@ def _unique(node: Node) -> Result:
     x = operand(node, 0)
     if node.has_attribute("axis") and len(x.shape) > 1:
         return _unique_rows(node, x, node.axis(len(x.shape)))
-    return _unique_values(node, x.reshape(product(x.shape)))
+    return unique_values(node, x.reshape(product(x.shape)), in_order=not node.flag("sorted", True))
 
 
-def _unique_values(node: Node, x: Tensor) -> Result:
-    """Sorted; a value that differs from the one before is new."""
+def unique_values(node: Node, x: Tensor, *, in_order: bool) -> list[GraphExpr]:
+    """The distinct values of a vector, sorted or in the order in which they come; where each stands first, the numbers
+    of all, how often each is there. Values are sorted; one that differs from the one before is new."""
     length = x.shape[0]
     wide = x.to("int32") if x.dtype == "bool" else x
     values, order = (Tensor(node, t) for t in node.calls("topk", wide.x, k=length, axis=0, largest=False))
@@ -131,7 +132,7 @@ def _unique_values(node: Node, x: Tensor) -> Result:
     ones = steps * 0 + 1
     counts = _head((steps * 0).call("scatter_elements", number, ones, axis=0, reduction="add"), count)
     inverse = (steps * 0).call("scatter_elements", order, number, axis=0)
-    if not node.flag("sorted", True):
+    if in_order:
         _, by_place = (Tensor(node, t) for t in node.calls("topk", first.x, k=count, axis=0, largest=False))
         ranks = _steps(node, count)
         rank = (ranks * 0).call("scatter_elements", by_place, ranks, axis=0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.frontend.onnx.converters.elementwise import cast_to
 from weft.frontend.onnx.node import Node
-from weft.frontend.onnx.sizes import Sizes, object_array
+from weft.frontend.onnx.sizes import Sizes, arithmetic, object_array
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import FLOAT32, INDEX, DType
@@ -93,9 +93,9 @@ class Tensor:
         other = otherwise.x if isinstance(otherwise, Tensor) else self.node.scalar(otherwise, then.x)
         return Tensor(self.node, self.node.call("where", self.x, then.x, other))
 
-    def part(self, axis: int, start: int, stop: int | None = None) -> Tensor:
+    def part(self, axis: int, start: Dim, stop: Dim | None = None) -> Tensor:
         """``[start:stop]`` of an axis; without ``stop`` one element, the axis dropped."""
-        end = start + 1 if stop is None else stop
+        end = arithmetic("add", start, 1) if stop is None else stop
         made = self.call("slice", begin=(start,), end=(end,), strides=(1,), axes=(axis,), in_bounds=True)
         shape = self.shape
         return made if stop is not None else made.reshape(*shape[:axis], *shape[axis + 1 :])

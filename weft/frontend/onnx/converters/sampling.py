@@ -35,7 +35,7 @@ def _reflected(x: Tensor, low: Operand, high: Operand) -> Tensor:
     return ((x >= low) & (x <= high)).choose(x, inner)
 
 
-def _pixels(data: Tensor, places: Sequence[Tensor], inside: Sequence[Tensor | None]) -> Tensor:
+def pixels(data: Tensor, places: Sequence[Tensor], inside: Sequence[Tensor | None]) -> Tensor:
     """``data`` (batch, spatial …, channels) at whole ``places`` (batch, …) by axis: (batch, …, channels); 0 where
     ``inside`` does not hold."""
     picked = data.call("gather_nd", stack([p.to(INDEX) for p in places]), batch_dims=1)
@@ -58,7 +58,7 @@ def _cubic(t: Tensor) -> list[Tensor]:
     return [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
 
 
-def _interpolated(data: Tensor, coordinates: Sequence[Tensor], lookup: Lookup, cubic: bool = False) -> Tensor:
+def interpolated(data: Tensor, coordinates: Sequence[Tensor], find: Lookup, cubic: bool = False) -> Tensor:
     """Linear or cubic interpolation of ``data`` (batch, spatial …, channels) at float coordinates (batch, …)."""
     axes = []
     for axis, x in enumerate(coordinates):
@@ -66,24 +66,26 @@ def _interpolated(data: Tensor, coordinates: Sequence[Tensor], lookup: Lookup, c
         t = x - base
         weights = _cubic(t) if cubic else [1.0 - t, t]
         start = -1.0 if cubic else 0.0
-        axes.append([(w, *lookup(base + (start + k), axis)) for k, w in enumerate(weights)])
+        axes.append([(w, *find(base + (start + k), axis)) for k, w in enumerate(weights)])
     terms = []
     for corner in itertools.product(*axes):
-        pixel = _pixels(data, [c[1] for c in corner], [c[2] for c in corner])
+        pixel = pixels(data, [c[1] for c in corner], [c[2] for c in corner])
         weight = reduce(lambda a, b: a * b, (c[0] for c in corner)).call("unsqueeze", axes=(-1,))
         terms.append(pixel * weight)
     return reduce(lambda a, b: a + b, terms)
 
 
-def _lookup(padding: str, sizes: Sequence[Operand], borders: Sequence[tuple[Operand, Operand]]) -> Lookup:
-    def lookup(place: Tensor, axis: int) -> tuple[Tensor, Tensor | None]:
+def lookup(padding: str, sizes: Sequence[Operand], borders: Sequence[tuple[Operand, Operand]]) -> Lookup:
+    """Whole places from any, by what is said to lie beyond the borders: zeros, the border, a reflection."""
+
+    def find(place: Tensor, axis: int) -> tuple[Tensor, Tensor | None]:
         last = sizes[axis] - 1
         if padding == "reflection":
             return _reflected(place, *borders[axis]).call("trunc").limited(0.0, last), None
         within = place.limited(0.0, last)
         return within, (place.equals(within) if padding == "zeros" else None)
 
-    return lookup
+    return find
 
 
 def _channels_last(x: Tensor) -> Tensor:
@@ -116,17 +118,18 @@ def _grid_sample(node: Node) -> Result:
         g = grid.part(n + 1, n - 1 - axis) + 1.0
         x = g * 0.5 * (sizes[axis] - 1) if corners else (g * sizes[axis] - 1.0) * 0.5
         x = x.call("round") if mode == "nearest" else x
-        if padding == "border":
-            x = x.limited(0.0, sizes[axis] - 1)
+        if padding == "border":  # what lies within the outer pixels keeps its place, which cubic curves feel
+            low, high = borders[axis]
+            x = ((x >= low) & (x <= high)).choose(x, x.limited(0.0, sizes[axis] - 1))
         elif padding == "reflection":
             x = _reflected(x, *borders[axis])
         places.append(x)
-    source, lookup = _channels_last(data).to(FLOAT32), _lookup(padding, sizes, borders)
+    source, find = _channels_last(data).to(FLOAT32), lookup(padding, sizes, borders)
     if mode == "nearest":
-        found = [lookup(x.call("trunc"), axis) for axis, x in enumerate(places)]
-        made = _pixels(source, [f[0] for f in found], [f[1] for f in found])
+        found = [find(x.call("trunc"), axis) for axis, x in enumerate(places)]
+        made = pixels(source, [f[0] for f in found], [f[1] for f in found])
     else:
-        made = _interpolated(source, places, lookup, cubic=mode == "cubic")
+        made = interpolated(source, places, find, cubic=mode == "cubic")
     return _channels_first(made).to(data.dtype).x
 
 
@@ -229,8 +232,8 @@ def _deform_conv(node: Node) -> Result:
         for axis in range(2)
     ]
     source = data.to(FLOAT32).reshape(batch, channels // offset_groups, height, width).transpose(0, 2, 3, 1)
-    lookup = _lookup("zeros", [size(node, height), size(node, width)], [])
-    sampled = _interpolated(source, places, lookup)
+    find = lookup("zeros", [size(node, height), size(node, width)], [])
+    sampled = interpolated(source, places, find)
     if node.has(4):
         sampled = sampled * operand(node, 4).to(FLOAT32).reshape(batch, rows, columns, *out, 1)
     depth = channels // groups * rows * columns
