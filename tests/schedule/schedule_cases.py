@@ -6,7 +6,10 @@ import numpy as np
 
 from weft import te
 from weft.expr.nodes import maximum
+from weft.graph.operator import Attrs
+from weft.graph.types import TensorType
 from weft.lower.te_to_tir import te_to_tir
+from weft.ops.winograd import WINOGRAD_CONV
 from weft.tir.interpret import run
 from weft.tir.nodes import Program
 from weft.tir.verify import verify
@@ -107,3 +110,14 @@ def windows(channels: int, size: int, lanes: int, channelwise: bool = False) -> 
             name="conv",
         )
     return te_to_tir("windows", [data, weight], [conv])
+
+
+def minimal_filtering(channels: int, size: int, lanes: int) -> Program:
+    """The same window, of data and transformed weights [6, 6, k, c, inner, lanes]: F(4×4, 3×3)."""
+    groups = channels // lanes
+    data = te.placeholder((1, groups, size, size, lanes), name="data")
+    weight = te.placeholder((6, 6, groups, groups, lanes, lanes), name="weight")
+    compute = WINOGRAD_CONV.compute
+    assert compute is not None
+    result = compute(Attrs(pads=(1, 1, 1, 1)), TensorType.of(data.shape, data.dtype), data, weight)
+    return te_to_tir("filtering", [data, weight], [result])

@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_runner import run_program
-from schedule_cases import check, inputs_for, matmul_relu, softmax, windows
+from schedule_cases import check, inputs_for, matmul_relu, minimal_filtering, softmax, windows
 
 from weft import te
 from weft.codegen.llvm import assembly, emit
 from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
+from weft.ops.winograd import transform_weights
 from weft.schedule import Schedule
 from weft.schedule.library.dot_products import DOT_U8S8
+from weft.schedule.library.filtering import filtered_window
 from weft.schedule.library.products import Tile, blocked_product
 from weft.schedule.library.rows import one_pass, reduce_in_lanes
 from weft.schedule.library.windows import channelwise_window, direct_window
@@ -117,3 +119,24 @@ def test_windows_of_single_channels() -> None:
     check(original, s.program)
     given = inputs_for(original)
     np.testing.assert_array_equal(run_program(s.program, given)[0], run(original, given)[0])
+
+
+@pytest.mark.parametrize("size, pixels, channels", [(8, 2, 2), (5, 3, 1)])
+def test_minimal_filtering(size: int, pixels: int, channels: int) -> None:
+    original = minimal_filtering(8, size, 4)
+    s = Schedule(original)
+    for loop in filtered_window(s, "winograd_multiply", pixels=pixels, channels=channels):
+        s.parallel(loop)
+    check(original, s.program)
+    given = inputs_for(original)
+    np.testing.assert_array_equal(run_program(s.program, given)[0], run(original, given)[0])
+
+
+def test_minimal_filtering_is_the_direct_window() -> None:
+    """With transformed weights the three stages compute what the nine products of a window do."""
+    direct, filtering = windows(8, 6, 4), minimal_filtering(8, 6, 4)
+    data, weight = inputs_for(direct)
+    kernel = weight.reshape(2, 2, 4, 3, 3, 4).transpose(0, 1, 3, 4, 2, 5).copy()  # [k, c, kh, kw, inner, lane]
+    (want,) = run(direct, [data, weight])
+    (got,) = run(filtering, [data, transform_weights(kernel)])
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)

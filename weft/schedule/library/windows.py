@@ -33,7 +33,7 @@ def direct_window(s: Schedule, block: BlockRef | str, pixels: int = 7, channels:
     s.reorder(*batch, y, x_outer, *tile)
     s.compute_at(computing, x_outer)
     unroll_tile(s, tile)
-    _accumulate(s, computing, x_outer)
+    accumulate(s, computing, x_outer)
     for stage in stages:
         s.compute_at(stage, y)
         s.vectorize(s.get_loops(stage)[-1])
@@ -52,14 +52,14 @@ def channelwise_window(s: Schedule, block: BlockRef | str, pixels: int = 6) -> L
     x_outer, x_tile = s.split(x, factor=pixels)
     s.compute_at(computing, x_outer)
     unroll_tile(s, (x_tile, lane))
-    _accumulate(s, computing, x_outer)
+    accumulate(s, computing, x_outer)
     for stage in stages:
         s.compute_at(stage, y)
         s.vectorize(s.get_loops(stage)[-1])
     return s.fuse(*batch) if batch else y
 
 
-def _accumulate(s: Schedule, block: BlockRef, at: LoopRef) -> None:
+def accumulate(s: Schedule, block: BlockRef, at: LoopRef) -> None:
     """Inside ``at`` the reduction outermost, around the unrolled tile of results."""
     loops = s.get_loops(block)
     own = loops[loops.index(at) + 1 :]
