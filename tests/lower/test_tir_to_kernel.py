@@ -154,6 +154,20 @@ def test_bool_and_masks() -> None:
     check(s.program, [a, b], [np.where((a > 0) & (b < 0.5), a, b)])
 
 
+def test_what_a_condition_loads_needs_no_mask_behind_it() -> None:
+    loose = elementwise(32, "float32", lambda x, y: select(x * y > 0.0, x, 0.0))
+    guarded = elementwise(32, "float32", lambda x, y: select(all_of(x > 0.0, y > 0.0), y, 0.0))
+    a, b = values((32,)), values((32,))
+    for program, masked, want in (
+        (loose, False, np.where(a * b > 0, a, 0)),
+        (guarded, True, np.where((a > 0) & (b > 0), b, 0)),
+    ):
+        s = Schedule(program)
+        s.vectorize(s.get_loops("C")[0])
+        assert ("; " in to_text(tir_to_kernel(s.program, CPU))) == masked
+        check(s.program, [a, b], [want.astype(np.float32)])
+
+
 def test_extrema_propagate_nan() -> None:
     for body, want in ((maximum, np.maximum), (minimum, np.minimum)):
         s = Schedule(elementwise(64, "float32", lambda x, y, f=body: f(f(x, y), 0.25)))

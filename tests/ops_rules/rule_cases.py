@@ -133,6 +133,16 @@ FIRES: tuple[Case, ...] = (
         o("transpose", o("reshape", o("transpose", x(2, 5, 3, 4), perm=(0, 2, 1, 3)), shape=(6, 5, 4)), perm=(0, 2, 1)),
         "transpose transpose reshape",
     ),
+    Case(
+        "transpose-between-views",
+        o("reshape", o("transpose", o("reshape", x(1, 2, 5, 3), shape=(2, 5, 3)), perm=(0, 2, 1)), shape=(1, 2, 3, 5)),
+        "transpose",
+    ),
+    Case(
+        "transpose-between-views",
+        o("reshape", o("transpose", o("reshape", x(2, 3, 4, 5), shape=(6, 20)), perm=(1, 0)), shape=(4, 5, 2, 3)),
+        "transpose",
+    ),
     Case("sink-transpose", o("relu", o("transpose", X)), "relu transpose"),
     Case("sink-transpose-binary", o("add", o("transpose", X), o("transpose", x(2, 3, 4, name="y"))), "add transpose"),
     Case("sink-transpose-binary", o("sub", o("transpose", X), r(3, 2)), "sub transpose"),
@@ -297,6 +307,14 @@ STAYS: tuple[Case, ...] = (
     Case(
         "transpose-of-view-of-transpose",
         o("transpose", o("reshape", o("transpose", x(4, 6)), shape=(2, 3, 4)), perm=(1, 0, 2)),
+    ),
+    Case(
+        "transpose-between-views",
+        o("reshape", o("transpose", o("reshape", x(2, 3, 4, 5), shape=(6, 20)), perm=(1, 0)), shape=(4, 5, 3, 2)),
+    ),
+    Case(
+        "transpose-between-views",
+        o("reshape", o("transpose", o("reshape", x(4, 6), shape=(8, 3)), perm=(1, 0)), shape=(3, 8)),
     ),
     Case("sink-transpose-binary", o("add", o("transpose", X), x(4, 3, 2, name="y"))),
     Case("sink-transpose-binary", o("add", o("transpose", x(1, 3)), x(1, 3, name="y"))),

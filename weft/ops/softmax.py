@@ -48,7 +48,9 @@ def _compute(log: bool) -> Any:
             return te.compute(out.shape, log_element, name="log_softmax")
         powers = te.compute(data.shape, lambda *i: te.exp(te.cast(data[i], wide) - line(top, i)), name="softmax_exp")
         total = reduced(powers, (axis,), te.sum, name="softmax_sum")
-        return te.compute(out.shape, lambda *i: te.cast(powers[i] / line(total, i), out.dtype), name="softmax")
+        return te.compute(
+            out.shape, lambda *i: te.cast(powers[i] * (te.const(1, wide) / line(total, i)), out.dtype), name="softmax"
+        )
 
     return compute
 

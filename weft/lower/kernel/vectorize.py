@@ -7,7 +7,7 @@ place for all lanes is a reduction: the lanes are combined first. What cannot be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -305,13 +305,28 @@ class _Lanes:
             return Select(e.condition, self.wide(e.then), self.wide(e.otherwise))
         condition = self.wide(e.condition)
         then, otherwise = e.then, e.otherwise
-        chosen = self.under(condition).wide(then) if _loads(then) else self.wide(then)
-        other = self.under(logical_not(condition)).wide(otherwise) if _loads(otherwise) else self.wide(otherwise)
+        safe = _always_loaded(e.condition)
+        chosen = self.under(condition).wide(then) if _loads(then, safe) else self.wide(then)
+        other = self.under(logical_not(condition)).wide(otherwise) if _loads(otherwise, safe) else self.wide(otherwise)
         return Select(condition, chosen, other)
 
 
-def _loads(e: Expr) -> bool:
-    return any(isinstance(x, Load) for x in postorder(e))
+def _loads(e: Expr, safe: Set[Expr] = frozenset()) -> bool:
+    """Whether ``e`` loads anything but what is ``safe``."""
+    return any(isinstance(x, Load) and x not in safe for x in postorder(e))
+
+
+def _always_loaded(e: Expr) -> set[Expr]:
+    """Loads that evaluating ``e`` does in any case; what may be skipped (branches, second conditions) is left out."""
+    found: set[Expr] = set()
+    pending = [e]
+    while pending:
+        x = pending.pop()
+        if isinstance(x, Load):
+            found.add(x)
+        lazy = isinstance(x, Select) or (isinstance(x, Binary) and x.op in ("and", "or"))
+        pending.extend(x.children[:1] if lazy else x.children)
+    return found
 
 
 def _reduction(s: Store, chunks: list[_Lanes]) -> Stmt:

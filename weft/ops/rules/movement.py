@@ -7,6 +7,7 @@ contractions that take them in::
 
     relu(transpose(x))                 →   transpose(relu(x))
     transpose(reshape(transpose(x)))   →   reshape(transpose(x))       where the permuted dimensions stay apart
+    reshape(transpose(reshape(x)))     →   transpose(x)                where the views join dimensions and part them
 """
 
 from __future__ import annotations
@@ -114,10 +115,13 @@ def groups(have: Sequence[Dim], want: Sequence[Dim]) -> list[tuple[range, range]
 
 
 def _transpose_of_view(m: GraphMatch) -> GraphExpr | None:
+    return _moved_view(m.y, m.view, m.root)  # type: ignore[arg-type]
+
+
+def _moved_view(y: GraphExpr, view: Call, root: Call) -> Call | None:
     """transpose(reshape(y)) → reshape(transpose(y)), where the permutation keeps each run together."""
-    view: Call = m.view
-    perm = permutation(m.root)  # type: ignore[arg-type]
-    runs = groups(m.y.tensor.shape, view.tensor.shape)
+    perm = permutation(root)
+    runs = groups(y.tensor.shape, view.tensor.shape)
     if runs is None:
         return None
     order: list[int] = []
@@ -129,8 +133,15 @@ def _transpose_of_view(m: GraphMatch) -> GraphExpr | None:
         order.append(run)
         place += len(runs[run][1])
     source = tuple(d for run in order for d in runs[run][0])
-    moved = call(TRANSPOSE, [m.y], {"perm": source})
-    return try_call(RESHAPE, [moved], {"shape": m.root.tensor.shape}, m.root)
+    moved = call(TRANSPOSE, [y], {"perm": source})
+    made = try_call(RESHAPE, [moved], {"shape": root.tensor.shape}, root)
+    return made if isinstance(made, Call) else None
+
+
+def _transpose_between_views(m: GraphMatch) -> GraphExpr | None:
+    """reshape(transpose(reshape(y))) → transpose(y), where the views only join dimensions and part them again."""
+    found = _moved_view(m.y, m.view, m.moved)
+    return found.args[0] if found is not None and found.args[0].type == m.root.type else None
 
 
 def _moved_constant(e: Constant, rank: int, perm: Sequence[int]) -> GraphExpr | None:
@@ -182,6 +193,11 @@ TRANSPOSE_RULES: tuple[GraphRule, ...] = (
         "transpose-of-view-of-transpose",
         op(TRANSPOSE, op(VIEWS, anything("y", _is_transpose), name="view", once=True)),
         _transpose_of_view,
+    ),
+    GraphRule(
+        "transpose-between-views",
+        op(VIEWS, op(TRANSPOSE, op(VIEWS, _y, name="view", once=True), name="moved", once=True)),
+        _transpose_between_views,
     ),
     GraphRule("sink-transpose", op(ELEMENTWISE, op(TRANSPOSE, _x, once=True)), _sink_transpose),
     GraphRule("sink-transpose-binary", op(ELEMENTWISE, op(TRANSPOSE, _x, once=True), _y), _sink_transpose),

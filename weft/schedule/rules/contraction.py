@@ -33,6 +33,8 @@ DEAR = 24
 """Operand stages of more operations an element are not repeated for each strip."""
 MAX_STRIP = 16
 MAX_GROUP = 28
+REREAD = 4
+"""An operand is packed if each element is used at least so often; else the sums run along it as it lies."""
 UNKNOWN = 64
 """What a symbolic extent counts as."""
 
@@ -71,9 +73,18 @@ def analyze(view: View, lanes: int) -> Roles | None:
             strides = [view.stride(x, vector, lanes) for x in operands]
             still = [x for x, s in zip(operands, strides, strict=True) if s == 0]
             moving = [x for x, s in zip(operands, strides, strict=True) if s not in (0, 1)]
-            if any(strides) and (not moving or (may_pack and still and packable(moving[0], vector))):
+            fits = not moving or (may_pack and still and _worth_packing(view, moving[0], vector))
+            if any(strides) and fits:
                 return _roles(view, vector, still, lanes)
     return None
+
+
+def _worth_packing(view: View, access: Access, vector: IterVar) -> bool:
+    """Whether the operand can be packed and each of its elements is used often enough for that."""
+    times = 1
+    for axis in view.spatial:
+        times *= 1 if access.uses(axis.var) else size(axis)
+    return times >= REREAD and packable(access, vector)
 
 
 def _roles(view: View, vector: IterVar, still: list[Access], lanes: int) -> Roles:
