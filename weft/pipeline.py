@@ -24,6 +24,7 @@ from weft.graph.passes.fuse import Fuse
 from weft.graph.passes.inline import Inline
 from weft.graph.passes.layout import SelectLayouts
 from weft.graph.passes.memory import MemoryPlan, is_straight, plan_memory
+from weft.graph.passes.precision import LowerPrecision
 from weft.graph.passes.requirements import RecordRequirements
 from weft.graph.passes.rewrite import Rewrite
 from weft.graph.passes.sink_views import SinkViews
@@ -46,6 +47,8 @@ from weft.runtime.program import Program as ExecutableProgram
 from weft.schedule.rules import default_schedule
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
+from weft.support.dtypes import DType
+from weft.support.errors import InputError
 from weft.support.progress import Reporter, Silent
 from weft.support.version import VERSION
 from weft.target import CODE_FEATURES, Target
@@ -53,6 +56,8 @@ from weft.te.analysis import Work, work
 from weft.te.text import to_text as te_text
 from weft.tir.nodes import Program
 from weft.tir.text import to_text as tir_text
+
+PRECISIONS = ("f32", "bf16")
 
 
 class ScheduleSource(Protocol):
@@ -84,12 +89,25 @@ class Options:
 
     ``layouts`` lets the compiler choose blocked layouts. ``winograd`` lets it compute 3×3 convolutions by fewer
     multiplications where that pays, which rounds a little more (see ``weft.ops.winograd``). ``max_ops`` bounds how many
-    operators join in one kernel (1 turns fusion off).
+    operators join in one kernel (1 turns fusion off). ``precision`` is ``"f32"``, or ``"bf16"``: operands of matrix
+    products and convolutions are stored as bfloat16, sums and everything else stay in float32. A target without
+    instructions for such products computes in float32 (:attr:`Report.notes` says so).
     """
 
     layouts: bool = True
     winograd: bool = True
     max_ops: int = 64
+    precision: str = "f32"
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise InputError(
+                f"unknown precision '{self.precision}'", code="I022", hint=f"one of {', '.join(PRECISIONS)}"
+            )
+
+    def precision_on(self, target: Target) -> str:
+        """The precision in which ``target`` computes."""
+        return self.precision if self.precision == "f32" or target.multiplies_bfloat16 else "f32"
 
 
 @dataclass
@@ -97,7 +115,8 @@ class Report:
     """What happened during one compilation: seconds by stage, how many operators became how many kernels, and memory.
 
     ``cached`` counts kernels that came from the cache, ``built`` those compiled now. ``largest_live_set`` is what no
-    memory plan can do without; ``arena_bytes`` what the plan takes (symbolic sizes as the plan assumes).
+    memory plan can do without; ``arena_bytes`` what the plan takes (symbolic sizes as the plan assumes). ``notes`` are
+    sentences about wishes that the target could not grant.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -108,6 +127,7 @@ class Report:
     cached: int = 0
     arena_bytes: int = 0
     largest_live_set: int = 0
+    notes: list[str] = field(default_factory=list)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -136,8 +156,9 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
         *clean,
     )
     layouts = blocked if options.layouts and lanes > 1 else ()
+    halved = (LowerPrecision(DType("bfloat16"), op("cast")), *clean) if options.precision_on(target) == "bf16" else ()
     record = RecordRequirements()
-    return (Inline(), record, *clean, *layouts, record, Fuse(fusion_kind, max_ops=options.max_ops))
+    return (Inline(), record, *clean, *halved, *layouts, record, Fuse(fusion_kind, max_ops=options.max_ops))
 
 
 def optimize(
@@ -162,6 +183,10 @@ def compile_module(
     report = Report(operators=_count_calls(module))
     cache = cache if cache is not None else KernelCache(None)
     progress = progress or Silent()
+    options = options or Options()
+    precision = options.precision_on(targets[0])
+    if precision != options.precision:
+        report.notes.append(f"{targets[0].mcpu} has no products of {options.precision}: computed in {precision}")
     with report.stage("graph"):
         fused = optimize(module, targets[0], options, instruments)
     groups = list(dict.fromkeys(c.target for c in _calls(fused) if isinstance(c.target, Function)))
@@ -182,7 +207,7 @@ def compile_module(
     report.calls, report.groups = len(plan.order), len({k.name for k in kernels.values()})
     report.built, report.cached = cache.misses, cache.hits
     report.arena_bytes, report.largest_live_set = plan.assumed_bytes, plan.largest_live_set
-    metadata = {"weft": VERSION, "model": str(module.attrs.get("name", "")), **_memory(plan)}
+    metadata = {"weft": VERSION, "model": str(module.attrs.get("name", "")), "precision": precision, **_memory(plan)}
     return Artifact(program, codes, tuple(constants), str(targets[0]), metadata), report
 
 

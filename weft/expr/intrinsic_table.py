@@ -111,6 +111,26 @@ def _dot4(total: Any, x: Any, y: Any) -> Any:
     return np.asarray(sum_).astype(np.uint32).view(np.int32)[()]
 
 
+def _pack2(*halves: Any) -> Any:
+    low, high = (np.asarray(x).view(np.uint16).astype(np.uint32) for x in halves)
+    return (low | high << 16).view(np.int32)[()]
+
+
+def _dot2(total: Any, x: Any, y: Any) -> Any:
+    sum_ = np.asarray(total).astype(np.float64)
+    for part in (_low_half, _high_half):
+        sum_ = sum_ + part(x) * part(y)
+    return sum_.astype(np.float32)[()]
+
+
+def _low_half(x: Any) -> Any:
+    return (np.asarray(x).view(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def _high_half(x: Any) -> Any:
+    return (np.asarray(x).view(np.uint32) & 0xFFFF0000).view(np.float32).astype(np.float64)
+
+
 def _rows() -> tuple[Intrinsic, ...]:
     def real(name: str, evaluate: Callable[..., Any], doc: str, arity: int = 1) -> Intrinsic:
         return Intrinsic(name, arity, "float", _first, evaluate, doc)
@@ -163,6 +183,10 @@ def _rows() -> tuple[Intrinsic, ...]:
         Intrinsic("pack4", 4, "any", _nothing, _pack4, "four integers of 8 bits as one of 32, the first lowest"),
         Intrinsic(
             "dot4", 3, "any", _nothing, _dot4, "x + the products of the unsigned bytes of y and the signed ones of z"
+        ),
+        Intrinsic("pack2", 2, "any", _nothing, _pack2, "two bfloat16 numbers as one int32, the first in the low half"),
+        Intrinsic(
+            "dot2", 3, "any", _first, _dot2, "x + the products of the bfloat16 halves of y and z; x is float32"
         ),
         Intrinsic("reinterpret", 1, "any", None, _reinterpret, "the same bits as another dtype of that width"),
         Intrinsic("likely", 1, "any", _first, lambda x: x, "x; a hint that the condition usually holds"),

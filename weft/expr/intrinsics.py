@@ -94,3 +94,13 @@ def pack4(a: ExprLike, b: ExprLike, c: ExprLike, d: ExprLike) -> Expr:
 def dot4(total: ExprLike, x: ExprLike, y: ExprLike) -> Expr:
     """``total`` + the products of the four unsigned bytes of ``x`` and the signed ones of ``y``, all of int32."""
     return call("dot4", total, x, y)
+
+
+def pack2(a: ExprLike, b: ExprLike) -> Expr:
+    """Two bfloat16 numbers in one int32, the first in the low half."""
+    return call("pack2", a, b)
+
+
+def dot2(total: ExprLike, x: ExprLike, y: ExprLike) -> Expr:
+    """``total`` plus the two products of the bfloat16 halves of ``x`` and ``y``; ``total`` is float32."""
+    return call("dot2", total, x, y)

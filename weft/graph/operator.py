@@ -83,6 +83,12 @@ class Operator:
     * ``binds`` marks the operators that give sizes their values (the elements of the operand, which is also the result,
       become the sizes of the attribute ``sizes``) or check them (attributes ``conditions`` and ``messages``). They are
       not pure, make no kernels, and stand only as the value of a let.
+    * ``halves(attrs, types)`` lists the operands that may come in half precision while the result stays float32 by the
+      attribute ``out_dtype``: sums of products, whose additions are done in float32 in any case.
+    * ``moves`` marks operators each of whose result elements is an element of an operand (of ``types[0]``'s dtype) or
+      a constant, and which so may run in a narrower dtype where their operands are known to fit.
+    * ``sensitive`` marks operators whose results lose digits out of proportion when operands are rounded: exponentials,
+      logarithms, differences to a mean, long sums.
     * ``view`` marks operators whose result has the elements of operand 0 in the same row-major order (reshape, squeeze,
       flatten): they need no kernel, only a new shape on the same memory. Further operands are ignored.
     """
@@ -100,6 +106,9 @@ class Operator:
     commutative: bool = False
     elementwise: bool = False
     view: bool = False
+    moves: bool = False
+    sensitive: bool = False
+    halves: Callable[[Attrs, tuple[TensorType, ...]], tuple[int, ...]] | None = None
     binds: bool = False
 
     def complete(self, attrs: Mapping[str, Any]) -> Attrs:

@@ -30,14 +30,18 @@ def _columns(attrs: Attrs, b: TensorType) -> tuple[tuple[Dim, ...], Dim, Dim]:
     if attrs.b_layout is None:
         rows, columns = b.shape[-2:] if not attrs.transpose_b else b.shape[-2:][::-1]
         return b.shape[:-2], rows, columns
-    block = parse_layout(attrs.b_layout).blocks.get("N")
-    if block is None or b.rank < 3 or b.shape[-1] != block:
+    layout = parse_layout(attrs.b_layout)
+    block, tail = layout.blocks.get("N"), len(layout.dims) - len(layout.letters)
+    if block is None or b.rank != len(layout.dims) or b.rank < 2 + tail or b.shape[-tail] != block:
         rel.fail("matmul", f"{b} is not packed as {attrs.b_layout}", "T012")
-    full = rel.multiply((b.shape[-3], block))
+    if tail > 1 and (tail > 2 or layout.dims[-1] != ("K", b.shape[-1])):
+        rel.fail("matmul", f"{b} is not packed as {attrs.b_layout}", "T012")
+    panels, rows = b.shape[-2 - tail], b.shape[-1 - tail]
+    full = rel.multiply((panels, block))
     columns = full if attrs.columns is None else attrs.columns
-    if rel.equal_dims(rel.ceil_divide(columns, block), b.shape[-3]) is False:
-        rel.fail("matmul", f"{columns} columns do not fill {b.shape[-3]} panels of {block}", "T013")
-    return b.shape[:-3], b.shape[-2], columns
+    if rel.equal_dims(rel.ceil_divide(columns, block), panels) is False:
+        rel.fail("matmul", f"{columns} columns do not fill {panels} panels of {block}", "T013")
+    return b.shape[: -2 - tail], rel.multiply((rows, layout.blocks.get("K", 1))), columns
 
 
 def _matmul_infer(attrs: Attrs, *types: Type) -> TensorType:
@@ -64,11 +68,15 @@ def _matmul_compute(attrs: Attrs, out: TensorType, a: te.Tensor, b: te.Tensor) -
     wide = accumulator(out.dtype)
     row, column = a.ndim > 1, b.ndim > 1
     packed = attrs.b_layout is not None
-    block = parse_layout(attrs.b_layout).blocks["N"] if packed else 0
+    blocks = parse_layout(attrs.b_layout).blocks if packed else {}
+    block, group = blocks.get("N", 0), blocks.get("K", 1)
     depth = a.shape[-2 if attrs.transpose_a and row else -1]
     if depth == te.const(0):
         return te.compute(out.shape, lambda *i: te.const(0, out.dtype), name="matmul_empty")
-    k = te.reduce_axis((0, depth), name="k")
+    k = te.reduce_axis((0, b.shape[-3] if group > 1 else depth), name="k")
+    inner = te.reduce_axis((0, group), name="ki") if group > 1 else None
+    step = k.var if inner is None else k.var * group + inner.var
+    over = [k] if inner is None else [k, inner]
     batch_rank = len(out.shape) - row - column
     batch = out.shape[:batch_rank]
 
@@ -87,13 +95,13 @@ def _matmul_compute(attrs: Attrs, out: TensorType, a: te.Tensor, b: te.Tensor) -
         lead = i[:batch_rank]
         m = (i[batch_rank],) if row else ()
         n = i[-1:] if column else ()
-        left = (k.var, *m) if attrs.transpose_a and row else (*m, k.var)
+        left = (step, *m) if attrs.transpose_a and row else (*m, step)
         if packed:
-            right: tuple[Any, ...] = (n[0] // block, k.var, n[0] % block)
+            right: tuple[Any, ...] = (n[0] // block, k.var, n[0] % block, *(() if inner is None else (inner.var,)))
         else:
             right = (*n, k.var) if attrs.transpose_b and column else (k.var, *n)
         x = batched(a, lead, len(left), left)
-        return te.sum(x * batched(b, lead, len(right), right), axis=k)
+        return te.sum(x * batched(b, lead, len(right), right), axis=over)
 
     return narrowed(te.compute(out.shape, element, name="matmul"), out.dtype, "matmul_narrow")
 
@@ -127,11 +135,16 @@ def _matmul_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int) -> l
     source = batch + ("NK" if attrs.transpose_b else "KN")
     choices = [LayoutChoice((None, source), (None,), attrs, work * layouts.PLAIN_CONTRACTION)]
     if isinstance(columns, int) and columns > 1:
-        target = f"{batch}NK{block}n"
+        target = f"{batch}NK{block}n{layouts.pairs(types, depth)}"
         waste = -(-columns // block) * block / columns
         packed = attrs.replace(b_layout=target, transpose_b=False, columns=columns)
-        choices.append(LayoutChoice((None, target), (None,), packed, work * waste * layouts.BLOCKED_CONTRACTION))
+        choices.append(LayoutChoice((None, target), (None,), packed, work * waste * layouts.packed_cost(types)))
     return choices
+
+
+def first_two(attrs: Attrs, types: tuple[TensorType, ...]) -> tuple[int, ...]:
+    """The trait ``halves`` of sums of products of two tensors."""
+    return (0, 1) if len(types) == 2 else ()
 
 
 def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
@@ -150,6 +163,7 @@ MATMUL = OpDef(
     _matmul_infer,
     _matmul_reference,
     layout=_matmul_layout,
+    halves=first_two,
     compute=_matmul_compute,
     cases=(
         Case((_f(3, 4), _f(4, 5)), {}),
@@ -163,6 +177,9 @@ MATMUL = OpDef(
         Case((_f(3, 4), _f(2, 4, 4)), {"b_layout": "NK4n", "columns": 6}),
         Case((_f(2, 3, 4), _f(2, 2, 4, 4)), {"b_layout": "ANK4n"}),
         Case((_f(3, 0), _f(0, 2)), {}),
+        Case((_f(5, 6, dtype="bfloat16"), _f(2, 3, 4, 2, dtype="bfloat16")), {"b_layout": "NK4n2k", "columns": 7}),
+        Case((_f(2, 3, 8), _f(2, 2, 4, 4, 2)), {"b_layout": "ANK4n2k"}),
+        Case((_f(3, 8, dtype="bfloat16"), _f(8, 5, dtype="bfloat16")), {"out_dtype": "float32"}),
         Case((_f(3, 40, dtype="float16"), _f(40, 5, dtype="float16")), {}, -1, 1, 4e-3, 4e-3),
         Case((_f(3, 4, dtype="int8"), _f(4, 5, dtype="int8")), {"out_dtype": "int32"}, -100, 100),
         Case((_f(3, 4, dtype="int32"), _f(4, 5, dtype="int32")), {}, -9, 9),
@@ -208,7 +225,7 @@ def _label_sizes(terms: list[str], shapes: list[tuple[Dim, ...]]) -> dict[str, D
 
 def _einsum_infer(attrs: Attrs, *types: Type) -> TensorType:
     operands = rel.tensors("einsum", types, 1, 8)
-    dtype = rel.same_dtype("einsum", operands)
+    dtype = DType(attrs.out_dtype) if attrs.out_dtype is not None else rel.same_dtype("einsum", operands)
     rel.want_kind("einsum", operands[0], NUMBER)
     terms, right = expand_ellipsis(attrs.equation, [t.rank for t in operands])
     sizes = _label_sizes(terms, [t.shape for t in operands])
@@ -238,20 +255,29 @@ def _einsum_compute(attrs: Attrs, out: TensorType, *operands: te.Tensor) -> Any:
 
 
 def _einsum_reference(attrs: Attrs, *operands: Array) -> Array:
-    wide = np.float64 if DType(operands[0].dtype).is_float else np.int64
+    dtype = DType(attrs.out_dtype) if attrs.out_dtype is not None else DType(operands[0].dtype)
+    wide = np.float64 if dtype.is_float else np.int64
     out = np.einsum(attrs.equation.replace(" ", ""), *(t.astype(wide) for t in operands))
-    return np.asarray(out).astype(operands[0].dtype)
+    return np.asarray(out).astype(dtype.numpy)
 
 
 EINSUM = OpDef(
     "einsum",
-    (Attribute("equation", REQUIRED, "labels of the operands' dimensions and, after ->, of the result's"),),
+    (
+        Attribute("equation", REQUIRED, "labels of the operands' dimensions and, after ->, of the result's"),
+        Attribute("out_dtype", None, "the dtype of result and sums; None means the operands' (half: sums in float32)"),
+    ),
     _einsum_infer,
     _einsum_reference,
+    halves=first_two,
     compute=_einsum_compute,
     cases=(
         Case((_f(2, 3), _f(3, 4)), {"equation": "ij,jk->ik"}),
         Case((_f(2, 3, 4), _f(2, 4, 5)), {"equation": "bij, bjk -> bik"}),
+        Case(
+            (_f(2, 3, dtype="bfloat16"), _f(3, 4, dtype="bfloat16")),
+            {"equation": "ij,jk->ik", "out_dtype": "float32"},
+        ),
         Case((_f(3, 4),), {"equation": "ij->ji"}),
         Case((_f(3, 3),), {"equation": "ii->i"}),
         Case((_f(3, 4),), {"equation": "ij->"}),

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.expr.nodes import Expr, index
+from weft.expr.nodes import Expr, IterVar, index
 from weft.graph.operator import Attribute, Attrs, LayoutChoice
 from weft.graph.types import Dim, TensorType, Type
 from weft.ops import layouts
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import NUMBER, Array
-from weft.ops.packing import pack, parse_layout, unpack
+from weft.ops.packing import Layout, pack, parse_layout, unpack
 from weft.ops.stages import accumulator, narrowed, padded
 from weft.support.dtypes import DType
 
@@ -139,8 +139,9 @@ def _conv_compute(attrs: Attrs, out: TensorType, data: te.Tensor, kernel: te.Ten
     wide = accumulator(out.dtype)
     window = [te.reduce_axis((0, kernel.shape[2 + d]), name=f"k{'dhw'[d - n]}") for d in range(n)]
     channels = te.reduce_axis((0, kernel.shape[1]), name="ic")
-    inner = te.reduce_axis((0, kernel_layout.blocks["I"]), name="ici") if "I" in kernel_layout.blocks else None
-    depthwise = "C" in data_layout.blocks and inner is None
+    blocks = [b for letter, b in kernel_layout.dims if letter == "I" and b is not None]
+    inner = [te.reduce_axis((0, b), name="ici") for b in blocks]
+    depthwise = "C" in data_layout.blocks and not inner
     per_group = kernel.shape[0] // attrs.groups
 
     def element(batch: Expr, oc: Expr, *rest: Expr) -> Expr:
@@ -151,12 +152,33 @@ def _conv_compute(attrs: Attrs, out: TensorType, data: te.Tensor, kernel: te.Ten
             product = te.cast(data[(batch, oc, *at, *lane)], wide) * te.cast(kernel[(oc, 0, *taps, *lane)], wide)
             return te.sum(product, axis=window)
         c = channels.var if attrs.groups == 1 else (oc // per_group) * kernel.shape[1] + channels.var
-        tail = () if inner is None else (inner.var,)
-        value = te.cast(data[(batch, c, *at, *tail)], wide)
-        weight = te.cast(kernel[(oc, channels.var, *taps, *tail, *lane)], wide)
-        return te.sum(value * weight, axis=[channels, *window, *(() if inner is None else (inner,))])
+        value = te.cast(data[(batch, c, *at, *_joined(inner))], wide)
+        places = {("I", k): axis.var for k, axis in enumerate(inner)} | {("O", k): v for k, v in enumerate(lane)}
+        weight = te.cast(kernel[(oc, channels.var, *taps, *_block_indices(kernel_layout, places))], wide)
+        return te.sum(value * weight, axis=[channels, *window, *inner])
 
     return narrowed(te.compute(out.shape, element, name="conv"), out.dtype, "conv_narrow")
+
+
+def _joined(axes: list[IterVar]) -> tuple[Expr, ...]:
+    """The position inside a block that was split further."""
+    if not axes:
+        return ()
+    at: Expr = axes[0].var
+    for axis in axes[1:]:
+        at = at * axis.extent + axis.var
+    return (at,)
+
+
+def _block_indices(layout: Layout, places: dict[tuple[str, int], Expr]) -> list[Expr]:
+    """The indices of the blocks of a layout: ``places`` by letter and number of the block among its letter's."""
+    seen: dict[str, int] = {}
+    found = []
+    for letter, block in layout.dims:
+        if block is not None:
+            found.append(places[letter, seen.get(letter, 0)])
+            seen[letter] = seen.get(letter, 0) + 1
+    return found
 
 
 def _conv_reference(attrs: Attrs, data: Array, kernel: Array) -> Array:
@@ -218,7 +240,7 @@ def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int) -> lis
     def packed(data_layout: str, kernel_layout: str, waste: float) -> None:
         out = f"{x}{block}c"
         there = attrs.replace(data_layout=data_layout, kernel_layout=kernel_layout, out_layout=out)
-        cost = work * waste * layouts.BLOCKED_CONTRACTION
+        cost = work * waste * layouts.packed_cost(types)
         choices.append(LayoutChoice((data_layout, kernel_layout), (out,), there, cost))
 
     def filled(channels: int) -> float:
@@ -229,10 +251,30 @@ def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int) -> lis
     elif attrs.groups == 1:
         if inputs < block:
             packed(x, f"{w}{block}o", filled(outputs))
-        packed(f"{x}{block}c", f"{w}{block}i{block}o", filled(outputs) * filled(inputs))
+        packed(f"{x}{block}c", f"{w}{_around(types, block)}", filled(outputs) * filled(inputs))
     elif inputs % block == 0 and (outputs // attrs.groups) % block == 0:
-        packed(f"{x}{block}c", f"{w}{block}i{block}o", 1.0)
+        packed(f"{x}{block}c", f"{w}{_around(types, block)}", 1.0)
     return choices
+
+
+def _around(types: tuple[TensorType, ...], block: int) -> str:
+    """Blocks of input channels and of output channels, pairs of input channels innermost where that is faster."""
+    paired = layouts.pairs(types, block, "i")
+    return f"{block // 2}i{block}o{paired}" if paired else f"{block}i{block}o"
+
+
+MIXED = 8
+"""Input channels of a group below which the sums stay in float32: a convolution of an image, or channel by channel."""
+
+
+def _conv_halves(attrs: Attrs, types: tuple[TensorType, ...]) -> tuple[int, ...]:
+    kernel = types[1]
+    inputs = kernel.shape[1]
+    if any((attrs.data_layout, attrs.kernel_layout, attrs.out_layout)) or not isinstance(inputs, int):
+        return ()
+    if inputs == 1 and attrs.groups == kernel.shape[0]:
+        return (0,)  # bound by memory: data is read as it is stored, a few weights stay
+    return (0, 1) if inputs >= MIXED else ()
 
 
 def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
@@ -240,6 +282,7 @@ def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
 
 
 _BLOCKED = {"data_layout": "NCHW4c", "kernel_layout": "OIHW4i4o", "out_layout": "NCHW4c"}
+_PAIRED = {"data_layout": "NCHW4c", "kernel_layout": "OIHW2i4o2i", "out_layout": "NCHW4c"}
 _FIRST = {"kernel_layout": "OIHW4o", "out_layout": "NCHW4c"}
 _DEPTHWISE = {"data_layout": "NCHW4c", "kernel_layout": "OIHW4o", "out_layout": "NCHW4c"}
 
@@ -256,6 +299,7 @@ CONV = OpDef(
     _conv_infer,
     _conv_reference,
     layout=_conv_layout,
+    halves=_conv_halves,
     compute=_conv_compute,
     cases=(
         Case((_f(1, 3, 6, 5), _f(4, 3, 3, 3)), {}),
@@ -266,6 +310,16 @@ CONV = OpDef(
         Case((_f(1, 2, 3, 4, 3), _f(3, 2, 2, 2, 2)), {}),
         Case((_f(1, 2, 5, 5, 4), _f(2, 2, 3, 3, 4, 4)), {**_BLOCKED, "pads": (1, 1, 1, 1)}, atol=1e-5),
         Case((_f(1, 2, 5, 5, 4), _f(2, 1, 3, 3, 4, 4)), {**_BLOCKED, "groups": 2, "strides": (2, 2)}, atol=1e-5),
+        Case((_f(1, 2, 5, 5, 4), _f(2, 2, 3, 3, 2, 4, 2)), {**_PAIRED, "pads": (1, 1, 1, 1)}, atol=1e-5),
+        Case(
+            (_f(1, 2, 5, 5, 4, dtype="bfloat16"), _f(3, 2, 1, 1, 2, 4, 2, dtype="bfloat16")),
+            {**_PAIRED, "strides": (2, 2), "out_dtype": "float32"},
+            atol=1e-5,
+        ),
+        Case(
+            (_f(1, 2, 5, 5, 4, dtype="bfloat16"), _f(2, 1, 3, 3, 4)),
+            {**_DEPTHWISE, "groups": 8, "pads": (1, 1, 1, 1), "out_dtype": "float32"},
+        ),
         Case((_f(1, 3, 6, 6), _f(2, 3, 3, 3, 4)), {**_FIRST, "strides": (2, 2), "pads": (0, 0, 1, 1)}, atol=1e-5),
         Case((_f(1, 2, 5, 5, 4), _f(2, 1, 3, 3, 4)), {**_DEPTHWISE, "groups": 7, "pads": (1, 1, 1, 1)}),
         Case((_f(1, 8, 4, 4, dtype="float16"), _f(4, 8, 3, 3, dtype="float16")), {}, -1, 1, 4e-3, 4e-3),

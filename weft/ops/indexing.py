@@ -62,6 +62,7 @@ GATHER = OpDef(
     (AXIS,),
     _gather_infer,
     lambda attrs, data, indices: np.take(data, indices, attrs.axis),
+    moves=True,
     compute=_gather_compute,
     cases=(
         Case((_f(4, 3), _i([[0, -1], [2, 1]])), {}),

@@ -67,6 +67,7 @@ CONCAT = OpDef(
     _concat_infer,
     lambda attrs, *parts: np.concatenate(parts, attrs.axis),
     follows=follow_concat,
+    moves=True,
     compute=_concat_compute,
     cases=(
         Case((_f(2, 3), _f(2, 1), _f(2, 4)), {"axis": 1}),
@@ -131,6 +132,7 @@ SPLIT = OpDef(
     _split_infer,
     _split_reference,
     follows=_split_follows,
+    moves=True,
     compute=_split_compute,
     cases=(Case((_f(2, 6),), {"axis": 1, "sizes": (1, 3, 2)}), Case((_f(4, 2),), {"axis": -2, "sizes": (2, 2)})),
     doc="consecutive parts along an axis, as a tuple",

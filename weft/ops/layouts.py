@@ -31,6 +31,23 @@ def nbytes(*types: TensorType) -> int:
     return sum(size(t.shape) * t.dtype.nbytes for t in types)
 
 
+HALF_SPEED = 0.5
+"""Time of packed products of half precision, as a part of that of float32."""
+PAIRED = "bfloat16"
+"""The dtype whose products are packed in pairs along the sum (the instructions of CPUs add two at a time)."""
+
+
+def pairs(types: Sequence[TensorType], depth: Dim, letter: str = "k") -> str:
+    """The block of pairs in a packed layout, ``"2k"``, where operands of :data:`PAIRED` make whole ones."""
+    paired = all(t.dtype == PAIRED for t in types) and isinstance(depth, int) and depth % 2 == 0 and depth > 2
+    return f"2{letter}" if paired else ""
+
+
+def packed_cost(types: Sequence[TensorType]) -> float:
+    """Seconds for one multiply-add over packed operands of these types."""
+    return BLOCKED_CONTRACTION * (HALF_SPEED if all(t.dtype == PAIRED for t in types) else 1.0)
+
+
 def follow_channels(
     infer: Callable[..., TensorType], blocked_attrs: Callable[[Attrs, TensorType, int], Attrs | None] | None = None
 ) -> Callable[[Attrs, tuple[TensorType, ...], int, str], LayoutChoice | None]:

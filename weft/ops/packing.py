@@ -2,11 +2,13 @@
 
 A layout string names the dimensions of a tensor (capitals) and blocks of them (a number and a small letter):
 ``NCHW16c`` of a logical ``NCHW`` has the shape ``[N, ceil(C/16), H, W, 16]``; the order of capitals may differ
-from the logical one (``NK16n`` packs a matrix ``KN`` by panels of 16 columns: ``[ceil(N/16), K, 16]``).
+from the logical one (``NK16n`` packs a matrix ``KN`` by panels of 16 columns: ``[ceil(N/16), K, 16]``). A dimension may
+be split several times, the outer block first: ``OIHW8i16o2i`` has 8 pairs of input channels around 16 output channels.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +30,8 @@ _TOKEN = re.compile(r"([A-Z])|(\d+)([a-z])")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``dims`` are the physical dimensions in order: a letter and, for a block, its size (None for the outer one)."""
+    """``dims`` are the physical dimensions in order: a letter and, for a block, its size (None for the outer one).
+    ``blocks`` holds, for each letter that is split, the product of its blocks."""
 
     text: str
     dims: tuple[tuple[str, int | None], ...]
@@ -46,6 +49,14 @@ class Layout:
             for letter, block in self.dims
         )
 
+    def below(self, place: int) -> int:
+        """Elements of its letter that one step of the physical dimension ``place`` skips."""
+        step = 1
+        for letter, block in self.dims[place + 1 :] if self.dims[place][1] is not None else self.dims:
+            if letter == self.dims[place][0] and block is not None:
+                step *= block
+        return step
+
 
 @cache
 def parse_layout(text: str) -> Layout:
@@ -62,9 +73,9 @@ def parse_layout(text: str) -> Layout:
             dims.append((found.group(1), None))
         else:
             letter, factor = found.group(3).upper(), int(found.group(2))
-            if letter in blocks or factor < 1:
-                rel.fail("layout", f"'{text}' splits '{letter}' twice or by nothing", "T015")
-            blocks[letter] = factor
+            if factor < 1:
+                rel.fail("layout", f"'{text}' splits '{letter}' by nothing", "T015")
+            blocks[letter] = blocks.get(letter, 1) * factor
             dims.append((letter, factor))
     outer = [letter for letter, block in dims if block is None]
     if position != len(text) or len(set(outer)) != len(outer) or not set(blocks) <= set(outer):
@@ -80,11 +91,11 @@ def pack(array: Array, source: str, target: str) -> Array:
     grown: list[int] = []
     widths: list[tuple[int, int]] = []
     for letter in packed.letters:
-        block = packed.blocks.get(letter)
-        count = -(-sizes[letter] // (block or 1))
-        widths.append((0, count * (block or 1) - sizes[letter]))
-        grown += [count] if block is None else [count, block]
-    array = np.pad(array, widths).reshape(grown)
+        block = packed.blocks.get(letter, 1)
+        count = -(-sizes[letter] // block)
+        widths.append((0, count * block - sizes[letter]))
+        grown += [count, *_own_blocks(packed, letter)]
+    array = (np.pad(array, widths) if any(after for _, after in widths) else array).reshape(grown)
     return np.ascontiguousarray(np.transpose(array, _split_order(packed)))
 
 
@@ -96,12 +107,9 @@ def unpack(array: Array, source: str, target: str, sizes: Sequence[int] | None =
     array = np.transpose(array, np.argsort(order))
     position, merged = 0, []
     for letter in packed.letters:
-        if letter in packed.blocks:
-            merged.append(array.shape[position] * array.shape[position + 1])
-            position += 2
-        else:
-            merged.append(array.shape[position])
-            position += 1
+        count = 1 + len(_own_blocks(packed, letter))
+        merged.append(math.prod(array.shape[position : position + count]))
+        position += count
     array = array.reshape(merged)
     array = np.transpose(array, [packed.letters.index(letter) for letter in plain.letters])
     if sizes is not None:
@@ -109,14 +117,18 @@ def unpack(array: Array, source: str, target: str, sizes: Sequence[int] | None =
     return np.ascontiguousarray(array)
 
 
+def _own_blocks(packed: Layout, letter: str) -> list[int]:
+    return [block for other, block in packed.dims if other == letter and block is not None]
+
+
 def _split_order(packed: Layout) -> list[int]:
-    """For each physical dimension its place in the order "outer, block, outer, block, …" by letter."""
-    place: dict[tuple[str, bool], int] = {}
+    """For each physical dimension its place in the order "outer, blocks, outer, blocks, …" by letter."""
+    place: dict[int, int] = {}
     for letter in packed.letters:
-        place[letter, False] = len(place)
-        if letter in packed.blocks:
-            place[letter, True] = len(place)
-    return [place[letter, block is not None] for letter, block in packed.dims]
+        own = [i for i, (other, _) in enumerate(packed.dims) if other == letter]
+        for i in sorted(own, key=lambda i: packed.dims[i][1] is not None):
+            place[i] = len(place)
+    return [place[i] for i in range(len(packed.dims))]
 
 
 def _logical_sizes(attrs: Attrs, data: TensorType, source: Layout, target: Layout) -> dict[str, Dim]:
@@ -154,12 +166,12 @@ def _compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
 
     def element(*i: Expr) -> Expr:
         logical: dict[str, Expr] = dict.fromkeys(target.letters, te.const(0))
-        for (letter, block), v in zip(target.dims, i, strict=True):
-            logical[letter] = logical[letter] + (v if block is not None else v * target.blocks.get(letter, 1))
+        for place, ((letter, _), v) in enumerate(zip(target.dims, i, strict=True)):
+            logical[letter] = logical[letter] + v * target.below(place)
         at: list[Expr] = []
-        for letter, block in source.dims:
-            factor = source.blocks.get(letter, 1)
-            at.append(logical[letter] % factor if block is not None else logical[letter] // factor)
+        for place, (letter, block) in enumerate(source.dims):
+            outer = logical[letter] // source.below(place)
+            at.append(outer if block is None else outer % block)
         inside = [
             logical[letter] < index(sizes[letter])
             for letter in target.letters
@@ -190,6 +202,7 @@ LAYOUT_TRANSFORM = OpDef(
     ),
     _infer,
     _reference,
+    moves=True,
     compute=_compute,
     cases=(
         Case((((2, 6, 3, 2), "float32"),), {"src_layout": "NCHW", "dst_layout": "NCHW4c"}),
@@ -197,6 +210,8 @@ LAYOUT_TRANSFORM = OpDef(
         Case((((2, 2, 3, 4), "float32"),), {"src_layout": "NCW4c", "dst_layout": "NWC"}),
         Case((((5, 7), "float32"),), {"src_layout": "KN", "dst_layout": "NK4n"}),
         Case((((6, 5, 3, 3), "float32"),), {"src_layout": "OIHW", "dst_layout": "OIHW4i4o"}),
+        Case((((6, 5, 3, 2), "float32"),), {"src_layout": "OIHW", "dst_layout": "OIHW2i4o2i"}),
+        Case((((2, 3, 2, 4, 2), "bfloat16"),), {"src_layout": "NK2k4n2k", "dst_layout": "KN", "sizes": (7, 11)}),
         Case((((1, 2, 3, 8), "float32"),), {"src_layout": "NCW8c", "dst_layout": "NCW4c", "sizes": (1, 13, 3)}),
     ),
     doc="the same tensor in another layout; padding of the result is zero",
@@ -239,6 +254,7 @@ MASK_CHANNELS = OpDef(
     ),
     _mask_infer,
     _mask_reference,
+    moves=True,
     compute=_mask_compute,
     cases=(Case((((2, 2, 3, 4), "float32"),), {"layout": "NCW4c", "channels": 6}),),
     doc="zero in the padded channels of a blocked tensor, the operand elsewhere",

@@ -106,6 +106,7 @@ PAD = OpDef(
     _pad_infer,
     _pad_reference,
     follows=follow_channels(_pad_infer, _pad_blocked),
+    moves=True,
     compute=_pad_compute,
     cases=(
         Case((_f(2, 3),), {"pads": (1, 0, 2, 1), "value": 1.5}),

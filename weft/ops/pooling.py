@@ -303,6 +303,7 @@ MAX_POOL = OpDef(
     _infer("max_pool"),
     _max_reference,
     follows=follow_channels(_infer("max_pool")),
+    moves=True,
     compute=_max_compute,
     cases=(*_CASES, Case((_f(1, 1, 4, 4, dtype="int8"),), {"kernel": (2, 2)}, -100, 100)),
     doc="the largest value in each window; padding never wins",

@@ -116,6 +116,7 @@ RESHAPE = OpDef(
     lambda attrs, data: data.reshape(attrs.shape).copy(),
     cheap=True,
     view=True,
+    moves=True,
     compute=_reshape_compute,
     cases=(
         Case((_f(2, 3, 4),), {"shape": (6, 4)}),
@@ -164,6 +165,7 @@ SQUEEZE = OpDef(
     lambda attrs, data: np.squeeze(data, attrs.axes).copy(),
     cheap=True,
     view=True,
+    moves=True,
     compute=_squeeze_compute,
     cases=(Case((_f(1, 3, 1, 2),), {"axes": (0, -2)}), Case((_f(1, 3, 1),), {})),
     doc="without dimensions of size 1",
@@ -191,6 +193,7 @@ UNSQUEEZE = OpDef(
     lambda attrs, data: np.expand_dims(data, attrs.axes).copy(),
     cheap=True,
     view=True,
+    moves=True,
     compute=_unsqueeze_compute,
     cases=(Case((_f(3, 2),), {"axes": (0, -1)}), Case((_f(),), {"axes": (0,)})),
     doc="with new dimensions of size 1",

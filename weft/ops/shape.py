@@ -53,6 +53,7 @@ TRANSPOSE = OpDef(
     (Attribute("perm", None, "for each dimension of the result that of the operand; None reverses them"),),
     _transpose_infer,
     lambda attrs, data: np.transpose(data, attrs.perm).copy(),
+    moves=True,
     compute=_transpose_compute,
     cases=(
         Case((_f(2, 3, 4),), {}),
@@ -83,6 +84,7 @@ BROADCAST_TO = OpDef(
     _broadcast_to_infer,
     _broadcast_to_reference,
     cheap=True,
+    moves=True,
     compute=lambda attrs, out, data: te.compute(out.shape, lambda *i: read(data, i, out.shape), name="broadcast_to"),
     cases=(
         Case((_f(3, 1),), {"shape": (2, 1, 4)}),
@@ -112,6 +114,7 @@ TILE = OpDef(
     (Attribute("repeats", REQUIRED, "how often each dimension is repeated"),),
     _tile_infer,
     lambda attrs, data: np.tile(data, attrs.repeats),
+    moves=True,
     compute=_tile_compute,
     cases=(
         Case((_f(2, 3),), {"repeats": (2, 1)}),
@@ -143,6 +146,7 @@ FLIP = OpDef(
     (Attribute("axes", None, "the axes to reverse; None means all"),),
     _flip_infer,
     lambda attrs, data: np.ascontiguousarray(np.flip(data, attrs.axes)),
+    moves=True,
     compute=_flip_compute,
     cases=(Case((_f(2, 3),), {"axes": (1,)}), Case((_f(2, 3),), {})),
     doc="the operand with axes reversed",
@@ -198,6 +202,7 @@ DEPTH_TO_SPACE = OpDef(
     ),
     _depth_to_space_infer,
     _depth_to_space_reference,
+    moves=True,
     compute=_depth_to_space_compute,
     cases=(
         Case((_f(1, 8, 2, 3),), {"block_size": 2}),
@@ -241,6 +246,7 @@ SPACE_TO_DEPTH = OpDef(
     (Attribute("block_size", REQUIRED, "rows and columns that become one pixel"),),
     _space_to_depth_infer,
     _space_to_depth_reference,
+    moves=True,
     compute=_space_to_depth_compute,
     cases=(Case((_f(1, 2, 4, 6),), {"block_size": 2}),),
     doc="blocks of space rearranged into channels",

@@ -150,6 +150,7 @@ SLICE = OpDef(
     _infer,
     _reference,
     follows=follow_channels(_infer, _blocked),
+    moves=True,
     compute=_compute,
     cases=(
         Case((_f(5, 6),), {"begin": (1, 0), "end": (4, -1)}),

@@ -107,6 +107,11 @@ class Target:
         """Whether all the LLVM features are present."""
         return all(f in self.features for f in features)
 
+    @property
+    def multiplies_bfloat16(self) -> bool:
+        """Whether there are instructions for products of bfloat16 (AVX-512 BF16), faster than those of float32."""
+        return self.has("avx512bf16", "avx512vl")
+
     def with_cores(self, cores: int) -> Target:
         return self.replace(capabilities=dataclasses.replace(self.capabilities, cores=cores))
 

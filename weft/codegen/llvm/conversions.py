@@ -6,6 +6,9 @@ from weft.codegen.llvm.function import Function
 from weft.codegen.llvm.types import scalar_type, splat, vector
 from weft.support.dtypes import DType
 
+_ROUNDED = (1, 4, 8, 16)
+"""Lanes for which AVX-512 BF16 has a conversion (one number takes the instruction for four)."""
+
 
 def convert(f: Function, x: str, source: DType, to: DType, lanes: int) -> str:
     """``x`` of dtype ``source`` as a value of dtype ``to``."""
@@ -47,7 +50,10 @@ def _from_bfloat(f: Function, x: str, lanes: int) -> str:
 
 
 def _to_bfloat(f: Function, x: str, lanes: int) -> str:
-    """Round to nearest even on the bits; NaN stays a (quiet) NaN."""
+    """Round to nearest even; NaN stays a (quiet) NaN. The instruction, where there is one, takes subnormals as zero."""
+    if lanes in _ROUNDED and "avx512bf16" in f.features and "avx512vl" in f.features:
+        rounded = f.op(f"fptrunc {vector('float', lanes)} {x} to {vector('bfloat', lanes)}")
+        return f.op(f"bitcast {vector('bfloat', lanes)} {rounded} to {vector('i16', lanes)}")
     ty, bools = vector("i32", lanes), vector("i1", lanes)
     bits = f.op(f"bitcast {vector('float', lanes)} {x} to {ty}")
     top = f.op(f"lshr {ty} {bits}, {_i32(16, lanes)}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from weft.codegen.llvm.function import Function
-from weft.codegen.llvm.packed import dot4, pack4
+from weft.codegen.llvm.packed import dot2, dot4, pack
 from weft.codegen.llvm.types import scalar_type, splat, type_of, vector
 from weft.codegen.llvm.vectors import intrinsic
 from weft.expr.nodes import Call
@@ -23,6 +23,7 @@ _FLOAT: Final = {
     "fma": "llvm.fma",
     "copysign": "llvm.copysign",
 }
+_WORDS: Final = {"pack2": pack, "pack4": pack, "dot2": dot2, "dot4": dot4}
 _BITS: Final = {"bitand": "and", "bitor": "or", "bitxor": "xor", "shl": "shl"}
 # Functions of the C library that kernels may call (suffix f for float32).
 _EXPONENTIAL: Final = ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "erf", "pow", "fmod")
@@ -39,8 +40,8 @@ def emit_call(f: Function, e: Call, args: list[str]) -> str:
         return args[0]
     if e.name == "reinterpret":
         return f.op(f"bitcast {typed[0][0]} {args[0]} to {ty}") if typed[0][0] != ty else args[0]
-    if e.name in ("pack4", "dot4"):
-        return (pack4 if e.name == "pack4" else dot4)(f, e, args)
+    if e.name in _WORDS:
+        return _WORDS[e.name](f, e, args)
     if dtype.is_float:
         if e.name in _FLOAT:
             return intrinsic(f, _FLOAT[e.name], ty, typed)

@@ -1,4 +1,4 @@
-"""Four bytes in a word: packing, loading and multiplying them (the dot-product instructions of CPUs)."""
+"""Four bytes or two halves in a word: packing, loading and multiplying them (the dot-product instructions of CPUs)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,19 @@ _DOT: Final = {
     8: ("llvm.x86.avx512.vpdpbusd.256", frozenset({"avx512vnni", "avx512vl"})),
     4: ("llvm.x86.avx512.vpdpbusd.128", frozenset({"avx512vnni", "avx512vl"})),
 }
+# Lanes → the instruction that adds two products of bfloat16 numbers to each. Source: the same, VDPBF16PS.
+_DOT_BF16: Final = {
+    16: ("llvm.x86.avx512bf16.dpbf16ps.512", frozenset({"avx512bf16"})),
+    8: ("llvm.x86.avx512bf16.dpbf16ps.256", frozenset({"avx512bf16", "avx512vl"})),
+    4: ("llvm.x86.avx512bf16.dpbf16ps.128", frozenset({"avx512bf16", "avx512vl"})),
+}
 
 
 def is_packed_load(e: Call) -> bool:
-    """Whether the call packs four bytes that stand one after another in memory."""
-    if e.name != "pack4" or not all(isinstance(a, Load) and a.mask is None for a in e.args):
+    """Whether the call packs elements that stand one after another in memory."""
+    if e.name not in ("pack4", "pack2") or not all(isinstance(a, Load) and a.mask is None for a in e.args):
         return False
-    starts = [_start(a.indices[0]) for a in e.args if isinstance(a, Load)]
+    starts = [_start(a.indices[0], len(e.args)) for a in e.args if isinstance(a, Load)]
     first = starts[0]
     source = e.args[0].source  # type: ignore[attr-defined]
     return first is not None and all(
@@ -35,15 +41,15 @@ def is_packed_load(e: Call) -> bool:
     )
 
 
-def _start(index: Expr) -> tuple[Expr | None, int] | None:
-    """Where the first lane is, if lanes are four bytes apart."""
-    if isinstance(index, Ramp) and isinstance(index.stride, Const) and index.stride.value == 4:
+def _start(index: Expr, step: int) -> tuple[Expr | None, int] | None:
+    """Where the first lane is, if lanes are ``step`` elements apart."""
+    if isinstance(index, Ramp) and isinstance(index.stride, Const) and index.stride.value == step:
         return split_constant(index.base)
     return split_constant(index) if index.lanes == 1 else None
 
 
 def packed_load(f: Function, e: Call, value: Callable[[Function, Expr], str]) -> str:
-    """The four bytes, of each lane, in one load."""
+    """The word of each lane in one load."""
     load = e.args[0]
     assert isinstance(load, Load) and isinstance(load.source, Buffer)
     at = load.indices[0]
@@ -51,13 +57,14 @@ def packed_load(f: Function, e: Call, value: Callable[[Function, Expr], str]) ->
     return f.op(f"load {type_of(e)}, ptr {pointer(f, load.source, base, value)}, align 1")
 
 
-def pack4(f: Function, e: Call, args: list[str]) -> str:
-    """Bytes from anywhere."""
-    ty, narrow = type_of(e), vector("i8", e.lanes)
+def pack(f: Function, e: Call, args: list[str]) -> str:
+    """Elements from anywhere."""
+    bits = 32 // len(args)
+    ty, narrow = type_of(e), vector(f"i{bits}", e.lanes)
     total = ""
     for i, x in enumerate(args):
         wide = f.op(f"zext {narrow} {x} to {ty}")
-        moved = wide if i == 0 else f.op(f"shl {ty} {wide}, {splat(8 * i, INT32, e.lanes)}")
+        moved = wide if i == 0 else f.op(f"shl {ty} {wide}, {splat(bits * i, INT32, e.lanes)}")
         total = moved if i == 0 else f.op(f"or {ty} {total}, {moved}")
     return total
 
@@ -78,3 +85,26 @@ def dot4(f: Function, e: Call, args: list[str]) -> str:
         signed = f.op(f"ashr {ty} {top}, {splat(24, INT32, lanes)}")
         total = f.op(f"add {ty} {total}, {f.op(f'mul {ty} {unsigned}, {signed}')}")
     return total
+
+
+def dot2(f: Function, e: Call, args: list[str]) -> str:
+    """The instruction where the target has it, else two multiply-adds."""
+    total, x, y = args
+    ty, words, lanes = type_of(e), vector("i32", e.lanes), e.lanes
+    name, needed = _DOT_BF16.get(lanes, ("", frozenset({"none"})))
+    if needed <= f.features:
+        halves = vector("bfloat", 2 * lanes)
+        a, b = (f.op(f"bitcast {words} {v} to {halves}") for v in (x, y))
+        return f.op(f"call {ty} @{name}({ty} {total}, {halves} {a}, {halves} {b})")
+    for part in (_low_half, _high_half):
+        a, b = (f.op(f"bitcast {words} {part(f, words, v, lanes)} to {ty}") for v in (x, y))
+        total = f.op(f"fadd contract {ty} {total}, {f.op(f'fmul contract {ty} {a}, {b}')}")
+    return total
+
+
+def _low_half(f: Function, words: str, x: str, lanes: int) -> str:
+    return f.op(f"shl {words} {x}, {splat(16, INT32, lanes)}")
+
+
+def _high_half(f: Function, words: str, x: str, lanes: int) -> str:
+    return f.op(f"and {words} {x}, {splat(-65536, INT32, lanes)}")

@@ -51,7 +51,8 @@ def _run(run: list[Store]) -> list[Store]:
     written = {s.buffer for s in run}
     values: dict[Expr, Expr] = {}
     found = list(post_order(*(s.value for s in run)))
-    packed = {a for e in found if isinstance(e, Call) and e.name == "pack4" for a in e.args}  # words, read as such
+    words = [e for e in found if isinstance(e, Call) and e.name in ("pack2", "pack4")]  # read as such
+    packed = {a for e in words for a in e.args}
     for columns in _columns([e for e in found if isinstance(e, Load) and e not in packed]):
         if columns[0].source not in written:
             values.update(zip(columns, _transposed(columns), strict=True))

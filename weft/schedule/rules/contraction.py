@@ -21,10 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.expr.nodes import Const, IterVar, Var
+from weft.schedule.library.dot_halves import DOT_BF16, PAIR
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import Access, View, static_extent
 from weft.schedule.rules.context import Context, cost_of, reads_whole, work_of
 from weft.schedule.rules.packing import conflicts, pack, packable
+from weft.schedule.rules.pairs import pack_pairs, pair_axis, suits_pairs
 from weft.schedule.rules.tiles import MAX_COLUMNS, RegisterTile, register_tile, steps
 
 UNROLLED_REDUCTION = 25
@@ -61,18 +63,21 @@ def size(axis: IterVar) -> int:
     return UNKNOWN if found is None else found
 
 
-def analyze(view: View, lanes: int) -> Roles | None:
-    """The roles of the axes, or None where no axis makes a vector of the result and of an operand."""
+def analyze(view: View, lanes: int, unit: int = 1) -> Roles | None:
+    """The roles of the axes, or None where no axis makes a vector of the result and of an operand.
+
+    ``unit`` is the distance of neighbouring lanes in an operand: 1, or that of pairs that stand side by side.
+    """
     operands = view.product
     if operands is None:
         return None
-    for may_pack in (False, True):
+    for may_pack in (False, True)[: 2 if unit == 1 else 1]:
         for vector in reversed(view.spatial):
             if size(vector) < 2 or view.stride(view.output, vector, lanes) != 1:
                 continue
             strides = [view.stride(x, vector, lanes) for x in operands]
             still = [x for x, s in zip(operands, strides, strict=True) if s == 0]
-            moving = [x for x, s in zip(operands, strides, strict=True) if s not in (0, 1)]
+            moving = [x for x, s in zip(operands, strides, strict=True) if s not in (0, unit)]
             fits = not moving or (may_pack and still and _worth_packing(view, moving[0], vector))
             if any(strides) and fits:
                 return _roles(view, vector, still, lanes)
@@ -151,13 +156,34 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
     view = context.view(block)
     lanes = context.lanes(view)
     roles = analyze(view, lanes) if lanes > 1 else None
+    pair: IterVar | None = None
+    if lanes > 1 and suits_pairs(view):
+        view, pair, roles = _paired(context, block, view, roles, lanes)
     if roles is None:
         return False
     tile = choose_tile(view, roles, lanes, context.target.vector_registers)
-    _pack_operands(context, block, view, roles, tile, lanes)
+    if pair is None:
+        _pack_operands(context, block, view, roles, tile, lanes)
     output = _epilogue(context, block)
-    _Tiling(context, block, output, context.view(block), roles, tile, lanes).run()
+    _Tiling(context, block, output, context.view(block), roles, tile, lanes, pair).run()
     return True
+
+
+def _paired(
+    context: Context, block: BlockRef, view: View, roles: Roles | None, lanes: int
+) -> tuple[View, IterVar | None, Roles | None]:
+    """The view, axis of pairs and roles with which pairs are multiplied, the vector operand packed first if need be."""
+    pair = pair_axis(view)
+    found = analyze(view, lanes, PAIR) if pair is not None else None
+    if found is not None and found.broadcasts:
+        return view, pair, found
+    if roles is None or not roles.broadcasts or view.product is None:
+        return view, None, roles
+    scalar = next(x for x in view.product if not x.uses(roles.vector.var))
+    if not pack_pairs(context, block, view, scalar, roles.vector, lanes):
+        return view, None, roles
+    view = context.view(block)
+    return view, pair_axis(view), analyze(view, lanes, PAIR)
 
 
 def _pack_operands(context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int) -> None:
@@ -196,6 +222,8 @@ class _Tiling:
     roles: Roles
     tile: RegisterTile
     lanes: int
+    pair: IterVar | None = None
+    """The reduction axis of which an instruction adds two neighbouring products."""
 
     def run(self) -> None:
         s, context = self.context.schedule, self.context
@@ -335,7 +363,7 @@ class _Tiling:
         """Order the contraction's own loops: the reduction outside, the unrolled tile inside."""
         s, roles = self.context.schedule, self.roles
         own = self.context.own_loops(self.block)
-        reduce = [own[a] for a in self.view.reduce if a in own]
+        reduce, pair = self._reduction(own)
         vector = own.pop(roles.vector)
         columns: list[LoopRef] = []
         if roles.columns is roles.vector and self.tile.columns > 1 and not self._one_piece():
@@ -346,7 +374,7 @@ class _Tiling:
         rows = [own[roles.rows]] if roles.rows is not None and roles.rows in own else []
         named = {roles.rows, roles.columns, roles.vector}
         rest = [loop for axis, loop in own.items() if axis not in named and axis not in self.view.reduce]
-        s.reorder(*rest, *reduce, *rows, *columns, vector)
+        s.reorder(*rest, *reduce, *rows, *columns, vector, *pair)
         if reduce:
             init = s.decompose_reduction(self.block, reduce[0])
             self._finish_init(init, len(rows) + len(columns) + 1)
@@ -356,6 +384,25 @@ class _Tiling:
             for loop in reduce:
                 s.unroll(loop)
         s.vectorize(vector)
+        for loop in pair:
+            s.tensorize(loop, DOT_BF16)
+
+    def _reduction(self, own: dict[IterVar, LoopRef]) -> tuple[list[LoopRef], list[LoopRef]]:
+        """The loops of the reduction, and apart from them the one over a pair."""
+        reduce: list[LoopRef] = []
+        pair: list[LoopRef] = []
+        for axis in self.view.reduce:
+            if axis not in own:
+                continue
+            if axis is not self.pair:
+                reduce.append(own[axis])
+            elif static_extent(axis) == PAIR:
+                pair = [own[axis]]
+            else:
+                outer, inner = self.context.schedule.split(own[axis], factors=(None, PAIR))
+                reduce.append(outer)
+                pair = [inner]
+        return reduce, pair
 
     def _window(self) -> int:
         length = 1
