@@ -31,6 +31,8 @@ PROVED = [
     (B * TILES * 12, X // 12 % TILES * 48 < S + 47),
     (TILES * B, X // TILES < B),
     (B * S, X // S < B),
+    (B * 24, X // 24 < B),
+    (B * S * 24, X // 24 < B * S),
     (B * S, X // S * S + X % S < B * S),
     (S - 3, S >= 4),
     (B * S, S >= 1),

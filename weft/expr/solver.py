@@ -316,7 +316,7 @@ class Solver:
             each = exact_quotient(factor, d)
             if each is not None:  # factor = each * d, and x - d + 1 <= d * (x // d) <= x
                 yield multiply(each, plus(add(x, d, -1), 1) if from_below else x)
-            elif as_constant(d) is None:
+            else:
                 yield from self._quotient_bounds(x, d, from_below, factor)
         elif e.op == "floormod" and not from_below:
             d = poly(e.b)
@@ -330,10 +330,10 @@ class Solver:
                 yield multiply(factor, side)
 
     def _quotient_bounds(self, x: Poly, d: Poly, from_below: bool, factor: Poly) -> Iterator[Poly]:
-        """Bounds of ``factor * (x // d)`` for a symbolic ``d >= 1``: at least 0 where ``x`` is, at most ``n - 1`` where
+        """Bounds of ``factor * (x // d)`` for ``d >= 1``: at least 0 where ``x`` is, at most ``n - 1`` where
         ``x < n * d``."""
         if from_below:
-            if self.interval(x).lo >= 0 or self._prove(x, 2):
+            if as_constant(d) is None and (self.interval(x).lo >= 0 or self._prove(x, 2)):
                 yield {}
             return
         order = self.state.order

@@ -147,7 +147,7 @@ def runs_once(state: State, block: Block, loops: Sequence[For]) -> bool:
         return True
     pending = {loop.var: loop_range(loop) for loop in loops}
     for it, value in zip(block.iters, block.values, strict=True):
-        steps: list[tuple[int, int]] = []
+        steps: list[tuple[int, int | None]] = []  # None: of unknown width
         for term, factor in linear(value).terms.items():
             if not isinstance(term, Var) or term not in pending:
                 if mentions(term, pending):
@@ -155,14 +155,13 @@ def runs_once(state: State, block: Block, loops: Sequence[For]) -> bool:
                 continue
             low, high = pending.pop(term)
             width = high - low
-            if not width.is_constant:
+            steps.append((abs(factor), width.constant if width.is_constant else None))
+        reach: int | None = 0
+        steps.sort(key=lambda step: (step[0], step[1] is None))
+        for factor, width_of in steps if it.kind == IterVar.SPATIAL else ():
+            if reach is None or factor <= reach:
                 return False
-            steps.append((abs(factor), width.constant))
-        reach = 0
-        for factor, width_of in sorted(steps) if it.kind == IterVar.SPATIAL else ():
-            if factor <= reach:
-                return False
-            reach += factor * width_of
+            reach = None if width_of is None else reach + factor * width_of
     return all((high - low).is_constant and (high - low).constant <= 0 for low, high in pending.values())
 
 
