@@ -12,9 +12,9 @@ from pathlib import Path
 
 from benchmarks.report import Table, geometric_mean
 from benchmarks.suite import available
-from weft.cli.bench_command import Record, measure
 from weft.cli.common import input_shapes, input_specs, parse_shapes
 from weft.cli.inputs import random_inputs
+from weft.cli.measure import Record, measure
 
 PEERS = ("onnxruntime", "openvino")
 

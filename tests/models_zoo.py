@@ -1,9 +1,9 @@
 """The models that tests and benchmarks use, built once and kept in a cache outside the repository.
 
 * :func:`light` — the nine architectures that ship with the ``onnx`` package, given seeded random weights;
-* :func:`transformer` — BERT, DistilBERT, GPT-2 (a prompt, or one token after a cache), ViT and MobileNetV2 built by
-  ``transformers`` from their configurations and exported by PyTorch, full size (``"base"``) or two layers deep
-  (``"tiny"``), static or with dynamic sizes;
+* :func:`transformer` — BERT, DistilBERT, GPT-2 (a prompt, or one token after a cache), ViT, MobileNetV2, EfficientNet
+  and ConvNeXt built by ``transformers`` from their configurations, and an LSTM of ``torch.nn``, exported by PyTorch, full
+  size (``"base"``) or small (``"tiny"``), static or with dynamic sizes;
 * :func:`shared` — trained models of the folder ``WEFT_MODELS`` (default ``../shared/models`` seen from the repository).
 
 Each returns the path of an ONNX file or raises :class:`Unavailable` with the reason, which tests turn into a skip
@@ -39,7 +39,7 @@ LIGHT = (
     "vgg19",
     "zfnet512",
 )
-TRANSFORMERS = ("bert", "distilbert", "gpt2", "gpt2-decode", "vit", "mobilenetv2", "efficientnet", "convnext")
+TRANSFORMERS = ("bert", "distilbert", "gpt2", "gpt2-decode", "vit", "mobilenetv2", "efficientnet", "convnext", "lstm")
 SHARED = (
     "ulfd_version-RFB-320",
     "FastestDet",
@@ -146,7 +146,7 @@ def shared(name: str) -> Path:
 
 
 def batched(path: Path, batch: int) -> Path:
-    """The model of ``path``, whose input has one image, for ``batch`` of them: input sizes and reshapes by constants."""
+    """The model of ``path``, whose input has one image, for ``batch`` of them: input sizes, reshapes by constants."""
     _need("onnx")
     import onnx
     from onnx import numpy_helper
@@ -322,6 +322,25 @@ def _convnext(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]
     return ConvNextForImageClassification(config), {"pixel_values": pixels}, {"pixel_values": {0: "batch"}}, ["logits"]
 
 
+def _lstm(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], list[str]]:
+    """Two layers over a sequence, from torch.nn."""
+    import torch
+
+    hidden, steps = (24, 7) if tiny else (512, 100)
+
+    class Sequence(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = torch.nn.LSTM(hidden, hidden, num_layers=2, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            output, (state, cell) = self.lstm(x)
+            return SimpleNamespace(output=output, state=state, cell=cell)
+
+    axes = {"x": {0: "batch", 1: "sequence"}}
+    return Sequence(), {"x": torch.randn(1, steps, hidden)}, axes, ["output", "state", "cell"]
+
+
 _RECIPES = {
     "bert": _bert,
     "distilbert": _distilbert,
@@ -331,15 +350,21 @@ _RECIPES = {
     "mobilenetv2": _mobilenetv2,
     "efficientnet": _efficientnet,
     "convnext": _convnext,
+    "lstm": _lstm,
 }
 
 
-def _export(name: str, size: str, sizes: str, exporter: str, out: str) -> None:
+def torch_module(name: str, size: str = "base") -> Any:
+    """The module behind :func:`transformer`: the model's inputs in order → a tuple of its outputs."""
+    return _plain(name, size)[0]
+
+
+def _plain(name: str, size: str) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], list[str]]:
+    """A recipe's model with tensors for inputs and outputs, its example inputs, open axes and names of outputs."""
     import torch
 
     torch.manual_seed(0)
     model, inputs, axes, outputs = _RECIPES[name](size == "tiny")
-    model = model.eval()
 
     class Plain(torch.nn.Module):
         """Takes tensors by name, returns a tuple of tensors."""
@@ -352,6 +377,13 @@ def _export(name: str, size: str, sizes: str, exporter: str, out: str) -> None:
             result = self.inner(**dict(zip(inputs, args, strict=True)))
             return tuple(getattr(result, key) for key in outputs)
 
+    return Plain().eval(), inputs, axes, outputs
+
+
+def _export(name: str, size: str, sizes: str, exporter: str, out: str) -> None:
+    import torch
+
+    model, inputs, axes, outputs = _plain(name, size)
     dynamic = sizes == "dynamic"
     options: dict[str, Any] = {"input_names": list(inputs), "output_names": outputs, "dynamo": exporter == "dynamo"}
     if exporter == "dynamo":
@@ -366,7 +398,7 @@ def _export(name: str, size: str, sizes: str, exporter: str, out: str) -> None:
     elif dynamic:
         options["dynamic_axes"] = axes
     with torch.no_grad():
-        torch.onnx.export(Plain(), examples, out, **options)
+        torch.onnx.export(model, examples, out, **options)
 
 
 if __name__ == "__main__":

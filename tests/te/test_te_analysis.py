@@ -115,6 +115,17 @@ def test_flops() -> None:
     assert int(flops([y])) == 3 * 8 * 16
 
 
+def test_flops_are_those_that_must_be_done() -> None:
+    shared = te.compute((8, 16), lambda i, j: te.exp(B[j]) + A[i, j], name="shared")
+    assert int(flops([shared])) == 16 + 8 * 16
+    padded = te.compute((8, 20), lambda i, j: te.select(j < 16, A[i, te.min(j, 15)], 0.0), name="padded")
+    assert int(flops([padded])) == 0
+    chosen = te.compute((8, 16), lambda i, j: te.select(i < 4, A[i, j] * 2.0 + 1.0, A[i, j] * 3.0), name="chosen")
+    assert int(flops([chosen])) == 2 * 8 * 16
+    clipped = te.compute((8, 16), lambda i, j: te.select(A[i, j] > 0.0, A[i, j], 0.0), name="clipped")
+    assert int(flops([clipped])) == 2 * 8 * 16
+
+
 def test_traffic_counts_each_element_once() -> None:
     a, w = (te.placeholder(shape, name=name) for shape, name in (((8, 16), "A"), ((16, 4), "W")))
     k = te.reduce_axis((0, 16), "k")

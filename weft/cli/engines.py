@@ -1,8 +1,9 @@
 """Engines to measure against, each driven in a process of its own: ``python -m weft.cli.engines NAME REQUEST.json``.
 
 The process loads the model with the engine's best settings for a number of threads, then obeys one-line JSON commands
-on its standard input: ``{"runs": n}`` runs n times and answers with the times in milliseconds; ``{"save": path}``
-writes the outputs of one run. So engines can be measured alternately without sharing threads, allocators or imports.
+on its standard input: ``{"runs": n, "seconds": s}`` runs n times, or fewer once s seconds have passed, and answers with
+the times in milliseconds; ``{"save": path}`` writes the outputs of one run. So engines can be measured alternately
+without sharing threads, allocators or imports.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
 import numpy as np
 
 Run = Callable[[], Sequence[Any]]
 Inputs = dict[str, np.ndarray[Any, Any]]
+
+WARMUP_SECONDS = 2.0
+"""An engine is warmed up no longer than this, and by one run at least."""
 
 
 def _weft(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
@@ -63,28 +68,80 @@ def _openvino(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
     return str(openvino.__version__), run
 
 
-def _torch(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
-    import torch
-
+def _torch_module(request: dict[str, Any]) -> Any:
+    """The module that the model was exported from, where the request names it; else one that runs the ONNX nodes."""
+    if source := request.get("torch"):
+        path, _, call = source.partition(":")
+        spec = spec_from_file_location("torch_source", path)
+        if spec is None or spec.loader is None:
+            raise FileNotFoundError(f"{path} is not a Python file")
+        loaded = module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        name, *words = call.split(",")
+        return getattr(loaded, name)(*words)
     from weft.frontend.onnx.in_torch import torch_module
 
+    return torch_module(request["model"])
+
+
+def _in_torch(request: dict[str, Any], inputs: Inputs, prepare: Callable[[Any, Any, tuple[Any, ...]], Run]) -> Run:
+    """``prepare(torch, module, tensors)`` gives what is timed; its result becomes a list of arrays."""
+    import torch
+
     torch.set_num_threads(request["threads"])
-    module = torch_module(request["model"])
     tensors = tuple(torch.from_numpy(v) for v in inputs.values())
-    with torch.inference_mode():
-        try:
-            trace: Any = torch.jit.trace
-            traced = torch.jit.optimize_for_inference(torch.jit.freeze(trace(module, tensors, check_trace=False)))
-            traced(*tensors)
-        except RuntimeError:  # what cannot be traced runs eagerly
-            traced = module
+    with torch.no_grad():
+        call = prepare(torch, _torch_module(request).eval(), tensors)
 
     def run() -> Sequence[Any]:
-        with torch.inference_mode():
-            result = traced(*tensors)
+        with torch.no_grad():
+            result = call()
         return [result] if isinstance(result, torch.Tensor) else list(result)
 
-    return str(torch.__version__), run
+    return run
+
+
+def _eager(torch: Any, module: Any, tensors: tuple[Any, ...]) -> Run:
+    """As it is, or with channels last where pictures come in, whichever is faster."""
+    plain = lambda: module(*tensors)  # noqa: E731
+    if all(t.dim() != 4 for t in tensors):
+        return plain
+    before = _seconds(plain)
+    module.to(memory_format=torch.channels_last)
+    turned = [t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t for t in tensors]
+    if _seconds(lambda: module(*turned)) < before:
+        return lambda: module(*turned)
+    module.to(memory_format=torch.contiguous_format)
+    return plain
+
+
+def _inductor(torch: Any, module: Any, tensors: tuple[Any, ...]) -> Run:
+    """TorchInductor with the weights frozen into the code; graph breaks are errors, so that nothing runs eagerly."""
+    config: Any = import_module("torch._inductor.config")
+    config.freezing = True
+    if not any(True for _ in module.parameters()):  # runs ONNX nodes: what they do for these inputs, as a graph
+        module = import_module("torch.fx.experimental.proxy_tensor").make_fx(module)(*tensors)
+    compiled = torch.compile(module, fullgraph=True)
+    return lambda: compiled(*tensors)
+
+
+def _seconds(run: Run) -> float:
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _torch(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
+    run = _in_torch(request, inputs, _eager)
+    return str(import_module("torch").__version__), run
+
+
+def _torch_compile(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
+    run = _in_torch(request, inputs, _inductor)
+    return str(import_module("torch").__version__), run
 
 
 def _tvm(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
@@ -116,6 +173,7 @@ ENGINES: dict[str, tuple[str, Callable[[dict[str, Any], Inputs], tuple[str, Run]
     "onnxruntime": ("onnxruntime", _onnxruntime),
     "openvino": ("openvino", _openvino),
     "torch": ("torch", _torch),
+    "torch-compile": ("torch", _torch_compile),
     "tvm": ("apache-tvm", _tvm),
 }
 """Engine name → the package it needs, and what loads a model with it."""
@@ -136,8 +194,7 @@ def serve(name: str, request_path: str) -> None:
 
     try:
         version, run = ENGINES[name][1](request, inputs)
-        for _ in range(request.get("warmup", 3)):
-            run()
+        _timed(run, request.get("warmup", 3), WARMUP_SECONDS)
     except Exception as problem:
         answer(error=f"{type(problem).__name__}: {problem}")
         return
@@ -148,12 +205,17 @@ def serve(name: str, request_path: str) -> None:
             np.savez(order["save"], *[np.asarray(v) for v in run()])
             answer(saved=True)
             continue
-        times = []
-        for _ in range(order["runs"]):
-            start = time.perf_counter()
-            run()
-            times.append((time.perf_counter() - start) * 1e3)
-        answer(times=times)
+        answer(times=_timed(run, order["runs"], order.get("seconds", float("inf"))))
+
+
+def _timed(run: Run, count: int, seconds: float) -> list[float]:
+    """Milliseconds of ``count`` runs, of fewer if they would take longer than ``seconds``; of one at least."""
+    times: list[float] = []
+    while len(times) < count and (not times or sum(times) < seconds * 1e3):
+        start = time.perf_counter()
+        run()
+        times.append((time.perf_counter() - start) * 1e3)
+    return times
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from weft.runtime.elements import numpy_dtype
 from weft.runtime.encode import constant_count, encode
 from weft.runtime.profile import Profile, make_profile
 from weft.runtime.program import TensorSpec
+from weft.runtime.roofline import Bound, Peaks, Roofline, bounds, roofline
 from weft.runtime.threads import SYSTEM_FEATURES, checked_threads, cpu_features
 from weft.support.errors import ArtifactError, InputError
 
@@ -143,9 +144,16 @@ class Executable:
             start = time.perf_counter()
             self._run(given, None, row)
             totals.append((time.perf_counter() - start) * 1e3)
-        shapes = [self._arguments.convert(i, x).shape for i, x in enumerate(given)]
-        symbols = bind_symbols(self._artifact.program, shapes)
-        return make_profile(self._artifact.program, times, totals, symbols, self.threads)
+        return make_profile(self._artifact.program, times, totals, self._symbols(given), self.threads)
+
+    def roofline(self, *inputs: Any, peaks: Peaks, runs: int = 10) -> Roofline:
+        """The profile of ``runs`` runs beside what ``peaks`` allow, the kernel that loses most time first."""
+        found = bounds(self._artifact.program, self._symbols(self._given(inputs)), peaks)
+        return roofline(self.profile(*inputs, runs=runs), found, peaks)
+
+    def bounds(self, *inputs: Any, peaks: Peaks) -> tuple[Bound, ...]:
+        """The least time that ``peaks`` allow each kernel call for such inputs; nothing is run."""
+        return bounds(self._artifact.program, self._symbols(self._given(inputs)), peaks)
 
     def benchmark(self, *inputs: Any, seconds: float = 1.0, warmup: float = 0.1, max_runs: int = 10_000) -> Timing:
         """Latency of whole runs, repeated for about ``seconds``. Inputs as for a call, or one mapping by name."""
@@ -161,6 +169,10 @@ class Executable:
             self._run(given)
             times.append((time.perf_counter() - start) * 1e3)
         return Timing(tuple(times))
+
+    def _symbols(self, given: Sequence[Any]) -> dict[str, int]:
+        shapes = [self._arguments.convert(i, x).shape for i, x in enumerate(given)]
+        return bind_symbols(self._artifact.program, shapes)
 
     def _given(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         if len(inputs) == 1 and isinstance(inputs[0], Mapping):

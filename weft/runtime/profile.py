@@ -61,7 +61,7 @@ class Profile:
         for k in rows:
             cells.append(
                 (
-                    _shorten(k.label or k.kernel),
+                    shorten(k.label or k.kernel),
                     str(k.calls),
                     f"{k.median_ms:.4f}",
                     f"{100 * k.share:.1f}%",
@@ -131,5 +131,6 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
 
 
-def _shorten(text: str, width: int = 60) -> str:
+def shorten(text: str, width: int = 60) -> str:
+    """``text``, or its beginning and an ellipsis where it is longer than ``width``."""
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -5,7 +5,7 @@ Nothing is annotated by hand: every answer follows from the indices of the loads
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.expr.affine import linear_form
@@ -181,18 +181,22 @@ def work(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> Work:
 
 
 def operation_count(op: Operation) -> Expr:
-    """Arithmetic operations that ``op`` does, an INDEX expression; a multiply-add counts two, index arithmetic and
-    conversions nothing. Scans and outside code count nothing of their own."""
+    """Arithmetic operations that ``op`` cannot do without, an INDEX expression; a multiply-add counts two, index
+    arithmetic and conversions nothing. Each is done once for the axes that it depends on; of a choice by position, the
+    side with more of them counts. Scans and outside code count nothing of their own."""
     if not isinstance(op, ComputeOp):
         return const(0)
-    points: Expr = const(1)
-    for a in (*op.axis, *op.reduce_axis):
-        points = points * a.extent
+    axes = (*op.axis, *op.reduce_axis)
     first = op.body[0]
+    total: Expr = const(0)
+    roots = op.body
     if isinstance(first, Reduce):
-        combining = _arithmetic(first.reducer.result, (*first.reducer.lhs, *first.reducer.rhs))
-        return points * (_arithmetic((*first.sources, first.condition)) + combining)
-    return points * _arithmetic(op.body)
+        roots = (*first.sources, first.condition)
+        combining = _arithmetic(first.reducer.result, {}, (*first.reducer.lhs, *first.reducer.rhs))
+        total = _volume(a.extent for a in axes) * sum(combining.values())
+    for mask, count in _arithmetic(roots, {a.var: 1 << i for i, a in enumerate(axes)}).items():
+        total = total + _volume(a.extent for i, a in enumerate(axes) if mask >> i & 1) * count
+    return total
 
 
 def flops(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> Expr:
@@ -244,14 +248,37 @@ def _smaller(a: Expr, b: Expr) -> Expr:
     return a if a is b else make("min", a, b)
 
 
-def _arithmetic(roots: Sequence[Expr], data: Sequence[Var] = ()) -> int:
-    """How many distinct operations work on loaded values, or on the variables ``data``."""
+def _arithmetic(roots: Sequence[Expr], axes: Mapping[Var, int], data: Sequence[Var] = ()) -> dict[int, int]:
+    """How many distinct operations work on loaded values, or on the variables ``data``: by the set of ``axes`` (one bit
+    each) that they depend on."""
     live: set[Expr] = set(data)
-    count = 0
+    masks: dict[Expr, int] = dict(axes.items())
+    costs: dict[Expr, int] = {}
     for e in post_order(*roots):
+        masks.setdefault(e, 0)
+        for c in e.children:
+            masks[e] |= masks[c]
         if isinstance(e, Load):
             live.add(e)
         elif any(c in live for c in e.children):
             live.add(e)
-            count += isinstance(e, (Binary, Call, Select, Not))
-    return count
+            costs[e] = _is_arithmetic(e, live) + sum(costs.get(c, 0) for c in e.children)
+    found: dict[int, int] = {}
+    seen: set[Expr] = set()
+    pending = [e for e in roots if e in live]
+    while pending:
+        e = pending.pop()
+        if e in seen or e not in costs:
+            continue
+        seen.add(e)
+        if isinstance(e, Select) and e.condition not in live:
+            pending.append(max(e.then, e.otherwise, key=lambda c: costs.get(c, 0)))
+            continue
+        pending += [c for c in e.children if c in live]
+        if _is_arithmetic(e, live):
+            found[masks[e]] = found.get(masks[e], 0) + 1
+    return found
+
+
+def _is_arithmetic(e: Expr, live: set[Expr]) -> bool:
+    return isinstance(e, (Binary, Call, Not)) or (isinstance(e, Select) and e.condition in live)

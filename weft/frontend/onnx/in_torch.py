@@ -39,14 +39,17 @@ def torch_module(path: str | os.PathLike[str]) -> Any:
             self.inputs = [v.name for v in model.graph.input if v.name not in weights]
             self.outputs = [v.name for v in model.graph.output]
             self.opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
-            self.steps = [(n, _attributes(onnx, torch, n)) for n in model.graph.node]
+            self.steps = [
+                (CONVERTERS[n.op_type], list(n.input), list(n.output), _attributes(onnx, torch, n))
+                for n in model.graph.node
+            ]
 
         def forward(self, *args: Any) -> Any:
             values = {"": None, **self.weights, **dict(zip(self.inputs, args, strict=True))}
-            for node, attributes in self.steps:
-                made = CONVERTERS[node.op_type](torch, [values[i] for i in node.input], attributes, self.opset)
+            for convert, takes, gives, attributes in self.steps:
+                made = convert(torch, [values[i] for i in takes], attributes, self.opset)
                 made = made if isinstance(made, (tuple, list)) else [made]
-                values.update(zip(node.output, made, strict=False))
+                values.update(zip(gives, made, strict=False))
             found = tuple(values[o] for o in self.outputs)
             return found[0] if len(found) == 1 else found
 

@@ -1,0 +1,132 @@
+"""What the machine at hand can do, measured with kernels of our own.
+
+Fused multiply-adds on independent vectors in registers give the arithmetic peak. Arrays of the size of each level of
+memory, summed up and copied, give its bandwidth: the better of the two, bytes read and written together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.codegen.llvm import compile_object, emit
+from weft.runtime import Artifact, CodeObject, Executable, Variant
+from weft.runtime.program import BufferSpec, CallKernel, KernelRef, Program, TensorSpec
+from weft.runtime.roofline import Level, Peaks
+from weft.target import CODE_FEATURES, Target
+from weft.tir.text import parse
+
+ROUNDS = 20_000
+CHAINS = 12  # independent accumulators: more than latency times throughput of any CPU at hand
+BEYOND_CACHES = 128 << 20  # bytes for each thread that no cache holds; four times the L3 cache if that is more
+FILL = 0.5  # of a cache, so that nothing else drives the data out
+
+
+def measure_peaks(threads: int) -> Peaks:
+    """The limits of the machine at hand with so many threads: about a second of computing for each."""
+    caches = Target("cpu").capabilities
+    shared = caches.l3 // threads
+    sizes = (("L1", caches.l1), ("L2", caches.l2), ("L3", shared if shared > 2 * caches.l2 else 0))
+    levels = [Level(name, size * threads, bandwidth(int(size * FILL), threads)) for name, size in sizes if size]
+    levels.append(Level("memory", 0, bandwidth(max(BEYOND_CACHES, 4 * shared), threads)))
+    return Peaks(threads, fma_peak(threads), tuple(levels))
+
+
+def fma_peak(threads: int) -> float:
+    """GFLOP/s of single precision."""
+    lanes, chunks = vector_lanes(), 64 * threads
+    start, factor, more = (f"x[ramp({lanes * k}, 1, {lanes})]" for k in range(3))
+    chains = [f"a[ramp({lanes * k}, 1, {lanes})]" for k in range(CHAINS)]
+    first = "\n".join(f"    {a} = {start}" for a in chains)
+    steps = "\n".join(f"      {a} = {a} * {factor} + {more}" for a in chains)
+    width = CHAINS * lanes
+    last = "\n".join(f"    y[ramp(p * {width} + {lanes * k}, 1, {lanes})] = {a}" for k, a in enumerate(chains))
+    text = f"""program "peak"(x: f32[{3 * lanes}]) -> (y: f32[{chunks * width}]):
+  for p in parallel(0, {chunks}):
+    allocate a: f32[{CHAINS * lanes}] register
+{first}
+    for i in serial(0, {ROUNDS}):
+{steps}
+{last}
+"""
+    run = compiled(text, threads)
+    x = np.repeat(np.array([1.0, 0.999, 0.001], np.float32), lanes)
+    return 2.0 * chunks * width * ROUNDS / best_seconds(lambda: run(x)) / 1e9
+
+
+def bandwidth(nbytes: int, threads: int) -> float:
+    """GB/s with a working set of so many bytes for each thread: the better of reading and of copying."""
+    return max(read_bandwidth(nbytes, threads), copy_bandwidth(nbytes, threads))
+
+
+def read_bandwidth(nbytes: int, threads: int) -> float:
+    """GB/s of summing up ``nbytes`` for each thread."""
+    lanes, chains = vector_lanes(), 8
+    steps = max(1, nbytes // (4 * lanes * chains))
+    count, repeats = steps * chains * lanes, max(1, (64 << 20) // nbytes)
+    sums = [f"a[ramp({lanes * k}, 1, {lanes})]" for k in range(chains)]
+    first = "\n".join(f"    {a} = broadcast(0.0, {lanes})" for a in sums)
+    adds = "\n".join(
+        f"        {a} = {a} + x[ramp(p * {count} + (i * {chains} + {k}) * {lanes}, 1, {lanes})]"
+        for k, a in enumerate(sums)
+    )
+    last = "\n".join(f"    y[ramp((p * {chains} + {k}) * {lanes}, 1, {lanes})] = {a}" for k, a in enumerate(sums))
+    text = f"""program "read"(x: f32[{count * threads}]) -> (y: f32[{threads * chains * lanes}]):
+  for p in parallel(0, {threads}):
+    allocate a: f32[{chains * lanes}] register
+{first}
+    for r in serial(0, {repeats}):
+      for i in serial(0, {steps}):
+{adds}
+{last}
+"""
+    run = compiled(text, threads)
+    x = np.ones(count * threads, np.float32)
+    return 4.0 * count * threads * repeats / best_seconds(lambda: run(x)) / 1e9
+
+
+def copy_bandwidth(nbytes: int, threads: int) -> float:
+    """GB/s of reading and writing together, half of ``nbytes`` each for each thread."""
+    lanes = vector_lanes()
+    vectors = max(1, nbytes // (8 * lanes))
+    count, repeats = vectors * lanes * threads, max(1, (64 << 20) // nbytes)
+    at = f"ramp((p * {vectors} + i) * {lanes}, 1, {lanes})"
+    text = f"""program "stream"(x: f32[{count}]) -> (y: f32[{count}]):
+  for p in parallel(0, {threads}):
+    for r in serial(0, {repeats}):
+      for i in serial(0, {vectors}):
+        y[{at}] = x[{at}] + broadcast(1.0, {lanes})
+"""
+    run = compiled(text, threads)
+    x, y = np.ones(count, np.float32), np.empty(count, np.float32)
+    return 8.0 * count * repeats / best_seconds(lambda: run(x, out=y)) / 1e9
+
+
+def vector_lanes() -> int:
+    """Single-precision numbers in a vector register of the machine at hand."""
+    return Target("cpu").capabilities.lanes(32)
+
+
+def compiled(text: str, threads: int) -> Executable:
+    """An executable of one program in kernel form: ``x`` in, ``y`` out."""
+    target = Target("cpu")
+    kernel = parse(text)
+    code = CodeObject((Variant(target.features & CODE_FEATURES, compile_object(emit(kernel, target), target)),))
+    specs = [TensorSpec(b.name, str(b.dtype), tuple((int(d),) for d in b.shape)) for b in kernel.params]  # type: ignore[call-overload]
+    buffers = (BufferSpec("input"), BufferSpec("output"))
+    program = Program((), (specs[0],), (specs[1],), buffers, (KernelRef(kernel.name, 0),), (CallKernel(0, (0, 1)),))
+    return Executable(Artifact(program, (code,), (), str(target)), threads)
+
+
+def best_seconds(function: Callable[[], Any], rounds: int = 8) -> float:
+    """The best of several calls, after one to warm up."""
+    function()
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
