@@ -92,7 +92,7 @@ def make_model(case: OneNode, *, symbolic: bool = False) -> onnx.ModelProto:
     graph = helper.make_graph([node], "one", inputs, outputs, weights)
     opsets = [helper.make_opsetid("", case.opset)]
     if case.domain:
-        opsets.append(helper.make_opsetid(case.domain, 1))
+        opsets.append(helper.make_opsetid(case.domain, 3 if case.domain == "ai.onnx.ml" else 1))
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 

@@ -1,4 +1,4 @@
-"""Operators of com.microsoft against onnxruntime: on the graph interpreter, and compiled (without --slow: a part)."""
+"""Operators of com.microsoft and ai.onnx.ml against onnxruntime, interpreted and (without --slow: a part) compiled."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ pytest.importorskip("onnxruntime")
 from contrib_attention_cases import ATTENTION_CASES
 from contrib_quantized_cases import QUANTIZED_CASES
 from contrib_various_cases import VARIOUS_CASES
+from learned_cases import LEARNED_CASES
 from one_node import OneNode, agree, by_compiler, by_interpreter, by_onnxruntime
 
-CASES = (*ATTENTION_CASES, *QUANTIZED_CASES, *VARIOUS_CASES)
+CASES = (*ATTENTION_CASES, *QUANTIZED_CASES, *VARIOUS_CASES, *LEARNED_CASES)
 SHARE = 4
 """One case in so many is compiled by default."""
 

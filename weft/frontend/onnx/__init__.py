@@ -30,8 +30,9 @@ def load(
     ``main`` of the module takes the model's inputs in order, under their names; its attributes are ``name``,
     ``outputs`` (the names of the results in order; one result is a tensor, several a tuple), ``structure`` (for each
     output of the model -1, or the length of a sequence, whose items are results by themselves, or None for an absent
-    optional), ``deciding`` (names of inputs whose values become sizes) and ``requires``: pairs of a condition on
-    symbolic dimensions that the model takes for granted and a message for when it does not hold.
+    optional, or the keys of maps, of which the result holds the values, a row for each map), ``deciding`` (names of
+    inputs whose values become sizes) and ``requires``: pairs of a condition on symbolic dimensions that the model takes
+    for granted and a message for when it does not hold.
 
     Raises :class:`ModelProblems` (a ModelError) with all problems of the model, ModelError where the file is no
     readable ONNX model, and MissingExtra without the ``onnx`` package.

@@ -19,7 +19,7 @@ import numpy as np
 
 from weft import api
 from weft.frontend.onnx import load
-from weft.frontend.onnx.importer import Given
+from weft.frontend.onnx.importer import Given, Leaving
 from weft.frontend.onnx.problems import ModelProblems, NeedsValue
 from weft.frontend.onnx.reader import onnx_package, read
 from weft.graph.types import TensorType
@@ -44,7 +44,7 @@ class Compiled:
 
     executable: Executable
     known: frozenset[str]
-    structure: tuple[int | None, ...]
+    structure: tuple[Leaving, ...]
     deciding: frozenset[str]
 
 
@@ -233,12 +233,14 @@ def _flat(value: Any) -> list[Any]:
     return [leaf for v in value for leaf in _flat(v)] if isinstance(value, list) else [value]
 
 
-def _structured(flat: Sequence[Any], structure: Sequence[int | None]) -> tuple[Any, ...]:
-    """The outputs: for each, one tensor (-1), a list of so many, or nothing (None)."""
+def _structured(flat: Sequence[Any], structure: Sequence[Leaving]) -> tuple[Any, ...]:
+    """The outputs: for each, one tensor (-1), a list of so many, maps with these keys, or nothing (None)."""
     rest, made = list(flat), list[Any]()
     for count in structure:
         if count is None:
             made.append(None)
+        elif isinstance(count, tuple):
+            made.append([dict(zip(count, row.tolist(), strict=True)) for row in np.asarray(rest.pop(0))])
         elif count < 0:
             made.append(rest.pop(0))
         else:

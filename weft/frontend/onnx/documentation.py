@@ -46,15 +46,11 @@ NOTES: dict[str, str] = {
     "Det": "up to 64 × 64",
     "CastMap": "maps are not supported",
     "DictVectorizer": "maps are not supported",
-    "ZipMap": "maps are not supported",
+    "ZipMap": "gives the values as rows; the backend interface makes maps of them",
     "CategoryMapper": "strings",
-    "FeatureVectorizer": "not there yet",
     "Gradient": "not there yet",
-    "Imputer": "not there yet",
     "MaxRoiPool": "not there yet",
-    "OneHotEncoder": "not there yet",
-    "SVMClassifier": "not there yet",
-    "SVMRegressor": "not there yet",
+    "OneHotEncoder": "numbers only",
     "DeformConv": "two spatial dimensions",
 }
 

@@ -21,7 +21,7 @@ from weft.expr.nodes import Const, Expr, index, make
 from weft.expr.nodes import Var as Symbol
 from weft.frontend.onnx import functions
 from weft.frontend.onnx.converters import CONVERTERS
-from weft.frontend.onnx.node import OMITTED, Absent, Node, Omitted, Scope, Sequence_, Value
+from weft.frontend.onnx.node import OMITTED, Absent, Maps, Node, Omitted, Scope, Sequence_, Value
 from weft.frontend.onnx.problems import Malformed, NeedsValue, Noted, Problem, Problems, Unsupported
 from weft.frontend.onnx.reader import Source, opsets
 from weft.frontend.onnx.shapes import SHAPE_RULES, materialize
@@ -45,6 +45,9 @@ ShapeOverride: TypeAlias = "Mapping[str, int | Sequence[int | str | None]]"
 
 Given: TypeAlias = "np.ndarray[Any, Any] | TensorType | tuple[Any, ...] | None"
 """What is known of an input: its value, or its type (a tuple for a sequence; None for an optional without a value)."""
+
+Leaving: TypeAlias = "int | tuple[int | str, ...] | None"
+"""What leaves a graph: a tensor (-1), a list of so many, the values of maps with these keys, nothing (None)."""
 
 # What converters raise on operands and attributes that make no sense; anything else is a bug of Weft.
 _NONSENSE = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
@@ -84,7 +87,7 @@ class Importer:
         self.problems = Problems(source.name)
         self.overrides = dict(shapes or {})
         self.known = dict(known or {})
-        self.structure: list[int | None] = []
+        self.structure: list[Leaving] = []
         self.deciding: dict[str, None] = {}
         self.output_names: list[str] = []
         self.symbols: dict[str, Symbol] = {}
@@ -254,8 +257,9 @@ class Importer:
             self.structure.append(len(value.items))
             self.output_names += [f"{name}.{i}" for i in range(len(value.items))]
             return [self.output(v, f"{name}.{i}", scope) for i, v in enumerate(value.items)]
-        self.structure.append(-1)
+        self.structure.append(value.keys if isinstance(value, Maps) else -1)
         self.output_names.append(name)
+        value = value.values if isinstance(value, Maps) else value
         return [self.output(value, name, scope)]
 
     def output(self, value: Value, name: str, scope: Scope) -> GraphExpr:

@@ -45,12 +45,20 @@ class Absent:
     """An ONNX optional without a value; one with a value is that value."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Maps:
+    """A sequence of maps with the same keys: the values, rows × keys. Leaves a model as the rows."""
+
+    values: GraphExpr
+    keys: tuple[int | str, ...]
+
+
 class Omitted:
     """Stands for an optional input that the caller of a function left out."""
 
 
 OMITTED = Omitted()
-Value: TypeAlias = "GraphExpr | Sizes | Sequence_ | Absent"
+Value: TypeAlias = "GraphExpr | Sizes | Sequence_ | Absent | Maps"
 Result: TypeAlias = "Value | Sequence[Value]"
 
 
@@ -161,6 +169,8 @@ class Node:
             return value
         if isinstance(value, Sequence_):
             raise Unsupported("a sequence of tensors is used where a tensor is needed")
+        if isinstance(value, Maps):
+            raise Unsupported("a sequence of maps is used where a tensor is needed")
         if isinstance(value, Absent):
             raise Malformed("an optional without a value is used where a tensor is needed")
         if value.is_known:

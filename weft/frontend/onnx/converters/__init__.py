@@ -9,7 +9,8 @@ from weft.frontend.onnx.converters.contrib import MICROSOFT
 from weft.frontend.onnx.converters.control import CONTROL
 from weft.frontend.onnx.converters.counted import COUNTED
 from weft.frontend.onnx.converters.elementwise import ELEMENTWISE
-from weft.frontend.onnx.converters.learned import LEARNED, TEXT
+from weft.frontend.onnx.converters.grams import TEXT
+from weft.frontend.onnx.converters.learned import LEARNED
 from weft.frontend.onnx.converters.legacy import LEGACY
 from weft.frontend.onnx.converters.movement import MOVEMENT
 from weft.frontend.onnx.converters.normalization import NORMALIZATION
