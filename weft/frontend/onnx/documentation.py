@@ -49,7 +49,6 @@ NOTES: dict[str, str] = {
     "ZipMap": "gives the values as rows; the backend interface makes maps of them",
     "CategoryMapper": "strings",
     "Gradient": "not there yet",
-    "MaxRoiPool": "not there yet",
     "OneHotEncoder": "numbers only",
     "DeformConv": "two spatial dimensions",
 }

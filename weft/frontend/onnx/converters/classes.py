@@ -69,8 +69,8 @@ def best(scores: Tensor) -> Tensor:
 
 
 def of_two(node: Node, score: Tensor, labels: Array, threshold: float, *, complement: bool) -> Result:
-    """Two classes from one score (rows × 1), that of the second: labels, and both scores. The first is the opposite; the
-    rest to one (``complement``) where nothing makes probabilities of them."""
+    """Two classes from one score (rows × 1), that of the second: labels, and both scores. The first is the opposite, or
+    the rest to one (``complement``) where nothing makes probabilities of them."""
     name = post_transform(node)
     chosen = (score > threshold).to(INT64).reshape(score.shape[0])
     plain = name in ("NONE", "PROBIT")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 
@@ -210,6 +211,43 @@ def _aligned(
     return binned.call(final, axes=(2, 4), keepdims=False).transpose(0, 3, 1, 2)
 
 
+def _max_roi_pool(node: Node) -> Result:
+    """The maximum in each bin of boxes whose corners are rounded to pixels; 0 in empty bins. Rows and columns are
+    taken one after the other."""
+    data, rois = operand(node, 0), operand(node, 1).to(FLOAT32)
+    bins = node.integers("pooled_shape")
+    if len(data.shape) != 4 or len(rois.shape) != 2 or rois.shape[1] != 5:
+        raise Malformed(f"its data {data.x.tensor} and boxes {rois.x.tensor} must be [N, C, H, W] and [boxes, 5]")
+    if len(bins) != 2 or min(bins) < 1:
+        raise Malformed(f"its attribute 'pooled_shape' is {list(bins)}, not two positive numbers")
+    corners = (rois.part(1, 1, 5) * node.real("spatial_scale", 1.0) + 0.5).call("floor")
+    count, channels = rois.shape[0], data.shape[1]
+    taken = data.to(FLOAT32).call("gather", rois.part(1, 0).to(INDEX), axis=0)
+    rows, columns = (
+        _in_bins(corners.part(1, low), corners.part(1, low + 2), n, data.shape[axis])
+        for low, n, axis in ((1, bins[0], 2), (0, bins[1], 3))
+    )
+    across = columns.reshape(count, 1, 1, bins[1], data.shape[3])
+    wide = across.choose(taken.call("unsqueeze", axes=(3,)), -math.inf).call("reduce_max", axes=(4,), keepdims=False)
+    down = rows.reshape(count, 1, bins[0], data.shape[2], 1)
+    made = down.choose(wide.reshape(count, channels, 1, data.shape[2], bins[1]), -math.inf)
+    made = made.call("reduce_max", axes=(3,), keepdims=False)
+    filled = rows.call("reduce_max", axes=(2,), keepdims=False).reshape(count, 1, bins[0], 1)
+    filled = filled & columns.call("reduce_max", axes=(2,), keepdims=False).reshape(count, 1, 1, bins[1])
+    return filled.choose(made, 0.0).to(data.dtype).x
+
+
+def _in_bins(start: Tensor, end: Tensor, bins: int, size_: Dim) -> Tensor:
+    """Which pixels of an axis lie in each bin of each box: bool [boxes, bins, pixels]"""
+    node, count = start.node, start.shape[0]
+    first = start.reshape(count, 1, 1)
+    width = ((end - start + 1.0).call("maximum", 1.0) / float(bins)).reshape(count, 1, 1)
+    number = constant(node, np.arange(bins)).reshape(1, bins, 1)
+    pixel = Tensor(node, node.call("arange", count=size_, dtype=FLOAT32)).reshape(1, 1, size_)
+    low, high = (number * width).call("floor") + first, ((number + 1.0) * width).call("ceil") + first
+    return (pixel >= low) & (pixel < high)
+
+
 # --- windows ----------------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +364,7 @@ SAMPLING: dict[str, Callable[[Node], Result]] = {
     "Col2Im": _col2im,
     "DeformConv": _deform_conv,
     "GridSample": _grid_sample,
+    "MaxRoiPool": _max_roi_pool,
     "MaxUnpool": _max_unpool,
     "RoiAlign": _roi_align,
     "TensorScatter": _tensor_scatter,
