@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ def compile(
     shapes: Sizes | None = None,
     also: Sequence[str | Target] = (),
     options: Options | None = None,
+    precision: str | None = None,
     schedules: ScheduleSource | None = None,
     cache: bool = True,
     progress: bool = False,
@@ -65,9 +67,12 @@ def compile(
 
     ``target`` is ``"cpu"`` (the machine at hand), a named machine or a target in full; ``also`` adds code for further
     CPU levels, of which the best is picked when an artifact is loaded. ``threads`` defaults to all cores. Compiled
-    kernels are kept on disk unless ``cache`` is False. ``progress`` shows a bar on a terminal.
+    kernels are kept on disk unless ``cache`` is False. ``progress`` shows a bar on a terminal. ``precision="bf16"``
+    stores operands of matrix products and convolutions as bfloat16 (see :class:`Options`, whose field it overrides);
+    where the target cannot multiply those, a RuntimeWarning says that it computes in float32.
 
-    Raises ModelError for models that are not understood, TargetError for unknown targets.
+    Raises ModelError for models that are not understood, TargetError for unknown targets, InputError I022 for an
+    unknown precision.
     """
     made, _ = compile_with_report(
         model,
@@ -76,6 +81,7 @@ def compile(
         shapes=shapes,
         also=also,
         options=options,
+        precision=precision,
         schedules=schedules,
         cache=cache,
         progress=progress,
@@ -91,12 +97,15 @@ def compile_with_report(
     shapes: Sizes | None = None,
     also: Sequence[str | Target] = (),
     options: Options | None = None,
+    precision: str | None = None,
     schedules: ScheduleSource | None = None,
     cache: bool = True,
     progress: bool = False,
 ) -> tuple[Executable, Report]:
     """Like :func:`compile`, and a report of what happened: times, kernels, memory."""
     targets = [_target(t) for t in (target, *also)]
+    options = options or Options()
+    options = options if precision is None else replace(options, precision=precision)
     kernels = KernelCache(kernel_disk_cache() if cache else None)
     with progress_bar("reading the model", show=None if progress else False) as bar:
         module = load(model, shapes=shapes)
@@ -114,6 +123,8 @@ def compile_with_report(
             )
             if dump:
                 dump.facts = {"target": " ".join(map(str, targets)), **asdict(report)}
+    for note in report.notes:
+        warnings.warn(note, RuntimeWarning, stacklevel=3)
     artifact = replace(artifact, metadata={**artifact.metadata, "graphs": keep.packed()})
     return Executable(artifact, threads), report
 

@@ -37,6 +37,9 @@ from weft.tir.visit import children, expressions, postorder, walk
 BUDGET = 1500
 """How many stores (unrolled ones counted as often as they repeat) the copies made by splitting may add."""
 
+MOST_OUTCOMES = 3
+"""More versions of a body than this, besides the common one, are not made: two checks, each met or not."""
+
 EMPTY = Seq(())
 
 
@@ -230,28 +233,52 @@ def _versions(s: For, interval: _Interval, state: _State) -> Stmt | None:
 
 
 def _guarded(s: For, checks: list[_Check], state: _State) -> Stmt | None:
-    """Guards on a quotient or remainder of the variable (a fused loop): two versions of the body."""
+    """Guards on quotients or remainders of the variable (a fused loop): a version of the body for each outcome, so that
+    what remains of a tile at an edge is as straight as a whole tile; two versions where that would be too much code."""
     facts = state.facts
     forms: dict[Expr, None] = {}
     for check in checks:
         if check.guard and not check.equal and check.low is not None:
             forms[check.low] = None
-    if not forms or weigh(s.body) > state.budget:
+    weight = weigh(s.body) if forms else 0
+    if not forms or weight > state.budget:
         return None
     with inside(facts, s):
         undecided = [f for f in forms if not facts.nonnegative(f) and not facts.nonnegative(below_zero(f))]
-        condition = facts.simplify(all_of(*(make("ge", f, 0) for f in undecided)))
     if not undecided:
         return None
-    state.budget -= weigh(s.body)
+    more = 2 ** len(undecided) - 1
+    apart = more <= MOST_OUTCOMES and weight * more <= state.budget
+    state.budget -= weight * (more if apart else 1)
     state.inside_parallel, outer = state.inside_parallel or s.kind == "parallel", state.inside_parallel
-    with inside(facts, s, *undecided):
-        common = _visit(s.body, state)
-    rest = [below_zero(undecided[0])] if len(undecided) == 1 else []
-    with inside(facts, s, *rest):
-        outside = _visit(s.body, state)
+    body = _outcomes(s, undecided, [], state) if apart else _all_or_not(s, undecided, state)
     state.inside_parallel = outer
-    return replace(s, body=If(condition, common, None if is_empty(outside) else outside))
+    return replace(s, body=body)
+
+
+def _outcomes(s: For, undecided: list[Expr], known: list[Expr], state: _State) -> Stmt:
+    """The body where the forms ``known`` are at least 0, in versions for each of ``undecided`` being so or not."""
+    with inside(state.facts, s, *known):
+        if not undecided:
+            return _visit(s.body, state)
+        condition = state.facts.simplify(make("ge", undecided[0], 0))
+    first, rest = undecided[0], undecided[1:]
+    if isinstance(condition, Const):
+        return _outcomes(s, rest, known, state)
+    then = _outcomes(s, rest, [*known, first], state)
+    otherwise = _outcomes(s, rest, [*known, below_zero(first)], state)
+    return If(condition, then, None if is_empty(otherwise) else otherwise)
+
+
+def _all_or_not(s: For, undecided: list[Expr], state: _State) -> Stmt:
+    """The body in a version where all of ``undecided`` are at least 0, and one where that is not known."""
+    with inside(state.facts, s):
+        condition = state.facts.simplify(all_of(*(make("ge", f, 0) for f in undecided)))
+    with inside(state.facts, s, *undecided):
+        common = _visit(s.body, state)
+    with inside(state.facts, s):
+        outside = _visit(s.body, state)
+    return If(condition, common, None if is_empty(outside) else outside)
 
 
 def weigh(s: Stmt) -> int:
