@@ -24,6 +24,7 @@ _PUBLIC = {
     "load": "weft.api",
     "load_function": "weft.classic.function",
     "lower": "weft.classic.build",
+    "Data": "weft.support.data",
     "Executable": "weft.runtime",
     "Options": "weft.pipeline",
     "Tensor": "weft.runtime",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from weft.runtime import device as device
     from weft.runtime import load_executable as load_executable
     from weft.runtime import nd as nd
+    from weft.support.data import Data as Data
     from weft.support.errors import UserError as UserError
     from weft.support.errors import WeftError as WeftError
     from weft.target import Target as Target

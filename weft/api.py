@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.graph.nodes import Module
+from weft.graph.passes.infer import BindSizes
 from weft.graph.text import to_text
 from weft.graph.verify import verify
 from weft.ir.passes import Instrument, Verify
@@ -22,7 +23,7 @@ from weft.pipeline import Options, Report, ScheduleSource, compile_module
 from weft.runtime import Artifact, Executable
 from weft.support import settings
 from weft.support.cache import DiskCache
-from weft.support.errors import InputError, UserError
+from weft.support.errors import InputError, InternalError, UserError
 from weft.support.progress import progress as progress_bar
 from weft.target import Target
 
@@ -33,7 +34,8 @@ Sizes = Mapping[str, "int | Sequence[int]"]
 
 
 def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None) -> Module:
-    """The graph of a model: a path to an ``.onnx`` file, its bytes, an ``onnx.ModelProto``, or a graph already.
+    """The graph of a model: a path to an ``.onnx`` file, its bytes, an ``onnx.ModelProto``, a path to a ``.graph`` file
+    (the notation of :mod:`weft.graph.text`), or a graph already.
 
     ``shapes`` fixes open dimensions by name (``{"batch": 8}``) or whole inputs (``{"x": (1, 3, 224, 224)}``). Raises
     ModelError, which lists everything in the model that is not understood.
@@ -43,11 +45,39 @@ def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None) ->
     if isinstance(model, (str, os.PathLike)) and not Path(model).exists():
         raise InputError(f"there is no file '{os.fspath(model)}'", code="I021")
     suffix = Path(model).suffix.lower() if isinstance(model, (str, os.PathLike)) else ".onnx"
+    if suffix == ".graph":
+        return _bound(load_graph(Path(model)), shapes or {})
     if suffix != ".onnx":
-        raise UserError(f"'{model}' is of no known kind of model", code="M002", hint="models are read from .onnx files")
+        raise UserError(
+            f"'{model}' is of no known kind of model",
+            code="M002",
+            hint="models are read from .onnx files, and programs in Weft's own notation from .graph files",
+        )
     from weft.frontend.onnx import load as load_onnx
 
     return load_onnx(model, shapes=shapes, name=name)
+
+
+def _bound(module: Module, shapes: Sizes) -> Module:
+    sizes = tuple((name, size) for name, size in shapes.items() if isinstance(size, int))
+    if len(sizes) < len(shapes):
+        raise UserError("sizes of a .graph file are fixed by name, one number each", code="I020")
+    return BindSizes(sizes).run(module) if sizes else module
+
+
+def load_graph(path: Path) -> Module:
+    """The program in a text file, checked. Large constants come from the ``.npz`` beside it. Raises ParseError."""
+    from weft.graph.text import load as load_text
+    from weft.ops.catalogue import OPERATORS
+
+    module = load_text(path, OPERATORS)
+    if "main" not in module.functions:
+        raise UserError(f"'{path}' has no function @main", code="M003", hint="a program starts there")
+    try:
+        verify(module)
+    except InternalError as error:  # here the program is the user's, not the compiler's
+        raise UserError(f"'{path}': {error.message}", code="M004") from error
+    return module
 
 
 def compile(

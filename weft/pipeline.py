@@ -23,7 +23,7 @@ from weft.graph.passes.fold_constants import FoldConstants
 from weft.graph.passes.fuse import Fuse
 from weft.graph.passes.inline import Inline
 from weft.graph.passes.layout import SelectLayouts
-from weft.graph.passes.memory import MemoryPlan, is_straight, plan_memory
+from weft.graph.passes.memory import MemoryPlan, is_straight, plan_memory, takes_tensors
 from weft.graph.passes.precision import LowerPrecision
 from weft.graph.passes.requirements import RecordRequirements
 from weft.graph.passes.rewrite import Rewrite
@@ -189,7 +189,9 @@ def compile_module(
         report.notes.append(f"{targets[0].mcpu} has no products of {options.precision}: computed in {precision}")
     with report.stage("graph"):
         fused = optimize(module, targets[0], options, instruments)
-    groups = list(dict.fromkeys(c.target for c in _calls(fused) if isinstance(c.target, Function)))
+    groups = list(
+        dict.fromkeys(c.target for c in _calls(fused) if isinstance(c.target, Function) and c.target.is_primitive)
+    )
     with report.stage("kernels"):
         variants = [build_kernels(groups, t, schedules, cache, progress, observer) for t in targets]
     with report.stage("program"):
@@ -198,7 +200,7 @@ def compile_module(
         def workspace(call: Call) -> ExprLike:
             return _workspace(call, variants)
 
-        if is_straight(fused.main):
+        if is_straight(fused.main) and takes_tensors(fused.main):
             plan = plan_memory(fused.main, workspace=workspace, in_place=_in_place)
             program, constants = graph_to_program(fused, plan, kernels)
         else:
@@ -288,7 +290,7 @@ def build_kernel(program: Program, target: Target, trace: Trace | None, cost: Wo
 
 
 def _calls(module: Module) -> Iterator[Call]:
-    return (e for e in post_order(module.main) if isinstance(e, Call))
+    return (e for f in module.functions.values() for e in post_order(f) if isinstance(e, Call))
 
 
 def _count_calls(module: Module) -> int:

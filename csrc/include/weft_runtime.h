@@ -39,7 +39,9 @@ typedef enum weft_status {
     WEFT_ERROR_KERNEL = 8,      /* the kernel called at `instruction` returned `given` */
     WEFT_ERROR_ARITHMETIC = 9,  /* a size expression overflowed or divided by zero */
     WEFT_ERROR_BOUNDS = 10,     /* a buffer would be accessed outside its memory */
-    WEFT_ERROR_UNALLOCATED = 11 /* a buffer is used at `instruction` before it has memory */
+    WEFT_ERROR_UNALLOCATED = 11, /* a buffer is used at `instruction` before it has memory */
+    WEFT_ERROR_DEPTH = 12,       /* too many calls at once: function `index` */
+    WEFT_ERROR_HOST = 13         /* the host operator called at `instruction` failed; the host knows why */
 } weft_status;
 
 typedef struct weft_error {
@@ -98,18 +100,58 @@ WEFT_API void weft_code_free(weft_code *code);
 /* Comma-separated LLVM names of the features of this processor that the operating system supports. */
 WEFT_API const char *weft_cpu_features(void);
 
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+/* Values of algebraic data types and what they hold. A value never changes once made; references are counted, by
+ * several threads at once if need be. Functions that make values return NULL where memory is exhausted or an argument
+ * makes no sense. */
+typedef struct weft_value weft_value;
+
+typedef enum weft_value_kind {
+    WEFT_VALUE_TENSOR,
+    WEFT_VALUE_DATA,   /* a constructor's number and fields */
+    WEFT_VALUE_FOREIGN /* a tensor that only the host can read, such as one of strings */
+} weft_value_kind;
+
+enum { WEFT_MAX_RANK = 64 };
+
+WEFT_API weft_value *weft_value_tensor(int32_t rank, const int64_t *shape, int64_t nbytes);
+WEFT_API weft_value *weft_value_data(int64_t tag, int32_t count, weft_value *const *fields);
+/* `release(payload)` is called when the last reference goes. */
+WEFT_API weft_value *weft_value_foreign(void *payload, void (*release)(void *), int32_t rank, const int64_t *shape);
+WEFT_API weft_value *weft_value_retain(weft_value *value);
+WEFT_API void weft_value_release(weft_value *value);
+WEFT_API weft_value_kind weft_value_kind_of(const weft_value *value);
+WEFT_API int64_t weft_value_tag(const weft_value *value);
+/* Dimensions of a tensor, fields of data. */
+WEFT_API int32_t weft_value_count(const weft_value *value);
+WEFT_API const int64_t *weft_value_shape(const weft_value *value);
+WEFT_API int64_t weft_value_nbytes(const weft_value *value);
+/* The elements of a tensor, the payload of a foreign value. */
+WEFT_API void *weft_value_payload(const weft_value *value);
+/* A field of data, not retained; NULL if there is none. */
+WEFT_API weft_value *weft_value_field(const weft_value *value, int32_t index);
+
 /* ---- executables ------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_executable weft_executable;
 
 /* A compact row-major tensor. In weft_run, `shape` of an output is filled in (it must have room for its dimensions);
- * an output whose `data` is NULL is allocated by the runtime, and the caller frees it with weft_free. */
+ * an output whose `data` is NULL is allocated by the runtime, and the caller frees it with weft_free.
+ * An input that is no plain tensor (see weft_executable_takes_value) comes in `value`; such an output leaves in it, with
+ * a reference for the caller. */
 typedef struct weft_tensor {
     void *data;
     int64_t *shape;
     int64_t nbytes; /* capacity of an output given by the caller; filled in otherwise */
     int32_t ndim;
+    weft_value *value;
 } weft_tensor;
+
+/* Runs host operator number `number` of the program: fills in `results`, with a reference each for the caller. The
+ * arguments stay the caller's. Called on the thread of weft_run. Returns 0, or anything else for a failure. */
+typedef int32_t (*weft_host)(void *context, int32_t number, weft_value *const *arguments, int32_t argument_count,
+                             weft_value **results, int32_t result_count);
 
 /* Decodes and checks `words`. `kernels` and `constants` must outlive the executable; constants are aligned to 64. */
 WEFT_API int32_t weft_executable_create(const int64_t *words, size_t count, const weft_kernel *kernels,
@@ -121,6 +163,11 @@ WEFT_API void weft_executable_set_threads(weft_executable *executable, int32_t t
 WEFT_API int32_t weft_executable_threads(const weft_executable *executable);
 WEFT_API int32_t weft_executable_inputs(const weft_executable *executable);
 WEFT_API int32_t weft_executable_outputs(const weft_executable *executable);
+/* Whether input (output) `index` is passed as a weft_value. */
+WEFT_API int32_t weft_executable_takes_value(const weft_executable *executable, int32_t index);
+WEFT_API int32_t weft_executable_gives_value(const weft_executable *executable, int32_t index);
+/* Who runs the host operators of the program; without one, programs that have such operators fail. Set before runs. */
+WEFT_API void weft_executable_set_host(weft_executable *executable, weft_host host, void *context);
 /* Dimensions of output `index`. */
 WEFT_API int32_t weft_executable_output_ndim(const weft_executable *executable, int32_t index);
 WEFT_API int64_t weft_executable_instructions(const weft_executable *executable);
@@ -141,6 +188,8 @@ WEFT_API int32_t weft_run(weft_executable *executable, const weft_tensor *inputs
 /* Memory aligned to 64 bytes (never NULL but when exhausted, not even for 0 bytes). */
 WEFT_API void *weft_alloc(int64_t bytes);
 WEFT_API void weft_free(void *memory);
+/* Blocks from weft_alloc and of values that are not freed yet, in the whole process. */
+WEFT_API int64_t weft_allocated_blocks(void);
 
 /* Monotonic clock. */
 WEFT_API int64_t weft_nanoseconds(void);

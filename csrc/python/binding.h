@@ -39,7 +39,15 @@ typedef struct TensorObject {
     int versioned;
 } TensorObject;
 
-extern PyTypeObject TensorType, CodeType, ExecutableType;
+typedef struct ValueObject {
+    PyObject_HEAD
+    weft_value *value;
+} ValueObject;
+
+extern PyTypeObject TensorType, CodeType, ExecutableType, ValueType;
+
+/* A Python object for a value, whose reference it takes over (released on failure, too). */
+PyObject *value_object(weft_value *value);
 
 int tensor_is_contiguous(const TensorObject *tensor);
 /* Takes over `owned` (freed on failure, too). */

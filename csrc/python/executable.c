@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct port {
-    const element_type *element;
+    const element_type *element; /* NULL: passed as a value */
     PyObject *numpy_dtype; /* of outputs */
 } port;
 
@@ -20,7 +20,7 @@ typedef struct ExecutableObject {
     port *inputs, *outputs;
     int input_count, output_count, dimensions; /* dimensions: of all outputs together */
     PyObject *ndarray;                         /* numpy.ndarray */
-    PyObject *convert, *convert_output, *fail;
+    PyObject *convert, *convert_output, *fail, *host;
 } ExecutableObject;
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -29,9 +29,11 @@ static port *read_ports(PyObject *dtypes, PyObject *numpy_dtypes, int *count) {
     *count = (int)PyTuple_GET_SIZE(dtypes);
     port *ports = PyMem_Calloc((size_t)*count + 1, sizeof *ports);
     for (int i = 0; ports && i < *count; i++) {
-        const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(dtypes, i));
-        ports[i].element = name ? element_by_name(name) : NULL;
-        if (!ports[i].element) return PyMem_Free(ports), NULL;
+        if (PyTuple_GET_ITEM(dtypes, i) != Py_None) {
+            const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(dtypes, i));
+            ports[i].element = name ? element_by_name(name) : NULL;
+            if (!ports[i].element) return PyMem_Free(ports), NULL;
+        }
         if (numpy_dtypes) ports[i].numpy_dtype = PyTuple_GET_ITEM(numpy_dtypes, i);
     }
     for (int i = 0; ports && i < *count; i++) Py_XINCREF(ports[i].numpy_dtype);
@@ -75,6 +77,29 @@ static int hold_constants(ExecutableObject *self, PyObject *constants, void **po
     return 0;
 }
 
+/* The weft_host of an executable: calls `host(number, arguments)`, which gives a tuple of values. An exception stays set
+ * on this thread, for `run`. */
+static int32_t run_host(void *context, int32_t number, weft_value *const *arguments, int32_t argument_count,
+                        weft_value **results, int32_t result_count) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *given = PyTuple_New(argument_count), *made = NULL;
+    for (int32_t i = 0; given && i < argument_count; i++) {
+        PyObject *value = value_object(weft_value_retain(arguments[i]));
+        if (!value) Py_CLEAR(given);
+        else PyTuple_SET_ITEM(given, i, value);
+    }
+    if (given) made = PyObject_CallFunction(((ExecutableObject *)context)->host, "iO", (int)number, given);
+    int fits = made && PyTuple_Check(made) && PyTuple_GET_SIZE(made) == result_count;
+    for (int32_t i = 0; fits && i < result_count; i++) fits = Py_TYPE(PyTuple_GET_ITEM(made, i)) == &ValueType;
+    for (int32_t i = 0; fits && i < result_count; i++)
+        results[i] = weft_value_retain(((ValueObject *)PyTuple_GET_ITEM(made, i))->value);
+    if (!fits && !PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "a host operator did not give its results");
+    Py_XDECREF(given);
+    Py_XDECREF(made);
+    PyGILState_Release(state);
+    return !fits;
+}
+
 static int create(ExecutableObject *self, const Py_buffer *words, PyObject *kernels, PyObject *constants, int threads) {
     size_t count = (size_t)PyTuple_GET_SIZE(constants);
     void **pointers = PyMem_Calloc(count + 1, sizeof *pointers);
@@ -99,20 +124,30 @@ static int create(ExecutableObject *self, const Py_buffer *words, PyObject *kern
         PyErr_SetString(PyExc_ValueError, "the dtypes do not fit the program");
         return -1;
     }
+    int fits = 1;
+    for (int i = 0; i < self->input_count; i++)
+        fits &= (self->inputs[i].element == NULL) == weft_executable_takes_value(self->executable, i);
+    for (int i = 0; i < self->output_count; i++)
+        fits &= (self->outputs[i].element == NULL) == weft_executable_gives_value(self->executable, i);
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "the dtypes do not fit the program");
+        return -1;
+    }
+    weft_executable_set_host(self->executable, run_host, self);
     for (int i = 0; i < self->output_count; i++) self->dimensions += weft_executable_output_ndim(self->executable, i);
     return 0;
 }
 
 static PyObject *executable_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"words",   "codes",   "kernels", "constants",      "input_dtypes", "output_dtypes", "numpy_dtypes",
-                            "threads", "ndarray", "convert", "convert_output", "fail",         NULL};
+                            "threads", "ndarray", "convert", "convert_output", "fail",         "host",         NULL};
     Py_buffer words;
-    PyObject *codes, *kernels, *constants, *inputs, *outputs, *numpy_dtypes, *ndarray, *convert, *convert_output, *fail;
+    PyObject *codes, *kernels, *constants, *inputs, *outputs, *numpy_dtypes, *ndarray, *convert, *convert_output, *fail, *host;
     int threads;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O!O!O!O!O!O!iOOOO:Executable", names, &words, &PyTuple_Type, &codes,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O!O!O!O!O!O!iOOOOO:Executable", names, &words, &PyTuple_Type, &codes,
                                      &PyTuple_Type, &kernels, &PyTuple_Type, &constants, &PyTuple_Type, &inputs,
                                      &PyTuple_Type, &outputs, &PyTuple_Type, &numpy_dtypes, &threads, &ndarray, &convert,
-                                     &convert_output, &fail))
+                                     &convert_output, &fail, &host))
         return NULL;
     ExecutableObject *self = (ExecutableObject *)type->tp_alloc(type, 0);
     int failed = self == NULL;
@@ -122,6 +157,7 @@ static PyObject *executable_new(PyTypeObject *type, PyObject *args, PyObject *kw
         self->convert = Py_NewRef(convert);
         self->convert_output = Py_NewRef(convert_output);
         self->fail = Py_NewRef(fail);
+        self->host = Py_NewRef(host);
         if (PyTuple_GET_SIZE(numpy_dtypes) != PyTuple_GET_SIZE(outputs)) {
             PyErr_SetString(PyExc_ValueError, "there must be a NumPy dtype for each output");
             failed = 1;
@@ -141,6 +177,7 @@ static int executable_traverse(ExecutableObject *self, visitproc visit, void *ar
     Py_VISIT(self->convert);
     Py_VISIT(self->convert_output);
     Py_VISIT(self->fail);
+    Py_VISIT(self->host);
     return 0;
 }
 
@@ -148,6 +185,7 @@ static int executable_clear(ExecutableObject *self) {
     Py_CLEAR(self->convert);
     Py_CLEAR(self->convert_output);
     Py_CLEAR(self->fail);
+    Py_CLEAR(self->host);
     return 0;
 }
 
@@ -183,16 +221,24 @@ typedef struct workspace {
 
 enum { SMALL_PORTS = 16, SMALL_DIMENSIONS = 96 };
 
+static int use_value(PyObject *object, weft_tensor *tensor, holder *h) {
+    if (Py_TYPE(object) != &ValueType) return 0;
+    h->object = Py_NewRef(object);
+    *tensor = (weft_tensor){.value = ((ValueObject *)object)->value};
+    return 1;
+}
+
 static int use_tensor(const port *p, TensorObject *t, int writable, weft_tensor *tensor, holder *h) {
     if (t->element != p->element || !tensor_is_contiguous(t) || (writable && t->readonly)) return 0;
     if ((uintptr_t)t->data % p->element->bytes) return 0;
     h->object = Py_NewRef((PyObject *)t);
-    *tensor = (weft_tensor){t->data, (int64_t *)t->shape, t->nbytes, t->ndim};
+    *tensor = (weft_tensor){t->data, (int64_t *)t->shape, t->nbytes, t->ndim, NULL};
     return 1;
 }
 
 /* 1: used; 0: does not fit as it is. Never leaves an exception. */
 static int use_object(const port *p, PyObject *object, int writable, weft_tensor *tensor, holder *h) {
+    if (!p->element) return writable ? 0 : use_value(object, tensor, h);
     if (PyObject_TypeCheck(object, &TensorType)) return use_tensor(p, (TensorObject *)object, writable, tensor, h);
     if (!PyObject_CheckBuffer(object)) return 0;
     if (PyObject_GetBuffer(object, &h->view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0))) {
@@ -202,7 +248,7 @@ static int use_object(const port *p, PyObject *object, int writable, weft_tensor
     }
     if (element_matches(p->element, h->view.format, h->view.itemsize) &&
         (uintptr_t)h->view.buf % p->element->bytes == 0) {
-        *tensor = (weft_tensor){h->view.buf, (int64_t *)h->view.shape, h->view.len, h->view.ndim};
+        *tensor = (weft_tensor){h->view.buf, (int64_t *)h->view.shape, h->view.len, h->view.ndim, NULL};
         return 1;
     }
     PyBuffer_Release(&h->view);
@@ -316,11 +362,16 @@ static PyObject *make_results(ExecutableObject *self, workspace *w) {
     weft_tensor *outputs = w->tensors + self->input_count;
     PyObject *results = PyTuple_New(self->output_count);
     for (int i = 0; results && i < self->output_count; i++) {
-        PyObject *array = make_array(self, i, &outputs[i]);
+        weft_value *value = outputs[i].value;
+        outputs[i].value = NULL;
+        PyObject *array = value ? value_object(value) : make_array(self, i, &outputs[i]);
         if (!array) Py_CLEAR(results);
         else PyTuple_SET_ITEM(results, i, array);
     }
-    for (int i = 0; !results && i < self->output_count; i++) weft_free(outputs[i].data);
+    for (int i = 0; !results && i < self->output_count; i++) {
+        weft_free(outputs[i].data);
+        weft_value_release(outputs[i].value);
+    }
     return results;
 }
 
@@ -338,6 +389,7 @@ static PyObject *run_with(ExecutableObject *self, PyObject *inputs, PyObject *ou
     Py_BEGIN_ALLOW_THREADS;
     status = weft_run(self->executable, w->tensors, w->tensors + self->input_count, profile, &error);
     Py_END_ALLOW_THREADS;
+    if (PyErr_Occurred()) return NULL; /* a host operator's */
     if (status) return set_failure(self, &error), NULL;
     if (outs == Py_None) return make_results(self, w);
     return check_given(self, outs, w) ? NULL : Py_NewRef(outs);

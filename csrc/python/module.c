@@ -26,7 +26,13 @@ static PyObject *worker_count(PyObject *self, PyObject *unused) {
     return PyLong_FromLong(weft_worker_count());
 }
 
+static PyObject *allocated_blocks(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    return PyLong_FromLongLong(weft_allocated_blocks());
+}
+
 static PyMethodDef functions[] = {
+    {"allocated_blocks", allocated_blocks, METH_NOARGS, "Blocks of memory that the runtime has allocated and not freed."},
     {"cpu_features", cpu_features, METH_NOARGS, "Features of this processor: LLVM names, separated by commas."},
     {"get_default_threads", get_default_threads, METH_NOARGS, "Threads used where none are asked for."},
     {"set_default_threads", set_default_threads, METH_O, "Set that number (0: the processors of this process)."},
@@ -39,7 +45,7 @@ static PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *m = PyModule_Create(&module);
-    if (m && (PyModule_AddType(m, &TensorType) || PyModule_AddType(m, &CodeType) || PyModule_AddType(m, &ExecutableType) ||
+    if (m && (PyModule_AddType(m, &TensorType) || PyModule_AddType(m, &CodeType) || PyModule_AddType(m, &ExecutableType) || PyModule_AddType(m, &ValueType) ||
               PyModule_AddIntConstant(m, "ABI_VERSION", WEFT_ABI_VERSION)))
         Py_CLEAR(m);
     return m;

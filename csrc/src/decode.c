@@ -63,6 +63,7 @@ static void decode_expression(reader *r, expression *e) {
 
 static void decode_tensor(reader *r, tensor_spec *t) {
     t->element_bytes = take_below(r, 4096);
+    t->is_value = t->element_bytes == 0;
     t->ndim = take_below(r, MAX_RANK + 1);
     t->dims = take_many(r, t->ndim, r->p->expression_count);
     t->stable = true;
@@ -71,7 +72,7 @@ static void decode_tensor(reader *r, tensor_spec *t) {
 
 static void decode_buffer(reader *r, buffer_spec *b) {
     const program *p = r->p;
-    const int64_t limits[BUFFER_KINDS] = {p->input_count, p->output_count, p->constant_count, INT32_MAX, INT32_MAX};
+    const int64_t limits[BUFFER_KINDS] = {p->input_count, p->output_count, p->constant_count, INT32_MAX, INT32_MAX, INT32_MAX};
     b->kind = (buffer_kind)take_below(r, BUFFER_KINDS);
     b->index = take_below(r, limits[b->kind]);
     b->offset = take_below(r, p->expression_count);
@@ -84,7 +85,7 @@ static void decode_buffer(reader *r, buffer_spec *b) {
 /* True if the buffer may lack memory when an instruction comes to use it. */
 static bool is_late(const program *p, int64_t buffer) {
     const buffer_spec *b = &p->buffers[buffer];
-    return b->kind == BUFFER_DYNAMIC || (b->kind == BUFFER_OUTPUT && !p->outputs[b->index].stable);
+    return b->kind == BUFFER_DYNAMIC || b->kind == BUFFER_OBJECT || (b->kind == BUFFER_OUTPUT && !p->outputs[b->index].stable);
 }
 
 static void decode_call(reader *r, instruction *i, const weft_kernel *kernels) {
@@ -115,6 +116,120 @@ static int32_t take_dynamic(reader *r) {
     int32_t number = take_below(r, r->p->buffer_count);
     if (!r->failed && r->p->buffers[number].kind != BUFFER_DYNAMIC) (void)malformed(r, "allocation of a fixed buffer");
     return number;
+}
+
+static int32_t take_object(reader *r) {
+    int32_t number = take_below(r, r->p->buffer_count);
+    if (!r->failed && r->p->buffers[number].kind != BUFFER_OBJECT) (void)malformed(r, "a value in a buffer for elements");
+    return number;
+}
+
+static const int64_t *take_objects(reader *r, int32_t count) {
+    const int64_t *first = r->next;
+    for (int32_t i = 0; i < count && !r->failed; i++) (void)take_object(r);
+    return first;
+}
+
+/* The number of a value port among `ports`. */
+static int32_t take_port(reader *r, const tensor_spec *ports, int32_t count) {
+    int32_t number = take_below(r, count);
+    if (!r->failed && !ports[number].is_value) (void)malformed(r, "a tensor is passed as a value");
+    return number;
+}
+
+static void decode_function(reader *r, function *f) {
+    const program *p = r->p;
+    f->entry = take_below(r, (int64_t)p->instruction_count + 1);
+    f->first_buffer = take_below(r, (int64_t)p->buffer_count + 1);
+    f->end_buffer = take_below(r, (int64_t)p->buffer_count + 1);
+    f->first_register = take_below(r, (int64_t)p->registers + 1);
+    f->end_register = take_below(r, (int64_t)p->registers + 1);
+    f->parameter_count = take_count(r);
+    f->captured_count = take_count(r);
+    f->result_count = take_count(r);
+    f->parameters = take_objects(r, f->parameter_count + f->captured_count);
+    if (f->first_buffer > f->end_buffer || f->first_register > f->end_register) r->failed = true;
+    if (f->first_register < f->end_register && f->first_register < p->symbols) r->failed = true;
+    if (r->failed) return;
+    f->kept = malloc(((size_t)(f->end_buffer - f->first_buffer) + 1) * sizeof(int32_t));
+    if (!f->kept) r->failed = true;
+    for (int32_t b = f->first_buffer; b < f->end_buffer && !r->failed; b++)
+        if (p->buffers[b].kind == BUFFER_DYNAMIC || p->buffers[b].kind == BUFFER_OBJECT) f->kept[f->kept_count++] = b;
+}
+
+static void decode_shaped(reader *r, instruction *i) {
+    i->c = take_below(r, r->p->expression_count);
+    i->size_count = take_below(r, MAX_RANK + 1);
+    i->sizes = take_many(r, i->size_count, r->p->expression_count);
+}
+
+/* Arguments and results are values. */
+static void decode_exchange(reader *r, instruction *i) {
+    i->buffer_count = take_count(r);
+    i->e = take_count(r);
+    i->buffers = take_objects(r, i->buffer_count + i->e);
+}
+
+static void decode_value_instruction(reader *r, instruction *i) {
+    const program *p = r->p;
+    switch ((opcode)i->op) {
+    case OP_TAKE:
+        i->a = take_object(r);
+        i->b = take_port(r, p->inputs, p->input_count);
+        break;
+    case OP_GIVE:
+        i->a = take_object(r);
+        i->b = take_port(r, p->outputs, p->output_count);
+        break;
+    case OP_TENSOR:
+        i->a = take_object(r);
+        decode_shaped(r, i);
+        break;
+    case OP_VIEW:
+        i->a = take_object(r);
+        i->b = take_below(r, p->buffer_count);
+        if (!r->failed && p->buffers[i->b].kind != BUFFER_OBJECT && p->buffers[i->b].kind != BUFFER_INPUT &&
+            p->buffers[i->b].kind != BUFFER_CONSTANT)
+            (void)malformed(r, "a view of memory that may go away");
+        decode_shaped(r, i);
+        break;
+    case OP_BOX:
+        i->a = take_object(r);
+        i->c = take_below(r, p->expression_count);
+        break;
+    case OP_CONSTRUCT:
+        i->a = take_object(r);
+        i->c = take_below(r, INT32_MAX);
+        i->buffer_count = take_count(r);
+        i->buffers = take_objects(r, i->buffer_count);
+        break;
+    case OP_FIELD:
+        i->a = take_object(r);
+        i->b = take_object(r);
+        i->c = take_below(r, INT32_MAX);
+        break;
+    case OP_SHARE:
+        i->a = take_object(r);
+        i->b = take_object(r);
+        break;
+    case OP_INVOKE:
+        i->a = (int32_t)take(r);
+        i->b = (int32_t)take(r);
+        i->d = take_below(r, 2);
+        decode_exchange(r, i);
+        if (i->a < -1 || i->a >= p->function_count || (i->a < 0) == (i->b < 0) || i->b >= p->buffer_count) r->failed = true;
+        if (!r->failed && i->b >= 0 && p->buffers[i->b].kind != BUFFER_OBJECT) r->failed = true;
+        break;
+    case OP_RETURN:
+        i->e = take_count(r);
+        i->buffers = take_objects(r, i->e);
+        break;
+    case OP_HOST:
+        i->a = take_below(r, p->host_count);
+        decode_exchange(r, i);
+        break;
+    default: r->failed = true;
+    }
 }
 
 static void decode_instruction(reader *r, instruction *i, const weft_kernel *kernels) {
@@ -150,14 +265,24 @@ static void decode_instruction(reader *r, instruction *i, const weft_kernel *ker
         i->a = take_dynamic(r);
         i->c = take_below(r, p->expression_count);
         break;
-    case OP_FREE: i->a = take_dynamic(r); break;
+    case OP_FREE:
+        i->a = take_below(r, p->buffer_count);
+        if (!r->failed && p->buffers[i->a].kind != BUFFER_DYNAMIC && p->buffers[i->a].kind != BUFFER_OBJECT)
+            (void)malformed(r, "a fixed buffer is freed");
+        break;
+    case OP_TAG:
+    case OP_EXTENT:
+        i->a = take_register(r);
+        i->b = take_object(r);
+        if (i->op == OP_EXTENT) i->c = take_below(r, MAX_RANK);
+        break;
     case OP_CHECK: i->c = take_below(r, p->expression_count); break;
     case OP_JUMP: i->a = take_below(r, (int64_t)p->instruction_count + 1); break;
     case OP_JUMP_UNLESS:
         i->a = take_below(r, (int64_t)p->instruction_count + 1);
         i->c = take_below(r, p->expression_count);
         break;
-    default: r->failed = true;
+    default: decode_value_instruction(r, i);
     }
 }
 
@@ -167,7 +292,8 @@ static int32_t list_slots(reader *r) {
     p->slot_list = malloc(((size_t)p->slot_count + 1) * sizeof(int32_t));
     if (!p->slot_list) return weft_fail(r->error, WEFT_ERROR_MEMORY, "out of memory while loading a program");
     for (int32_t i = 0; i < p->instruction_count; i++)
-        for (int32_t k = 0; k < p->instructions[i].buffer_count; k++) p->buffers[p->instructions[i].buffers[k]].slot_end++;
+        for (int32_t k = 0; p->instructions[i].op == OP_CALL && k < p->instructions[i].buffer_count; k++)
+            p->buffers[p->instructions[i].buffers[k]].slot_end++;
     int32_t at = 0;
     for (int32_t b = 0; b < p->buffer_count; b++) {
         p->buffers[b].slot_begin = at;
@@ -176,7 +302,7 @@ static int32_t list_slots(reader *r) {
     }
     for (int32_t i = 0; i < p->instruction_count; i++) {
         const instruction *c = &p->instructions[i];
-        for (int32_t k = 0; k < c->buffer_count; k++) p->slot_list[p->buffers[c->buffers[k]].slot_end++] = c->first_slot + k;
+        for (int32_t k = 0; c->op == OP_CALL && k < c->buffer_count; k++) p->slot_list[p->buffers[c->buffers[k]].slot_end++] = c->first_slot + k;
     }
     return WEFT_OK;
 }
@@ -212,6 +338,8 @@ static void decode_header(reader *r) {
     p->buffer_count = take_count(r);
     p->kernel_count = take_below(r, 1 << 24);
     p->constant_count = take_below(r, 1 << 24);
+    p->function_count = take_count(r);
+    p->host_count = take_below(r, 1 << 24);
     p->instruction_count = take_count(r);
     p->arena = take_below(r, p->expression_count);
 }
@@ -228,8 +356,9 @@ static int32_t decode(reader *r, const weft_kernel *kernels, size_t kernel_count
     p->inputs = table(p->input_count, sizeof(tensor_spec));
     p->outputs = table(p->output_count, sizeof(tensor_spec));
     p->buffers = table(p->buffer_count, sizeof(buffer_spec));
+    p->functions = table(p->function_count, sizeof(function));
     p->instructions = table(p->instruction_count, sizeof(instruction));
-    if (!p->expressions || !p->inputs || !p->outputs || !p->buffers || !p->instructions)
+    if (!p->expressions || !p->inputs || !p->outputs || !p->buffers || !p->functions || !p->instructions)
         return weft_fail(r->error, WEFT_ERROR_MEMORY, "out of memory while loading a program");
     for (int32_t i = 0; i < p->expression_count && !r->failed; i++) decode_expression(r, &p->expressions[i]);
     if (r->failed) return malformed(r, "bad size expression");
@@ -238,6 +367,8 @@ static int32_t decode(reader *r, const weft_kernel *kernels, size_t kernel_count
     if (r->failed) return malformed(r, "bad input or output");
     for (int32_t i = 0; i < p->buffer_count && !r->failed; i++) decode_buffer(r, &p->buffers[i]);
     if (r->failed) return malformed(r, "bad buffer");
+    for (int32_t i = 0; i < p->function_count && !r->failed; i++) decode_function(r, &p->functions[i]);
+    if (r->failed) return malformed(r, "bad function");
     for (int32_t i = 0; i < p->instruction_count; i++) {
         decode_instruction(r, &p->instructions[i], kernels);
         if (!r->failed) continue;
@@ -269,6 +400,8 @@ void weft_program_free(program *p) {
     free(p->inputs);
     free(p->outputs);
     free(p->buffers);
+    for (int32_t i = 0; p->functions && i < p->function_count; i++) free(p->functions[i].kept);
+    free(p->functions);
     free(p->instructions);
     free(p->slot_list);
     *p = (program){0};

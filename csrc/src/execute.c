@@ -4,47 +4,12 @@
  * call laid out ready to pass, and the arena. Frames are kept; a run borrows a free one, so concurrent runs of one
  * executable never share memory. While the symbols stay the same a run only fills in the addresses of inputs and
  * outputs and goes through the instructions: no allocation, no evaluation. */
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "program.h"
-
-typedef struct frame {
-    struct frame *next;
-    atomic_flag busy;
-    bool ready;            /* symbols, values, sizes and arena belong together */
-    bool has_bad_values;   /* a stable expression failed; instructions find out which */
-    int64_t *registers;
-    int64_t *values;       /* of stable expressions */
-    bool *bad;             /* expressions that failed */
-    void **pointers;       /* of buffers */
-    int64_t *capacities;
-    void **slots;          /* arguments of calls */
-    int64_t *sizes;        /* the same for sizes */
-    char *arena;
-    int64_t arena_bytes;
-    uint8_t *output_states; /* of this run; see output_state */
-} frame;
+#include "execute.h"
 
 typedef enum output_state { OUTPUT_UNKNOWN, OUTPUT_GIVEN, OUTPUT_OWNED } output_state;
-
-struct weft_executable {
-    program program;
-    void **constant_table;
-    int64_t *constant_sizes;
-    _Atomic int32_t threads;
-    _Atomic(frame *) frames; /* only ever grows */
-};
-
-/* One run. */
-typedef struct run {
-    weft_executable *executable;
-    const program *p;
-    frame *f;
-    weft_tensor *outputs;
-    weft_error *error;
-} run;
 
 static _Alignas(WEFT_ALIGN) char nothing[WEFT_ALIGN]; /* the address of empty tensors */
 
@@ -57,6 +22,9 @@ static void free_frame(frame *f) {
     free(f->bad);
     free(f->pointers);
     free(f->capacities);
+    free(f->objects);
+    free(f->live);
+    weft_free_activations(f);
     free(f->slots);
     free(f->sizes);
     free(f->output_states);
@@ -75,10 +43,13 @@ static frame *new_frame(const program *p) {
     f->bad = zeros(p->expression_count, sizeof(bool));
     f->pointers = zeros(p->buffer_count, sizeof(void *));
     f->capacities = zeros(p->buffer_count, sizeof(int64_t));
+    f->objects = zeros(p->buffer_count, sizeof(weft_value *));
+    f->live = zeros(p->function_count, sizeof(bool));
     f->slots = zeros(p->slot_count, sizeof(void *));
     f->sizes = zeros(p->size_count, sizeof(int64_t));
     f->output_states = zeros(p->output_count, 1);
-    if (f->registers && f->values && f->bad && f->pointers && f->capacities && f->slots && f->sizes && f->output_states)
+    if (f->registers && f->values && f->bad && f->pointers && f->capacities && f->objects && f->live && f->slots && f->sizes &&
+        f->output_states)
         return f;
     free_frame(f);
     return NULL;
@@ -95,7 +66,7 @@ static frame *borrow_frame(weft_executable *e) {
     return f;
 }
 
-static void set_buffer(const program *p, frame *f, int32_t buffer, void *address, int64_t capacity) {
+void weft_set_buffer(const program *p, frame *f, int32_t buffer, void *address, int64_t capacity) {
     const buffer_spec *b = &p->buffers[buffer];
     f->pointers[buffer] = address;
     f->capacities[buffer] = capacity;
@@ -104,7 +75,7 @@ static void set_buffer(const program *p, frame *f, int32_t buffer, void *address
 
 /* ---- binding symbols and what depends on them -------------------------------------------------------------------- */
 
-static int32_t fail_at(run *r, int32_t status, int32_t index, int64_t at, const char *message) {
+int32_t weft_fail_at(run *r, int32_t status, int32_t index, int64_t at, const char *message) {
     (void)weft_fail(r->error, status, "%s", message);
     if (r->error) r->error->index = index, r->error->instruction = at;
     return status;
@@ -131,27 +102,27 @@ static int32_t refresh(run *r) {
     }
     int64_t arena_bytes = f->values[p->arena];
     if (f->bad[p->arena] || arena_bytes < 0)
-        return fail_at(r, WEFT_ERROR_ARITHMETIC, -1, -1, "the size of the arena is out of range");
+        return weft_fail_at(r, WEFT_ERROR_ARITHMETIC, -1, -1, "the size of the arena is out of range");
     if (arena_bytes > f->arena_bytes || !f->arena) {
         weft_free(f->arena);
         f->arena_bytes = 0;
         f->arena = weft_alloc_large(arena_bytes);
-        if (!f->arena) return fail_at(r, WEFT_ERROR_MEMORY, -1, -1, "out of memory for intermediate results");
+        if (!f->arena) return weft_fail_at(r, WEFT_ERROR_MEMORY, -1, -1, "out of memory for intermediate results");
         f->arena_bytes = arena_bytes;
     }
     for (int32_t i = 0; i < p->buffer_count; i++) {
         const buffer_spec *b = &p->buffers[i];
         int64_t offset = f->values[b->offset], nbytes = f->values[b->nbytes];
         if (b->kind == BUFFER_CONSTANT)
-            set_buffer(p, f, i, r->executable->constant_table[b->index], r->executable->constant_sizes[b->index]);
+            weft_set_buffer(p, f, i, r->executable->constant_table[b->index], r->executable->constant_sizes[b->index]);
         if (b->kind != BUFFER_ARENA) continue;
         if (f->bad[b->offset] || f->bad[b->nbytes] || offset < 0 || nbytes < 0 || offset > arena_bytes ||
             nbytes > arena_bytes - offset)
-            return fail_at(r, WEFT_ERROR_BOUNDS, i, -1, "a buffer lies outside the arena");
-        set_buffer(p, f, i, f->arena + offset, nbytes);
+            return weft_fail_at(r, WEFT_ERROR_BOUNDS, i, -1, "a buffer lies outside the arena");
+        weft_set_buffer(p, f, i, f->arena + offset, nbytes);
     }
     for (int32_t i = 0; i < p->instruction_count; i++)
-        for (int32_t k = 0; k < p->instructions[i].size_count; k++)
+        for (int32_t k = 0; p->instructions[i].op == OP_CALL && k < p->instructions[i].size_count; k++)
             f->sizes[p->instructions[i].first_size + k] = f->values[p->instructions[i].sizes[k]];
     f->ready = true;
     return WEFT_OK;
@@ -193,12 +164,12 @@ static int32_t bind_inputs(run *r, const weft_tensor *inputs) {
 
 /* ---- values and memory during a run ------------------------------------------------------------------------------ */
 
-static int32_t value_of(run *r, int64_t number, int64_t at, int64_t *value) {
+int32_t weft_value_of(run *r, int64_t number, int64_t at, int64_t *value) {
     const expression *e = &r->p->expressions[number];
     if (e->stable && !r->f->bad[number]) {
         *value = r->f->values[number];
     } else if (!weft_size_evaluate(e, r->f->registers, value)) {
-        return fail_at(r, WEFT_ERROR_ARITHMETIC, -1, at, "a size overflows or divides by zero");
+        return weft_fail_at(r, WEFT_ERROR_ARITHMETIC, -1, at, "a size overflows or divides by zero");
     }
     return WEFT_OK;
 }
@@ -211,28 +182,29 @@ static int32_t prepare_output(run *r, int32_t index, int64_t at) {
     out->ndim = t->ndim;
     for (int32_t d = 0; d < t->ndim; d++) {
         int64_t extent;
-        int32_t status = value_of(r, t->dims[d], at, &extent);
+        int32_t status = weft_value_of(r, t->dims[d], at, &extent);
         if (status) return status;
         if (extent < 0 || (extent && nbytes > INT64_MAX / extent))
-            return fail_at(r, WEFT_ERROR_ARITHMETIC, index, at, "the shape of an output is out of range");
+            return weft_fail_at(r, WEFT_ERROR_ARITHMETIC, index, at, "the shape of an output is out of range");
         nbytes *= extent;
         out->shape[d] = extent;
     }
     if (out->data && out->nbytes < nbytes)
-        return fail_at(r, WEFT_ERROR_BOUNDS, index, at, "the memory given for an output is too small");
+        return weft_fail_at(r, WEFT_ERROR_BOUNDS, index, at, "the memory given for an output is too small");
     out->nbytes = nbytes;
     r->f->output_states[index] = OUTPUT_GIVEN;
     if (!out->data) {
         out->data = weft_alloc_large(nbytes);
-        if (!out->data) return fail_at(r, WEFT_ERROR_MEMORY, index, at, "out of memory for an output");
+        if (!out->data) return weft_fail_at(r, WEFT_ERROR_MEMORY, index, at, "out of memory for an output");
         r->f->output_states[index] = OUTPUT_OWNED;
     }
     return WEFT_OK;
 }
 
 static int32_t set_outputs(run *r) {
+    for (int32_t i = 0; i < r->p->output_count; i++) r->outputs[i].value = NULL;
     for (int32_t i = 0; i < r->p->output_count; i++) {
-        if (!r->p->outputs[i].stable) continue;
+        if (!r->p->outputs[i].stable || r->p->outputs[i].is_value) continue;
         int32_t status = prepare_output(r, i, -1);
         if (status) return status;
     }
@@ -245,27 +217,27 @@ static void set_arguments(run *r, const weft_tensor *inputs) {
         const buffer_spec *b = &p->buffers[i];
         if (b->kind == BUFFER_INPUT) {
             const weft_tensor *t = &inputs[b->index];
-            int64_t nbytes = p->inputs[b->index].element_bytes;
+            int64_t nbytes = p->inputs[b->index].element_bytes; /* 0: a value, which has no elements here */
             for (int32_t d = 0; d < t->ndim; d++) nbytes *= t->shape[d];
-            set_buffer(p, r->f, i, t->data ? t->data : nothing, nbytes);
+            weft_set_buffer(p, r->f, i, t->data ? t->data : nothing, nbytes);
         } else if (b->kind == BUFFER_OUTPUT) {
-            bool known = p->outputs[b->index].stable;
-            set_buffer(p, r->f, i, known ? r->outputs[b->index].data : NULL, known ? r->outputs[b->index].nbytes : 0);
-        } else if (b->kind == BUFFER_DYNAMIC) {
-            set_buffer(p, r->f, i, NULL, 0);
+            bool known = p->outputs[b->index].stable && !p->outputs[b->index].is_value;
+            weft_set_buffer(p, r->f, i, known ? r->outputs[b->index].data : NULL, known ? r->outputs[b->index].nbytes : 0);
+        } else if (b->kind == BUFFER_DYNAMIC || b->kind == BUFFER_OBJECT) {
+            weft_set_buffer(p, r->f, i, NULL, 0);
         }
     }
 }
 
 /* Makes sure that a buffer has memory; outputs of unknown shape get theirs when first used. */
-static int32_t need_buffer(run *r, int32_t buffer, int64_t at) {
+int32_t weft_need_buffer(run *r, int32_t buffer, int64_t at) {
     const buffer_spec *b = &r->p->buffers[buffer];
     if (WEFT_LIKELY(r->f->pointers[buffer] != NULL)) return WEFT_OK;
-    if (b->kind != BUFFER_OUTPUT) return fail_at(r, WEFT_ERROR_UNALLOCATED, buffer, at, "a buffer is used without memory");
+    if (b->kind != BUFFER_OUTPUT) return weft_fail_at(r, WEFT_ERROR_UNALLOCATED, buffer, at, "a buffer is used without memory");
     int32_t status = prepare_output(r, b->index, at);
     for (int32_t i = 0; i < r->p->buffer_count && !status; i++)
         if (r->p->buffers[i].kind == BUFFER_OUTPUT && r->p->buffers[i].index == b->index)
-            set_buffer(r->p, r->f, i, r->outputs[b->index].data, r->outputs[b->index].nbytes);
+            weft_set_buffer(r->p, r->f, i, r->outputs[b->index].data, r->outputs[b->index].nbytes);
     return status;
 }
 
@@ -274,8 +246,8 @@ static int32_t need_buffer(run *r, int32_t buffer, int64_t at) {
 static int32_t prepare_call(run *r, const instruction *i, int64_t at) {
     int32_t status = WEFT_OK;
     for (int32_t k = 0; k < i->size_count && !status; k++)
-        status = value_of(r, i->sizes[k], at, &r->f->sizes[i->first_size + k]);
-    for (int32_t k = 0; k < i->buffer_count && !status; k++) status = need_buffer(r, (int32_t)i->buffers[k], at);
+        status = weft_value_of(r, i->sizes[k], at, &r->f->sizes[i->first_size + k]);
+    for (int32_t k = 0; k < i->buffer_count && !status; k++) status = weft_need_buffer(r, (int32_t)i->buffers[k], at);
     return status;
 }
 
@@ -286,34 +258,34 @@ WEFT_INLINE int32_t call(run *r, const instruction *i, int64_t at) {
     }
     int32_t result = i->kernel(r->f->slots + i->first_slot, r->f->sizes + i->first_size);
     if (WEFT_LIKELY(result == 0)) return WEFT_OK;
-    (void)fail_at(r, WEFT_ERROR_KERNEL, i->a, at, "a kernel reported an error");
+    (void)weft_fail_at(r, WEFT_ERROR_KERNEL, i->a, at, "a kernel reported an error");
     if (r->error) r->error->given = result;
     return WEFT_ERROR_KERNEL;
 }
 
 static int32_t copy(run *r, const instruction *i, int64_t at) {
     int64_t nbytes;
-    int32_t status = value_of(r, i->c, at, &nbytes);
-    if (!status) status = need_buffer(r, i->a, at);
-    if (!status) status = need_buffer(r, i->b, at);
+    int32_t status = weft_value_of(r, i->c, at, &nbytes);
+    if (!status) status = weft_need_buffer(r, i->a, at);
+    if (!status) status = weft_need_buffer(r, i->b, at);
     if (status) return status;
     if (nbytes < 0 || nbytes > r->f->capacities[i->a] || nbytes > r->f->capacities[i->b])
-        return fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a copy is larger than its buffers");
+        return weft_fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a copy is larger than its buffers");
     memmove(r->f->pointers[i->b], r->f->pointers[i->a], (size_t)nbytes);
     return WEFT_OK;
 }
 
 static int32_t copy_part(run *r, const instruction *i, int64_t at) {
     int64_t nbytes, from, to;
-    int32_t status = value_of(r, i->c, at, &nbytes);
-    if (!status) status = value_of(r, i->d, at, &from);
-    if (!status) status = value_of(r, i->e, at, &to);
-    if (!status) status = need_buffer(r, i->a, at);
-    if (!status) status = need_buffer(r, i->b, at);
+    int32_t status = weft_value_of(r, i->c, at, &nbytes);
+    if (!status) status = weft_value_of(r, i->d, at, &from);
+    if (!status) status = weft_value_of(r, i->e, at, &to);
+    if (!status) status = weft_need_buffer(r, i->a, at);
+    if (!status) status = weft_need_buffer(r, i->b, at);
     if (status) return status;
     int64_t source = r->f->capacities[i->a], target = r->f->capacities[i->b];
     if (nbytes < 0 || from < 0 || to < 0 || from > source || to > target || nbytes > source - from || nbytes > target - to)
-        return fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a copy goes outside its buffers");
+        return weft_fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a copy goes outside its buffers");
     memmove((char *)r->f->pointers[i->b] + to, (const char *)r->f->pointers[i->a] + from, (size_t)nbytes);
     return WEFT_OK;
 }
@@ -341,47 +313,51 @@ static int64_t read_element(const char *from, int32_t element) {
 }
 
 static int32_t read_size(run *r, const instruction *i, int64_t at) {
-    int32_t status = need_buffer(r, i->b, at);
+    int32_t status = weft_need_buffer(r, i->b, at);
     if (status) return status;
     int32_t element = r->p->buffers[i->b].element;
     int64_t width = element & ~ELEMENT_SIGNED;
     if (width > r->f->capacities[i->b] || i->c > (r->f->capacities[i->b] - width) / width)
-        return fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a size is read outside its buffer");
+        return weft_fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a size is read outside its buffer");
     r->f->registers[i->a] = read_element((const char *)r->f->pointers[i->b] + i->c * width, element);
     return WEFT_OK;
 }
 
 static void release(run *r, int32_t buffer) {
+    if (r->p->buffers[buffer].kind == BUFFER_OBJECT) {
+        weft_hold(r, buffer, NULL);
+        return;
+    }
     weft_free(r->f->pointers[buffer]);
-    set_buffer(r->p, r->f, buffer, NULL, 0);
+    weft_set_buffer(r->p, r->f, buffer, NULL, 0);
 }
 
 static int32_t allocate(run *r, const instruction *i, int64_t at) {
     int64_t nbytes;
-    int32_t status = value_of(r, i->c, at, &nbytes);
+    int32_t status = weft_value_of(r, i->c, at, &nbytes);
     if (status) return status;
-    if (nbytes < 0) return fail_at(r, WEFT_ERROR_ARITHMETIC, i->a, at, "a buffer has a negative size");
+    if (nbytes < 0) return weft_fail_at(r, WEFT_ERROR_ARITHMETIC, i->a, at, "a buffer has a negative size");
     if (r->f->pointers[i->a] && r->f->capacities[i->a] == nbytes) return WEFT_OK;
     release(r, i->a);
     void *memory = weft_alloc_large(nbytes);
-    if (!memory) return fail_at(r, WEFT_ERROR_MEMORY, i->a, at, "out of memory for a buffer");
-    set_buffer(r->p, r->f, i->a, memory, nbytes);
+    if (!memory) return weft_fail_at(r, WEFT_ERROR_MEMORY, i->a, at, "out of memory for a buffer");
+    weft_set_buffer(r->p, r->f, i->a, memory, nbytes);
     return WEFT_OK;
 }
 
 /* At least doubles, so that appending again and again copies little. */
 static int32_t reserve(run *r, const instruction *i, int64_t at) {
     int64_t nbytes, held = r->f->capacities[i->a];
-    int32_t status = value_of(r, i->c, at, &nbytes);
+    int32_t status = weft_value_of(r, i->c, at, &nbytes);
     if (status) return status;
-    if (nbytes < 0) return fail_at(r, WEFT_ERROR_ARITHMETIC, i->a, at, "a buffer has a negative size");
+    if (nbytes < 0) return weft_fail_at(r, WEFT_ERROR_ARITHMETIC, i->a, at, "a buffer has a negative size");
     if (r->f->pointers[i->a] && held >= nbytes) return WEFT_OK;
     if (held && nbytes <= INT64_MAX / 2 && nbytes < held * 2) nbytes = held * 2;
     void *memory = weft_alloc_large(nbytes);
-    if (!memory) return fail_at(r, WEFT_ERROR_MEMORY, i->a, at, "out of memory for a buffer");
+    if (!memory) return weft_fail_at(r, WEFT_ERROR_MEMORY, i->a, at, "out of memory for a buffer");
     if (r->f->pointers[i->a]) memcpy(memory, r->f->pointers[i->a], (size_t)held);
     release(r, i->a);
-    set_buffer(r->p, r->f, i->a, memory, nbytes);
+    weft_set_buffer(r->p, r->f, i->a, memory, nbytes);
     return WEFT_OK;
 }
 
@@ -391,22 +367,22 @@ static int32_t step(run *r, const instruction *i, int64_t *at) {
     int32_t status = WEFT_OK;
     switch ((opcode)i->op) {
     case OP_COPY: return copy(r, i, *at);
-    case OP_SET: return value_of(r, i->c, *at, &r->f->registers[i->a]);
+    case OP_SET: return weft_value_of(r, i->c, *at, &r->f->registers[i->a]);
     case OP_READ: return read_size(r, i, *at);
     case OP_ALLOCATE: return allocate(r, i, *at);
     case OP_COPY_PART: return copy_part(r, i, *at);
     case OP_RESERVE: return reserve(r, i, *at);
     case OP_FREE: release(r, i->a); return WEFT_OK;
     case OP_CHECK:
-        status = value_of(r, i->c, *at, &value);
-        if (!status && !value) status = fail_at(r, WEFT_ERROR_CHECK, -1, *at, "a check of the program failed");
+        status = weft_value_of(r, i->c, *at, &value);
+        if (!status && !value) status = weft_fail_at(r, WEFT_ERROR_CHECK, -1, *at, "a check of the program failed");
         return status;
     case OP_JUMP_UNLESS:
-        status = value_of(r, i->c, *at, &value);
+        status = weft_value_of(r, i->c, *at, &value);
         if (!status && !value) *at = i->a - 1;
         return status;
     case OP_JUMP: *at = i->a - 1; return WEFT_OK;
-    default: return WEFT_OK;
+    default: return weft_step_value(r, i, at);
     }
 }
 
@@ -427,11 +403,19 @@ WEFT_INLINE int32_t run_instructions(run *r, weft_profile *profile) {
 /* Frees what the run allocated; outputs of unknown shape that no instruction used get their memory now. */
 static int32_t finish(run *r, int32_t status) {
     const program *p = r->p;
-    for (int32_t i = 0; i < p->output_count && !status; i++)
-        if (r->f->output_states[i] == OUTPUT_UNKNOWN) status = prepare_output(r, i, -1);
+    weft_unwind(r);
+    for (int32_t i = 0; i < p->output_count && !status; i++) {
+        if (p->outputs[i].is_value) {
+            if (!r->outputs[i].value) status = weft_fail_at(r, WEFT_ERROR_UNALLOCATED, i, -1, "an output has no value");
+        } else if (r->f->output_states[i] == OUTPUT_UNKNOWN) {
+            status = prepare_output(r, i, -1);
+        }
+    }
     for (int32_t i = 0; i < p->buffer_count; i++)
-        if (p->buffers[i].kind == BUFFER_DYNAMIC && r->f->pointers[i]) release(r, i);
+        if ((p->buffers[i].kind == BUFFER_DYNAMIC && r->f->pointers[i]) || r->f->objects[i]) release(r, i);
     for (int32_t i = 0; i < p->output_count && status; i++) {
+        weft_value_release(r->outputs[i].value);
+        r->outputs[i].value = NULL;
         if (r->f->output_states[i] != OUTPUT_OWNED) continue;
         weft_free(r->outputs[i].data);
         r->outputs[i].data = NULL;
@@ -458,7 +442,7 @@ int32_t weft_run(weft_executable *executable, const weft_tensor *inputs, weft_te
                  weft_error *error) {
     frame *f = borrow_frame(executable);
     if (!f) return weft_fail(error, WEFT_ERROR_MEMORY, "out of memory for a run");
-    run r = {.executable = executable, .p = &executable->program, .f = f, .outputs = outputs, .error = error};
+    run r = {.executable = executable, .p = &executable->program, .f = f, .inputs = inputs, .outputs = outputs, .error = error};
     int32_t status = run_in_frame(&r, inputs, profile);
     atomic_flag_clear(&f->busy);
     return status;
@@ -523,6 +507,19 @@ int32_t weft_executable_threads(const weft_executable *e) { return atomic_load(&
 int32_t weft_executable_inputs(const weft_executable *e) { return e->program.input_count; }
 int32_t weft_executable_outputs(const weft_executable *e) { return e->program.output_count; }
 int64_t weft_executable_instructions(const weft_executable *e) { return e->program.instruction_count; }
+
+int32_t weft_executable_takes_value(const weft_executable *e, int32_t index) {
+    return index >= 0 && index < e->program.input_count && e->program.inputs[index].is_value;
+}
+
+int32_t weft_executable_gives_value(const weft_executable *e, int32_t index) {
+    return index >= 0 && index < e->program.output_count && e->program.outputs[index].is_value;
+}
+
+void weft_executable_set_host(weft_executable *e, weft_host host, void *context) {
+    e->host = host;
+    e->host_context = context;
+}
 
 int32_t weft_executable_output_ndim(const weft_executable *e, int32_t index) {
     return index >= 0 && index < e->program.output_count ? e->program.outputs[index].ndim : 0;

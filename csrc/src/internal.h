@@ -24,6 +24,9 @@ int32_t weft_fail(weft_error *error, int32_t status, const char *format, ...) WE
 /* Like weft_alloc, with advice to use huge pages where the block is large. */
 void *weft_alloc_large(int64_t bytes);
 
+/* For small things: not aligned to 64 bytes. Freed by weft_free. */
+void *weft_alloc_small(int64_t bytes);
+
 /* Address of a function that kernels may use, NULL if there is none. */
 void *weft_export_address(const char *name);
 

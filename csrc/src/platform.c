@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +33,20 @@ int32_t weft_fail(weft_error *error, int32_t status, const char *format, ...) {
     return status;
 }
 
+static _Atomic int64_t blocks;
+
+static void *counted(void *memory) {
+    if (memory) atomic_fetch_add_explicit(&blocks, 1, memory_order_relaxed);
+    return memory;
+}
+
 static void *allocate(int64_t bytes, size_t align) {
     if (bytes < 0 || (uint64_t)bytes > SIZE_MAX - align) return NULL;
     size_t rounded = ((size_t)bytes + align - 1) / align * align;
-    return aligned_alloc(align, rounded ? rounded : align);
+    return counted(aligned_alloc(align, rounded ? rounded : align));
 }
+
+void *weft_alloc_small(int64_t bytes) { return bytes < 0 ? NULL : counted(malloc((size_t)bytes + !bytes)); }
 
 void *weft_alloc(int64_t bytes) { return allocate(bytes, WEFT_ALIGN); }
 
@@ -49,7 +59,12 @@ void *weft_alloc_large(int64_t bytes) {
     return memory;
 }
 
-void weft_free(void *memory) { free(memory); }
+void weft_free(void *memory) {
+    if (memory) atomic_fetch_sub_explicit(&blocks, 1, memory_order_relaxed);
+    free(memory);
+}
+
+int64_t weft_allocated_blocks(void) { return atomic_load(&blocks); }
 
 int64_t weft_nanoseconds(void) {
     struct timespec now;

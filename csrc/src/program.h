@@ -1,21 +1,26 @@
 /* The register program as the executor sees it, decoded from an array of 64-bit words (weft/runtime/encode.py writes it):
  *
  *   header       magic, encoding version, registers, symbols, expressions, inputs, outputs, buffers, kernels, constants,
- *                instructions, arena size (expression)
+ *                functions, host operators, instructions, arena size (expression)
  *   expressions  each: number of words, then postfix words: PUSH value | LOAD register | operation
- *   inputs       each: element size, dimensions, then an expression for each dimension
+ *   inputs       each: element size (0: passed as a value), dimensions, then an expression for each dimension
  *   outputs      the same
  *   buffers      each: kind, index, offset (expression), nbytes (expression), element type
+ *   functions    each: first instruction, first buffer and the one after the last, first register and the one after the
+ *                last, parameters n, captured m, results, n + m buffers
  *   instructions each: opcode and operands (see `opcode`)
  *
  * Registers 0 … symbols-1 are bound from the shapes of inputs before a run; the others are set by instructions. An
- * expression is *stable* if it reads only the former; its value is computed once for each set of symbols. */
+ * expression is *stable* if it reads only the former; its value is computed once for each set of symbols.
+ *
+ * A function owns a range of buffers and of registers: its window, which holds one activation at a time. A call of a
+ * function that is active already saves the window and gives it back on return. */
 #ifndef WEFT_PROGRAM_H
 #define WEFT_PROGRAM_H
 
 #include "internal.h"
 
-enum { PROGRAM_MAGIC = 0x54464557, PROGRAM_VERSION = 1, HEADER_WORDS = 12, MAX_STACK = 64, MAX_RANK = 64 };
+enum { PROGRAM_MAGIC = 0x54464557, PROGRAM_VERSION = 2, MAX_STACK = 64, MAX_RANK = WEFT_MAX_RANK };
 
 typedef enum size_op {
     EVAL_PUSH,
@@ -39,7 +44,15 @@ typedef enum size_op {
     EVAL_OPS
 } size_op;
 
-typedef enum buffer_kind { BUFFER_INPUT, BUFFER_OUTPUT, BUFFER_CONSTANT, BUFFER_ARENA, BUFFER_DYNAMIC, BUFFER_KINDS } buffer_kind;
+typedef enum buffer_kind {
+    BUFFER_INPUT,
+    BUFFER_OUTPUT,
+    BUFFER_CONSTANT,
+    BUFFER_ARENA,
+    BUFFER_DYNAMIC,
+    BUFFER_OBJECT, /* holds a weft_value; if that is a tensor, kernels see its elements */
+    BUFFER_KINDS
+} buffer_kind;
 
 /* Element types that a size can be read from; the value is bytes, plus SIGNED. */
 enum { ELEMENT_OTHER = 0, ELEMENT_SIGNED = 16 };
@@ -56,6 +69,19 @@ typedef enum opcode {
     OP_JUMP_UNLESS, /* instruction, expression */
     OP_COPY_PART,   /* source, target, nbytes, source offset, target offset */
     OP_RESERVE,     /* buffer, nbytes */
+    OP_TAKE,        /* object, input */
+    OP_GIVE,        /* object, output */
+    OP_TENSOR,      /* object, nbytes, dimensions n, n expressions */
+    OP_VIEW,        /* object, buffer, nbytes, dimensions n, n expressions */
+    OP_BOX,         /* object, expression */
+    OP_CONSTRUCT,   /* object, tag, fields n, n objects */
+    OP_FIELD,       /* object, object, number */
+    OP_TAG,         /* register, object */
+    OP_EXTENT,      /* register, object, axis */
+    OP_SHARE,       /* object, object it shall hold too: target, source */
+    OP_INVOKE,      /* function or -1, closure object or -1, tail, arguments n, results m, n + m objects */
+    OP_RETURN,      /* results n, n objects */
+    OP_HOST,        /* operator, arguments n, results m, n + m objects */
     OPCODES
 } opcode;
 
@@ -68,7 +94,7 @@ typedef struct expression {
 typedef struct tensor_spec {
     int64_t element_bytes;
     int32_t ndim;
-    bool stable;
+    bool stable, is_value;
     const int64_t *dims; /* expression numbers */
 } tensor_spec;
 
@@ -83,22 +109,31 @@ typedef struct instruction {
     bool careful; /* an operand is volatile or may be without memory: take the checking path */
     int32_t a, b; /* register, buffer, instruction or kernel; see `opcode` */
     int64_t c;    /* expression or element */
-    int32_t d, e; /* offsets of a copy: expressions */
+    int32_t d, e; /* offsets of a copy: expressions; results of an invocation; tail */
     int32_t buffer_count, size_count;
     int32_t first_slot, first_size;   /* into the frame's slots and sizes */
     const int64_t *buffers, *sizes;   /* operands: buffer and expression numbers */
     weft_kernel kernel;
 } instruction;
 
+typedef struct function {
+    int32_t entry, first_buffer, end_buffer, first_register, end_register;
+    int32_t parameter_count, captured_count, result_count;
+    const int64_t *parameters; /* buffers: the parameters, then what is captured */
+    int32_t *kept;             /* the buffers that an activation owns: those without a fixed place */
+    int32_t kept_count;
+} function;
+
 typedef struct program {
     int64_t *words; /* owned copy; the decoded parts point into it */
     int32_t registers, symbols, arena;
     int32_t expression_count, input_count, output_count, buffer_count, kernel_count, constant_count, instruction_count;
-    int32_t slot_count, size_count;
+    int32_t slot_count, size_count, function_count, host_count;
     expression *expressions;
     tensor_spec *inputs, *outputs;
     buffer_spec *buffers;
     instruction *instructions;
+    function *functions;
     int32_t *slot_list;
 } program;
 

@@ -386,22 +386,6 @@ def test_functions_are_put_where_they_are_called():
         agree(module, exe, floats(3, 4), floats(2, 4), c)
 
 
-def test_recursive_functions_are_refused():
-    text = """
-def @main(%x: f32[4], %c: bool[]) -> f32[4] {
-  %0: f32[4] = if %c {
-    %1: f32[4] = @main(%x, %c)
-    return %1
-  } else {
-    return %x
-  }
-  return %0
-}
-"""
-    with pytest.raises(ModelError, match="recursive function '@main'"):
-        weft.compile(parse(text, OPERATORS))
-
-
 def test_a_saved_executable_runs_the_same(tmp_path):
     params, loop = while_loop()
     module, exe = compiled(params, loop)

@@ -44,7 +44,7 @@ int main(void) {
     }
     float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8];
     int64_t shape[1] = {8}, out_shape[1];
-    weft_tensor input = {x, shape, sizeof x, 1}, output = {y, out_shape, sizeof y, 1};
+    weft_tensor input = {x, shape, sizeof x, 1, NULL}, output = {y, out_shape, sizeof y, 1, NULL};
     if (weft_run(exe, &input, &output, NULL, &error)) return 2;
     for (int i = 0; i < 200; i++) if (weft_run(exe, &input, &output, NULL, &error)) return 2;
     long before = allocations;

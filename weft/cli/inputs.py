@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from weft.support.data import Data
 from weft.support.dtypes import DType
 from weft.support.errors import InputError, MissingExtra, UserError
 
@@ -31,6 +33,12 @@ def random_inputs(
     """
     made = {}
     for spec in specs:
+        if spec.dtype in ("data", "string"):
+            raise InputError(
+                f"input '{spec.name}' is no tensor of numbers: it must be given",
+                code="I028",
+                hint=f"-i {spec.name}=FILE.data, with what it is in words: Node(Leaf([1.0]), Leaf([2.0]))",
+            )
         shape = (shapes or {}).get(spec.name) or tuple(_size(d) for d in spec.shape)
         source = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
         dtype = DType(spec.dtype)
@@ -87,15 +95,48 @@ def _read_archive(path: Path) -> dict[str, Array]:
         return {k: archive[k] for k in archive.files}
 
 
-def _read(path: Path, spec: Any, pixels: str) -> Array:
+def read_data(path: Path) -> Any:
+    """A value of an algebraic data type: ``Node(Leaf([1.0, 2.0]), Leaf("x.npy"))``, with numbers, nested lists and the
+    names of .npy files (beside this one) as tensors, and tuples in parentheses."""
+    return _data(ast.parse(path.read_text(encoding="utf-8").strip(), str(path), mode="eval").body, path.parent)
+
+
+def _data(root: ast.expr, folder: Path) -> Any:
+    """The value, without recursion: a list of a thousand elements is a thousand calls deep."""
+    made: list[Any] = []
+    todo: list[tuple[ast.expr, bool]] = [(root, False)]
+    while todo:
+        node, done = todo.pop()
+        parts = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.Tuple) else []
+        if parts and not done:
+            todo.append((node, True))
+            todo.extend((part, False) for part in reversed(parts))
+            continue
+        fields = tuple(made[len(made) - len(parts) :])
+        del made[len(made) - len(parts) :]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            made.append(Data(node.func.id, fields))
+        elif isinstance(node, ast.Tuple):
+            made.append(fields)
+        else:
+            value = ast.literal_eval(node)
+            made.append(np.load(folder / value) if isinstance(value, str) else value)
+    return made[0]
+
+
+def _read(path: Path, spec: Any, pixels: str) -> Any:
     if path.suffix == ".npy":
         return np.asarray(np.load(path))
     if path.suffix == ".pb":
         return _read_tensor(path)
+    if path.suffix == ".data":
+        return read_data(path)
     if path.suffix.lower() in PICTURES:
         return picture(path, spec, pixels)
     raise InputError(
-        f"'{path}' is of no known kind", code="I026", hint="use .npy, .npz, .pb or a picture: " + ", ".join(PICTURES)
+        f"'{path}' is of no known kind",
+        code="I026",
+        hint="use .npy, .npz, .pb, .data or a picture: " + ", ".join(PICTURES),
     )
 
 

@@ -34,17 +34,10 @@ from weft.graph.nodes import (
 )
 from weft.graph.operator import Operator
 from weft.graph.types import TensorType, TupleType, Type
+from weft.support.data import Data
 from weft.support.errors import InputError, InternalError
 
 Value: TypeAlias = "np.ndarray[Any, Any] | tuple[Any, ...] | Data | Closure | Constructor"
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """A value of an algebraic data type."""
-
-    constructor: str
-    fields: tuple[Any, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -336,6 +329,8 @@ def _match(expr: Match, frame: Frame) -> Any:
         bound: dict[GraphExpr, Any] = {}
         if fits(pattern, value, bound):
             frame.values.update(bound)
+            for var, part in bound.items():
+                _bind_fresh(var.type, part, frame, "a field of a pattern")
             return _missing(frame, body) or frame.values[body]
     raise InternalError(f"no clause of the match fits {value}")
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.expr.nodes import Var as Symbol
 from weft.graph.operator import Attrs, Operator
-from weft.graph.types import DataType, Dim, FunctionType, TensorType, TupleType, Type
+from weft.graph.types import DataType, Dim, FunctionType, TensorType, TupleType, Type, call_type
 from weft.support.dtypes import DType
 from weft.support.errors import TypeRelationError
 
@@ -293,12 +293,17 @@ def call(
     return Call(op, tuple(args), full, result, origin)
 
 
-def apply(function: GraphExpr, args: Sequence[GraphExpr], *, origin: Origin = NOWHERE) -> Call:
-    """A call of a value of function type."""
+def apply(
+    function: GraphExpr, args: Sequence[GraphExpr], *, origin: Origin = NOWHERE, type: Type | None = None
+) -> Call:
+    """A call of a value of function type. Sizes of the parameters become those of the arguments; sizes that only the
+    result mentions are new ones for each call. ``type`` says what the type of the call is where that is known."""
     if not isinstance(function.type, FunctionType):
         raise TypeRelationError(f"a value of type {function.type} cannot be called", code="T006")
     if len(function.type.params) != len(args):
         raise TypeRelationError(
             f"the function takes {len(function.type.params)} arguments, not {len(args)}", code="T007"
         )
-    return Call(function, tuple(args), Attrs(), function.type.result, origin)
+    if type is None:
+        type = call_type(function.type, [a.type for a in args], closed=isinstance(function, GlobalVar))
+    return Call(function, tuple(args), Attrs(), type, origin)

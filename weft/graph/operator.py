@@ -89,6 +89,8 @@ class Operator:
       a constant, and which so may run in a narrower dtype where their operands are known to fit.
     * ``sensitive`` marks operators whose results lose digits out of proportion when operands are rounded: exponentials,
       logarithms, differences to a mean, long sums.
+    * ``host`` marks operators that no kernel can compute (those on strings): the host runs their reference between
+      kernels.
     * ``view`` marks operators whose result has the elements of operand 0 in the same row-major order (reshape, squeeze,
       flatten): they need no kernel, only a new shape on the same memory. Further operands are ignored.
     """
@@ -110,6 +112,7 @@ class Operator:
     sensitive: bool = False
     halves: Callable[[Attrs, tuple[TensorType, ...]], tuple[int, ...]] | None = None
     binds: bool = False
+    host: bool = False
 
     def complete(self, attrs: Mapping[str, Any]) -> Attrs:
         """``attrs`` with defaults filled in; unknown or missing names raise TypeRelationError."""

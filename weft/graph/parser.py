@@ -286,13 +286,14 @@ class _Parser:
         if tokens.accept("("):
             fields = tokens.listed(self._atom, ")")
             return Tuple(tuple(fields))
-        return self._after(self._atom())
+        return self._after(self._atom(), declared)
 
-    def _after(self, atom: GraphExpr) -> GraphExpr:
+    def _after(self, atom: GraphExpr, declared: Type | None) -> GraphExpr:
         """What may follow an atom: a call or a field."""
         tokens = self.tokens
         if tokens.accept("("):
-            return apply(atom, tokens.listed(self._atom, ")"))
+            made = apply(atom, tokens.listed(self._atom, ")"))
+            return made if declared is None or not compatible(made.type, declared) else replace(made, type=declared)
         if tokens.accept("["):
             index = tokens.integer()
             tokens.expect("]")

@@ -89,7 +89,10 @@ def rebuild_loop(expr: Loop, parts: Sequence[GraphExpr], type_: Type) -> Loop:
 
 def _rebuild_call(expr: Call, parts: tuple[GraphExpr, ...]) -> GraphExpr:
     if not isinstance(expr.target, Operator):
-        return apply(parts[-1], parts[:-1], origin=expr.origin)
+        same = parts[-1].type == expr.target.type and all(
+            a.type == b.type for a, b in zip(expr.args, parts, strict=False)
+        )
+        return apply(parts[-1], parts[:-1], origin=expr.origin, type=expr.type if same else None)
     if all(a.type == b.type for a, b in zip(expr.args, parts, strict=True)):
         return Call(expr.target, parts, expr.attrs, expr.type, expr.origin)  # equal types infer an equal type
     return call(expr.target, parts, expr.attrs, origin=expr.origin)

@@ -8,8 +8,10 @@ the order in which the instructions stand; others are allocated where they are m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,25 +19,24 @@ import numpy as np
 from weft.expr.nodes import Expr, ExprLike, index, make, product
 from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
-from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Module, Project, Tuple
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Project, Tuple
 from weft.graph.operator import Operator
-from weft.graph.passes.memory import MemoryPlan, is_view, plan_lives
-from weft.graph.scope import blocks
+from weft.graph.passes.memory import is_view
 from weft.graph.types import Dim, TensorType, TupleType, Type
-from weft.graph.visit import post_order
 from weft.lower.control_parts import (
     KernelCall,
     Label,
     Place,
     dealt,
+    ends_stretch,
     flat,
     flat_all,
+    is_object,
     may_be_negative,
     touched,
     unknown_size,
-    unsupported,
 )
-from weft.lower.sizes import shape_expr, size_expr
+from weft.lower.sizes import size_expr
 from weft.runtime.program import (
     Allocate,
     BufferKind,
@@ -46,89 +47,54 @@ from weft.runtime.program import (
     Free,
     Instruction,
     Jump,
+    NewTensor,
     Reserve,
     SetSize,
+    Share,
     SizeExpr,
 )
+from weft.support.errors import InternalError
 
 Item = "Instruction | Label"
 
 
-@dataclass(frozen=True, slots=True)
-class Instructions:
-    """The finished stretch: what goes into a Program."""
-
-    instructions: tuple[Instruction, ...]
-    buffers: tuple[BufferSpec, ...]
-    constants: tuple[np.ndarray[Any, Any], ...]
-    output_shapes: tuple[tuple[SizeExpr, ...], ...]
-    plan: MemoryPlan
-
-
 Describe = Callable[[Call, Mapping[Symbol, str]], KernelCall]
+Members = dict[tuple[GraphExpr | None, int], list[GraphExpr]]
 
 
-def lower_control_flow(module: Module, names: dict[Symbol, str], describe: Describe) -> Instructions:
-    """The instructions that run the main function of ``module``.
+@dataclass(slots=True)
+class Shared:
+    """What the functions of one program have in common."""
 
-    ``names`` holds the sizes of the inputs and takes those bound at run time; ``describe`` tells what is to be known of
-    the call of a fused group. Raises ModelError (M020) for what has no compiled form: data types and function values.
-    """
-    emitter = _Emitter(module, names, describe)
-    emitter.run()
-    return emitter.finish()
+    describe: Describe
+    places: list[Place] = field(default_factory=list)
+    constants: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
 
-class _Emitter:
-    def __init__(self, module: Module, names: dict[Symbol, str], describe: Describe) -> None:
-        self.main, self.names, self.describe = module.main, names, describe
+class Emitter:
+    """Emits one function: branches, loops and sizes. ``weft.lower.functions`` adds what deals with other values."""
+
+    def __init__(
+        self, members: Members, names: dict[Symbol, str], shared: Shared, requires: Iterable[tuple[Expr, str]] = ()
+    ) -> None:
+        self.members, self.names, self.shared = members, names, shared
         self.inputs = frozenset(names)
-        self.requires = list(module.attrs.get("requires", ()))
+        self.requires = list(requires)
         self.places: list[Place] = []
-        self.constants: list[np.ndarray[Any, Any]] = []
         self.items: list[Any] = []
         self.ranges: list[tuple[int, int]] = []
         self.made: dict[GraphExpr, list[Place]] = {}
         self.bound: dict[GraphExpr, GraphExpr] = {}
         self.wanted: dict[tuple[GraphExpr, int], Place] = {}
         self.checked: set[Expr] = set()
-        self.calls: list[Call] = []
-        self.counter = 0
-        self.members: dict[tuple[GraphExpr | None, int], list[GraphExpr]] = {}
-        placed = blocks(self.main)
-        for e in post_order(self.main):
-            self.members.setdefault((placed[e].owner, placed[e].slot), []).append(e)
+        self.stale: set[Symbol] = set()
 
-    # -- the whole -----------------------------------------------------------------------------------------------------
-
-    def run(self) -> None:
-        for i, p in enumerate(self.main.params):
-            self.made[p] = [self.place(p.tensor, "input", i)]
-        self._flush_requires()
-        body = self.main.body
-        fields = body.fields if isinstance(body, Tuple) else (body,)
-        types = flat(TupleType(tuple(f.type for f in fields)))
-        self.outputs = [self.place(t, "output", i) for i, t in enumerate(types)]
-        self._claim(body, self.outputs, types)
-        self._block(self.main, 0)
-        for source, target, t in zip(self.leaves(body), self.outputs, types, strict=True):
-            if source is not target:
-                self._copy(source, target, self._bytes(t))
-        self.output_types = types
-
-    def finish(self) -> Instructions:
-        self._measure()
-        late = [p for p in self.places if p.kind == "arena" and p.late]
-        self._free(late)
-        arena = [p for p in self.places if p.kind == "arena" and not p.late and p.first >= 0]
-        lives = plan_lives([(p.nbytes, p.first, p.last) for p in arena])
-        offsets = dict(zip(arena, lives.offsets, strict=True))
-        plan = MemoryPlan(tuple(self.calls), {}, {}, lives.total, lives.largest, lives.assumed)
-        buffers = tuple(self._spec(p, offsets.get(p, 0)) for p in self.places)
-        shapes = tuple(shape_expr(t.shape, self.names) for t in self.output_types)
-        return Instructions(self._assembled(), buffers, tuple(self.constants), shapes, plan)
-
-    def _spec(self, p: Place, offset: ExprLike) -> BufferSpec:
+    def spec(self, p: Place, offset: ExprLike) -> BufferSpec:
+        """The buffer of a place."""
+        if p.kind == "object":
+            return BufferSpec("object", dtype=p.dtype)
         if p.late and p.kind == "arena":
             return BufferSpec("dynamic", dtype=p.dtype)
         nbytes = (0,) if p.late or (p.kind == "arena" and p.first < 0) else size_expr(p.nbytes, self.names)
@@ -137,10 +103,20 @@ class _Emitter:
     # -- places --------------------------------------------------------------------------------------------------------
 
     def place(self, t: TensorType, kind: BufferKind = "arena", number: int = 0, *, late: bool = False) -> Place:
+        if is_object(t):
+            return self.object(t)
         nbytes = self._bytes(t)
-        made = Place(len(self.places), kind, nbytes, str(t.dtype), number, late or self._is_late(nbytes))
-        self.places.append(made)
-        return made
+        return self._add(Place(0, kind, nbytes, str(t.dtype), number, late or self._is_late(nbytes)))
+
+    def object(self, t: TensorType) -> Place:
+        """A place that holds a value."""
+        return self._add(Place(0, "object", 0, str(t.dtype), late=True, type=t))
+
+    def _add(self, place: Place) -> Place:
+        place.number = len(self.shared.places)
+        self.shared.places.append(place)
+        self.places.append(place)
+        return place
 
     def _space(self, nbytes: ExprLike) -> Place:
         return self.place(TensorType.of((nbytes,), "uint8"))
@@ -165,23 +141,30 @@ class _Emitter:
                 e = e.body
             elif e in self.bound:
                 e = self.bound[e]
-            elif isinstance(e, Call) and (is_view(e) or _binds(e)):
+            elif isinstance(e, Call) and (is_view(e) or binds(e)):
                 e = e.args[0]
             elif isinstance(e, Constant):
                 self.made[e] = [self._constant(e)]
             else:
-                raise unsupported(e)
+                return self._atom(e)
         return self.made[e][low : low + count]
 
     def _constant(self, e: Constant) -> Place:
-        self.constants.append(np.ascontiguousarray(e.data))
-        return self.place(e.tensor, "constant", len(self.constants) - 1)
+        self.shared.constants.append(np.ascontiguousarray(e.data))
+        return self.place(e.tensor, "constant", len(self.shared.constants) - 1)
 
-    def _claim(self, result: GraphExpr, places: Sequence[Place], types: Sequence[TensorType]) -> None:
+    def _atom(self, e: GraphExpr) -> list[Place]:
+        """The places of a value that no node of the function makes."""
+        raise InternalError(f"a {type(e).__name__} is used before it is made")
+
+    def _other(self, e: GraphExpr) -> None:
+        """Emit a node that is neither a kernel nor a branch nor a loop, where it needs instructions."""
+
+    def _claim(self, result: GraphExpr, places: Sequence[Place | None], types: Sequence[TensorType]) -> None:
         """Have the tensors of a block's result made at these places right away, where that is safe."""
         for i, (place, t) in enumerate(zip(places, types, strict=True)):
             key = self._maker(result, i)
-            if key is None or key in self.wanted or key[0] in self.made:
+            if place is None or key is None or key in self.wanted or key[0] in self.made:
                 continue
             own = flat(key[0].type)[key[1]]
             by_kernel = isinstance(key[0], Call)
@@ -209,7 +192,7 @@ class _Emitter:
                 e = self.bound[e]
             elif isinstance(e, Call) and is_view(e):
                 e = e.args[0]
-            elif isinstance(e, (If, Loop)) or (isinstance(e, Call) and not _binds(e)):
+            elif isinstance(e, (If, Loop, Match)) or (isinstance(e, Call) and not binds(e)):
                 return e, i
             else:
                 return None
@@ -226,7 +209,7 @@ class _Emitter:
 
     def _size(self, value: ExprLike) -> SizeExpr:
         try:
-            return size_expr(value, self.names)
+            return size_expr(value, self._valid())
         except KeyError as missing:
             raise unknown_size(missing.args[0].name) from None
 
@@ -235,17 +218,34 @@ class _Emitter:
 
     def _name(self, base: str) -> str:
         """A new name for an integer register."""
-        self.counter += 1
-        return f"{base}.{self.counter}"
+        return f"{base}.{next(self.shared.numbers)}"
+
+    def _known(self, symbol: Symbol) -> bool:
+        """Whether a size has its value where we are."""
+        return symbol in self.names and symbol not in self.stale
 
     def _bind(self, symbol: Symbol) -> str:
+        """The register of a size that gets its value now."""
+        self.stale.discard(symbol)
         if symbol not in self.names:
             self.names[symbol] = self._name(symbol.name)
         return self.names[symbol]
 
+    def _valid(self) -> dict[Symbol, str]:
+        return {s: n for s, n in self.names.items() if s not in self.stale} if self.stale else self.names
+
+    @contextmanager
+    def _branch(self, fresh: Iterable[Symbol] = ()) -> Iterator[None]:
+        """A stretch that may be skipped: sizes that get their values in it have none after it, but for ``fresh``, which
+        every branch sets anew."""
+        known, stale = set(self.names), set(self.stale)
+        self.stale.update(fresh)
+        yield
+        self.stale = (stale | (self.names.keys() - known)) - set(fresh)
+
     def _flush_requires(self) -> None:
         """Check what the model takes for granted, as soon as its sizes are known."""
-        ready = [r for r in self.requires if all(s in self.names for s in dims.symbols(r[0]))]
+        ready = [r for r in self.requires if all(self._known(s) for s in dims.symbols(r[0]))]
         for condition, message in ready:
             self.emit(Check(self._size(condition), str(message)))
         self.requires = [r for r in self.requires if r not in ready]
@@ -255,7 +255,7 @@ class _Emitter:
         again = set(fresh)
         for d, a in zip(flat(declared), flat(actual), strict=True):
             for x, y in zip(d.shape, a.shape, strict=True):
-                if isinstance(x, Symbol) and (x not in self.names or x in again):
+                if isinstance(x, Symbol) and (not self._known(x) or x in again):
                     again.discard(x)
                     self._set(self._bind(x), y)
                 elif x is not y and x != y:
@@ -267,16 +267,38 @@ class _Emitter:
         if place.late and place.kind == "arena":
             self.emit(Allocate(place.number, self._size(nbytes)))
 
-    def _copy(self, source: Place, target: Place, nbytes: ExprLike) -> None:
-        self._allocate(target, nbytes)
-        self.emit(Copy(source.number, target.number, self._size(nbytes)))
+    def _allocate_tensor(self, place: Place, t: TensorType) -> None:
+        if place.kind == "object":
+            self.emit(NewTensor(place.number, self._size(self._bytes(t)), tuple(map(self._size, t.shape))))
+        else:
+            self._allocate(place, self._bytes(t))
 
-    def _block(self, owner: GraphExpr, slot: int) -> None:
-        """Everything in a block; lets at its end without nesting."""
+    def _copy(self, source: Place, target: Place, t: TensorType) -> None:
+        """Have ``target`` hold what ``source`` holds, a tensor of type ``t``."""
+        if is_object(t):
+            self.emit(Share(source.number, target.number))
+            return
+        self._allocate_tensor(target, t)
+        self.emit(Copy(source.number, target.number, self._size(self._bytes(t))))
+
+    def _block(self, owner: GraphExpr, slot: int, leave: GraphExpr | None = None) -> None:
+        """Everything in a block but for ``leave``; lets at its end without nesting."""
+        with self._unchecked():
+            self._nodes(owner, slot, leave)
+
+    @contextmanager
+    def _unchecked(self) -> Iterator[None]:
+        """A stretch whose checks say nothing about what follows it."""
         checked = set(self.checked)
+        yield
+        self.checked = checked
+
+    def _nodes(self, owner: GraphExpr, slot: int, leave: GraphExpr | None) -> None:
         todo: list[GraphExpr] = list(reversed(self.members.get((owner, slot), ())))
         while todo:
             e = todo.pop()
+            if e is leave:
+                continue
             if isinstance(e, Let):
                 self.bound[e.var] = e.value
                 self._agree(e.var.type, e.value.type)
@@ -287,11 +309,10 @@ class _Emitter:
                 self._loop(e)
             elif isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive:
                 self._call(e)
-            elif isinstance(e, Call) and _binds(e):
+            elif isinstance(e, Call) and binds(e):
                 self._bind_sizes(e)
-            elif isinstance(e, Call) and not is_view(e):
-                raise unsupported(e.target if isinstance(e.target, GraphExpr) else e)
-        self.checked = checked
+            elif not is_view(e):
+                self._other(e)
 
     def _bind_sizes(self, e: Call) -> None:
         if not e.args:
@@ -311,9 +332,9 @@ class _Emitter:
         sources = [p for a in e.args for p in self.leaves(a)]
         targets = self._results(e)
         for place, t in zip(targets, flat(e.type), strict=True):
-            self._allocate(place, self._bytes(t))
+            self._allocate_tensor(place, t)
         try:
-            known = self.describe(e, self.names)
+            known = self.shared.describe(e, self._valid())
         except KeyError as missing:
             raise unknown_size(str(missing.args[0])) from None
         buffers = [*sources, *targets]
@@ -323,7 +344,7 @@ class _Emitter:
             buffers.append(space)
         numbers = tuple(p.number for p in buffers)
         self.emit(CallKernel(known.kernel, numbers, known.sizes, known.label, known.flops, known.nbytes))
-        self.calls.append(e)
+        self.shared.calls.append(e)
         self.made[e] = targets
 
     def _check_shapes(self, e: Call) -> None:
@@ -339,17 +360,12 @@ class _Emitter:
         condition = self._name("if")
         self.emit(SetSize(condition, buffer=self.leaves(e.condition)[0].number))
         begin, otherwise, end = len(self.items), Label(), Label()
-        types = flat(e.type)
-        fresh = [s for s in dict.fromkeys(dims.symbols(e.type)) if s not in self.names]
+        fresh = self._fresh(e.type)
         targets = self._results(e)
         self.emit(Jump(otherwise, (condition,)))  # type: ignore[arg-type]
         for slot, branch in ((1, e.then), (2, e.otherwise)):
-            self._claim(branch, targets, types)
-            self._block(e, slot)
-            self._agree(e.type, branch.type, fresh)
-            for source, target, t in zip(self.leaves(branch), targets, flat(branch.type), strict=True):
-                if source is not target:
-                    self._copy(source, target, self._bytes(t))
+            with self._branch(fresh):
+                self._one_branch(e, slot, branch, targets, fresh)
             if slot == 1:
                 self.emit(Jump(end))  # type: ignore[arg-type]
                 self.emit(otherwise)
@@ -357,18 +373,33 @@ class _Emitter:
         self.ranges.append((begin, len(self.items) - 1))
         self.made[e] = targets
 
+    def _fresh(self, t: Type) -> list[Symbol]:
+        """Sizes of a type that have no value here."""
+        return [s for s in dict.fromkeys(dims.symbols(t)) if not self._known(s)]
+
+    def _one_branch(
+        self, e: GraphExpr, slot: int, branch: GraphExpr, targets: Sequence[Place], fresh: Sequence[Symbol]
+    ) -> None:
+        """Emit child ``slot`` of ``e`` so that its value is at ``targets``."""
+        self._claim(branch, targets, flat(e.type))
+        self._block(e, slot)
+        self._agree(e.type, branch.type, fresh)
+        for source, target, t in zip(self.leaves(branch), targets, flat(branch.type), strict=True):
+            if source is not target:
+                self._copy(source, target, t)
+
     # -- loops ---------------------------------------------------------------------------------------------------------
 
     def _loop(self, e: Loop) -> None:
         count = len(e.state)
         params = [p.type for p in e.body.params]
-        varying = [s for s in dict.fromkeys(dims.symbols(TupleType(tuple(params)))) if s not in self.names]
+        varying = self._fresh(TupleType(tuple(params)))
         states, columns = self._loop_places(e, params)
         self._agree(TupleType(tuple(params)), TupleType(tuple(s.type for s in e.state)), varying)
         for target, source, t in zip(
             states, [p for s in e.state for p in self.leaves(s)], flat_all(e.state), strict=True
         ):
-            self._copy(source, target, self._bytes(t))
+            self._copy(source, target, t)
         at = len(states)
         self.made.update(dealt(e.body.params, states))
         number, going = self._bind(e.index), self._name("going") if e.going is not None else None
@@ -414,10 +445,10 @@ class _Emitter:
             states.append(place or self.place(t, late=not fixed))
         columns = []
         for i, t in enumerate(types[len(states) :], len(states)):
-            known = all(s in self.names for s in dims.symbols(t))
+            known = all(self._known(s) for s in dims.symbols(t))
             wanted = self.wanted.get((e, i)) if known else None
             place = wanted or self.place(t, late=not known)
-            fresh = [s for s in dict.fromkeys(dims.symbols(t.shape[1:])) if s not in self.names]
+            fresh = [s for s in dict.fromkeys(dims.symbols(t.shape[1:])) if not self._known(s)]
             for s in fresh:
                 self.emit(SetSize(self._bind(s), (0,)))
             self._allocate(place, self._bytes(t) if known else 0)
@@ -450,14 +481,14 @@ class _Emitter:
     ) -> None:
         """Make the new state the state; what would be overwritten before it is read goes through a copy."""
         types = [t for one in made_types for t in flat(one)]
-        moves = [(s, d, self._bytes(t)) for s, d, t in zip(made, states, types, strict=True) if s is not d]
+        moves = [(s, d, t) for s, d, t in zip(made, states, types, strict=True) if s is not d]
         overwritten = {d for _, d, _ in moves}
         safe = []
-        for source, target, nbytes in moves:
+        for source, target, t in moves:
             if source in overwritten:
-                source, original = self._space(nbytes), source
-                self._copy(original, source, nbytes)
-            safe.append((source, target, nbytes))
+                source, original = self.object(t) if is_object(t) else self._space(self._bytes(t)), source
+                self._copy(original, source, t)
+            safe.append((source, target, t))
         values: list[tuple[Symbol, Dim]] = []
         for p, t in zip(flat(TupleType(tuple(params))), types, strict=True):
             for x, y in zip(p.shape, t.shape, strict=True):
@@ -468,8 +499,8 @@ class _Emitter:
                     self.emit(
                         Check(self._size(make("eq", known, index(y))), f"a size of a loop that must be {x} is {y}")
                     )
-        for source, target, nbytes in safe:
-            self._copy(source, target, nbytes)
+        for source, target, t in safe:
+            self._copy(source, target, t)
         later = [(s, self._name("next"), v) for s, v in values if s is not v]
         for _, name, v in later:
             self._set(name, v)
@@ -478,11 +509,11 @@ class _Emitter:
 
     # -- finishing -----------------------------------------------------------------------------------------------------
 
-    def _measure(self) -> None:
+    def measure(self) -> None:
         """How long each place is needed: beyond a loop's end what it needs again, beyond an if what came before it."""
         for at, item in enumerate(self.items):
             for number in touched(item):
-                place = self.places[number]
+                place = self.shared.places[number]
                 place.first = at if place.first < 0 else place.first
                 place.last = at
         for begin, end in sorted(self.ranges, key=lambda r: r[1] - r[0]):
@@ -490,32 +521,35 @@ class _Emitter:
                 if begin <= place.last < end and place.first <= begin:
                     place.last = end
 
-    def _free(self, late: Sequence[Place]) -> None:
-        """Free late places after their last use."""
+    def free_late(self) -> None:
+        """Free what was allocated on the way after its last use."""
         ends: dict[int, list[Place]] = {}
-        for place in late:
-            if place.last >= 0:
+        for place in self.places:
+            if place.late and place.kind in ("arena", "object") and place.last >= 0:
                 ends.setdefault(place.last, []).append(place)
         out: list[Any] = []
         moved: list[int] = []
         for at, item in enumerate(self.items):
             moved.append(len(out))
             out.append(item)
-            out.extend(Free(p.number) for p in ends.get(at, ()))
+            if not ends_stretch(item):
+                out.extend(Free(p.number) for p in ends.get(at, ()))
         for place in self.places:
             if place.first >= 0:
                 place.first, place.last = moved[place.first], moved[place.last]
         self.items = out
 
-    def _assembled(self) -> tuple[Instruction, ...]:
-        at = 0
-        for item in self.items:
-            if isinstance(item, Label):
-                item.at = at
-            else:
-                at += 1
-        real = [i for i in self.items if not isinstance(i, Label)]
-        return tuple(replace(i, to=i.to.at) if isinstance(i, Jump) else i for i in real)  # type: ignore[attr-defined]
+
+def assembled(items: Sequence[Any]) -> tuple[Instruction, ...]:
+    """The instructions, with labels replaced by their numbers."""
+    at = 0
+    for item in items:
+        if isinstance(item, Label):
+            item.at = at
+        else:
+            at += 1
+    real = [i for i in items if not isinstance(i, Label)]
+    return tuple(replace(i, to=i.to.at) if isinstance(i, Jump) else i for i in real)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,5 +562,5 @@ class _Column:
     fresh: frozenset[Symbol] = field(default_factory=frozenset)
 
 
-def _binds(e: Call) -> bool:
+def binds(e: Call) -> bool:
     return isinstance(e.target, Operator) and e.target.binds

@@ -9,15 +9,40 @@ from typing import Any
 from weft.expr.nodes import ExprLike, index
 from weft.expr.prove import Facts
 from weft.graph import dims
-from weft.graph.nodes import GlobalVar, GraphExpr, Var
+from weft.graph.nodes import GraphExpr, Var
 from weft.graph.types import Dim, TensorType, TupleType, Type
-from weft.runtime.program import Allocate, BufferKind, CallKernel, Copy, Free, Reserve, SetSize, SizeExpr
+from weft.runtime.program import (
+    Allocate,
+    Box,
+    BufferKind,
+    CallHost,
+    CallKernel,
+    Construct,
+    Copy,
+    Extent,
+    Field,
+    Free,
+    Give,
+    Invoke,
+    NewTensor,
+    Reserve,
+    Return,
+    SetSize,
+    Share,
+    SizeExpr,
+    Tag,
+    Take,
+    View,
+)
+from weft.support.dtypes import DType
 from weft.support.errors import ModelError
+
+UINT8 = DType("uint8")
 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A buffer. ``late`` says that its size is known only while the program runs."""
+    """A buffer. ``late`` says that its size is known only while the program runs; ``type`` is what an object holds."""
 
     number: int
     kind: BufferKind
@@ -27,6 +52,7 @@ class Place:
     late: bool = False
     first: int = -1
     last: int = -1
+    type: TensorType | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -49,11 +75,10 @@ class KernelCall:
     workspace: ExprLike
 
 
-def unsupported(e: GraphExpr) -> ModelError:
+def unsupported(what: str) -> ModelError:
     """The error for what has no compiled form."""
-    what = f"the recursive function '@{e.name}'" if isinstance(e, GlobalVar) else f"a {type(e).__name__.lower()}"
     return ModelError(
-        f"the model uses {what}, which cannot be compiled yet",
+        f"the model {what}, which cannot be compiled",
         code="M020",
         hint="run it with the graph interpreter: weft.graph.interpret.run",
     )
@@ -76,17 +101,24 @@ def may_be_negative(d: Dim) -> bool:
     return not facts.prove(index(d) >= 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Opaque(TensorType):
+    """What stands for a value without elements among the tensors that make up a value: data or a function of the type
+    ``holds``."""
+
+    holds: Type = TupleType(())  # noqa: RUF009 (a frozen value)
+
+
+def is_object(t: TensorType) -> bool:
+    """Whether a part of a value is always passed as an object."""
+    return isinstance(t, Opaque) or t.dtype.kind == "string"
+
+
 def flat(t: Type) -> list[TensorType]:
-    """The tensors in a type, in order."""
+    """The tensors and :class:`Opaque` values in a type, in order."""
     if isinstance(t, TupleType):
         return [x for f in t.fields for x in flat(f)]
-    if not isinstance(t, TensorType):
-        raise ModelError(
-            f"the model computes with values of type {t}, which cannot be compiled yet",
-            code="M020",
-            hint="run it with the graph interpreter: weft.graph.interpret.run",
-        )
-    return [t]
+    return [t if isinstance(t, TensorType) else Opaque((), UINT8, t)]
 
 
 def flat_all(values: Iterable[GraphExpr]) -> list[TensorType]:
@@ -104,14 +136,34 @@ def dealt(params: Sequence[Var], places: Sequence[Place]) -> dict[GraphExpr, lis
     return found
 
 
+def ends_stretch(item: Any) -> bool:
+    """Whether what follows an item is reached only by a jump."""
+    return isinstance(item, Return) or (isinstance(item, Invoke) and item.tail)
+
+
 def touched(item: Any) -> tuple[int, ...]:
     """Buffers that an instruction reads or writes."""
-    if isinstance(item, Label):
-        return item.places
-    if isinstance(item, CallKernel):
-        return item.buffers
-    if isinstance(item, Copy):
-        return item.source, item.target
-    if isinstance(item, SetSize):
-        return () if item.buffer is None else (item.buffer,)
-    return (item.buffer,) if isinstance(item, (Allocate, Reserve, Free)) else ()
+    match item:
+        case Label():
+            return item.places
+        case CallKernel():
+            return item.buffers
+        case Copy() | Share() | View() | Field():
+            return item.source, item.target
+        case SetSize():
+            return () if item.buffer is None else (item.buffer,)
+        case Allocate() | Reserve() | Free():
+            return (item.buffer,)
+        case Take() | NewTensor() | Box():
+            return (item.target,)
+        case Construct():
+            return item.target, *item.fields
+        case Give() | Tag() | Extent():
+            return (item.source,)
+        case Invoke():
+            return *(() if item.closure is None else (item.closure,)), *item.arguments, *item.results
+        case CallHost():
+            return *item.arguments, *item.results
+        case Return():
+            return item.results
+    return ()

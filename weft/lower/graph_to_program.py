@@ -15,11 +15,13 @@ import numpy as np
 from weft.expr.nodes import Expr, ExprLike, index, make, product
 from weft.expr.nodes import Var as Symbol
 from weft.expr.visit import free_vars
+from weft.graph import dims
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple, Var
 from weft.graph.passes.memory import MemoryPlan, source
-from weft.graph.types import TensorType, TupleType
-from weft.lower.control_flow import lower_control_flow
-from weft.lower.control_parts import KernelCall, may_be_negative, unknown_size
+from weft.graph.types import DataType, TensorType, TupleType
+from weft.lower.control_parts import KernelCall, Opaque, flat, is_object, may_be_negative, unknown_size
+from weft.lower.described_types import DescribedTypes
+from weft.lower.functions import lower_functions
 from weft.lower.sizes import shape_expr, size_expr
 from weft.runtime.program import (
     BufferSpec,
@@ -129,33 +131,43 @@ def control_to_program(
         sizes = tuple((known[v],) for v in kernel.sizes)
         return KernelCall(number, sizes, label, flops, nbytes, workspace(call))
 
-    made = lower_control_flow(module, names, describe)
-    fields = main.body.type.fields if isinstance(main.body.type, TupleType) else (main.body.type,)
-    labels: Sequence[str] = module.attrs.get("outputs", ()) or [f"output{i}" for i in range(len(fields))]
+    made = lower_functions(module, names, describe)
+    labels: Sequence[str] = module.attrs.get("outputs", ()) or [f"output{i}" for i in range(len(made.output_types))]
+    types = DescribedTypes(module)
+    shown = {
+        s: names.get(s, s.name) for t in (*made.output_types, *(p.type for p in main.params)) for s in dims.symbols(t)
+    }
     program = Program(
         symbols=tuple(names[s] for s in symbols),
-        inputs=tuple(TensorSpec(p.name, str(p.tensor.dtype), shape_expr(p.tensor.shape, names)) for p in main.params),
-        outputs=tuple(
-            TensorSpec(name, str(t.dtype), shape)
-            for name, t, shape in zip(
-                labels, (f for f in fields if isinstance(f, TensorType)), made.output_shapes, strict=True
-            )
-        ),
+        inputs=tuple(_port(p.name, flat(p.type)[0], shown, types) for p in main.params),
+        outputs=tuple(_port(name, t, shown, types) for name, t in zip(labels, made.output_types, strict=True)),
         buffers=made.buffers,
         kernels=tuple(KernelRef(name, i) for name, i in numbers.items()),
         instructions=made.instructions,
         arena_bytes=size_expr(made.plan.arena_bytes, names),
+        functions=made.functions,
+        hosts=made.hosts,
+        types=types.found,
     )
     return program, list(made.constants), made.plan
+
+
+def _port(name: str, t: TensorType, names: Mapping[Symbol, str], types: DescribedTypes) -> TensorSpec:
+    """An input or output as the caller sees it."""
+    if isinstance(t, Opaque):
+        assert isinstance(t.holds, DataType)
+        return TensorSpec(name, "data", (), types.name(t.holds))
+    return TensorSpec(name, str(t.dtype), shape_expr(t.shape, names))
 
 
 def _symbols(main: Function) -> list[Symbol]:
     """Symbolic dimensions in order of first appearance in the inputs."""
     found: dict[Symbol, None] = {}
     for p in main.params:
-        for d in p.tensor.shape:
-            if not isinstance(d, int):
-                found.update(dict.fromkeys(free_vars(d)))
+        for t in flat(p.type):
+            for d in t.shape:
+                if not isinstance(d, int) and not is_object(t):
+                    found.update(dict.fromkeys(free_vars(d)))
     return list(found)
 
 

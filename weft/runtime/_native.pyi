@@ -9,6 +9,11 @@ def cpu_features() -> str: ...
 def get_default_threads() -> int: ...
 def set_default_threads(threads: int, /) -> None: ...
 def worker_count() -> int: ...
+def allocated_blocks() -> int: ...
+
+class Value:
+    def __new__(cls, words: Any, parts: tuple[Any, ...], /) -> Value: ...
+    def nodes(self) -> tuple[bytes, list[Any]]: ...
 
 class Tensor:
     def __new__(cls, shape: Sequence[int], dtype: str) -> Any: ...
@@ -53,14 +58,15 @@ class Executable:
         codes: tuple[Code, ...],
         kernels: tuple[tuple[int, str], ...],
         constants: tuple[Any, ...],
-        input_dtypes: tuple[str, ...],
-        output_dtypes: tuple[str, ...],
+        input_dtypes: tuple[str | None, ...],
+        output_dtypes: tuple[str | None, ...],
         numpy_dtypes: tuple[Any, ...],
         threads: int,
         ndarray: type[Any],
-        convert: Callable[[int, Any], Tensor],
+        convert: Callable[[int, Any], Tensor | Value],
         convert_output: Callable[[int, Any], Tensor],
         fail: Callable[[int, int, int, int, int, int, str], BaseException],
+        host: Callable[[int, tuple[Value, ...]], tuple[Value, ...]],
     ) -> Executable: ...
     threads: int
     @property

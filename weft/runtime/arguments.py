@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.runtime import _native
 from weft.runtime.elements import numpy_dtype
 from weft.runtime.program import CallKernel, Check, Program, TensorSpec
 from weft.runtime.sizes import evaluate, shape_text, to_text
 from weft.runtime.tensor import Tensor, as_tensor, from_dlpack
+from weft.runtime.values import FieldType, pack, unpack
 from weft.support.errors import InputError, InternalError, UserError, WeftError
 
 # weft_status of csrc/include/weft_runtime.h, and the binding's own from 100.
 _MEMORY, _RANK, _SHAPE, _CHECK, _KERNEL, _ARITHMETIC, _BOUNDS, _UNALLOCATED = 1, 5, 6, 7, 8, 9, 10, 11
+_DEPTH = 12
 _COUNT, _OUTPUT_COUNT, _OVERLAP, _OUTPUT_SHAPE = 100, 101, 102, 103
 
 
@@ -25,9 +28,23 @@ class Arguments:
     def __init__(self, program: Program) -> None:
         self.program = program
 
-    def convert(self, index: int, value: Any) -> Tensor:
-        """Input ``index`` as a compact tensor of the right dtype. Raises InputError where it does not fit."""
+    def field_type(self, spec: TensorSpec) -> FieldType:
+        """The type of an input or output that is passed as a value."""
+        if spec.dtype == "data":
+            return "data", spec.type
+        return "tensor", spec.dtype, [d[0] if isinstance(d[0], int) and len(d) == 1 else -1 for d in spec.shape]
+
+    def results(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """What a run gave, with values as data and strings."""
+        specs = zip(self.program.outputs, values, strict=True)
+        return tuple(unpack(v, self.field_type(s), self.program.types) if s.is_value else v for s, v in specs)
+
+    def convert(self, index: int, value: Any) -> Tensor | _native.Value:
+        """Input ``index`` as a compact tensor of the right dtype, or as a value where the program takes one. Raises
+        InputError where it does not fit."""
         spec = self.program.inputs[index]
+        if spec.is_value:
+            return pack(value, self.field_type(spec), self.program.types, spec.name)
         array = self._array(spec, value)
         if array.dtype.name != spec.dtype:
             raise InputError(
@@ -81,6 +98,8 @@ class Arguments:
     def convert_output(self, index: int, value: Any) -> Tensor:
         """Memory given for output ``index`` as a tensor. Raises InputError unless it can be written in place."""
         spec = self.program.outputs[index]
+        if spec.is_value:
+            raise InputError(f"output '{spec.name}' is no plain tensor and takes no memory", code="I005")
         wrong = f"the memory for output '{spec.name}' must be"
         if isinstance(value, np.ndarray):
             array = value
@@ -131,6 +150,13 @@ class Arguments:
             return InputError(f"{message}: the model does not fit inputs of these sizes", code="I004")
         if status == _MEMORY:
             return UserError(message, code="I007", hint="the inputs are large for the memory of this machine")
+        if status == _DEPTH:
+            name = self.program.functions[index].name if 0 <= index < len(self.program.functions) else "?"
+            return UserError(
+                f"the recursion of '@{name}' goes too deep",
+                code="I008",
+                hint="does it end? A call whose result is returned as it is (in tail position) takes no room",
+            )
         return self._internal(status, instruction, given, message)
 
     def _shape_error(self, index: int, axis: int, expected: int, given: int) -> InputError:
@@ -162,7 +188,9 @@ class Arguments:
 
 
 def describe(spec: TensorSpec) -> str:
-    """``float32[batch, 3]``"""
+    """``float32[batch, 3]``; of data the type."""
+    if spec.dtype == "data":
+        return spec.type
     return f"{spec.dtype}{shape_text(spec.shape)}"
 
 
@@ -170,6 +198,8 @@ def bind_symbols(program: Program, shapes: Sequence[Sequence[int]]) -> dict[str,
     """The symbols' values for inputs of these shapes, as the executor binds them."""
     values: dict[str, int] = {}
     for spec, shape in zip(program.inputs, shapes, strict=True):
+        if spec.is_value:
+            continue
         for size, extent in zip(spec.shape, shape, strict=False):
             if len(size) == 1 and isinstance(size[0], str):
                 values.setdefault(size[0], int(extent))

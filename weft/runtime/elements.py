@@ -19,9 +19,12 @@ STANDARD: frozenset[str] = frozenset(_STANDARD.split())
 
 @cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype called ``name``. Raises UserError if there is none, or ml_dtypes is lacking for it."""
+    """The NumPy dtype called ``name`` (of strings: object). Raises UserError if there is none, or ml_dtypes is lacking
+    for it."""
     if name in STANDARD:
         return np.dtype(name)
+    if name in VALUES:
+        return np.dtype(object)
     if name not in EXTENDED:
         raise UserError(f"unknown dtype '{name}'", code="T010", hint="one of " + ", ".join(sorted(STANDARD | EXTENDED)))
     try:
@@ -32,8 +35,14 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return made
 
 
+VALUES: frozenset[str] = frozenset(("data", "string"))
+"""What stands in place of a dtype where there are no elements that kernels could read."""
+
+
 def item_bytes(name: str) -> int:
-    """Bytes of one stored element; types of less than a byte are stored unpacked."""
+    """Bytes of one stored element; types of less than a byte are stored unpacked. 0 for what is passed as a value."""
+    if name in VALUES:
+        return 0
     if name in EXTENDED:
         return 2 if name == "bfloat16" else 1
     return numpy_dtype(name).itemsize

@@ -14,25 +14,40 @@ from numpy.typing import NDArray
 from weft.runtime.elements import item_bytes, size_element
 from weft.runtime.program import (
     Allocate,
+    Box,
+    CallHost,
     CallKernel,
     Check,
+    Construct,
     Copy,
+    Extent,
+    Field,
     Free,
+    FunctionSpec,
+    Give,
     Instruction,
+    Invoke,
     Jump,
+    NewTensor,
     Program,
     Reserve,
+    Return,
     SetSize,
+    Share,
     SizeExpr,
+    Tag,
+    Take,
+    View,
 )
 from weft.runtime.sizes import BINARY, evaluate, symbols_of
 from weft.support.errors import ArtifactError
 
-MAGIC, VERSION = 0x54464557, 1
+MAGIC, VERSION = 0x54464557, 2
 _PUSH, _LOAD = 0, 1
 _OPERATION = {name: i + 2 for i, name in enumerate([*BINARY, "not"])}
-_KIND = {"input": 0, "output": 1, "constant": 2, "arena": 3, "dynamic": 4}
+_KIND = {"input": 0, "output": 1, "constant": 2, "arena": 3, "dynamic": 4, "object": 5}
 _CALL, _COPY, _SET, _READ, _ALLOCATE, _FREE, _CHECK, _JUMP, _JUMP_UNLESS, _COPY_PART, _RESERVE = range(11)
+_TAKE, _GIVE, _TENSOR, _VIEW, _BOX, _CONSTRUCT, _FIELD, _TAG, _EXTENT, _SHARE, _INVOKE, _RETURN, _HOST = range(11, 24)
 _LIMIT = 1 << 63
 
 
@@ -41,23 +56,26 @@ def encode(program: Program) -> NDArray[np.int64]:
     table = _Table(_registers(program))
     body: list[int] = []
     for tensor in (*program.inputs, *program.outputs):
-        dims = [table.number(d) for d in tensor.shape]
+        dims = [] if tensor.is_value else [table.number(d) for d in tensor.shape]
         body += [item_bytes(tensor.dtype), len(dims), *dims]
     for buffer in program.buffers:
         body += [_KIND[buffer.kind], buffer.index, table.number(buffer.offset), table.number(buffer.nbytes)]
         body.append(size_element(buffer.dtype))
+    for function in program.functions:
+        body += _function(function, program, table)
     for instruction in program.instructions:
         body += _instruction(instruction, table)
     arena = table.number(program.arena_bytes)
     counts = (len(program.inputs), len(program.outputs), len(program.buffers), len(program.kernels))
     header = [MAGIC, VERSION, len(table.registers), len(bound_symbols(program)), len(table.rows), *counts]
-    header += [constant_count(program), len(program.instructions), arena]
+    header += [constant_count(program), len(program.functions), len(program.hosts), len(program.instructions), arena]
     return np.array([*header, *(w for row in table.rows for w in row), *body], dtype=np.int64)
 
 
 def bound_symbols(program: Program) -> tuple[str, ...]:
     """The symbols that are a whole dimension of an input, in the order of their first."""
-    found = dict.fromkeys(d[0] for t in program.inputs for d in t.shape if len(d) == 1 and isinstance(d[0], str))
+    tensors = (t for t in program.inputs if not t.is_value)
+    found = dict.fromkeys(d[0] for t in tensors for d in t.shape if len(d) == 1 and isinstance(d[0], str))
     return tuple(found)
 
 
@@ -72,7 +90,7 @@ def _registers(program: Program) -> dict[str, int]:
     for name in names:
         if name not in program.symbols:
             raise _malformed(f"dimension '{name}' of an input is not among the symbols")
-    set_later = dict.fromkeys(i.name for i in program.instructions if isinstance(i, SetSize))
+    set_later = dict.fromkeys(i.name for i in program.instructions if isinstance(i, (SetSize, Tag, Extent)))
     for name in program.symbols:
         if name not in names and name not in set_later:
             raise _malformed(f"symbol '{name}' is no dimension of any input")
@@ -126,6 +144,16 @@ class _Table:
         return len(self.rows) - 1
 
 
+def _function(f: FunctionSpec, program: Program, table: _Table) -> list[int]:
+    """The words of a function. Its registers are those that its instructions set, which stand side by side."""
+    own = [
+        table.registers[i.name] for i in program.instructions[f.entry : f.end] if isinstance(i, (SetSize, Tag, Extent))
+    ]
+    first, last = (min(own), max(own) + 1) if own else (0, 0)
+    counts = (len(f.parameters), len(f.captured), f.results)
+    return [f.entry, *f.buffers, first, last, *counts, *f.parameters, *f.captured]
+
+
 def _instruction(i: Instruction, table: _Table) -> Iterable[int]:
     number = table.number
     match i:
@@ -152,6 +180,39 @@ def _instruction(i: Instruction, table: _Table) -> Iterable[int]:
             return [_JUMP, i.to]
         case Jump():
             return [_JUMP_UNLESS, i.to, number(i.condition or (0,))]
+    return _value_instruction(i, table)
+
+
+def _value_instruction(i: Instruction, table: _Table) -> Iterable[int]:
+    number = table.number
+    match i:
+        case Take():
+            return [_TAKE, i.target, i.input]
+        case Give():
+            return [_GIVE, i.source, i.output]
+        case NewTensor():
+            return [_TENSOR, i.target, number(i.nbytes), len(i.shape), *map(number, i.shape)]
+        case View():
+            return [_VIEW, i.target, i.source, number(i.nbytes), len(i.shape), *map(number, i.shape)]
+        case Box():
+            return [_BOX, i.target, number(i.value)]
+        case Construct():
+            return [_CONSTRUCT, i.target, i.tag, len(i.fields), *i.fields]
+        case Field():
+            return [_FIELD, i.target, i.source, i.index]
+        case Tag():
+            return [_TAG, table.registers[i.name], i.source]
+        case Extent():
+            return [_EXTENT, table.registers[i.name], i.source, i.axis]
+        case Share():
+            return [_SHARE, i.target, i.source]
+        case Invoke():
+            called = (-1 if i.function is None else i.function, -1 if i.closure is None else i.closure, int(i.tail))
+            return [_INVOKE, *called, len(i.arguments), len(i.results), *i.arguments, *i.results]
+        case Return():
+            return [_RETURN, len(i.results), *i.results]
+        case CallHost():
+            return [_HOST, i.operator, len(i.arguments), len(i.results), *i.arguments, *i.results]
     raise _malformed(f"unknown instruction {i!r}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from weft.runtime.arguments import Arguments, bind_symbols
 from weft.runtime.artifact import ABI_VERSION, ALIGN, Artifact, CodeObject, Variant
 from weft.runtime.elements import numpy_dtype
 from weft.runtime.encode import constant_count, encode
+from weft.runtime.host import HostOperators
 from weft.runtime.profile import Profile, make_profile
 from weft.runtime.program import TensorSpec
 from weft.runtime.roofline import Bound, Peaks, Roofline, bounds, roofline
@@ -46,7 +47,8 @@ class Executable:
 
     ``exe(x, …)`` takes inputs in order and returns an array, or a tuple of arrays if the model has several outputs;
     ``exe.run({name: x})`` takes and returns them by name. Inputs may be NumPy arrays, anything with ``__dlpack__``
-    (shared, not copied, if compact), or nested lists. Several threads may run one executable at once.
+    (shared, not copied, if compact), or nested lists; values of algebraic data types are ``weft.Data``. Several threads
+    may run one executable at once.
     """
 
     def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
@@ -71,18 +73,20 @@ class Executable:
                 tuple(_native.Code(_pick(code).data) for code in artifact.codes),
                 tuple((k.code, k.name) for k in program.kernels),
                 constants,
-                tuple(str(t.dtype) for t in program.inputs),
-                tuple(str(t.dtype) for t in program.outputs),
+                tuple(None if t.is_value else str(t.dtype) for t in program.inputs),
+                tuple(None if t.is_value else str(t.dtype) for t in program.outputs),
                 tuple(numpy_dtype(t.dtype) for t in program.outputs),
                 checked_threads(threads),
                 np.ndarray,
                 self._arguments.convert,
                 self._arguments.convert_output,
                 self._arguments.fail,
+                HostOperators(program.hosts).run,
             )
         except ValueError as error:
             raise ArtifactError(f"the artifact cannot be loaded: {error}", code="A008") from error
-        self._run = self._native.run
+        gives_values = any(t.is_value for t in program.outputs)
+        self._run: Callable[..., tuple[Any, ...]] = self._run_values if gives_values else self._native.run
 
     @property
     def artifact(self) -> Artifact:
@@ -124,6 +128,9 @@ class Executable:
             outs = (out,) if self._single and not isinstance(out, (tuple, list)) else tuple(out)
             results = self._run(inputs, outs)
         return results[0] if self._single else results
+
+    def _run_values(self, *arguments: Any) -> tuple[Any, ...]:
+        return self._arguments.results(self._native.run(*arguments))
 
     def run(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Any]:
         """Run on inputs by name; the outputs by name. Raises InputError if something does not fit."""
@@ -171,7 +178,7 @@ class Executable:
         return Timing(tuple(times))
 
     def _symbols(self, given: Sequence[Any]) -> dict[str, int]:
-        shapes = [self._arguments.convert(i, x).shape for i, x in enumerate(given)]
+        shapes = [getattr(self._arguments.convert(i, x), "shape", ()) for i, x in enumerate(given)]
         return bind_symbols(self._artifact.program, shapes)
 
     def _given(self, inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -2,7 +2,11 @@
 
 Buffers are numbered registers; sizes are small postfix expressions over the symbolic dimensions. A static model is
 the straight-line case: every offset is a plain number, every instruction a :class:`CallKernel`, and running it
-allocates nothing. Dynamic sizes, control flow and nested functions use the remaining instructions.
+allocates nothing. Dynamic sizes, control flow and functions use the remaining instructions.
+
+Values of algebraic data types, closures and string tensors are *objects*: counted references in ``object`` buffers. A
+tensor is one, too, where it goes from one function to another. A function owns a range of buffers and of integer
+registers, its window, of which each activation has its own content.
 """
 
 from __future__ import annotations
@@ -18,14 +22,21 @@ effects; a symbol may not have the name of an operation."""
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """An input or output of the whole program: what the caller sees."""
+    """An input or output of the whole program: what the caller sees. ``dtype`` is ``"data"`` for a value of the
+    algebraic data type ``type`` (see ``Program.types``)."""
 
     name: str
     dtype: str
     shape: tuple[SizeExpr, ...]
+    type: str = ""
+
+    @property
+    def is_value(self) -> bool:
+        """Whether it is passed as an object rather than as the elements of a tensor."""
+        return self.dtype in ("data", "string")
 
 
-BufferKind = Literal["input", "output", "constant", "arena", "dynamic"]
+BufferKind = Literal["input", "output", "constant", "arena", "dynamic", "object"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +45,8 @@ class BufferSpec:
 
     ``input``/``output``/``constant``: number ``index`` of that list. ``arena``: ``nbytes`` at ``offset`` of the arena
     (both may depend on symbols of the inputs; several buffers may share memory when never alive together).
-    ``dynamic``: allocated by :class:`Allocate` at run time. An ``output`` whose shape depends on :class:`SetSize` gets
+    ``dynamic``: allocated by :class:`Allocate` at run time. ``object``: holds a reference to a value, and shows its
+    elements if that is a tensor. An ``output`` whose shape depends on :class:`SetSize` gets
     its memory when an instruction first uses it. ``dtype`` matters only where a size is read from the buffer.
     """
 
@@ -100,6 +112,8 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Free:
+    """Give back the memory of a ``dynamic`` buffer, or the reference of an ``object`` buffer."""
+
     buffer: int
 
 
@@ -119,7 +133,153 @@ class Jump:
     condition: SizeExpr | None = None
 
 
-Instruction: TypeAlias = "CallKernel | Copy | SetSize | Allocate | Reserve | Free | Check | Jump"
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Let an object buffer hold what the caller passed as input number ``input``."""
+
+    target: int
+    input: int
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """Pass what an object buffer holds to the caller as output number ``output``."""
+
+    source: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewTensor:
+    """Let an object buffer hold a new tensor of ``nbytes``."""
+
+    target: int
+    nbytes: SizeExpr
+    shape: tuple[SizeExpr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Let an object buffer hold a tensor that shows the memory of ``source``: an object, an input or a constant."""
+
+    target: int
+    source: int
+    nbytes: SizeExpr
+    shape: tuple[SizeExpr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Let an object buffer hold an int64 scalar."""
+
+    target: int
+    value: SizeExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Construct:
+    """Let an object buffer hold data: constructor number ``tag`` with ``fields`` — or a closure of function number
+    ``tag`` with what it captures."""
+
+    target: int
+    tag: int
+    fields: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Let an object buffer hold field ``index`` of the data in ``source``."""
+
+    target: int
+    source: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Define the integer register ``name`` as the constructor number of the data in a buffer."""
+
+    name: str
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Define the integer register ``name`` as a dimension of the tensor that an object buffer holds."""
+
+    name: str
+    source: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Let an object buffer hold what another one holds."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """Call function number ``function``, or the closure in an object buffer. With ``tail`` the calling function ends,
+    and what is called returns to its caller."""
+
+    function: int | None
+    closure: int | None
+    arguments: tuple[int, ...]
+    results: tuple[int, ...]
+    tail: bool = False
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """End the function with these results."""
+
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallHost:
+    """Have the host run operator number ``operator`` of the program on objects (see :class:`HostOperator`)."""
+
+    operator: int
+    arguments: tuple[int, ...]
+    results: tuple[int, ...]
+    label: str = ""
+
+
+Instruction: TypeAlias = (
+    "CallKernel | Copy | SetSize | Allocate | Reserve | Free | Check | Jump | Take | Give | NewTensor | View | Box | "
+    "Construct | Field | Tag | Extent | Share | Invoke | Return | CallHost"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSpec:
+    """A function: its first instruction, its window (the buffers from ``buffers[0]`` up to ``buffers[1]``, and the
+    registers that its instructions set), and the object buffers of its parameters and of what it captures. Its
+    instructions reach up to ``end``."""
+
+    name: str
+    entry: int
+    end: int
+    buffers: tuple[int, int]
+    parameters: tuple[int, ...]
+    captured: tuple[int, ...]
+    results: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostOperator:
+    """An operator that no kernel computes: function ``name`` of ``weft.runtime.host`` with these attributes, on arrays
+    of the dtypes ``arguments``, giving arrays of the dtypes ``results``."""
+
+    name: str
+    attrs: dict[str, Any]
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +294,8 @@ class KernelRef:
 class Program:
     """A whole model, ready to run.
 
+    ``types`` describes the algebraic data types of inputs and outputs (see ``weft.runtime.values``).
+
     ``symbols`` are the symbolic dimensions; the runtime binds each from the first input dimension that is exactly
     that symbol and checks every other input dimension. ``arena_bytes`` may depend on symbols.
     """
@@ -145,4 +307,7 @@ class Program:
     kernels: tuple[KernelRef, ...]
     instructions: tuple[Instruction, ...]
     arena_bytes: SizeExpr = (0,)
+    functions: tuple[FunctionSpec, ...] = ()
+    hosts: tuple[HostOperator, ...] = ()
+    types: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)

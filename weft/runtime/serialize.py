@@ -6,20 +6,35 @@ from typing import Any, get_args
 
 from weft.runtime.program import (
     Allocate,
+    Box,
     BufferKind,
     BufferSpec,
+    CallHost,
     CallKernel,
     Check,
+    Construct,
     Copy,
+    Extent,
+    Field,
     Free,
+    FunctionSpec,
+    Give,
+    HostOperator,
     Instruction,
+    Invoke,
     Jump,
     KernelRef,
+    NewTensor,
     Program,
     Reserve,
+    Return,
     SetSize,
+    Share,
     SizeExpr,
+    Tag,
+    Take,
     TensorSpec,
+    View,
 )
 from weft.support.errors import ArtifactError
 
@@ -32,12 +47,25 @@ _INSTRUCTIONS: dict[str, type[Any]] = {
     "free": Free,
     "check": Check,
     "jump": Jump,
+    "take": Take,
+    "give": Give,
+    "tensor": NewTensor,
+    "view": View,
+    "box": Box,
+    "construct": Construct,
+    "field": Field,
+    "tag": Tag,
+    "extent": Extent,
+    "share": Share,
+    "invoke": Invoke,
+    "return": Return,
+    "host": CallHost,
 }
 _NAMES = {cls: name for name, cls in _INSTRUCTIONS.items()}
 _KINDS = frozenset(get_args(BufferKind))
 
 # Reads one field of an instruction, by the field's name.
-_INTEGER, _TEXT, _SIZE, _SIZES, _INTEGERS = "integer", "text", "size", "sizes", "integers"
+_INTEGER, _TEXT, _SIZE, _SIZES, _INTEGERS, _FLAG = "integer", "text", "size", "sizes", "integers", "flag"
 _FIELDS: dict[str, dict[str, str]] = {
     "call": {
         "kernel": _INTEGER,
@@ -54,6 +82,26 @@ _FIELDS: dict[str, dict[str, str]] = {
     "free": {"buffer": _INTEGER},
     "check": {"condition": _SIZE, "message": _TEXT},
     "jump": {"to": _INTEGER, "condition": "optional size"},
+    "take": {"target": _INTEGER, "input": _INTEGER},
+    "give": {"source": _INTEGER, "output": _INTEGER},
+    "tensor": {"target": _INTEGER, "nbytes": _SIZE, "shape": _SIZES},
+    "view": {"target": _INTEGER, "source": _INTEGER, "nbytes": _SIZE, "shape": _SIZES},
+    "box": {"target": _INTEGER, "value": _SIZE},
+    "construct": {"target": _INTEGER, "tag": _INTEGER, "fields": _INTEGERS},
+    "field": {"target": _INTEGER, "source": _INTEGER, "index": _INTEGER},
+    "tag": {"name": _TEXT, "source": _INTEGER},
+    "extent": {"name": _TEXT, "source": _INTEGER, "axis": _INTEGER},
+    "share": {"source": _INTEGER, "target": _INTEGER},
+    "invoke": {
+        "function": "optional integer",
+        "closure": "optional integer",
+        "arguments": _INTEGERS,
+        "results": _INTEGERS,
+        "tail": _FLAG,
+        "label": _TEXT,
+    },
+    "return": {"results": _INTEGERS},
+    "host": {"operator": _INTEGER, "arguments": _INTEGERS, "results": _INTEGERS, "label": _TEXT},
 }
 
 
@@ -61,12 +109,17 @@ def program_to_json(program: Program) -> dict[str, Any]:
     """A value for :func:`json.dumps` from which :func:`program_from_json` makes an equal program."""
     return {
         "symbols": list(program.symbols),
-        "inputs": [[t.name, str(t.dtype), list(t.shape)] for t in program.inputs],
-        "outputs": [[t.name, str(t.dtype), list(t.shape)] for t in program.outputs],
+        "inputs": [[t.name, str(t.dtype), list(t.shape), t.type] for t in program.inputs],
+        "outputs": [[t.name, str(t.dtype), list(t.shape), t.type] for t in program.outputs],
         "buffers": [[b.kind, b.index, b.offset, b.nbytes, str(b.dtype), list(b.shape)] for b in program.buffers],
         "kernels": [[k.name, k.code] for k in program.kernels],
         "instructions": [_instruction_to_json(i) for i in program.instructions],
         "arena_bytes": program.arena_bytes,
+        "functions": [
+            [f.name, f.entry, f.end, f.buffers, f.parameters, f.captured, f.results] for f in program.functions
+        ],
+        "hosts": [[h.name, h.attrs, h.arguments, h.results] for h in program.hosts],
+        "types": program.types,
         "metadata": program.metadata,
     }
 
@@ -87,6 +140,9 @@ def program_from_json(value: Any) -> Program:
             kernels=tuple(KernelRef(_text(name), _integer(code)) for name, code in value["kernels"]),
             instructions=tuple(_instruction(i) for i in value["instructions"]),
             arena_bytes=_size(value["arena_bytes"]),
+            functions=tuple(_function(f) for f in value.get("functions", ())),
+            hosts=tuple(_host(h) for h in value.get("hosts", ())),
+            types=dict(value.get("types", {})),
             metadata=dict(value["metadata"]),
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -114,8 +170,21 @@ def _shape(value: Any) -> tuple[SizeExpr, ...]:
 
 
 def _tensor(value: Any) -> TensorSpec:
-    name, dtype, shape = value
-    return TensorSpec(_text(name), _text(dtype), _shape(shape))
+    name, dtype, shape, *of = value
+    return TensorSpec(_text(name), _text(dtype), _shape(shape), _text(of[0]) if of else "")
+
+
+def _function(value: Any) -> FunctionSpec:
+    name, entry, end, buffers, parameters, captured, results = value
+    first, last = buffers
+    window = (_integer(first), _integer(last))
+    given, held = (tuple(_integer(b) for b in part) for part in (parameters, captured))
+    return FunctionSpec(_text(name), _integer(entry), _integer(end), window, given, held, _integer(results))
+
+
+def _host(value: Any) -> HostOperator:
+    name, attrs, arguments, results = value
+    return HostOperator(_text(name), dict(attrs), tuple(map(_text, arguments)), tuple(map(_text, results)))
 
 
 def _buffer(value: Any) -> BufferSpec:
@@ -131,6 +200,7 @@ _READERS: dict[str, Any] = {
     _SIZE: _size,
     _SIZES: _shape,
     _INTEGERS: lambda v: tuple(_integer(i) for i in v),
+    _FLAG: bool,
     "optional integer": lambda v: None if v is None else _integer(v),
     "optional size": lambda v: None if v is None else _size(v),
 }

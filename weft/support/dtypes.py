@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.support.errors import UserError
 
-Kind = Literal["bool", "int", "uint", "float"]
+Kind = Literal["bool", "int", "uint", "float", "string"]
 
 # name -> (kind, bits, short name used in text)
 _TABLE: Final[dict[str, tuple[Kind, int, str]]] = {
@@ -37,6 +37,7 @@ _TABLE: Final[dict[str, tuple[Kind, int, str]]] = {
     "float8_e5m2fnuz": ("float", 8, "f8e5m2fnuz"),
     "float8_e8m0fnu": ("float", 8, "f8e8m0fnu"),
     "float4_e2m1fn": ("float", 4, "f4e2m1fn"),
+    "string": ("string", 64, "str"),
 }
 _SHORT: Final[dict[str, str]] = {row[2]: name for name, row in _TABLE.items()}
 
@@ -44,7 +45,8 @@ _SHORT: Final[dict[str, str]] = {row[2]: name for name, row in _TABLE.items()}
 class DType(str):
     """An element type, interned: ``DType("f32") is DType("float32")``.
 
-    ``kind`` is bool, int, uint or float; ``bits`` the width in bits (bool: 8, as stored).
+    ``kind`` is bool, int, uint, float or string; ``bits`` the width in bits (bool: 8, as stored). Strings are Python
+    objects in NumPy arrays; no kernel reads them.
     """
 
     __slots__ = ("bits", "kind", "short")
@@ -58,7 +60,7 @@ class DType(str):
         found = cls._all.get(key)
         if found is not None:
             return found
-        full = _SHORT.get(key, key)
+        full = "string" if key == "object" else _SHORT.get(key, key)
         if full not in _TABLE:
             raise UserError(f"unknown dtype '{key}'", code="T010", hint="one of " + ", ".join(_TABLE))
         if full not in cls._all:
@@ -83,7 +85,7 @@ class DType(str):
     @property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy dtype (from ml_dtypes where NumPy has none)."""
-        return np.dtype(str(self))
+        return np.dtype(object if self.kind == "string" else str(self))
 
     @property
     def nbytes(self) -> int:

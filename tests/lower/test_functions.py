@@ -1,0 +1,622 @@
+"""Compiled functions, closures, algebraic data types and match; the graph interpreter is the judge."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import weft
+from weft.graph.interpret import run
+from weft.graph.parser import parse
+from weft.graph.text import to_text
+from weft.graph.verify import verify
+from weft.ops.catalogue import OPERATORS
+from weft.runtime import _native
+from weft.runtime.program import Allocate, Invoke
+from weft.support.data import Data
+from weft.support.errors import InputError, ModelError, UserError
+
+
+def floats(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def compiled(text):
+    module = parse(text, OPERATORS)
+    verify(module)
+    table = {}
+    printed = to_text(module, table)
+    assert to_text(parse(printed, OPERATORS, table)) == printed
+    return module, weft.compile(module, threads=1)
+
+
+def same(got, wanted):
+    """Equality of values, without recursion."""
+    waiting = [(got, wanted)]
+    while waiting:
+        g, w = waiting.pop()
+        if isinstance(w, (Data, tuple)):
+            assert type(g) is type(w)
+            if isinstance(w, Data):
+                assert g.constructor == w.constructor
+            waiting += zip(*(v.fields if isinstance(v, Data) else v for v in (g, w)), strict=True)
+        else:
+            assert g.shape == w.shape and g.dtype == w.dtype
+            np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-5)
+
+
+def agree(module, exe, *inputs):
+    got = exe(*inputs)
+    same(got, run(module, inputs))
+    return got
+
+
+def list_of(*items):
+    made = Data("Nil")
+    for item in reversed(items):
+        made = Data("Cons", (item, made))
+    return made
+
+
+def length(values):
+    count = 0
+    while values.constructor == "Cons":
+        values, count = values.fields[1], count + 1
+    return count
+
+
+TREE = """
+type Tree { Leaf(f32[1, 4]); Node(Tree, Tree) }
+def @fold(%t: Tree, %w: f32[4, 4]) -> f32[1, 4] {
+  %0: f32[1, 4] = match %t {
+    Leaf(%x: f32[1, 4]) => { return %x }
+    Node(%l: Tree, %r: Tree) => {
+      %1: f32[1, 4] = @fold(%l, %w)
+      %2: f32[1, 4] = @fold(%r, %w)
+      %3: f32[1, 4] = add(%1, %2)
+      %4: f32[1, 4] = matmul(%3, %w)
+      %5: f32[1, 4] = tanh(%4)
+      return %5
+    }
+  }
+  return %0
+}
+def @main(%t: Tree, %w: f32[4, 4]) -> f32[1, 4] {
+  %0: f32[1, 4] = @fold(%t, %w)
+  return %0
+}
+"""
+
+
+def tree(depth, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def make(d):
+        if d == 0 or (d < depth and rng.random() < 0.2):
+            return Data("Leaf", (rng.standard_normal((1, 4)).astype(np.float32),))
+        return Data("Node", (make(d - 1), make(d - 1)))
+
+    return make(depth)
+
+
+LIST = """
+type List<t> { Nil(); Cons(t, List<t>) }
+"""
+
+MAP = (
+    LIST
+    + """
+def @map<n>(%f: fn(f32[n]) -> f32[n], %xs: List<f32[n]>) -> List<f32[n]> {
+  %0: List<f32[n]> = match %xs {
+    Nil() => {
+      %1: List<f32[n]> = List<f32[n]>::Nil()
+      return %1
+    }
+    Cons(%x: f32[n], %rest: List<f32[n]>) => {
+      %2: f32[n] = %f(%x)
+      %3: List<f32[n]> = @map(%f, %rest)
+      %4: List<f32[n]> = List<f32[n]>::Cons(%2, %3)
+      return %4
+    }
+  }
+  return %0
+}
+def @foldl<n>(%g: fn(f32[n], f32[n]) -> f32[n], %z: f32[n], %ys: List<f32[n]>) -> f32[n] {
+  %0: f32[n] = match %ys {
+    Nil() => { return %z }
+    Cons(%x: f32[n], %rest: List<f32[n]>) => {
+      %1: f32[n] = %g(%z, %x)
+      %2: f32[n] = @foldl(%g, %1, %rest)
+      return %2
+    }
+  }
+  return %0
+}
+"""
+)
+
+HIGHER_ORDER = (
+    MAP
+    + """
+def @main<n>(%xs: List<f32[n]>, %c: f32[n]) -> (List<f32[n]>, f32[n]) {
+  %0: f32[n] = exp(%c)
+  %1 = fn(%x: f32[n]) {
+    %2: f32[n] = mul(%x, %0)
+    %3: f32[n] = add(%2, %c)
+    return %3
+  }
+  %4: List<f32[n]> = @map(%1, %xs)
+  %5 = fn(%a: f32[n], %b: f32[n]) {
+    %6: f32[n] = maximum(%a, %b)
+    return %6
+  }
+  %7: f32[n] = @foldl(%5, %c, %4)
+  %8: (List<f32[n]>, f32[n]) = (%4, %7)
+  return %8
+}
+"""
+)
+
+
+def test_a_recursion_over_trees():
+    module, exe = compiled(TREE)
+    for depth in (0, 1, 6):
+        agree(module, exe, tree(depth), floats(4, 4))
+    assert any(isinstance(i, Invoke) for i in exe.artifact.program.instructions)
+    assert not any(
+        isinstance(i, Allocate) for i in exe.artifact.program.instructions
+    )  # what is local lies in the arena
+
+
+def test_functions_as_arguments_capture_tensors_and_sizes():
+    module, exe = compiled(HIGHER_ORDER)
+    for n in (1, 5):
+        for count in (0, 1, 7):
+            agree(module, exe, list_of(*(floats(n, seed=i) for i in range(count))), floats(n, seed=99))
+
+
+def test_sizes_in_data_are_checked():
+    _, exe = compiled(HIGHER_ORDER)
+    with pytest.raises(InputError, match="dimension 0"):
+        exe(list_of(floats(3), floats(4)), floats(3))
+
+
+def test_a_call_in_tail_position_takes_no_room():
+    module, exe = compiled(
+        MAP
+        + """
+def @main<n>(%xs: List<f32[n]>, %c: f32[n]) -> f32[n] {
+  %0 = fn(%a: f32[n], %b: f32[n]) {
+    %1: f32[n] = add(%a, %b)
+    return %1
+  }
+  %2: f32[n] = @foldl(%0, %c, %xs)
+  return %2
+}
+"""
+    )
+    many = list_of(*[np.ones(2, np.float32)] * 300_000)
+    np.testing.assert_array_equal(exe(many, np.zeros(2, np.float32)), [300_000] * 2)
+    agree(module, exe, list_of(floats(2), floats(2, seed=1)), floats(2))
+
+
+def test_deep_recursion_uses_no_stack_of_the_thread():
+    _, exe = compiled(HIGHER_ORDER)
+    made, _ = exe(list_of(*[np.ones(2, np.float32)] * 100_000), np.zeros(2, np.float32))
+    assert length(made) == 100_000
+
+
+ENDLESS = """
+def @loop(%x: f32[4]) -> f32[4] {
+  %0: f32[4] = exp(%x)
+  %1: f32[4] = @loop(%0)
+  %2: f32[4] = add(%1, %0)
+  return %2
+}
+def @main(%x: f32[4]) -> f32[4] {
+  %0: f32[4] = @loop(%x)
+  return %0
+}
+"""
+
+
+def blocks():
+    gc.collect()
+    return _native.allocated_blocks()
+
+
+def test_recursion_without_end_is_an_error_that_costs_nothing():
+    _, exe = compiled(ENDLESS)
+    before = blocks()
+    for _ in range(2):
+        with pytest.raises(UserError, match="recursion of '@loop' goes too deep") as caught:
+            exe(floats(4))
+        assert caught.value.code == "I008"
+    assert blocks() <= before + 1  # the arena
+
+
+def test_what_a_program_allocates_it_frees():
+    _, exe = compiled(HIGHER_ORDER)
+    args = list_of(*(floats(3, seed=i) for i in range(20))), floats(3)
+    exe(*args)
+    before = blocks()
+    for _ in range(5):
+        made = exe(*args)
+    assert blocks() > before  # the outputs are there
+    del made
+    assert blocks() == before
+    bad = list_of(*(floats(3) for _ in range(5)), floats(4))
+    for _ in range(3):
+        with pytest.raises(InputError):
+            exe(bad, floats(3))
+    assert blocks() == before
+
+
+def test_functions_call_each_other():
+    module, exe = compiled(
+        LIST
+        + """
+def @even(%xs: List<f32[2]>, %a: f32[2]) -> f32[2] {
+  %0: f32[2] = match %xs {
+    Nil() => { return %a }
+    Cons(%x: f32[2], %rest: List<f32[2]>) => {
+      %1: f32[2] = add(%a, %x)
+      %2: f32[2] = @odd(%rest, %1)
+      %3: f32[2] = exp(%1)
+      %4: f32[2] = sub(%2, %3)
+      return %4
+    }
+  }
+  return %0
+}
+def @odd(%xs: List<f32[2]>, %a: f32[2]) -> f32[2] {
+  %0: f32[2] = match %xs {
+    Nil() => {
+      %1: f32[2] = neg(%a)
+      return %1
+    }
+    Cons(%x: f32[2], %rest: List<f32[2]>) => {
+      %2: f32[2] = mul(%a, %x)
+      %3: f32[2] = @even(%rest, %2)
+      return %3
+    }
+  }
+  return %0
+}
+def @main(%xs: List<f32[2]>, %a: f32[2]) -> f32[2] {
+  %0: f32[2] = @even(%xs, %a)
+  return %0
+}
+"""
+    )
+    for count in range(6):
+        agree(module, exe, list_of(*(floats(2, seed=i) for i in range(count))), floats(2))
+
+
+def test_functions_that_make_functions():
+    module, exe = compiled(
+        """
+def @compose(%f: fn(f32[3]) -> f32[3], %g: fn(f32[3]) -> f32[3]) -> fn(f32[3]) -> f32[3] {
+  %0 = fn(%x: f32[3]) {
+    %1: f32[3] = %g(%x)
+    %2: f32[3] = %f(%1)
+    return %2
+  }
+  return %0
+}
+def @power(%f: fn(f32[3]) -> f32[3], %again: bool[]) -> fn(f32[3]) -> f32[3] {
+  %0: fn(f32[3]) -> f32[3] = if %again {
+    %1: fn(f32[3]) -> f32[3] = @compose(%f, %f)
+    %2: fn(f32[3]) -> f32[3] = @power(%1, false)
+    return %2
+  } else {
+    return %f
+  }
+  return %0
+}
+def @main(%x: f32[3], %c: bool[]) -> f32[3] {
+  %0 = fn(%y: f32[3]) {
+    %1: f32[3] = sin(%y)
+    return %1
+  }
+  %2: fn(f32[3]) -> f32[3] = @power(%0, %c)
+  %3: f32[3] = %2(%x)
+  return %3
+}
+"""
+    )
+    for c in (True, False):
+        agree(module, exe, floats(3), np.array(c))
+
+
+def test_constructors_and_functions_of_the_module_are_values():
+    module, exe = compiled(
+        LIST
+        + """
+def @twice(%x: f32[2]) -> f32[2] {
+  %0: f32[2] = add(%x, %x)
+  return %0
+}
+def @apply(%f: fn(f32[2]) -> f32[2], %n: i64[], %x: f32[2]) -> f32[2] {
+  %0: bool[] = less(%n, 1i64)
+  %1: f32[2] = if %0 {
+    return %x
+  } else {
+    %2: i64[] = sub(%n, 1i64)
+    %3: f32[2] = %f(%x)
+    %4: f32[2] = @apply(%f, %2, %3)
+    return %4
+  }
+  return %1
+}
+def @make(%c: fn(f32[2], List<f32[2]>) -> List<f32[2]>, %n: i64[], %x: f32[2]) -> List<f32[2]> {
+  %0: bool[] = less(%n, 1i64)
+  %1: List<f32[2]> = if %0 {
+    %2: List<f32[2]> = List<f32[2]>::Nil()
+    return %2
+  } else {
+    %3: i64[] = sub(%n, 1i64)
+    %4: List<f32[2]> = @make(%c, %3, %x)
+    %5: List<f32[2]> = %c(%x, %4)
+    return %5
+  }
+  return %1
+}
+def @main(%n: i64[], %x: f32[2]) -> (f32[2], List<f32[2]>) {
+  %0: f32[2] = @apply(@twice, %n, %x)
+  %1: List<f32[2]> = @make(List<f32[2]>::Cons, %n, %0)
+  %2: (f32[2], List<f32[2]>) = (%0, %1)
+  return %2
+}
+"""
+    )
+    for n in (0, 1, 4):
+        agree(module, exe, np.array(n), floats(2))
+
+
+def test_nested_patterns_tuples_and_whole_values():
+    module, exe = compiled(
+        """
+type Pair { Pair((f32[2], f32[2]), Maybe) }
+type Maybe { None_(); Some(Pair) }
+def @go(%p: Pair) -> f32[2] {
+  %0: f32[2] = match %p {
+    Pair(%t: (f32[2], f32[2]), Some(%inner: Pair = Pair(%u: (f32[2], f32[2]), None_()))) => {
+      %1: f32[2] = %t[0]
+      %2: f32[2] = %u[1]
+      %3: f32[2] = sub(%1, %2)
+      %4: f32[2] = @go(%inner)
+      %5: f32[2] = mul(%3, %4)
+      return %5
+    }
+    Pair(%v: (f32[2], f32[2]), Some(%next: Pair)) => {
+      %6: f32[2] = @go(%next)
+      %7: f32[2] = %v[1]
+      %8: f32[2] = add(%6, %7)
+      return %8
+    }
+    Pair(%w: (f32[2], f32[2]), _) => {
+      %9: f32[2] = %w[0]
+      return %9
+    }
+  }
+  return %0
+}
+def @main(%p: Pair) -> (f32[2], Pair) {
+  %0: f32[2] = @go(%p)
+  %1: (f32[2], Pair) = (%0, %p)
+  return %1
+}
+"""
+    )
+    value = Data("None_")
+    for i in range(5):
+        pair = Data("Pair", ((floats(2, seed=i), floats(2, seed=10 + i)), value))
+        agree(module, exe, pair)
+        value = Data("Some", (pair,))
+
+
+FILTER = (
+    LIST
+    + """
+def @join<n>(%xs: List<f32[n]>) -> f32[m] {
+  %0: f32[m] = match %xs {
+    Nil() => {
+      %1: f32[0] = f32[0]("empty")
+      return %1
+    }
+    Cons(%x: f32[k], %rest: List<f32[n]>) => {
+      let %tail: f32[r] = @join(%rest)
+      %2: f32[k + r] = concat(%x, %tail, axis=0)
+      return %2
+    }
+  }
+  return %0
+}
+def @main<n, m, k, r>(%xs: List<f32[n]>) -> f32[n] {
+  let %whole: f32[m] = @join(%xs)
+  %0: f32[m] = add(%whole, 1.0f32)
+  return %0
+}
+"""
+)
+
+
+@pytest.mark.filterwarnings("ignore:.*made up")
+def test_results_of_a_size_that_only_the_run_tells():
+    text = FILTER.replace("def @join<n>", "def @join<n, m, k, r>")
+    module = parse(text, OPERATORS)
+    verify(module)
+    exe = weft.compile(module, threads=1)
+    for sizes in ((), (3,), (2, 0, 5), (1, 1, 1, 4)):
+        items = list_of(*(floats(s, seed=i) for i, s in enumerate(sizes)))
+        got = exe(items)
+        whole = np.concatenate([np.zeros(0, np.float32), *(floats(s, seed=i) for i, s in enumerate(sizes))])
+        np.testing.assert_allclose(got, whole + 1, rtol=1e-6)
+
+
+def test_the_entry_may_call_itself():
+    module, exe = compiled(
+        """
+def @main(%x: f32[4], %n: i64[]) -> f32[4] {
+  %0: bool[] = less(%n, 1i64)
+  %1: f32[4] = if %0 {
+    return %x
+  } else {
+    %2: i64[] = sub(%n, 1i64)
+    %3: f32[4] = cos(%x)
+    %4: f32[4] = @main(%3, %2)
+    %5: f32[4] = sub(%4, %x)
+    return %5
+  }
+  return %1
+}
+"""
+    )
+    for n in (0, 1, 5):
+        agree(module, exe, floats(4), np.array(n))
+
+
+def test_what_operators_take_for_granted_is_checked_in_functions():
+    _, exe = compiled(
+        LIST
+        + """
+def @sum<n, k>(%xs: List<f32[n]>, %a: f32[k]) -> f32[k] {
+  %0: f32[k] = match %xs {
+    Nil() => { return %a }
+    Cons(%x: f32[n], %rest: List<f32[n]>) => {
+      %1: f32[k] = add(%a, %x)
+      %2: f32[k] = @sum(%rest, %1)
+      return %2
+    }
+  }
+  return %0
+}
+def @main<n, k>(%xs: List<f32[n]>, %a: f32[k]) -> f32[k] {
+  %0: f32[k] = @sum(%xs, %a)
+  return %0
+}
+"""
+    )
+    np.testing.assert_allclose(exe(list_of(floats(3), floats(3)), floats(3)), 3 * floats(3), rtol=1e-6)
+    with pytest.raises(InputError):
+        exe(list_of(floats(3)), floats(4))
+
+
+def test_data_in_the_state_of_a_loop():
+    module, exe = compiled(
+        LIST
+        + """
+def @main<i>(%n: i64[1], %x: f32[2]) -> List<f32[2]> {
+  %nil: List<f32[2]> = List<f32[2]>::Nil()
+  %1 = fn(%s: List<f32[2]>, %y: f32[2]) {
+    %2: f32[2] = sin(%y)
+    %3: List<f32[2]> = List<f32[2]>::Cons(%2, %s)
+    %4: (List<f32[2]>, f32[2]) = (%3, %2)
+    return %4
+  }
+  %5: (List<f32[2]>, f32[2]) = loop[index=i, trips=5, count=5](%nil, %x) do %1
+  %6: List<f32[2]> = %5[0]
+  return %6
+}
+""".replace("%n: i64[1], ", "")
+    )
+    assert length(agree(module, exe, floats(2))) == 5
+
+
+def test_what_is_shared_stays_shared():
+    _, exe = compiled(
+        """
+type Tree { Leaf(f32[1]); Node(Tree, Tree) }
+def @double(%t: Tree, %n: i64[]) -> Tree {
+  %0: bool[] = less(%n, 1i64)
+  %1: Tree = if %0 {
+    return %t
+  } else {
+    %2: i64[] = sub(%n, 1i64)
+    %3: Tree = Tree::Node(%t, %t)
+    %4: Tree = @double(%3, %2)
+    return %4
+  }
+  return %1
+}
+def @main(%t: Tree, %n: i64[]) -> Tree {
+  %0: Tree = @double(%t, %n)
+  return %0
+}
+"""
+    )
+    made = exe(Data("Leaf", (floats(1),)), np.array(200))  # 2**200 leaves, written out
+    depth = 0
+    while made.constructor == "Node":
+        assert made.fields[0] is made.fields[1]
+        made, depth = made.fields[0], depth + 1
+    assert depth == 200
+    again = exe(exe(Data("Leaf", (floats(1),)), np.array(100)), np.array(100))
+    assert again.fields[0] is again.fields[1]
+
+
+def test_a_saved_program_runs_the_same(tmp_path):
+    module, exe = compiled(HIGHER_ORDER)
+    exe.save(tmp_path / "list.weft")
+    loaded = weft.load_executable(tmp_path / "list.weft")
+    assert loaded.artifact.program == exe.artifact.program
+    agree(module, loaded, list_of(floats(2), floats(2, seed=1)), floats(2))
+
+
+def test_several_threads_at_once():
+    module, exe = compiled(TREE)
+    inputs = [(tree(5, seed), floats(4, 4, seed=seed)) for seed in range(4)]
+    wanted = [run(module, given) for given in inputs]
+    wrong = []
+
+    def work(which):
+        for _ in range(20):
+            if not np.allclose(exe(*inputs[which]), wanted[which], rtol=1e-5, atol=1e-5):
+                wrong.append(which)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        (3.0, "must be Tree, not a float"),
+        (Data("Twig"), "must be Tree, not a Twig"),
+        (Data("Leaf", (floats(1, 4), floats(1))), "Leaf takes 1 fields, not 2"),
+        (Data("Leaf", (floats(1, 5),)), r"must be float32\[1, 4\], not float32\[1, 5\]"),
+        (Data("Leaf", (floats(1, 4).astype(np.float64),)), "not float64"),
+        (Data("Leaf", (Data("Leaf", (floats(1, 4),)),)), "must be float32"),
+        (Data("Node", (Data("Leaf", (floats(1, 4),)), None)), "not a NoneType"),
+    ],
+)
+def test_values_that_do_not_fit(value, message):
+    _, exe = compiled(TREE)
+    with pytest.raises(InputError, match=message):
+        exe(value, floats(4, 4))
+
+
+def test_no_memory_is_given_for_data():
+    _, exe = compiled(HIGHER_ORDER)
+    with pytest.raises(InputError, match="takes no memory"):
+        exe(list_of(), floats(2), out=(np.zeros(2), np.zeros(2, np.float32)))
+
+
+def test_functions_do_not_cross_the_border():
+    text = """
+def @main(%f: fn(f32[2]) -> f32[2], %x: f32[2]) -> f32[2] {
+  %0: f32[2] = %f(%x)
+  return %0
+}
+"""
+    with pytest.raises(ModelError, match="takes the input 'f'") as caught:
+        weft.compile(parse(text, OPERATORS))
+    assert caught.value.code == "M020"

@@ -1,0 +1,105 @@
+"""Which nodes each function computes itself, and what inner functions capture: what lambda lifting needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.expr.nodes import Var as Symbol
+from weft.graph import dims
+from weft.graph.nodes import Call, Constant, Constructor, Function, GlobalVar, GraphExpr, Loop, Var
+from weft.graph.scope import Block, blocks
+from weft.graph.types import TensorType, TupleType
+from weft.graph.visit import children, post_order
+
+
+class Scopes:
+    """The scopes of one function of the module.
+
+    ``members`` lists the nodes of each block in post-order; ``used`` are the variables that are read. An inner function
+    is a *closure* unless it is a fused group or the body of a loop, which are run where they stand.
+    """
+
+    def __init__(self, root: Function) -> None:
+        self.root = root
+        self.order = list(post_order(root))
+        placed = blocks(root)
+        self.members: dict[tuple[GraphExpr | None, int], list[GraphExpr]] = {}
+        for e in self.order:
+            self.members.setdefault((placed[e].owner, placed[e].slot), []).append(e)
+        bodies = {e.body for e in self.order if isinstance(e, Loop)}
+        self.used = {e for e in self.order if isinstance(e, Var)}
+        self._closures = {
+            e
+            for e in self.order
+            if isinstance(e, Function) and not e.is_primitive and e not in bodies and e is not root
+        }
+        self._unit = self._units(placed)
+        self._nodes: dict[GraphExpr, list[GraphExpr]] = {}
+        for e in self.order:
+            self._nodes.setdefault(self._unit[e], []).append(e)
+
+    def _units(self, placed: dict[GraphExpr, Block]) -> dict[GraphExpr, GraphExpr]:
+        """The innermost closure (or the root) that computes each node."""
+        known: dict[tuple[GraphExpr | None, int], GraphExpr] = {}
+        found: dict[GraphExpr, GraphExpr] = {}
+        for e in self.order:
+            way: list[tuple[GraphExpr | None, int]] = []
+            at: Block | None = placed[e]
+            unit: GraphExpr = self.root
+            while at is not None:
+                key = (at.owner, at.slot)
+                if key in known:
+                    unit = known[key]
+                    break
+                way.append(key)
+                if at.owner in self._closures:
+                    assert at.owner is not None
+                    unit = at.owner
+                    break
+                at = at.parent
+            known.update(dict.fromkeys(way, unit))
+            found[e] = unit
+        return found
+
+    def is_closure(self, e: GraphExpr) -> bool:
+        """Whether ``e`` is an inner function that becomes a function of the program."""
+        return e in self._closures
+
+    def nodes(self, function: GraphExpr) -> list[GraphExpr]:
+        """The nodes that ``function`` computes itself, operands first."""
+        return self._nodes.get(function, [])
+
+    def _inside(self, function: GraphExpr) -> Iterator[GraphExpr]:
+        """The nodes of a closure and of those within it."""
+        waiting = [function]
+        while waiting:
+            own = self.nodes(waiting.pop())
+            yield from own
+            waiting.extend(e for e in own if e in self._closures)
+
+    def captures(self, function: GraphExpr) -> list[GraphExpr]:
+        """The values from outside that a closure reads, in the order of their first use."""
+        inside = set(self._inside(function))
+        found: dict[GraphExpr, None] = {}
+        for e in (*self._inside(function), function):
+            for c in children(e):
+                if c not in inside and c is not function and not isinstance(c, (Constant, Constructor, GlobalVar)):
+                    found[c] = None
+        own = set(getattr(function, "params", ()))
+        return [c for c in found if c not in own]
+
+    def sizes(self, function: Function) -> list[Symbol]:
+        """The sizes that a closure mentions and its parameters do not tell."""
+        told: set[Symbol] = set()
+        for p in function.params:
+            for t in p.type.fields if isinstance(p.type, TupleType) else (p.type,):
+                if isinstance(t, TensorType):
+                    told.update(d for d in t.shape if isinstance(d, Symbol))
+        found: dict[Symbol, None] = {}
+        for e in self._inside(function):
+            found.update(dict.fromkeys(dims.symbols(e.type)))
+            if isinstance(e, Call):
+                found.update(dict.fromkeys(dims.symbols(e.attrs)))
+            if isinstance(e, Loop):
+                found.update(dict.fromkeys(dims.symbols((e.trips, e.count))))
+        return [s for s in found if s not in told]

@@ -1,0 +1,46 @@
+"""Operators that the host runs between the kernels of a program: those on strings, which no kernel can read.
+
+The program says which it needs (``Program.hosts``); each is a function of :mod:`weft.support.strings`, from attributes
+and arrays to arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.runtime import _native
+from weft.runtime.elements import numpy_dtype
+from weft.runtime.program import HostOperator
+from weft.runtime.values import pack, unpack
+from weft.support.errors import ArtifactError
+from weft.support.strings import FUNCTIONS
+
+
+class HostOperators:
+    """The host operators of one program. Raises ArtifactError for one that this version of Weft does not have."""
+
+    def __init__(self, operators: Sequence[HostOperator]) -> None:
+        missing = [o.name for o in operators if o.name not in FUNCTIONS]
+        if missing:
+            raise ArtifactError(
+                f"the program needs the host operator '{missing[0]}', which this version of Weft does not have",
+                code="A010",
+                hint="compile the model again",
+            )
+        self._operators = operators
+
+    def run(self, number: int, arguments: tuple[_native.Value, ...]) -> tuple[_native.Value, ...]:
+        """The results of operator ``number``."""
+        operator = self._operators[number]
+        arrays = [unpack(v, ("tensor", dtype, ()), {}) for v, dtype in zip(arguments, operator.arguments, strict=True)]
+        made = FUNCTIONS[operator.name](operator.attrs, *arrays)
+        results = made if isinstance(made, tuple) else (made,)
+        return tuple(_packed(r, dtype) for r, dtype in zip(results, operator.results, strict=True))
+
+
+def _packed(result: Any, dtype: str) -> _native.Value:
+    array = np.asarray(result, numpy_dtype(dtype))
+    return pack(array, ("tensor", dtype, [-1] * array.ndim), {}, "a host operator's result")
