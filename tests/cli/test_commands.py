@@ -284,6 +284,7 @@ def plain(text: str) -> str:
         ("kernel", "program "),
         ("llvm", "define "),
         ("assembly", ".text"),
+        ("loops", "fused multiply-adds"),
         ("program", "instruction"),
     ],
 )

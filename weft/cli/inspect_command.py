@@ -34,6 +34,7 @@ KERNEL_STAGES = {
     "kernel": "the flat, vectorized loops that code is generated from",
     "llvm": "LLVM IR",
     "assembly": "machine code in words",
+    "loops": "what the machine code of each kernel's hottest loop consists of (x86-64)",
 }
 STAGES = {
     "summary": "inputs, outputs, operators, groups",
@@ -153,8 +154,13 @@ def _kernels(fused: Any, target: Any, stage: str, name: str | None) -> None:
     from weft.pipeline import kernel_stages
 
     shown = 0
+    rows = []
     for title, group in _distinct(fused):
         if name is not None and name not in title:
+            continue
+        if stage == "loops":
+            rows.append(_loop_row(title, group, target))
+            shown += 1
             continue
         text = next(s.text for s in kernel_stages(group, target) if s.name == stage)
         mark = {"llvm": ";"}.get(stage, "#")
@@ -163,6 +169,20 @@ def _kernels(fused: Any, target: Any, stage: str, name: str | None) -> None:
     if not shown:
         what = f"no kernel's name contains '{name}'" if name else "the model has no kernels"
         raise UserError(what, code="B010", hint="weft inspect MODEL lists them")
+    if rows:
+        columns = ["kernel", "vector bits", "instructions", "fused multiply-adds", "other arithmetic", "spills"]
+        console().print(table("the hottest loop of each kernel", columns, rows, right=(1, 2, 3, 4, 5)))
+
+
+def _loop_row(title: str, group: Any, target: Any) -> list[str]:
+    from weft.pipeline import kernel_stages
+    from weft.view.assembly import hot_loop
+
+    if not target.triple.startswith("x86_64"):
+        raise UserError(f"loops of {target.triple} are not understood", code="B011", hint="--stage assembly shows them")
+    loop = hot_loop(next(s.text for s in kernel_stages(group, target) if s.name == "assembly"))
+    numbers = (loop.vector_bits, loop.instructions, loop.fused, loop.arithmetic, loop.spills)
+    return [title, *map(str, numbers)]
 
 
 def _signature(module: Any) -> None:

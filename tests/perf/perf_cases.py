@@ -1,0 +1,105 @@
+"""Kernels that performance depends on, as graphs: one small module each, weights made up."""
+
+from __future__ import annotations
+
+import warnings
+
+from weft.graph.nodes import Module
+from weft.graph.parser import parse
+from weft.ops.catalogue import OPERATORS
+
+_CONV = "dilations=(1, 1)"
+
+CASES: dict[str, str] = {
+    "convolution 3x3": f"""
+def @main(%x: f32[1, 64, 56, 56]) -> f32[1, 64, 56, 56] {{
+  %0: f32[1, 64, 56, 56] = conv(%x, f32[64, 64, 3, 3]("w"), {_CONV}, pads=(1, 1, 1, 1), strides=(1, 1))
+  %1: f32[1, 64, 56, 56] = add(%0, f32[64, 1, 1]("b"))
+  %out: f32[1, 64, 56, 56] = relu(%1)
+  return %out
+}}""",
+    "convolution 3x3, stride 2": f"""
+def @main(%x: f32[1, 128, 56, 56]) -> f32[1, 128, 28, 28] {{
+  %out: f32[1, 128, 28, 28] = conv(%x, f32[128, 128, 3, 3]("w"), {_CONV}, pads=(1, 1, 1, 1), strides=(2, 2))
+  return %out
+}}""",
+    "convolution 1x1": f"""
+def @main(%x: f32[1, 256, 14, 14]) -> f32[1, 1024, 14, 14] {{
+  %0: f32[1, 1024, 14, 14] = conv(%x, f32[1024, 256, 1, 1]("w"), {_CONV}, pads=(0, 0, 0, 0), strides=(1, 1))
+  %out: f32[1, 1024, 14, 14] = relu(%0)
+  return %out
+}}""",
+    "convolution of a picture": f"""
+def @main(%x: f32[1, 3, 224, 224]) -> f32[1, 64, 112, 112] {{
+  %out: f32[1, 64, 112, 112] = conv(%x, f32[64, 3, 7, 7]("w"), {_CONV}, pads=(3, 3, 3, 3), strides=(2, 2))
+  return %out
+}}""",
+    "convolution of each channel": f"""
+def @main(%x: f32[1, 144, 56, 56]) -> f32[1, 144, 56, 56] {{
+  %0: f32[1, 144, 56, 56] = conv(%x, f32[144, 1, 3, 3]("w"), {_CONV}, groups=144, pads=(1, 1, 1, 1), strides=(1, 1))
+  %out: f32[1, 144, 56, 56] = clip(%0, max=6.0, min=0.0)
+  return %out
+}}""",
+    "max pool": f"""
+def @main(%x: f32[1, 64, 112, 112]) -> f32[1, 64, 56, 56] {{
+  %0: f32[1, 64, 112, 112] = conv(%x, f32[64, 64, 1, 1]("w"), {_CONV}, pads=(0, 0, 0, 0), strides=(1, 1))
+  %out: f32[1, 64, 56, 56] = max_pool(%0, {_CONV}, kernel=(3, 3), pads=(1, 1, 1, 1), strides=(2, 2))
+  return %out
+}}""",
+    "matrix product with GELU": """
+def @main(%x: f32[128, 768]) -> f32[128, 3072] {
+  %0: f32[128, 3072] = matmul(%x, f32[768, 3072]("w"))
+  %1: f32[128, 3072] = add(%0, f32[3072]("b"))
+  %out: f32[128, 3072] = gelu(%1)
+  return %out
+}""",
+    "one row times a matrix": """
+def @main(%x: f32[1, 768]) -> f32[1, 2304] {
+  %0: f32[1, 2304] = matmul(%x, f32[768, 2304]("w"))
+  %out: f32[1, 2304] = add(%0, f32[2304]("b"))
+  return %out
+}""",
+    "products of attention": """
+def @main(%q: f32[12, 128, 64], %k: f32[12, 128, 64], %v: f32[12, 128, 64]) -> f32[12, 128, 64] {
+  %0: f32[12, 128, 128] = matmul(%q, %k, transpose_b=true)
+  %1: f32[12, 128, 128] = mul(%0, 0.125f32)
+  %2: f32[12, 128, 128] = softmax(%1, axis=2)
+  %out: f32[12, 128, 64] = matmul(%2, %v)
+  return %out
+}""",
+    "layer norm": """
+def @main(%x: f32[128, 768], %r: f32[128, 768]) -> f32[128, 768] {
+  %0: f32[128, 768] = add(%x, %r)
+  %out: f32[128, 768] = layer_norm(%0, f32[768]("g"), f32[768]("b"), axis=1, epsilon=0.000009999999747378752)
+  return %out
+}""",
+    "element by element": """
+def @main(%x: f32[64, 4096], %y: f32[64, 4096]) -> f32[64, 4096] {
+  %0: f32[64, 4096] = sigmoid(%x)
+  %1: f32[64, 4096] = mul(%0, %x)
+  %out: f32[64, 4096] = add(%1, %y)
+  return %out
+}""",
+    "transpose": """
+def @main(%x: f32[1, 128, 12, 64]) -> f32[1, 12, 64, 128] {
+  %out: f32[1, 12, 64, 128] = transpose(%x, perm=(0, 2, 3, 1))
+  return %out
+}""",
+    "concat": """
+def @main(%x: f32[1, 64, 28, 28], %y: f32[1, 32, 28, 28]) -> f32[1, 96, 28, 28] {
+  %out: f32[1, 96, 28, 28] = concat(%x, %y, axis=1)
+  return %out
+}""",
+    "sum of rows": """
+def @main(%x: f32[512, 2000]) -> f32[512] {
+  %out: f32[512] = reduce_sum(%x, axes=(1,), keepdims=false)
+  return %out
+}""",
+}
+
+
+def module(name: str) -> Module:
+    """The case's graph."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # large constants are made up
+        return parse(CASES[name], OPERATORS)

@@ -1,0 +1,94 @@
+"""What can be said about performance without a clock: counted in the program, its memory and its assembly.
+
+Everything is compiled for one named target, so that the numbers are the same wherever the tests run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.api import kernel_disk_cache
+from weft.codegen.llvm import assembly, emit
+from weft.graph.nodes import Call, Function, Module
+from weft.graph.visit import post_order
+from weft.ir.structural import structural_hash
+from weft.kernel_cache import KernelCache
+from weft.pipeline import Options, ScheduleSource, compile_module, lowered, operators_in, optimize, unscheduled
+from weft.target import Target
+from weft.view.assembly import LoopCode, hot_loop
+
+TARGET = "zen4"
+Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Whether more is better, how far a number may slip (relative, absolute), and what it means if it does."""
+
+    more: bool
+    slack: float
+    lost: str
+    room: float = 0.0
+
+
+MEANINGS: dict[str, Meaning] = {
+    "kernels": Meaning(False, 0.0, "operators are no longer fused: more kernels run"),
+    "conversions": Meaning(False, 0.0, "layouts are converted more often"),
+    "megabytes": Meaning(False, 0.01, "kernels move more bytes: something is no longer fused or aliased"),
+    "arena": Meaning(False, 0.01, "the memory plan needs more room: tensors no longer share memory"),
+    "vector_bits": Meaning(True, 0.0, "the narrowest hot loop has narrower vectors: a loop is no longer vectorized"),
+    "scalar_loops": Meaning(False, 0.0, "more kernels work on one number at a time in their hot loop"),
+    "spills": Meaning(False, 0.0, "registers are spilled in hot loops: a register tile has become too large", 4),
+    "fused_share": Meaning(True, 0.04, "hot loops have more instructions for each fused multiply-add"),
+}
+
+
+def measure(
+    module: Module, options: Options | None = None, schedules: ScheduleSource | None = None, target: str = TARGET
+) -> Metrics:
+    """All metrics of a model. ``fused_share`` is that of the kernels which have fused multiply-adds in their hot loop,
+    by the operations they do; ``vector_bits`` is the least of all kernels that are not scalar."""
+    machine = Target(target)
+    fused = optimize(module, machine, options)
+    calls = [e for e in post_order(fused.main, into_functions=False) if isinstance(e, Call)]
+    groups = [c.target for c in calls if isinstance(c.target, Function)]
+    code: dict[str, LoopCode] = {}
+    loops: list[tuple[LoopCode, int]] = []
+    moved = 0
+    for group in groups:
+        program, work = unscheduled(group)
+        moved += int(work.bytes)
+        key = structural_hash(program)
+        if key not in code:
+            trace = schedules.find(program, machine) if schedules is not None else None
+            code[key] = hot_loop(assembly(emit(lowered(program, machine, trace), machine), machine))
+        loops.append((code[key], int(work.flops)))
+    names = [name for g in groups for name in operators_in(g)]
+    cache = KernelCache(kernel_disk_cache())
+    _, report = compile_module(module, [machine], options=options, schedules=schedules, cache=cache)
+    products = [(v.density, work) for v, work in loops if v.fused]
+    found: Metrics = {
+        "kernels": len(groups),
+        "conversions": names.count("layout_transform"),
+        "megabytes": round(moved / 1e6, 3),
+        "arena": report.arena_bytes,
+        "vector_bits": min((v.vector_bits for v in code.values() if not v.scalar), default=0),
+        "scalar_loops": sum(v.scalar for v in code.values()),
+        "spills": sum(v.spills for v in code.values()),
+    }
+    if products:
+        found["fused_share"] = round(sum(d * w for d, w in products) / max(1, sum(w for _, w in products)), 3)
+    return found
+
+
+def losses(name: str, found: Metrics, expected: Metrics) -> list[str]:
+    """What is worse than expected, in words."""
+    said = []
+    for key, before in expected.items():
+        meaning = MEANINGS[key]
+        now = found.get(key, 0)
+        slip = before * meaning.slack + meaning.room
+        limit = before - slip if meaning.more else before + slip
+        if now < limit if meaning.more else now > limit:
+            said.append(f"{name}: {key} went from {before:g} to {now:g}: {meaning.lost}")
+    return said

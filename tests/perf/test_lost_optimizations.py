@@ -1,0 +1,120 @@
+"""A lost optimization fails here, without any timing: see ``perf_metrics``.
+
+``expected_metrics.json`` holds what the compiler reached last. Better numbers pass; write them down with
+``pytest tests/perf --bless`` so that they are kept, and review the difference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import models_zoo as zoo
+import perf_cases
+import pytest
+from perf_metrics import MEANINGS, TARGET, Metrics, losses, measure
+
+import weft
+from weft.graph.parser import parse
+from weft.ops.catalogue import OPERATORS
+from weft.pipeline import Options
+from weft.schedule.library.products import Tile, blocked_product
+from weft.schedule.schedule import Schedule
+from weft.schedule.trace import Trace
+from weft.target import Target
+from weft.tir.nodes import Program
+
+EXPECTED = Path(__file__).parent / "expected_metrics.json"
+MODELS: dict[str, Callable[[], Path]] = {
+    "resnet50": lambda: zoo.light("resnet50"),
+    "bert, two layers": lambda: zoo.transformer("bert", "tiny"),
+    "mobilenetv2, small": lambda: zoo.transformer("mobilenetv2", "tiny"),
+}
+
+
+def check(name: str, found: Metrics, bless: bool) -> None:
+    table = json.loads(EXPECTED.read_text()) if EXPECTED.exists() else {}
+    if bless:
+        table[name] = found
+        EXPECTED.write_text(json.dumps(dict(sorted(table.items())), indent=1) + "\n")
+        return
+    assert name in table, f"there are no numbers for {name}: run pytest tests/perf --bless and review them"
+    lost = losses(name, found, table[name])
+    hint = "If that is meant, run 'pytest tests/perf --bless' and say why in the commit; to look closer: "
+    assert not lost, "\n".join([*lost, f"{hint}weft inspect MODEL --target {TARGET} --stage loops"])
+
+
+@pytest.mark.parametrize("name", perf_cases.CASES)
+def test_kernels(name: str, request: pytest.FixtureRequest) -> None:
+    check(name, measure(perf_cases.module(name)), request.config.getoption("--bless"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name: str, request: pytest.FixtureRequest) -> None:
+    module = weft.load(zoo.or_skip(MODELS[name]))
+    check(name, measure(module), request.config.getoption("--bless"))
+
+
+# ---- each metric moves when the optimization behind it is taken away -------------------------------------------------
+
+
+def lost(case: str, name: str, **changes: object) -> set[str]:
+    """The metrics of a case that are worse with ``changes`` (arguments of ``measure``) than without."""
+    module = perf_cases.module(case)
+    said = losses(name, measure(module, **changes), measure(module))  # type: ignore[arg-type]
+    return {line.split(": ")[1].split(" ")[0] for line in said}
+
+
+class Plain:
+    """A source of schedules that leaves every loop as it is."""
+
+    def find(self, program: Program, target: Target) -> Trace | None:
+        return Schedule(program).trace
+
+
+class Greedy:
+    """Tiles of 14 × 4 vectors: twice the registers that there are."""
+
+    def find(self, program: Program, target: Target) -> Trace | None:
+        s = Schedule(program)
+        blocked_product(s, "matmul", Tile(14, 4))
+        return s.trace
+
+
+def test_without_schedules_loops_are_scalar() -> None:
+    assert {"scalar_loops", "vector_bits", "fused_share"} & lost("layer norm", "plain", schedules=Plain())
+
+
+def test_without_fusion_kernels_and_bytes_grow() -> None:
+    assert {"kernels", "megabytes"} <= lost("element by element", "unfused", options=Options(max_ops=1))
+
+
+def test_without_layouts_products_are_slower() -> None:
+    assert lost("convolution 1x1", "plain layout", options=Options(layouts=False))
+
+
+def test_on_a_narrower_machine_vectors_are_narrower() -> None:
+    assert "vector_bits" in lost("element by element", "narrow", target="zen3")
+
+
+def test_a_tile_beyond_the_registers_spills() -> None:
+    text = """
+def @main(%x: f32[112, 96], %w: f32[96, 128]) -> f32[112, 128] {
+  %out: f32[112, 128] = matmul(%x, %w)
+  return %out
+}"""
+    module, plain = parse(text, OPERATORS), Options(layouts=False)
+    said = losses("greedy", measure(module, plain, Greedy()), measure(module, plain))
+    assert any("spills" in line and "registers are spilled" in line for line in said), said
+
+
+def test_losses_are_told_in_words() -> None:
+    good: Metrics = {"kernels": 10, "vector_bits": 512, "megabytes": 100.0, "fused_share": 0.6}
+    assert losses("m", good, good) == []
+    assert losses("m", {**good, "megabytes": 100.9, "fused_share": 0.58}, good) == [], "within the slack"
+    assert losses("m", {"kernels": 9, "vector_bits": 512, "megabytes": 50.0, "fused_share": 0.7}, good) == []
+    (narrow,) = losses("m", {**good, "vector_bits": 256}, good)
+    assert "m: vector_bits went from 512 to 256" in narrow and MEANINGS["vector_bits"].lost in narrow
+    (gone,) = losses("m", {k: v for k, v in good.items() if k != "fused_share"}, good)
+    assert "fused_share went from 0.6 to 0" in gone
