@@ -9,7 +9,7 @@ from weft import te
 from weft.expr.nodes import maximum, minimum
 from weft.lower.te_to_tir import te_to_tir
 from weft.schedule import Schedule
-from weft.schedule.library.stencils import sliding_pipeline
+from weft.schedule.library.stencils import inline_single_uses, register_tiles, sliding_pipeline
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Program
 
@@ -23,11 +23,28 @@ def stage(name: str, like: Image, margin: int, f: Callable[..., object]) -> Imag
 
 
 def blur(h: int, w: int) -> Program:
-    """Two stages of a 3×3 box."""
+    """The mean of 3×3 bytes, in two stages; sums of bytes need 16 bits."""
+    a = te.placeholder((h + 2, w + 2), "uint8", name="image")
+
+    def wide(y, x):
+        return a[y, x].astype("uint16")
+
+    across = te.compute((h + 2, w), lambda y, x: wide(y, x) + wide(y, x + 1) + wide(y, x + 2), name="across")
+    nine = te.const(9, "uint16")
+    down = te.compute(
+        (h, w),
+        lambda y, x: ((across[y, x] + across[y + 1, x] + across[y + 2, x]) // nine).astype("uint8"),
+        name="down",
+    )
+    return te_to_tir("blur", [a], [down])
+
+
+def smooth(h: int, w: int) -> Program:
+    """Two stages of a 3×3 box over floats."""
     a = te.placeholder((h + 2, w + 2), name="image")
     across = te.compute((h + 2, w), lambda y, x: (a[y, x] + a[y, x + 1] + a[y, x + 2]) * 0.25, name="across")
     down = te.compute((h, w), lambda y, x: (across[y, x] + across[y + 1, x] + across[y + 2, x]) * 0.25, name="down")
-    return te_to_tir("blur", [a], [down])
+    return te_to_tir("smooth", [a], [down])
 
 
 def unsharp(h: int, w: int) -> Program:
@@ -106,7 +123,7 @@ def camera(h: int, w: int) -> Program:
 
 
 PIPELINES: dict[str, Callable[[int, int], Program]] = {
-    "blur": blur, "unsharp": unsharp, "harris": harris, "camera": camera,
+    "blur": blur, "smooth": smooth, "unsharp": unsharp, "harris": harris, "camera": camera,
 }  # fmt: skip
 
 
@@ -159,7 +176,18 @@ def strips(s: Schedule) -> None:
     sliding_pipeline(s, last_of(s), lanes=8, strips=3)
 
 
+def blocks(s: Schedule) -> None:
+    s.stream(last_of(s))
+    sliding_pipeline(s, last_of(s), lanes=4, strips=2, rows=2, columns=8)
+
+
+def registers(s: Schedule) -> None:
+    inline_single_uses(s, last_of(s))
+    s.stream(last_of(s))
+    register_tiles(s, last_of(s), rows=2, lanes=8, strips=2, ahead=1)
+
+
 SCHEDULES: dict[str, Callable[[Schedule], None]] = {
     "vectorized": vectorized, "inlined": inlined, "by_rows": by_rows, "by_tiles": by_tiles,
-    "sliding": sliding, "strips": strips,
+    "sliding": sliding, "strips": strips, "blocks": blocks, "registers": registers,
 }  # fmt: skip

@@ -195,6 +195,8 @@ MOVES: list[tuple[str, Callable[[], Schedule], Move]] = [
     ("two copies of a parameter", product, lambda s: s.double_buffer("relu")),
     ("two copies outside of loops", rows, then(lambda s: s.storage_align("most", 0, 3, 8))),
     ("prefetching what is not read", product, lambda s: s.prefetch(loop(s, "C", 0), "relu", 1)),
+    ("streaming what is read back", product, lambda s: s.stream("C")),
+    ("streaming what is not written", product, lambda s: s.stream("relu", 1)),
     ("a pipeline of missing stages", product, lambda s: s.pipeline(loop(s, "C", 0), (0, 1), (0, 1))),
     # reductions
     ("decomposing what has no init", product, lambda s: s.decompose_reduction("relu", loop(s, "relu", 0))),

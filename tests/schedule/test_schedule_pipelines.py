@@ -1,4 +1,4 @@
-"""Image pipelines: six schedules of each give identical results, on the interpreter and compiled."""
+"""Image pipelines: eight schedules of each give identical results, on the interpreter and compiled."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import pytest
 from image_pipelines import PIPELINES, SCHEDULES
 from kernel_runner import run_program
 
+from weft.classic.build import executable
+from weft.codegen.llvm import emit
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
+from weft.schedule.library.stencils import inline_single_uses, register_tiles, sliding_pipeline
 from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.tir.interpret import Interpreter, execute, run
+from weft.tir.text import parse, to_text
 from weft.tir.verify import verify
 
 H, W = 13, 10
@@ -19,7 +23,7 @@ H, W = 13, 10
 
 def image(program) -> np.ndarray:
     shape = [int(d.value) for d in program.params[0].shape]
-    return np.random.default_rng(5).integers(0, 9, shape).astype(np.float32)
+    return np.random.default_rng(5).integers(0, 9, shape).astype(program.params[0].dtype.numpy)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -47,6 +51,49 @@ def test_rolling_buffers_hold_just_the_window() -> None:
     s = Schedule(PIPELINES["blur"](H, W))
     SCHEDULES["sliding"](s)
     assert [int(d.value) for d in s.program.allocs[0].shape] == [3, W]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 4, 16])
+def test_streamed_results_arrive_wherever_they_lie(offset: int) -> None:
+    """Stores past the caches want 16 aligned bytes; elsewhere they are plain ones."""
+    original = PIPELINES["smooth"](64, 80)
+    s = Schedule(original)
+    s.stream("down")
+    register_tiles(s, "down", rows=4, lanes=16, strips=4, ahead=2)
+    f = executable(s.program, threads=2)
+    given = image(original)
+    memory = np.full(64 * 80 + 32, -1.0, np.float32)
+    first = -(memory.ctypes.data // 4) % 16 + offset
+    out = memory[first : first + 64 * 80].reshape(64, 80)
+    f(given, out=out)
+    np.testing.assert_allclose(out, run(original, [given])[0], rtol=1e-6)
+    assert (memory[:first] == -1).all() and (memory[first + 64 * 80 :] == -1).all()
+
+
+def test_streams_are_emitted_for_stores_of_the_named_buffer_only() -> None:
+    s = Schedule(PIPELINES["smooth"](16, 32))
+    s.stream("down")
+    sliding_pipeline(s, "down", lanes=16)
+    kernel = tir_to_kernel(s.program, Target("cpu"))
+    assert kernel.attrs["stream"] == ("down",)
+    assert to_text(parse(to_text(kernel))) == to_text(kernel)
+    x86 = emit(kernel, Target("x86-64-v4"))
+    assert x86.count("!nontemporal") == 2 * 4  # a vector as four parts, before and in the steady part of the loop
+    assert "call void @llvm.x86.sse.sfence()" in x86
+    assert "nontemporal" not in emit(kernel, Target("graviton2"))
+
+
+def test_prefetch_asks_for_each_line_of_unrolled_rows_once() -> None:
+    s = Schedule(PIPELINES["smooth"](16, 64))
+    register_tiles(s, "down", rows=4, lanes=16, ahead=2)
+    text = to_text(tir_to_kernel(s.program, Target("cpu")))
+    assert text.count("prefetch(") == 6  # rows, each of 18 floats from the start of a line
+
+
+def test_single_uses_are_inlined() -> None:
+    s = Schedule(PIPELINES["unsharp"](H, W))
+    inline_single_uses(s, "result")
+    assert [b.name for b in s.get_blocks()] == ["across", "sharp", "result"]
 
 
 def test_scheduled_windows_can_be_scheduled_further() -> None:

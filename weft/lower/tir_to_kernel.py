@@ -22,6 +22,7 @@ from weft.lower.kernel.kept import kept_across
 from weft.lower.kernel.partition import partition, simplify_program
 from weft.lower.kernel.prefetch import insert_prefetches
 from weft.lower.kernel.storage import widen_storage
+from weft.lower.kernel.stream import asked_streams, with_streams
 from weft.lower.kernel.transpose import transpose
 from weft.lower.kernel.unroll import unroll
 from weft.lower.kernel.vectorize import vectorize
@@ -41,6 +42,7 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     """
     program = replace(program, name=symbol(name or program.name))
     kept, strides, twice = kept_across(program), asked_strides(program), asked_twice(program)
+    streams = asked_streams(program)
     program, carried = lower_blocks(program)  # iteration variables bound, init and predicates as conditions
     for buffer, loops in kept.items():
         carried.setdefault(buffer, set()).update(loops)
@@ -58,7 +60,7 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     program = finish(program)  # canonical indices, cheap divisions
     program = unroll(program)  # copies that differ by constants
     program = transpose(program)  # strided loads side by side become rows, transposed in registers
-    return with_workspace(program)
+    return with_workspace(with_streams(program, streams))
 
 
 def symbol(name: str) -> str:

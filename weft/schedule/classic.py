@@ -285,6 +285,10 @@ class Stage:
     def prefetch(self, buffer: Any, axis: Any, distance: int = 1) -> None:
         self.owner.schedule.prefetch(self.loop(axis), self.owner.buffer_name(buffer), distance)
 
+    def stream(self) -> None:
+        """Write what the stage computes past the caches."""
+        self.owner.schedule.stream(self.block)
+
     def rolling_buffer(self) -> None:
         """Keep what the stage computes while the loop moves on, in a buffer of just the part that is alive: each value
         is computed once. The stage must be computed in a loop of its consumers."""

@@ -37,6 +37,7 @@ RULES: Final[dict[str, str]] = {
     "S041": "the scope of a parameter is the caller's",
     "S042": "a scope must be known",
     "S043": "a buffer with elements that nothing writes cannot be copied as a whole",
+    "S044": "what is written past the caches must not be read back by the block that writes it",
     # reductions
     "S050": "only a block with init and reduce variables can be decomposed or factored",
     "S051": "the init must run before every loop of the reduction and after none",

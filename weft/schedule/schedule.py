@@ -257,6 +257,10 @@ class Schedule:
         """Fetch what is read ``distance`` iterations ahead into the cache."""
         self._apply("prefetch", loop=loop, buffer=buffer, distance=distance)
 
+    def stream(self, block: BlockRef | str, write_index: int = 0) -> None:
+        """Write what the block computes past the caches."""
+        self._apply("stream", block=_block(block), write_index=write_index)
+
     def pipeline(self, loop: LoopRef, stages: Sequence[int], order: Sequence[int]) -> None:
         """Overlap iterations of a loop: a stage and a position for each statement of its body."""
         self._apply("pipeline", loop=loop, stages=tuple(stages), order=tuple(order))

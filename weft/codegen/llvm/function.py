@@ -26,6 +26,10 @@ class Function:
         self.reads: dict[object, frozenset[Buffer]] = {}
         self.flags = "contract "
         self.native_half = True
+        self.streamed: set[str] = set()
+        """Buffers, by name, that are written past the caches."""
+        self.streams = False
+        """Whether such a store was emitted: the function must wait for them before it returns."""
         self.x86 = True
         self.features: frozenset[str] = frozenset()
         """What the target has, by LLVM's names."""

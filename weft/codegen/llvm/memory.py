@@ -15,6 +15,10 @@ from weft.expr.nodes import Broadcast, Const, Expr, Load, Ramp
 from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer, Store
 
+STREAM_BYTES = 16
+"""Bytes of a store past the caches. Rows of images and arrays of NumPy are rarely aligned to more; neighbouring stores
+meet in the line that is written anyway."""
+
 Value = Callable[[Function, Expr], str]
 
 
@@ -135,7 +139,9 @@ def store(f: Function, s: Store, value: Value) -> None:
         f.do(f"store {ty} {operand}, ptr {pointer(f, buffer, at, value)}, align {align}")
     elif isinstance(at, Ramp) and isinstance(at.stride, Const) and at.stride.value == 1:
         address = pointer(f, buffer, at.base, value)
-        if mask is None:
+        if mask is None and buffer.name in f.streamed and n * dtype.nbytes % STREAM_BYTES == 0:
+            _stream(f, operand, address, ty, n * dtype.nbytes, align)
+        elif mask is None:
             f.do(f"store {ty} {operand}, ptr {address}, align {align}")
         else:
             masked = f"{ty} {operand}, ptr align {align} {address}, <{n} x i1> {mask}"
@@ -148,6 +154,28 @@ def store(f: Function, s: Store, value: Value) -> None:
         masked = f"{ty} {operand}, <{n} x ptr> align {align} {addresses}, <{n} x i1> {allowed}"
         f.do(f"call void @llvm.masked.scatter.{mangled(ty)}.v{n}p0({masked})")
     f.wrote(buffer)
+
+
+def _stream(f: Function, operand: str, address: str, ty: str, nbytes: int, align: int) -> None:
+    """A store past the caches where the address is as aligned as the instruction wants; a plain one elsewhere."""
+    f.streams = True
+    n = f.fresh()
+    low = f.op(f"and i64 {f.op(f'ptrtoint ptr {address} to i64')}, {STREAM_BYTES - 1}")
+    f.branch(f.op(f"icmp eq i64 {low}, 0"), f"stream.{n}", f"plain.{n}")
+    f.start(f"stream.{n}")
+    parts, part = nbytes // STREAM_BYTES, "<4 x float>"
+    words = f.op(f"bitcast {ty} {operand} to <{nbytes // 4} x float>")
+    for i in range(parts):
+        at = address if i == 0 else f.op(f"getelementptr i8, ptr {address}, i64 {i * STREAM_BYTES}")
+        picks = ", ".join(f"i32 {4 * i + k}" for k in range(4))
+        whole = f"<{nbytes // 4} x float>"
+        one = f.op(f"shufflevector {whole} {words}, {whole} poison, <4 x i32> <{picks}>")
+        f.do(f"store {part} {one}, ptr {at}, align {STREAM_BYTES}, !nontemporal !0")
+    f.jump(f"streamed.{n}")
+    f.start(f"plain.{n}")
+    f.do(f"store {ty} {operand}, ptr {address}, align {align}")
+    f.jump(f"streamed.{n}")
+    f.start(f"streamed.{n}")
 
 
 def _flat(source: object, indices: tuple[Expr, ...]) -> tuple[Buffer, Expr]:

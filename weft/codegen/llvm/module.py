@@ -38,7 +38,7 @@ class Module:
     def __init__(self, kernel: Program, target: Target) -> None:
         self.kernel, self.target = kernel, target
         self.functions: list[str] = []
-        self.metadata: list[str] = []
+        self.metadata: list[str] = ["!0 = !{i32 1}"] if "stream" in kernel.attrs else []
         self.parallel_loops = 0
         self.x86 = target.triple.startswith(("x86_64", "i686"))
         self.native_half = not self.x86 or "f16c" in target.features
@@ -47,6 +47,7 @@ class Module:
         made = Function(name)
         made.native_half, made.x86 = self.native_half, self.x86
         made.features = self.target.features
+        made.streamed = set(map(str, self.kernel.attrs.get("stream", ()))) if self.x86 else set()
         made.start("body")
         return made
 
@@ -104,6 +105,8 @@ class Module:
         return work
 
     def _finish(self, work: Function, signature: str) -> None:
+        if work.streams:  # such stores are ordered with nothing that follows but a fence
+            work.do("call void @llvm.x86.sse.sfence()")
         work.do("ret i32 0")
         self.functions.append(work.text(f"internal i32 {signature} #1"))
 

@@ -74,6 +74,7 @@ _TABLE: Final = (
     Primitive("fold_storage", sliding.fold_storage),
     Primitive("run_once", sliding.run_once),
     Primitive("prefetch", storage.prefetch),
+    Primitive("stream", storage.stream),
     Primitive("pipeline", storage.pipeline),
     # reductions
     Primitive("decompose_reduction", reduction.decompose_reduction),

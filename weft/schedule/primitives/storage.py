@@ -50,6 +50,22 @@ def prefetch(state: State, loop: LoopRef, buffer: str, distance: int) -> None:
     annotate(state, loop, "prefetch", (*found.annotations.get("prefetch", ()), (buffer, distance)))
 
 
+def stream(state: State, block: BlockRef, write_index: int) -> None:
+    """Write a result past the caches: it is large, and nothing reads it soon.
+
+    Annotates the block with ``stream = <write index>``. Refuses (S044) a block that reads back what it writes.
+    """
+    found = state.block(block)
+    if not 0 <= write_index < len(found.writes):
+        raise state.refuse("S040", f"block '{found.name}' has no write region {write_index}", at=found)
+    buffer = found.writes[write_index].buffer
+    if found.init is not None or any(r.buffer is buffer for r in found.reads):
+        raise state.refuse(
+            "S044", f"block '{found.name}' reads '{buffer.name}' back", at=found, hint="use cache_write first"
+        )
+    annotate(state, block, "stream", write_index)
+
+
 def pipeline(state: State, loop: LoopRef, stages: tuple[int, ...], order: tuple[int, ...]) -> None:
     """Overlap iterations: the n-th statement of the loop's body runs ``stages[n]`` iterations late, in ``order``.
 
