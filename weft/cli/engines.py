@@ -30,7 +30,13 @@ def _weft(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
     import weft
 
     shapes = {name: value.shape for name, value in inputs.items()}
-    exe = weft.compile(request["model"], target=request.get("target", "cpu"), threads=request["threads"], shapes=shapes)
+    exe = weft.compile(
+        request["model"],
+        target=request.get("target", "cpu"),
+        threads=request["threads"],
+        shapes=shapes,
+        precision=request.get("precision", "f32"),
+    )
     return weft.__version__, lambda: list(exe.run(inputs).values())
 
 
@@ -119,6 +125,8 @@ def _inductor(torch: Any, module: Any, tensors: tuple[Any, ...]) -> Run:
     """TorchInductor with the weights frozen into the code; graph breaks are errors, so that nothing runs eagerly."""
     config: Any = import_module("torch._inductor.config")
     config.freezing = True
+    dynamo: Any = import_module("torch._dynamo.config")
+    dynamo.allow_rnn = True
     if not any(True for _ in module.parameters()):  # runs ONNX nodes: what they do for these inputs, as a graph
         module = import_module("torch.fx.experimental.proxy_tensor").make_fx(module)(*tensors)
     compiled = torch.compile(module, fullgraph=True)
