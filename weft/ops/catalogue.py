@@ -12,6 +12,7 @@ from weft.ops.definition import OpDef
 from weft.ops.dynamic import DYNAMIC
 from weft.ops.indexing import INDEXING
 from weft.ops.normalization import NORMALIZATIONS
+from weft.ops.packed_weights import PACKED_MATMUL
 from weft.ops.packing import PACKING
 from weft.ops.pooling import POOLS
 from weft.ops.reduce import REDUCTIONS
@@ -44,6 +45,7 @@ OPERATORS: dict[str, OpDef] = {
         *DYNAMIC,
         *PACKING,
         WINOGRAD_CONV,
+        PACKED_MATMUL,
     )
 }
 

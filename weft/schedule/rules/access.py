@@ -76,7 +76,9 @@ class View:
 
     @cached_property
     def product(self) -> tuple[Access, Access] | None:
-        """The two operands where the block adds up products of two loads (a contraction)."""
+        """The two operands where the block adds up products of two loads (a contraction).
+
+        A load of 8 bits may be decoded (unpacked, scaled, shifted) with others before it is multiplied."""
         if not (self.is_simple and self.reduce):
             return None
         value = self.stores[0].value
@@ -85,7 +87,7 @@ class View:
         terms = [t for t in (value.a, value.b) if not _reads(t, self.stores[0].buffer)]
         if len(terms) != 1:
             return None
-        operands = [_plain_load(side) for side in _factors(terms[0])]
+        operands = [_plain_load(side) or _decoded_load(side) for side in _factors(terms[0])]
         if len(operands) != 2 or operands[0] is None or operands[1] is None:
             return None
         return operands[0], operands[1]
@@ -165,3 +167,14 @@ def _uncast(e: Expr) -> Expr:
 def _plain_load(e: Expr) -> Access | None:
     e = _uncast(e)
     return Access(e.source, e.indices) if isinstance(e, Load) and isinstance(e.source, Buffer) else None
+
+
+def _decoded_load(e: Expr) -> Access | None:
+    """The 8-bit load that ``e`` makes a float of with the help of others."""
+    loads = collect(e, Load)
+    packed = [x for x in loads if x.dtype.bits <= 8 and x.dtype.kind in ("int", "uint")]
+    if len(packed) != 1 or not e.dtype.is_float or not all(isinstance(x.source, Buffer) for x in loads):
+        return None
+    load = packed[0]
+    assert isinstance(load.source, Buffer)
+    return Access(load.source, load.indices)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.frontend.onnx.converters.contrib.scores import counted, number, want_rank
+from weft.frontend.onnx.converters.contrib.scores import counted, number, want_rank, whole
 from weft.frontend.onnx.converters.numbers import Tensor, operand, stack
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.graph.types import Dim
+from weft.ops.packed_weights import PANEL
 from weft.support.dtypes import FLOAT32, INT64
 
 BITS = (2, 4, 8)
@@ -67,24 +68,38 @@ def _matmul(node: Node) -> Result:
         raise Malformed(f"its weights are {weights.x.tensor}; N, K, bits and block_size ask for {list(expected)}")
     if x.shape[-1] != depth:
         raise Malformed(f"its input {x.x.tensor} must end in K = {depth}")
-    whole = unpacked(weights.reshape(*expected), bits).to(FLOAT32)
-    scale = scales.reshape(columns, blocks, 1).to(FLOAT32)
     zero = _zero_points(node, 3, bits, (columns, blocks))
+    bytes_ = weights.reshape(*expected)
     if node.has(4):
-        made = _by_groups(node, whole.reshape(columns, blocks * block).part(1, 0, depth), scales, zero)
+        made = _by_groups(node, unpacked(bytes_, bits).reshape(columns, -1).part(1, 0, depth), scales, zero)
+        product = x.call("matmul", made.to(x.dtype), transpose_b=True)
     else:
-        spread = zero.reshape(columns, blocks, 1) if isinstance(zero, Tensor) else zero
-        made = ((whole - spread) * scale).reshape(columns, blocks * block).part(1, 0, depth)
-    product = x.call("matmul", made.to(x.dtype), transpose_b=True)
+        scale = scales.reshape(columns, blocks).to(FLOAT32)
+        shift = (zero * scale).call("neg") if isinstance(zero, Tensor) else scale * -zero
+        missing = blocks * block - depth
+        wide = x.call("pad", pads=(*(0,) * (2 * len(x.shape) - 1), missing), mode="constant", value=0) if missing else x
+        product = wide.call(
+            "packed_matmul", _panels(bytes_), _panels(scale), _panels(shift), bits=bits, columns=columns
+        )
     return (product + operand(node, 5) if node.has(5) else product).x
 
 
-def _by_groups(node: Node, whole: Tensor, scales: Tensor, zero: Tensor | float) -> Tensor:
+def _panels(x: Tensor) -> Tensor:
+    """[columns, …] → [columns / 16, …, 16], filled up with zeros."""
+    columns, *rest = x.shape
+    missing = -whole(columns, "the number of columns") % PANEL
+    if missing:
+        x = x.call("pad", pads=(*(0,) * (len(rest) + 1), missing, *(0,) * len(rest)), mode="constant", value=0)
+    split = x.reshape(x.shape[0] // PANEL, PANEL, *rest)
+    return split.transpose(0, *range(2, len(rest) + 2), 1)
+
+
+def _by_groups(node: Node, numbers: Tensor, scales: Tensor, zero: Tensor | float) -> Tensor:
     """Weights whose rows belong to the groups that ``g_idx`` names."""
-    columns, depth = whole.shape
+    columns, depth = numbers.shape
     groups = operand(node, 4).part(0, 0, depth)
     scale = scales.reshape(columns, -1).to(FLOAT32).call("gather", groups, axis=1)
-    return (whole - (zero.call("gather", groups, axis=1) if isinstance(zero, Tensor) else zero)) * scale
+    return (numbers.to(FLOAT32) - (zero.call("gather", groups, axis=1) if isinstance(zero, Tensor) else zero)) * scale
 
 
 def _gather(node: Node) -> Result:
