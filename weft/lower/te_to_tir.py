@@ -7,6 +7,8 @@ plain program from which schedules start. Nothing is fused, simplified or reorde
   combines one more value into the output; several outputs are combined together before any is stored.
 * A scan is a copy of its inits and then one serial loop over time, which holds a nest for each operation that depends
   on the state; those blocks have an ``ordered`` iteration variable for time.
+* An update is a copy of its base and then a block with no iteration variables around the loops over its steps; an
+  order of numbers is a block like that, too (``weft.lower.ordered_loops``).
 * An extern operation is a block with no iteration variables around the statement that its ``emit`` returns.
 * An output that is also an input, or that is asked for twice, is copied.
 """
@@ -15,13 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from weft.expr.nodes import Const, Expr, IterVar, Load, Var
 from weft.ir.frozen import EMPTY, FrozenMap
 from weft.ir.text import Names
+from weft.lower.ordered_loops import order_loops, update_loops
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import InternalError, Place, UserError
-from weft.te.nodes import ComputeOp, ExternOp, Operation, PlaceholderOp, Reduce, ScanOp, Tensor
+from weft.te.nodes import ComputeOp, ExternOp, Operation, OrderOp, PlaceholderOp, Reduce, ScanOp, Tensor, UpdateOp
 from weft.te.visit import read_tensors, topological
 from weft.tir.nodes import Block, Buffer, For, If, Let, Program, Region, Seq, Stmt, Store, seq
 from weft.tir.visit import buffer_vars, free_vars, map_expr, postorder
@@ -171,6 +175,10 @@ class _Lowering:
             return self._compute(op, tuple(self._target(op.output(i)) for i in range(op.num_outputs)))
         if isinstance(op, ExternOp):
             return self._extern(op)
+        if isinstance(op, UpdateOp):
+            return self._update(op)
+        if isinstance(op, OrderOp):
+            return self._order(op)
         if isinstance(op, PlaceholderOp):
             raise UserError(
                 f"the placeholder '{op.name}' is read but is not among the inputs",
@@ -295,6 +303,35 @@ class _Lowering:
         reads = tuple(whole(b) for b in dict.fromkeys(ins))
         name = self.blocks[op] = self.block_names.fresh(op.name)
         return Block(name, (), (), reads, tuple(whole(b) for b in outs), body)
+
+    # -- steps in order ----------------------------------------------------------------------------------------------
+
+    def _update(self, op: UpdateOp) -> Stmt:
+        out = self._target(op.output())
+        self.buffers[op.state] = out
+        copy = self._copy(f"{op.name}.base", self.buffers[op.base], out)
+        body = update_loops(op, out, self._swap({}))
+        return seq(copy, self._steps(op, body, out))
+
+    def _order(self, op: OrderOp) -> Stmt:
+        out = self._target(op.output())
+
+        made: list[Buffer] = []
+
+        def new(name: str, shape: Sequence[Expr], scope: Any) -> Buffer:
+            made.append(Buffer(self.names.fresh(name), tuple(shape), INDEX, scope))
+            return made[-1]
+
+        body = order_loops(op, out, self._swap({}), new)
+        self.allocs += made
+        return self._steps(op, body, out, *made)
+
+    def _steps(self, op: Operation, body: Stmt, *changed: Buffer) -> Stmt:
+        """A block without iteration variables around loops that read and write the buffers ``changed``."""
+        operands = [self.buffers[t] for t in read_tensors(op)]
+        reads = tuple(whole(b) for b in dict.fromkeys((*operands, *changed)))
+        name = self.blocks[op] = self.block_names.fresh(op.name)
+        return Block(name, (), (), reads, tuple(whole(b) for b in changed), body)
 
     # -- scan --------------------------------------------------------------------------------------------------------
 

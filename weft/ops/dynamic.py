@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.expr.nodes import Const, Expr, Var, maximum, minimum, select
+from weft.expr.nodes import Expr, Var, index, maximum, minimum, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
@@ -57,9 +57,6 @@ BIND_SIZES = OpDef(
     source="Weft",
 )
 
-_BITS = 40
-"""Steps of the search where the length of the operand is not known."""
-
 
 def _places_infer(attrs: Attrs, *types: Type) -> TensorType:
     (counts,) = rel.tensors("places", types, 1)
@@ -69,25 +66,18 @@ def _places_infer(attrs: Attrs, *types: Type) -> TensorType:
 
 
 def _places_compute(attrs: Attrs, out: TensorType, counts: te.Tensor) -> Any:
-    """A binary search for each result, all of them one bit of the place at a time."""
-    length = counts.shape[0]
-    bits = int(length.value).bit_length() if isinstance(length, Const) else _BITS
-    place = te.compute(out.shape, lambda j: te.cast(j * 0, out.dtype), name="places_start")
-    for bit in reversed(range(bits)):
-        place = _one_bit(out, counts, place, 1 << bit)
-    return place
+    """Every place at which the count grows says so where it belongs."""
+    start = te.compute(out.shape, lambda j: te.const(0, out.dtype), name="places_start")
+    if 0 in (*counts.shape, *out.shape):
+        return start
+    last = index(out.shape[0]) - 1
 
+    def step(old: te.Tensor, i: Expr) -> Any:
+        before = select(i > 0, counts[maximum(i - 1, 0)], te.const(0, counts.dtype))
+        rank = te.cast(counts[i], INDEX) - 1
+        return (minimum(maximum(rank, 0), last),), te.cast(i, out.dtype), counts[i] > before
 
-def _one_bit(out: TensorType, counts: te.Tensor, place: te.Tensor, step: int) -> te.Tensor:
-    def element(j: Expr) -> Expr:
-        here, last = te.cast(place[j], INDEX), counts.shape[0] - 1
-        beyond = te.all(
-            here + (step - 1) <= last, counts[minimum(here + (step - 1), maximum(last, 0))] <= te.cast(j, out.dtype)
-        )
-        return place[j] + select(beyond, te.const(step, out.dtype), te.const(0, out.dtype))
-
-    made: te.Tensor = te.compute(out.shape, element, name=f"places_{step}")
-    return made
+    return te.update(start, counts.shape, step, name="places", independent=(0,))
 
 
 PLACES = OpDef(
@@ -102,7 +92,7 @@ PLACES = OpDef(
         Case((np.array([0, 0, 1], np.int64),), {"size": 1}),
     ),
     doc="where running counts of marked elements increase: the places of the marks in order",
-    source="ONNX NonZero-13, by search in running sums",
+    source="ONNX NonZero-13",
 )
 
 DYNAMIC: tuple[OpDef, ...] = (BIND_SIZES, REQUIRE_SIZES, PLACES)

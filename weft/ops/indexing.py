@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -175,38 +176,14 @@ def _reduction(op: str, attrs: Attrs) -> str:
     return str(attrs.reduction)
 
 
-_COMBINE: dict[str, tuple[Any, Any, Any]] = {
-    "add": (te.sum, lambda a, b: a + b, lambda t: te.const(0, t)),
-    "mul": (te.prod, lambda a, b: a * b, lambda t: te.const(1, t)),
-    "max": (te.max, maximum, lambda t: te.infinity(t, -1)),
-    "min": (te.min, minimum, lambda t: te.infinity(t, 1)),
+_COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "none": lambda old, new: new,
+    "add": lambda old, new: old + new,
+    "mul": lambda old, new: old * new,
+    "max": maximum,
+    "min": minimum,
 }
-"""By reduction: the te reducer, how its result meets the data, the identity."""
-
-
-def _scatter(attrs: Attrs, out: TensorType, data: te.Tensor, axes: list[Any], hit: Any, update: Any, flat: Any) -> Any:
-    """Every element of the result looks through all updates that may reach it. ``hit(i)`` says whether the update at
-    the reduce axes reaches element i, ``update(i)`` is its value, and ``flat`` its rank in order: the last one wins."""
-    if attrs.reduction == "none":
-
-        def latest(x: Any, y: Any) -> Any:
-            later = y[0] > x[0]
-            return select(later, y[0], x[0]), select(later, y[1], x[1])
-
-        last = te.comm_reducer(latest, lambda i, v: (te.const(-1, i), te.const(0, v)), name="last_update")
-        zero, none = te.const(0, data.dtype), te.const(-1)
-
-        def winners(*i: Expr) -> Any:
-            reached = hit(i)
-            return last((select(reached, flat, none), select(reached, update(i), zero)), axis=axes)
-
-        rank, value = te.compute(out.shape, winners, name="scatter_last")
-        return te.compute(out.shape, lambda *i: select(rank[i] >= 0, value[i], data[i]), name="scatter")
-    combine, meet, identity = _COMBINE[attrs.reduction]
-    total = te.compute(
-        out.shape, lambda *i: combine(select(hit(i), update(i), identity(data.dtype)), axis=axes), name="scatter_total"
-    )
-    return te.compute(out.shape, lambda *i: meet(data[i], total[i]), name="scatter")
+"""By reduction: what becomes of an element that an update reaches."""
 
 
 _APPLY: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -230,17 +207,14 @@ def _scatter_elements_compute(
     attrs: Attrs, out: TensorType, data: te.Tensor, indices: te.Tensor, updates: te.Tensor
 ) -> Any:
     axis = rel.axis_of("scatter_elements", attrs.axis, data.ndim)
-    k = te.reduce_axis((0, indices.shape[axis]), name="k")
-    others = [d for d in range(data.ndim) if d != axis and indices.shape[d] is not data.shape[d]]
+    combine = _COMBINE[attrs.reduction]
 
-    def at(i: tuple[Expr, ...]) -> tuple[Any, ...]:
-        return (*i[:axis], k.var, *i[axis + 1 :])
+    def step(old: te.Tensor, *i: Expr) -> Any:
+        at = (*i[:axis], place(indices[i], data.shape[axis]), *i[axis + 1 :])
+        return at, combine(old[at], updates[i])
 
-    def hit(i: tuple[Expr, ...]) -> Expr:
-        inside = te.all(*(i[d] < indices.shape[d] for d in others))
-        return select(inside, place(indices[at(i)], data.shape[axis]) == i[axis], te.const(False))
-
-    return _scatter(attrs, out, data, [k], hit, lambda i: updates[at(i)], k.var)
+    others = [d for d in range(data.ndim) if d != axis]
+    return te.update(data, indices.shape, step, name="scatter", independent=others)
 
 
 def _scatter_elements_reference(attrs: Attrs, data: Array, indices: Array, updates: Array) -> Array:
@@ -283,18 +257,13 @@ def _scatter_nd_infer(attrs: Attrs, *types: Type) -> TensorType:
 
 def _scatter_nd_compute(attrs: Attrs, out: TensorType, data: te.Tensor, indices: te.Tensor, updates: te.Tensor) -> Any:
     depth, lead = int(indices.shape[-1]), indices.ndim - 1  # type: ignore[call-overload]
-    axes = [te.reduce_axis((0, indices.shape[d]), name=f"u{d}") for d in range(lead)]
-    if not axes:
-        axes = [te.reduce_axis((0, 1), name="u")]
-    at = tuple(a.var for a in axes[:lead])
-    flat: Expr = te.const(0)
-    for a in axes:
-        flat = flat * a.extent + a.var
+    combine = _COMBINE[attrs.reduction]
 
-    def hit(i: tuple[Expr, ...]) -> Expr:
-        return te.all(*(place(indices[(*at, d)], data.shape[d]) == i[d] for d in range(depth)))
+    def step(old: te.Tensor, *i: Expr) -> Any:
+        at = (*(place(indices[(*i[:lead], d)], data.shape[d]) for d in range(depth)), *i[lead:])
+        return at, combine(old[at], updates[i])
 
-    return _scatter(attrs, out, data, axes, hit, lambda i: updates[(*at, *i[depth:])], flat)
+    return te.update(data, updates.shape, step, name="scatter", independent=range(lead, updates.ndim))
 
 
 def _scatter_nd_reference(attrs: Attrs, data: Array, indices: Array, updates: Array) -> Array:

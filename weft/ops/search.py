@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import ANY, Array
 from weft.ops.stages import reduce_axes, reduced_shape, with_reduced
-from weft.support.dtypes import BOOL, INDEX, INT64, DType
+from weft.support.dtypes import BOOL, INT64, DType
 
 
 def _infer(op: str) -> Any:
@@ -122,51 +123,24 @@ def _topk_infer(attrs: Attrs, *types: Type) -> TupleType:
 
 
 def _topk_compute(attrs: Attrs, out: TupleType, data: te.Tensor) -> Any:
-    """A recurrence over ranks: each looks for the best element after the one before it, k · n comparisons in all."""
+    """The places of the best values in order, and the values there."""
     axis, largest = rel.axis_of("topk", attrs.axis, data.ndim), attrs.largest
     rest, size = (*data.shape[:axis], *data.shape[axis + 1 :]), data.shape[axis]
     shape = out.fields[0].shape  # type: ignore[attr-defined]
-    places, values = (
-        te.placeholder((shape[axis], *rest), t, f"topk_{n}") for n, t in (("p", INDEX), ("v", data.dtype))
-    )
     if 0 in shape:
         return tuple(te.compute(shape, lambda *i, t=t: te.const(0, t), name="topk") for t in (data.dtype, INT64))
 
-    def better(x: Any, y: Any) -> Any:
-        """Candidates (place, value); place -1 stands for none."""
-        take = te.all(y[0] >= 0, te.any(x[0] < 0, _before(y, x, largest)))
-        return select(take, y[0], x[0]), select(take, y[1], x[1])
+    def before(a: Expr, b: Expr, *i: Expr) -> Expr:
+        x, y = (data[(*i[:axis], p, *i[axis:])] for p in (a, b))
+        return _ahead(x, y, largest)
 
-    best = te.comm_reducer(better, lambda i, v: (te.const(-1, i), te.const(0, v)), name="best")
+    places = te.order(rest, shape[axis], size, before, name="topk_places")
 
-    def first(t: Expr, *i: Expr) -> Any:
-        j = te.reduce_axis((0, size), name="j")
-        return best((j.var, data[(*i[:axis], j.var, *i[axis:])]), axis=j)
+    def at(i: Sequence[Expr]) -> Expr:
+        return places[(*i[:axis], *i[axis + 1 :], i[axis])]
 
-    def step(t: Expr, *i: Expr) -> Any:
-        j = te.reduce_axis((0, size), name="j")
-        value = data[(*i[:axis], j.var, *i[axis:])]
-        last = places[(t - 1, *i)], values[(t - 1, *i)]
-        return best((select(_before(last, (j.var, value), largest), j.var, te.const(-1)), value), axis=j)
-
-    found = te.scan(
-        te.compute((1, *rest), first, name="topk_first"),
-        te.compute((shape[axis], *rest), step, name="topk_step"),
-        (places, values),
-        [data],
-        name="topk_scan",
-    )
-
-    def moved(t: te.Tensor) -> Any:
-        return te.compute(shape, lambda *i: t[(i[axis], *i[:axis], *i[axis + 1 :])], name="topk")
-
-    return moved(found[1]), moved(found[0])
-
-
-def _before(x: Any, y: Any, largest: bool) -> Expr:
-    """Whether (place, value) ``x`` comes before ``y``; of equal values the first place does."""
-    tied = te.all(Not(_ahead(y[1], x[1], largest)), x[0] < y[0])
-    return te.any(_ahead(x[1], y[1], largest), tied)
+    values = te.compute(shape, lambda *i: data[(*i[:axis], at(i), *i[axis + 1 :])], name="topk_values")
+    return values, places if axis == data.ndim - 1 else te.compute(shape, lambda *i: at(i), name="topk")
 
 
 def _topk_reference(attrs: Attrs, data: Array) -> tuple[Array, Array]:
@@ -207,4 +181,51 @@ TOPK = OpDef(
     source="ONNX TopK-11",
 )
 
-SEARCH: tuple[OpDef, ...] = (ARGMAX, ARGMIN, TOPK)
+
+def _argsort_infer(attrs: Attrs, *types: Type) -> TensorType:
+    (data,) = rel.tensors("argsort", types, 1)
+    rel.want_kind("argsort", data, ANY)
+    rel.axis_of("argsort", attrs.axis, data.rank)
+    return data.with_dtype(INT64)
+
+
+def _argsort_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
+    axis = rel.axis_of("argsort", attrs.axis, data.ndim)
+    rest, size = (*data.shape[:axis], *data.shape[axis + 1 :]), data.shape[axis]
+    if 0 in out.shape:
+        return te.compute(out.shape, lambda *i: te.const(0, INT64), name="argsort")
+
+    def before(a: Expr, b: Expr, *i: Expr) -> Expr:
+        x, y = (data[(*i[:axis], p, *i[axis:])] for p in (a, b))
+        if data.dtype == BOOL:
+            x, y = te.cast(x, "int32"), te.cast(y, "int32")
+        return te.any(x < y, te.all(te.isnan(y), Not(te.isnan(x)))) if data.dtype.is_float else x < y
+
+    places = te.order(rest, size, size, before, name="argsort_places")
+    if axis == data.ndim - 1:
+        return places
+    return te.compute(out.shape, lambda *i: places[(*i[:axis], *i[axis + 1 :], i[axis])], name="argsort")
+
+
+ARGSORT = OpDef(
+    "argsort",
+    (Attribute("axis", -1, "the axis to sort along"),),
+    _argsort_infer,
+    lambda attrs, data: np.argsort(
+        data.astype(np.float64) if DType(data.dtype).is_float else data, attrs.axis, kind="stable"
+    ).astype(np.int64),
+    compute=_argsort_compute,
+    cases=(
+        Case((((3, 6), "float32"),), {}),
+        Case((((37, 2), "float32"),), {"axis": 0}),
+        Case((((70,), "int8"),), {}, -3, 3),
+        Case((((1,), "int64"),), {}, -9, 9),
+        Case((((0, 2), "float32"),), {"axis": 0}),
+        Case((((5,), "bool"),), {}, 0, 2),
+        Case((np.array([3, np.nan, -np.inf, 1, np.nan, 1, np.inf], np.float32),), {}),
+    ),
+    doc="the places of the values along an axis in ascending order; equal ones keep theirs, NaN is last",
+    source="ONNX Unique-11",
+)
+
+SEARCH: tuple[OpDef, ...] = (ARGMAX, ARGMIN, TOPK, ARGSORT)

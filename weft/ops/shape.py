@@ -17,7 +17,7 @@ from weft.ops.elementwise import Array, read
 from weft.ops.joining import CONCAT, SPLIT
 from weft.ops.padding import PAD
 from weft.ops.reshape import RESHAPE, SQUEEZE, UNSQUEEZE
-from weft.ops.scan import CUMSUM
+from weft.ops.scan import CUMPROD, CUMSUM
 from weft.ops.slicing import SLICE
 
 
@@ -268,4 +268,5 @@ SHAPES: tuple[OpDef, ...] = (
     DEPTH_TO_SPACE,
     SPACE_TO_DEPTH,
     CUMSUM,
+    CUMPROD,
 )

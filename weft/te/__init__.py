@@ -57,7 +57,19 @@ from weft.te.api import (
     thread_axis,
     var,
 )
-from weft.te.nodes import ComputeOp, ExternOp, Operation, PlaceholderOp, Reduce, Reducer, ScanOp, Tensor
+from weft.te.nodes import (
+    ComputeOp,
+    ExternOp,
+    Operation,
+    OrderOp,
+    PlaceholderOp,
+    Reduce,
+    Reducer,
+    ScanOp,
+    Tensor,
+    UpdateOp,
+)
+from weft.te.ordered import order, update
 from weft.te.reducers import all, any, comm_reducer, infinity, max, min, named_reducer, prod, sum
 
 __all__ = [
@@ -66,11 +78,13 @@ __all__ = [
     "ExternOp",
     "IterVar",
     "Operation",
+    "OrderOp",
     "PlaceholderOp",
     "Reduce",
     "Reducer",
     "ScanOp",
     "Tensor",
+    "UpdateOp",
     "Var",
     "abs",
     "acos",
@@ -115,6 +129,7 @@ __all__ = [
     "min",
     "min_value",
     "named_reducer",
+    "order",
     "placeholder",
     "popcount",
     "power",
@@ -138,5 +153,6 @@ __all__ = [
     "trunc",
     "truncdiv",
     "truncmod",
+    "update",
     "var",
 ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.expr.nodes import Expr, ExprLike, IterVar, Load, Source, Var, _node, index
-from weft.support.dtypes import DType
+from weft.support.dtypes import INDEX, DType
 from weft.support.errors import UserError
 
 
@@ -114,6 +114,39 @@ class ScanOp(Operation):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class UpdateOp(Operation):
+    """A copy of ``base`` in which, for one step of ``axes`` after another in row-major order, the element ``at``
+    becomes ``value`` where ``condition`` holds.
+
+    ``value`` may read the element as it is through the placeholder ``state``. Axes of kind ``spatial`` are such that
+    no two of their steps touch one element; axes of kind ``ordered`` run one after another.
+    """
+
+    base: Tensor
+    axes: tuple[IterVar, ...]
+    state: Tensor
+    at: tuple[Expr, ...]
+    value: Expr
+    condition: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrderOp(Operation):
+    """For each step of ``axes`` the first ``count`` of the numbers 0 … ``size`` - 1 in order; shape (*axes, count).
+
+    ``before`` says whether the number ``a`` comes strictly before ``b``; of numbers neither of which does, the smaller
+    is first.
+    """
+
+    axes: tuple[IterVar, ...]
+    count: Expr
+    size: Expr
+    a: Var
+    b: Var
+    before: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ExternOp(Operation):
     """Outputs filled by code given as ``emit(inputs, outputs)``, which returns a tir statement."""
 
@@ -143,6 +176,10 @@ class Tensor(Source):
             self.shape, self.dtype = tuple(a.extent for a in op.axis), op.body[value_index].dtype
         elif isinstance(op, ScanOp):
             self.shape, self.dtype = op.states[value_index].shape, op.states[value_index].dtype
+        elif isinstance(op, UpdateOp):
+            self.shape, self.dtype = op.base.shape, op.base.dtype
+        elif isinstance(op, OrderOp):
+            self.shape, self.dtype = (*(a.extent for a in op.axes), op.count), INDEX
         elif isinstance(op, ExternOp):
             self.shape, self.dtype = op.shapes[value_index], op.dtypes[value_index]
         else:

@@ -8,6 +8,8 @@
       state s: f32[n, 32]
       step[t: n, j: 32] = s[t - 1, j] + top.v1[t]
       scan total[t: n - 1 from 1] init C update step state s inputs A
+      order ranks[i: n](8 of 64) a, b by A[i, a] < A[i, b]
+      update marks[u: ordered n, v: 8] of D as old at ranks[u, v], v = old[ranks[u, v], v] + 1.0 where u > 0
 
 Sizes stand in square brackets. Operation ``top`` with several values makes the tensors ``top.v0``, ``top.v1``. The
 reducers sum, prod, max, min, all and any need no declaration. ``extern`` operations print, but hold code that cannot be
@@ -27,12 +29,23 @@ from weft.ir.frozen import FrozenMap
 from weft.ir.text import DEDENT, INDENT, NAME, NEWLINE, Names, Printer, TokenStream
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import InternalError
-from weft.te.nodes import ComputeOp, ExternOp, Operation, PlaceholderOp, Reduce, Reducer, ScanOp, Tensor
+from weft.te.nodes import (
+    ComputeOp,
+    ExternOp,
+    Operation,
+    OrderOp,
+    PlaceholderOp,
+    Reduce,
+    Reducer,
+    ScanOp,
+    Tensor,
+    UpdateOp,
+)
 from weft.te.reducers import SIMPLE, named_reducer
 from weft.te.visit import topological
 
 _ZERO, _TRUE = Const(0, INDEX), Const(True, BOOL)
-_RESERVED = ("of", "where", "from", "identity", "pass")
+_RESERVED = ("of", "where", "from", "identity", "pass", "as", "at", "by", "ordered")
 
 
 def to_text(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> str:
@@ -50,12 +63,15 @@ class _Writer:
         self.outputs, self.states = outputs, states
         self.names = Names(_RESERVED)
         self.local: dict[Any, str] = {}
+        self.states_of_updates: dict[Tensor, str] = {}
         self.global_names: set[str] = set()
         self.printer = ExprPrinter(self.name)
         self.out = Printer()
 
     def name(self, thing: Any) -> str:
         if isinstance(thing, Tensor):
+            if thing in self.states_of_updates:
+                return self.states_of_updates[thing]
             if thing in self.inputs or thing.op.num_outputs == 1:
                 return self.names.of(thing if thing in self.inputs else thing.op, thing.name)
             return f"{self.names.of(thing.op)}.v{thing.value_index}"
@@ -93,6 +109,12 @@ class _Writer:
                 for e in op.body:
                     if isinstance(e, Reduce):
                         bound.update((*e.reducer.lhs, *e.reducer.rhs))
+            elif isinstance(op, UpdateOp):
+                bound.update(a.var for a in op.axes)
+                roots += [*(a.extent for a in op.axes), *op.at, op.value, op.condition]
+            elif isinstance(op, OrderOp):
+                bound.update((*(a.var for a in op.axes), op.a, op.b))
+                roots += [*(a.extent for a in op.axes), op.count, op.size, op.before]
             else:
                 roots += [e for i in range(op.num_outputs) for e in op.output(i).shape]
         return [v for v in post_order(*roots) if isinstance(v, Var) and v not in bound]
@@ -114,6 +136,10 @@ class _Writer:
             words = "".join(f" {w} {', '.join(self.name(t) for t in ts)}" for w, ts in parts if ts)
             self.local = self.bind((op.axis.var,))
             line(f"scan {self.names.of(op)}[{self.axis(op.axis)}]{words}")
+        elif isinstance(op, UpdateOp):
+            line(self.update(op))
+        elif isinstance(op, OrderOp):
+            line(self.ordering(op))
         elif isinstance(op, ExternOp):
             made = ", ".join(f"{d.short}[{self.listed(s)}]" for d, s in zip(op.dtypes, op.shapes, strict=True))
             line(f"extern {self.names.of(op)}({', '.join(self.name(t) for t in op.inputs)}) -> {made}")
@@ -125,9 +151,9 @@ class _Writer:
         taken = Names(self.global_names)
         return {v: taken.fresh(v.name) for v in variables}
 
-    def axis(self, a: IterVar) -> str:
+    def axis(self, a: IterVar, kind: str = "") -> str:
         start = "" if a.start is _ZERO else f" from {self.expr(a.start)}"
-        return f"{self.local[a.var]}: {self.expr(a.extent)}{start}"
+        return f"{self.local[a.var]}: {kind}{self.expr(a.extent)}{start}"
 
     def compute(self, op: ComputeOp) -> str:
         self.local = self.bind([a.var for a in (*op.axis, *op.reduce_axis)])
@@ -142,6 +168,26 @@ class _Writer:
             text = f"{head}reduce {name}({axes}) of {self.listed(first.sources)}"
             if first.condition is not _TRUE:
                 text += f" where {self.expr(first.condition)}"
+        self.local = {}
+        return text
+
+    def update(self, op: UpdateOp) -> str:
+        self.local = self.bind([a.var for a in op.axes])
+        state = Names({*self.global_names, *self.local.values()}).fresh(op.state.name)
+        axes = ", ".join(self.axis(a, "ordered " if a.kind == IterVar.ORDERED else "") for a in op.axes)
+        self.states_of_updates[op.state] = state
+        change = f"{self.listed(op.at)} = {self.expr(op.value)}" if op.at else f"= {self.expr(op.value)}"
+        text = f"update {self.names.of(op)}[{axes}] of {self.name(op.base)} as {state} at {change}"
+        if op.condition is not _TRUE:
+            text += f" where {self.expr(op.condition)}"
+        self.local = {}
+        return text
+
+    def ordering(self, op: OrderOp) -> str:
+        self.local = self.bind([*(a.var for a in op.axes), op.a, op.b])
+        axes = ", ".join(self.axis(a) for a in op.axes)
+        text = f"order {self.names.of(op)}[{axes}]({self.expr(op.count)} of {self.expr(op.size)})"
+        text += f" {self.local[op.a]}, {self.local[op.b]} by {self.expr(op.before)}"
         self.local = {}
         return text
 
@@ -233,6 +279,10 @@ class _Parser:
             self.reducer()
         elif following and tokens.accept("scan"):
             self.scan()
+        elif following and tokens.accept("update"):
+            self.update()
+        elif following and tokens.accept("order"):
+            self.ordering()
         elif following and tokens.peek("extern"):
             tokens.fail("the code of an extern operation has no text", hint="build it with te.extern")
         elif not tokens.accept("pass"):
@@ -281,6 +331,52 @@ class _Parser:
             body = tuple(self.exprs())
         self.scope = outer
         self.outputs(ComputeOp(name, axis, reduce_axis, body, tuple(notes.items())))
+
+    def update(self) -> None:
+        tokens, outer = self.tokens, dict(self.scope)
+        name = tokens.name()
+        tokens.expect("[")
+        axes = tuple(tokens.listed(self.update_axis, "]"))
+        tokens.expect("of")
+        base = self.tensor(tokens.name())
+        tokens.expect("as")
+        state = PlaceholderOp(tokens.name(), base.shape, base.dtype).output(0)
+        for a in axes:
+            self.define(a.var.name, a.var)
+        self.define(state.name, state)
+        tokens.expect("at")
+        at = () if tokens.peek("=") else tuple(self.exprs())
+        tokens.expect("=")
+        value = self.expr()
+        condition = self.expr() if tokens.accept("where") else _TRUE
+        self.scope = outer
+        self.outputs(UpdateOp(name, base, axes, state, at, value, condition))
+
+    def update_axis(self) -> IterVar:
+        name = self.tokens.name()
+        self.tokens.expect(":")
+        kind = IterVar.ORDERED if self.tokens.accept("ordered") else IterVar.SPATIAL
+        return IterVar(Var(name, INDEX), self.expr(), kind)
+
+    def ordering(self) -> None:
+        tokens, outer = self.tokens, dict(self.scope)
+        name = tokens.name()
+        tokens.expect("[")
+        axes = self.axes("]", IterVar.SPATIAL)
+        tokens.expect("(")
+        count = self.expr()
+        tokens.expect("of")
+        size = self.expr()
+        tokens.expect(")")
+        a = Var(tokens.name(), INDEX)
+        tokens.expect(",")
+        b = Var(tokens.name(), INDEX)
+        for v in (a, b):
+            self.define(v.name, v)
+        tokens.expect("by")
+        before = self.expr()
+        self.scope = outer
+        self.outputs(OrderOp(name, axes, count, size, a, b, before))
 
     def outputs(self, op: Operation) -> None:
         for i in range(op.num_outputs):

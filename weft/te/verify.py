@@ -16,7 +16,7 @@ from weft.expr.nodes import Binary, Expr, IterVar, Load, Not, Select, Var
 from weft.expr.visit import free_vars, post_order
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import Place, UserError
-from weft.te.nodes import ComputeOp, Operation, Reduce, Reducer, ScanOp, Tensor
+from weft.te.nodes import ComputeOp, Operation, OrderOp, Reduce, Reducer, ScanOp, Tensor, UpdateOp
 from weft.te.visit import topological
 
 
@@ -29,6 +29,10 @@ def verify(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> None:
             _compute(op, owner)
         elif isinstance(op, ScanOp):
             _scan(op)
+        elif isinstance(op, UpdateOp):
+            _expressions(op, (*op.at, op.value, op.condition), {a.var for a in op.axes}, owner)
+        elif isinstance(op, OrderOp):
+            _expressions(op, (op.before,), {op.a, op.b, *(a.var for a in op.axes)}, owner)
 
 
 def _fail(op: Operation, code: str, message: str, hint: str | None = None) -> NoReturn:
@@ -90,7 +94,7 @@ def _reducer(op: ComputeOp, reduce: Reduce) -> None:
         _fail(op, "E205", f"the condition of the reduction is {reduce.condition.dtype}, not bool")
 
 
-def _expressions(op: ComputeOp, roots: Sequence[Expr], own: set[Var], owner: dict[Var, ComputeOp]) -> None:
+def _expressions(op: Operation, roots: Sequence[Expr], own: set[Var], owner: dict[Var, ComputeOp]) -> None:
     for e in post_order(*roots):
         if e.lanes != 1:
             _fail(op, "E205", f"'{e}' is a vector")

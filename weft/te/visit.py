@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from weft.expr.visit import loads
-from weft.te.nodes import ComputeOp, ExternOp, Operation, ScanOp, Tensor
+from weft.te.nodes import ComputeOp, ExternOp, Operation, OrderOp, ScanOp, Tensor, UpdateOp
 
 
 def read_tensors(op: Operation) -> tuple[Tensor, ...]:
     """The tensors that ``op`` reads directly, each once, in evaluation order.
 
-    A scan reads its inits and updates; its states are its own.
+    A scan reads its inits and updates, an update its base; their states are their own.
     """
     if isinstance(op, ComputeOp):
         sources = (load.source for load in loads(*op.body))
         return tuple(dict.fromkeys(s for s in sources if isinstance(s, Tensor)))
     if isinstance(op, ScanOp):
         return tuple(dict.fromkeys((*op.init, *op.update)))
+    if isinstance(op, UpdateOp):
+        found = (load.source for load in loads(*op.at, op.value, op.condition))
+        return tuple(dict.fromkeys((op.base, *(s for s in found if isinstance(s, Tensor) and s is not op.state))))
+    if isinstance(op, OrderOp):
+        return tuple(dict.fromkeys(x.source for x in loads(op.before) if isinstance(x.source, Tensor)))
     if isinstance(op, ExternOp):
         return tuple(dict.fromkeys(op.inputs))
     return ()

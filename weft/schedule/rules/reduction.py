@@ -7,7 +7,8 @@ vectors run over an axis that is not reduced if the data is contiguous there, an
 
 from __future__ import annotations
 
-from weft.expr.nodes import IterVar, Var
+from weft.expr.nodes import IterVar, Load, Var
+from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import View, static_extent
 from weft.schedule.rules.context import Context, guarded_load, work_of
@@ -60,15 +61,27 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
 
 
 def _chain(context: Context, last: BlockRef) -> list[BlockRef]:
-    """Blocks that feed ``last``, directly or not, and are not placed yet, in program order; ``last`` at the end."""
+    """Blocks that feed ``last``, directly or not, and are not placed yet, in program order; ``last`` at the end.
+
+    What is read at computed places is left out: all of it would be needed for each row.
+    """
     s = context.schedule
     found, pending = {last.name}, [last]
     while pending:
         for producer in s.get_producers(pending.pop()):
-            if producer.name not in found and producer.name not in context.done and not context.is_output(producer):
+            if producer.name in found or producer.name in context.done or context.is_output(producer):
+                continue
+            if not _looked_up(context, producer):
                 found.add(producer.name)
                 pending.append(producer)
     return [b for b in s.get_blocks() if b.name in found]
+
+
+def _looked_up(context: Context, producer: BlockRef) -> bool:
+    """Whether a reader finds elements of what ``producer`` makes at computed places."""
+    made = {s.buffer for s in context.view(producer).stores}
+    loads = [a for reader in context.schedule.get_consumers(producer) for a in context.view(reader).loads]
+    return any(collect(i, Load) for a in loads if a.buffer in made for i in a.indices)
 
 
 def _row_axes(context: Context, last: BlockRef, chain: list[BlockRef]) -> list[IterVar] | None:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft.expr.nodes import Var as Symbol
-from weft.frontend.onnx.converters.loops import repeat
+from weft.frontend.onnx.converters.loops import repeat, slice_at
 from weft.frontend.onnx.converters.numbers import Operand, Tensor, constant, operand, size, stack
 from weft.frontend.onnx.converters.selection import marked_places
 from weft.frontend.onnx.node import Node, Result
-from weft.frontend.onnx.sizes import product
+from weft.frontend.onnx.sizes import arithmetic, product
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import INT64
@@ -111,63 +111,67 @@ def _suppression(node: Node) -> Result:
 
 def _unique(node: Node) -> Result:
     x = operand(node, 0)
-    if node.has_attribute("axis") and len(x.shape) > 1:
-        return _unique_rows(node, x, node.axis(len(x.shape)))
-    return unique_values(node, x.reshape(product(x.shape)), in_order=not node.flag("sorted", True))
+    in_order = not node.flag("sorted", True)
+    if node.has_attribute("axis"):
+        return unique_slices(node, x, node.axis(len(x.shape)), in_order=in_order)
+    return unique_values(node, x.reshape(product(x.shape)), in_order=in_order)
 
 
 def unique_values(node: Node, x: Tensor, *, in_order: bool) -> list[GraphExpr]:
     """The distinct values of a vector, sorted or in the order in which they come; where each stands first, the numbers
-    of all, how often each is there. Values are sorted; one that differs from the one before is new."""
-    length = x.shape[0]
-    wide = x.to("int32") if x.dtype == "bool" else x
-    values, order = (Tensor(node, t) for t in node.calls("topk", wide.x, k=length, axis=0, largest=False))
+    of all, how often each is there. NaN equals NaN and is last, as in NumPy."""
+    return unique_slices(node, x, 0, in_order=in_order)
+
+
+def unique_slices(node: Node, x: Tensor, axis: int, *, in_order: bool) -> list[GraphExpr]:
+    """Like :func:`unique_values` for slices along an axis, in lexicographic order; one that differs from the one before
+    is new."""
+    length = x.shape[axis]
+    moved = x.transpose(axis, *(i for i in range(len(x.shape)) if i != axis)) if len(x.shape) > 1 else x
+    rows = moved.reshape(length, product(moved.shape[1:]))
+    rows = rows.to("int32") if rows.dtype == "bool" else rows
+    order = _row_order(rows)
     steps = _steps(node, length)
-    before = values.call("gather", (steps - 1).call("maximum", 0), axis=0)
-    new = steps.equals(0).call("logical_or", values.call("not_equal", before))
+    new = steps.equals(0).call("logical_or", _differs(rows.call("gather", order, axis=0), steps))
     number = _running(new) - 1
     starts = marked(new)
     count = starts.shape[0]
-    found, first = (t.call("gather", starts, axis=0) for t in (values, order))
-    ones = steps * 0 + 1
-    counts = _head((steps * 0).call("scatter_elements", number, ones, axis=0, reduction="add"), count)
+    first = order.call("gather", starts, axis=0)
+    counts = _head((steps * 0).call("scatter_elements", number, steps * 0 + 1, axis=0, reduction="add"), count)
     inverse = (steps * 0).call("scatter_elements", order, number, axis=0)
     if in_order:
-        _, by_place = (Tensor(node, t) for t in node.calls("topk", first.x, k=count, axis=0, largest=False))
+        by_place = first.call("argsort", axis=0)
         ranks = _steps(node, count)
         rank = (ranks * 0).call("scatter_elements", by_place, ranks, axis=0)
-        found, first, counts = (t.call("gather", by_place, axis=0) for t in (found, first, counts))
+        first, counts = (t.call("gather", by_place, axis=0) for t in (first, counts))
         inverse = rank.call("gather", inverse, axis=0)
-    return [t.x for t in (found.to(x.dtype), first, inverse, counts)]
+    return [t.x for t in (x.call("gather", first, axis=axis), first, inverse, counts)]
 
 
-def _unique_rows(node: Node, x: Tensor, axis: int) -> Result:
-    """Slices along an axis, every one compared with every other."""
-    rank, length = len(x.shape), x.shape[axis]
-    moved = x.transpose(axis, *(i for i in range(rank) if i != axis))
-    width = product(moved.shape[1:])
-    rows = moved.reshape(length, width)
-    rows = rows.to("int32") if rows.dtype == "bool" else rows
-    square = (length, length, width)
-    a, b = rows.reshape(length, 1, width).expand(*square), rows.reshape(1, length, width).expand(*square)
-    differ = a.call("not_equal", b).to("int32")
-    at = differ.call("argmax", axis=2, keepdims=True)
-    mine, other = (t.call("gather_elements", at, axis=2).reshape(length, length) for t in (a, b))
-    after, same = other < mine, mine.equals(other)
-    steps = _steps(node, length)
-    leader = same.to("int32").call("argmax", axis=1, keepdims=False)
-    first_flags = leader.equals(steps)
-    if node.flag("sorted", True):
-        smaller = after & first_flags.reshape(1, length)
-        number = smaller.to(INT64).call("reduce_sum", axes=(1,), keepdims=False)
-    else:
-        number = (_running(first_flags) - 1).call("gather", leader, axis=0)
-    leaders = marked(first_flags)
-    count = leaders.shape[0]
-    slots = number.call("gather", leaders, axis=0)
-    first = (leaders * 0).call("scatter_elements", slots, leaders, axis=0)
-    counts = _head((steps * 0).call("scatter_elements", number, steps * 0 + 1, axis=0, reduction="add"), count)
-    return [t.x for t in (x.call("gather", first, axis=axis), first, number, counts)]
+def _row_order(rows: Tensor) -> Tensor:
+    """The rows of a matrix in lexicographic order: sorted by the last column, then, keeping that order among equals, by
+    the one before, and so on."""
+    node, (length, width) = rows.node, rows.shape
+    if width == 1:
+        return rows.reshape(length).call("argsort", axis=0)
+
+    def step(number: Symbol, state: list[GraphExpr]) -> tuple[None, list[GraphExpr], list[GraphExpr]]:
+        order = Tensor(node, state[0])
+        column = slice_at(node, rows.x, 1, arithmetic("sub", arithmetic("sub", width, 1), number))
+        keys = Tensor(node, column).call("gather", order, axis=0)
+        return None, [order.call("gather", keys.call("argsort", axis=0), axis=0).x], []
+
+    (order,), _ = repeat(node, [_steps(node, length).x], step, trips=width)
+    return Tensor(node, order)
+
+
+def _differs(rows: Tensor, steps: Tensor) -> Tensor:
+    """Whether each row differs from the one before."""
+    before = rows.call("gather", (steps - 1).call("maximum", 0), axis=0)
+    same = rows.equals(before)
+    if rows.dtype.is_float:
+        same = same.call("logical_or", rows.call("isnan") & before.call("isnan"))
+    return same.to("int32").call("reduce_min", axes=(1,), keepdims=False).equals(0)
 
 
 COUNTED: dict[str, Callable[[Node], Result]] = {

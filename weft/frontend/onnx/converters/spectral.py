@@ -152,17 +152,9 @@ def _det(node: Node) -> Result:
 
 
 def _cumulative_product(node: Node) -> Result:
-    """The product over a masked copy of the axis: reductions run in parallel, recurrences do not."""
-    x = operand(node, 0)
-    rank = len(x.shape)
-    axis = node.checked_axis(node.numbers(1, "axis")[0], rank)
-    length = x.shape[axis]
-    steps = Tensor(node, node.call("arange", start=0, step=1, count=length, dtype="int64"))
-    result, source = (steps.reshape(*s, *(1,) * (rank - 1 - axis)) for s in ((length, 1), (1, length)))
-    first, second = (result, source) if node.flag("reverse") else (source, result)
-    kept = first < second if node.flag("exclusive") else first <= second
-    wide = x.call("unsqueeze", axes=(axis,))
-    return kept.choose(wide, 1.0).call("reduce_prod", axes=(axis + 1,), keepdims=False).x
+    x = node.data(0)
+    axis = node.checked_axis(node.numbers(1, "axis")[0], x.tensor.rank)
+    return node.call("cumprod", x, axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
 
 
 SPECTRAL: dict[str, Callable[[Node], Result]] = {

@@ -1,0 +1,62 @@
+"""What depends on the order of steps: updates of single elements, and numbers in the order of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, index, wrap
+from weft.support.dtypes import BOOL, INDEX
+from weft.support.errors import UserError
+from weft.te.nodes import OrderOp, PlaceholderOp, Tensor, UpdateOp
+
+
+def update(
+    base: Tensor,
+    extents: Sequence[ExprLike],
+    fn: Callable[..., Any],
+    name: str = "update",
+    independent: Collection[int] = (),
+) -> Tensor:
+    """A copy of ``base`` with elements changed by steps that run in row-major order.
+
+    ``fn(state, i, j, …)`` returns ``(at, value)`` or ``(at, value, condition)``: the indices of the element that the
+    step changes, its new value (which may read ``state[at]``, the element so far), and whether it does so at all.
+    ``independent`` are positions of ``extents`` of which no two steps touch one element; these may run in parallel.
+    Raises UserError E125 where the parts do not fit ``base``.
+    """
+    axes = tuple(
+        IterVar(Var(f"u{d}", INDEX), index(e), IterVar.SPATIAL if d in independent else IterVar.ORDERED)
+        for d, e in enumerate(extents)
+    )
+    state = PlaceholderOp(f"{name}_state", base.shape, base.dtype).output(0)
+    at, value, *rest = fn(state, *(a.var for a in axes))
+    at, value = tuple(index(i) for i in at), wrap(value)
+    condition = wrap(rest[0]) if rest else Const(True, BOOL)
+    if len(at) != len(base.shape) or value.dtype != base.dtype or condition.dtype != BOOL:
+        raise UserError(
+            f"update '{name}' changes {base!r} at {len(at)} indices to values of {value.dtype}",
+            code="E125",
+            hint="give an index for each dimension, a value of the tensor's dtype and a bool condition",
+        )
+    return UpdateOp(name, base, axes, state, at, value, condition).output()
+
+
+def order(
+    extents: Sequence[ExprLike],
+    count: ExprLike,
+    size: ExprLike,
+    before: Callable[..., Expr],
+    name: str = "order",
+) -> Tensor:
+    """The first ``count`` of the numbers below ``size`` in order, int64, for each step of ``extents``.
+
+    ``before(a, b, i, j, …)`` says whether number ``a`` comes strictly before ``b`` at the step ``i, j, …``; it must be
+    a strict weak order. Of equal ones the smaller number is first. ``count`` is at most ``size``. O(size · log count).
+    """
+    axes = tuple(IterVar(Var(f"i{d}", INDEX), index(e)) for d, e in enumerate(extents))
+    a, b = Var("a", INDEX), Var("b", INDEX)
+    condition = wrap(before(a, b, *(x.var for x in axes)))
+    if condition.dtype != BOOL:
+        raise UserError(f"order '{name}' compares by a value of {condition.dtype}, not bool", code="E125")
+    return OrderOp(name, axes, index(count), index(size), a, b, condition).output()
