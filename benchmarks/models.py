@@ -27,6 +27,7 @@ from weft.runtime.roofline import Peaks
 
 PEERS = ("onnxruntime", "openvino", "torch", "torch-compile")
 TITLES = {"openvino": "OpenVINO", "torch-compile": "torch.compile", "tvm": "Apache TVM"}
+WHAT = {"images": "Images, batch 1", "images8": "Images, batch 8", "sequences": "Sequences"}
 BF16_MODELS = ("ResNet-50", "MobileNetV2", "BERT-base 128", "GPT-2 prefill 64", "ViT-B/16")
 """Measured with ``--precision bf16``, against peers that have such an option."""
 BF16_PEERS = ("openvino",)
@@ -174,9 +175,11 @@ def table(found: Sequence[Measured], peers: tuple[str, ...] = PEERS) -> Table:
     if ratios:
         rows.append(("**geometric mean**", "", *[""] * len(peers), f"**{geometric_mean(ratios):.3f}**", "", "", ""))
     threads, precision = (found[0].threads, found[0].precision) if found else (0, "f32")
+    groups = {m.group for m in found}
+    what = WHAT[groups.pop()] if len(groups) == 1 else "Models"
     columns = ("weft / best", "GFLOP/s", "of peak", "of roofline")
     return Table(
-        f"Models, {precision}, {threads} thread{'s' if threads != 1 else ''}",
+        f"{what}, {precision}, {threads} thread{'s' if threads != 1 else ''}",
         ("model", "weft ms", *(f"{TITLES.get(p, p)} ms" for p in peers), *columns),
         tuple(rows),
         note(found),

@@ -1,0 +1,151 @@
+"""Measure tables of ``README.md`` anew and write them there: ``python -m benchmarks.update NAME…``.
+
+Each table takes at most a quarter of an hour on two quiet cores (``--list`` names all). It stands between
+``<!-- begin NAME -->`` and ``<!-- end NAME -->``; what was measured of models is kept in ``results/NAME.json``, from
+which ``summary`` is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks.models import BF16_PEERS, PEERS, from_json, measured, select, table, to_json
+from benchmarks.report import Table, geometric_mean
+from benchmarks.suite import GROUPS, available
+
+HERE = Path(__file__).resolve().parent
+README = HERE / "README.md"
+RESULTS = HERE / "results"
+RUNS = 10
+SLOW = ("MobileNetV2", "SqueezeNet", "ResNet-50", "RFB-320")
+"""Models that Apache TVM without tuning is measured on: it takes seconds a run."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: what makes its tables, and about how many minutes that takes."""
+
+    make: Callable[[], list[Table]]
+    minutes: float
+
+
+def of_module(name: str) -> list[Table]:
+    """The tables of a benchmark."""
+    tables: list[Table] = import_module(f"benchmarks.{name}").run(False)
+    return tables
+
+
+def of_models(
+    name: str,
+    group: str,
+    threads: int,
+    peers: tuple[str, ...] = PEERS,
+    precision: str = "f32",
+    names: Sequence[str] = (),
+) -> list[Table]:
+    """A table of models, whose records are kept."""
+    entries = select((group,) if group else GROUPS, names, precision=precision)
+    found = measured(available(False, entries), threads, peers, RUNS, precision)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(to_json(found))
+    return [table(found, peers)]
+
+
+def summary() -> list[Table]:
+    """The suite as a whole, from the kept records: fp32 with the usual peers, and bf16."""
+    rows: list[tuple[object, ...]] = []
+    for title, pattern in (
+        ("fp32, 1 thread", "models-*-1.json"),
+        ("fp32, 2 threads", "models-*-2.json"),
+        ("bf16, 1 thread", "bf16-1.json"),
+        ("bf16, 2 threads", "bf16-2.json"),
+    ):
+        found = [m for path in sorted(RESULTS.glob(pattern)) for m in from_json(path.read_text())]
+        if ratios := {m.model: m.ratio for m in found if m.ratio is not None}:
+            rows.append(_whole(title, ratios))
+    note = "Weft's latency over that of the best peer, for all rows of the tables below."
+    columns = ("suite", "models", "geometric mean", "within 1.10×", "above 1.35×", "worst")
+    return [Table("The suite", columns, tuple(rows), note)]
+
+
+def _whole(title: str, ratios: dict[str, float]) -> tuple[object, ...]:
+    near = sum(r <= 1.10 for r in ratios.values())
+    far = [f"{name} {r:.2f}" for name, r in ratios.items() if r > 1.35]
+    worst = max(ratios, key=lambda name: ratios[name])
+    mean = f"{geometric_mean(list(ratios.values())):.3f}"
+    share = f"{100 * near / len(ratios):.0f}%"
+    return (title, len(ratios), mean, share, ", ".join(far) or "none", f"{worst} {ratios[worst]:.2f}")
+
+
+SECTIONS: dict[str, Section] = {
+    "limits": Section(partial(of_module, "peaks"), 1),
+    "imports": Section(partial(of_module, "imports"), 1),
+    "overhead": Section(partial(of_module, "overhead"), 2),
+    "compile": Section(partial(of_module, "compile"), 8),
+    "schedules": Section(partial(of_module, "schedules"), 5),
+    "products": Section(partial(of_module, "products"), 2),
+    **{
+        f"models-{group}-{threads}": Section(partial(of_models, f"models-{group}-{threads}", group, threads), 14)
+        for group in GROUPS
+        for threads in (1, 2)
+    },
+    **{
+        f"bf16-{threads}": Section(partial(of_models, f"bf16-{threads}", "", threads, BF16_PEERS, "bf16"), 3)
+        for threads in (1, 2)
+    },
+    "tvm": Section(partial(of_models, "tvm", "images", 1, ("tvm",), "f32", SLOW), 5),
+    "summary": Section(summary, 0),
+}
+
+
+def write(name: str, tables: Sequence[Table], page: Path = README) -> None:
+    """Put the tables between the markers of ``name``. Raises ValueError where the page has no such markers."""
+    text = page.read_text()
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise ValueError(f"{page.name} has no place for {name}: one line '{begin}' and one '{end}'")
+    made = "\n".join(t.markdown() for t in tables)
+    before, rest = text.split(begin)
+    page.write_text(f"{before}{begin}\n{machine()}\n\n{made}{end}{rest.split(end)[1]}")
+
+
+def machine() -> str:
+    """The processor, in words."""
+    path = Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*:\s*(.+)", path.read_text()) if path.exists() else None
+    from weft.target import Target
+
+    target = Target("cpu")
+    name = named[1].strip() if named else target.mcpu
+    return f"*{name} ({target.mcpu}, {target.vector_bits}-bit vectors, {target.cores} cores)*"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.update", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--list", action="store_true", help="what there is, with the minutes it takes")
+    options = parser.parse_args()
+    if options.list:
+        for name, section in SECTIONS.items():
+            print(f"{name:22} about {section.minutes:g} minutes")
+        return
+    unknown = [n for n in options.names if n not in SECTIONS]
+    if unknown or not options.names:
+        parser.error(f"name tables: {', '.join(SECTIONS)}" + (f" (there is no {unknown[0]})" if unknown else ""))
+    for name in options.names:
+        with contextlib.redirect_stdout(sys.stderr):
+            tables = SECTIONS[name].make()
+        write(name, tables)
+        print(f"wrote {name}: " + ", ".join(t.title for t in tables), flush=True)
+
+
+if __name__ == "__main__":
+    main()

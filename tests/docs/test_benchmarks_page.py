@@ -1,0 +1,63 @@
+"""The page of benchmarks has a place, and a command, for every table that can be measured anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import update
+from benchmarks.models import Measured, from_json, select, table, to_json
+from benchmarks.report import Table
+from benchmarks.suite import GROUPS, SUITE
+from weft.cli.measure import Record
+
+
+def record(engine: str, ms: float, difference: float = 1e-6) -> Record:
+    return Record("m", engine, "1", "f32", 1, ms, ms, 5, difference, difference)
+
+
+def one(name: str, ours: float, *peers: Record, **missing: str) -> Measured:
+    return Measured(name, "images", 1, "f32", (record("weft", ours), *peers), missing, 10**9, 5.0, 100.0)
+
+
+def test_every_table_has_its_place_and_command() -> None:
+    page = update.README.read_text()
+    for name in update.SECTIONS:
+        assert page.count(f"<!-- begin {name} -->") == 1 and page.count(f"<!-- end {name} -->") == 1, name
+        assert f"`python -m benchmarks.update {name}`" in page
+
+
+def test_tables_replace_what_stood_between_the_markers(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- begin a -->\nold\n<!-- end a -->\nafter <!-- begin b --><!-- end b -->\n")
+    update.write("a", [Table("T", ("x", "y"), (("one", 2),))], page)
+    text = page.read_text()
+    assert "old" not in text and "### T" in text and "| one | 2 |" in text
+    assert text.startswith("before\n<!-- begin a -->") and text.endswith("after <!-- begin b --><!-- end b -->\n")
+    with pytest.raises(ValueError, match="no place for c"):
+        update.write("c", [], page)
+
+
+def test_best_is_the_fastest_peer_that_agrees() -> None:
+    m = one("net", 10.0, record("onnxruntime", 8.0), record("openvino", 20.0), record("torch", 5.0, 0.1), tvm="no tvm")
+    assert m.ratio == pytest.approx(1.25) and m.disagree == ["torch"]
+    assert one("alone", 10.0).ratio is None
+    assert one("nan", 10.0, record("torch", 5.0, float("nan"))).ratio is None
+    shown = table([m], ("onnxruntime", "openvino", "torch", "tvm")).markdown()
+    assert "5 ≠" in shown and "–" in shown and "net in Apache TVM: no tvm" in shown and "**1.250**" in shown
+    assert from_json(to_json([m])) == [m]
+
+
+def test_the_suite_is_told_in_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(update, "RESULTS", tmp_path)
+    found = [one("a", 10.0, record("torch", 10.0)), one("b", 16.0, record("torch", 4.0)), one("c", 1.0)]
+    (tmp_path / "models-images-1.json").write_text(to_json(found))
+    ((title, count, mean, near, far, worst),) = update.summary()[0].rows
+    assert (title, count, mean, near, far, worst) == ("fp32, 1 thread", 2, "2.000", "50%", "b 4.00", "b 4.00")
+
+
+def test_groups_cover_the_suite() -> None:
+    assert [e for g in GROUPS for e in select((g,))].__len__() == len(SUITE)
+    assert {e.name for e in select(names=("resnet",), batches=(8,))} == {"ResNet-50 ×8"}
+    assert all(e.torch_source is None or ":torch_module," in e.torch_source for e in SUITE)
