@@ -165,7 +165,6 @@ def test_storage_wishes_are_recorded_and_checked() -> None:
     s.prefetch(oh, "weight", 2)
     s.store_at("pad", oh)
     s.fold_storage("pad", *s.window("pad"))
-    s.pipeline(oh, (0, 1, 1, 1), (0, 1, 2, 3))
     s.annotate(n, "note", "text")
     check(original, s.program)
     with pytest.raises(ScheduleError, match="is a parameter"):

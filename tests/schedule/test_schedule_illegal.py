@@ -99,6 +99,16 @@ def loop(s: Schedule, block: str, n: int):
     return s.get_loops(block)[n]
 
 
+def chain() -> Schedule:
+    """A stage computed in each row of the next."""
+    a = te.placeholder((6, 5), name="A")
+    p = te.compute((6, 5), lambda i, j: a[i, j] * 2.0, name="P")
+    c = te.compute((6, 5), lambda i, j: p[i, 4 - j] + 1.0, name="C")
+    s = Schedule(te_to_tir("chain", [a], [c]))
+    s.compute_at("P", loop(s, "C", 0))
+    return s
+
+
 def then(*steps: Move) -> Move:
     """All steps; the last is the one to be refused."""
 
@@ -198,6 +208,16 @@ MOVES: list[tuple[str, Callable[[], Schedule], Move]] = [
     ("streaming what is read back", product, lambda s: s.stream("C")),
     ("streaming what is not written", product, lambda s: s.stream("relu", 1)),
     ("a pipeline of missing stages", product, lambda s: s.pipeline(loop(s, "C", 0), (0, 1), (0, 1))),
+    ("a pipeline that turns a dependence round", chain, lambda s: s.pipeline(loop(s, "C", 0), (1, 0), (0, 1))),
+    ("a pipeline that reads before it writes", chain, lambda s: s.pipeline(loop(s, "C", 0), (0, 0), (1, 0))),
+    ("a pipeline through what lives longer", product,
+     then(lambda s: s.decompose_reduction("C", loop(s, "C", 2)),
+          lambda s: s.pipeline(loop(s, "C", 1), (0, 1), (0, 1)))),
+    ("a pipeline of a parallel loop", chain,
+     then(lambda s: s.parallel(loop(s, "C", 0)), lambda s: s.pipeline(loop(s, "C", 0), (0, 1), (0, 1)))),
+    ("a pipeline of iterations that need each other", kept, lambda s: s.pipeline(loop(s, "down", 0), (0, 1), (0, 1))),
+    ("moving a statement out of a pipeline", chain,
+     then(lambda s: s.pipeline(loop(s, "C", 0), (0, 1), (0, 1)), lambda s: s.compute_root("P"))),
     # reductions
     ("decomposing what has no init", product, lambda s: s.decompose_reduction("relu", loop(s, "relu", 0))),
     ("decomposing at a loop of another block", product, lambda s: s.decompose_reduction("C", loop(s, "relu", 0))),

@@ -17,6 +17,7 @@ from weft.expr.nodes import Const, maximum, minimum
 from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.schedule import BlockRef, LoopRef, Schedule, Trace
+from weft.schedule.tree import statements_of
 from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.te.nodes import Tensor
@@ -122,6 +123,17 @@ def slide(s: Schedule, r: random.Random) -> None:
         pass  # what was accepted so far stays
 
 
+def overlap(s: Schedule, r: random.Random) -> None:
+    """The statements of some loop, in stages that seldom fall."""
+    loops = [x for b in s.get_blocks() for x in s.get_loops(b) if len(statements_of(s.state.loop(x))) > 1]
+    loop = r.choice(loops or [some_loop(s, r)])
+    count = len(statements_of(s.state.loop(loop)))
+    stages = sorted(r.randint(0, 2) for _ in range(count)) if r.random() < 0.9 else [r.randint(0, 2)] * count
+    order = list(range(count))
+    r.shuffle(order)
+    s.pipeline(loop, stages, order)
+
+
 MOVES: dict[str, Move] = {
     "split": lambda s, r: s.split(some_loop(s, r), factor=r.randint(1, 4)),
     "split3": lambda s, r: s.split(some_loop(s, r), factors=r.choice([(None, 2, 2), (2, None, 3), (2, 2, None)])),
@@ -155,6 +167,7 @@ MOVES: dict[str, Move] = {
         some_block(s, r), 0, r.randrange(2), r.choice([4, 16]), r.randrange(3)
     ),
     "prefetch": lambda s, r: s.prefetch(some_loop(s, r), r.choice(s.program.params).name, r.randint(1, 3)),
+    "pipeline": overlap,
     "stream": lambda s, r: s.stream(some_block(s, r)),
     "run_once": lambda s, r: s.run_once(some_block(s, r), some_loop(s, r), 0),
 }

@@ -20,6 +20,7 @@ from weft.lower.kernel.half import widen_half
 from weft.lower.kernel.intrinsics import lower_intrinsics
 from weft.lower.kernel.kept import kept_across
 from weft.lower.kernel.partition import partition, simplify_program
+from weft.lower.kernel.pipeline import mark_statements, pipeline_loops
 from weft.lower.kernel.prefetch import insert_prefetches
 from weft.lower.kernel.storage import widen_storage
 from weft.lower.kernel.stream import asked_streams, with_streams
@@ -43,12 +44,14 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     program = replace(program, name=symbol(name or program.name))
     kept, strides, twice = kept_across(program), asked_strides(program), asked_twice(program)
     streams = asked_streams(program)
+    program, marks = mark_statements(program)  # of loops to be pipelined
     program, carried = lower_blocks(program)  # iteration variables bound, init and predicates as conditions
     for buffer, loops in kept.items():
         carried.setdefault(buffer, set()).update(loops)
     program = place_allocations(program, carried)  # each intermediate at the innermost place that sees its uses
     program = simplify_program(program)  # so that regions can be read off the indices
     program = compact(program)  # intermediates shrink to the part that is touched
+    program = pipeline_loops(program, marks)  # statements of several iterations overlap
     program = double_buffers(program, twice)  # one copy is filled while the other is read
     program = insert_prefetches(align_storage(program, strides))  # what the schedule wished for
     program = flatten(program)  # one element offset instead of an index for each dimension

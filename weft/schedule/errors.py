@@ -51,6 +51,9 @@ RULES: Final[dict[str, str]] = {
     "S061": "a dimension is stored modulo no less than what is alive of it at a time",
     "S062": "a predicate may leave out only repetitions of what the first iteration does",
     "S063": "a buffer of which only a window is alive cannot be copied, inlined or read elsewhere",
+    "S064": "a statement of a pipelined loop must not come before one that it depends on",
+    "S065": "what passes between the stages of a pipelined loop must belong to the loop",
+    "S066": "the statements of a pipelined loop stay as they are",
     # layouts
     "S070": "an index map must carry every index exactly once",
     "S071": "only intermediate buffers change layout",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.schedule.index_map import IndexMap
+from weft.schedule.primitives.pipelining import check_pipelined
 from weft.schedule.primitives.registry import PRIMITIVES, VARIADIC
 from weft.schedule.primitives.sampling import Drawn, Sampled, SampledText
 from weft.schedule.primitives.sliding import check_not_kept
@@ -46,12 +47,16 @@ class Recorder:
         state.running = name
         if primitive.moves and state.kept:
             check_not_kept(state, _touched(state, args))
+        trial = state.copy() if state.pipelined else state
         if primitive.samples:
-            drawn = primitive.run(state, **args, decision=decision)
+            drawn = primitive.run(trial, **args, decision=decision)
             assert isinstance(drawn, Drawn)
             result, decision = drawn.value, drawn.decision
         else:
-            result = primitive.run(state, **args)
+            result = primitive.run(trial, **args)
+        if trial is not state:
+            check_pipelined(trial)
+            state.adopt(trial)
         self.instructions.append(Instruction(name, recorded, self._outputs(result), decision))
         return result
 

@@ -8,6 +8,7 @@ from typing import Any
 from weft.schedule.dependence import carried_loops, partial_blocks
 from weft.schedule.index_map import IndexMap
 from weft.schedule.intrinsic import TensorIntrinsic
+from weft.schedule.primitives.pipelining import pipelined_loops
 from weft.schedule.primitives.sampling import Sampled
 from weft.schedule.primitives.sliding import kept_buffers, window
 from weft.schedule.recorder import Recorder
@@ -36,6 +37,7 @@ class Schedule:
         self._state.partial = partial_blocks(program)
         self._state.conditional = frozenset(b.name for b in self._state.tree.blocks.values() if not is_true(b.where))
         self._state.kept = kept_buffers(self._state.tree)
+        self._state.pipelined = pipelined_loops(self._state.tree)
         self._recorder = Recorder()
 
     @property
@@ -262,7 +264,7 @@ class Schedule:
         self._apply("stream", block=_block(block), write_index=write_index)
 
     def pipeline(self, loop: LoopRef, stages: Sequence[int], order: Sequence[int]) -> None:
-        """Overlap iterations of a loop: a stage and a position for each statement of its body."""
+        """Overlap iterations: the n-th statement runs ``stages[n]`` iterations late, at place ``order[n]``."""
         self._apply("pipeline", loop=loop, stages=tuple(stages), order=tuple(order))
 
     # -- reductions -----------------------------------------------------------------------------------------

@@ -36,6 +36,8 @@ class State:
         """Blocks that were moved into loops of others and may run for only a part of their domain."""
         self.kept: dict[str, Var] = {}
         """Names of buffers of which only a window is alive, and the loop across which it is kept."""
+        self.pipelined: dict[Var, tuple[frozenset[str], ...]] = {}
+        """Loops whose statements overlap, and the blocks in each of these."""
         self.intrinsics: dict[str, TensorIntrinsic] = {}
         self._tree: Tree | None = Tree(program)
         self.nested = any(self._tree.enclosing_block(b) for b in self._tree.blocks.values())
@@ -48,9 +50,14 @@ class State:
         made.nested = self.nested
         made.intrinsics = dict(self.intrinsics)
         made.holes, made.partial, made.kept = self.holes, self.partial, dict(self.kept)
+        made.pipelined, made.running = dict(self.pipelined), self.running
         made.random.setstate(self.random.getstate())
         made._tree = self._tree
         return made
+
+    def adopt(self, other: State) -> None:
+        """Become what ``other``, a copy, has become."""
+        self.__dict__.update(other.__dict__)
 
     @property
     def tree(self) -> Tree:

@@ -15,6 +15,14 @@ from weft.support.errors import InternalError
 from weft.tir.nodes import Allocate, Block, Buffer, For, If, Let, Program, Seq, Stmt
 from weft.tir.visit import children
 
+STAGES = "pipeline_stages"
+"""Annotation of a loop whose statements run in several of its iterations: how many later each does."""
+
+
+def statements_of(loop: For) -> tuple[Stmt, ...]:
+    """The statements of a loop's body, one after another."""
+    return loop.body.stmts if isinstance(loop.body, Seq) else (loop.body,)
+
 
 def with_loop(loop: For, **changes: object) -> For:
     """A copy of ``loop`` with the given fields changed."""

@@ -16,6 +16,7 @@ from weft.schedule.primitives import (
     lookup,
     loops,
     partition,
+    pipelining,
     reduction,
     rfactor,
     sampling,
@@ -75,7 +76,7 @@ _TABLE: Final = (
     Primitive("run_once", sliding.run_once),
     Primitive("prefetch", storage.prefetch),
     Primitive("stream", storage.stream),
-    Primitive("pipeline", storage.pipeline),
+    Primitive("pipeline", pipelining.pipeline),
     # reductions
     Primitive("decompose_reduction", reduction.decompose_reduction),
     Primitive("rfactor", rfactor.rfactor, moves=True),

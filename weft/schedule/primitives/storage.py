@@ -1,4 +1,4 @@
-"""Primitives about how buffers are stored and loops overlap: wishes in annotations, which lowering may honour.
+"""Primitives about how buffers are stored: wishes in annotations, which lowering may honour.
 
 They never change what a program computes, and a backend that does not know one of them ignores it.
 """
@@ -64,21 +64,6 @@ def stream(state: State, block: BlockRef, write_index: int) -> None:
             "S044", f"block '{found.name}' reads '{buffer.name}' back", at=found, hint="use cache_write first"
         )
     annotate(state, block, "stream", write_index)
-
-
-def pipeline(state: State, loop: LoopRef, stages: tuple[int, ...], order: tuple[int, ...]) -> None:
-    """Overlap iterations: the n-th statement of the loop's body runs ``stages[n]`` iterations late, in ``order``.
-
-    Annotates the loop with ``pipeline_stages`` and ``pipeline_order``.
-    """
-    found = state.loop(loop)
-    count = len(found.body.stmts) if hasattr(found.body, "stmts") else 1
-    if len(stages) != count or sorted(order) != list(range(count)) or any(s < 0 for s in stages):
-        raise state.refuse(
-            "S004", f"the body of '{loop.name}' has {count} statements; give a stage and a position to each", at=found
-        )
-    annotate(state, loop, "pipeline_stages", tuple(stages))
-    annotate(state, loop, "pipeline_order", tuple(order))
 
 
 def _intermediate(state: State, block: Block, write_index: int) -> Buffer:
