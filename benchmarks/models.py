@@ -198,7 +198,7 @@ def note(found: Sequence[Measured]) -> str:
     """How the table was made, and what is missing in it."""
     if not found:
         return ""
-    versions = {r.engine: r.version for m in found for r in m.records}
+    versions = {r.engine: r.version.split("-")[0].split("+")[0] for m in found for r in m.records}
     engines = ", ".join(f"{TITLES.get(n, n)} {v}" for n, v in versions.items())
     text = (
         f"Median latency, all engines alternately in one run, each in a process of its own: {engines}. Measured peak "

@@ -412,9 +412,47 @@ def test_bench_refuses_unknown_peers(model: Path, weft_command: Weft) -> None:
     assert answer.status == 1 and "abacus" in answer.err and "onnxruntime" in answer.err
 
 
-@pytest.mark.parametrize("peer", ["torch", "openvino", "tvm"])
+def test_bench_shows_each_kernel_beside_the_roofline(model: Path, weft_command: Weft) -> None:
+    answer = weft_command("bench", model, "--runs", 1, "--peers", "none", "--profile")
+    assert answer.status == 0, answer.err
+    assert "of roofline" in answer.out and "GFLOP/s" in answer.out and "which could take" in answer.out
+    kernels = [line for line in answer.out.splitlines() if "compute" in line or " L1 " in line or " L2 " in line]
+    assert kernels, answer.out
+
+
+def test_bench_takes_the_module_that_the_model_came_from(weft_command: Weft, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    source = tmp_path / "made.py"
+    source.write_text(
+        "import torch\n\n\ndef make(size):\n    torch.manual_seed(3)\n    return torch.nn.Linear(int(size), 4)\n"
+    )
+    torch.manual_seed(3)
+    path = tmp_path / "linear.onnx"
+    torch.onnx.export(torch.nn.Linear(6, 4).eval(), (torch.zeros(2, 6),), path, dynamo=True, external_data=False)
+    options = ("--runs", 1, "--peers", "torch", "--json", "r.json", "--torch-module")
+    answer = weft_command("bench", path, *options, f"{source}:make,6")
+    assert answer.status == 0, answer.err
+    _, theirs = json.loads(Path("r.json").read_text())
+    assert theirs["engine"] == "torch" and theirs["max_abs_diff"] < 1e-4
+    lost = weft_command("bench", path, *options, f"{tmp_path / 'absent.py'}:make")
+    assert lost.status == 0 and "torch was left out: FileNotFoundError" in lost.out
+
+
+def test_differences_count_what_is_not_a_number() -> None:
+    from weft.cli.measure import difference
+
+    a, nan = np.array([1.0, 2.0]), np.array([1.0, np.nan])
+    assert difference([a], [a]) == (0.0, 0.0) and difference([nan], [nan]) == (0.0, 0.0)
+    assert difference([a], [nan])[0] == np.inf and difference([a], []) == (np.inf, np.inf)
+    assert difference([a], [a.reshape(1, 2)]) == (np.inf, np.inf)
+    assert difference([a], [np.array([1.0, 4.0])]) == (2.0, 0.5)
+    assert difference([np.zeros(0)], [np.zeros(0)]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("peer", ["torch", "openvino", "tvm", pytest.param("torch-compile", marks=pytest.mark.slow)])
 def test_bench_against_other_peers(peer: str, weft_command: Weft, tmp_path: Path) -> None:
-    pytest.importorskip(peer)
+    pytest.importorskip(peer.split("-")[0])
     path = images(tmp_path / "images.onnx")
     answer = weft_command("bench", path, "--runs", 1, "--peers", peer, "--json", "r.json")
     assert answer.status == 0, answer.err
