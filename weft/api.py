@@ -21,6 +21,7 @@ from weft.ir.passes import Instrument, Verify
 from weft.kernel_cache import KernelCache
 from weft.pipeline import Options, Report, ScheduleSource, compile_module
 from weft.runtime import Artifact, Executable
+from weft.specialization import Hot, SpecializingExecutable, specialized
 from weft.support import settings
 from weft.support.cache import DiskCache
 from weft.support.errors import InputError, InternalError, UserError
@@ -92,6 +93,8 @@ def compile(
     schedules: ScheduleSource | None = None,
     cache: bool = True,
     progress: bool = False,
+    specialize: Hot | None = None,
+    specialize_after: int | None = None,
 ) -> Executable:
     """Compile a model (anything :func:`load` takes) into an executable.
 
@@ -101,8 +104,12 @@ def compile(
     stores operands of matrix products and convolutions as bfloat16 (see :class:`Options`, whose field it overrides);
     where the target cannot multiply those, a RuntimeWarning says that it computes in float32.
 
-    Raises ModelError for models that are not understood, TargetError for unknown targets, InputError I022 for an
-    unknown precision.
+    A model with open sizes runs at all of them. ``specialize={"batch": [1, 8]}`` compiles it for these as well, each
+    combination by itself (constants are shared, and the sizes of a run decide which code runs);
+    ``specialize_after=n`` does so for sizes with which it has run ``n`` times.
+
+    Raises ModelError for models that are not understood or cannot be specialized (M022), TargetError for unknown
+    targets, InputError I022 for an unknown precision, UserError T020 for open sizes that the model does not have.
     """
     made, _ = compile_with_report(
         model,
@@ -115,6 +122,8 @@ def compile(
         schedules=schedules,
         cache=cache,
         progress=progress,
+        specialize=specialize,
+        specialize_after=specialize_after,
     )
     return made
 
@@ -131,6 +140,8 @@ def compile_with_report(
     schedules: ScheduleSource | None = None,
     cache: bool = True,
     progress: bool = False,
+    specialize: Hot | None = None,
+    specialize_after: int | None = None,
 ) -> tuple[Executable, Report]:
     """Like :func:`compile`, and a report of what happened: times, kernels, memory."""
     targets = [_target(t) for t in (target, *also)]
@@ -156,6 +167,15 @@ def compile_with_report(
     for note in report.notes:
         warnings.warn(note, RuntimeWarning, stacklevel=3)
     artifact = replace(artifact, metadata={**artifact.metadata, "graphs": keep.packed()})
+
+    def build(sizes: Mapping[str, int]) -> Artifact:
+        fixed = BindSizes(tuple(sizes.items())).run(module)
+        return compile_module(fixed, targets, options=options, schedules=schedules, cache=kernels)[0]
+
+    if specialize:
+        artifact = specialized(artifact, specialize, build)
+    if specialize_after is not None:
+        return SpecializingExecutable(artifact, threads, specialize_after, build), report
     return Executable(artifact, threads), report
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from sample_models import dense, images, onnx, onnxruntime_result, random_input, two_results
 
+import weft
 from weft.cli.main import main
 
 
@@ -182,6 +183,16 @@ def test_run_reads_arrays(suffix: str, model: Path, weft_command: Weft) -> None:
 def test_run_takes_artifacts_of_open_sizes(artifact: Path, weft_command: Weft) -> None:
     answer = weft_command("run", artifact, "--shape", "batch=5", "-o", "y.npy")
     assert answer.status == 0 and np.load("y.npy").shape == (5, 10)
+
+
+def test_compile_for_some_sizes_as_well(model: Path, weft_command: Weft) -> None:
+    answer = weft_command("compile", model, "-o", "hot.weft", "--specialize", "batch=1,3")
+    assert answer.status == 0, answer.err
+    assert weft.load_executable("hot.weft").artifact.metadata["specialized"] == [{"batch": 1}, {"batch": 3}]
+    assert weft_command("run", "hot.weft", "--shape", "batch=3", "-o", "y.npy").status == 0
+    assert np.load("y.npy").shape == (3, 10)
+    assert "--specialize batch is not understood" in weft_command("compile", model, "--specialize", "batch").err
+    assert "no open size 'rows'" in weft_command("compile", model, "--specialize", "rows=2").err
 
 
 def test_run_reads_a_picture(weft_command: Weft, tmp_path: Path) -> None:

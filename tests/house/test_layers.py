@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
         *(*BASE, *ROOMS, "kernel_cache", "ops", "schedule", "frontend", "lower", "codegen", "target", "runtime", "expr")
     },
 }
+ALLOWED["specialization"] = {"lower", "runtime", "support"}
 ALLOWED["classic"] = {"pipeline", *ALLOWED["pipeline"]}
 FREE = {"api", "cli", "__init__", "__main__"}
 FREE_MODULES = {"weft.frontend.onnx.backend"}  # compiles what its neighbours import

@@ -28,6 +28,16 @@ def threads_option(f: F) -> F:
     )(f)
 
 
+def precision_option(f: F) -> F:
+    return click.option(
+        "--precision",
+        type=click.Choice(["f32", "bf16"]),
+        default="f32",
+        show_default=True,
+        help="bf16: matrix products and convolutions of bfloat16 operands, where the machine has instructions for it.",
+    )(f)
+
+
 def shape_option(f: F) -> F:
     return click.option(
         "--shape",
@@ -38,7 +48,7 @@ def shape_option(f: F) -> F:
     )(f)
 
 
-def parse_shapes(words: Sequence[str]) -> dict[str, int | tuple[int, ...]]:
+def parse_shapes(words: Sequence[str], option: str = "--shape") -> dict[str, int | tuple[int, ...]]:
     """``("batch=8", "x=1,3,8,8")`` → ``{"batch": 8, "x": (1, 3, 8, 8)}``."""
     out: dict[str, int | tuple[int, ...]] = {}
     for word in words:
@@ -49,7 +59,7 @@ def parse_shapes(words: Sequence[str]) -> dict[str, int | tuple[int, ...]]:
             sizes = ()
         if not equals or not sizes or min(sizes) < 1:
             raise UserError(
-                f"--shape {word} is not understood",
+                f"{option} {word} is not understood",
                 code="I020",
                 hint="NAME=SIZE or NAME=SIZE,SIZE,… with positive sizes",
             )
@@ -79,16 +89,18 @@ def load_artifact(path: str, verify: bool = False) -> Any:
     return Artifact.load(path, verify=verify)
 
 
-def executable(path: str, target: str, threads: int | None, shapes: Sequence[str]) -> Any:
+def executable(path: str, target: str, threads: int | None, shapes: Sequence[str], precision: str | None = None) -> Any:
     """The executable of a model file (compiled now, with progress) or of an artifact.
 
-    For a model ``shapes`` fixes sizes; what an artifact left open is a matter of its inputs.
+    For a model ``shapes`` fixes sizes; what an artifact left open is a matter of its inputs. Its ``precision`` was
+    chosen when it was compiled.
     """
     import weft
 
     if is_artifact(path):
         return weft.load_executable(path, threads=threads)
-    return weft.compile(path, target=target, threads=threads, shapes=parse_shapes(shapes), progress=True)
+    fixed = parse_shapes(shapes)
+    return weft.compile(path, target=target, threads=threads, shapes=fixed, precision=precision, progress=True)
 
 
 def input_shapes(specs: Sequence[Any], words: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from weft.cli.common import console, counted, parse_shapes, shape_option, target_option, write_file
+from weft.cli.common import console, counted, parse_shapes, precision_option, shape_option, target_option, write_file
 from weft.support.errors import InputError
 
 
@@ -22,9 +22,23 @@ from weft.support.errors import InputError
     help="Add code for a further CPU level; the best one is picked when the artifact is loaded. May be repeated.",
 )
 @shape_option
+@precision_option
+@click.option(
+    "--specialize",
+    multiple=True,
+    metavar="NAME=SIZES",
+    help="Compile for these sizes of an open dimension as well: --specialize batch=1,8. May be repeated.",
+)
 @click.option("--no-cache", is_flag=True, help="Do not use the kernel cache.")
 def command(
-    model: str, output: str | None, target: str, also: tuple[str, ...], shapes: tuple[str, ...], no_cache: bool
+    model: str,
+    output: str | None,
+    target: str,
+    also: tuple[str, ...],
+    shapes: tuple[str, ...],
+    precision: str,
+    specialize: tuple[str, ...],
+    no_cache: bool,
 ) -> None:
     """Compile MODEL to one file that loads and runs without the compiler.
 
@@ -32,6 +46,8 @@ def command(
     weft compile resnet.onnx
     weft compile bert.onnx -o bert.weft --shape batch=1
     weft compile resnet.onnx --target x86-64-v4 --also x86-64-v3
+    weft compile resnet.onnx --precision bf16
+    weft compile bert.onnx --specialize batch=1,8 --specialize sequence=128
     """
     import weft
 
@@ -39,7 +55,16 @@ def command(
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"'{path}' cannot be written: no such directory, or a directory itself", code="I030")
     start = time.perf_counter()
-    exe = weft.compile(model, target=target, also=also, shapes=parse_shapes(shapes), cache=not no_cache, progress=True)
+    exe = weft.compile(
+        model,
+        target=target,
+        also=also,
+        shapes=parse_shapes(shapes),
+        precision=precision,
+        specialize=parse_shapes(specialize, "--specialize"),
+        cache=not no_cache,
+        progress=True,
+    )
     write_file(path, lambda: exe.save(path))
     size = path.stat().st_size
     console().print(

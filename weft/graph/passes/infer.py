@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from weft.expr.nodes import ExprLike
+from weft.expr.nodes import Const, Expr, ExprLike
 from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
 from weft.graph.nodes import (
@@ -56,7 +56,18 @@ class BindSizes:
                 code="T020",
                 hint=f"there are: {', '.join(sorted(names)) or 'none'}",
             )
-        return Module({n: specialize(f, found) for n, f in module.functions.items()}, module.types, module.attrs)
+        attrs = module.attrs
+        if attrs.get("requires"):
+            attrs = attrs.replace(requires=_requirements(attrs.requires, found))
+        return Module({n: specialize(f, found) for n, f in module.functions.items()}, module.types, attrs)
+
+
+def _requirements(
+    stated: Iterable[tuple[Expr, str]], values: Mapping[Symbol, ExprLike]
+) -> tuple[tuple[Expr, str], ...]:
+    """What is still to be checked with these sizes."""
+    left = ((dims.substitute(condition, values), message) for condition, message in stated)
+    return tuple((c, m) for c, m in left if not (isinstance(c, Const) and c.value))
 
 
 def specialize(function: Function, values: Mapping[Symbol, ExprLike], *, keep: Iterable[Var] | None = None) -> Function:
