@@ -13,6 +13,7 @@ from weft.cli.common import (
     input_shapes,
     input_specs,
     parse_shapes,
+    precision_option,
     shape_option,
     table,
     target_option,
@@ -43,7 +44,7 @@ from weft.support.errors import UserError
 )
 @click.option("--profile", is_flag=True, help="Show what each kernel takes, beside what the machine allows.")
 @click.option("--json", "json_path", default=None, help="Write the records to this file.")
-@click.option("--precision", type=click.Choice(["f32", "bf16"]), default="f32", help="OpenVINO's precision hint.")
+@precision_option
 @target_option
 @shape_option
 def command(
@@ -85,7 +86,7 @@ def command(
         )
         _show(found, missing, threads)
         if profile:
-            exe = weft.compile(module, target=target, threads=threads)
+            exe = weft.compile(module, target=target, threads=threads, precision=precision)
             click.echo(exe.roofline(inputs, peaks=measure_peaks(threads), runs=runs))
         records += found
     if json_path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from importlib import import_module
 from typing import Any
 
@@ -59,7 +60,9 @@ def main(argv: list[str] | None = None) -> Any:
     """Entry point. Exit status: 0 done, 1 an error of the user's, 2 a command line that makes no sense, 70 a bug in
     Weft (a reproducer is left in the working directory), 130 interrupted."""
     try:
-        return cli.main(args=argv, prog_name="weft", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: click.echo(f"note: {message}", err=True)
+            return cli.main(args=argv, prog_name="weft", standalone_mode=False)
     except click.ClickException as problem:
         problem.show()
         sys.exit(problem.exit_code)

@@ -19,6 +19,9 @@ from weft.support.errors import UserError
 
 Array = np.ndarray[Any, Any]
 
+LOWERED = ("weft", "openvino")
+"""Engines that compute a float32 model in another precision when asked."""
+
 TURN_MS = 60
 """A turn of one engine takes at least so long."""
 
@@ -156,7 +159,7 @@ def measure(
     for e in engines:
         if e.error is None:
             worst, relative = difference(outputs["weft"], outputs[e.name])
-            kind = "bf16" if precision == "bf16" and e.name == "openvino" else _precision(inputs)
+            kind = "bf16" if precision == "bf16" and e.name in LOWERED else _precision(inputs)
             median, best = statistics.median(e.times), min(e.times)
             name = Path(model).stem
             records.append(Record(name, e.name, e.version, kind, threads, median, best, len(e.times), worst, relative))

@@ -13,6 +13,7 @@ from weft.cli.common import (
     console,
     executable,
     input_shapes,
+    precision_option,
     shape_option,
     table,
     target_option,
@@ -45,6 +46,7 @@ from weft.support.errors import InputError
 )
 @click.option("--labels", default=None, help="A text file with one label on each line.")
 @click.option("--profile", is_flag=True, help="Show where the time goes, kernel by kernel.")
+@precision_option
 @target_option
 @threads_option
 @shape_option
@@ -57,6 +59,7 @@ def command(
     top: int,
     labels: str | None,
     profile: bool,
+    precision: str,
     target: str,
     threads: int | None,
     shapes: tuple[str, ...],
@@ -70,7 +73,7 @@ def command(
     weft run bert.onnx --shape batch=4 --shape sequence=128 --profile
     """
     names = read_labels(labels) if labels else None
-    exe = executable(model, target, threads, shapes)
+    exe = executable(model, target, threads, shapes, precision)
     given = read_inputs(files, exe.inputs, pixels)
     inputs = {**random_inputs(exe.inputs, seed, input_shapes(exe.inputs, shapes)), **given}
     start = time.perf_counter()
