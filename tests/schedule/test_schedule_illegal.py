@@ -109,6 +109,18 @@ def chain() -> Schedule:
     return s
 
 
+def scaled() -> Schedule:
+    """Sums over rows, each scaled by a factor that the sum does not run over."""
+    a, f = te.placeholder((6, 5), name="A"), te.placeholder((6,), name="F")
+    k = te.reduce_axis((0, 5), "k")
+    return Schedule(te_to_tir("scaled", [a, f], [te.compute((6,), lambda i: te.sum(a[i, k] * f[i], axis=k), name="C")]))
+
+
+def remainders() -> Schedule:
+    a, b = te.placeholder((6,), "int32", name="A"), te.placeholder((6,), "int32", name="B")
+    return Schedule(te_to_tir("remainders", [a, b], [te.compute((6,), lambda i: a[i] % b[i], name="C")]))
+
+
 def then(*steps: Move) -> Move:
     """All steps; the last is the one to be refused."""
 
@@ -218,6 +230,15 @@ MOVES: list[tuple[str, Callable[[], Schedule], Move]] = [
     ("a pipeline of iterations that need each other", kept, lambda s: s.pipeline(loop(s, "down", 0), (0, 1), (0, 1))),
     ("moving a statement out of a pipeline", chain,
      then(lambda s: s.pipeline(loop(s, "C", 0), (0, 1), (0, 1)), lambda s: s.compute_root("P"))),
+    # padding
+    ("padding of too few variables", product, lambda s: s.pad_einsum("C", (8, 8))),
+    ("padding by nothing", product, lambda s: s.pad_einsum("C", (8, 0, 8))),
+    ("padding after a split", product,
+     then(lambda s: s.split(loop(s, "C", 0), factor=2), lambda s: s.pad_einsum("C", (8, 8, 8)))),
+    ("padding a window", blur, lambda s: s.pad_einsum("down", (8, 8))),
+    ("padding a maximum", rows, lambda s: s.pad_einsum("most", (1, 8))),
+    ("padding a sum that infinities would spoil", scaled, lambda s: s.pad_einsum("C", (1, 8))),
+    ("padding a divisor", remainders, lambda s: s.pad_einsum("C", (8,))),
     # reductions
     ("decomposing what has no init", product, lambda s: s.decompose_reduction("relu", loop(s, "relu", 0))),
     ("decomposing at a loop of another block", product, lambda s: s.decompose_reduction("C", loop(s, "relu", 0))),

@@ -167,6 +167,9 @@ MOVES: dict[str, Move] = {
         some_block(s, r), 0, r.randrange(2), r.choice([4, 16]), r.randrange(3)
     ),
     "prefetch": lambda s, r: s.prefetch(some_loop(s, r), r.choice(s.program.params).name, r.randint(1, 3)),
+    "pad_einsum": lambda s, r: s.pad_einsum(
+        b := some_block(s, r), [r.choice([1, 2, 4]) for _ in s.state.block(b).iters]
+    ),
     "pipeline": overlap,
     "stream": lambda s, r: s.stream(some_block(s, r)),
     "run_once": lambda s, r: s.run_once(some_block(s, r), some_loop(s, r), 0),

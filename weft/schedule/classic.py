@@ -317,6 +317,10 @@ class Stage:
         name = self.owner.schedule.state.block(self.block).writes[0].buffer.name
         self.owner.schedule.transform_layout(self.block, name, index_map, pad)
 
+    def pad_einsum(self, padding: Sequence[int]) -> list[StageKey]:
+        """Round up the extents of the stage's axes to multiples; returns the stages that pad operands and cut."""
+        return [StageKey(self.owner, b.name) for b in self.owner.schedule.pad_einsum(self.block, padding)]
+
     def tensorize(self, axis: Any, intrinsic: Any) -> BlockRef:
         """Replace the loops from ``axis`` inwards by an instruction."""
         return self.owner.schedule.tensorize(self.loop(axis), intrinsic)

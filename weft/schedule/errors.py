@@ -58,6 +58,7 @@ RULES: Final[dict[str, str]] = {
     "S070": "an index map must carry every index exactly once",
     "S071": "only intermediate buffers change layout",
     "S072": "padding needs a producer whose every element can be rewritten",
+    "S073": "a padded domain needs a block in a nest of its own, which zeros in its operands leave as it is",
     # blocks and intrinsics
     "S080": "a loop becomes a block only if its blocks are the only thing below it and their indices split",
     "S081": "the computation must match the description of the intrinsic",

@@ -229,6 +229,11 @@ class Schedule:
         found = self._state.block(_block(block))
         return next((len(r.buffer.shape) for r in (*found.reads, *found.writes) if r.buffer.name == buffer), 0)
 
+    def pad_einsum(self, block: BlockRef | str, padding: Sequence[int]) -> tuple[BlockRef, ...]:
+        """Round up the extents of the block's variables to multiples; returns the blocks that pad and cut."""
+        made: tuple[BlockRef, ...] = self._apply("pad_einsum", block=_block(block), padding=tuple(padding))
+        return made
+
     def double_buffer(self, block: BlockRef | str, write_index: int = 0) -> None:
         """Wish for two copies of an intermediate buffer."""
         self._apply("double_buffer", block=_block(block), write_index=write_index)
