@@ -112,7 +112,7 @@ WRONG: dict[str, tuple[OneNode, str]] = {
     "rank": (ml("SVMRegressor", "", f(2, 3, 5), coefficients=[1.0] * 5, rho=[0.1]), "matrix"),
     "imputer": (ml("Imputer", "", ROWS, imputed_value_floats=[1.0, 2.0]), "columns"),
     "imputer_kind": (ml("Imputer", "", ROWS, imputed_value_int64s=[1]), "no values"),
-    "one_hot": (ml("OneHotEncoder", "", ROWS, cats_strings=["a"]), "strings"),
+    "one_hot": (ml("OneHotEncoder", "", ROWS, cats_strings=["a"]), "text_lookup"),
     "one_hot_stop": (ml("OneHotEncoder", "", ROWS, cats_int64s=[1], zeros=0), "zeros=1"),
     "zip": (ml("ZipMap", "", ROWS, classlabels_int64s=[1, 2]), "labels"),
     "norm": (ml("Normalizer", "", ROWS, norm="L7"), "norm"),

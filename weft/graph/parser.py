@@ -421,6 +421,8 @@ class _Parser:
     def _constant(self, t: TensorType) -> Constant:
         tokens = self.tokens
         start = tokens.current
+        if t.dtype.kind == "string":
+            return self._strings(t, start)
         tokens.expect("(")
         if not t.is_static:
             tokens.fail("a constant must have a known shape", start)
@@ -432,6 +434,16 @@ class _Parser:
         if len(values) != math.prod(d for d in t.shape if isinstance(d, int)):
             tokens.fail(f"{t} does not have {len(values)} elements", start)
         return Constant(_array(values, t))
+
+    def _strings(self, t: TensorType, start: Token) -> Constant:
+        self.tokens.expect("[")
+        values = self.tokens.listed(self.tokens.string, "]")
+        shape = tuple(d for d in t.shape if isinstance(d, int))
+        if not t.is_static or len(values) != math.prod(shape):
+            self.tokens.fail(f"{t} does not have {len(values)} elements", start)
+        made = np.empty(len(values), object)
+        made[:] = values
+        return Constant(made.reshape(shape))
 
     def _number(self) -> int | float | bool:
         tokens = self.tokens

@@ -26,7 +26,7 @@
   absent.
 * Values are only names for nodes of the graph: where they stand does not say when they are computed.
 * Constants are ``1.0f32``, ``i64[2](3, 4)`` or, when large, ``f32[64, 3]("name")`` with the data in a table beside the
-  text. Parsing without the table makes up data from the name and warns.
+  text. Parsing without the table makes up data from the name and warns. Strings are written out: ``str[2]["a", "b"]``.
 * What follows ``@ "…"`` at the end of a line is the origin: the model's nodes.
 """
 
@@ -236,6 +236,8 @@ class _ModulePrinter:
 
     def constant(self, c: Constant) -> str:
         t = c.tensor
+        if t.dtype.kind == "string":
+            return f"{self.type(t)}[{', '.join(map(quote, c.data.reshape(-1)))}]"
         if c.data.size <= _INLINE:
             values = [_number(v, t.dtype) for v in c.data.reshape(-1)]
             if t.rank == 0:

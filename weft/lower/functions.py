@@ -282,7 +282,8 @@ class _Unit(Emitter):
         elif isinstance(e, Call) and isinstance(e.target, Constructor):
             self._construct(e, e.target)
         elif isinstance(e, Call) and isinstance(e.target, Operator):
-            self._host(e, e.target)
+            if e.target.host:  # others stand here only because several fused groups have them in common
+                self._host(e, e.target)
         elif isinstance(e, Call):
             self._invoke(e, tail=False)
 

@@ -20,6 +20,7 @@ from weft.ops.resize import RESIZE
 from weft.ops.search import SEARCH
 from weft.ops.shape import SHAPES
 from weft.ops.softmax import SOFTMAX
+from weft.ops.text import TEXTS
 from weft.ops.unary import UNARY
 from weft.ops.winograd import WINOGRAD_CONV
 from weft.support.errors import UserError
@@ -46,6 +47,7 @@ OPERATORS: dict[str, OpDef] = {
         *PACKING,
         WINOGRAD_CONV,
         PACKED_MATMUL,
+        *TEXTS,
     )
 }
 

@@ -24,6 +24,7 @@ from weft.frontend.onnx.problems import ModelProblems, NeedsValue
 from weft.frontend.onnx.reader import onnx_package, read
 from weft.graph.types import TensorType
 from weft.runtime import Executable
+from weft.runtime.values import string_array
 from weft.support.dtypes import DType
 from weft.support.errors import InputError, ModelError
 
@@ -195,7 +196,8 @@ def _as_value(value: Any) -> Any:
         return None
     if isinstance(value, (list, tuple)):
         return [_as_value(v) for v in value]
-    return np.asarray(value)
+    array = np.asarray(value)
+    return string_array(array) if array.dtype.kind in "USO" else array
 
 
 def _type_of(value: Any) -> Given:
@@ -203,8 +205,6 @@ def _type_of(value: Any) -> Given:
         return None
     if isinstance(value, list):
         return tuple(_type_of(v) for v in value)
-    if value.dtype == object or value.dtype.kind in "US":
-        raise InputError("tensors of strings are not supported", code="I002")
     return TensorType(value.shape, DType(value.dtype))
 
 
@@ -224,7 +224,9 @@ def _key(known: dict[str, Given]) -> Any:
 def _value_key(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_value_key(v) for v in value)
-    return repr((value.dtype.name, value.shape, value.tobytes())) if isinstance(value, np.ndarray) else repr(value)
+    if not isinstance(value, np.ndarray):
+        return repr(value)
+    return repr((value.dtype.name, value.shape, value.tolist() if value.dtype == object else value.tobytes()))
 
 
 def _flat(value: Any) -> list[Any]:

@@ -34,12 +34,6 @@ NOTES: dict[str, str] = {
     "RandomNormalLike": "needs random numbers",
     "RandomUniform": "needs random numbers",
     "RandomUniformLike": "needs random numbers",
-    "RegexFullMatch": "strings",
-    "StringConcat": "strings",
-    "StringNormalizer": "strings",
-    "StringSplit": "strings",
-    "LabelEncoder": "numbers only",
-    "TfIdfVectorizer": "numbers only",
     "BitCast": "8 bits and more; floats from 32 bits",
     "DFT": "lengths up to 16384, known when compiled",
     "STFT": "lengths known when compiled",
@@ -47,9 +41,7 @@ NOTES: dict[str, str] = {
     "CastMap": "maps are not supported",
     "DictVectorizer": "maps are not supported",
     "ZipMap": "gives the values as rows; the backend interface makes maps of them",
-    "CategoryMapper": "strings",
     "Gradient": "not there yet",
-    "OneHotEncoder": "numbers only",
     "DeformConv": "two spatial dimensions",
 }
 

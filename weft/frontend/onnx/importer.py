@@ -20,7 +20,7 @@ import numpy as np
 from weft.expr.nodes import Const, Expr, index, make
 from weft.expr.nodes import Var as Symbol
 from weft.frontend.onnx import functions
-from weft.frontend.onnx.converters import CONVERTERS
+from weft.frontend.onnx.converters import CONVERTERS, text
 from weft.frontend.onnx.node import OMITTED, Absent, Maps, Node, Omitted, Scope, Sequence_, Value
 from weft.frontend.onnx.problems import Malformed, NeedsValue, Noted, Problem, Problems, Unsupported
 from weft.frontend.onnx.reader import Source, opsets
@@ -333,6 +333,10 @@ class Importer:
         followed = self._follow_shapes(node)
         if followed is not None:
             return followed
+        if any(map(text.is_text, node.inputs)):
+            made = text.convert(node, self.convert)
+            if made is not None:
+                return made
         converter = CONVERTERS.get((node.domain, node.op_type))
         if converter is not None:
             return converter(node)

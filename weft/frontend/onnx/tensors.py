@@ -24,6 +24,7 @@ _DTYPES = {
     "UINT64": "uint64", "BFLOAT16": "bfloat16", "FLOAT8E4M3FN": "float8_e4m3fn", "FLOAT8E4M3FNUZ": "float8_e4m3fnuz",
     "FLOAT8E5M2": "float8_e5m2", "FLOAT8E5M2FNUZ": "float8_e5m2fnuz", "UINT4": "uint4", "INT4": "int4",
     "FLOAT4E2M1": "float4_e2m1fn", "FLOAT8E8M0": "float8_e8m0fnu", "UINT2": "uint2", "INT2": "int2",
+    "STRING": "string",
 }  # fmt: skip
 
 # Which repeated field holds the values when raw_data does not, and how many entries one element takes there.
@@ -56,7 +57,7 @@ def to_array(tensor: Any, folder: Path | None = None) -> Array:
     """The values of a TensorProto, without a copy where it stores raw bytes.
 
     ``folder`` is where external data may lie. Raises Malformed if shape and data do not fit together, or external
-    data is missing or points outside the folder; Unsupported for strings and segments.
+    data is missing or points outside the folder; Unsupported for segments.
     """
     dtype = dtype_of(tensor.data_type)
     shape = tuple(int(d) for d in tensor.dims)
@@ -65,11 +66,21 @@ def to_array(tensor: Any, folder: Path | None = None) -> Array:
     if tensor.HasField("segment"):
         raise Unsupported(f"the tensor '{tensor.name}' is stored in segments")
     count = math.prod(shape)
+    if dtype.kind == "string":
+        return _strings(tensor, shape, count)
     if tensor.data_location == onnx_package().TensorProto.EXTERNAL:
         return _from_bytes(tensor.name, _external(tensor, folder), dtype, shape, count)
     if tensor.HasField("raw_data"):
         return _from_bytes(tensor.name, tensor.raw_data, dtype, shape, count)
     return _from_field(tensor, dtype, shape, count)
+
+
+def _strings(tensor: Any, shape: tuple[int, ...], count: int) -> Array:
+    if len(tensor.string_data) != count:
+        raise Malformed(f"the tensor '{tensor.name}' needs {count:,} strings, but has {len(tensor.string_data):,}")
+    made = np.empty(count, object)
+    made[:] = [s.decode("utf-8", "replace") for s in tensor.string_data]
+    return made.reshape(shape)
 
 
 def _from_bytes(name: str, data: Any, dtype: DType, shape: tuple[int, ...], count: int) -> Array:

@@ -21,6 +21,7 @@ from weft.frontend.onnx.converters.reduction import REDUCTION
 from weft.frontend.onnx.converters.resize import RESIZE
 from weft.frontend.onnx.converters.sampling import SAMPLING
 from weft.frontend.onnx.converters.spectral import SPECTRAL
+from weft.frontend.onnx.converters.text import TEXT_OPERATORS
 from weft.frontend.onnx.converters.training import TRAINING
 from weft.frontend.onnx.node import Node, Result
 
@@ -40,6 +41,7 @@ _STANDARD = (
     SAMPLING,
     SPECTRAL,
     TEXT,
+    TEXT_OPERATORS,
 )
 
 CONVERTERS: dict[tuple[str, str], Callable[[Node], Result]] = {

@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from weft.frontend.onnx.converters.numbers import Tensor, constant
+from weft.frontend.onnx.converters.text import selected
 from weft.frontend.onnx.node import Node, Result
-from weft.frontend.onnx.problems import Malformed, Unsupported
+from weft.frontend.onnx.problems import Malformed
 from weft.frontend.onnx.tensors import Array
 from weft.support.dtypes import FLOAT32, INT64
 
@@ -51,15 +52,19 @@ def _probit(p: Tensor) -> Tensor:
 
 
 def class_labels(node: Node, *names: str) -> Array:
-    """The numbers that stand for the classes."""
+    """What stands for the classes: numbers, or strings (an array of dtype object)."""
     for name in names:
         if node.integers(name, ()):
             return np.array(node.integers(name), np.int64)
-    raise Unsupported("classes with labels of strings are not supported")
+    if not node.texts("classlabels_strings", ()):
+        raise Malformed("it names no classes")
+    return np.array(node.texts("classlabels_strings"), object)
 
 
 def named(node: Node, chosen: Tensor, labels: Array) -> Tensor:
     """Numbers of classes → their labels."""
+    if labels.dtype == object:
+        return Tensor(node, selected(chosen, labels.tolist()))
     return constant(node, labels, INT64).call("gather", chosen, axis=0)
 
 

@@ -123,6 +123,10 @@ def cast_to(node: Node, x: GraphExpr, dtype: DType) -> GraphExpr:
 
 def _converted(node: Node, x: GraphExpr, to: DType) -> GraphExpr:
     """A cast as ONNX means it: into 8-bit floats values beyond the range become the largest, unless told otherwise."""
+    if to.kind == "string":
+        return x if x.tensor.dtype == to else node.call("text_show", x)
+    if x.tensor.dtype.kind == "string":
+        return _converted(node, node.call("text_parse", x, to="float32" if to.is_float and to.bits < 32 else to), to)
     if to == "float8_e8m0fnu":
         return _power_of_two(node, x)
     if to.is_float and to.bits == 8 and node.flag("saturate", True) and x.tensor.dtype.is_float:

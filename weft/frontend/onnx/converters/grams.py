@@ -17,13 +17,15 @@ from weft.support.dtypes import FLOAT32
 def _tf_idf(node: Node) -> Result:
     """Each n-gram of the pool is compared at every place and distance."""
     x = operand(node, 0)
-    if node.has_attribute("pool_strings"):
-        raise Unsupported("n-grams of strings are not supported")
+    words = node.texts("pool_strings", ())
+    if words:  # the numbers of words in place of words; -1 for those that no n-gram has
+        x = x.call("text_lookup", keys=words)
     rows = x if len(x.shape) == 2 else x.reshape(1, -1)
     length = rows.shape[1]
     if not isinstance(length, int):
         raise Unsupported("n-grams of sequences of symbolic length are not supported")
-    pool, counts = np.array(node.integers("pool_int64s", ()), np.int64), list(node.integers("ngram_counts", ()))
+    numbers = node.integers("pool_int64s", ()) if not words else [words.index(w) for w in words]
+    pool, counts = np.array(numbers, np.int64), list(node.integers("ngram_counts", ()))
     low, high = node.integer("min_gram_length"), node.integer("max_gram_length")
     places, number = np.array(node.integers("ngram_indexes", ()), np.int64), 0
     columns: dict[int, list[Tensor]] = {}

@@ -8,11 +8,13 @@ import numpy as np
 
 from weft.frontend.onnx.converters.classes import class_labels, of_many, of_two, post_transform, transformed
 from weft.frontend.onnx.converters.numbers import Tensor, constant, operand
+from weft.frontend.onnx.converters.text import selected
 from weft.frontend.onnx.converters.trees import TREES
 from weft.frontend.onnx.converters.vectors import VECTORS
 from weft.frontend.onnx.node import Maps, Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
-from weft.support.dtypes import FLOAT32, INT64
+from weft.frontend.onnx.tensors import Array
+from weft.support.dtypes import FLOAT32, INT64, DType
 
 
 def _linear(node: Node, targets: int) -> Tensor:
@@ -64,31 +66,62 @@ def _array_features(node: Node) -> Result:
 _TABLE_KINDS = (("int64s", INT64), ("floats", FLOAT32))
 
 
-def _label_table(node: Node, side: str) -> Tensor:
+def _label_table(node: Node, side: str) -> Array:
+    """The keys or values of a table; strings are an array of dtype object."""
     for suffix, dtype in _TABLE_KINDS:
         if node.has_attribute(f"{side}_{suffix}"):
             values = node.integers(f"{side}_{suffix}") if dtype == INT64 else node.reals(f"{side}_{suffix}")
-            return constant(node, values, dtype)
-    if node.has_attribute(f"{side}_tensor"):
-        return Tensor(node, node.constant(node.tensor(f"{side}_tensor")))
-    raise Unsupported("tables of strings are not supported")
+            return np.array(values, dtype.numpy)
+    if node.has_attribute(f"{side}_strings"):
+        return np.array(node.texts(f"{side}_strings"), object)
+    return node.tensor(f"{side}_tensor").reshape(-1)
+
+
+def _places(x: Tensor, keys: Array) -> Tensor:
+    """Where the elements stand among the keys, -1 where they do not."""
+    if keys.dtype == object:
+        return x.call("text_lookup", keys=tuple(keys))
+    table = constant(x.node, keys, x.dtype)
+    wide = x.call("unsqueeze", axes=(-1,))
+    same = wide.equals(table)
+    if x.dtype.is_float:
+        same = same.call("logical_or", wide.call("isnan") & table.call("isnan"))
+    found = same.to("int32")
+    place = found.call("argmax", axis=-1, keepdims=False).to(INT64)
+    known = found.call("reduce_max", axes=(-1,), keepdims=False) > 0
+    return known.choose(place, place * 0 - 1)
+
+
+def _from_table(places: Tensor, values: Array, default: Array) -> Result:
+    """The values at places, ``default`` at -1."""
+    if values.dtype == object:
+        return selected(places, values.tolist(), str(default.reshape(-1)[0]))
+    node = places.node
+    found = constant(node, values, DType(values.dtype)).call("gather", places.call("maximum", 0), axis=0)
+    return (places > -1).choose(found, constant(node, default.reshape(()), found.dtype)).x
 
 
 def _label_encoder(node: Node) -> Result:
     x, keys, values = operand(node, 0), _label_table(node, "keys"), _label_table(node, "values")
     if node.has_attribute("default_tensor"):
-        default = Tensor(node, node.constant(node.tensor("default_tensor")))
+        default = node.tensor("default_tensor")
+    elif values.dtype == object:
+        default = np.array(node.text("default_string", "_Unused"), object)
     else:
-        plain = node.integer("default_int64", -1) if values.dtype == INT64 else node.real("default_float", -0.0)
-        default = constant(node, plain, values.dtype)
-    wide = x.call("unsqueeze", axes=(-1,))
-    same = wide.equals(keys)
-    if x.dtype.is_float:
-        same = same.call("logical_or", wide.call("isnan") & keys.call("isnan"))
-    found = same.to("int32")
-    place = found.call("argmax", axis=-1, keepdims=False)
-    known = found.call("reduce_max", axes=(-1,), keepdims=False) > 0
-    return known.choose(values.call("gather", place, axis=0), default.reshape()).x
+        whole = values.dtype.kind in "iu"
+        default = np.array(
+            node.integer("default_int64", -1) if whole else node.real("default_float", -0.0), values.dtype
+        )
+    return _from_table(_places(x, keys), values, default)
+
+
+def _categories(node: Node) -> Result:
+    """Strings to their numbers and back."""
+    x = operand(node, 0)
+    numbers, words = np.array(node.integers("cats_int64s"), np.int64), np.array(node.texts("cats_strings"), object)
+    if x.dtype.kind == "string":
+        return _from_table(_places(x, words), numbers, np.array(node.integer("default_int64", -1)))
+    return _from_table(_places(x, numbers), words, np.array(node.text("default_string", "_Unused"), object))
 
 
 def _imputer(node: Node) -> Result:
@@ -112,7 +145,8 @@ def _one_hot(node: Node) -> Result:
     """1 where the value is the category, in a new last dimension."""
     x, categories = operand(node, 0), node.integers("cats_int64s", ())
     if not categories:
-        raise Unsupported("categories that are strings are not supported")
+        words = node.texts("cats_strings", ())
+        x, categories = x.call("text_lookup", keys=words), tuple(range(len(words)))
     wide = x.to(INT64).call("unsqueeze", axes=(-1,))
     made = wide.equals(constant(node, categories, INT64)).to(FLOAT32)
     if not node.flag("zeros", True):
@@ -156,6 +190,7 @@ LEARNED: dict[str, Callable[[Node], Result]] = {
     **VECTORS,
     "ArrayFeatureExtractor": _array_features,
     "Binarizer": _binarizer,
+    "CategoryMapper": _categories,
     "FeatureVectorizer": _features,
     "Imputer": _imputer,
     "LabelEncoder": _label_encoder,
