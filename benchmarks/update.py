@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 from benchmarks.models import BF16_PEERS, PEERS, from_json, measured, select, table, to_json
@@ -33,14 +33,14 @@ SLOW = ("MobileNetV2", "SqueezeNet", "ResNet-50", "RFB-320")
 class Section:
     """A part of the page: what makes its tables, and about how many minutes that takes."""
 
-    make: Callable[[], list[Table]]
+    make: Callable[[], str]
     minutes: float
 
 
-def of_module(name: str) -> list[Table]:
-    """The tables of a benchmark."""
-    tables: list[Table] = import_module(f"benchmarks.{name}").run(False)
-    return tables
+def of_module(name: str) -> str:
+    """The tables of a benchmark, measured in a fresh process: some fix the threads of libraries before they load."""
+    command = [sys.executable, "-m", "benchmarks", name, "--markdown"]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=HERE.parent).stdout
 
 
 def of_models(
@@ -50,16 +50,16 @@ def of_models(
     peers: tuple[str, ...] = PEERS,
     precision: str = "f32",
     names: Sequence[str] = (),
-) -> list[Table]:
+) -> str:
     """A table of models, whose records are kept."""
     entries = select((group,) if group else GROUPS, names, precision=precision)
     found = measured(available(False, entries), threads, peers, RUNS, precision)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(to_json(found))
-    return [table(found, peers)]
+    return table(found, peers).markdown()
 
 
-def summary() -> list[Table]:
+def summary() -> Table:
     """The suite as a whole, from the kept records: fp32 with the usual peers, and bf16."""
     rows: list[tuple[object, ...]] = []
     for title, pattern in (
@@ -73,7 +73,7 @@ def summary() -> list[Table]:
             rows.append(_whole(title, ratios))
     note = "Weft's latency over that of the best peer, for all rows of the tables below."
     columns = ("suite", "models", "geometric mean", "within 1.10×", "above 1.35×", "worst")
-    return [Table("The suite", columns, tuple(rows), note)]
+    return Table("The suite", columns, tuple(rows), note)
 
 
 def _whole(title: str, ratios: dict[str, float]) -> tuple[object, ...]:
@@ -102,19 +102,18 @@ SECTIONS: dict[str, Section] = {
         for threads in (1, 2)
     },
     "tvm": Section(partial(of_models, "tvm", "images", 1, ("tvm",), "f32", SLOW), 5),
-    "summary": Section(summary, 0),
+    "summary": Section(lambda: summary().markdown(), 0),
 }
 
 
-def write(name: str, tables: Sequence[Table], page: Path = README) -> None:
-    """Put the tables between the markers of ``name``. Raises ValueError where the page has no such markers."""
+def write(name: str, made: str, page: Path = README) -> None:
+    """Put tables in Markdown between the markers of ``name``. Raises ValueError where the page has no such markers."""
     text = page.read_text()
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     if text.count(begin) != 1 or text.count(end) != 1:
         raise ValueError(f"{page.name} has no place for {name}: one line '{begin}' and one '{end}'")
-    made = "\n".join(t.markdown() for t in tables)
     before, rest = text.split(begin)
-    page.write_text(f"{before}{begin}\n{machine()}\n\n{made}{end}{rest.split(end)[1]}")
+    page.write_text(f"{before}{begin}\n{machine()}\n\n{made.strip()}\n{end}{rest.split(end)[1]}")
 
 
 def machine() -> str:
@@ -142,9 +141,9 @@ def main() -> None:
         parser.error(f"name tables: {', '.join(SECTIONS)}" + (f" (there is no {unknown[0]})" if unknown else ""))
     for name in options.names:
         with contextlib.redirect_stdout(sys.stderr):
-            tables = SECTIONS[name].make()
-        write(name, tables)
-        print(f"wrote {name}: " + ", ".join(t.title for t in tables), flush=True)
+            made = SECTIONS[name].make()
+        write(name, made)
+        print(f"wrote {name}", flush=True)
 
 
 if __name__ == "__main__":

@@ -31,12 +31,12 @@ def test_every_table_has_its_place_and_command() -> None:
 def test_tables_replace_what_stood_between_the_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- begin a -->\nold\n<!-- end a -->\nafter <!-- begin b --><!-- end b -->\n")
-    update.write("a", [Table("T", ("x", "y"), (("one", 2),))], page)
+    update.write("a", Table("T", ("x", "y"), (("one", 2),)).markdown(), page)
     text = page.read_text()
     assert "old" not in text and "### T" in text and "| one | 2 |" in text
     assert text.startswith("before\n<!-- begin a -->") and text.endswith("after <!-- begin b --><!-- end b -->\n")
     with pytest.raises(ValueError, match="no place for c"):
-        update.write("c", [], page)
+        update.write("c", "", page)
 
 
 def test_best_is_the_fastest_peer_that_agrees() -> None:
@@ -53,7 +53,7 @@ def test_the_suite_is_told_in_numbers(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(update, "RESULTS", tmp_path)
     found = [one("a", 10.0, record("torch", 10.0)), one("b", 16.0, record("torch", 4.0)), one("c", 1.0)]
     (tmp_path / "models-images-1.json").write_text(to_json(found))
-    ((title, count, mean, near, far, worst),) = update.summary()[0].rows
+    ((title, count, mean, near, far, worst),) = update.summary().rows
     assert (title, count, mean, near, far, worst) == ("fp32, 1 thread", 2, "2.000", "50%", "b 4.00", "b 4.00")
 
 
