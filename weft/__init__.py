@@ -40,10 +40,10 @@ __all__ = ["__version__", *_PUBLIC, *_MODULES]
 
 if TYPE_CHECKING:
     from weft import graph as graph
-    from weft import te as te
     from weft import tir as tir
     from weft.api import compile as compile
     from weft.api import load as load
+    from weft.classic import te as te
     from weft.classic.build import build as build
     from weft.classic.build import lower as lower
     from weft.classic.function import load_function as load_function
