@@ -93,7 +93,15 @@ def simplified(value: ExprLike) -> Dim:
     made = index(value)
     if isinstance(made, Const):
         return int(made.value)
-    return dim(Facts(symbols(made)).simplify(made))
+    return dim(_facts(made).simplify(made))
+
+
+def _facts(e: Expr) -> Facts:
+    """That no size is negative; any may be 0."""
+    facts = Facts()
+    for s in dict.fromkeys(symbols(e)):
+        facts.bind_size(s, 0)
+    return facts
 
 
 def equal_dims(a: Dim, b: Dim) -> bool | None:
@@ -218,8 +226,8 @@ def known(values: Iterable[Dim]) -> tuple[int, ...]:
 
 
 def never_negative(value: Dim) -> bool:
-    """Whether a size is provably at least 0; symbolic sizes are at least 1."""
-    return value >= 0 if isinstance(value, int) else Facts(symbols(value)).prove(value >= 0)
+    """Whether a size is provably at least 0; symbolic sizes are."""
+    return value >= 0 if isinstance(value, int) else _facts(value).prove(value >= 0)
 
 
 def at_least_zero(value: Dim) -> Dim:
