@@ -200,3 +200,26 @@ def test_recurrent_layers_over_an_open_length(kind: str) -> None:
         x = floats(length, batch, 3, seed=length)
         for got, wanted in zip(exe(x), other.run(None, {"x": x}), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_squeeze_if_the_size_is_one() -> None:
+    """The way PyTorch exports ``x.squeeze(1)``: what follows is made for the squeezed shape."""
+    text = """
+    agraph (float[n, d, 4] x) => (float[n, 2] y)
+    <float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
+      shape = Shape (x)
+      one = Constant <value: tensor = int64 {1}> ()
+      size = Gather <axis: int = 0> (shape, one)
+      single = Equal (size, one)
+      flat = If (single)
+      <then_branch = t () => (float[n, 4] a) {
+        axis = Constant <value: tensor = int64[1] {1}> ()
+        a = Squeeze (x, axis)
+      }, else_branch = e () => (float[n, d, 4] b) {
+        b = Identity (x)
+      }>
+      y = Gemm (flat, w)
+    }"""
+    exe = check(text, {"x": floats(3, 1, 4)}, {"x": floats(7, 1, 4)})
+    with pytest.raises(InputError, match="dimension 1"):
+        exe(floats(3, 2, 4))

@@ -49,6 +49,20 @@ def test_voice_activity_over_a_minute_of_speech(silero: tuple[Path, weft.Executa
         np.testing.assert_allclose(state, wanted_state, rtol=1e-3, atol=1e-4)
 
 
+def test_voice_activity_of_open_length_and_batch() -> None:
+    path = zoo.or_skip(zoo.shared, "silero_vad")
+    exe, other = weft.compile(path, threads=1), session(path)
+    rng = np.random.default_rng(3)
+    for batch, length, rate in ((1, 512, 16000), (1, 576, 16000), (2, 576, 16000), (1, 288, 8000)):
+        x = rng.standard_normal((batch, length)).astype(np.float32)
+        feed = {"input": x, "state": np.zeros((2, batch, 128), np.float32), "sr": np.array(rate)}
+        for got, wanted in zip(exe.run(feed).values(), other.run(None, feed), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4)
+    feed["input"] = np.zeros((1, 1024), np.float32)
+    with pytest.raises(InputError, match="drops"):
+        exe.run(feed)
+
+
 def test_a_branch_for_other_shapes_is_an_error_only_when_taken(silero: tuple[Path, weft.Executable]) -> None:
     _, exe = silero
     with pytest.raises(InputError, match="other branch"):

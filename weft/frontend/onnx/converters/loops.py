@@ -33,6 +33,12 @@ def branches(node: Node, condition: GraphExpr) -> list[GraphExpr]:
     counts = [len(_types(s)) for s in sides]
     if counts[0] != counts[1] or not counts[0]:
         raise Malformed("its branches have different numbers of outputs")
+    if any(a.rank != b.rank for a, b in zip(_types(sides[0]), _types(sides[1]), strict=True)):
+        squeezing = _squeezing(node)
+        if squeezing is not None:
+            other = "it keeps a dimension that the other drops"
+            left = (then, None) if squeezing == 0 else (None, otherwise)
+            return _only_branch(node, condition, left, (other, other))
     joined = [_joined(node, a, b) for a, b in zip(_types(sides[0]), _types(sides[1]), strict=True)]
     made: GraphExpr = If(condition, sides[0], sides[1], TupleType(tuple(joined)), node.origin)
     if any(a != b for a, b in zip(_types(sides[0]), _types(sides[1]), strict=True)):
@@ -51,6 +57,16 @@ def _branch(node: Node, name: str) -> tuple[GraphExpr | None, str]:
             )
         values = tuple(node.as_data(v) for v in found)
     return (None, trial.reason) if trial.reason else (let(block.bindings, Tuple(values)), "")
+
+
+def _squeezing(node: Node) -> int | None:
+    """The branch that drops dimensions where the other only hands on its operand: how PyTorch exports ``x.squeeze(d)``,
+    which drops a dimension if its size is 1. What comes after it is made for the squeezed shape."""
+    kinds = [
+        [n.op_type for n in node.subgraph(b).node if n.op_type != "Constant"] for b in ("then_branch", "else_branch")
+    ]
+    found = [i for i in (0, 1) if kinds[i] == ["Squeeze"] and kinds[1 - i] in (["Identity"], [])]
+    return found[0] if found else None
 
 
 def _only_branch(
