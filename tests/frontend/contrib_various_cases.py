@@ -176,9 +176,10 @@ ARRAYS = (
 )
 
 ROIS = np.array([[0, 0, 0, 4, 5], [1, 1, 2, 3, 3], [0, 2, 2, 2, 2], [1, 3, 1, 12, 9]], np.float32)
+WIDE_ROIS = ROIS * np.float32([1, 2, 2, 2, 2])
 STANDARD = (
     OneNode("MaxRoiPool", (IMAGE, ROIS), {"pooled_shape": [2, 2]}, domain="", name="plain"),
-    OneNode("MaxRoiPool", (IMAGE, ROIS * np.float32([1, 2, 2, 2, 2])), {"pooled_shape": [3, 2], "spatial_scale": 0.5}, domain="", name="scaled"),
+    OneNode("MaxRoiPool", (IMAGE, WIDE_ROIS), {"pooled_shape": [3, 2], "spatial_scale": 0.5}, domain="", name="scaled"),
 )
 
 VARIOUS_CASES = (*FUSED, *NORMALIZATION, *ARRAYS, *STANDARD)

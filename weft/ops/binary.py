@@ -97,7 +97,7 @@ def _np_shift(shift: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def numpy(a: Array, b: Array) -> Any:
         bits = a.dtype.itemsize * 8
         within = (b >= 0) & (b < bits)
-        left = np.where(a < 0, -1, 0) if shift is np.right_shift else np.zeros_like(a)
+        left = np.where(a < 0, -1, 0).astype(a.dtype) if shift is np.right_shift else np.zeros_like(a)
         return np.where(within, shift(a, np.where(within, b, 0).astype(b.dtype)), left).astype(a.dtype)
 
     return numpy

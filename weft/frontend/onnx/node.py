@@ -253,7 +253,8 @@ class Node:
         return bool(self.integer(name, default))
 
     def real(self, name: str, default: float | None = None) -> float:
-        return float(self._attribute(name, "FLOAT", "f", default))
+        """A float attribute; like the given ones, defaults have single precision."""
+        return float(np.float32(self._attribute(name, "FLOAT", "f", default)))
 
     def text(self, name: str, default: str | None = None) -> str:
         found = self._attribute(name, "STRING", "s", default)

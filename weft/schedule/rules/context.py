@@ -101,7 +101,7 @@ class Context:
     def parallelize(self, loop: LoopRef, work: float) -> None:
         """Run ``loop`` in parallel where that is worth it; ``work`` counts the scalar operations of all iterations."""
         extent = self.extent(loop)
-        if extent == 1 or (extent is not None and work < PARALLEL_WORK):
+        if extent in (0, 1) or (extent is not None and work < PARALLEL_WORK):
             return
         self.schedule.parallel(loop)
         if extent is not None:

@@ -174,12 +174,18 @@ def _is_whole(c: Cut, size: Dim) -> bool:
     return c.step == 1 and bool(decide("eq", c.start, 0)) and bool(decide("eq", c.size, size))
 
 
+_ENDLESS = (1 << 31) - 1
+"""Bounds of slices from here on stand for "all that there is"."""
+
+
 def _bound(node: Node, value: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
     """A start or end of a slice, counted from the front and inside ``low … high``."""
     if value in (1, -1) and low == 0 and decide("ge", size, 1) is None:
         node.importer.assume("ge", size, 1, node.name)  # "the first" and "the last" exist
         return 1 if value == 1 else arithmetic("sub", size, 1)
     if isinstance(value, int):
+        if abs(value) >= _ENDLESS:
+            return high if value > 0 else low
         counted = value if value >= 0 else arithmetic("add", size, value)
         return arithmetic("min", arithmetic("max", counted, low), high)
     if bounds(value)[1] < 0:
@@ -203,10 +209,10 @@ def sliced(node: Node, size: Dim, start: Dim, end: Dim, step: int) -> Cut:
         count = distance if step == 1 else divide_products([arithmetic("add", distance, step - 1)], [step])
         return Cut(first, count, step)
     top = arithmetic("sub", size, 1)
-    first, last = _bound(node, start, size, -1, top), _bound(node, end, size, -1, top)
+    first, last = _bound(node, start, size, 0, top), _bound(node, end, size, -1, top)
     distance = arithmetic("max", arithmetic("sub", first, last), 0)
     count = distance if step == -1 else divide_products([arithmetic("add", distance, -step - 1)], [-step])
-    return Cut(first, count, step)
+    return Cut(0, 0) if count == 0 else Cut(first, count, step)
 
 
 def _slice(node: Node) -> Result:
