@@ -228,6 +228,9 @@ MOVES: list[tuple[str, Callable[[], Schedule], Move]] = [
     ("a pipeline of a parallel loop", chain,
      then(lambda s: s.parallel(loop(s, "C", 0)), lambda s: s.pipeline(loop(s, "C", 0), (0, 1), (0, 1)))),
     ("a pipeline of iterations that need each other", kept, lambda s: s.pipeline(loop(s, "down", 0), (0, 1), (0, 1))),
+    ("a pipeline inside of lanes", product,
+     then(lambda s: s.decompose_reduction("C", loop(s, "C", 2)), lambda s: s.vectorize(loop(s, "C", 0)),
+          lambda s: s.pipeline(loop(s, "C", 1), (0, 0), (0, 1)))),
     ("moving a statement out of a pipeline", chain,
      then(lambda s: s.pipeline(loop(s, "C", 0), (0, 1), (0, 1)), lambda s: s.compute_root("P"))),
     # padding

@@ -101,6 +101,26 @@ def test_annotated_programs_are_read_back() -> None:
     again.compute_root("P")
 
 
+@pytest.mark.parametrize("wish", ["P", "Q"])
+@pytest.mark.parametrize("rows", [1, 2, 9])
+def test_double_buffers_are_filled_ahead(wish: str, rows: int) -> None:
+    original = chain(rows)
+    s = in_rows(original)
+    s.double_buffer(wish)
+    text = agrees(original, s, rows)
+    assert rows == 1 or f"allocate {wish}: f32[10]" in text
+    assert rows < 9 or "in serial(1, 8)" in text
+
+
+def test_double_buffers_of_parallel_loops_are_left_alone() -> None:
+    original = chain(9)
+    s = in_rows(original)
+    row = s.get_loops("C")[0]
+    s.double_buffer("P")
+    s.parallel(row)
+    assert "allocate P: f32[5]" in agrees(original, s, 9)
+
+
 def test_double_buffers_in_a_pipeline_are_left_alone() -> None:
     original = chain(9)
     s = in_rows(original)

@@ -13,7 +13,7 @@ from weft.expr.nodes import Const
 from weft.lower.kernel.align import align_storage, asked_strides
 from weft.lower.kernel.allocate import compact, place_allocations
 from weft.lower.kernel.blocks import lower_blocks
-from weft.lower.kernel.double_buffer import asked_twice, double_buffers
+from weft.lower.kernel.double_buffer import double_buffers
 from weft.lower.kernel.finish import finish
 from weft.lower.kernel.flatten import flatten
 from weft.lower.kernel.half import widen_half
@@ -42,8 +42,8 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     (default: the program's) is the symbol of the kernel; characters that C does not allow become underscores.
     """
     program = replace(program, name=symbol(name or program.name))
-    kept, strides, twice = kept_across(program), asked_strides(program), asked_twice(program)
-    streams = asked_streams(program)
+    kept, strides, streams = kept_across(program), asked_strides(program), asked_streams(program)
+    program = double_buffers(program)  # one copy is filled while the other is read
     program, marks = mark_statements(program)  # of loops to be pipelined
     program, carried = lower_blocks(program)  # iteration variables bound, init and predicates as conditions
     for buffer, loops in kept.items():
@@ -52,7 +52,6 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     program = simplify_program(program)  # so that regions can be read off the indices
     program = compact(program)  # intermediates shrink to the part that is touched
     program = pipeline_loops(program, marks)  # statements of several iterations overlap
-    program = double_buffers(program, twice)  # one copy is filled while the other is read
     program = insert_prefetches(align_storage(program, strides))  # what the schedule wished for
     program = flatten(program)  # one element offset instead of an index for each dimension
     program = partition(program)  # checks leave the common case

@@ -42,6 +42,10 @@ def pipeline(state: State, loop: LoopRef, stages: tuple[int, ...], order: tuple[
         )
     if found.kind != "serial":
         raise state.refuse("S015", f"'{loop.name}' is {found.kind}: its iterations do not run in order", at=found)
+    if _in_lanes(state.tree, found):
+        raise state.refuse(
+            "S015", f"'{loop.name}' is inside a vectorized loop, whose lanes share its statements", at=found
+        )
     if found.var in state.carried:
         raise state.refuse("S015", f"iterations of '{loop.name}' may depend on earlier ones", at=found)
     touched = [_touched(state.tree, state.tree.blocks_under(s)) for s in body]
@@ -96,7 +100,13 @@ def check_pipelined(state: State) -> None:
         loop = state.tree.loops.get(variable)
         if loop is not None and STAGES not in loop.annotations:
             continue  # the annotation was taken away
-        if loop is None or now[variable] != before or loop.kind != "serial" or variable in state.carried:
+        if (
+            loop is None
+            or now[variable] != before
+            or loop.kind != "serial"
+            or variable in state.carried
+            or _in_lanes(state.tree, loop)
+        ):
             raise state.refuse(
                 "S066",
                 f"this would change the statements of the pipelined loop '{variable.name}', or their iterations",
@@ -104,6 +114,10 @@ def check_pipelined(state: State) -> None:
                 hint="call pipeline last",
             )
     state.pipelined = now
+
+
+def _in_lanes(tree: Tree, loop: For) -> bool:
+    return any(isinstance(a, For) and a.kind == "vectorized" for a in tree.ancestors(loop))
 
 
 def pipelined_loops(tree: Tree) -> dict[Var, tuple[frozenset[str], ...]]:

@@ -14,7 +14,13 @@ from weft.tir.nodes import Block, Buffer
 def double_buffer(state: State, block: BlockRef, write_index: int) -> None:
     """Keep two copies of an intermediate buffer, so that one is filled while the other is read.
 
-    Annotates the block with ``double_buffer = <write index>``. The block must stand in a loop (S025).
+    ::
+
+        for i: P = f(i); C[i] = g(P)   →   P[0] = f(0);  for i: P[(i+1) % 2] = f(i+1); C[i] = g(P[i % 2])
+
+    A pipeline of two stages, made where the innermost loop around the block and its readers allows that when the
+    program is lowered; elsewhere the wish is left alone. Annotates the block with ``double_buffer = <write index>``.
+    The block must stand in a loop (S025).
     """
     found = state.block(block)
     _intermediate(state, found, write_index)
