@@ -28,6 +28,7 @@ from weft.frontend.onnx.converters.contrib.scores import (
 from weft.frontend.onnx.converters.numbers import Tensor, operand, stack
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
+from weft.frontend.onnx.sizes import decide
 from weft.graph.types import Dim
 
 FILLER = -10000.0
@@ -48,7 +49,7 @@ def _masking(
     """All that is added to the scores."""
     hidden = []
     if mask is not None:
-        hidden.append(padding_hidden(mask, batch, queries, keys))
+        hidden.append(padding_hidden(mask, batch, keys))
     if node.flag("unidirectional"):
         hidden.append(causal_hidden(node, queries, keys))
     filler = node.real("mask_filter_value", FILLER)
@@ -167,7 +168,7 @@ def _decoded(
     (keys, kept_keys), (values, kept_values) = (appended(p, n, taken) for p, n in zip(past, new, strict=True))
     batch, _, queries, _ = query.shape
     mask, bias = (_given(node, i) for i in masks)
-    if mask is not None and len(mask.shape) == 2 and mask.shape[1] != keys.shape[2] and past[0] is not None:
+    if mask is not None and len(mask.shape) == 2 and decide("eq", mask.shape[1], keys.shape[2]) is False:
         raise Malformed(f"its key padding mask {mask.x.tensor} must cover all {keys.shape[2]} keys, past ones included")
     how = Scores(_scale(node), _masking(node, mask, bias, batch, queries, keys.shape[2], query))
     if node.output_count < 4:

@@ -161,7 +161,7 @@ def causal_hidden(node: Node, queries: Dim, keys: Dim) -> Tensor:
     return (counted(node, keys).reshape(1, keys) > row).reshape(1, 1, queries, keys)
 
 
-def padding_hidden(mask: Tensor, batch: Dim, queries: Dim, keys: Dim) -> Tensor:
+def padding_hidden(mask: Tensor, batch: Dim, keys: Dim) -> Tensor:
     """Where a mask of numbers forbids to look, as bool that broadcasts to [batch, heads, queries, keys].
 
     [batch, keys] and [batch, queries, keys] hold 0 where nothing is to be seen; [batch] the number of keys that may be
@@ -173,9 +173,9 @@ def padding_hidden(mask: Tensor, batch: Dim, queries: Dim, keys: Dim) -> Tensor:
             "masks of four dimensions are not supported; a mask of [batch, queries, keys] or an attention_bias is"
         )
     if len(mask.shape) == 3:
-        return (mask <= 0).reshape(batch, 1, queries, keys)
+        return (mask <= 0).call("unsqueeze", axes=(1,))
     if len(mask.shape) == 2:
-        return (mask <= 0).reshape(batch, 1, 1, keys)
+        return (mask <= 0).call("unsqueeze", axes=(1, 2))
     place = counted(node, keys).reshape(1, keys)
     whole_batch, entries = whole(batch, "the batch"), whole(mask.shape[0], "the length of the mask")
     if entries not in (whole_batch, 2 * whole_batch, 3 * whole_batch + 2):
