@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from weft.expr.nodes import Binary, Expr, Select, Var, all_of, any_of, maximum, minimum, select
+from weft.expr.evaluate import evaluate
+from weft.expr.nodes import Binary, Const, Expr, Select, Var, all_of, any_of, make, maximum, minimum, select
 from weft.expr.prove import Facts
+from weft.expr.simplify import simplify
 from weft.expr.text import parse, to_text
 from weft.expr.visit import post_order
 
@@ -170,3 +172,15 @@ def test_minimum_of_bounds() -> None:
     known = facts("i<n", sizes="n")
     assert known.prove(minimum(V["i"], 7) < V["n"])
     assert known.prove(maximum(V["i"], 0) >= V["i"])
+
+
+@pytest.mark.parametrize("op", ["lt", "le", "gt", "ge"])
+@pytest.mark.parametrize("bound", [2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("value", [2**63 - 1, 2**63 - 2, 0, 1 - 2**63, -(2**63)])
+def test_comparisons_with_the_ends_of_the_range(op: str, bound: int, value: int) -> None:
+    """A bound moved by one does not wrap around."""
+    holds = {"lt": value < bound, "le": value <= bound, "gt": value > bound, "ge": value >= bound}[op]
+    mirrored = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}[op]
+    i = V["i"]
+    for e in (make(op, i, Const(bound)), make(mirrored, Const(bound), i)):
+        assert bool(evaluate(simplify(e), {i: value})) == holds

@@ -115,8 +115,9 @@ def leading(p: Poly) -> Mono:
 
 
 def divide(p: Poly, d: Poly) -> tuple[Poly, Poly]:
-    """``(q, r)`` with ``p = q * d + r``, ``q`` as large as term-by-term division gives: 0 where ``d`` is 0 (indices into
-    axes without elements, which are never computed)."""
+    """``(q, r)`` with ``p = q * d + r``, ``q`` as large as term-by-term division gives.
+
+    ``q`` is 0 where ``d`` is: indices into axes without elements, which are never computed."""
     if not d:
         return {}, p
     lead = leading(d)

@@ -371,10 +371,12 @@ class Normalizer:
         right = {m: c for m, c in p.items() if m and c > 0}
         left = {m: -c for m, c in p.items() if m and c < 0}
         k = p.get((), 0)
+        low, high = INDEX.limits()
+        always = TRUE if k > 0 else FALSE  # for bounds that 64 bits cannot hold: no index reaches them
         if not right:
-            return Binary("lt", self.expr(left), Const(k + 1, INDEX))
+            return Binary("lt", self.expr(left), Const(k + 1, INDEX)) if low <= k + 1 <= high else always
         if not left:
-            return Binary("le", Const(-k, INDEX), self.expr(right))
+            return Binary("le", Const(-k, INDEX), self.expr(right)) if low <= -k <= high else always
         if k < 0:
             return Binary("lt", self.expr(plus(left, -k - 1)), self.expr(right))
         return Binary("le", self.expr(left), self.expr(plus(right, k)))
