@@ -11,7 +11,7 @@ import pytest
 
 import weft
 from weft import te
-from weft.support.errors import ArtifactError, InputError, ScheduleError, UserError
+from weft.support.errors import ArtifactError, InputError, ScheduleError, TargetError, UserError
 from weft.tir.interpret import execute, run
 from weft.tir.verify import verify
 
@@ -164,6 +164,19 @@ def test_a_predicate_leaves_out_repetitions_only() -> None:
         s[b].set_store_predicate(loop.var == 3)
     with pytest.raises(ScheduleError, match="at a value"):
         s[b].set_store_predicate(loop.var < 3)
+
+
+@pytest.mark.parametrize("axis", ["blockIdx.x", "threadIdx.x", "vthread"])
+def test_threads_of_a_gpu_are_not_built_for_a_cpu(axis: str) -> None:
+    a = te.placeholder((8, 4), name="A")
+    c = te.compute((8, 4), lambda i, j: a[i, j] + 1.0, name="C")
+    s = te.create_schedule(c.op)
+    s[c].bind(c.op.axis[0], te.thread_axis(axis))
+    values = np.arange(32, dtype="float32").reshape(8, 4)
+    np.testing.assert_array_equal(run(weft.lower(s, [a, c]).program, [values])[0], values + 1)
+    with pytest.raises(TargetError, match="has no such threads") as caught:
+        weft.build(s, [a, c])
+    assert caught.value.code == "G022"
 
 
 @pytest.mark.parametrize("wish", ["double_buffer", "storage_align", "prefetch"])

@@ -27,8 +27,10 @@ from weft.lower.kernel.stream import asked_streams, with_streams
 from weft.lower.kernel.transpose import transpose
 from weft.lower.kernel.unroll import unroll
 from weft.lower.kernel.vectorize import vectorize
+from weft.support.errors import TargetError
 from weft.target import Target
-from weft.tir.nodes import Program
+from weft.tir.nodes import For, Program
+from weft.tir.visit import walk
 from weft.tir.workspace import workspace_layout
 
 _TAKEN = frozenset({"memcpy", "memset", "memmove", "main"})
@@ -39,8 +41,10 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
 
     Buffers become flat, blocks plain statements, vectorized loops vectors of the target's width. If intermediates need
     more memory than fits on the stack, the attribute ``workspace`` gives the bytes the caller must provide. ``name``
-    (default: the program's) is the symbol of the kernel; characters that C does not allow become underscores.
+    (default: the program's) is the symbol of the kernel; characters that C does not allow become underscores. Raises
+    TargetError for loops that are bound to thread axes.
     """
+    _check_kinds(program)
     program = replace(program, name=symbol(name or program.name))
     kept, strides, streams = kept_across(program), asked_strides(program), asked_streams(program)
     program = double_buffers(program)  # one copy is filled while the other is read
@@ -63,6 +67,17 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     program = unroll(program)  # copies that differ by constants
     program = transpose(program)  # strided loads side by side become rows, transposed in registers
     return with_workspace(with_streams(program, streams))
+
+
+def _check_kinds(program: Program) -> None:
+    """Raise TargetError (G022) for loops that only a GPU has."""
+    for s in walk(program.body):
+        if isinstance(s, For) and s.kind in ("thread", "virtual"):
+            raise TargetError(
+                f"the loop '{s.var.name}' is bound to '{s.thread}', and this target has no such threads",
+                code="G022",
+                hint="use parallel and vectorize; programs with thread axes verify and run in the interpreter",
+            )
 
 
 def symbol(name: str) -> str:
