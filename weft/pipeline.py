@@ -40,6 +40,7 @@ from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import op
 from weft.ops.rules import SIMPLIFY_RULES
+from weft.ops.rules.pointwise import POINTWISE_RULES
 from weft.ops.rules.transposed import TRANSPOSED_RULES
 from weft.ops.rules.winograd import WINOGRAD_RULES
 from weft.runtime.artifact import Artifact, CodeObject, Variant
@@ -145,7 +146,7 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
         Rewrite(SIMPLIFY_RULES),
         FoldConstants(),
         CommonSubexpressions(),
-        SinkViews(),
+        SinkViews(op("reshape")),
         DeadCode(),
     )
     winograd = (FoldConstants(), Rewrite(WINOGRAD_RULES, name="winograd")) if options.winograd else ()
@@ -153,6 +154,7 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
         Rewrite(TRANSPOSED_RULES, name="transposed"),
         SelectLayouts(lanes, op("layout_transform")),
         *winograd,
+        Rewrite(POINTWISE_RULES, name="pointwise"),
         *clean,
     )
     layouts = blocked if options.layouts and lanes > 1 else ()

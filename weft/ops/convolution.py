@@ -26,6 +26,8 @@ WINDOW = (
 )
 LONG_ROW = 32
 """Pixels of a row that fill vectors well."""
+SHORT_ROW = 16
+"""Pixels that fill a vector."""
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
@@ -216,8 +218,25 @@ def _plain_conv(data: Array, kernel: Array, attrs: Attrs, n: int, groups: int) -
     return out.reshape(batch, outputs, *extents)
 
 
-def _plain_cost(attrs: Attrs, result: TensorType) -> float:
+def is_pointwise(attrs: Attrs, data: TensorType, kernel: TensorType) -> bool:
+    """Whether the call, in the plain layout, is a product of matrices: a window of one element, unit steps, no padding,
+    several channels a group and enough pixels to fill a vector."""
+    pixels = rel.multiply(data.shape[2:])
+    several = not isinstance(kernel.shape[0], int) or kernel.shape[0] > attrs.groups
+    return (
+        all(k == 1 for k in kernel.shape[2:])
+        and all(s == 1 for s in attrs.strides or ())
+        and all(p == 0 for p in attrs.pads or ())
+        and several
+        and (not isinstance(pixels, int) or pixels >= SHORT_ROW)
+    )
+
+
+def _plain_cost(attrs: Attrs, data: TensorType, kernel: TensorType, result: TensorType, block: int) -> float:
     """Seconds for one multiply-add in the plain layout: long rows of adjacent pixels make good vectors."""
+    if is_pointwise(attrs, data, kernel):
+        pixels = layouts.size(result.shape[2:])
+        return layouts.POINTWISE_CONTRACTION * (-(-pixels // block) * block) / pixels
     width = result.shape[-1]
     step = (attrs.strides or (1,))[-1]
     rows = step == 1 and attrs.groups == 1 and isinstance(width, int) and width >= LONG_ROW
@@ -232,7 +251,7 @@ def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int) -> lis
     n = data.rank - 2
     x, w = "NC" + SPATIAL[n], "OI" + SPATIAL[n]
     work = layouts.size(result.shape) * layouts.size(kernel.shape[1:])
-    choices = [LayoutChoice((x, w), (x,), attrs, work * _plain_cost(attrs, result))]
+    choices = [LayoutChoice((x, w), (x,), attrs, work * _plain_cost(attrs, data, kernel, result, block))]
     outputs, inputs = kernel.shape[0], kernel.shape[1]
     if not isinstance(outputs, int) or not isinstance(inputs, int) or 0 in (inputs, outputs):
         return choices

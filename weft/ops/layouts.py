@@ -13,6 +13,8 @@ PLAIN_CONTRACTION = 1 / 8e9
 """Seconds for one multiply-add of a contraction whose operands are not packed for vectors."""
 ROW_CONTRACTION = 1 / 35e9
 """Seconds for one multiply-add of a contraction whose vectors run along rows of pixels."""
+POINTWISE_CONTRACTION = 1 / 42e9
+"""Seconds for one multiply-add of a product whose vectors run over all pixels of an image."""
 BLOCKED_CONTRACTION = 1 / 60e9
 """Seconds for one multiply-add of a contraction over packed operands."""
 STREAM = 1 / 10e9
