@@ -5,14 +5,18 @@ relu(reshape(matmul(x, w)))   →   reshape(relu(matmul(x, w)))
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, call
 from weft.graph.operator import Operator
 from weft.graph.passes.memory import is_view
-from weft.graph.types import TensorType
+from weft.graph.types import Dim, TensorType
 from weft.graph.visit import map_functions, rewrite
 from weft.support.errors import TypeRelationError
+
+Shape: TypeAlias = "Sequence[Dim]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,31 +24,32 @@ class SinkViews:
     """Swap views of computed tensors with the calls (trait ``elementwise``) that use them.
 
     Done where the call keeps the shape of the view and each other operand is a scalar, has one dimension that the view
-    keeps as the last one, or is a view of the same shape of a tensor of the same shape.
+    keeps as the last one, or is a view of the same shape of a tensor of the same shape. With ``reshape``, a view with
+    the attribute ``shape``, it is done too where the other operands can be given shapes that broadcast likewise.
     """
 
+    reshape: Operator | None = None
     name: str = "sink_views"
 
     def run(self, module: Module) -> Module:
-        return map_functions(module, _function)
+        return map_functions(module, self._function)
+
+    def _function(self, function: Function) -> Function:
+        if function.is_primitive:
+            return function
+        made = rewrite(function, lambda e: _sunk(e, self.reshape))
+        assert isinstance(made, Function)
+        return made
 
 
-def _function(function: Function) -> Function:
-    if function.is_primitive:
-        return function
-    made = rewrite(function, _sunk)
-    assert isinstance(made, Function)
-    return made
-
-
-def _sunk(expr: GraphExpr) -> GraphExpr | None:
+def _sunk(expr: GraphExpr, reshape: Operator | None) -> GraphExpr | None:
     if not isinstance(expr, Call) or not isinstance(expr.target, Operator) or not expr.target.elementwise:
         return None
     view = next((a for a in expr.args if _of_computed(a) and a.type == a.tensor.with_shape(expr.tensor.shape)), None)
     if not isinstance(view, Call):
         return None
     inner = view.args[0].tensor
-    args = [_before(a, view, inner) for a in expr.args]
+    args = [_before(a, view, inner, reshape) for a in expr.args]
     assert isinstance(view.target, Operator)
     try:
         below = call(expr.target, [a for a in args if a is not None], expr.attrs, origin=expr.origin)
@@ -60,7 +65,7 @@ def _of_computed(e: GraphExpr) -> bool:
     return is_view(e) and isinstance(e, Call) and isinstance(e.args[0], Call) and isinstance(e.type, TensorType)
 
 
-def _before(operand: GraphExpr, view: Call, inner: TensorType) -> GraphExpr | None:
+def _before(operand: GraphExpr, view: Call, inner: TensorType, reshape: Operator | None) -> GraphExpr | None:
     """What ``operand`` is, seen from before the view; None where it cannot be said."""
     t = operand.tensor
     if t.rank == 0 or (isinstance(operand, Constant) and operand.data.size == 1 and t.rank <= inner.rank):
@@ -68,5 +73,52 @@ def _before(operand: GraphExpr, view: Call, inner: TensorType) -> GraphExpr | No
     if t.rank == 1 and inner.rank > 0 and view.tensor.shape[-1] == inner.shape[-1]:
         return operand
     if is_view(operand) and isinstance(operand, Call) and t.shape == view.tensor.shape:
-        return operand.args[0] if operand.args[0].tensor.shape == inner.shape else None
-    return None
+        if operand.args[0].tensor.shape == inner.shape:
+            return operand.args[0]
+    shape = _broadcast_before(t.shape, view.tensor.shape, inner.shape) if reshape is not None else None
+    return call(reshape, [operand], {"shape": shape}) if shape is not None and reshape is not None else None
+
+
+def _broadcast_before(operand: Shape, after: Shape, before: Shape) -> Shape | None:
+    """The shape of an operand that broadcasts to ``before`` as ``operand`` does to ``after``, the same elements in another
+    shape; None where there is none."""
+    padded = (1,) * (len(after) - len(operand)) + tuple(operand)
+    found: list[Dim] = []
+    for left, right in _runs(after, before):
+        part = [padded[d] for d in left]
+        if all(_is(p, 1) for p in part):
+            found += [1] * len(right)
+        elif all(_is(p, after[d]) for p, d in zip(part, left, strict=True)):
+            found += [before[d] for d in right]
+        else:
+            return None
+    return tuple(found)
+
+
+def _runs(a: Shape, b: Shape) -> Iterator[tuple[range, range]]:
+    """Both shapes cut into runs of dimensions that hold equally many elements, the shortest that can be told."""
+    i = j = 0
+    while i < len(a) and j < len(b):
+        left, right = i + 1, j + 1
+        if not _is(a[i], b[j]):
+            have, want = a[i], b[j]
+            while isinstance(have, int) and isinstance(want, int) and have != want:
+                if have < want and left < len(a):
+                    more, left = a[left], left + 1
+                    have = have * more if isinstance(more, int) else more
+                elif want < have and right < len(b):
+                    more, right = b[right], right + 1
+                    want = want * more if isinstance(more, int) else more
+                else:
+                    break
+            if not (isinstance(have, int) and _is(have, want)):
+                left, right = len(a), len(b)
+        yield range(i, left), range(j, right)
+        i, j = left, right
+    if i < len(a) or j < len(b):
+        yield range(i, len(a)), range(j, len(b))
+
+
+def _is(a: Dim, b: Dim) -> bool:
+    """Whether two sizes are certainly equal."""
+    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)

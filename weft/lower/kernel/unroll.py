@@ -13,6 +13,7 @@ from typing import TypeAlias
 from weft.expr.affine import is_arithmetic, split_constant
 from weft.expr.nodes import Binary, Const, Expr, Select, Var, make
 from weft.expr.prove import Facts
+from weft.lower.kernel.masks import folded as without_masks
 from weft.lower.kernel.partition import is_empty, weigh
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import For, If, Program, Seq, Stmt, seq
@@ -121,8 +122,8 @@ class _Unroller:
         if isinstance(e, Binary) and e.a.dtype == INDEX and e.lanes == 1:
             folded = make(e.op, made[0], made[1])
             return self.facts.simplify(folded) if folded.dtype == INDEX else folded
-        if isinstance(e, Binary) and e.op in ("and", "or"):
+        if isinstance(e, Binary) and e.op in ("and", "or") and e.lanes == 1:
             return make(e.op, made[0], made[1])
         if isinstance(e, Select) and isinstance(made[0], Const):
             return made[1] if made[0].value else made[2]
-        return e.rebuild(made)
+        return without_masks(e.rebuild(made))

@@ -37,6 +37,8 @@ MAX_STRIP = 16
 MAX_GROUP = 28
 REREAD = 4
 """An operand is packed if each element is used at least so often; else the sums run along it as it lies."""
+SKIPPING = 2
+"""The stride at which two contiguous loads and a shuffle make a vector."""
 UNKNOWN = 64
 """What a symbolic extent counts as."""
 
@@ -71,14 +73,18 @@ def analyze(view: View, lanes: int, unit: int = 1) -> Roles | None:
     operands = view.product
     if operands is None:
         return None
-    for may_pack in (False, True)[: 2 if unit == 1 else 1]:
+    for effort in ("as it lies", "packed", "skipping")[: 3 if unit == 1 else 1]:
         for vector in reversed(view.spatial):
             if size(vector) < 2 or view.stride(view.output, vector, lanes) != 1:
                 continue
             strides = [view.stride(x, vector, lanes) for x in operands]
             still = [x for x, s in zip(operands, strides, strict=True) if s == 0]
             moving = [x for x, s in zip(operands, strides, strict=True) if s not in (0, unit)]
-            fits = not moving or (may_pack and still and _worth_packing(view, moving[0], vector))
+            fits = (
+                not moving
+                or (effort == "packed" and still and _worth_packing(view, moving[0], vector))
+                or (effort == "skipping" and still and SKIPPING in strides)
+            )
             if any(strides) and fits:
                 return _roles(view, vector, still, lanes)
     return None
@@ -194,7 +200,7 @@ def _pack_operands(context: Context, block: BlockRef, view: View, roles: Roles, 
         return
     for x in operands:
         if x.uses(roles.vector.var):
-            if view.stride(x, roles.vector, lanes) != 1:
+            if view.stride(x, roles.vector, lanes) != 1 and packable(x, roles.vector):
                 pack(context, block, x, roles.vector, lanes)
         elif roles.rows is not None and packable(x, roles.rows) and conflicts(context, view, x, roles.rows, tile.rows):
             pack(context, block, x, roles.rows, tile.rows)
@@ -380,7 +386,7 @@ class _Tiling:
             self._finish_init(init, len(rows) + len(columns) + 1)
         for loop in (*rows, *columns):
             s.unroll(loop)
-        if not roles.broadcasts and self._window() <= UNROLLED_REDUCTION:
+        if (not roles.broadcasts or not rows) and self._window() <= UNROLLED_REDUCTION:
             for loop in reduce:
                 s.unroll(loop)
         s.vectorize(vector)

@@ -15,6 +15,8 @@ from weft.schedule.rules.context import Context, guarded_load, work_of
 
 UNROLLED_WINDOW = 16
 """Windows of at most so many elements are unrolled: the result then stays in a register."""
+SKIPPING = 2
+"""The stride at which two contiguous loads and a shuffle make a vector."""
 ACCUMULATORS = 4
 """Vectors of partial results of a long reduction, to hide the latency of the operation."""
 
@@ -114,7 +116,7 @@ def _columns_contiguous(context: Context, last: BlockRef, chain: list[BlockRef],
             if match is None or static_extent(match) != static_extent(axis):
                 return False
             strides = [reduction.stride(a, match) for a in reduction.loads]
-            if any(s not in (0, 1) for s in strides) or 1 not in strides:
+            if any(s not in (0, 1, SKIPPING) for s in strides) or not any(strides):
                 return False
     return True
 
