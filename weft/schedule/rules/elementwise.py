@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from weft.expr.nodes import IterVar
+from weft.expr.nodes import IterVar, Load, Select, Var
+from weft.expr.visit import collect, free_vars
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import View, static_extent
 from weft.schedule.rules.context import Context, work_of
@@ -138,6 +139,7 @@ def contiguous_suffix(view: View) -> int:
     """
     axes = view.spatial
     accesses = [view.output, *view.loads]
+    chosen_by = _chosen_by(view)
     count = 0
     expected = 1
     for position in range(len(axes) - 1, -1, -1):
@@ -146,6 +148,8 @@ def contiguous_suffix(view: View) -> int:
         moving = [a for a, s in zip(accesses, strides, strict=True) if s != 0]
         if extent != 1 and (strides[0] != expected or any(s not in (0, expected) for s in strides)):
             break
+        if count and extent != 1 and axes[position].var in chosen_by:
+            break  # the choice is made once for all that lies inside
         if count and extent != 1 and len(moving) != len([a for a in accesses if _moves(view, a, axes[position + 1 :])]):
             break
         count += 1
@@ -153,6 +157,13 @@ def contiguous_suffix(view: View) -> int:
             break
         expected *= extent
     return count
+
+
+def _chosen_by(view: View) -> set[Var]:
+    """Axes that a choice between operands depends on: joined tensors, padding."""
+    return {
+        v for s in view.stores for e in collect(s.value, Select) if collect(e, Load) for v in free_vars(e.condition)
+    }
 
 
 def _moves(view: View, access: object, axes: object) -> bool:
