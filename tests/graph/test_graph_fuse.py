@@ -1,6 +1,7 @@
 """Fusion: which calls become one kernel, and that the result stays the same."""
 
 import numpy as np
+import pytest
 from toy_operators import add, exp, halves, matmul, mul, neg, relu, reshape, shout, total, transpose
 
 from weft.graph import build, interpret
@@ -150,3 +151,21 @@ def test_views_sink_so_that_activations_join_the_contraction():
     other = v("y", 2, 2, 6)
     kept = build.function([x, w, other], call(add, [flat, other]))
     assert SinkViews().run(Module.of(kept)).main is kept
+    assert groups(fuse(SinkViews(reshape).run(Module.of(kept)).main)) == [["matmul", "add"]]
+
+
+@pytest.mark.parametrize(
+    ("operand", "sinks"),
+    [((8, 1, 1), True), ((1, 8, 1, 1), True), ((1, 8, 3, 4), True), ((1, 1, 3, 4), True), ((1, 4), False)],
+)
+def test_views_sink_past_operands_that_broadcast(operand, sinks):
+    """The view splits 8 into 2 · 4 and joins 3 and 4: an operand must have all of such a run or nothing of it."""
+    x, other = v("x", 2, 4, 12), v("other", *operand)
+    seen = call(reshape, [call(exp, [x])], {"shape": (1, 8, 3, 4)})
+    f = build.function([x, other], call(add, [seen, other]))
+    made = SinkViews(reshape).run(Module.of(f)).main
+    assert groups(fuse(made)) == ([["exp", "add"]] if sinks else [["exp"], ["add"]])
+    values = [
+        np.random.default_rng(i).standard_normal(p.tensor.shape).astype(np.float32) for i, p in enumerate(f.params)
+    ]
+    np.testing.assert_allclose(interpret.run(made, values), interpret.run(f, values), rtol=1e-6)

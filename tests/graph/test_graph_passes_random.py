@@ -55,6 +55,7 @@ PASSES = (
     DeadCode(),
     Rewrite(RULES),
     SinkViews(),
+    SinkViews(reshape),
     SelectLayouts(4, reorder),
     Fuse(kind_of),
     Fuse(kind_of, max_ops=3, max_params=3, feed_anchors=True, fuse_views=True),

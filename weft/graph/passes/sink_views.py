@@ -72,16 +72,16 @@ def _before(operand: GraphExpr, view: Call, inner: TensorType, reshape: Operator
         return operand
     if t.rank == 1 and inner.rank > 0 and view.tensor.shape[-1] == inner.shape[-1]:
         return operand
-    if is_view(operand) and isinstance(operand, Call) and t.shape == view.tensor.shape:
-        if operand.args[0].tensor.shape == inner.shape:
-            return operand.args[0]
+    same_view = is_view(operand) and t.shape == view.tensor.shape
+    if same_view and isinstance(operand, Call) and operand.args[0].tensor.shape == inner.shape:
+        return operand.args[0]
     shape = _broadcast_before(t.shape, view.tensor.shape, inner.shape) if reshape is not None else None
     return call(reshape, [operand], {"shape": shape}) if shape is not None and reshape is not None else None
 
 
 def _broadcast_before(operand: Shape, after: Shape, before: Shape) -> Shape | None:
-    """The shape of an operand that broadcasts to ``before`` as ``operand`` does to ``after``, the same elements in another
-    shape; None where there is none."""
+    """The shape in which the same elements broadcast to ``before`` as ``operand`` does to ``after``;
+    None where there is none."""
     padded = (1,) * (len(after) - len(operand)) + tuple(operand)
     found: list[Dim] = []
     for left, right in _runs(after, before):

@@ -24,8 +24,8 @@ def _window(node: Node, x: GraphExpr) -> dict[str, Any]:
 
 
 def _reached(x: GraphExpr, w: Window) -> tuple[Dim, ...]:
-    """The kernel without what lies beyond the end, where only one window, which sticks out, fits (some exporters' way to
-    say "all there is")."""
+    """The kernel without what lies beyond the end, where only one window, which sticks out, fits: some exporters'
+    way to say "all there is"."""
     found = list(w.kernel)
     for d, (k, step, dilation, size) in enumerate(
         zip(w.kernel, w.strides, w.dilations, x.tensor.shape[2:], strict=True)
