@@ -12,8 +12,6 @@ REFUSED: dict[str, str] = {
     # Random values that cannot match those of the reference.
     "bernoulli.*": "seeded random values",
     "training_dropout(_default)?(_mask)?": "seeded random values",
-    # Missing.
-    "gradient_of_.*": "derivatives of parts of a graph",
 }
 
 INEXACT: dict[str, str] = {

@@ -1,12 +1,14 @@
-"""Optimizer steps of ai.onnx.preview.training."""
+"""Derivatives and optimizer steps of ai.onnx.preview.training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from weft.frontend.onnx.converters.numbers import Tensor, operand
-from weft.frontend.onnx.node import Node, Result
+from weft.frontend.onnx.node import Node, Omitted, Result
 from weft.frontend.onnx.problems import Malformed
+from weft.graph.visit import substitute
+from weft.ops.gradients import gradients
 
 Step = Callable[[Node, Tensor, Tensor, "list[Tensor]"], "list[Tensor]"]
 
@@ -64,8 +66,24 @@ def _adam(node: Node, rate: Tensor, time: Tensor, tensors: list[Tensor]) -> list
     return [weight * (1.0 - node.real("norm_coefficient_post", 0.0)), mean, squares]
 
 
+def _gradient(node: Node) -> Result:
+    """The derivatives of the tensor called ``y`` by those called ``xs``, at the values that the operands give for the
+    tensors called ``xs`` and ``zs``."""
+    xs, names = node.texts("xs"), (*node.texts("xs"), *node.texts("zs"))
+    if not xs or len(names) != len(node.inputs):
+        raise Malformed(f"it has {len(node.inputs)} operands for the {len(names)} names in xs and zs")
+    found = [node.scope.find(n) for n in (node.text("y"), *names)]
+    if any(v is None or isinstance(v, Omitted) for v in found):
+        raise Malformed("a tensor that it names could not be computed")
+    y, *known = (node.as_data(v) for v in found if v is not None and not isinstance(v, Omitted))
+    made = gradients(y, known[: len(xs)])
+    given = {k: v for k, v in zip(known, node.all_data(), strict=True) if k is not v}
+    return [substitute(g, given) for g in made] if given else made
+
+
 TRAINING: dict[str, Callable[[Node], Result]] = {
     "Adagrad": _for_each(3, _adagrad),
     "Adam": _for_each(4, _adam),
+    "Gradient": _gradient,
     "Momentum": _for_each(3, _momentum),
 }

@@ -1,0 +1,213 @@
+"""Every rule of every differentiable operator against central differences in float64, some against PyTorch; gradients of
+whole programs, twice, compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_operator_cases import operands
+
+import weft
+from weft.graph import build
+from weft.graph.interpret import run
+from weft.graph.nodes import Call, Function, If, Module, Project, Tuple, call
+from weft.graph.types import TensorType, TupleType
+from weft.graph.verify import verify
+from weft.ops.catalogue import OPERATORS, op
+from weft.ops.gradients import DIFFERENTIABLE, differentiate, gradients
+from weft.support.dtypes import DType
+from weft.support.errors import ModelError, TypeRelationError
+
+STEP = 1e-6
+# Blocked layouts and packed weights are made by the compiler after differentiation; the rest is said in the error.
+REFUSED = "layout|packed|mode|rounds sizes up|batch dimensions|column-major|group_norm|einsum|symbolic"
+
+
+def doubled(arrays):
+    return [a.astype(np.float64) if DType(a.dtype).is_float else a for a in arrays]
+
+
+def o(name, *args, **attrs):
+    return call(op(name), list(args), attrs)
+
+
+def parts(made):
+    if isinstance(made.type, TupleType):
+        return [Project(made, i) for i in range(len(made.type.fields))]
+    return [made]
+
+
+CASES = [
+    pytest.param(OPERATORS[name], i, id=f"{name}-{i}")
+    for name in sorted(DIFFERENTIABLE)
+    for i in range(len(OPERATORS[name].cases))
+]
+
+
+def built(entry, case):
+    """The sum of all float results, each with weights of its own, as a function of the operands."""
+    arrays = doubled(operands(case))
+    params = [build.var(f"p{i}", a.shape, DType(a.dtype)) for i, a in enumerate(arrays)]
+    attrs = dict(case.attrs)
+    for name in ("out_dtype", "to"):  # differences need all digits
+        if attrs.get(name) is not None and DType(attrs[name]).is_float:
+            attrs[name] = "float64"
+    made = call(entry, params, attrs)
+    total = None
+    for k, part in enumerate(parts(made)):
+        if part.tensor.dtype.is_float:
+            weights = np.random.default_rng(k).uniform(0.5, 1.5, tuple(part.tensor.shape))
+            term = o(
+                "reduce_sum",
+                o("mul", o("cast", part, to="float64"), build.constant(weights, "float64")),
+                keepdims=False,
+            )
+            total = term if total is None else o("add", total, term)
+    return arrays, params, total
+
+
+def slope(function, arrays, which, direction):
+    """The derivative along a direction, by central differences; NaN at a bend or a jump."""
+    values = []
+    for step in (1, 0, -1):
+        moved = list(arrays)
+        moved[which] = arrays[which] + step * STEP * direction
+        values.append(float(run(function, moved)))
+    right, left = (values[0] - values[1]) / STEP, (values[1] - values[2]) / STEP
+    smooth = abs(right - left) < 1e-3 * max(1.0, abs(right)) and abs(right) < 1e5
+    return (right + left) / 2 if smooth else np.nan
+
+
+@pytest.mark.parametrize(("entry", "number"), CASES)
+def test_rules_agree_with_differences(entry, number):
+    case = entry.cases[number]
+    try:
+        arrays, params, total = built(entry, case)
+    except TypeRelationError:
+        pytest.skip("the operator takes no float64")
+    chosen = [i for i, a in enumerate(arrays) if a.dtype == np.float64]
+    if total is None or not chosen:
+        pytest.skip("no floats in this case")
+    try:
+        made = gradients(total, [params[i] for i in chosen])
+    except ModelError as why:
+        assert why.code == "M030" and any(word in why.message for word in REFUSED.split("|")), why
+        return
+    function = Function(tuple(params), total)
+    found = run(Function(tuple(params), Tuple(tuple(made))), arrays)
+    rng = np.random.default_rng(7)
+    with np.errstate(all="ignore"):
+        for i, gradient in zip(chosen, found, strict=True):
+            assert gradient.shape == arrays[i].shape and gradient.dtype == np.float64
+            direction = rng.choice([-1.0, 1.0], arrays[i].shape) if arrays[i].size else arrays[i]
+            wanted = slope(function, arrays, i, direction)
+            if np.isfinite(wanted):
+                np.testing.assert_allclose((gradient * direction).sum(), wanted, rtol=2e-5, atol=2e-6)
+
+
+def test_most_cases_have_derivatives():
+    names = {p.values[0].name for p in CASES}
+    assert names == {n for n in DIFFERENTIABLE if OPERATORS[n].cases}
+    assert len(DIFFERENTIABLE) > 85
+
+
+def network():
+    """Two layers with a norm and a softmax: loss, and what it depends on."""
+    x, w, v, b = build.var("x", (5, 8)), build.var("w", (8, 6)), build.var("v", (6, 3)), build.var("b", (6,))
+    hidden = o("gelu", o("layer_norm", o("add", o("matmul", x, w), b)))
+    scores = o("log_softmax", o("matmul", hidden, v))
+    loss = o("neg", o("reduce_mean", o("slice", scores, begin=(0,), end=(1,), axes=(1,)), keepdims=False))
+    return Module.of(build.function([x, w, v, b], loss))
+
+
+def values(module, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(tuple(p.tensor.shape)).astype(p.tensor.dtype.numpy) for p in module.main.params]
+
+
+def test_a_network_against_pytorch():
+    torch = pytest.importorskip("torch")
+    module = network()
+    trained = differentiate(module, ("w", "v", "b"))
+    verify(trained)
+    exe = weft.compile(trained, threads=1)
+    assert [s.name for s in exe.outputs] == ["output0", "d_w", "d_v", "d_b"]
+    arrays = values(module)
+    x, w, v, b = (torch.tensor(a, requires_grad=True) for a in arrays)
+    hidden = torch.nn.functional.gelu(torch.nn.functional.layer_norm(x @ w + b, (6,)))
+    loss = -torch.log_softmax(hidden @ v, -1)[:, :1].mean()
+    loss.backward()
+    wanted = [loss.detach(), w.grad, v.grad, b.grad]
+    for got, want in zip(exe(*arrays), wanted, strict=True):
+        np.testing.assert_allclose(got, want.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_convolutional_network_against_pytorch():
+    torch = pytest.importorskip("torch")
+    x, w, d = build.var("x", (2, 4, 9, 9)), build.var("w", (6, 4, 3, 3)), build.var("d", (6, 1, 3, 3))
+    y = o("relu", o("conv", x, w, strides=(2, 2), pads=(1, 1, 1, 1)))
+    y = o("conv", y, d, pads=(1, 1, 1, 1), groups=6)
+    y = o("add", o("max_pool", y, kernel=(2, 2), strides=(2, 2)), o("avg_pool", y, kernel=(2, 2), strides=(2, 2)))
+    module = Module.of(build.function([x, w, d], o("reduce_sum_square", y, keepdims=False)))
+    exe = weft.compile(differentiate(module), threads=1)
+    arrays = values(module)
+    tx, tw, td = (torch.tensor(a, requires_grad=True) for a in arrays)
+    ty = torch.relu(torch.conv2d(tx, tw, stride=2, padding=1))
+    ty = torch.conv2d(ty, td, padding=1, groups=6)
+    ty = torch.max_pool2d(ty, 2) + torch.nn.functional.avg_pool2d(ty, 2)
+    (ty * ty).sum().backward()
+    for got, want in zip(exe(*arrays)[1:], (tx.grad, tw.grad, td.grad), strict=True):
+        np.testing.assert_allclose(got, want.numpy(), rtol=1e-3, atol=1e-3)
+
+
+def test_gradients_of_gradients():
+    x = build.var("x", (3,), "float64")
+    (first,) = gradients(o("reduce_sum", o("mul", o("sin", x), o("exp", x)), keepdims=False), [x])
+    (second,) = gradients(first, [x])
+    at = np.array([0.3, -1.0, 2.0])
+    np.testing.assert_allclose(run(Function((x,), second), [at]), 2 * np.cos(at) * np.exp(at), rtol=1e-12)
+
+
+def test_shared_operands_add_up():
+    x = build.var("x", (4,), "float64")
+    y = o("exp", x)
+    (made,) = gradients(o("mul", o("add", y, y), y), [x])
+    at = np.linspace(-1, 1, 4)
+    np.testing.assert_allclose(run(Function((x,), made), [at]), 4 * np.exp(2 * at), rtol=1e-12)
+
+
+def test_what_the_result_does_not_depend_on_gets_zeros():
+    x, y = build.var("x", (4,)), build.var("y", (2, 3))
+    (dx, dy) = gradients(o("exp", x), [x, y])
+    assert run(Function((x, y), dy), [np.zeros(4, np.float32), np.ones((2, 3), np.float32)]).tolist() == [[0.0] * 3] * 2
+
+
+def test_symbolic_sizes():
+    n = build.size("n")
+    x, w = build.var("x", (n, 4)), build.var("w", (4, 3))
+    loss = o("reduce_mean", o("sigmoid", o("matmul", x, w)), keepdims=False)
+    exe = weft.compile(differentiate(Module.of(build.function([x, w], loss))), threads=1)
+    for count in (1, 5):
+        a, b = np.ones((count, 4), np.float32) / 3, np.ones((4, 3), np.float32)
+        s = 1 / (1 + np.exp(-(a @ b)))
+        inner = s * (1 - s) / s.size
+        _, dx, dw = exe(a, b)
+        np.testing.assert_allclose(dx, inner @ b.T, rtol=1e-5)
+        np.testing.assert_allclose(dw, a.T @ inner, rtol=1e-5)
+
+
+def test_what_has_no_derivative_says_so():
+    x, flag = build.var("x", (4,)), build.var("flag", (), "bool")
+    with pytest.raises(ModelError, match="no derivative of argsort|of or by") as caught:
+        gradients(o("argsort", x), [x])
+    assert caught.value.code in ("M030", "M032")
+    with pytest.raises(ModelError, match="there is no derivative of cumprod") as caught:
+        gradients(o("cumprod", x, axis=0), [x])
+    assert caught.value.code == "M030"
+    with pytest.raises(ModelError, match="an if cannot be differentiated") as caught:
+        gradients(o("exp", If(flag, x, o("neg", x), x.type)), [x])
+    assert caught.value.code == "M031"
+    with pytest.raises(ModelError, match="no input 'q'") as caught:
+        differentiate(network(), ("q",))
+    assert caught.value.code == "M033"
+    assert isinstance(x.type, TensorType) and isinstance(o("exp", x), Call)

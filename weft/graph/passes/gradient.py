@@ -1,0 +1,130 @@
+"""Reverse-mode differentiation of graphs.
+
+From a result backwards every node gets its *adjoint*, the derivative of the result by the node: the sum over its users
+of what their rules make of the users' adjoints. The rules come with the operators (``weft.ops.gradients``); what is
+made are ordinary nodes, so gradients can be differentiated again. Griewank and Walther, "Evaluating Derivatives",
+chapter 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Module, Project, Tuple, Var
+from weft.graph.operator import Operator
+from weft.graph.types import TensorType, TupleType, Type
+from weft.graph.visit import children, post_order
+from weft.support.errors import ModelError
+
+Adjoint = GraphExpr | None
+Rule = Callable[[Call, Sequence[Adjoint]], Sequence[Adjoint]]
+"""From a call and the adjoints of its results to those of its operands; None stands for zeros."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What differentiation asks the operators: ``rule(call)`` (None: there is none), and how to add two tensors and to
+    make one of ones or zeros of the type of another."""
+
+    rule: Callable[[Call], Rule | None]
+    add: Callable[[GraphExpr, GraphExpr], GraphExpr]
+    full: Callable[[GraphExpr, float], GraphExpr]
+
+
+def gradients(
+    result: GraphExpr, by: Sequence[GraphExpr], rules: Rules, seed: GraphExpr | None = None
+) -> list[GraphExpr]:
+    """The derivatives of the sum of ``result`` (or of its product with ``seed``) by each of ``by``, in their types.
+
+    Raises ModelError: M030 where an operator on the way has no rule, M031 for branches, loops and functions on the way,
+    M032 where something is no tensor of floats.
+    """
+    for e in (result, *by):
+        if not isinstance(e.type, TensorType) or not e.type.dtype.is_float:
+            raise ModelError(f"there are no derivatives of or by a value of type {e.type}", code="M032")
+    order = list(post_order(result, into_functions=False))
+    active = _active(order, set(by))
+    found: dict[tuple[GraphExpr, int], GraphExpr] = {}
+    if result in active:
+        found[result, 0] = rules.full(result, 1.0) if seed is None else seed
+    for e in reversed(order):
+        given = [found.get((e, i)) for i in range(_width(e.type))]
+        if e not in active or all(g is None for g in given):
+            continue
+        for target, adjoint in _passed_on(e, given, rules, active):
+            before = found.get(target)
+            found[target] = adjoint if before is None else rules.add(before, adjoint)
+    return [found.get((e, 0)) or rules.full(e, 0.0) for e in by]
+
+
+def _active(order: Sequence[GraphExpr], by: set[GraphExpr]) -> set[GraphExpr]:
+    """The nodes that depend on ``by``."""
+    active: set[GraphExpr] = set()
+    for e in order:
+        if e in by or any(c in active for c in children(e)):
+            active.add(e)
+    return active
+
+
+def _width(t: Type) -> int:
+    return len(t.fields) if isinstance(t, TupleType) else 1
+
+
+def _passed_on(
+    e: GraphExpr, given: Sequence[Adjoint], rules: Rules, active: set[GraphExpr]
+) -> list[tuple[tuple[GraphExpr, int], GraphExpr]]:
+    """The adjoints that a node hands to its operands."""
+    if isinstance(e, (Var, Constant)):
+        return []
+    if isinstance(e, Tuple):
+        return [((f, 0), g) for f, g in zip(e.fields, given, strict=True) if g is not None]
+    if isinstance(e, Project) and given[0] is not None:
+        return [((e.value, e.index), given[0])]
+    if not isinstance(e, Call) or not isinstance(e.target, Operator):
+        what = (
+            "a call of a function"
+            if isinstance(e, Call)
+            else ("an if" if isinstance(e, If) else f"a {type(e).__name__.lower()}")
+        )
+        raise ModelError(
+            f"{what} cannot be differentiated",
+            code="M031",
+            hint="inline functions first (weft.graph.passes.inline); unroll loops whose number of steps is known",
+        )
+    rule = rules.rule(e)
+    if rule is None:
+        where = f" ({', '.join(e.origin.names)})" if e.origin.names else ""
+        raise ModelError(f"there is no derivative of {e.target.name}{where}", code="M030")
+    made = rule(e, given)
+    return [((a, 0), g) for a, g in zip(e.args, made, strict=True) if g is not None and a in active]
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """Append to the results of ``main`` the derivatives of (the sum of) result number ``output`` by the parameters
+    called
+    ``by``, in that order (empty: by all parameters of floats)."""
+
+    rules: Rules
+    by: tuple[str, ...] = ()
+    output: int = 0
+    name: str = "gradient"
+
+    def run(self, module: Module) -> Module:
+        main = module.main
+        results = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
+        known = {p.name: p for p in main.params}
+        missing = [n for n in self.by if n not in known]
+        if missing or not 0 <= self.output < len(results):
+            what = f"input '{missing[0]}'" if missing else f"output {self.output}"
+            raise ModelError(f"there is no {what} to differentiate", code="M033", hint="inputs: " + ", ".join(known))
+        floats = [p for p in main.params if isinstance(p.type, TensorType) and p.type.dtype.is_float]
+        chosen = [known[n] for n in self.by] or floats
+        made = gradients(results[self.output], chosen, self.rules)
+        body = Tuple((*results, *made))
+        labels = module.attrs.get("outputs", ()) or [f"output{i}" for i in range(len(results))]
+        attrs = module.attrs.replace(outputs=(*labels, *(f"d_{p.name}" for p in chosen)))
+        return Module(
+            {**module.functions, "main": Function(main.params, body, main.attrs, main.origin)}, module.types, attrs
+        )
