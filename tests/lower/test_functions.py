@@ -178,6 +178,35 @@ def test_functions_as_arguments_capture_tensors_and_sizes():
             agree(module, exe, list_of(*(floats(n, seed=i) for i in range(count))), floats(n, seed=99))
 
 
+def test_a_parameter_that_only_an_inner_function_reads():
+    module, exe = compiled(
+        MAP
+        + """
+def @main<n>(%xs: List<f32[n]>, %w: f32[n], %v: f32[n]) -> List<f32[n]> {
+  %0 = fn(%x: f32[n]) {
+    %1 = fn(%y: f32[n]) {
+      %2: f32[n] = mul(%y, %v)
+      %3: f32[n] = add(%2, %w)
+      return %3
+    }
+    %4: f32[n] = %1(%x)
+    %5: List<f32[n]> = List<f32[n]>::Nil()
+    %6: List<f32[n]> = List<f32[n]>::Cons(%4, %5)
+    %7: List<f32[n]> = @map(%1, %6)
+    %8: f32[n] = match %7 {
+      Nil() => { return %x }
+      Cons(%h: f32[n], _) => { return %h }
+    }
+    return %8
+  }
+  %9: List<f32[n]> = @map(%0, %xs)
+  return %9
+}
+"""
+    )
+    agree(module, exe, list_of(floats(3), floats(3, seed=1)), floats(3, seed=2), floats(3, seed=3))
+
+
 def test_sizes_in_data_are_checked():
     _, exe = compiled(HIGHER_ORDER)
     with pytest.raises(InputError, match="dimension 0"):

@@ -27,7 +27,12 @@ from weft.support.errors import InputError
 @click.command("run")
 @click.argument("model")
 @click.option(
-    "-i", "--input", "files", multiple=True, metavar="[NAME=]FILE", help="An input: .npy, .npz, .pb or a picture."
+    "-i",
+    "--input",
+    "files",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="An input: .npy, .npz, .pb, .data or a picture.",
 )
 @click.option("-o", "--output", default=None, help="Write the outputs to this .npz (or .npy, if there is one).")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random numbers for inputs not given.")
@@ -75,7 +80,9 @@ def command(
     names = read_labels(labels) if labels else None
     exe = executable(model, target, threads, shapes, precision)
     given = read_inputs(files, exe.inputs, pixels)
-    inputs = {**random_inputs(exe.inputs, seed, input_shapes(exe.inputs, shapes)), **given}
+    others = [spec for spec in exe.inputs if spec.name not in given]
+    inputs = {**random_inputs(others, seed, input_shapes(others, shapes)), **given}
+    inputs = {spec.name: inputs[spec.name] for spec in exe.inputs}
     start = time.perf_counter()
     outputs = exe.run(inputs)
     elapsed = (time.perf_counter() - start) * 1e3
@@ -83,8 +90,8 @@ def command(
     screen = console()
     for name, value in inputs.items():
         source = "" if name in given else " (random)"
-        screen.print(f"input  {name}: {value.dtype}{list(value.shape)}{source}")
-    rows = [[name, str(v.dtype), str(list(v.shape)), *_summary(v)] for name, v in named.items()]
+        screen.print(f"input  {name}: {_kind(value)}{source}")
+    rows = [[name, *_described(v), *_summary(v)] for name, v in named.items()]
     screen.print(table(None, ["output", "dtype", "shape", "min", "mean", "max"], rows, right=(3, 4, 5)))
     screen.print(f"{elapsed:.2f} ms, first run")
     if top:
@@ -95,8 +102,16 @@ def command(
         _write(Path(output), named)
 
 
-def _summary(value: np.ndarray[Any, Any]) -> list[str]:
-    if value.size == 0:
+def _kind(value: Any) -> str:
+    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
+
+
+def _described(value: Any) -> list[str]:
+    return [str(value.dtype), str(list(value.shape))] if isinstance(value, np.ndarray) else [repr(value), ""]
+
+
+def _summary(value: Any) -> list[str]:
+    if not isinstance(value, np.ndarray) or value.dtype.kind == "O" or value.size == 0:
         return ["-", "-", "-"]
     wide = value.astype(np.float64)
     return [f"{wide.min():.6g}", f"{wide.mean():.6g}", f"{wide.max():.6g}"]

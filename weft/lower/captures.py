@@ -9,7 +9,7 @@ from weft.graph import dims
 from weft.graph.nodes import Call, Constant, Constructor, Function, GlobalVar, GraphExpr, Loop, Var
 from weft.graph.scope import Block, blocks
 from weft.graph.types import TensorType, TupleType
-from weft.graph.visit import children, post_order
+from weft.graph.visit import bound_vars, children, post_order
 
 
 class Scopes:
@@ -79,14 +79,15 @@ class Scopes:
 
     def captures(self, function: GraphExpr) -> list[GraphExpr]:
         """The values from outside that a closure reads, in the order of their first use."""
-        inside = set(self._inside(function))
+        nodes = [*self._inside(function), function]
+        bound = {v for e in nodes for v in bound_vars(e)}
+        inside = {e for e in nodes if not isinstance(e, Var)} | bound  # a variable counts where it is bound
         found: dict[GraphExpr, None] = {}
-        for e in (*self._inside(function), function):
+        for e in nodes:
             for c in children(e):
-                if c not in inside and c is not function and not isinstance(c, (Constant, Constructor, GlobalVar)):
+                if c not in inside and not isinstance(c, (Constant, Constructor, GlobalVar)):
                     found[c] = None
-        own = set(getattr(function, "params", ()))
-        return [c for c in found if c not in own]
+        return list(found)
 
     def sizes(self, function: Function) -> list[Symbol]:
         """The sizes that a closure mentions and its parameters do not tell."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,13 +30,12 @@ class OpDef(Operator):
     """An operator of the catalogue.
 
     ``compute(attrs, result, *tensors)`` gives the tensor expression (a te.Tensor, or a tuple for several outputs) where
-    ``result`` is the inferred type; None where the operator is always rewritten away before lowering. ``gradient(call,
-    adjoint)`` gives the adjoints of the arguments as graph expressions. ``cases`` become tests on every backend.
-    ``source`` names the specification (the ONNX operator and opset, a paper).
+    ``result`` is the inferred type; None where the operator is always rewritten away before lowering, or run by
+    the host. ``cases`` become tests on every backend.
+    ``source`` names the specification (the ONNX operator and opset, a paper). Derivatives stand in ``weft.ops.gradients``.
     """
 
     compute: Callable[..., Any] | None = None
-    gradient: Callable[..., Sequence[Any]] | None = None
     cases: tuple[Case, ...] = ()
     doc: str = ""
     source: str = ""

@@ -41,7 +41,7 @@ NOTES: dict[str, str] = {
     "CastMap": "maps are not supported",
     "DictVectorizer": "maps are not supported",
     "ZipMap": "gives the values as rows; the backend interface makes maps of them",
-    "Gradient": "not through branches and loops; see docs/gradients.md for the operators",
+    "Gradient": "not through branches and loops; see docs/functions.md",
     "DeformConv": "two spatial dimensions",
 }
 
