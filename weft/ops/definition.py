@@ -32,7 +32,8 @@ class OpDef(Operator):
     ``compute(attrs, result, *tensors)`` gives the tensor expression (a te.Tensor, or a tuple for several outputs) where
     ``result`` is the inferred type; None where the operator is always rewritten away before lowering, or run by
     the host. ``cases`` become tests on every backend.
-    ``source`` names the specification (the ONNX operator and opset, a paper). Derivatives stand in ``weft.ops.gradients``.
+    ``source`` names the specification (the ONNX operator and opset, a paper). Derivatives stand in
+    ``weft.ops.gradients``.
     """
 
     compute: Callable[..., Any] | None = None
