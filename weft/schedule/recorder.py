@@ -55,7 +55,7 @@ class Recorder:
         else:
             result = primitive.run(trial, **args)
         if trial is not state:
-            check_pipelined(trial)
+            check_pipelined(trial, state.carried)
             state.adopt(trial)
         self.instructions.append(Instruction(name, recorded, self._outputs(result), decision))
         return result

@@ -93,7 +93,7 @@ def _check_passed(
             raise state.refuse("S015", f"'{loop.var.name}' carries the reduction of block '{block.name}'", at=block)
 
 
-def check_pipelined(state: State) -> None:
+def check_pipelined(state: State, carried: frozenset[Var]) -> None:
     """Refuse (S066) what has changed the statements of a pipelined loop, or how its iterations run."""
     now = pipelined_loops(state.tree)
     for variable, before in state.pipelined.items():
@@ -104,7 +104,7 @@ def check_pipelined(state: State) -> None:
             loop is None
             or now[variable] != before
             or loop.kind != "serial"
-            or variable in state.carried
+            or variable in state.carried - carried
             or _in_lanes(state.tree, loop)
         ):
             raise state.refuse(
