@@ -283,7 +283,8 @@ def _around(types: tuple[TensorType, ...], block: int) -> str:
 
 
 MIXED = 8
-"""Input channels of a group below which the sums stay in float32: a convolution of an image, or channel by channel."""
+"""Input channels of a group below which a convolution stays in float32: of an image, or channel by channel (there is
+nothing to gain in arithmetic, and networks that work channel by channel suffer most from rounding)."""
 
 
 def _conv_halves(attrs: Attrs, types: tuple[TensorType, ...]) -> tuple[int, ...]:
@@ -291,8 +292,6 @@ def _conv_halves(attrs: Attrs, types: tuple[TensorType, ...]) -> tuple[int, ...]
     inputs = kernel.shape[1]
     if any((attrs.data_layout, attrs.kernel_layout, attrs.out_layout)) or not isinstance(inputs, int):
         return ()
-    if inputs == 1 and attrs.groups == kernel.shape[0]:
-        return (0,)  # bound by memory: data is read as it is stored, a few weights stay
     return (0, 1) if inputs >= MIXED else ()
 
 

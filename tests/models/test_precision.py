@@ -1,0 +1,94 @@
+"""``precision="bf16"``: results stay close to float32, whatever the model, its sizes and the number of threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import models_zoo as zoo
+import numpy as np
+import pytest
+
+import weft
+from weft.api import compile_with_report
+from weft.pipeline import Options, compile_module
+from weft.target import Target
+
+onnx = pytest.importorskip("onnx")
+
+LEAST = 0.999
+"""Cosine similarity of every output to the float32 result."""
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    x, y = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
+    return float(x @ y / (np.linalg.norm(x) * np.linalg.norm(y)))
+
+
+def check(path: Path, *sizes: dict[str, int]) -> None:
+    if not Target("cpu").multiplies_bfloat16:
+        pytest.skip("this CPU has no products of bfloat16")
+    model = onnx.load(path, load_external_data=False)
+    exact, rounded = weft.compile(path), weft.compile(path, precision="bf16")
+    for seed, given in enumerate(sizes or ({},)):
+        inputs = zoo.random_inputs(model, seed, given)
+        wanted, got = exact.run(inputs), rounded.run(inputs)
+        assert list(wanted) == list(got)
+        for name, value in wanted.items():
+            assert got[name].dtype == value.dtype and got[name].shape == value.shape
+            assert cosine(got[name], value) >= LEAST, f"{path.stem} {name}"
+            assert not np.array_equal(got[name], value), "nothing was rounded"
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "vit"])
+def test_small_transformers(name: str) -> None:
+    check(zoo.or_skip(zoo.transformer, name, "tiny"))
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_dynamic_sizes(name: str) -> None:
+    path = zoo.or_skip(zoo.transformer, name, "tiny", "dynamic")
+    check(path, {"batch": 1, "sequence": 7}, {"batch": 2, "sequence": 16}, {"batch": 3, "sequence": 1})
+
+
+def test_convolutions() -> None:
+    check(zoo.or_skip(zoo.light, "squeezenet"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert", "gpt2", "vit", "mobilenetv2"])
+def test_full_size(name: str) -> None:
+    check(zoo.or_skip(zoo.transformer, name))
+
+
+@pytest.mark.slow
+def test_resnet() -> None:
+    check(zoo.or_skip(zoo.light, "resnet50"))
+
+
+def test_threads_do_not_change_the_result() -> None:
+    path = zoo.or_skip(zoo.transformer, "bert", "tiny")
+    inputs = zoo.random_inputs(onnx.load(path), 0)
+    one, two = (weft.compile(path, threads=n, precision="bf16").run(inputs) for n in (1, 2))
+    assert all(np.array_equal(one[k], two[k]) for k in one)
+
+
+def test_a_target_without_the_instructions_computes_in_float32() -> None:
+    path = zoo.or_skip(zoo.transformer, "vit", "tiny")
+    with pytest.warns(RuntimeWarning, match="no products of bf16"):
+        exe, report = compile_with_report(path, "x86-64-v3", precision="bf16")
+    assert len(report.notes) == 1 and exe.artifact.metadata["precision"] == "f32"
+    inputs = zoo.random_inputs(onnx.load(path), 0)
+    wanted = weft.compile(path, "x86-64-v3").run(inputs)
+    assert all(np.array_equal(v, wanted[k]) for k, v in exe.run(inputs).items())
+
+
+def test_precision_is_an_option_too() -> None:
+    path = zoo.or_skip(zoo.transformer, "vit", "tiny")
+    artifact, report = compile_module(weft.load(path), [Target("sapphire-rapids")], options=Options(precision="bf16"))
+    assert report.notes == [] and artifact.metadata["precision"] == "bf16"
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(weft.UserError, match="unknown precision 'fp8'") as found:
+        weft.compile("absent.onnx", precision="fp8")
+    assert found.value.code == "I022" and "bf16" in str(found.value.hint)
