@@ -128,6 +128,8 @@ def reverse_compute_inline(state: State, block: BlockRef) -> None:
     reduction (S033: bring the consumer near with reverse_compute_at instead).
     """
     consumer = state.block(block)
+    if consumer.name in state.conditional:
+        raise state.refuse("S033", f"block '{consumer.name}' runs for a part of its domain only", at=consumer)
     target, store, _ = _element_store(state, consumer)
     producer, source = _sole_producer(state, consumer)
     _, inner, _ = _element_store(state, producer)
@@ -150,6 +152,8 @@ def reverse_compute_inline(state: State, block: BlockRef) -> None:
         writes=substitute_regions(consumer.writes, bindings),
     )
     made = dataclasses.replace(made, where=_domain_guard(state, producer, consumer, bindings))
+    if made.where is not producer.where:
+        state.conditional = state.conditional | {producer.name}
     gone = emptied_loops(state, consumer)
     changes: dict[Stmt, Stmt | None] = {producer: made, removed_root(state, consumer): None}
     state.commit(state.tree.replace(changes), dropped=[source])
