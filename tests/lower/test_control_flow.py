@@ -407,8 +407,9 @@ def test_fused_groups_in_loops_stay_whole():
 
 
 def test_sizes_that_would_be_negative_are_errors():
-    """n - 1 rows of an input of n."""
-    exe = check([x], o("slice", x, begin=(1,), end=(1 << 60,)), (floats(5, 4),), (floats(1, 4),))
+    """n - 1 rows for an input of n; a slice of nothing is nothing."""
+    check([x], o("slice", x, begin=(1,), end=(1 << 60,)), (floats(5, 4),), (floats(1, 4),), (floats(0, 4),))
+    exe = check([x], o("exp", o("full", shape=(n - 1, 4), value=1)), (floats(5, 4),), (floats(1, 4),))
     with pytest.raises(InputError, match=r"negative|out of range"):
         exe(floats(0, 4))
 

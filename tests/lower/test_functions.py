@@ -207,6 +207,13 @@ def @main<n>(%xs: List<f32[n]>, %w: f32[n], %v: f32[n]) -> List<f32[n]> {
     agree(module, exe, list_of(floats(3), floats(3, seed=1)), floats(3, seed=2), floats(3, seed=3))
 
 
+def test_inputs_keep_their_names_in_text():
+    module = parse(
+        HIGHER_ORDER.replace("@main<n>(%xs", "@main<n>(%f").replace("@map(%1, %xs)", "@map(%1, %f)"), OPERATORS
+    )
+    assert [p.name for p in parse(to_text(module), OPERATORS).main.params] == ["f", "c"]
+
+
 def test_sizes_in_data_are_checked():
     _, exe = compiled(HIGHER_ORDER)
     with pytest.raises(InputError, match="dimension 0"):

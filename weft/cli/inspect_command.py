@@ -142,8 +142,8 @@ def _distinct(fused: Any) -> Iterator[tuple[str, Any]]:
     from weft.pipeline import unscheduled
 
     seen = set()
-    for e in post_order(fused.main, into_functions=False):
-        if isinstance(e, Call) and isinstance(e.target, Function):
+    for e in (e for f in fused.functions.values() for e in post_order(f)):
+        if isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive:
             program, _ = unscheduled(e.target)
             if (key := structural_hash(program)) not in seen:
                 seen.add(key)
@@ -233,9 +233,14 @@ def _artifact_summary(artifact: Any) -> None:
         screen.print(f"{name:10} {value}")
     for needs in features:
         screen.print(f"{'code for':10} {needs}")
+    if program.functions:
+        screen.print(f"{'functions':10} {', '.join(f'@{f.name}' for f in program.functions)}")
+    if program.hosts:
+        screen.print(f"{'by host':10} {', '.join(h.name for h in program.hosts)}")
     for kind, specs in (("input", program.inputs), ("output", program.outputs)):
         for spec in specs:
-            screen.print(f"{kind:10} {spec.name}: {spec.dtype}{shape_text(spec.shape)}")
+            of = spec.type if spec.dtype == "data" else f"{spec.dtype}{shape_text(spec.shape)}"
+            screen.print(f"{kind:10} {spec.name}: {of}")
 
 
 def _program(program: Any) -> None:
@@ -244,7 +249,8 @@ def _program(program: Any) -> None:
         called = hasattr(step, "kernel")
         what = program.kernels[step.kernel].name if called else type(step).__name__.lower()
         buffers = " ".join(_buffer(program, b) for b in step.buffers) if called else ""
-        rows.append([str(i), what, buffers, getattr(step, "label", "")])
+        about = program.hosts[step.operator].name if hasattr(step, "operator") else getattr(step, "label", "")
+        rows.append([str(i), what, buffers, about])
     console().print(table(counted(len(rows), "instruction"), ["", "does", "buffers", "for"], rows, right=(0,)))
 
 

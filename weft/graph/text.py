@@ -138,8 +138,9 @@ class _ModulePrinter:
         self.count = 0
 
     def text(self) -> str:
-        for f in self.module.functions.values():  # parameters keep their names, whatever is inside
-            for p in f.params:
+        functions = self.module.functions
+        for f in sorted(functions.values(), key=lambda f: f is not functions.get("main")):
+            for p in f.params:  # those of the entry keep their names, whatever is inside
                 self.name(p)
         if self.module.attrs:
             attrs = ", ".join(f"{k}={self.attr(v)}" for k, v in self.module.attrs.items())
