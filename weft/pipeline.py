@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from weft.codegen.llvm import assembly, compile_object, emit
 from weft.expr.nodes import ExprLike, index, make
 from weft.graph.nodes import Call, Function, GraphExpr, Module
+from weft.graph.passes.chain import JoinChains
 from weft.graph.passes.cse import CommonSubexpressions
 from weft.graph.passes.dead_code import DeadCode
 from weft.graph.passes.fold_constants import FoldConstants
@@ -160,7 +161,16 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
     layouts = blocked if options.layouts and lanes > 1 else ()
     halved = (LowerPrecision(DType("bfloat16"), op("cast")), *clean) if options.precision_on(target) == "bf16" else ()
     record = RecordRequirements()
-    return (Inline(), record, *clean, *halved, *layouts, record, Fuse(fusion_kind, max_ops=options.max_ops))
+    return (
+        Inline(),
+        record,
+        *clean,
+        *halved,
+        *layouts,
+        record,
+        Fuse(fusion_kind, max_ops=options.max_ops),
+        *((JoinChains(fusion_kind),) if options.max_ops > 1 else ()),
+    )
 
 
 def optimize(

@@ -15,6 +15,7 @@ from weft.schedule.rules.contraction import schedule_contraction
 from weft.schedule.rules.elementwise import schedule_elementwise
 from weft.schedule.rules.inlining import inline_producers
 from weft.schedule.rules.reduction import schedule_rows
+from weft.schedule.rules.strips import schedule_strips
 from weft.schedule.schedule import Schedule
 from weft.support.errors import ScheduleError
 from weft.target import Target
@@ -32,8 +33,11 @@ def default_schedule(program: Program, target: Target) -> Schedule:
     context = Context(schedule, target)
     inline_producers(context)
     contractions = [b for b in schedule.get_blocks() if context.is_reduction(b) and context.view(b).product]
+    for block in reversed(contractions):
+        _attempt(context, schedule_strips, block)
     for block in contractions:
-        _attempt(context, schedule_contraction, block)
+        if block.name not in context.done:
+            _attempt(context, schedule_contraction, block)
     for block in reversed(context.schedule.get_blocks()):
         if block.name not in context.done:
             any(_attempt(context, rule, block) for rule in RULES[1:])
@@ -48,6 +52,8 @@ def _attempt(context: Context, rule: Rule, block: BlockRef) -> bool:
             return True
     except ScheduleError:
         pass
+    finally:
+        context.nested = False
     context.schedule, context.done = before, done
     return False
 

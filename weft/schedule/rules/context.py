@@ -30,6 +30,8 @@ class Context:
     """Names of blocks that a rule has placed already."""
     separate: set[str] = field(default_factory=set)
     """Names of blocks to be computed as a whole, before what reads them."""
+    nested: bool = False
+    """Whether what is being placed stands in a parallel loop already."""
     _views: dict[Block, View] = field(default_factory=dict)
 
     def block(self, ref: BlockRef) -> Block:
@@ -101,7 +103,7 @@ class Context:
     def parallelize(self, loop: LoopRef, work: float) -> None:
         """Run ``loop`` in parallel where that is worth it; ``work`` counts the scalar operations of all iterations."""
         extent = self.extent(loop)
-        if extent in (0, 1) or (extent is not None and work < PARALLEL_WORK):
+        if self.nested or extent in (0, 1) or (extent is not None and work < PARALLEL_WORK):
             return
         self.schedule.parallel(loop)
         if extent is not None:

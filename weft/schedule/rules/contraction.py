@@ -131,12 +131,14 @@ def _largest(view: View, axes: list[IterVar], fits: Callable[[IterVar], bool]) -
     return max((a for a in axes if fits(a)), key=lambda a: (min(size(a), 7), order[a]), default=None)
 
 
-def choose_tile(view: View, roles: Roles, lanes: int, registers: int) -> RegisterTile:
-    """The register tile for these axes."""
+def choose_tile(view: View, roles: Roles, lanes: int, registers: int, most_rows: int | None = None) -> RegisterTile:
+    """The register tile for these axes, of which ``most_rows`` rows are computed at a time (None: all)."""
     depth = 1
     for a in view.reduce:
         depth *= size(a)
     rows = 1 if roles.rows is None else static_extent(roles.rows)
+    if most_rows is not None:
+        rows = most_rows if rows is None else min(rows, most_rows)
     columns: int | None = 1
     if roles.columns is not None:
         extent = static_extent(roles.columns)
@@ -169,9 +171,9 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
         return False
     tile = choose_tile(view, roles, lanes, context.target.vector_registers)
     if pair is None:
-        _pack_operands(context, block, view, roles, tile, lanes)
-    output = _epilogue(context, block)
-    _Tiling(context, block, output, context.view(block), roles, tile, lanes, pair).run()
+        pack_operands(context, block, view, roles, tile, lanes)
+    output = epilogue(context, block)
+    Tiling(context, block, output, context.view(block), roles, tile, lanes, pair).run()
     return True
 
 
@@ -192,21 +194,28 @@ def _paired(
     return view, pair_axis(view), analyze(view, lanes, PAIR)
 
 
-def _pack_operands(context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int) -> None:
+def pack_operands(context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int) -> None:
     """Copy operands into an order that the tile reads one after another, where they are not in a good one."""
     operands = view.product
     assert operands is not None
     if not roles.broadcasts:
         return
+    pack_vectors(context, block, view, roles, lanes)
     for x in operands:
         if x.uses(roles.vector.var):
-            if view.stride(x, roles.vector, lanes) != 1 and packable(x, roles.vector):
-                pack(context, block, x, roles.vector, lanes)
-        elif roles.rows is not None and packable(x, roles.rows) and conflicts(context, view, x, roles.rows, tile.rows):
+            continue
+        if roles.rows is not None and packable(x, roles.rows) and conflicts(context, view, x, roles.rows, tile.rows):
             pack(context, block, x, roles.rows, tile.rows)
 
 
-def _epilogue(context: Context, block: BlockRef) -> BlockRef:
+def pack_vectors(context: Context, block: BlockRef, view: View, roles: Roles, lanes: int) -> None:
+    """Copy the operand that vectors are loaded of into panels of lanes, where they are not side by side."""
+    for x in view.product or ():
+        if x.uses(roles.vector.var) and view.stride(x, roles.vector, lanes) != 1 and packable(x, roles.vector):
+            pack(context, block, x, roles.vector, lanes)
+
+
+def epilogue(context: Context, block: BlockRef) -> BlockRef:
     """The injective block that reads the contraction's result in place, or a new copy of the result."""
     s, view = context.schedule, context.view(block)
     readers = s.get_consumers(block)
@@ -220,7 +229,9 @@ def _epilogue(context: Context, block: BlockRef) -> BlockRef:
 
 
 @dataclass
-class _Tiling:
+class Tiling:
+    """The placing of ``block`` by tiles of ``output``, the block that takes the results from the registers."""
+
     context: Context
     block: BlockRef
     output: BlockRef
@@ -234,7 +245,7 @@ class _Tiling:
     def run(self) -> None:
         s, context = self.context.schedule, self.context
         stages = self._stages()
-        batch, columns, strips, rows, tile = self._split_output()
+        batch, columns, strips, rows, tile = self.split_output()
         if stages and strips:
             strips[-1:], several = self._several_rows(stages, strips[-1], [*batch, *columns])
             rows = [*several, *rows]
@@ -250,17 +261,23 @@ class _Tiling:
             if not above and not rows:
                 single, tile[0] = s.split(tile[0], factors=(1, None))
                 rows.append(single)
-            strip = at = context.fuse([*above, *rows])
+            # In one thread nothing is gained from one loop, and the edges of two are easier to see.
+            strip = at = rows[-1] if rows and context.nested else context.fuse([*above, *rows])
         context.parallelize(strip, work)
         s.compute_at(self.block, at)
         for stage in stages:
             s.compute_at(stage, strip)
             context.finish_stage(stage)
+        self.finish(tile)
+
+    def finish(self, tile: list[LoopRef]) -> None:
+        """Arrange the loops of the tile, once it has its place."""
+        s = self.context.schedule
         self._inner()
         for loop in tile[:-1]:
             s.unroll(loop)
         s.vectorize(tile[-1])
-        context.done.update((self.block.name, self.output.name))
+        self.context.done.update((self.block.name, self.output.name))
 
     def _several_rows(
         self, stages: list[BlockRef], loop: LoopRef, others: list[LoopRef]
@@ -305,7 +322,7 @@ class _Tiling:
                 context.separate.add(p.name)
         return [p for p in producers if p.name not in context.separate]
 
-    def _split_output(self) -> tuple[list[LoopRef], list[LoopRef], list[LoopRef], list[LoopRef], list[LoopRef]]:
+    def split_output(self) -> tuple[list[LoopRef], list[LoopRef], list[LoopRef], list[LoopRef], list[LoopRef]]:
         """The output's loops by role: batch axes, column tiles, strips, row tiles, and the loops of one tile."""
         roles, tile = self.roles, self.tile
         batch: list[LoopRef] = []

@@ -38,6 +38,12 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
         if any(load.source is buffer for a in reader.loads for i in a.indices for load in collect(i, Load)):
             return False  # a position looked up by another one: such chains would grow into each other
         reused = _reuse(reader, view)
+        if (
+            reader.product is not None
+            and reused
+            and any(map(context.is_reduction, context.schedule.get_producers(block)))
+        ):
+            return False  # a product of two loads is what contractions are known by
         if reader.reduce and (guarded_load(view) or (cost > CHEAP and reused)):
             return False
     loads = sum(sum(a.buffer is buffer for a in r.loads) for r in readers)

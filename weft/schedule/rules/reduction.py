@@ -57,7 +57,7 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
         for block in reversed(chain[:-1]):
             s.compute_at(block, at)
     for block in chain:
-        _finish(context, block, lane_loop is not None, lanes, at)
+        finish_row(context, block, lane_loop is not None, lanes, at)
         context.done.add(block.name)
     return True
 
@@ -121,7 +121,7 @@ def _columns_contiguous(context: Context, last: BlockRef, chain: list[BlockRef],
     return True
 
 
-def _finish(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at: LoopRef | None) -> None:
+def finish_row(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at: LoopRef | None) -> None:
     """Vectorize one block of the chain, inside the row loop ``at``."""
     s, view = context.schedule, context.view(block)
     own = {axis: loop for axis, loop in context.own_loops(block).items() if loop != at}

@@ -1,0 +1,100 @@
+"""Joins two contractions and the reduction over rows between them to one kernel.
+
+What attention does, softmax(query · keyᵀ + mask) · value, is three kernels after fusion, and the scores go through
+memory twice. In one kernel, a schedule can carry a few rows from the first contraction to the second. No form is
+looked for: whatever element-wise work an exporter writes for scales and masks is part of the three groups already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.graph.build import primitive
+from weft.graph.nodes import NOWHERE, Call, Function, GraphExpr, Module, Var, apply
+from weft.graph.operator import Operator
+from weft.graph.types import TensorType
+from weft.graph.visit import count_uses, map_functions, post_order, rewrite
+from weft.ir.fusion_kind import FusionKind
+
+
+@dataclass(frozen=True, slots=True)
+class JoinChains:
+    """Make one group of three that feed each other and nobody else: a contraction, a reduction that keeps the shape
+    (of rows to numbers, and back), a contraction. Sizes are known, so that a schedule can say how many rows to carry.
+
+    Runs after fusion; ``kind_of`` as there. ``max_params`` bounds the operands of the joint group.
+    """
+
+    kind_of: Callable[[Call], FusionKind]
+    max_params: int = 24
+    name: str = "join_chains"
+
+    def run(self, module: Module) -> Module:
+        return map_functions(module, self._function)
+
+    def _function(self, function: Function) -> Function:
+        if function.is_primitive:
+            return function
+        uses = count_uses(function)
+        made: dict[GraphExpr, GraphExpr] = {}
+        order = list(post_order(function, into_functions=False))
+        chains = {e: chain for e in order if isinstance(e, Call) and (chain := self._chain(e, uses))}
+        if not chains:
+            return function
+        absorbed = {e for chain in chains.values() for e in chain[:-1]}
+        for e in order:
+            if e in chains:
+                made[e] = _joint(chains[e], made)
+            elif e not in absorbed and e is not function:
+                rewrite(e, lambda x: None, into_functions=False, memo=made)
+        result = rewrite(function, lambda x: None, memo=made)
+        assert isinstance(result, Function)
+        return result
+
+    def _chain(self, last: Call, uses: dict[GraphExpr, int]) -> tuple[Call, Call, Call] | None:
+        """The three calls whose last one is ``last``."""
+        if self._kind(last) != FusionKind.OUT_FUSABLE:
+            return None
+        for between in last.args:
+            if uses[between] != 1 or not isinstance(between, Call) or self._kind(between) != FusionKind.REDUCTION:
+                continue
+            for first in between.args:
+                if (
+                    uses[first] == 1
+                    and isinstance(first, Call)
+                    and self._kind(first) == FusionKind.OUT_FUSABLE
+                    and first.type == between.type
+                    and all(isinstance(d, int) for d in first.tensor.shape)
+                ):
+                    chain = (first, between, last)
+                    operands = {a for e in chain for a in e.args}
+                    return chain if len(operands) <= self.max_params else None
+        return None
+
+    def _kind(self, call: Call) -> FusionKind:
+        """The kind of a group: that of its most closed member."""
+        target = call.target
+        if not isinstance(target, Function) or not target.is_primitive or not isinstance(call.type, TensorType):
+            return FusionKind.OPAQUE
+        inner = [e for e in post_order(target.body) if isinstance(e, Call)]
+        if not all(isinstance(e.target, Operator) and e.target.pure for e in inner):
+            return FusionKind.OPAQUE
+        return max((self.kind_of(e) for e in inner), default=FusionKind.OPAQUE)
+
+
+def _joint(chain: tuple[Call, ...], made: dict[GraphExpr, GraphExpr]) -> GraphExpr:
+    """One call instead of the chain; its operands are those of the parts, as they are in ``made``."""
+    params: dict[GraphExpr, Var] = {}
+    inner: dict[GraphExpr, GraphExpr] = {}
+    origin = NOWHERE
+    body: GraphExpr = chain[-1]
+    for e in chain:
+        target = e.target
+        assert isinstance(target, Function)
+        memo: dict[GraphExpr, GraphExpr] = {}
+        for p, a in zip(target.params, e.args, strict=True):
+            memo[p] = inner[a] if a in inner else params.setdefault(a, Var(f"p{len(params)}", a.type))
+        body = inner[e] = rewrite(target.body, lambda x: None, memo=memo)
+        origin = origin | e.origin
+    return apply(primitive(tuple(params.values()), body, origin), [made[a] for a in params], origin=origin)
