@@ -10,6 +10,7 @@ loops of hand-written programs for which it cannot be shown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from weft.expr.linear import Linear, Ranges, is_nonnegative, linear, mentions
 from weft.expr.nodes import IterVar, Var
@@ -196,6 +197,33 @@ def check_independent(state: State, loop: For, *, reduce_allowed: bool, private:
         around = state.tree.loops_around(block)
         if private and not (bound and runs_once(state, block, around[around.index(loop) :])):
             _check_private(state, loop, block)
+
+
+CONCURRENT: Final = ("parallel", "vectorized", "thread", "virtual")
+
+
+def has_repeated(state: State) -> bool:
+    """Whether blocks that may run instances again stand in loops whose iterations run at the same time."""
+    return any(
+        loop.kind in CONCURRENT
+        for name in state.partial
+        if name in state.tree.blocks
+        for loop in state.tree.loops_around(state.tree.blocks[name])
+    )
+
+
+def check_repeated_private(state: State) -> None:
+    """Refuse where what iterations that run at the same time write again is seen outside of their loop.
+
+    It was not when the loop was marked; a reader may have been moved out since.
+    """
+    for name in state.partial:
+        block = state.tree.blocks.get(name)
+        around = state.tree.loops_around(block) if block is not None else []
+        for position, loop in enumerate(around):
+            assert block is not None
+            if loop.kind in CONCURRENT and not (uses(block, loop) and runs_once(state, block, around[position:])):
+                _check_private(state, loop, block)
 
 
 def _check_private(state: State, loop: For, block: Block) -> None:

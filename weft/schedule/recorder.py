@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weft.schedule.dependence import check_repeated_private, has_repeated
 from weft.schedule.index_map import IndexMap
 from weft.schedule.primitives.pipelining import check_pipelined
 from weft.schedule.primitives.registry import PRIMITIVES, VARIADIC
@@ -47,7 +48,7 @@ class Recorder:
         state.running = name
         if primitive.moves and state.kept:
             check_not_kept(state, _touched(state, args))
-        trial = state.copy() if state.pipelined else state
+        trial = state.copy() if state.pipelined or (primitive.moves and has_repeated(state)) else state
         if primitive.samples:
             drawn = primitive.run(trial, **args, decision=decision)
             assert isinstance(drawn, Drawn)
@@ -56,6 +57,8 @@ class Recorder:
             result = primitive.run(trial, **args)
         if trial is not state:
             check_pipelined(trial, state.carried)
+            if primitive.moves:
+                check_repeated_private(trial)
             state.adopt(trial)
         self.instructions.append(Instruction(name, recorded, self._outputs(result), decision))
         return result

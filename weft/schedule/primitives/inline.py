@@ -133,7 +133,7 @@ def reverse_compute_inline(state: State, block: BlockRef) -> None:
     target, store, _ = _element_store(state, consumer)
     producer, source = _sole_producer(state, consumer)
     _, inner, _ = _element_store(state, producer)
-    bindings = _matched_variables(state, consumer, source, inner)
+    bindings = _matched_variables(state, consumer, source, producer, inner)
     for region in consumer.reads:
         for writer in state.tree.writers(region.buffer, state.tree.enclosing_block(producer)):
             if writer is not producer and state.tree.position[writer] > state.tree.position[producer]:
@@ -181,7 +181,7 @@ def _sole_producer(state: State, consumer: Block) -> tuple[Block, Buffer]:
     return max(chosen, key=lambda pair: state.tree.position[pair[0]])
 
 
-def _matched_variables(state: State, consumer: Block, source: Buffer, inner: Store) -> dict[Var, Expr]:
+def _matched_variables(state: State, consumer: Block, source: Buffer, producer: Block, inner: Store) -> dict[Var, Expr]:
     """The consumer's variables in terms of the producer's, from the one place at which it reads ``source``."""
     regions = [r for r in consumer.reads if r.buffer is source]
     own = {it.var for it in consumer.iters}
@@ -190,6 +190,7 @@ def _matched_variables(state: State, consumer: Block, source: Buffer, inner: Sto
         point = linear(extent).is_constant and linear(extent).constant == 1
         if point and isinstance(start, Var) and start in own and start not in found:
             found[start] = position
+            _check_covered(state, consumer, start, producer, position)
         elif not (point and linear(start).is_constant and linear(start).constant == 0):
             found.clear()
             break
@@ -204,6 +205,18 @@ def _matched_variables(state: State, consumer: Block, source: Buffer, inner: Sto
             hint="inline the producer into it with compute_inline",
         )
     return found
+
+
+def _check_covered(state: State, consumer: Block, variable: Var, producer: Block, position: Expr) -> None:
+    """Refuse where the consumer runs beyond the producer (padding it, say): nobody would write those elements."""
+    for it in producer.iters:
+        if it.var is position and within(variable, it.start, it.extent, iter_ranges(consumer)):
+            raise state.refuse(
+                "S033",
+                f"block '{consumer.name}' writes more than block '{producer.name}' computes",
+                at=consumer,
+                hint="leave the two apart, or inline the producer into it with compute_inline",
+            )
 
 
 def _domain_guard(state: State, producer: Block, consumer: Block, bindings: Mapping[Var, Expr]) -> Expr:
