@@ -7,6 +7,7 @@ a CPU with the unit replaces it, every other target and the interpreter run the 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 from weft.expr.nodes import Expr
@@ -47,6 +48,49 @@ TILE_U8S8: Final = _tile("u8s8", "u8", "i8", "i32", 4)
 
 TILE_BF16: Final = _tile("bf16", "bf16", "bf16", "f32", 2)
 """``C[16, 16] += A[16, 16, 2] · B[16, 16, 2]`` of bfloat16, sums in float32."""
+
+
+_ROWS_HEAD: Final = """
+program "{name}"(A: bf16[16, {a_ones}32], B: bf16[16, 16, 2]) -> (C: f32[16, {c_ones}16]):
+  for i in serial(0, 16){mark}:
+    for j in serial(0, 16):
+      for k in serial(0, 16):
+        for e in serial(0, 2):
+"""
+_ROWS_DESCRIPTION: Final = """
+          block "C"(x: spatial 16 = i, y: spatial 16 = j, r: reduce 16 = k, q: reduce 2 = e):
+            reads A[x, {a_zeros}r * 2 + q], B[r, y, q]
+            writes C[x, {c_zeros}y]
+            init:
+              C[x, {c_zeros}y] = f32(0)
+            body:
+              C[x, {c_zeros}y] = C[x, {c_zeros}y] + {product}
+"""
+_ROWS_IMPLEMENTATION: Final = (
+    "          C[i, {c_zeros}j] = C[i, {c_zeros}j] + f32(A[i, {a_zeros}k * 2 + e]) * f32(B[k, j, e])\n"
+)
+
+
+@cache
+def tile_of_rows(a_between: int = 0, c_between: int = 0, swapped: bool = False) -> TensorIntrinsic:
+    """``C[16, 16] += A[16, 32] · B[16, 16, 2]`` of bfloat16, sums in float32, the depth of A in one dimension.
+
+    ``a_between`` and ``c_between`` dimensions stand between those of the rows and of the columns of A and of C (the
+    heads of attention). ``swapped``: the program multiplies B by A.
+    """
+    factors = ["f32(A[x, {a_zeros}r * 2 + q])", "f32(B[r, y, q])"]
+    product = " * ".join(reversed(factors) if swapped else factors)
+    values = {
+        "name": f"tile_bf16_rows_{a_between}_{c_between}" + "_swapped" * swapped,
+        "a_ones": "1, " * a_between,
+        "c_ones": "1, " * c_between,
+        "a_zeros": "0, " * a_between,
+        "c_zeros": "0, " * c_between,
+    }
+    values["product"] = product.format(**values)
+    description = (_ROWS_HEAD + _ROWS_DESCRIPTION.lstrip("\n")).format(mark="", **values)
+    implementation = (_ROWS_HEAD + _ROWS_IMPLEMENTATION).format(mark=' {matrix_tile = "bf16"}', **values)
+    return TensorIntrinsic(values["name"], parse(description), parse(implementation))
 
 
 def tiled_product(

@@ -14,6 +14,7 @@ from weft.schedule.rules.context import Context
 from weft.schedule.rules.contraction import schedule_contraction
 from weft.schedule.rules.elementwise import schedule_elementwise
 from weft.schedule.rules.inlining import inline_producers
+from weft.schedule.rules.matrix import schedule_matrix
 from weft.schedule.rules.reduction import schedule_rows
 from weft.schedule.rules.strips import schedule_strips
 from weft.schedule.schedule import Schedule
@@ -37,7 +38,7 @@ def default_schedule(program: Program, target: Target) -> Schedule:
         _attempt(context, schedule_strips, block)
     for block in contractions:
         if block.name not in context.done:
-            _attempt(context, schedule_contraction, block)
+            any(_attempt(context, rule, block) for rule in (schedule_matrix, schedule_contraction))
     for block in reversed(context.schedule.get_blocks()):
         if block.name not in context.done:
             any(_attempt(context, rule, block) for rule in RULES[1:])

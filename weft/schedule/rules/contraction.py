@@ -166,7 +166,7 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
     roles = analyze(view, lanes) if lanes > 1 else None
     pair: IterVar | None = None
     if lanes > 1 and suits_pairs(view):
-        view, pair, roles = _paired(context, block, view, roles, lanes)
+        view, pair, roles = paired(context, block, view, roles, lanes)
     if roles is None:
         return False
     tile = choose_tile(view, roles, lanes, context.target.vector_registers)
@@ -177,7 +177,7 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
     return True
 
 
-def _paired(
+def paired(
     context: Context, block: BlockRef, view: View, roles: Roles | None, lanes: int
 ) -> tuple[View, IterVar | None, Roles | None]:
     """The view, axis of pairs and roles with which pairs are multiplied, the vector operand packed first if need be."""

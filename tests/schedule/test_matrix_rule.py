@@ -1,0 +1,160 @@
+"""The default schedule gives products of bfloat16 to matrix tiles where the target has them, and to pairs elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tile_unit
+
+from weft.graph.build import constant, function, var
+from weft.graph.interpret import run as interpret
+from weft.graph.nodes import Call, Function, Module, call
+from weft.graph.visit import post_order
+from weft.ops.catalogue import op
+from weft.pipeline import compile_module, kernel_stages, operators_in, optimize, scheduled, unscheduled
+from weft.runtime import executable
+from weft.target import Target
+from weft.tir.interpret import run as judge
+
+imitated = pytest.mark.skipif(tile_unit.absent() is not None, reason=str(tile_unit.absent()))
+AMX = "sapphire-rapids"
+
+
+def halves(seed: int, *shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32).astype(ml_dtypes.bfloat16)
+
+
+def product(m: int, k: int, n: int, weights: bool = True, rounded: bool = True) -> tuple[Module, list[Any]]:
+    """``relu(x @ y + z) + r``, the weights known or not, the result rounded or not."""
+    x, y, z, r = var("x", (m, k), "bfloat16"), var("y", (k, n), "bfloat16"), var("z", (n,)), var("r", (m, n))
+    a, b = halves(0, m, k), halves(1, k, n)
+    c, d = halves(2, n).astype(np.float32), halves(3, m, n).astype(np.float32)
+    made = call(op("matmul"), [x, constant(b) if weights else y], {"out_dtype": "float32"})
+    made = call(op("add"), [call(op("relu"), [call(op("add"), [made, z])]), r])
+    made = call(op("cast"), [made], {"to": "bfloat16"}) if rounded else made
+    return Module({"main": function([x, *([] if weights else [y]), z, r], made)}), [a, *([] if weights else [b]), c, d]
+
+
+def einsum(equation: str, *shapes: tuple[int, ...]) -> tuple[Module, list[Any]]:
+    x, y = (var(name, shape, "bfloat16") for name, shape in zip("xy", shapes, strict=True))
+    made = call(op("einsum"), [x, y], {"equation": equation, "out_dtype": "float32"})
+    return Module({"main": function([x, y], made)}), [halves(i, *s) for i, s in enumerate(shapes)]
+
+
+def group(module: Module, target: str, name: str = "matmul") -> Function:
+    found = [e.target for e in post_order(optimize(module, Target(target)).main) if isinstance(e, Call)]
+    return next(f for f in found if isinstance(f, Function) and name in operators_in(f))
+
+
+def stages(module: Module, target: str, name: str = "matmul") -> dict[str, str]:
+    return {s.name: s.text for s in kernel_stages(group(module, target, name), Target(target))}
+
+
+def hot_loop(text: str) -> list[str]:
+    """The instructions from the label before the first product to the jump after the last one."""
+    lines = [line.strip() for line in text.splitlines()]
+    at = [n for n, line in enumerate(lines) if line.startswith("tdpbf16ps")]
+    start = max(n for n in range(at[0]) if lines[n].startswith(".LBB"))
+    end = min(n for n in range(at[-1], len(lines)) if lines[n].startswith("j"))
+    return lines[start:end]
+
+
+def agree(module: Module, values: list[Any], products: int) -> None:
+    """The interpreter agrees; so many products of tiles. In one thread: those of the pool let no signal through."""
+    wanted = np.asarray(interpret(module, values), np.float64)
+    artifact, _ = compile_module(module, [tile_unit.machine()])
+    with tile_unit.imitated() as counts, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executable, "cpu_features", lambda: tile_unit.machine().features)
+        got = np.asarray(executable.Executable(artifact, 1)(*values), np.float64)
+    np.testing.assert_allclose(got, wanted, rtol=1.6e-2, atol=2e-2)
+    assert counts.products == products
+
+
+@pytest.mark.parametrize(
+    "shape, products, loads",
+    [
+        ((128, 768, 768), 4, 4),
+        ((128, 768, 3072), 4, 4),
+        ((384, 1024, 64), 4, 4),
+        ((16, 64, 64), 4, 5),
+        ((48, 96, 80), 3, 4),
+        ((16, 64, 48), 3, 4),
+        ((16, 64, 32), 2, 3),
+        ((16, 64, 16), 1, 2),
+    ],
+)
+def test_the_hot_loop(shape: tuple[int, int, int], products: int, loads: int) -> None:
+    """Sums stay in registers: in the loop operands are read, each once, and multiplied; nothing is stored."""
+    loop = hot_loop(stages(product(*shape)[0], AMX)["assembly"])
+    assert sum(line.startswith("tdpbf16ps") for line in loop) == products
+    assert sum(line.startswith("tileloadd") for line in loop) == loads
+    assert not any(line.startswith(("tilestored", "tilezero", "vdpbf16ps")) for line in loop)
+
+
+def test_spills_are_none() -> None:
+    text = stages(product(128, 768, 768)[0], AMX)["assembly"]
+    assert text.count("tdpbf16ps") == text.count("tilestored") == 4
+    assert text.count("tileloadd") == 8, "four sums before the loop, four operands in it"
+
+
+@pytest.mark.parametrize("target", ["zen4", "x86-64-v3", "x86-64-v4"])
+def test_other_targets_have_none(target: str) -> None:
+    assert "tile" not in stages(product(128, 768, 768)[0], target)["kernel"]
+
+
+@pytest.mark.parametrize("shape", [(13, 64, 48), (32, 48, 32), (32, 64, 40), (1, 64, 64)])
+def test_what_is_no_whole_tile_is_left_to_pairs(shape: tuple[int, int, int]) -> None:
+    text = stages(product(*shape)[0], AMX)["assembly"]
+    assert "tdpbf16ps" not in text and "vdpbf16ps" in text
+
+
+@imitated
+@pytest.mark.parametrize("shape", [(16, 32, 16), (32, 64, 32), (16, 96, 64), (64, 32, 16), (48, 64, 80), (96, 160, 96)])
+@pytest.mark.parametrize("weights", [True, False])
+@pytest.mark.parametrize("rounded", [True, False])
+def test_products(shape: tuple[int, int, int], weights: bool, rounded: bool) -> None:
+    m, k, n = shape
+    agree(*product(*shape, weights, rounded), m // 16 * (n // 16) * (k // 32))
+
+
+@imitated
+@pytest.mark.parametrize("shape", [(13, 64, 48), (17, 32, 16), (32, 33, 32), (32, 48, 32), (32, 64, 40), (1, 64, 64)])
+@pytest.mark.parametrize("weights", [True, False])
+def test_products_of_other_sizes(shape: tuple[int, int, int], weights: bool) -> None:
+    agree(*product(*shape, weights), 0)
+
+
+@imitated
+@pytest.mark.parametrize(
+    "equation, x, y, tiles",
+    [
+        ("bshd,bthd->bhst", (2, 32, 3, 64), (2, 48, 3, 64), 2 * 3 * 2 * 3 * 2),
+        ("bhst,bthd->bshd", (2, 3, 32, 64), (2, 64, 3, 32), 2 * 3 * 2 * 2 * 2),
+        ("bmk,bkn->bmn", (3, 16, 64), (3, 64, 32), 3 * 2 * 2),
+        ("km,kn->mn", (64, 32), (64, 32), 0),
+    ],
+)
+def test_products_of_computed_operands(equation: str, x: tuple[int, ...], y: tuple[int, ...], tiles: int) -> None:
+    agree(*einsum(equation, x, y), tiles)
+
+
+@imitated
+@pytest.mark.parametrize("window", [1, 3])
+def test_windows_over_blocks_of_channels_are_left_to_pairs(window: int) -> None:
+    """Their rows have 16 numbers side by side, a tile's 32."""
+    x = var("x", (1, 64, 8, 8), "bfloat16")
+    w = constant(halves(1, 32, 64, window, window))
+    module = Module({"main": function([x], call(op("conv"), [x, w], {"out_dtype": "float32"}))})
+    agree(module, [halves(0, 1, 64, 8, 8)], 0)
+
+
+def test_the_judge_runs_the_schedule() -> None:
+    program, _ = unscheduled(group(product(32, 64, 32)[0], AMX))
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal([int(d) for d in p.shape]).astype(p.dtype.numpy) for p in program.params[:-1]]  # type: ignore[call-overload]
+    plain, tiled = judge(program, inputs), judge(scheduled(program, Target(AMX)).program, inputs)
+    for a, b in zip(plain, tiled, strict=True):
+        np.testing.assert_allclose(b.astype(np.float32), a.astype(np.float32), rtol=1e-2, atol=1e-2)
