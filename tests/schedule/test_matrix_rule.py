@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import ml_dtypes
+import models_zoo as zoo
 import numpy as np
 import pytest
 import tile_unit
 
+import weft
 from weft.graph.build import constant, function, var
 from weft.graph.interpret import run as interpret
 from weft.graph.nodes import Call, Function, Module, call
 from weft.graph.visit import post_order
 from weft.ops.catalogue import op
-from weft.pipeline import compile_module, kernel_stages, operators_in, optimize, scheduled, unscheduled
+from weft.pipeline import Options, compile_module, kernel_stages, operators_in, optimize, scheduled, unscheduled
 from weft.runtime import executable
 from weft.target import Target
 from weft.tir.interpret import run as judge
@@ -158,3 +160,20 @@ def test_the_judge_runs_the_schedule() -> None:
     plain, tiled = judge(program, inputs), judge(scheduled(program, Target(AMX)).program, inputs)
     for a, b in zip(plain, tiled, strict=True):
         np.testing.assert_allclose(b.astype(np.float32), a.astype(np.float32), rtol=1e-2, atol=1e-2)
+
+
+@imitated
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_small_transformers(name: str) -> None:
+    onnx = pytest.importorskip("onnx")
+    path = zoo.or_skip(zoo.transformer, name, "tiny")
+    inputs = zoo.random_inputs(onnx.load(path, load_external_data=False), 0)
+    wanted = weft.compile(path).run(inputs)
+    artifact, _ = compile_module(weft.load(path), [tile_unit.machine()], options=Options(precision="bf16"))
+    with tile_unit.imitated() as counts, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executable, "cpu_features", lambda: tile_unit.machine().features)
+        got = executable.Executable(artifact, 1).run(inputs)
+    assert counts.products >= 100
+    for key, exact in wanted.items():
+        x, y = exact.astype(np.float64).ravel(), got[key].astype(np.float64).ravel()
+        assert x @ y >= 0.999 * np.linalg.norm(x) * np.linalg.norm(y)
