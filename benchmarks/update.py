@@ -85,25 +85,32 @@ def _whole(title: str, ratios: dict[str, float]) -> tuple[object, ...]:
     return (title, len(ratios), mean, share, ", ".join(far) or "none", f"{worst} {ratios[worst]:.2f}")
 
 
-SECTIONS: dict[str, Section] = {
-    "limits": Section(partial(of_module, "peaks"), 1),
-    "imports": Section(partial(of_module, "imports"), 1),
-    "overhead": Section(partial(of_module, "overhead"), 2),
-    "compile": Section(partial(of_module, "compile"), 8),
-    "schedules": Section(partial(of_module, "schedules"), 5),
-    "products": Section(partial(of_module, "products"), 2),
-    **{
-        f"models-{group}-{threads}": Section(partial(of_models, f"models-{group}-{threads}", group, threads), 14)
-        for group in GROUPS
-        for threads in (1, 2)
-    },
-    **{
-        f"bf16-{threads}": Section(partial(of_models, f"bf16-{threads}", "", threads, BF16_PEERS, "bf16"), 3)
-        for threads in (1, 2)
-    },
-    "tvm": Section(partial(of_models, "tvm", "images", 1, ("tvm",), "f32", SLOW), 5),
-    "summary": Section(lambda: summary().markdown(), 0),
-}
+def sections(peers: tuple[str, ...] = PEERS) -> dict[str, Section]:
+    """All tables by name; models of float32 are measured beside ``peers``."""
+    return {
+        "limits": Section(partial(of_module, "peaks"), 1),
+        "imports": Section(partial(of_module, "imports"), 1),
+        "overhead": Section(partial(of_module, "overhead"), 2),
+        "compile": Section(partial(of_module, "compile"), 8),
+        "schedules": Section(partial(of_module, "schedules"), 5),
+        "products": Section(partial(of_module, "products"), 2),
+        **{
+            f"models-{group}-{threads}": Section(
+                partial(of_models, f"models-{group}-{threads}", group, threads, peers), 14
+            )
+            for group in GROUPS
+            for threads in (1, 2)
+        },
+        **{
+            f"bf16-{threads}": Section(partial(of_models, f"bf16-{threads}", "", threads, BF16_PEERS, "bf16"), 3)
+            for threads in (1, 2)
+        },
+        "tvm": Section(partial(of_models, "tvm", "images", 1, ("tvm",), "f32", SLOW), 5),
+        "summary": Section(lambda: summary().markdown(), 0),
+    }
+
+
+SECTIONS = sections()
 
 
 def write(name: str, made: str, page: Path = README) -> None:
@@ -131,7 +138,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.update", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--list", action="store_true", help="what there is, with the minutes it takes")
+    parser.add_argument("--peers", default=",".join(PEERS), help="engines beside which models are measured")
     options = parser.parse_args()
+    chosen = sections(tuple(options.peers.split(",")))
     if options.list:
         for name, section in SECTIONS.items():
             print(f"{name:22} about {section.minutes:g} minutes")
@@ -141,7 +150,7 @@ def main() -> None:
         parser.error(f"name tables: {', '.join(SECTIONS)}" + (f" (there is no {unknown[0]})" if unknown else ""))
     for name in options.names:
         with contextlib.redirect_stdout(sys.stderr):
-            made = SECTIONS[name].make()
+            made = chosen[name].make()
         write(name, made)
         print(f"wrote {name}", flush=True)
 
