@@ -28,8 +28,6 @@ IMPORTED = 1600
 
 # What may keep a case from being imported: operators that are absent on purpose or not yet there.
 ABSENT = {
-    "strings": ("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch"),
-    "training": ("Gradient",),
     "random": ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
     "pictures": ("ImageDecoder",),
 }
@@ -72,6 +70,8 @@ def fits(made: Any, expected: Any, rtol: float) -> bool:
     expected = np.asarray(to_array(expected))
     if made.shape != expected.shape or made.dtype != expected.dtype:
         return False
+    if made.dtype == object:  # strings
+        return bool((made == expected).all())
     wide = (np.complex128 if np.iscomplexobj(a) else np.float64 for a in (made, expected))
     pair = [a.astype(w) for a, w in zip((made, expected), wide, strict=True)]
     if made.dtype.itemsize <= 2 and made.dtype.kind not in "iub":

@@ -87,8 +87,6 @@ class Operator:
       attribute ``out_dtype``: sums of products, whose additions are done in float32 in any case.
     * ``moves`` marks operators each of whose result elements is an element of an operand (of ``types[0]``'s dtype) or
       a constant, and which so may run in a narrower dtype where their operands are known to fit.
-    * ``sensitive`` marks operators whose results lose digits out of proportion when operands are rounded: exponentials,
-      logarithms, differences to a mean, long sums.
     * ``host`` marks operators that no kernel can compute (those on strings): the host runs their reference between
       kernels.
     * ``view`` marks operators whose result has the elements of operand 0 in the same row-major order (reshape, squeeze,
@@ -109,7 +107,6 @@ class Operator:
     elementwise: bool = False
     view: bool = False
     moves: bool = False
-    sensitive: bool = False
     halves: Callable[[Attrs, tuple[TensorType, ...]], tuple[int, ...]] | None = None
     binds: bool = False
     host: bool = False
