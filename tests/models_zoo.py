@@ -2,8 +2,8 @@
 
 * :func:`light` — the nine architectures that ship with the ``onnx`` package, given seeded random weights;
 * :func:`transformer` — BERT, DistilBERT, GPT-2 (a prompt, or one token after a cache), ViT, MobileNetV2, EfficientNet
-  and ConvNeXt built by ``transformers`` from their configurations, and an LSTM of ``torch.nn``, exported by PyTorch, full
-  size (``"base"``) or small (``"tiny"``), static or with dynamic sizes;
+  and ConvNeXt built by ``transformers`` from their configurations, and an LSTM of ``torch.nn``, exported by PyTorch,
+  full size (``"base"``) or small (``"tiny"``), static or with dynamic sizes;
 * :func:`shared` — trained models of the folder ``WEFT_MODELS`` (default ``../shared/models`` seen from the repository).
 
 Each returns the path of an ONNX file or raises :class:`Unavailable` with the reason, which tests turn into a skip

@@ -1,5 +1,7 @@
-"""Every rule of every differentiable operator against central differences in float64; gradients of whole programs, twice, compiled,
-against PyTorch."""
+"""Every rule of every differentiable operator against central differences in float64.
+
+Gradients of whole programs, of gradients too, compiled, and against PyTorch.
+"""
 
 from __future__ import annotations
 

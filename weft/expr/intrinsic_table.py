@@ -185,9 +185,7 @@ def _rows() -> tuple[Intrinsic, ...]:
             "dot4", 3, "any", _nothing, _dot4, "x + the products of the unsigned bytes of y and the signed ones of z"
         ),
         Intrinsic("pack2", 2, "any", _nothing, _pack2, "two bfloat16 numbers as one int32, the first in the low half"),
-        Intrinsic(
-            "dot2", 3, "any", _first, _dot2, "x + the products of the bfloat16 halves of y and z; x is float32"
-        ),
+        Intrinsic("dot2", 3, "any", _first, _dot2, "x + the products of the bfloat16 halves of y and z; x is float32"),
         Intrinsic("reinterpret", 1, "any", None, _reinterpret, "the same bits as another dtype of that width"),
         Intrinsic("likely", 1, "any", _first, lambda x: x, "x; a hint that the condition usually holds"),
         Intrinsic("prefetch", 1, "any", _nothing, _prefetch, "bring the loaded element's cache line near", pure=False),
