@@ -19,8 +19,27 @@ if TYPE_CHECKING:
     from weft.frontend.onnx.converters.numbers import Tensor
 
 MOVES = frozenset(
-    ["Compress", "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Reshape", "ReverseSequence",
-    "ScatterElements", "ScatterND", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"]
+    [
+        "Compress",
+        "Concat",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Reshape",
+        "ReverseSequence",
+        "ScatterElements",
+        "ScatterND",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Trilu",
+        "Unsqueeze",
+        "Where",
+    ]
 )
 """Operators each of whose results is an element of an operand."""
 
