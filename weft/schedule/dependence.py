@@ -13,13 +13,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from weft.expr.linear import Linear, Ranges, is_nonnegative, linear, mentions
-from weft.expr.nodes import IterVar, Var
+from weft.expr.nodes import Binary, IterVar, Var
 from weft.schedule.ranges import loop_range, moving
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import bound_region, box_of, is_true, uses
 from weft.schedule.state import State
 from weft.schedule.tree import Tree
-from weft.tir.nodes import Block, For, Program, Region
+from weft.support.errors import ScheduleError
+from weft.tir.nodes import Block, For, LoopKind, Program, Region
 from weft.tir.visit import postorder
 
 
@@ -166,11 +167,11 @@ def runs_once(state: State, block: Block, loops: Sequence[For]) -> bool:
     return all((high - low).is_constant and (high - low).constant <= 0 for low, high in pending.values())
 
 
-def check_independent(state: State, loop: For, *, reduce_allowed: bool, private: bool = False) -> None:
+def check_independent(state: State, loop: For, *, reduce_allowed: bool, kind: LoopKind = "serial") -> None:
     """Refuse unless the iterations of ``loop`` may run in any order.
 
-    ``reduce_allowed``: iterations may combine into an accumulator (reordering). ``private``: what every iteration
-    writes again must not be seen outside the loop (parallel iterations would race).
+    ``reduce_allowed``: iterations may combine into an accumulator (reordering). ``kind``: how they will run; if at the
+    same time, what every iteration writes again must not be seen outside the loop (parallel iterations would race).
     """
     if loop.var in state.carried:
         raise state.refuse(
@@ -182,24 +183,31 @@ def check_independent(state: State, loop: For, *, reduce_allowed: bool, private:
     for block in state.tree.blocks_under(loop.body):
         bound = uses(block, loop)
         for n in bound:
-            kind = block.iters[n].kind
-            if kind == IterVar.REDUCE and not reduce_allowed:
+            role = block.iters[n].kind
+            if role == IterVar.REDUCE and not reduce_allowed:
                 raise state.refuse(
                     "S016",
                     f"'{loop.var.name}' carries the reduction of block '{block.name}'",
                     at=loop,
                     hint="use rfactor to make its partial results independent, or choose a spatial loop",
                 )
-            if kind not in (IterVar.REDUCE, IterVar.SPATIAL, IterVar.THREAD):
+            if role not in (IterVar.REDUCE, IterVar.SPATIAL, IterVar.THREAD):
                 raise state.refuse(
                     "S015", f"the instances of block '{block.name}' along '{loop.var.name}' must run in order", at=loop
                 )
-        around = state.tree.loops_around(block)
-        if private and not (bound and runs_once(state, block, around[around.index(loop) :])):
-            _check_private(state, loop, block)
+        if kind in CONCURRENT and repeats(state, loop, block):
+            reason = _shared(state, loop, block, kind)
+            if reason is not None:
+                raise _refusal(state, loop, block, reason)
 
 
 CONCURRENT: Final = ("parallel", "vectorized", "thread", "virtual")
+
+
+def repeats(state: State, loop: For, block: Block) -> bool:
+    """Whether several iterations of ``loop`` may run the same instances of ``block``."""
+    around = state.tree.loops_around(block)
+    return not (uses(block, loop) and runs_once(state, block, around[around.index(loop) :]))
 
 
 def has_repeated(state: State) -> bool:
@@ -212,31 +220,80 @@ def has_repeated(state: State) -> bool:
     )
 
 
-def check_repeated_private(state: State) -> None:
-    """Refuse where what iterations that run at the same time write again is seen outside of their loop.
+def check_repeated_private(state: State, before: State, names: frozenset[str]) -> None:
+    """Refuse where what iterations that run at the same time write again is shared with others, and was not ``before``.
 
-    It was not when the loop was marked; a reader may have been moved out since.
+    It was not when the loop was marked; a reader may have been moved out since, or the loop have been cut in two.
+    ``names``: the blocks that may run instances again.
     """
-    for name in state.partial:
+    found = _repeated_shared(state, names)
+    known = {(block.name, loop.var) for loop, block, _ in _repeated_shared(before, names)} if found else set()
+    for loop, block, reason in found:
+        if (block.name, loop.var) not in known:
+            raise _refusal(state, loop, block, reason)
+
+
+def _repeated_shared(state: State, names: frozenset[str]) -> list[tuple[For, Block, str]]:
+    found: list[tuple[For, Block, str]] = []
+    for name in sorted(names):
         block = state.tree.blocks.get(name)
-        around = state.tree.loops_around(block) if block is not None else []
-        for position, loop in enumerate(around):
+        for loop in state.tree.loops_around(block) if block is not None else ():
             assert block is not None
-            if loop.kind in CONCURRENT and not (uses(block, loop) and runs_once(state, block, around[position:])):
-                _check_private(state, loop, block)
+            if loop.kind in CONCURRENT and repeats(state, loop, block):
+                reason = _shared(state, loop, block, loop.kind)
+                if reason is not None:
+                    found.append((loop, block, reason))
+    return found
 
 
-def _check_private(state: State, loop: For, block: Block) -> None:
+def _shared(state: State, loop: For, block: Block, kind: LoopKind) -> str | None:
+    """Why iterations of ``loop`` cannot have what ``block`` writes to themselves; None if they can.
+
+    Lanes of a vector write the same values again to the same place, which does no harm inside of the loop. Threads need
+    a buffer of their own: lowering allocates it inside of the loop, except for what belongs to a loop around it.
+    """
     for region in block.writes:
-        outside = [b for b in state.tree.accessors(region.buffer) if not state.tree.is_under(b, loop)]
-        if outside or region.buffer in state.program.params:
-            raise state.refuse(
-                "S018",
-                f"every iteration of '{loop.var.name}' writes the same part of '{region.buffer.name}', "
-                "which is used outside the loop",
-                at=loop,
-                hint=f"move block '{block.name}' out of the loop",
-            )
+        buffer = region.buffer
+        if buffer in state.program.params or any(
+            not state.tree.is_under(b, loop) for b in state.tree.accessors(buffer)
+        ):
+            return f"'{buffer.name}', which is used outside the loop"
+        for around in state.tree.all_loops_around(loop) if kind == "parallel" else ():
+            if around.kind == "vectorized":
+                return f"'{buffer.name}', which the lanes of '{around.var.name}' share"
+            if buffer.name in state.kept and around.var in state.carried:
+                return f"'{buffer.name}', which is kept across '{around.var.name}'"
+    return None
+
+
+def _refusal(state: State, loop: For, block: Block, reason: str) -> ScheduleError:
+    return state.refuse(
+        "S018",
+        f"every iteration of '{loop.var.name}' writes the same part of {reason}",
+        at=loop,
+        hint=f"move block '{block.name}' out of the loop",
+    )
+
+
+def check_lanes_apart(state: State, loop: For, block: Block) -> None:
+    """Refuse where lanes of ``loop`` write different values to the same place of a buffer that they share: one that
+    does not have the dimension along which they differ, or has it modulo some number."""
+    around = state.tree.loops_around(block)
+    sliding = any(x.var in state.carried for x in around[around.index(loop) + 1 :])
+    spatial = [block.iters[n].var for n in uses(block, loop) if block.iters[n].kind == IterVar.SPATIAL]
+    for region in block.writes:
+        if region.buffer.name in state.kept and not sliding:
+            continue  # the window of one iteration fits
+        for variable in spatial:
+            only: dict[Var, object] = {variable: None}
+            starts = [start for start, _ in region.ranges if mentions(start, only)]
+            if all(isinstance(e, Binary) and e.op == "floormod" and e.a is variable for e in starts):
+                raise state.refuse(
+                    "S018",
+                    f"lanes of '{loop.var.name}' write different values to the same part of '{region.buffer.name}'",
+                    at=block,
+                    hint="vectorize another loop, or fold less",
+                )
 
 
 def inherit_carried(state: State, old: Iterable[Var], new: Iterable[LoopRef]) -> None:

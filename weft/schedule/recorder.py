@@ -48,7 +48,7 @@ class Recorder:
         state.running = name
         if primitive.moves and state.kept:
             check_not_kept(state, _touched(state, args))
-        trial = state.copy() if state.pipelined or (primitive.moves and has_repeated(state)) else state
+        trial = state.copy() if state.pipelined or (primitive.shares and has_repeated(state)) else state
         if primitive.samples:
             drawn = primitive.run(trial, **args, decision=decision)
             assert isinstance(drawn, Drawn)
@@ -57,8 +57,9 @@ class Recorder:
             result = primitive.run(trial, **args)
         if trial is not state:
             check_pipelined(trial, state.carried)
-            if primitive.moves:
-                check_repeated_private(trial)
+            if primitive.shares:
+                # partition calls partial what still runs each instance once
+                check_repeated_private(trial, state, trial.partial if primitive.moves else state.partial)
             state.adopt(trial)
         self.instructions.append(Instruction(name, recorded, self._outputs(result), decision))
         return result

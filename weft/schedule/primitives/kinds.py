@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from weft.expr.nodes import Const, IterVar
-from weft.schedule.dependence import check_independent
+from weft.schedule.dependence import check_independent, check_lanes_apart
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
 from weft.schedule.state import State
@@ -21,7 +21,7 @@ THREAD_AXES: Final = (
 def parallel(state: State, loop: LoopRef) -> None:
     """Iterations run on the threads of the pool.   ``for i`` → ``parallel for i``"""
     found = _serial(state, loop)
-    check_independent(state, found, reduce_allowed=False, private=True)
+    check_independent(state, found, reduce_allowed=False, kind="parallel")
     _set_kind(state, found, "parallel")
 
 
@@ -32,7 +32,9 @@ def vectorize(state: State, loop: LoopRef, reassociate: bool = False) -> None:
     """
     found = _serial(state, loop)
     _constant(state, found, "vectorized")
-    check_independent(state, found, reduce_allowed=reassociate, private=True)
+    check_independent(state, found, reduce_allowed=reassociate, kind="vectorized")
+    for block in state.tree.blocks_under(found.body):
+        check_lanes_apart(state, found, block)
     for block in state.tree.blocks_under(found.body) if reassociate else ():
         if block.init is not None and any(block.iters[n].kind == IterVar.REDUCE for n in uses(block, found)):
             raise state.refuse(
@@ -56,7 +58,7 @@ def bind(state: State, loop: LoopRef, thread: str) -> None:
     if thread not in THREAD_AXES:
         raise state.refuse("S004", f"unknown thread axis '{thread}'", hint="one of " + ", ".join(THREAD_AXES))
     found = _serial(state, loop)
-    check_independent(state, found, reduce_allowed=False, private=True)
+    check_independent(state, found, reduce_allowed=False, kind="thread")
     _set_kind(state, found, "thread", thread)
 
 
@@ -64,7 +66,7 @@ def virtual_thread(state: State, loop: LoopRef, name: str) -> None:
     """Iterations become interleaved virtual threads.   ``for i in 2`` → ``virtual for i in 2 (vthread)``"""
     found = _serial(state, loop)
     _constant(state, found, "virtual")
-    check_independent(state, found, reduce_allowed=False, private=True)
+    check_independent(state, found, reduce_allowed=False, kind="virtual")
     _set_kind(state, found, "virtual", name)
 
 

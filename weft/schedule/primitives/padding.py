@@ -128,6 +128,15 @@ def _check_body(state: State, block: Block, grown: Mapping[Var, Expr]) -> None:
     if not simple or len(block.writes) != 1:
         raise state.refuse("S073", f"the body of block '{block.name}' is not one store", at=block)
     assert isinstance(body, Store)
+    written = body.buffer
+    started = init is not None or not any(isinstance(e, Load) and e.source is written for e in postorder(body.value))
+    if not started and any(v in grown for v in body.indices):
+        raise state.refuse(
+            "S073",
+            f"block '{block.name}' adds to what '{written.name}' holds, and a padded copy of that would start empty",
+            at=block,
+            hint="pad before decompose_reduction",
+        )
     for e in postorder(body.value):
         if isinstance(e, Binary) and e.op in _DIVISIONS and not isinstance(e.b, Const):
             raise state.refuse("S073", f"block '{block.name}' would divide by zeros of the padding", at=block)

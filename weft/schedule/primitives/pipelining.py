@@ -113,7 +113,27 @@ def check_pipelined(state: State, carried: frozenset[Var]) -> None:
                 at=loop,
                 hint="call pipeline last",
             )
+    for variable in now:
+        _check_own(state, state.tree.loops[variable])
     state.pipelined = now
+
+
+def _check_own(state: State, loop: For) -> None:
+    """Refuse what has given others a part in what passes between the stages of ``loop`` (a copy of the loop, say)."""
+    stages = loop.annotations[STAGES]
+    touched = [_touched(state.tree, state.tree.blocks_under(s)) for s in statements_of(loop)]
+    for first, second in combinations(range(len(touched)), 2):
+        for buffer in touched[first] if stages[first] != stages[second] else ():
+            if buffer not in touched[second] or not (touched[first][buffer] or touched[second][buffer]):
+                continue
+            if any(not state.tree.is_under(b, loop) for b in state.tree.accessors(buffer)):
+                raise state.refuse(
+                    "S066",
+                    f"'{buffer.name}' passes between stages of the pipelined loop '{loop.var.name}', and others would "
+                    "use it too",
+                    at=loop,
+                    hint="call pipeline last",
+                )
 
 
 def _in_lanes(tree: Tree, loop: For) -> bool:

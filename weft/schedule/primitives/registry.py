@@ -37,6 +37,12 @@ class Primitive:
     samples: bool = False
     moves: bool = False
     """Whether it moves or copies what blocks compute, which must not be just a window of it."""
+    exposes: bool = False
+    """Whether others may see, after it, what iterations that run at the same time had to themselves."""
+
+    @property
+    def shares(self) -> bool:
+        return self.moves or self.exposes
 
 
 _TABLE: Final = (
@@ -50,10 +56,10 @@ _TABLE: Final = (
     Primitive("split", loops.split),
     Primitive("fuse", loops.fuse, variadic="loops"),
     Primitive("reorder", loops.reorder, variadic="loops"),
-    Primitive("partition", partition.partition),
+    Primitive("partition", partition.partition, exposes=True),
     # kinds of loops, annotations
     Primitive("parallel", kinds.parallel),
-    Primitive("vectorize", kinds.vectorize),
+    Primitive("vectorize", kinds.vectorize, exposes=True),
     Primitive("unroll", kinds.unroll),
     Primitive("bind", kinds.bind),
     Primitive("virtual_thread", kinds.virtual_thread),
@@ -73,9 +79,9 @@ _TABLE: Final = (
     Primitive("pad_einsum", padding.pad_einsum, moves=True),
     Primitive("double_buffer", storage.double_buffer),
     Primitive("storage_align", storage.storage_align),
-    Primitive("store_at", sliding.store_at),
+    Primitive("store_at", sliding.store_at, exposes=True),
     Primitive("fold_storage", sliding.fold_storage),
-    Primitive("run_once", sliding.run_once),
+    Primitive("run_once", sliding.run_once, exposes=True),
     Primitive("prefetch", storage.prefetch),
     Primitive("stream", storage.stream),
     Primitive("pipeline", pipelining.pipeline),

@@ -207,6 +207,14 @@ def fold_storage(state: State, block: BlockRef, axis: int, factor: int) -> None:
         )
     shape = tuple(Const(factor, INDEX) if d == axis else e for d, e in enumerate(buffer.shape))
     small = buffer.replace(shape=shape)
+    around = state.tree.loops_around(found)
+    target = around.index(state.tree.loops[state.kept[buffer.name]])
+    moves = next(n for n, it in enumerate(found.iters) if it.var is found.writes[0].ranges[axis][0])
+    lanes = next((x for x in around[:target] if x.kind == "vectorized" and moves in uses(found, x)), None)
+    if lanes is not None:
+        raise state.refuse(
+            "S061", f"the lanes of '{lanes.var.name}' share '{buffer.name}' and have windows of their own", at=lanes
+        )
     state.commit(_folded(state.program.body, buffer, small, axis, factor), swapped=[(buffer, small)])
 
 
@@ -242,7 +250,8 @@ def run_once(state: State, block: BlockRef, loop: LoopRef, at: int) -> None:
 
         for t in 32: B[0] = …   →   for t in 32: B[0] = … where t == 0
 
-    The loop must be around the block, drive none of its variables (S062), and start at ``at``.
+    The loop must be around the block, drive none of its variables (S062), and start at ``at``. No other block may write
+    in that loop what the block writes (S062): an init that stayed there would undo what the first iteration did.
     """
     found, target = state.block(block), state.loop(loop)
     if target not in state.tree.loops_around(found):
@@ -254,6 +263,17 @@ def run_once(state: State, block: BlockRef, loop: LoopRef, at: int) -> None:
             at=target,
             hint="a predicate may leave out only what the first iteration has done",
         )
+    for region in found.writes:
+        for other in state.tree.accessors(region.buffer):
+            writes = any(w.buffer is region.buffer for w in other.writes)
+            nested = state.tree.is_under(other, found) or state.tree.is_under(found, other)
+            if writes and state.tree.is_under(other, target) and not nested:
+                raise state.refuse(
+                    "S062",
+                    f"block '{other.name}' writes '{region.buffer.name}' in every iteration of '{loop.name}' too",
+                    at=other,
+                    hint="call run_once before decompose_reduction or partition",
+                )
     if target.kind in ("parallel", "vectorized"):
         raise state.refuse("S015", f"'{loop.name}' is {target.kind}: its iterations do not run in order", at=target)
     where = all_of(found.where, target.var == target.start)
