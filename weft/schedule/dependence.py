@@ -220,22 +220,32 @@ def has_repeated(state: State) -> bool:
     )
 
 
-def check_repeated_private(state: State, before: State, names: frozenset[str]) -> None:
+def check_repeated_private(state: State, before: State) -> None:
     """Refuse where what iterations that run at the same time write again is shared with others, and was not ``before``.
 
-    It was not when the loop was marked; a reader may have been moved out since, or the loop have been cut in two.
-    ``names``: the blocks that may run instances again.
+    It was not when the loop was marked; a reader may have been moved out since.
     """
-    found = _repeated_shared(state, names)
-    known = {(block.name, loop.var) for loop, block, _ in _repeated_shared(before, names)} if found else set()
+    found = _repeated_shared(state)
+    known = {(block.name, loop.var) for loop, block, _ in _repeated_shared(before)} if found else set()
     for loop, block, reason in found:
         if (block.name, loop.var) not in known:
             raise _refusal(state, loop, block, reason)
 
 
-def _repeated_shared(state: State, names: frozenset[str]) -> list[tuple[For, Block, str]]:
+def check_copied(state: State, loop: For) -> None:
+    """Refuse to copy ``loop`` where iterations that run at the same time have a buffer to themselves in it: both copies
+    would use that buffer, so that it could not be allocated inside of either."""
+    for block in state.tree.blocks_under(loop.body):
+        around = state.tree.loops_around(block) if block.name in state.partial else []
+        for each in around[around.index(loop) :] if around else ():
+            if each.kind in CONCURRENT and repeats(state, each, block) and not _shared(state, each, block, each.kind):
+                reason = f"'{block.writes[0].buffer.name}', which both parts would use"
+                raise _refusal(state, each, block, reason)
+
+
+def _repeated_shared(state: State) -> list[tuple[For, Block, str]]:
     found: list[tuple[For, Block, str]] = []
-    for name in sorted(names):
+    for name in sorted(state.partial):
         block = state.tree.blocks.get(name)
         for loop in state.tree.loops_around(block) if block is not None else ():
             assert block is not None

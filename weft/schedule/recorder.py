@@ -58,8 +58,7 @@ class Recorder:
         if trial is not state:
             check_pipelined(trial, state.carried)
             if primitive.shares:
-                # partition calls partial what still runs each instance once
-                check_repeated_private(trial, state, trial.partial if primitive.moves else state.partial)
+                check_repeated_private(trial, state)
             state.adopt(trial)
         self.instructions.append(Instruction(name, recorded, self._outputs(result), decision))
         return result

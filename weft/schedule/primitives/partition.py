@@ -6,7 +6,7 @@ import dataclasses
 
 from weft.expr.linear import linear
 from weft.expr.nodes import Const, Var
-from weft.schedule.dependence import inherit_carried
+from weft.schedule.dependence import check_copied, inherit_carried
 from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import rebind
@@ -32,6 +32,7 @@ def partition(state: State, loop: LoopRef, at: int) -> tuple[LoopRef, LoopRef]:
         raise state.refuse("S011", f"loop '{loop.name}' is {old.kind}", at=old, hint="partition first, then mark it")
     if not extent.is_constant or not 0 < at < extent.constant:
         raise state.refuse("S004", f"{at} does not cut the {old.extent} iterations of '{loop.name}' in two", at=old)
+    check_copied(state, old)
     ranges = state.ranges(old)
     cut = Const(at, INDEX)
     parts: list[For] = []

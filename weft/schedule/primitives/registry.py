@@ -56,7 +56,7 @@ _TABLE: Final = (
     Primitive("split", loops.split),
     Primitive("fuse", loops.fuse, variadic="loops"),
     Primitive("reorder", loops.reorder, variadic="loops"),
-    Primitive("partition", partition.partition, exposes=True),
+    Primitive("partition", partition.partition),
     # kinds of loops, annotations
     Primitive("parallel", kinds.parallel),
     Primitive("vectorize", kinds.vectorize, exposes=True),
