@@ -47,7 +47,7 @@ def default_schedule(program: Program, target: Target) -> Schedule:
 
 def _attempt(context: Context, rule: Rule, block: BlockRef) -> bool:
     """Apply a rule, or leave the schedule as it was: a primitive that refuses only costs speed."""
-    before, done = context.schedule.copy(), set(context.done)
+    before, done, separate = context.schedule.copy(), set(context.done), set(context.separate)
     try:
         if rule(context, block):
             return True
@@ -55,7 +55,7 @@ def _attempt(context: Context, rule: Rule, block: BlockRef) -> bool:
         pass
     finally:
         context.nested = False
-    context.schedule, context.done = before, done
+    context.schedule, context.done, context.separate = before, done, separate
     return False
 
 
