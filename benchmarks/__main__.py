@@ -10,7 +10,7 @@ import contextlib
 import sys
 from importlib import import_module
 
-BENCHMARKS = ("imports", "peaks", "overhead", "products", "schedules", "compile", "dynamic", "models")
+BENCHMARKS = ("imports", "peaks", "overhead", "products", "movement", "schedules", "compile", "dynamic", "models")
 
 
 def main() -> None:
