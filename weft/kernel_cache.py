@@ -3,18 +3,27 @@
 The key is a hash of everything that decides the machine code: the unscheduled program, the schedule that was asked
 for, the target and the compiler's own source. The default schedule rules are part of the source, so a changed rule
 makes new keys, and two models that share a layer share its kernel.
+
+A fused group of the graph has an address too, under which the cache notes the key of its kernel. So compiling what is
+known takes no tensor expression and no loop: the group is hashed, and the kernel is there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from weft.expr.nodes import Var
+from weft.graph import dims
+from weft.graph.nodes import Call, Function
+from weft.graph.operator import Operator
+from weft.graph.visit import post_order
 from weft.ir.structural import structural_hash
 from weft.runtime.program import SizeExpr
 from weft.support.cache import DiskCache
@@ -50,7 +59,7 @@ def compiler_fingerprint() -> str:
 
     digest = hashlib.blake2b(llvmlite_version.encode(), digest_size=16)
     root = Path(__file__).parent
-    for package in ("support", "ir", "expr", "target", "te", "tir", "ops", "schedule", "lower", "codegen"):
+    for package in ("support", "ir", "expr", "target", "graph", "te", "tir", "ops", "schedule", "lower", "codegen"):
         for path in sorted((root / package).rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -65,26 +74,92 @@ def kernel_key(program: Program, schedule: str, target: Target) -> str:
     return digest.hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class GroupAddress:
+    """Where the key of a fused group's kernel is noted; ``sizes`` are the symbolic dimensions the group mentions, in an
+    order that groups of equal structure share."""
+
+    key: str
+    sizes: tuple[Var, ...]
+
+
+def group_address(group: Function, target: Target, operators: Mapping[str, Operator]) -> GroupAddress | None:
+    """The address of a fused group whose kernel follows the default rules.
+
+    None where the group calls an operator that is not one of ``operators``: only those are part of the compiler's
+    source, so only their names say what they compute.
+    """
+    calls = [e for e in post_order(group) if isinstance(e, Call)]
+    if any(not isinstance(c.target, Operator) or operators.get(c.target.name) is not c.target for c in calls):
+        return None
+    digest = hashlib.blake2b(digest_size=20)
+    for part in ("group", structural_hash(group), str(target), compiler_fingerprint()):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return GroupAddress(digest.hexdigest(), tuple(dict.fromkeys(_symbols(group, calls))))
+
+
+def _symbols(group: Function, calls: list[Call]) -> Iterator[Var]:
+    for p in group.params:
+        yield from dims.symbols(p.type)
+    for c in calls:
+        yield from dims.symbols(c.type)
+        yield from dims.symbols(c.attrs)
+
+
 class KernelCache:
-    """Kernels by key, in a :class:`DiskCache`; ``hits`` and ``misses`` count for the report."""
+    """Kernels by key, in memory and in a :class:`DiskCache`, whose ``hits`` and ``misses`` are counted."""
 
     def __init__(self, disk: DiskCache | None) -> None:
         self.disk = disk
         self.hits = self.misses = 0
+        self._kernels: dict[str, Kernel] = {}
+        self._noted: dict[str, tuple[str, list[int]]] = {}
+
+    def at(self, address: GroupAddress) -> Kernel | None:
+        """The kernel of a group, if its key was noted and it is still there."""
+        noted = self._noted.get(address.key) or self._read_note(address.key)
+        if noted is None:
+            return None
+        key, places = noted
+        return self._found(key, tuple(address.sizes[i] for i in places))
+
+    def _read_note(self, key: str) -> tuple[str, list[int]] | None:
+        text = self.disk.get(key) if self.disk is not None else None
+        if text is not None:
+            with contextlib.suppress(ValueError):
+                kernel, places = json.loads(text)
+                self._noted[key] = str(kernel), list(places)
+        return self._noted.get(key)
+
+    def note(self, address: GroupAddress, key: str, sizes: tuple[Var, ...]) -> None:
+        """Remember that the group's kernel has this key and takes these symbolic dimensions."""
+        if address.key in self._noted or any(v not in address.sizes for v in sizes):
+            return
+        self._noted[address.key] = key, [address.sizes.index(v) for v in sizes]
+        if self.disk is not None:
+            self.disk.put(address.key, json.dumps(self._noted[address.key]).encode())
 
     def get(self, key: str, sizes: tuple[Var, ...]) -> Kernel | None:
-        """The kernel, for symbolic dimensions ``sizes``; None if it is absent or damaged."""
-        found = _unpack(self.disk.get(key)) if self.disk is not None else None
-        if found is None or found[0]["sizes"] != len(sizes):
-            self.misses += 1
-            return None
-        self.hits += 1
-        header, code = found
-        parts = {k: tuple(header[k]) for k in ("workspace", "flops", "bytes")}
-        return Kernel(header["name"], code, sizes, **parts)
+        """The kernel, for symbolic dimensions ``sizes``; None if it is absent or damaged, which counts as a miss."""
+        found = self._found(key, sizes)
+        self.misses += found is None
+        return found
+
+    def _found(self, key: str, sizes: tuple[Var, ...]) -> Kernel | None:
+        if key not in self._kernels:
+            found = _unpack(self.disk.get(key)) if self.disk is not None else None
+            if found is None or found[0]["sizes"] != len(sizes):
+                return None
+            self.hits += 1
+            header, code = found
+            parts = {k: tuple(header[k]) for k in ("workspace", "flops", "bytes")}
+            self._kernels[key] = Kernel(header["name"], code, sizes, **parts)
+        return replace(self._kernels[key], sizes=sizes)
 
     def put(self, key: str, kernel: Kernel) -> None:
         """Keep ``kernel``; failures to write are not failures to compile."""
+        self._kernels[key] = kernel
         if self.disk is None:
             return
         header: dict[str, Any] = {
@@ -107,8 +182,3 @@ def _unpack(data: bytes | None) -> tuple[dict[str, Any], bytes] | None:
     except ValueError:
         return None
     return (header, data[end:]) if isinstance(header, dict) else None
-
-
-def renamed(kernel: Kernel, sizes: tuple[Var, ...]) -> Kernel:
-    """The same kernel for other symbolic dimensions."""
-    return replace(kernel, sizes=sizes)

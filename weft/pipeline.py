@@ -33,13 +33,13 @@ from weft.graph.visit import post_order
 from weft.ir.fusion_kind import FusionKind
 from weft.ir.passes import Instrument, Pass, run_passes
 from weft.ir.structural import structural_hash
-from weft.kernel_cache import Kernel, KernelCache, kernel_key, renamed
+from weft.kernel_cache import Kernel, KernelCache, group_address, kernel_key
 from weft.lower.graph_to_program import control_to_program, graph_to_program
 from weft.lower.graph_to_te import fusion_kind, group_to_te
 from weft.lower.sizes import expression, size_expr
 from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
-from weft.ops.catalogue import op
+from weft.ops.catalogue import OPERATORS, op
 from weft.ops.rules import SIMPLIFY_RULES
 from weft.ops.rules.pointwise import POINTWISE_RULES
 from weft.ops.rules.transposed import TRANSPOSED_RULES
@@ -235,20 +235,24 @@ def build_kernels(
 ) -> dict[Function, Kernel]:
     """The code of every group; groups of equal structure share it."""
     made: dict[Function, Kernel] = {}
-    by_key: dict[str, Kernel] = {}
     for group in groups:
-        program, cost = unscheduled(group)
-        progress.describe(program.name)
-        trace = schedules.find(program, target) if schedules is not None else None
-        key = kernel_key(program, trace.to_json() if trace is not None else "", target)
-        if observer is not None:
-            observer.kernel(key, group, program.name, target, kernel_stages(group, target, trace))
-        kernel = by_key.get(key) or cache.get(key, program.sizes)
+        plain = schedules is None and observer is None
+        address = group_address(group, target, OPERATORS) if plain else None
+        kernel = cache.at(address) if address is not None else None
         if kernel is None:
-            kernel = build_kernel(program, target, trace, cost)
-            cache.put(key, kernel)
-        by_key[key] = kernel
-        made[group] = renamed(kernel, program.sizes)
+            program, cost = unscheduled(group)
+            progress.describe(program.name)
+            trace = schedules.find(program, target) if schedules is not None else None
+            key = kernel_key(program, trace.to_json() if trace is not None else "", target)
+            if observer is not None:
+                observer.kernel(key, group, program.name, target, kernel_stages(group, target, trace))
+            kernel = cache.get(key, program.sizes)
+            if kernel is None:
+                kernel = build_kernel(program, target, trace, cost)
+                cache.put(key, kernel)
+            if address is not None:
+                cache.note(address, key, program.sizes)
+        made[group] = kernel
         progress.advance()
     return made
 

@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "codegen": {*BASE, "tir", "expr", "target", "runtime.artifact"},
     "view": {*BASE, *ROOMS, "expr", "runtime"},
     "peaks": {"support", "codegen", "target", "tir", "runtime"},
-    "kernel_cache": {*BASE, "expr", "tir", "target", "runtime"},
+    "kernel_cache": {*BASE, "expr", "graph", "tir", "target", "runtime"},
     "pipeline": {
         *(*BASE, *ROOMS, "kernel_cache", "ops", "schedule", "frontend", "lower", "codegen", "target", "runtime", "expr")
     },
