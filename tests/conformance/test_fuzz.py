@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+import fuzz_layers
 from fuzz_graphs import FLOATS, KNOWN, Array, Graph, Tensor, Unfit
 from fuzz_operators import MAKERS
 from hypothesis import HealthCheck, given, settings
@@ -136,8 +138,5 @@ def test_graphs_hold_every_operator() -> None:
 
 def test_errors_of_the_evaluator_are_still_there() -> None:
     """Each entry of KNOWN is used by an operator of the generator."""
-    import fuzz_operators
-
-    with open(fuzz_operators.__file__, encoding="utf-8") as file:
-        text = file.read()
+    text = Path(fuzz_layers.__file__).read_text(encoding="utf-8")
     assert all(f'"{key}"' in text for key in KNOWN)
