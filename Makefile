@@ -6,7 +6,7 @@ STAMP := $(VENV)/.stamp
 comma := ,
 # What the tests install; EXTRAS=dev,test-models adds torch and transformers for the models exported from them.
 EXTRAS ?= dev
-SOURCES := pyproject.toml setup.py $(wildcard csrc/*.c csrc/*.h)
+SOURCES := pyproject.toml setup.py $(wildcard csrc/*/*.c csrc/*/*.h)
 
 .PHONY: demo test test-slow lint bench clean help
 
