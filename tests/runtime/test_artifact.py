@@ -15,7 +15,7 @@ import pytest
 from conftest import artifact, vector_program
 from test_executor import CONSTANT, chain, chain_result, loop_program, select_program
 
-from weft.runtime.artifact import MAGIC, Artifact, CodeObject, Variant
+from weft.runtime.artifact import FORMAT_VERSION, MAGIC, Artifact, CodeObject, Variant
 from weft.runtime.executable import Executable, load_executable
 from weft.runtime.serialize import program_from_json, program_to_json
 from weft.runtime.threads import cpu_features
@@ -130,10 +130,12 @@ def test_foreign_newer_and_missing_files(saved, tmp_path):
         with pytest.raises(ArtifactError, match="is not a compiled Weft model"):
             Artifact.load(path)
     data = bytearray(saved.read_bytes())
-    struct.pack_into("<I", data, 8, 2)
-    path.write_bytes(data)
-    with pytest.raises(ArtifactError, match="format 2"):
-        Artifact.load(path)
+    for version, words in ((FORMAT_VERSION + 1, "reads formats up to"), (1, "reads formats from")):
+        struct.pack_into("<I", data, 8, version)
+        path.write_bytes(data)
+        with pytest.raises(ArtifactError, match=f"format {version}, .* {words}") as refused:
+            Artifact.load(path)
+        assert refused.value.code == "A006"
     with pytest.raises(InputError, match="no file"):
         load_executable(tmp_path / "missing.weft")
     with pytest.raises(ArtifactError, match="cannot read"):

@@ -9,6 +9,14 @@ File format (little-endian)::
 
 Each section has a BLAKE2b-128 digest in the header. Prefix, header and code are always verified. Constants are mapped,
 not read; of a large one only samples are verified when loading, all of it with ``verify=True``.
+
+Versions of the format:
+
+1   straight programs, branches and loops (before the first release; no longer read)
+2   functions, data, host operators, the types of values; parts of buffers are copied
+
+A loader reads the versions from OLDEST_FORMAT to FORMAT_VERSION and refuses others by their number, before it looks at
+anything else. Fields that it does not know it refuses too: nothing new is ever passed over in silence.
 """
 
 from __future__ import annotations
@@ -29,13 +37,18 @@ from numpy.typing import NDArray
 
 from weft.runtime.elements import numpy_dtype
 from weft.runtime.program import Program
-from weft.runtime.serialize import program_from_json, program_to_json
+from weft.runtime.serialize import only, program_from_json, program_to_json
 from weft.support.errors import ArtifactError, UserError
 
 MAGIC = b"\x89WEFT\r\n\x1a"  # like PNG's: finds out transfers that change line ends or the eighth bit
-FORMAT_VERSION = 1
+OLDEST_FORMAT, FORMAT_VERSION = 2, 2
+"""To be raised with every change of what a header holds (``tests/runtime/test_artifact_format.py`` tells)."""
 ABI_VERSION = 1
 ALIGN = 64
+HEADER = ("program", "codes", "sections", "target", "metadata", "abi_version")
+SECTIONS = {"code": ("code", "features"), "constant": ("dtype", "shape")}
+"""Fields of a section by its kind; all have those of SECTION."""
+SECTION = ("kind", "size", "digest", "quick")
 _PREFIX = struct.Struct("<8sIIQ")
 _DIGEST = 16
 _MAX_HEADER = 1 << 30
@@ -207,7 +220,8 @@ class _Reader:
     def read(self) -> Artifact:
         header, start = self.read_header()
         try:
-            sections = header["sections"]
+            only(header, HEADER)
+            sections = [only(s, (*SECTION, *SECTIONS[s["kind"]])) for s in header["sections"]]
             sizes = [int(s["size"]) for s in sections]
             if min(sizes, default=0) < 0:
                 raise ValueError("a section has a negative size")
@@ -246,18 +260,14 @@ class _Reader:
         if len(self.data) < head:
             raise self.damaged("it is cut off in its first bytes")
         _, version, length, total = _PREFIX.unpack(self.data[: _PREFIX.size])
-        if version > FORMAT_VERSION:
-            raise ArtifactError(
-                f"'{self.path}' has format {version}, this version of Weft reads up to {FORMAT_VERSION}",
-                code="A006",
-                hint="load it with the version of Weft that wrote it; if it is not newer, it is damaged",
-            )
+        if not OLDEST_FORMAT <= version <= FORMAT_VERSION:
+            raise self.foreign_version(version)
         if total > len(self.data):
             raise self.damaged(f"it is cut off: {len(self.data)} of {total} bytes are there")
         header = self.data[head : head + length]
         check = blake2b(self.data[: _PREFIX.size], digest_size=_DIGEST)
         check.update(header)
-        if version < 1 or length > _MAX_HEADER or check.digest() != self.data[_PREFIX.size : head]:
+        if length > _MAX_HEADER or check.digest() != self.data[_PREFIX.size : head]:
             raise self.damaged("its header does not have the right checksum")
         if total != len(self.data):
             raise self.damaged(f"it has {len(self.data) - total} bytes too many")
@@ -271,6 +281,16 @@ class _Reader:
         if (digest(data) != entry["digest"]) if full else (quick_digest(data) != entry["quick"]):
             what = "machine code" if entry["kind"] == "code" else "a constant"
             raise self.damaged(f"{what} does not have the right checksum")
+
+    def foreign_version(self, version: int) -> ArtifactError:
+        newer = version > FORMAT_VERSION
+        limit = f"up to {FORMAT_VERSION}" if newer else f"from {OLDEST_FORMAT} on"
+        hint = "load it with the version of Weft that wrote it; if it is not newer, it is damaged"
+        return ArtifactError(
+            f"'{self.path}' has format {version}, this version of Weft reads formats {limit}",
+            code="A006",
+            hint=hint if newer else "compile the model again",
+        )
 
     def damaged(self, what: str) -> ArtifactError:
         return ArtifactError(f"'{self.path}' is damaged: {what}", code="A005", hint="compile the model again")

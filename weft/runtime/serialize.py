@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, get_args
 
 from weft.runtime.program import (
@@ -36,6 +38,7 @@ from weft.runtime.program import (
     TensorSpec,
     View,
 )
+from weft.runtime.sizes import BINARY
 from weft.support.errors import ArtifactError
 
 _INSTRUCTIONS: dict[str, type[Any]] = {
@@ -103,6 +106,24 @@ _FIELDS: dict[str, dict[str, str]] = {
     "return": {"results": _INTEGERS},
     "host": {"operator": _INTEGER, "arguments": _INTEGERS, "results": _INTEGERS, "label": _TEXT},
 }
+_PROGRAM = tuple(f.name for f in fields(Program))
+_RECORDS = (TensorSpec, BufferSpec, KernelRef, FunctionSpec, HostOperator)
+
+
+def format_description() -> str:
+    """All that the form of a program consists of, in words: what changes it changes the version of the format."""
+    lines = ["program: " + " ".join(_PROGRAM)]
+    lines += [f"{cls.__name__}: " + " ".join(f.name for f in fields(cls)) for cls in _RECORDS]
+    lines += ["kinds of buffers: " + " ".join(sorted(_KINDS)), "sizes: " + " ".join([*BINARY, "not"])]
+    lines += [f"{kind}: " + ", ".join(f"{name} {form}" for name, form in of.items()) for kind, of in _FIELDS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def only(value: Mapping[str, Any], known: tuple[str, ...]) -> Mapping[str, Any]:
+    """``value``, if it has no fields but those ``known``. Raises ValueError: what is unknown is never passed over."""
+    if unknown := sorted(set(value) - set(known)):
+        raise ValueError(f"unknown field '{unknown[0]}'")
+    return value
 
 
 def program_to_json(program: Program) -> dict[str, Any]:
@@ -132,6 +153,7 @@ def _instruction_to_json(i: Instruction) -> list[Any]:
 def program_from_json(value: Any) -> Program:
     """The program. Raises ArtifactError where the value does not have the right form."""
     try:
+        value = only(value, _PROGRAM)
         return Program(
             symbols=tuple(_text(s) for s in value["symbols"]),
             inputs=tuple(_tensor(t) for t in value["inputs"]),
@@ -140,9 +162,9 @@ def program_from_json(value: Any) -> Program:
             kernels=tuple(KernelRef(_text(name), _integer(code)) for name, code in value["kernels"]),
             instructions=tuple(_instruction(i) for i in value["instructions"]),
             arena_bytes=_size(value["arena_bytes"]),
-            functions=tuple(_function(f) for f in value.get("functions", ())),
-            hosts=tuple(_host(h) for h in value.get("hosts", ())),
-            types=dict(value.get("types", {})),
+            functions=tuple(_function(f) for f in value["functions"]),
+            hosts=tuple(_host(h) for h in value["hosts"]),
+            types=dict(value["types"]),
             metadata=dict(value["metadata"]),
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -170,8 +192,8 @@ def _shape(value: Any) -> tuple[SizeExpr, ...]:
 
 
 def _tensor(value: Any) -> TensorSpec:
-    name, dtype, shape, *of = value
-    return TensorSpec(_text(name), _text(dtype), _shape(shape), _text(of[0]) if of else "")
+    name, dtype, shape, of = value
+    return TensorSpec(_text(name), _text(dtype), _shape(shape), _text(of))
 
 
 def _function(value: Any) -> FunctionSpec:

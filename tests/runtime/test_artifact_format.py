@@ -1,0 +1,84 @@
+"""The format of artifacts: its version tells what is in a file, and what a loader does not know it refuses."""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import artifact, vector_program
+from test_executor import CONSTANT, chain
+
+from weft.runtime.artifact import _DIGEST, _PREFIX, FORMAT_VERSION, HEADER, MAGIC, SECTION, SECTIONS, Artifact
+from weft.runtime.serialize import format_description, program_from_json, program_to_json
+from weft.support.errors import ArtifactError
+
+
+@pytest.fixture
+def saved(kernels: bytes, tmp_path: Path) -> Path:
+    path = tmp_path / "model.weft"
+    artifact(chain("n"), kernels, (CONSTANT,)).save(path)
+    return path
+
+
+def header_of(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    length = _PREFIX.unpack(data[: _PREFIX.size])[2]
+    return json.loads(data[_PREFIX.size + _DIGEST :][:length])  # type: ignore[no-any-return]
+
+
+def rewrite(path: Path, header: dict[str, Any]) -> None:
+    """A file with this header and correct checksums, sections where they belong."""
+    data = path.read_bytes()
+    _, version, length, _ = _PREFIX.unpack(data[: _PREFIX.size])
+    aligned = -(-(_PREFIX.size + _DIGEST + length) // 64) * 64
+    text = json.dumps(header).encode()
+    body = bytes(-(_PREFIX.size + _DIGEST + len(text)) % 64) + data[aligned:]
+    prefix = _PREFIX.pack(MAGIC, version, len(text), _PREFIX.size + _DIGEST + len(text) + len(body))
+    path.write_bytes(prefix + blake2b(prefix + text, digest_size=_DIGEST).digest() + text + body)
+
+
+def test_the_version_names_the_format() -> None:
+    """Whoever changes the form of a file raises FORMAT_VERSION, and writes down the new form beside the old."""
+    sections = [f"{kind} section: {' '.join((*SECTION, *more))}" for kind, more in SECTIONS.items()]
+    text = "\n".join([f"header: {' '.join(HEADER)}", *sections, format_description()])
+    path = Path(__file__).parent / "golden" / f"artifact-format-{FORMAT_VERSION}.txt"
+    assert path.exists() and path.read_text() == text, (
+        f"the format of artifacts is not what version {FORMAT_VERSION} says: raise FORMAT_VERSION in "
+        f"weft/runtime/artifact.py, add a line to its table, and write this text to golden/:\n{text}"
+    )
+
+
+def test_what_is_written_is_what_the_version_lists(saved: Path) -> None:
+    header = header_of(saved)
+    assert tuple(header) == HEADER
+    for section in header["sections"]:
+        assert set(section) == {*SECTION, *SECTIONS[section["kind"]]}
+
+
+@pytest.mark.parametrize("place", ["header", "section", "program"])
+def test_unknown_fields_are_refused(saved: Path, place: str) -> None:
+    header = header_of(saved)
+    rewrite(saved, header)
+    Artifact.load(saved, verify=True)
+    {"header": header, "section": header["sections"][0], "program": header["program"]}[place]["fresh"] = 1
+    rewrite(saved, header)
+    with pytest.raises(ArtifactError, match="unknown field 'fresh'"):
+        Artifact.load(saved)
+
+
+@pytest.mark.parametrize("field", ["functions", "hosts", "types", "symbols", "instructions"])
+def test_missing_fields_are_refused(field: str) -> None:
+    value = program_to_json(vector_program("double_plus_one"))
+    del value[field]
+    with pytest.raises(ArtifactError, match="malformed"):
+        program_from_json(value)
+
+
+def test_unknown_instructions_are_refused() -> None:
+    value = program_to_json(vector_program("double_plus_one"))
+    for wrong in (["teleport", 1], [*value["instructions"][0], 0], value["instructions"][0][:-1]):
+        with pytest.raises(ArtifactError, match="malformed"):
+            program_from_json({**value, "instructions": [wrong]})
