@@ -22,6 +22,7 @@ from weft.expr.nodes import Var as Symbol
 from weft.frontend.onnx import functions
 from weft.frontend.onnx.converters import CONVERTERS, text
 from weft.frontend.onnx.node import OMITTED, Absent, Maps, Node, Omitted, Scope, Sequence_, Value
+from weft.frontend.onnx.payloads import Array
 from weft.frontend.onnx.problems import Malformed, NeedsValue, Noted, Problem, Problems, Unsupported
 from weft.frontend.onnx.reader import Source, opsets
 from weft.frontend.onnx.shapes import SHAPE_RULES, materialize
@@ -106,7 +107,7 @@ class Importer:
         except ModelError as why:
             raise why.at(Place(file=self.source.name)) from None
         graph = self.proto.graph
-        self._initializers(graph, scope)
+        self._initializers(graph, scope, self.source.payloads)
         params = self._inputs(graph, scope)
         with collect_assumptions() as assumed:
             self.nodes(graph.node, scope)
@@ -152,10 +153,11 @@ class Importer:
 
     # --- inputs, weights, outputs -----------------------------------------------------------------------------------
 
-    def _initializers(self, graph: Any, scope: Scope) -> None:
-        for tensor in graph.initializer:
+    def _initializers(self, graph: Any, scope: Scope, payloads: Mapping[int, Array] | None = None) -> None:
+        for number, tensor in enumerate(graph.initializer):
             try:
-                scope.values[tensor.name] = Constant(to_array(tensor, self.folder), Origin((tensor.name,)))
+                array = to_array(tensor, self.folder, payloads.get(number) if payloads else None)
+                scope.values[tensor.name] = Constant(array, Origin((tensor.name,)))
             except WeftError as why:
                 self._fail(scope, (tensor.name,), "", "", why)
         for sparse in graph.sparse_initializer:

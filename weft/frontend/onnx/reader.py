@@ -6,11 +6,13 @@ converter may abort the process on malformed input); protobuf parsing itself is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from weft.frontend.onnx.payloads import Array, read_apart
 from weft.frontend.onnx.problems import Malformed
 from weft.support.errors import MissingExtra, ModelError, Place
 
@@ -23,11 +25,14 @@ an importer would have to refuse."""
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A parsed model: ``name`` is for messages, ``folder`` where external data lies (None: there is none)."""
+    """A parsed model: ``name`` is for messages, ``folder`` where external data lies (None: there is none).
+
+    ``payloads``: raw bytes of initializers that ``model`` lacks, by their number in its graph."""
 
     model: Any
     name: str
     folder: Path | None
+    payloads: Mapping[int, Array] = field(default_factory=dict)
 
 
 def onnx_package() -> ModuleType:
@@ -46,10 +51,12 @@ def read(model: Any, name: str | None = None) -> Source:
     """
     onnx = onnx_package()
     folder: Path | None = None
+    payloads: Mapping[int, Array] = {}
     if isinstance(model, (str, Path)):
         path = Path(model)
         name, folder = name or path.name, path.resolve().parent
-        proto = _parse(onnx, _bytes_of(path), name)
+        data, payloads = _contents(path)
+        proto = _parse(onnx, data, name)
     elif isinstance(model, (bytes, bytearray, memoryview)):
         name = name or "model"
         proto = _parse(onnx, bytes(model), name)
@@ -61,10 +68,11 @@ def read(model: Any, name: str | None = None) -> Source:
             f"cannot read a model from {type(model).__name__}", code="M002", hint="give a path, bytes or a ModelProto"
         )
     _check_whole(proto, name)
-    return Source(proto, name, folder)
+    return Source(proto, name, folder, payloads)
 
 
-def _bytes_of(path: Path) -> bytes:
+def _contents(path: Path) -> tuple[bytes, Mapping[int, Array]]:
+    """The message in a file, and large payloads that were taken out of it."""
     place = Place(file=str(path))
     try:
         size = path.stat().st_size
@@ -73,7 +81,7 @@ def _bytes_of(path: Path) -> bytes:
                 f"the file has {size:,} bytes, more than a protobuf message can hold", code="M002", place=place,
                 hint="store the weights as external data",
             )  # fmt: skip
-        return path.read_bytes()
+        return read_apart(path) or (path.read_bytes(), {})
     except OSError as why:
         raise ModelError(f"cannot read the model: {why.strerror or why}", code="M002", place=place) from None
 

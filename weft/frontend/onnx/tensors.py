@@ -53,11 +53,12 @@ def dtype_named(name: str) -> DType:
     return DType(_DTYPES[name.upper()])
 
 
-def to_array(tensor: Any, folder: Path | None = None) -> Array:
+def to_array(tensor: Any, folder: Path | None = None, payload: Array | None = None) -> Array:
     """The values of a TensorProto, without a copy where it stores raw bytes.
 
-    ``folder`` is where external data may lie. Raises Malformed if shape and data do not fit together, or external
-    data is missing or points outside the folder; Unsupported for segments.
+    ``payload`` are its raw bytes if they were taken out of it, ``folder`` is where external data may lie. Raises
+    Malformed if shape and data do not fit together, or external data is missing or points outside the folder;
+    Unsupported for segments.
     """
     dtype = dtype_of(tensor.data_type)
     shape = tuple(int(d) for d in tensor.dims)
@@ -70,8 +71,9 @@ def to_array(tensor: Any, folder: Path | None = None) -> Array:
         return _strings(tensor, shape, count)
     if tensor.data_location == onnx_package().TensorProto.EXTERNAL:
         return _from_bytes(tensor.name, _external(tensor, folder), dtype, shape, count)
-    if tensor.HasField("raw_data"):
-        return _from_bytes(tensor.name, tensor.raw_data, dtype, shape, count)
+    if payload is not None or tensor.HasField("raw_data"):
+        data = payload if payload is not None else tensor.raw_data
+        return _from_bytes(tensor.name, data, dtype, shape, count)
     return _from_field(tensor, dtype, shape, count)
 
 

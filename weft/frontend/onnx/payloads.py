@@ -1,0 +1,199 @@
+"""Reading large weights past protobuf: from the file straight to where they stay.
+
+Protobuf copies the bytes of a tensor when it parses them and again when they are asked for. So the file is first
+walked field by field (https://protobuf.dev/programming-guides/encoding; field numbers are those of ``onnx.proto``):
+what remains without the raw bytes of large weights is a small message for protobuf, and those bytes are read by several
+threads into arrays of their own. Anything unusual in the encoding is left to protobuf, which then parses all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.support.settings import num_threads
+
+Array = np.ndarray[Any, Any]
+
+LARGE = 64 << 10
+"""Weights of fewer bytes stay in the message."""
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # in ModelProto, GraphProto, TensorProto
+_BYTES = 2  # the wire type of what has a length: messages, strings, bytes
+_FIXED = {1: 8, 5: 4}
+_ALIGN = 64
+_WINDOW, _PIECE = 64 << 10, 8 << 20
+_MAX_THREADS = 4  # more do not make memory faster
+
+
+class _Unusual(Exception):
+    """The encoding is not what ONNX writers write, or it is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field of a message: it lies at ``start``, its content from ``begin`` to ``end``."""
+
+    number: int
+    wire: int
+    start: int
+    begin: int
+    end: int
+
+
+class _File:
+    """Random access to the bytes of a file through a small window."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle, self.size = handle, os.fstat(handle).st_size
+        self._window, self._at = b"", 0
+
+    def read(self, begin: int, end: int) -> bytes:
+        pieces = []
+        while begin < end:
+            piece = os.pread(self.handle, min(end - begin, 1 << 30), begin)
+            if not piece:
+                raise _Unusual
+            pieces.append(piece)
+            begin += len(piece)
+        return b"".join(pieces)
+
+    def byte(self, at: int) -> int:
+        if not self._at <= at < self._at + len(self._window):
+            self._window, self._at = os.pread(self.handle, _WINDOW, at), at
+            if not self._window:
+                raise _Unusual
+        return self._window[at - self._at]
+
+    def number(self, at: int) -> tuple[int, int]:
+        """A number of variable length, and where it ends."""
+        value = shift = 0
+        while shift < 64:
+            byte = self.byte(at)
+            value |= (byte & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if byte < 0x80:
+                return value, at
+        raise _Unusual
+
+    def fields(self, begin: int, end: int) -> Iterator[_Field]:
+        """The fields of the message between two places."""
+        while begin < end:
+            tag, at = self.number(begin)
+            wire = tag & 7
+            if wire == _BYTES:
+                length, at = self.number(at)
+                stop = at + length
+            elif wire == 0:
+                stop = self.number(at)[1]
+            elif wire in _FIXED:
+                stop = at + _FIXED[wire]
+            else:
+                raise _Unusual
+            if stop > end:
+                raise _Unusual
+            yield _Field(tag >> 3, wire, begin, at, stop)
+            begin = stop
+
+
+def read_apart(path: Path) -> tuple[bytes, Mapping[int, Array]] | None:
+    """The message in ``path`` without the raw bytes of its large weights, and these by the number of the initializer.
+
+    None if there are none, or the file is not of the usual form. Raises OSError where it cannot be read.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        message, places = _message(_File(handle))
+        return (message, _payloads(handle, places)) if places else None
+    except _Unusual:
+        return None
+    finally:
+        os.close(handle)
+
+
+def _message(file: _File) -> tuple[bytes, dict[int, tuple[int, int]]]:
+    fields = list(file.fields(0, file.size))
+    graphs = [f for f in fields if f.number == _GRAPH]
+    if len(graphs) != 1 or graphs[0].wire != _BYTES:
+        raise _Unusual
+    (graph,) = graphs
+    inner, places = _graph(file, graph)
+    before, after = file.read(0, graph.start), file.read(graph.end, file.size)
+    return before + _tagged(_GRAPH, inner) + after, places
+
+
+def _graph(file: _File, graph: _Field) -> tuple[bytes, dict[int, tuple[int, int]]]:
+    """The graph without large payloads, and where these are."""
+    pieces: list[bytes] = []
+    places: dict[int, tuple[int, int]] = {}
+    kept, count = graph.begin, 0
+    for field in file.fields(graph.begin, graph.end):
+        if field.number != _INITIALIZER:
+            continue
+        if field.end - field.begin >= LARGE:
+            raw = [f for f in file.fields(field.begin, field.end) if f.number == _RAW_DATA]
+            if len(raw) == 1 and raw[0].wire == _BYTES and raw[0].end - raw[0].begin >= LARGE:
+                rest = file.read(field.begin, raw[0].start) + file.read(raw[0].end, field.end)
+                pieces += (file.read(kept, field.start), _tagged(_INITIALIZER, rest))
+                places[count] = raw[0].begin, raw[0].end
+                kept = field.end
+        count += 1
+    pieces.append(file.read(kept, graph.end))
+    return b"".join(pieces), places
+
+
+def _tagged(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | _BYTES]) + _encoded(len(content)) + content
+
+
+def _encoded(value: int) -> bytes:
+    made = bytearray()
+    while value >= 0x80:
+        made.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*made, value])
+
+
+def _payloads(handle: int, places: Mapping[int, tuple[int, int]]) -> dict[int, Array]:
+    """The bytes at these places, each in an array of its own that begins at a multiple of 64."""
+    made = {i: _room(end - begin) for i, (begin, end) in places.items()}
+    work = [
+        (made[i].data[at : at + _PIECE], begin + at)
+        for i, (begin, end) in places.items()
+        for at in range(0, end - begin, _PIECE)
+    ]
+    short: list[int] = []
+
+    def read() -> None:
+        while work:
+            try:
+                room, at = work.pop()
+            except IndexError:
+                return
+            while room:
+                count = os.preadv(handle, [room], at)
+                if count <= 0:
+                    short.append(at)
+                    return
+                room, at = room[count:], at + count
+
+    threads = [threading.Thread(target=read) for _ in range(min(num_threads(), _MAX_THREADS, len(work)) - 1)]
+    for thread in threads:
+        thread.start()
+    read()
+    for thread in threads:
+        thread.join()
+    if short:
+        raise _Unusual
+    return made
+
+
+def _room(nbytes: int) -> Array:
+    whole = np.empty(nbytes + _ALIGN, np.uint8)
+    start = -whole.ctypes.data % _ALIGN
+    return whole[start : start + nbytes]
