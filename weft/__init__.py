@@ -21,6 +21,7 @@ __version__ = VERSION
 _PUBLIC = {
     "build": "weft.classic.build",
     "compile": "weft.api",
+    "compile_artifact": "weft.api",
     "load": "weft.api",
     "load_function": "weft.classic.function",
     "lower": "weft.classic.build",
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from weft import graph as graph
     from weft import tir as tir
     from weft.api import compile as compile
+    from weft.api import compile_artifact as compile_artifact
     from weft.api import load as load
     from weft.classic import te as te
     from weft.classic.build import build as build

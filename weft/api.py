@@ -21,7 +21,7 @@ from weft.ir.passes import Instrument, Verify
 from weft.kernel_cache import KernelCache
 from weft.pipeline import Options, Report, ScheduleSource, compile_module
 from weft.runtime import Artifact, Executable
-from weft.specialization import Hot, SpecializingExecutable, specialized
+from weft.specialization import Build, Hot, SpecializingExecutable, specialized
 from weft.support import settings
 from weft.support.cache import DiskCache
 from weft.support.errors import InputError, InternalError, UserError
@@ -42,7 +42,7 @@ def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None) ->
     ModelError, which lists everything in the model that is not understood.
     """
     if isinstance(model, Module):
-        return model
+        return _bound(model, shapes or {})
     if isinstance(model, (str, os.PathLike)) and not Path(model).exists():
         raise InputError(f"there is no file '{os.fspath(model)}'", code="I021")
     suffix = Path(model).suffix.lower() if isinstance(model, (str, os.PathLike)) else ".onnx"
@@ -62,7 +62,7 @@ def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None) ->
 def _bound(module: Module, shapes: Sizes) -> Module:
     sizes = tuple((name, size) for name, size in shapes.items() if isinstance(size, int))
     if len(sizes) < len(shapes):
-        raise UserError("sizes of a .graph file are fixed by name, one number each", code="I020")
+        raise UserError("sizes of a graph are fixed by name, one number each", code="I020")
     return BindSizes(sizes).run(module) if sizes else module
 
 
@@ -144,6 +144,44 @@ def compile_with_report(
     specialize_after: int | None = None,
 ) -> tuple[Executable, Report]:
     """Like :func:`compile`, and a report of what happened: times, kernels, memory."""
+    artifact, report, build = _compiled(
+        model, target, shapes, also, options, precision, schedules, cache, progress, specialize
+    )
+    if specialize_after is not None:
+        return SpecializingExecutable(artifact, threads, specialize_after, build), report
+    return Executable(artifact, threads), report
+
+
+def compile_artifact(
+    model: Any,
+    target: str | Target = "cpu",
+    *,
+    shapes: Sizes | None = None,
+    also: Sequence[str | Target] = (),
+    options: Options | None = None,
+    precision: str | None = None,
+    schedules: ScheduleSource | None = None,
+    cache: bool = True,
+    progress: bool = False,
+    specialize: Hot | None = None,
+) -> Artifact:
+    """What :func:`compile` makes, without loading it: for another machine than this one, to be saved to a file."""
+    return _compiled(model, target, shapes, also, options, precision, schedules, cache, progress, specialize)[0]
+
+
+def _compiled(
+    model: Any,
+    target: str | Target,
+    shapes: Sizes | None,
+    also: Sequence[str | Target],
+    options: Options | None,
+    precision: str | None,
+    schedules: ScheduleSource | None,
+    cache: bool,
+    progress: bool,
+    specialize: Hot | None,
+) -> tuple[Artifact, Report, Build]:
+    """The artifact, what happened, and what compiles the model for given sizes alone."""
     targets = [_target(t) for t in (target, *also)]
     options = options or Options()
     options = options if precision is None else replace(options, precision=precision)
@@ -165,7 +203,7 @@ def compile_with_report(
             if dump:
                 dump.facts = {"target": " ".join(map(str, targets)), **asdict(report)}
     for note in report.notes:
-        warnings.warn(note, RuntimeWarning, stacklevel=3)
+        warnings.warn(note, RuntimeWarning, stacklevel=4)
     artifact = replace(artifact, metadata={**artifact.metadata, "graphs": keep.packed()})
 
     def build(sizes: Mapping[str, int]) -> Artifact:
@@ -174,9 +212,7 @@ def compile_with_report(
 
     if specialize:
         artifact = specialized(artifact, specialize, build)
-    if specialize_after is not None:
-        return SpecializingExecutable(artifact, threads, specialize_after, build), report
-    return Executable(artifact, threads), report
+    return artifact, report, build
 
 
 def _target(target: str | Target) -> Target:

@@ -83,6 +83,7 @@ def test_one_executable_for_many_batch_sizes(tmp_path: Path) -> None:
 def test_sizes_can_be_fixed(tmp_path: Path) -> None:
     path = dense(tmp_path / "model.onnx")
     assert weft.compile(path, shapes={"batch": 4})(random_input((4, 24))).shape == (4, 10)
+    assert weft.load(weft.load(path), shapes={"batch": 4}).main.params[0].tensor.shape == (4, 24)
     fixed = weft.compile(path, shapes={"x": (5, 24)})
     assert fixed(random_input((5, 24))).shape == (5, 10)
     with pytest.raises(InputError, match="dimension 0 is 4, not 5"):

@@ -16,7 +16,9 @@ import pytest
 from sample_models import dense, images, onnx, onnxruntime_result, random_input, two_results
 
 import weft
+from weft.cli import main as weft_main
 from weft.cli.main import main
+from weft.target import Target
 
 
 @dataclass
@@ -82,6 +84,14 @@ def test_help_imports_nothing_heavy() -> None:
     assert out.endswith("heavy []\n")
 
 
+def test_unexpected_errors_show_no_traceback(weft_command: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(weft_main.COMMANDS, "broken", "a command that has no file")
+    answer = weft_command("broken")
+    assert answer.status == 70
+    assert answer.err.startswith("internal error[W000] ModuleNotFoundError") and "Traceback" not in answer.err
+    assert "Traceback" in Path("weft-traceback.txt").read_text()
+
+
 @pytest.mark.parametrize(
     "words", [["nonsense"], ["run"], ["run", "--threads", "0", "m.onnx"], ["inspect", "m", "--stage", "x"]]
 )
@@ -105,6 +115,17 @@ def test_compile_for_two_levels(model: Path, weft_command: Weft) -> None:
     assert shown.status == 0 and shown.out.count("code for") == 2
     assert "avx2" in shown.out
     assert weft_command("run", "two.weft").status == 0
+
+
+def test_compile_for_a_machine_that_is_not_at_hand(model: Path, weft_command: Weft) -> None:
+    """Writing a file loads nothing; running it here says what this machine lacks."""
+    other = "zen4" if "neon" in Target("cpu").features else "raspberry-pi-4"
+    assert weft_command("compile", model, "--target", other, "-o", "other.weft").status == 0
+    assert weft_command("inspect", model, "--target", other, "--stage", "program").status == 0
+    answer = weft_command("run", "other.weft")
+    assert answer.status == 1 and "error[A009] the artifact has no code for this CPU" in answer.err
+    with pytest.raises(weft.UserError, match="no code for this CPU"):
+        weft.compile(str(model), other)
 
 
 @pytest.mark.parametrize(
@@ -224,13 +245,14 @@ def test_run_shows_the_best_with_labels_and_a_profile(model: Path, weft_command:
         (["-i", "wrong.npy"], "dimension 1 is 25, not 24"),
         (["-i", "double.npy"], "must be float32"),
         (["-i", "broken.npy"], "cannot be read"),
-        (["-i", "broken.npz"], "cannot be read"),
+        (["-i", "broken.npz"], "no .npz archive"),
         (["-i", "broken.pb"], "cannot be read"),
         (["-i", "photo.png"], "does not take a picture"),
         (["-i", "notes.txt"], "of no known kind"),
         (["-o", "nowhere/y.npz"], "cannot be written"),
         (["-o", "y.txt"], ".npz or .npy"),
-        (["--labels", "absent.txt", "--top", "1"], "absent.txt"),
+        (["--labels", "absent.txt", "--top", "1"], "'absent.txt' cannot be read: No such file"),
+        (["--labels", "photo.png"], "'photo.png' cannot be read: it is not text"),
     ],
 )
 def test_run_says_what_is_wrong(words: list[str], says: str, model: Path, weft_command: Weft) -> None:
@@ -249,6 +271,12 @@ def test_run_says_what_is_wrong(words: list[str], says: str, model: Path, weft_c
 def test_one_npy_cannot_hold_two_outputs(weft_command: Weft, tmp_path: Path) -> None:
     answer = weft_command("run", two_results(tmp_path / "two.onnx"), "-o", "y.npy")
     assert answer.status == 1 and "2 outputs" in answer.err
+
+
+@pytest.mark.parametrize("words", [["--target", "x86-64-v3"], ["--precision", "bf16"]])
+def test_what_was_decided_when_compiling_is_refused(words: list[str], artifact: Path, weft_command: Weft) -> None:
+    answer = weft_command("run", artifact, *words)
+    assert answer.status == 1 and "compiled already" in answer.err
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "text", "absent"])

@@ -98,6 +98,12 @@ def executable(path: str, target: str, threads: int | None, shapes: Sequence[str
     import weft
 
     if is_artifact(path):
+        if target != "cpu" or precision not in (None, "f32"):
+            raise UserError(
+                f"'{path}' is compiled already: --target and --precision change nothing",
+                code="I020",
+                hint="give them to weft compile",
+            )
         return weft.load_executable(path, threads=threads)
     fixed = parse_shapes(shapes)
     return weft.compile(path, target=target, threads=threads, shapes=fixed, precision=precision, progress=True)

@@ -55,7 +55,7 @@ def command(
     if path.is_dir() or not path.parent.is_dir():
         raise InputError(f"'{path}' cannot be written: no such directory, or a directory itself", code="I030")
     start = time.perf_counter()
-    exe = weft.compile(
+    artifact = weft.compile_artifact(
         model,
         target=target,
         also=also,
@@ -65,9 +65,9 @@ def command(
         cache=not no_cache,
         progress=True,
     )
-    write_file(path, lambda: exe.save(path))
+    write_file(path, lambda: artifact.save(path))
     size = path.stat().st_size
     console().print(
-        f"{path}: {size / 1e6:.1f} MB, {counted(len(exe.artifact.program.kernels), 'kernel')}, "
+        f"{path}: {size / 1e6:.1f} MB, {counted(len(artifact.program.kernels), 'kernel')}, "
         f"compiled in {time.perf_counter() - start:.1f} s"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -91,6 +92,8 @@ def _guarded(path: Path, read: Callable[[Path], T]) -> T:
 
 
 def _read_archive(path: Path) -> dict[str, Array]:
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"'{path}' is no .npz archive, or a damaged one", code="I025")
     with np.load(path) as archive:
         return {k: archive[k] for k in archive.files}
 

@@ -73,8 +73,8 @@ def _inspect_model(model: str, stage: str, name: str | None, target: str, shapes
     from weft.pipeline import optimize
 
     if stage == "program":
-        exe = weft.compile(model, target=target, threads=1, shapes=parse_shapes(shapes), progress=True)
-        _program(exe.artifact.program)
+        artifact = weft.compile_artifact(model, target=target, shapes=parse_shapes(shapes), progress=True)
+        _program(artifact.program)
         return
     found = weft.Target(target)
     module = weft.load(model, shapes=parse_shapes(shapes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from importlib import import_module
 from typing import Any
@@ -58,7 +59,7 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> Any:
     """Entry point. Exit status: 0 done, 1 an error of the user's, 2 a command line that makes no sense, 70 a bug in
-    Weft (a reproducer is left in the working directory), 130 interrupted."""
+    Weft (a reproducer or traceback is left in the working directory), 130 interrupted."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: click.echo(f"note: {message}", err=True)
@@ -71,7 +72,7 @@ def main(argv: list[str] | None = None) -> Any:
         sys.exit(130)
     except InternalError as problem:
         click.echo(f"{problem}\nThis is a bug in Weft; please report it with the text above.", err=True)
-        _leave(problem.reproducer)
+        _leave(problem.reproducer, "reproducer.txt", "The program before the failing pass")
         sys.exit(70)
     except OSError as problem:
         if isinstance(problem, BrokenPipeError):
@@ -82,18 +83,35 @@ def main(argv: list[str] | None = None) -> Any:
     except WeftError as problem:
         click.echo(str(problem), err=True)
         sys.exit(1)
+    except MemoryError:
+        click.echo("error[I032] there is not enough memory", err=True)
+        sys.exit(1)
+    except Exception as problem:
+        _unexpected(problem)
+        sys.exit(70)
 
 
-def _leave(reproducer: str | None) -> None:
-    if not reproducer:
+def _unexpected(problem: Exception) -> None:
+    """Report an error that nothing in Weft raises on purpose, without showing the user its traceback."""
+    last = traceback.extract_tb(problem.__traceback__)[-1]
+    click.echo(
+        f"internal error[W000] {type(problem).__name__}: {problem} ({os.path.basename(last.filename)}, "
+        f"line {last.lineno})\nThis is a bug in Weft; please report it with the text above.",
+        err=True,
+    )
+    _leave("".join(traceback.format_exception(problem)), "traceback.txt", "How it came to this")
+
+
+def _leave(text: str | None, name: str, what: str) -> None:
+    if not text:
         return
-    path = "weft-reproducer.txt"
+    path = f"weft-{name}"
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(reproducer)
+            file.write(text)
     except OSError:
         return
-    click.echo(f"The program before the failing pass is in {path}.", err=True)
+    click.echo(f"{what} is in {path}.", err=True)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ def command(
     weft run bert.onnx --shape batch=4 --shape sequence=128 --profile
     """
     names = read_labels(labels) if labels else None
+    _check_suffix(output)
     exe = executable(model, target, threads, shapes, precision)
     given = read_inputs(files, exe.inputs, pixels)
     others = [spec for spec in exe.inputs if spec.name not in given]
@@ -122,7 +123,8 @@ def read_labels(path: str) -> list[str]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
-        raise InputError(f"'{path}' cannot be read: {problem}", code="I025") from problem
+        reason = getattr(problem, "strerror", None) or "it is not text in UTF-8"
+        raise InputError(f"'{path}' cannot be read: {reason}", code="I025") from problem
     parts = [line.split(maxsplit=1) for line in lines if line.strip()]
     if all(len(p) == 2 and p[0].rstrip(":").isdigit() for p in parts):
         table = {int(p[0].rstrip(":")): p[1] for p in parts}
@@ -138,9 +140,12 @@ def _show_top(screen: Any, value: np.ndarray[Any, Any], count: int, names: list[
     screen.print(table(None, ["index", "value", "label"], rows, right=(0, 1)))
 
 
+def _check_suffix(output: str | None) -> None:
+    if output and Path(output).suffix not in (".npy", ".npz"):
+        raise InputError(f"outputs are written to .npz or .npy, not to '{output}'", code="I026")
+
+
 def _write(path: Path, named: dict[str, np.ndarray[Any, Any]]) -> None:
-    if path.suffix not in (".npy", ".npz"):
-        raise InputError(f"outputs are written to .npz or .npy, not to '{path}'", code="I026")
     if path.suffix == ".npy" and len(named) > 1:
         raise InputError(f"there are {len(named)} outputs, and .npy holds one", code="I026", hint="write an .npz")
     if path.suffix == ".npy":
