@@ -25,6 +25,8 @@ from weft.graph.passes.fuse import Fuse
 from weft.graph.passes.inline import Inline
 from weft.graph.passes.layout import SelectLayouts
 from weft.graph.passes.memory import MemoryPlan, is_straight, plan_memory, takes_tensors
+from weft.graph.passes.memory_verify import verify_plan
+from weft.graph.passes.place_parts import PlaceParts
 from weft.graph.passes.precision import LowerPrecision
 from weft.graph.passes.requirements import RecordRequirements
 from weft.graph.passes.rewrite import Rewrite
@@ -170,6 +172,7 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
         record,
         Fuse(fusion_kind, max_ops=options.max_ops),
         *((JoinChains(fusion_kind),) if options.max_ops > 1 else ()),
+        PlaceParts(),
     )
 
 
@@ -214,6 +217,7 @@ def compile_module(
 
         if is_straight(fused.main) and takes_tensors(fused.main):
             plan = plan_memory(fused.main, workspace=workspace, in_place=_in_place)
+            verify_plan(fused.main, plan, in_place=_in_place)
             program, constants = graph_to_program(fused, plan, kernels)
         else:
             program, constants, plan = control_to_program(fused, kernels, workspace)

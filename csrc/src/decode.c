@@ -80,6 +80,9 @@ static void decode_buffer(reader *r, buffer_spec *b) {
     b->element = take_below(r, ELEMENT_SIGNED + 9);
     if (!r->failed && b->kind == BUFFER_ARENA && !(p->expressions[b->offset].stable && p->expressions[b->nbytes].stable))
         (void)malformed(r, "an arena buffer depends on a size known only while running");
+    bool given = b->kind == BUFFER_INPUT || b->kind == BUFFER_OUTPUT;
+    if (!r->failed && given && !p->expressions[b->offset].stable)
+        (void)malformed(r, "the place of a part of an argument depends on a size known only while running");
 }
 
 /* True if the buffer may lack memory when an instruction comes to use it. */

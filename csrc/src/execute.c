@@ -211,22 +211,45 @@ static int32_t set_outputs(run *r) {
     return WEFT_OK;
 }
 
-static void set_arguments(run *r, const weft_tensor *inputs) {
+/* A buffer of the caller's memory: all of it, or the stretch that the program names. */
+static int32_t set_argument(run *r, int32_t buffer, void *address, int64_t capacity) {
+    const buffer_spec *b = &r->p->buffers[buffer];
+    int64_t offset = r->f->values[b->offset];
+    if (WEFT_LIKELY(offset == 0)) {
+        weft_set_buffer(r->p, r->f, buffer, address, capacity);
+        return WEFT_OK;
+    }
+    int64_t nbytes = r->f->values[b->nbytes];
+    if (!r->p->expressions[b->nbytes].stable || r->f->bad[b->offset] || r->f->bad[b->nbytes] || offset < 0 ||
+        nbytes < 0 || offset > capacity || nbytes > capacity - offset)
+        return weft_fail_at(r, WEFT_ERROR_BOUNDS, buffer, -1, "a buffer lies outside the memory of an argument");
+    weft_set_buffer(r->p, r->f, buffer, (char *)address + offset, nbytes);
+    return WEFT_OK;
+}
+
+static int32_t set_arguments(run *r, const weft_tensor *inputs) {
     const program *p = r->p;
+    int32_t status = WEFT_OK;
     for (int32_t i = 0; i < p->buffer_count; i++) {
         const buffer_spec *b = &p->buffers[i];
+        int32_t found = WEFT_OK;
         if (b->kind == BUFFER_INPUT) {
             const weft_tensor *t = &inputs[b->index];
             int64_t nbytes = p->inputs[b->index].element_bytes; /* 0: a value, which has no elements here */
             for (int32_t d = 0; d < t->ndim; d++) nbytes *= t->shape[d];
-            weft_set_buffer(p, r->f, i, t->data ? t->data : nothing, nbytes);
+            found = set_argument(r, i, t->data ? t->data : nothing, nbytes);
         } else if (b->kind == BUFFER_OUTPUT) {
             bool known = p->outputs[b->index].stable && !p->outputs[b->index].is_value;
-            weft_set_buffer(p, r->f, i, known ? r->outputs[b->index].data : NULL, known ? r->outputs[b->index].nbytes : 0);
+            if (known)
+                found = set_argument(r, i, r->outputs[b->index].data, r->outputs[b->index].nbytes);
+            else
+                weft_set_buffer(p, r->f, i, NULL, 0);
         } else if (b->kind == BUFFER_DYNAMIC || b->kind == BUFFER_OBJECT) {
             weft_set_buffer(p, r->f, i, NULL, 0);
         }
+        if (!status) status = found;
     }
+    return status;
 }
 
 /* Makes sure that a buffer has memory; outputs of unknown shape get theirs when first used. */
@@ -237,7 +260,7 @@ int32_t weft_need_buffer(run *r, int32_t buffer, int64_t at) {
     int32_t status = prepare_output(r, b->index, at);
     for (int32_t i = 0; i < r->p->buffer_count && !status; i++)
         if (r->p->buffers[i].kind == BUFFER_OUTPUT && r->p->buffers[i].index == b->index)
-            weft_set_buffer(r->p, r->f, i, r->outputs[b->index].data, r->outputs[b->index].nbytes);
+            status = set_argument(r, i, r->outputs[b->index].data, r->outputs[b->index].nbytes);
     return status;
 }
 
@@ -429,7 +452,8 @@ static int32_t run_in_frame(run *r, const weft_tensor *inputs, weft_profile *pro
     memset(r->f->output_states, 0, (size_t)r->p->output_count);
     for (int32_t i = r->p->symbols; i < r->p->registers; i++) r->f->registers[i] = 0;
     status = set_outputs(r);
-    set_arguments(r, inputs);
+    int32_t bound = set_arguments(r, inputs); /* in any case: it forgets what the last run allocated */
+    if (!status) status = bound;
     if (!status) {
         void *token = weft_parallel_begin(atomic_load(&r->executable->threads));
         status = profile ? run_instructions(r, profile) : run_instructions(r, NULL);

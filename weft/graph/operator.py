@@ -91,6 +91,10 @@ class Operator:
       kernels.
     * ``view`` marks operators whose result has the elements of operand 0 in the same row-major order (reshape, squeeze,
       flatten): they need no kernel, only a new shape on the same memory. Further operands are ignored.
+    * ``joins(attrs, types, result)`` says at which element of the result each operand starts, where the result is
+      nothing but its operands one after another in memory; None where it is not (for these types). One is a copy.
+    * ``parts(attrs, types, result)`` says at which element of operand 0 each result starts, where every result is a
+      stretch of its memory.
     """
 
     structural_fields: ClassVar = ("name",)
@@ -107,6 +111,8 @@ class Operator:
     elementwise: bool = False
     view: bool = False
     moves: bool = False
+    joins: Callable[[Attrs, tuple[TensorType, ...], Type], tuple[int, ...] | None] | None = None
+    parts: Callable[[Attrs, tuple[TensorType, ...], Type], tuple[int, ...] | None] | None = None
     halves: Callable[[Attrs, tuple[TensorType, ...]], tuple[int, ...]] | None = None
     binds: bool = False
     host: bool = False

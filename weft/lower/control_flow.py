@@ -21,7 +21,7 @@ from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Project, Tuple
 from weft.graph.operator import Operator
-from weft.graph.passes.memory import is_view
+from weft.graph.passes.aliases import is_view
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.lower.control_parts import (
     KernelCall,

@@ -7,7 +7,7 @@ instruction, each tensor one buffer at the place the memory plan gave it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,8 @@ from weft.expr.nodes import Var as Symbol
 from weft.expr.visit import free_vars
 from weft.graph import dims
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple, Var
-from weft.graph.passes.memory import MemoryPlan, source
+from weft.graph.passes.aliases import Key
+from weft.graph.passes.memory import MemoryPlan
 from weft.graph.types import DataType, TensorType, TupleType
 from weft.lower.control_parts import KernelCall, Opaque, flat, is_object, may_be_negative, unknown_size
 from weft.lower.described_types import DescribedTypes
@@ -64,6 +65,8 @@ class _Building:
     constants: list[np.ndarray[Any, Any]] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     registers: dict[tuple[GraphExpr, int], int] = field(default_factory=dict)
+    stretches: dict[tuple[int, int, SizeExpr], int] = field(default_factory=dict)
+    """Parts of registers, by number, offset and bytes."""
 
     def add(self, spec: BufferSpec) -> int:
         self.buffers.append(spec)
@@ -87,7 +90,7 @@ def graph_to_program(
     results = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
     labels: Sequence[str] = module.attrs.get("outputs", ()) or [f"output{i}" for i in range(len(results))]
     outputs = tuple(_spec(name, r.tensor, work) for name, r in zip(labels, results, strict=True))
-    copies = _place_outputs(results, work)
+    copies = _place_outputs(results, plan, work)
     for condition, message in module.attrs.get("requires", ()):
         work.instructions.append(Check(size_expr(condition, work.names), str(message)))
     work.instructions += _size_checks(plan.order, work)
@@ -194,37 +197,49 @@ def tensor_bytes(t: TensorType) -> ExprLike:
     return product(t.shape) * t.dtype.nbytes
 
 
-def _place_outputs(results: Sequence[GraphExpr], work: _Building) -> list[tuple[GraphExpr, int, SizeExpr]]:
+def _place_outputs(
+    results: Sequence[GraphExpr], plan: MemoryPlan, work: _Building
+) -> list[tuple[GraphExpr, int, SizeExpr]]:
     """Let kernels write results where the caller wants them; what cannot be written in place is copied at the end."""
     copies = []
     for i, r in enumerate(results):
-        key = source(r)
+        place = plan.aliases.find(r)
         register = work.add(BufferSpec("output", i, nbytes=_nbytes(r.tensor, work), dtype=r.tensor.dtype))
-        if key in work.registers or isinstance(key[0], (Var, Constant)):
+        if not place.whole or place.key in work.registers or isinstance(place.key[0], (Var, Constant)):
             copies.append((r, register, _nbytes(r.tensor, work)))
         else:
-            work.registers[key] = register
+            work.registers[place.key] = register
     return copies
 
 
 def _register(value: GraphExpr, plan: MemoryPlan, work: _Building) -> int:
-    key = source(value)
+    """The buffer of ``value``: that of the tensor whose memory it has, or a stretch of it."""
+    place = plan.aliases.find(value)
+    base = _memory(place.key, plan, work)
+    if place.whole:
+        return base
+    at = base, place.offset, _nbytes(value.tensor, work)
+    if at not in work.stretches:
+        whole = work.buffers[base]
+        offset = (*whole.offset, place.offset, "add") if place.offset else whole.offset
+        spec = replace(whole, offset=offset, nbytes=at[2], dtype=value.tensor.dtype)
+        work.stretches[at] = work.add(spec)
+    return work.stretches[at]
+
+
+def _memory(key: Key, plan: MemoryPlan, work: _Building) -> int:
+    """The buffer of a tensor that lies in no other."""
     found = work.registers.get(key)
     if found is None:
         made_by, index = key
+        t = made_by.type.fields[index] if isinstance(made_by.type, TupleType) else made_by.type
+        assert isinstance(t, TensorType)
         if isinstance(made_by, Constant):
             work.constants.append(np.ascontiguousarray(made_by.data))
-            t = made_by.tensor
             spec = BufferSpec("constant", len(work.constants) - 1, nbytes=_nbytes(t, work), dtype=t.dtype)
         elif isinstance(made_by, Call):
-            slot = plan.slots[made_by, index]
-            t = value.tensor
-            spec = BufferSpec(
-                "arena",
-                offset=size_expr(slot.offset, work.names),
-                nbytes=_nbytes(t, work),
-                dtype=t.dtype,
-            )
+            offset = size_expr(plan.slots[key].offset, work.names)
+            spec = BufferSpec("arena", offset=offset, nbytes=_nbytes(t, work), dtype=t.dtype)
         else:
             raise InternalError(f"a value of kind {type(made_by).__name__} has no place in memory")
         found = work.registers[key] = work.add(spec)

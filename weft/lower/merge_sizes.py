@@ -143,7 +143,7 @@ class _Merging:
 def _gated(b: BufferSpec, runs: SizeExpr, constants: Sequence[int]) -> BufferSpec:
     if b.kind == "constant":
         return replace(b, index=constants[b.index])
-    if b.kind != "arena":
+    if b.kind != "arena" and b.offset == (0,):
         return b
     return replace(b, offset=(*b.offset, *runs, "mul"), nbytes=(*b.nbytes, *runs, "mul"))
 

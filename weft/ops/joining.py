@@ -61,6 +61,29 @@ def _concat_compute(attrs: Attrs, out: TensorType, *parts: te.Tensor) -> Any:
     return te.compute(out.shape, element, name="concat")
 
 
+def _concat_joins(attrs: Attrs, types: tuple[TensorType, ...], result: Type) -> tuple[int, ...] | None:
+    """Nothing varies more slowly than the axis, so that the operands lie one after another."""
+    assert isinstance(result, TensorType)
+    row = rel.stretch_of(result, rel.axis_of("concat", attrs.axis, result.rank))
+    sizes = [t.shape[rel.axis_of("concat", attrs.axis, t.rank)] for t in types]
+    return _starts(sizes, row)
+
+
+def _split_parts(attrs: Attrs, types: tuple[TensorType, ...], result: Type) -> tuple[int, ...] | None:
+    row = rel.stretch_of(types[0], rel.axis_of("split", attrs.axis, types[0].rank))
+    return _starts(attrs.sizes, row)
+
+
+def _starts(sizes: Sequence[Dim], row: int | None) -> tuple[int, ...] | None:
+    """Where stretches of so many rows start; None where a number is not known."""
+    starts = [0]
+    for size in sizes:
+        if row is None or not isinstance(size, int):
+            return None
+        starts.append(starts[-1] + size * row)
+    return tuple(starts[:-1])
+
+
 CONCAT = OpDef(
     "concat",
     (AXIS,),
@@ -68,6 +91,7 @@ CONCAT = OpDef(
     lambda attrs, *parts: np.concatenate(parts, attrs.axis),
     follows=follow_concat,
     moves=True,
+    joins=_concat_joins,
     compute=_concat_compute,
     cases=(
         Case((_f(2, 3), _f(2, 1), _f(2, 4)), {"axis": 1}),
@@ -133,6 +157,7 @@ SPLIT = OpDef(
     _split_reference,
     follows=_split_follows,
     moves=True,
+    parts=_split_parts,
     compute=_split_compute,
     cases=(Case((_f(2, 6),), {"axis": 1, "sizes": (1, 3, 2)}), Case((_f(4, 2),), {"axis": -2, "sizes": (2, 2)})),
     doc="consecutive parts along an axis, as a tuple",

@@ -175,6 +175,17 @@ def add(*values: Dim) -> Dim:
     return simplified(total)
 
 
+def stretch_of(t: TensorType, axis: int) -> int | None:
+    """The elements of one step along ``axis``, where all of ``t`` is such steps one after another: sizes are known and
+    those before the axis are 1. None elsewhere."""
+    row = 1
+    for d, size in enumerate(t.shape):
+        if not isinstance(size, int) or (d < axis and size != 1):
+            return None
+        row *= size if d > axis else 1
+    return row
+
+
 def multiply(values: Iterable[Dim]) -> Dim:
     total: ExprLike = 1
     for v in values:

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.expr.nodes import Expr, index, select
+from weft.expr.nodes import Expr, index, maximum, minimum, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import Dim, TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import Array
 from weft.ops.layouts import follow_channels
+from weft.support.dtypes import INDEX
 
 _FAR = 1 << 30
 """Bounds beyond this stand for the end of the dimension (ONNX writes the largest integers)."""
@@ -134,6 +135,23 @@ def _blocked(attrs: Attrs, data: TensorType, block: int) -> Attrs | None:
     return there.replace(begin=begin, end=changed(attrs.end, -(-(start + count) // block)))
 
 
+def _parts(attrs: Attrs, types: tuple[TensorType, ...], result: Type) -> tuple[int, ...] | None:
+    """One index of the slower axes, a range of one axis, and all of the faster ones are a stretch of memory."""
+    data = types[0]
+    ranges = _ranges(attrs, data.shape)
+    start, stride, whole = 0, 1, True
+    for axis in range(data.rank - 1, -1, -1):
+        size = data.shape[axis]
+        begin, count, step = ranges.get(axis, (0, size, 1))
+        if not (isinstance(size, int) and isinstance(begin, int) and isinstance(count, int)) or count < 1:
+            return None
+        if count > 1 and (step != 1 or not whole):
+            return None
+        whole = whole and count == size
+        start, stride = start + begin * stride, stride * size
+    return (start,)
+
+
 def _f(*shape: int) -> tuple[tuple[int, ...], str]:
     return shape, "float32"
 
@@ -151,6 +169,7 @@ SLICE = OpDef(
     _reference,
     follows=follow_channels(_infer, _blocked),
     moves=True,
+    parts=_parts,
     compute=_compute,
     cases=(
         Case((_f(5, 6),), {"begin": (1, 0), "end": (4, -1)}),
@@ -174,5 +193,65 @@ SLICE = OpDef(
         ),
     ),
     doc="a regular part of a tensor",
+    source="ONNX Slice-13",
+)
+
+
+def _dynamic_infer(attrs: Attrs, *types: Type) -> TensorType:
+    name = "dynamic_slice"
+    data, first, step = rel.tensors(name, types, 3)
+    axes = tuple(rel.axis_of(name, a, data.rank) for a in attrs.axes)
+    sizes = rel.per_axis(name, attrs.sizes, len(axes), "sizes")
+    if len(set(axes)) != len(axes):
+        rel.fail(name, f"an axis appears twice in {attrs.axes}", "T014")
+    for what, t in (("the first places", first), ("the steps", step)):
+        rel.want_kind(name, t, "int uint", what)
+        if t.shape != (len(axes),):
+            rel.fail(name, f"{what} must be {len(axes)} integers, not {t}", "T012")
+    shape = list(data.shape)
+    for a, n in zip(axes, sizes, strict=True):
+        shape[a] = rel.simplified(n)
+    return TensorType(rel.nonnegative(name, shape), data.dtype)
+
+
+def _dynamic_compute(attrs: Attrs, out: TensorType, data: te.Tensor, first: te.Tensor, step: te.Tensor) -> Any:
+    def element(*i: Expr) -> Expr:
+        at = list(i)
+        for k, a in enumerate(attrs.axes):
+            place = te.cast(first[k], INDEX) + i[a] * te.cast(step[k], INDEX)
+            at[a] = maximum(minimum(place, data.shape[a] - 1), 0)
+        return data[tuple(at)]
+
+    return te.compute(out.shape, element, name="dynamic_slice")
+
+
+def _dynamic_reference(attrs: Attrs, data: Array, first: Array, step: Array) -> Array:
+    for a, n, start, stride in zip(attrs.axes, attrs.sizes, first.tolist(), step.tolist(), strict=True):
+        places = np.clip(start + np.arange(n) * stride, 0, max(0, data.shape[a] - 1))
+        data = np.take(data, places, a)
+    return np.ascontiguousarray(data)
+
+
+def _i(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+DYNAMIC_SLICE = OpDef(
+    "dynamic_slice",
+    (
+        Attribute("axes", REQUIRED, "the axes that are cut"),
+        Attribute("sizes", REQUIRED, "how many elements are left along each of them"),
+    ),
+    _dynamic_infer,
+    _dynamic_reference,
+    moves=True,
+    compute=_dynamic_compute,
+    cases=(
+        Case((_f(5, 6), _i(1, 4), _i(1, -2)), {"axes": (0, 1), "sizes": (3, 2)}),
+        Case((_f(5, 6), _i(5), _i(-1)), {"axes": (1,), "sizes": (6,)}),
+        Case((_f(5, 6), _i(0), _i(9)), {"axes": (0,), "sizes": (0,)}),
+    ),
+    doc="a regular part of a tensor; operands data, the first place and the step (negative: backwards) of each axis,"
+    " known at run time",
     source="ONNX Slice-13",
 )

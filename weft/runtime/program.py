@@ -43,7 +43,8 @@ BufferKind = Literal["input", "output", "constant", "arena", "dynamic", "object"
 class BufferSpec:
     """One buffer register.
 
-    ``input``/``output``/``constant``: number ``index`` of that list. ``arena``: ``nbytes`` at ``offset`` of the arena
+    ``input``/``output``/``constant``: number ``index`` of that list; an input or output from ``offset`` on, if that is
+    not 0, which may depend on symbols of the inputs. ``arena``: ``nbytes`` at ``offset`` of the arena
     (both may depend on symbols of the inputs; several buffers may share memory when never alive together).
     ``dynamic``: allocated by :class:`Allocate` at run time. ``object``: holds a reference to a value, and shows its
     elements if that is a tensor. An ``output`` whose shape depends on :class:`SetSize` gets

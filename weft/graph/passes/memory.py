@@ -6,7 +6,8 @@ areas of the different bases stand one after another.
 
 Steps: choose an order of execution (the best of a few), find how long each tensor lives, share memory where a kernel
 may write over an operand, and give offsets: largest first, each at the lowest place free over its life, or best fit in
-order of time, whichever needs least.
+order of time, whichever needs least. A join and all that is computed in its place are one stretch of memory, which
+lives from the first of them to the last reader of any.
 """
 
 from __future__ import annotations
@@ -17,12 +18,10 @@ from dataclasses import dataclass, field
 from weft.expr.nodes import Binary, Const, Expr, ExprLike, index, product
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Project, Tuple, Var
 from weft.graph.operator import Operator
+from weft.graph.passes.aliases import Aliases, Key, is_alias, is_join, source
 from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import children, post_order
 from weft.support.errors import InternalError
-
-Key = tuple[GraphExpr, int]
-"""A tensor: the node that makes it (a call, or a parameter or constant), and which of its outputs."""
 
 InPlace = Callable[[Call], Iterable[tuple[int, int]]]
 
@@ -39,10 +38,11 @@ class Slot:
 class MemoryPlan:
     """Where tensors live.
 
-    ``order``: the calls that run, in order (views do not). ``slots``: the place of each tensor that lives in the arena;
-    views have that of what they show, and results of the function have none (their memory is the caller's).
-    ``workspaces``: the place of each call's workspace. ``largest_live_set``: bytes that no plan for this order can do
-    without, with symbolic sizes taken as ``assumed``; ``assumed_bytes`` is the arena under the same assumption.
+    ``order``: the calls that run, in order (views, joins and parts do not). ``slots``: the place of each tensor that
+    lives in the arena; views have that of what they show, and results of the function have none (their memory is the
+    caller's). ``aliases`` says what lies within what. ``workspaces``: the place of each call's workspace.
+    ``largest_live_set``: bytes that no plan for this order can do without, with symbolic sizes taken as ``assumed``;
+    ``assumed_bytes`` is the arena under the same assumption.
     """
 
     order: tuple[Call, ...]
@@ -51,25 +51,7 @@ class MemoryPlan:
     arena_bytes: ExprLike
     largest_live_set: int
     assumed_bytes: int
-
-
-def source(value: GraphExpr) -> Key:
-    """The tensor whose memory holds ``value``: looks through views, tuples and projections."""
-    while True:
-        if isinstance(value, Project):
-            if isinstance(value.value, Tuple):
-                value = value.value.fields[value.index]
-                continue
-            return value.value, value.index
-        if isinstance(value, Call) and is_view(value):
-            value = value.args[0]
-            continue
-        return value, 0
-
-
-def is_view(value: GraphExpr) -> bool:
-    """A bare call of a view operator: the memory of its operand under another shape."""
-    return isinstance(value, Call) and isinstance(value.target, Operator) and value.target.view
+    aliases: Aliases = field(default_factory=Aliases)
 
 
 @dataclass(slots=True, eq=False)
@@ -195,16 +177,20 @@ class _Planner:
         self.function, self.align, self.assumed = function, align, assumed
         self.workspace, self.in_place = workspace, in_place
         self.nodes = [e for e in post_order(function.body, into_functions=False) if isinstance(e, Call)]
-        self.calls = [e for e in self.nodes if not is_view(e)]
-        self.results = {source(e) for e in _leaves(function.body)}
-        self.reads = {e: _reads(e) for e in self.calls}
+        self.calls = [e for e in self.nodes if not is_alias(e)]
+        self.aliases = Aliases(function)
+        results = map(self.aliases.find, _leaves(function.body))
+        self.results = {p.key for p in results if p.whole}
+        """Tensors whose memory is the caller's; the plan says nothing of them and of what lies in them."""
+        self.reads = {e: self._reads(e) for e in self.calls}
         self.sizes: dict[Key, tuple[int, Expr | None]] = {}
         self.readers: dict[Key, int] = {}
-        for e in self.calls:
+        for e in (*self.calls, *filter(is_join, self.nodes)):
             for i, t in enumerate(_outputs(e)):
-                if (e, i) not in self.results:
+                if self.aliases.root((e, i)).key not in self.results:
                     self.sizes[e, i] = self._size(product(t.shape) * t.dtype.nbytes)
-            for key in self.reads[e]:
+        for keys in self.reads.values():
+            for key in keys:
                 self.readers[key] = self.readers.get(key, 0) + 1
         self.spaces = {e: self._size(workspace(e)) for e in self.calls} if workspace else {}
 
@@ -213,6 +199,17 @@ class _Planner:
 
     def _bytes(self, size: tuple[int, Expr | None]) -> int:
         return size[0] * self._assumed(size[1])
+
+    def _made_bytes(self, e: GraphExpr) -> int:
+        """Bytes that a kernel makes; nothing for what is no kernel."""
+        if is_alias(e):
+            return 0
+        return sum(self._bytes(self.sizes.get((e, i), (0, None))) for i in range(_output_count(e)))
+
+    def _reads(self, e: Call) -> list[Key]:
+        """Distinct tensors that a call reads, each made by one kernel."""
+        found = {made: None for key in _reads(e) for made in self.aliases.made(key)}
+        return [k for k in found if not isinstance(k[0], (Var, Constant))]
 
     def _assumed(self, base: Expr | None) -> int:
         return 1 if base is None else estimate(base, self.assumed)
@@ -226,20 +223,21 @@ class _Planner:
         need: dict[GraphExpr, int] = {}
         keep: dict[GraphExpr, int] = {}
         for e in post_order(self.function.body, into_functions=False):
-            own = sum(self._bytes(self.sizes.get((e, i), (0, None))) for i in range(_output_count(e)))
+            own = self._made_bytes(e)
             parts = sorted(children(e), key=lambda c: keep.get(c, 0) - need.get(c, 0))
             held, most = 0, 0
             for c in parts:
                 most = max(most, held + need.get(c, 0))
                 held += keep.get(c, 0)
-            need[e], keep[e] = max(most, held + own), own if isinstance(e, Call) and not is_view(e) else held
+            runs = isinstance(e, Call) and not is_alias(e)
+            need[e], keep[e] = max(most, held + own), own if runs else held
         out: list[Call] = []
         seen: set[GraphExpr] = set()
         stack: list[tuple[GraphExpr, bool]] = [(self.function.body, False)]
         while stack:
             e, done = stack.pop()
             if done:
-                if isinstance(e, Call) and not is_view(e):
+                if isinstance(e, Call) and not is_alias(e):
                     out.append(e)
                 continue
             if e in seen:
@@ -278,8 +276,9 @@ class _Planner:
         return out
 
     def _change(self, e: Call, left: Mapping[Key, int]) -> int:
-        made = sum(self._bytes(self.sizes.get((e, i), (0, None))) for i in range(_output_count(e)))
-        return made - sum(self._bytes(self.sizes[k]) for k in self.reads[e] if left[k] == 1 and k in self.sizes)
+        return self._made_bytes(e) - sum(
+            self._bytes(self.sizes[k]) for k in self.reads[e] if left[k] == 1 and k in self.sizes
+        )
 
     def peak(self, order: Sequence[Call]) -> int:
         """The largest live set of an order."""
@@ -288,41 +287,47 @@ class _Planner:
     # -- lives and offsets ---------------------------------------------------------------------------------------
 
     def _tensors(self, order: Sequence[Call], sharing: bool = True) -> list[_Tensor]:
-        last: dict[Key, int] = {}
-        for step, e in enumerate(order):
-            for key in self.reads[e]:
-                last[key] = step
+        ends = self._ends(order)
         made: list[_Tensor] = []
         of: dict[Key, _Tensor] = {}
         for step, e in enumerate(order):
-            donors = self._donors(e, step, last, of) if sharing and self.in_place else {}
+            donors = self._donors(e, step, ends, of) if sharing and self.in_place else {}
             for i in range(_output_count(e)):
-                size = self.sizes.get((e, i))
-                if size is None:
+                root = self.aliases.root((e, i)).key
+                size = self.sizes.get(root)
+                if size is None or root in of:
                     continue
                 tensor = donors.get(i)
-                if tensor is None or (tensor.size, tensor.base) != size:
+                if tensor is None or root != (e, i) or (tensor.size, tensor.base) != size:
                     tensor = _Tensor(size[0], size[1], step, step, order=len(made))
                     made.append(tensor)
-                tensor.end = max(tensor.end, last.get((e, i), step))
-                tensor.keys.append((e, i))
-                of[e, i] = tensor
+                tensor.end = max(tensor.end, ends[root])
+                tensor.keys.append(root)
+                of[root] = tensor
             space = self.spaces.get(e)
             if space and space[0]:
                 made.append(_Tensor(space[0], space[1], step, step, workspace_of=e, order=len(made)))
         return made
 
-    def _donors(self, e: Call, step: int, last: Mapping[Key, int], of: Mapping[Key, _Tensor]) -> dict[int, _Tensor]:
+    def _ends(self, order: Sequence[Call]) -> dict[Key, int]:
+        """The last step at which each stretch of memory is needed."""
+        ends: dict[Key, int] = {}
+        for step, e in enumerate(order):
+            for key in (*self.reads[e], *((e, i) for i in range(_output_count(e)))):
+                ends[self.aliases.root(key).key] = step
+        return ends
+
+    def _donors(self, e: Call, step: int, ends: Mapping[Key, int], of: Mapping[Key, _Tensor]) -> dict[int, _Tensor]:
         """Tensors that die at ``e`` and may become its outputs."""
         assert self.in_place is not None
         found: dict[int, _Tensor] = {}
         for operand, output in self.in_place(e):
-            key = source(e.args[operand])
-            tensor = of.get(key)
-            others = sum(source(a) == key for a in e.args)
+            place = self.aliases.find(e.args[operand])
+            tensor = of.get(place.key) if place.whole else None
+            others = sum(self.aliases.find(a).key == place.key for a in e.args)
             if tensor is None or others != 1 or output in found or tensor in found.values():
                 continue
-            if last.get(key) == step and tensor.end == step:
+            if ends[place.key] == step and tensor.end == step:
                 found[output] = tensor
         return found
 
@@ -337,9 +342,14 @@ class _Planner:
             if t.workspace_of is not None:
                 workspaces[t.workspace_of] = slot
         for e in self.nodes:
-            if is_view(e) and source(e) in slots:
-                slots[e, 0] = slots[source(e)]
-        return MemoryPlan(tuple(order), slots, workspaces, total, _largest(tensors, self._assumed), assumed)
+            for i, made in enumerate(_outputs(e)):
+                place = self.aliases.find(Project(e, i) if isinstance(e.type, TupleType) else e)
+                held = slots.get(place.key)
+                if held is not None and (e, i) not in slots:
+                    nbytes = held.nbytes if place.whole else product(made.shape) * made.dtype.nbytes
+                    slots[e, i] = held if place.whole else Slot(_plus(held.offset, place.offset), nbytes)
+        largest = _largest(tensors, self._assumed)
+        return MemoryPlan(tuple(order), slots, workspaces, total, largest, assumed, self.aliases)
 
 
 def allocate(tensors: Sequence[_Tensor]) -> int:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, call
 from weft.graph.operator import Operator
-from weft.graph.passes.memory import is_view
+from weft.graph.passes.aliases import is_view
 from weft.graph.types import Dim, TensorType
 from weft.graph.visit import map_functions, rewrite
 from weft.support.errors import TypeRelationError

@@ -1,0 +1,130 @@
+"""Which values of a fused function share memory without a kernel: views, parts of a tensor, tensors joined in place.
+
+Bare calls of operators in a fused function need no kernel. A *view* shows its operand under another shape; *parts* (the
+trait ``parts``) are stretches of their operand; a *join* (the trait ``joins``) is a stretch of memory into which the
+kernels that compute its operands write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.graph.nodes import Call, Function, GraphExpr, Project, Tuple
+from weft.graph.operator import Operator
+from weft.graph.types import TensorType
+from weft.graph.visit import post_order
+
+Key = tuple[GraphExpr, int]
+"""A tensor: the node that makes it (a call, or a parameter or constant), and which of its outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``offset`` bytes into the memory of ``key``; ``whole`` where that is all of it."""
+
+    key: Key
+    offset: int = 0
+    whole: bool = True
+
+
+def is_view(value: GraphExpr) -> bool:
+    """A bare call of a view operator: the memory of its operand under another shape."""
+    return isinstance(value, Call) and isinstance(value.target, Operator) and value.target.view
+
+
+def is_join(value: GraphExpr) -> bool:
+    """A bare call whose operands are computed where they stand in its result."""
+    return isinstance(value, Call) and isinstance(value.target, Operator) and value.target.joins is not None
+
+
+def is_part(value: GraphExpr) -> bool:
+    """A bare call whose results are stretches of its operand."""
+    return isinstance(value, Call) and isinstance(value.target, Operator) and value.target.parts is not None
+
+
+def is_alias(value: GraphExpr) -> bool:
+    """Whether no kernel computes ``value``: its memory is that of others."""
+    return is_view(value) or is_join(value) or is_part(value)
+
+
+def place(value: GraphExpr) -> Place:
+    """Where ``value`` lies: looks through views, parts, tuples and projections."""
+    offset, whole, number = 0, True, 0
+    while True:
+        if isinstance(value, Project):
+            if isinstance(value.value, Tuple):
+                value = value.value.fields[value.index]
+                continue
+            number, value = value.index, value.value
+        if is_part(value):
+            assert isinstance(value, Call)
+            starts = stretches(value)
+            assert starts is not None, "a bare call of parts that are no stretches"
+            offset, whole, number, value = offset + starts[number], False, 0, value.args[0]
+        elif is_view(value):
+            assert isinstance(value, Call)
+            value = value.args[0]
+        else:
+            return Place((value, number), offset, whole)
+
+
+def source(value: GraphExpr) -> Key:
+    """The tensor whose memory holds ``value``: looks through views, parts, tuples and projections."""
+    return place(value).key
+
+
+def stretches(value: Call) -> tuple[int, ...] | None:
+    """The bytes at which the operands of a join start in its result, or the results of parts in their operand; None
+    where one of them is not a single stretch of memory."""
+    target = value.target
+    assert isinstance(target, Operator)
+    ask = target.joins or target.parts
+    types = tuple(a.type for a in value.args if isinstance(a.type, TensorType))
+    if ask is None or len(types) != len(value.args):
+        return None
+    starts = ask(value.attrs, types, value.type)
+    return None if starts is None else tuple(s * types[0].dtype.nbytes for s in starts)
+
+
+class Aliases:
+    """All joins of one function (or none)."""
+
+    def __init__(self, function: Function | None = None) -> None:
+        self._homes: dict[Key, tuple[Key, int]] = {}
+        self._members: dict[Key, list[Key]] = {}
+        for e in post_order(function.body, into_functions=False) if function is not None else ():
+            if is_join(e):
+                assert isinstance(e, Call)
+                starts = stretches(e)
+                assert starts is not None, "a bare join of what is no single stretch of memory"
+                for a, start in zip(e.args, starts, strict=True):
+                    key = source(a)
+                    self._homes[key] = (e, 0), start
+                    self._members.setdefault((e, 0), []).append(key)
+
+    def root(self, key: Key) -> Place:
+        """The memory that holds ``key``."""
+        offset, whole = 0, True
+        while key in self._homes:
+            key, start = self._homes[key]
+            offset, whole = offset + start, False
+        return Place(key, offset, whole)
+
+    def find(self, value: GraphExpr) -> Place:
+        """The memory that holds ``value``."""
+        inner = place(value)
+        outer = self.root(inner.key)
+        return Place(outer.key, outer.offset + inner.offset, outer.whole and inner.whole)
+
+    def made(self, key: Key) -> list[Key]:
+        """The tensors that kernels compute to make ``key``: itself, or what is joined in it."""
+        found: list[Key] = []
+        pending = [key]
+        while pending:
+            k = pending.pop()
+            inside = self._members.get(k)
+            if inside is None:
+                found.append(k)
+            else:
+                pending.extend(reversed(inside))
+        return found

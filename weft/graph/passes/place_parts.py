@@ -1,0 +1,154 @@
+"""Joins and parts without copies: what is computed for a join is computed in its place, and parts are read in place.
+
+After fusion, a kernel that only joins tensors becomes a bare call where each operand is one stretch of the result: the
+memory plan then lets the kernels that compute the operands write there. A kernel that only takes tensors apart becomes
+a bare call where the parts are stretches of the operand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.graph.build import primitive
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Tuple, Var, apply, call
+from weft.graph.operator import Operator
+from weft.graph.passes.aliases import Key, Place, place, stretches
+from weft.graph.passes.memory import is_straight, takes_tensors
+from weft.graph.types import TensorType, TupleType
+from weft.graph.visit import post_order, rewrite
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceParts:
+    """Make bare calls of groups that only join or only take apart, in main functions that run straight on.
+
+    A tensor can be in one place only: what an earlier join holds, what the caller gives or gets, constants and
+    stretches of others are copied into the join, by one kernel at most and only where that is at most half of the
+    bytes; otherwise the group stays as it is. Every stretch starts at a multiple of ``align`` bytes.
+    """
+
+    align: int = 64
+    name: str = "place_parts"
+
+    def run(self, module: Module) -> Module:
+        main = module.functions.get("main")
+        if main is None or main.is_primitive or not is_straight(main) or not takes_tensors(main):
+            return module
+        made = _Placing(main, self.align).run()
+        return module if made is main else Module({**module.functions, "main": made}, module.types, module.attrs)
+
+
+class _Placing:
+    """The work on one function. Values are named by the nodes of the function as it was."""
+
+    def __init__(self, function: Function, align: int) -> None:
+        self.function, self.align = function, align
+        body = function.body
+        self.results = [place(r) for r in (body.fields if isinstance(body, Tuple) else (body,))]
+        self.held = {p.key for p in self.results}
+        self.bare: dict[Call, Call] = {}
+        self.copied: dict[Call, set[int]] = {}
+
+    def run(self) -> Function:
+        order = list(post_order(self.function.body, into_functions=False))
+        for e in order:
+            inner = alone(e)
+            if inner is None:
+                continue
+            assert isinstance(e, Call) and isinstance(inner.target, Operator)
+            if inner.target.joins is not None:
+                self._join(e, inner)
+            elif inner.target.parts is not None:
+                self._part(e, inner)
+        if not self.bare:
+            return self.function
+        made: dict[GraphExpr, GraphExpr] = {}
+        for e in order:
+            if isinstance(e, Call) and e in self.bare:
+                made[e] = self._replaced(e, made)
+            else:
+                rewrite(e, lambda x: None, into_functions=False, memo=made)
+        result = rewrite(self.function, lambda x: None, into_functions=False, memo=made)
+        assert isinstance(result, Function)
+        return result
+
+    def _join(self, e: Call, inner: Call) -> None:
+        starts = stretches(inner)
+        if starts is None or not self._aligned(starts):
+            return
+        outer = dict(zip(e.target.params, e.args, strict=True))  # type: ignore[union-attr]
+        operands = [outer[p] for p in inner.args if isinstance(p, Var)]
+        claimed: set[Key] = set()
+        copies: set[int] = set()
+        for i, a in enumerate(operands):
+            where = self._where(a)
+            if where is None or where.key in self.held or where.key in claimed:
+                copies.add(i)
+            else:
+                claimed.add(where.key)
+        moved = sum(nbytes(operands[i]) for i in copies)
+        if len(copies) > 1 or 2 * moved > nbytes(e):
+            return
+        self.held |= claimed
+        self.bare[e], self.copied[e] = inner, copies
+
+    def _where(self, value: GraphExpr) -> Place | None:
+        """The tensor that holds exactly ``value``, if a kernel computes it."""
+        where = self._place(value)
+        return where if where.whole and isinstance(where.key[0], Call) else None
+
+    def _place(self, value: GraphExpr) -> Place:
+        """Like :func:`place` with the groups that are bare already seen as parts."""
+        where = place(value)
+        node, number = where.key
+        inner = self.bare.get(node) if isinstance(node, Call) else None
+        if inner is None or inner.target.parts is None:  # type: ignore[union-attr]
+            return where
+        starts = stretches(inner)
+        assert starts is not None and isinstance(node, Call)
+        below = self._place(node.args[0])
+        return Place(below.key, below.offset + starts[number] + where.offset, False)
+
+    def _part(self, e: Call, inner: Call) -> None:
+        starts = stretches(inner)
+        if starts is None or not self._aligned(starts) or len(inner.args) != 1:
+            return
+        if any(p.key[0] is e for p in self.results) or isinstance(place(e.args[0]).key[0], Constant):
+            return
+        self.bare[e] = inner
+
+    def _aligned(self, starts: tuple[int, ...]) -> bool:
+        return all(s % self.align == 0 for s in starts)
+
+    def _replaced(self, e: Call, made: dict[GraphExpr, GraphExpr]) -> GraphExpr:
+        """The bare call, with copies of what cannot be computed in place."""
+        inner = self.bare[e]
+        assert isinstance(e.target, Function) and isinstance(inner.target, Operator)
+        outer = dict(zip(e.target.params, e.args, strict=True))
+        args = [made[outer[p]] for p in inner.args if isinstance(p, Var)]
+        for i in self.copied.get(e, ()):
+            p = Var("p0", args[i].type)
+            args[i] = apply(primitive((p,), call(inner.target, [p], inner.attrs), e.origin), [args[i]], origin=e.origin)
+        return call(inner.target, args, inner.attrs, origin=e.origin)
+
+
+def alone(e: GraphExpr) -> Call | None:
+    """The call of an operator on parameters that is all a group does."""
+    if not isinstance(e, Call) or not isinstance(e.target, Function) or not e.target.is_primitive:
+        return None
+    body = e.target.body
+    plain = isinstance(body, Call) and isinstance(body.target, Operator) and all(isinstance(a, Var) for a in body.args)
+    return body if plain and isinstance(body, Call) else None
+
+
+def nbytes(value: GraphExpr) -> int:
+    """Bytes of a tensor of known size, or of a tuple of them; 0 where the size is not known."""
+    types = value.type.fields if isinstance(value.type, TupleType) else (value.type,)
+    total = 0
+    for t in types:
+        assert isinstance(t, TensorType)
+        size = t.dtype.nbytes
+        for d in t.shape:
+            size = size * d if isinstance(d, int) else 0
+        total += size
+    return total
