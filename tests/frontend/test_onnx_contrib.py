@@ -11,12 +11,13 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from contrib_attention_cases import ATTENTION_CASES
+from contrib_experts_cases import EXPERTS_CASES
 from contrib_quantized_cases import QUANTIZED_CASES
 from contrib_various_cases import VARIOUS_CASES
 from learned_cases import LEARNED_CASES
 from one_node import OneNode, agree, by_compiler, by_interpreter, by_onnxruntime
 
-CASES = (*ATTENTION_CASES, *QUANTIZED_CASES, *VARIOUS_CASES, *LEARNED_CASES)
+CASES = (*ATTENTION_CASES, *EXPERTS_CASES, *QUANTIZED_CASES, *VARIOUS_CASES, *LEARNED_CASES)
 SHARE = 4
 """One case in so many is compiled by default."""
 

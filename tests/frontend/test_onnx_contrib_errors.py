@@ -32,7 +32,40 @@ def group(*operands: Array | None, **attrs: Any) -> OneNode:
 
 QKV = (f(2, 3, 64), f(2, 3, 32), f(2, 3, 32))
 
+EXPERTS = (f(5, 8), f(5, 4), f(4, 6, 8), None, f(4, 8, 6), None)
+LAYER = (f(4, 2, 3), f(1, 5, 3), f(1, 5, 5))
+
+
+def layer(*operands: Array | None, **attrs: Any) -> OneNode:
+    return OneNode("RNN", operands, {"hidden_size": 5, **attrs}, domain="")
+
+
 WRONG: dict[str, tuple[OneNode, str]] = {
+    "more experts than there are": (node("MoE", *EXPERTS, k=5), "'k' is 5 of 4 experts"),
+    "sparse mixer": (node("MoE", *EXPERTS, k=2, use_sparse_mixer=1), "sparse mixers are not supported"),
+    "activation of experts": (node("MoE", *EXPERTS, activation_type="sine"), "'sine' is none of relu"),
+    "no third layer": (node("MoE", *EXPERTS, activation_type="swiglu"), "no third layer"),
+    "kind of experts": (
+        node("QMoE", *EXPERTS[:2], u8(4, 6, 4), f(4, 6), None, u8(4, 8, 3), f(4, 8), quant_type="fp4"),
+        "of the kind 'fp4' are not supported",
+    ),
+    "table of weights": (
+        node("MatMulBnb4", f(2, 16), u8(128), f(16), N=16, K=16, block_size=16, quant_type=2),
+        "'quant_type' is 2",
+    ),
+    "size of a table": (
+        node("MatMulBnb4", f(2, 16), u8(100), f(16), N=16, K=16, block_size=16, quant_type=1),
+        "do not hold 16×16 numbers",
+    ),
+    "activation of a layer": (layer(*LAYER, activations=["Sine"]), "'sine' is none of affine, elu"),
+    "too few activations": (
+        OneNode("GRU", (f(4, 2, 3), f(1, 15, 3), f(1, 15, 5)), {"hidden_size": 5, "activations": ["Tanh"]}, domain=""),
+        "2 activations",
+    ),
+    "gates of a quantized layer": (
+        node("DynamicQuantizeLSTM", f(4, 2, 5), u8(1, 5, 24), u8(1, 6, 23), *(None,) * 5, f(1), u8(1), f(1), u8(1)),
+        "do not hold 4 gates",
+    ),
     "attention without heads": (node("Attention", X, W, BIAS), "num_heads"),
     "heads that do not divide": (node("Attention", X, W, BIAS, num_heads=3), "16 does not divide into 3 heads"),
     "no heads": (node("Attention", X, W, BIAS, num_heads=0), "0 heads"),
@@ -107,7 +140,7 @@ def test_error(name: str) -> None:
     case, words = WRONG[name]
     with pytest.raises(weft.UserError, match=words) as caught:
         frontend.load(make_model(case))
-    assert f"com.microsoft.{case.op} '{case.op}_0'" in str(caught.value)
+    assert f"{case.domain}.{case.op} '{case.op}_0'".lstrip(".") in str(caught.value)
     assert "make no sense" not in str(caught.value)
 
 

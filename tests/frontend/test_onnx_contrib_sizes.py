@@ -1,4 +1,4 @@
-"""Attention of com.microsoft with sizes known at run time: one executable, prompts and next tokens."""
+"""Attention and mixtures of experts of com.microsoft with sizes known at run time: one executable for all."""
 
 from __future__ import annotations
 
@@ -89,3 +89,17 @@ def test_packed_weights_for_any_number_of_rows() -> None:
         a = f(rows, 64)
         (expected,) = by_onnxruntime(OneNode("MatMulNBits", (a, packed, scales), attrs, known=(1, 2)))
         np.testing.assert_allclose(run(a, packed, scales), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_experts_of_any_number_of_tokens() -> None:
+    weights = {"fc1": f(4, 12, 8), "fc2": f(4, 8, 12)}
+    shapes = {"x": ("batch", "length", 8), "router": ("tokens", 4), "fc1": (4, 12, 8), "_": (), "fc2": (4, 8, 12)}
+    given = {"k": 2, "activation_type": "silu", "normalize_routing_weights": 1}
+    run = weft.compile(model("MoE", shapes, 1, {}, **given))
+    for batch, length in ((1, 1), (2, 5), (3, 1)):
+        x, router = f(batch, length, 8), f(batch * length, 4)
+        case = OneNode("MoE", (x, router, weights["fc1"], None, weights["fc2"]), given)
+        made = run(x, router, *weights.values())
+        np.testing.assert_allclose(made, by_onnxruntime(case)[0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(weft.UserError):
+        run(f(2, 3, 8), f(5, 4), *weights.values())

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
+from weft.frontend.onnx.converters.activations import Function, activations
 from weft.frontend.onnx.converters.control import stacked
 from weft.frontend.onnx.converters.elementwise import cast_to
 from weft.frontend.onnx.converters.loops import scan
 from weft.frontend.onnx.converters.movement import Cut, cut, filled
 from weft.frontend.onnx.node import Node, Result
-from weft.frontend.onnx.problems import Malformed, Unsupported
+from weft.frontend.onnx.problems import Malformed
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import INDEX
@@ -30,22 +32,23 @@ _Stepped = tuple[list[GraphExpr], GraphExpr]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
-    """One direction of a layer. ``recurrence`` [gates·hidden, hidden], ``recurrent_bias`` [gates·hidden], ``peepholes``
-    [3·hidden] or None; ``activations`` the functions of this direction."""
+    """One direction of a layer. ``recurrent_bias`` [gates·hidden], ``peepholes`` [3·hidden] or None; ``activations``:
+    its functions; ``coupled``: the forget gate is what the input gate leaves."""
 
     node: Node
-    hidden: int
-    recurrence: GraphExpr
+    weights: Weights
     recurrent_bias: GraphExpr | None
     peepholes: GraphExpr | None
-    activations: Sequence[Callable[[GraphExpr], GraphExpr]]
+    activations: Sequence[Function]
+    coupled: bool = False
+
+    @property
+    def hidden(self) -> int:
+        return self.weights.hidden
 
     def product(self, state: GraphExpr, first: int = 0, count: int | None = None) -> GraphExpr:
         """The state times the recurrence weights of some gates, without bias."""
-        weights = self.recurrence
-        if count is not None:
-            weights = cut(self.node, weights, {0: Cut(first * self.hidden, count * self.hidden)})
-        return times_transposed(self.node, state, weights)
+        return self.weights.of_state(state, first, count)
 
     def bias(self, first: int, count: int) -> GraphExpr | None:
         if self.recurrent_bias is None:
@@ -73,14 +76,16 @@ def times_transposed(node: Node, x: GraphExpr, weights: GraphExpr) -> GraphExpr:
     return node.call("matmul", x, node.call("transpose", weights, perm=(1, 0)))
 
 
-def _lstm_step(cell: Cell, x: GraphExpr, states: list[GraphExpr]) -> list[GraphExpr]:
+def lstm_step(cell: Cell, x: GraphExpr, states: list[GraphExpr]) -> list[GraphExpr]:
     """Gates in the order input, output, forget, cell."""
     h, c = states
     f, g, hh = cell.activations
     total = cell.add(cell.node.call("add", x, cell.product(h)), cell.recurrent_bias)
     i, o, forget, new = cell.gates(total)
-    keep = f(cell.add(forget, cell.peep(2, c)))
     take = f(cell.add(i, cell.peep(0, c)))
+    keep = f(cell.add(forget, cell.peep(2, c)))
+    if cell.coupled:
+        keep = cell.node.call("sub", cell.node.scalar(1, take), take)
     state = cell.node.call("add", cell.mul(keep, c), cell.mul(take, g(new)))
     out = f(cell.add(o, cell.peep(1, state)))
     return [cell.mul(out, hh(state)), state]
@@ -107,33 +112,56 @@ def _rnn_step(cell: Cell, x: GraphExpr, states: list[GraphExpr]) -> list[GraphEx
     return [f(cell.add(cell.node.call("add", x, cell.product(states[0])), cell.recurrent_bias))]
 
 
-_SIMPLE = {"Relu": "relu", "Sigmoid": "sigmoid", "Softplus": "softplus", "Softsign": "softsign", "Tanh": "tanh"}
-_WITH_ALPHA = {"Elu": "elu", "LeakyRelu": "leaky_relu", "ThresholdedRelu": "thresholded_relu"}
+class Weights(Protocol):
+    """What the inputs and the state are multiplied with, in one direction."""
+
+    @property
+    def hidden(self) -> int: ...
+
+    def of_inputs(self, x: GraphExpr) -> GraphExpr:
+        """x [length, batch, input] → [length, batch, gates·hidden]"""
+
+    def of_state(self, state: GraphExpr, first: int, count: int | None) -> GraphExpr:
+        """state [batch, hidden] → [batch, count·hidden], of the gates from ``first`` on (None: of all)"""
 
 
-def _activations(node: Node, direction: int, defaults: Sequence[str]) -> list[Callable[[GraphExpr], GraphExpr]]:
-    names = node.texts("activations") or tuple(defaults) * 2
-    names = names[direction * len(defaults) : (direction + 1) * len(defaults)]
-    if len(names) != len(defaults):
-        raise Malformed(f"it needs {len(defaults)} activations for each direction")
-    limit = node.real("clip", 0.0)
-    made = []
-    for name in names:
-        known = {k.lower(): v for k, v in (*_SIMPLE.items(), *_WITH_ALPHA.items())}.get(name.lower())
-        if known is None or (name in _WITH_ALPHA and node.has_attribute("activation_alpha")):
-            raise Unsupported(f"the activation '{name}' (with its parameters) is not supported")
-        made.append(_activation(node, known, limit))
-    return made
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatWeights:
+    """``inputs`` [gates·hidden, input], ``recurrence`` [gates·hidden, hidden]"""
+
+    node: Node
+    hidden: int
+    inputs: GraphExpr
+    recurrence: GraphExpr
+
+    def of_inputs(self, x: GraphExpr) -> GraphExpr:
+        return times_transposed(self.node, x, self.inputs)
+
+    def of_state(self, state: GraphExpr, first: int, count: int | None) -> GraphExpr:
+        weights = self.recurrence
+        if count is not None:
+            weights = cut(self.node, weights, {0: Cut(first * self.hidden, count * self.hidden)})
+        return times_transposed(self.node, state, weights)
 
 
-def _activation(node: Node, name: str, limit: float) -> Callable[[GraphExpr], GraphExpr]:
-    def apply(x: GraphExpr) -> GraphExpr:
-        return node.call(name, node.call("clip", x, min=-limit, max=limit) if limit else x)
+def float_weights(node: Node, d: int, gates: int) -> FloatWeights:
+    """The parameters W and R of direction ``d``. Raises Malformed."""
+    weights, recurrence = row(node, node.data(1), d), row(node, node.data(2), d)
+    hidden = recurrence.tensor.shape[1]
+    if not isinstance(hidden, int) or recurrence.tensor.shape[0] != gates * hidden:
+        raise Malformed(f"its recurrence weights {recurrence.tensor} do not hold {gates} gates")
+    return FloatWeights(node, hidden, weights, recurrence)
 
-    return apply
 
+def recurrent(
+    step: Step,
+    gates: int,
+    state_count: int,
+    defaults: Sequence[str],
+    weights: Callable[[Node, int, int], Weights] = float_weights,
+) -> Callable[[Node], Result]:
+    """The converter of a layer; ``weights`` gives the parameters of a direction by its number, for so many gates."""
 
-def _recurrent(step: Step, gates: int, state_count: int, defaults: Sequence[str]) -> Callable[[Node], Result]:
     def convert(node: Node) -> Result:
         x = node.data(0)
         layout = node.integer("layout", 0)
@@ -141,14 +169,25 @@ def _recurrent(step: Step, gates: int, state_count: int, defaults: Sequence[str]
             x = node.call("transpose", x, perm=(1, 0, 2))
         length, batch = x.tensor.shape[:2]
         running = _running(node, length, batch)
-        if node.flag("input_forget"):
-            raise Unsupported("coupled input and forget gates are not supported")
         kinds = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
         directions = kinds.get(node.text("direction", "forward"))
         if directions is None:
             raise Malformed(f"its direction is '{node.text('direction')}'")
         made = [
-            _direction(node, step, gates, state_count, defaults, x, d, backward, batch, layout, running)
+            _direction(
+                node,
+                step,
+                gates,
+                state_count,
+                defaults,
+                weights(node, d, gates),
+                x,
+                d,
+                backward,
+                batch,
+                layout,
+                running,
+            )
             for d, backward in enumerate(directions)
         ]
         outputs = stacked(node, [m[0] for m in made], 2 if layout else 1)
@@ -187,6 +226,7 @@ def _direction(
     gates: int,
     state_count: int,
     defaults: Sequence[str],
+    weights: Weights,
     x: GraphExpr,
     d: int,
     backward: bool,
@@ -195,24 +235,21 @@ def _direction(
     running: GraphExpr | None,
 ) -> tuple[GraphExpr, list[GraphExpr]]:
     """All outputs [length, batch, hidden] and the last states of one direction."""
-    weights, recurrence = _row(node, node.data(1), d), _row(node, node.data(2), d)
-    hidden = recurrence.tensor.shape[1]
-    if not isinstance(hidden, int) or recurrence.tensor.shape[0] != gates * hidden:
-        raise Malformed(f"its recurrence weights {recurrence.tensor} do not hold {gates} gates")
+    hidden = weights.hidden
     bias = recurrent_bias = None
     if node.has(3):
-        both = _row(node, node.data(3), d)
+        both = row(node, node.data(3), d)
         bias, recurrent_bias = (cut(node, both, {0: Cut(i * gates * hidden, gates * hidden)}) for i in (0, 1))
-    peepholes = _row(node, node.data(7), d) if state_count == 2 and node.has(7) else None
-    cell = Cell(node, hidden, recurrence, recurrent_bias, peepholes, _activations(node, d, defaults))
-    inputs = cell.add(times_transposed(node, x, weights), bias)
+    peepholes = row(node, node.data(7), d) if state_count == 2 and node.has(7) else None
+    cell = Cell(node, weights, recurrent_bias, peepholes, activations(node, d, defaults), node.flag("input_forget"))
+    inputs = cell.add(weights.of_inputs(x), bias)
     states = [_initial(node, 5 + s, d, batch, hidden, x, layout) for s in range(state_count)]
     length, masked = x.tensor.shape[0], _masked(node, step)
     if not isinstance(length, int) or not 0 < length <= MAX_UNROLLED:
 
         def once(state: list[GraphExpr], slices: list[GraphExpr]) -> tuple[list[GraphExpr], list[GraphExpr]]:
-            after, row = masked(cell, slices[0], state, slices[1] if len(slices) > 1 else None)
-            return after, [row]
+            after, made = masked(cell, slices[0], state, slices[1] if len(slices) > 1 else None)
+            return after, [made]
 
         scanned = [inputs] if running is None else [inputs, running]
         states, (rows,) = scan(node, states, scanned, [0] * len(scanned), [backward] * len(scanned), once)
@@ -222,12 +259,12 @@ def _direction(
     for t in reversed(range(length)) if backward else range(length):
         here = node.call("reshape", cut(node, inputs, {0: Cut(t, 1)}), shape=(batch, gates * hidden))
         runs = None if running is None else node.call("reshape", cut(node, running, {0: Cut(t, 1)}), shape=(batch, 1))
-        states, row = masked(cell, here, states, runs)
-        outputs.append(row)
+        states, made = masked(cell, here, states, runs)
+        outputs.append(made)
     return stacked(node, outputs[::-1] if backward else outputs, 1 if layout else 0), states
 
 
-def _row(node: Node, x: GraphExpr, d: int) -> GraphExpr:
+def row(node: Node, x: GraphExpr, d: int) -> GraphExpr:
     """The part of a parameter that belongs to direction ``d``."""
     if x.tensor.rank < 2:
         raise Malformed(f"its parameter {x.tensor} lacks the dimension of directions")
@@ -240,11 +277,12 @@ def _initial(node: Node, i: int, d: int, batch: Dim, hidden: int, x: GraphExpr, 
     given = node.data(i)
     if layout:
         given = node.call("transpose", given, perm=(1, 0, 2))
-    return _row(node, given, d)
+    return row(node, given, d)
 
 
+LSTM_FUNCTIONS = ("Sigmoid", "Tanh", "Tanh")
 RECURRENT: dict[str, Callable[[Node], Result]] = {
-    "GRU": _recurrent(_gru_step, 3, 1, ("Sigmoid", "Tanh")),
-    "LSTM": _recurrent(_lstm_step, 4, 2, ("Sigmoid", "Tanh", "Tanh")),
-    "RNN": _recurrent(_rnn_step, 1, 1, ("Tanh",)),
+    "GRU": recurrent(_gru_step, 3, 1, ("Sigmoid", "Tanh")),
+    "LSTM": recurrent(lstm_step, 4, 2, LSTM_FUNCTIONS),
+    "RNN": recurrent(_rnn_step, 1, 1, ("Tanh",)),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.frontend.onnx.converters.contrib.scores import counted, number, want_rank, whole
-from weft.frontend.onnx.converters.numbers import Tensor, operand, stack
+from weft.frontend.onnx.converters.numbers import Tensor, constant, operand, stack
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.graph.types import Dim
@@ -159,4 +159,38 @@ def _by_block(x: Tensor, axis: int, block: Dim, size: Dim) -> Tensor:
     return x.call("gather", steps.call("div", number(x.node, block)), axis=axis)
 
 
-PACKED: dict[str, Callable[[Node], Result]] = {"GatherBlockQuantized": _gather, "MatMulNBits": _matmul}
+# What the 16 numbers of 4 bits stand for, relative to the largest of their block (Dettmers et al. 2023, QLoRA).
+_FP4 = (0.0, 0.00520833, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
+_NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+        -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634,
+        0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)  # fmt: skip
+TABLES = ((*_FP4, *(-v for v in _FP4)), _NF4)
+
+
+def _bitsandbytes(node: Node) -> Result:
+    """A product with a matrix [N, K] of numbers from a table of 16; constant matrices are decoded when compiled."""
+    x, packed, largest = (operand(node, i) for i in range(3))
+    rows, columns, block, kind = (node.integer(name) for name in ("N", "K", "block_size", "quant_type"))
+    if kind not in (0, 1):
+        raise Malformed(f"its attribute 'quant_type' is {kind}, not 0 or 1")
+    _block(node)
+    count = rows * columns
+    if tuple(packed.shape) not in (((count + 1) // 2,), ((count + 1) // 2, 1)) or whole(
+        largest.shape[0], "the number of blocks"
+    ) != -(-count // block):
+        raise Malformed(
+            f"its weights {packed.x.tensor} and scales {largest.x.tensor} do not hold {rows}×{columns} numbers"
+        )
+    bytes_ = packed.reshape((count + 1) // 2)
+    numbers = stack([bytes_.call("shift_right", 4), bytes_.call("bitwise_and", 15)]).reshape(-1).part(0, 0, count)
+    decoded = constant(node, TABLES[kind]).call("gather", numbers.to(INT64), axis=0)
+    scale = largest.to(FLOAT32).call("gather", counted(node, count).call("div", number(node, block)), axis=0)
+    weights = (decoded * scale).reshape(rows, columns).to(x.dtype)
+    return x.call("matmul", weights, transpose_b=bool(node.integer("transB", 1))).x
+
+
+PACKED: dict[str, Callable[[Node], Result]] = {
+    "GatherBlockQuantized": _gather,
+    "MatMulBnb4": _bitsandbytes,
+    "MatMulNBits": _matmul,
+}
