@@ -20,7 +20,8 @@ COUNT = 1 << 14
 rng = np.random.default_rng(11)
 _LARGE = (88.7, 88.8, 89.5, -87.4, -103, -104, -105, 1e10, 16777215, 16777216, 3e38, -3e38, np.inf, -np.inf, np.nan)
 _SMALL = (0, -0.0, 1e-45, -1e-45, 1e-38, 1e-8, 0.5, -0.5, 0.625, 0.921875, 1, -1, 2, -2, 3, -3, 20, -20)
-EDGES = np.array((*_LARGE, *_SMALL), np.float32)
+_GONE = (-150, -170, -175.5, -176, -200, -252.5, -253.5, -254)
+EDGES = np.array((*_LARGE, *_GONE, *_SMALL), np.float32)
 
 
 def program(name: str, arity: int, dtype: str = "float32", vectorized: bool = True) -> Program:

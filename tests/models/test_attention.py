@@ -118,13 +118,20 @@ def test_nan_and_infinities_go_where_they_should(form: str) -> None:
     check(function, args)
 
 
-def test_scores_are_never_stored_as_a_whole() -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_scores_are_never_stored_as_a_whole(form: str) -> None:
     """Memory grows with the length, not with its square."""
     bytes_of = {}
     for length in (256, 1024):
-        _, report = compile_module(Module.of(attention("additive", 1, 2, length, length, 64)), [Target("cpu")])
+        _, report = compile_module(Module.of(attention(form, 1, 2, length, length, 64)), [Target("cpu")])
         bytes_of[length] = report.arena_bytes
     assert bytes_of[1024] <= 4 * bytes_of[256] <= 4 * 256 * 256 * 4
+
+
+def test_a_causal_mask_is_no_table() -> None:
+    """What query i may see is computed from the indices, for any length."""
+    artifact, _ = compile_module(Module.of(attention("whole", 1, 1, 512, 512, 16)), [Target("cpu")])
+    assert sum(np.asarray(c).nbytes for c in artifact.constants) < 512 * 512
 
 
 def test_no_fusion_keeps_the_parts() -> None:

@@ -165,9 +165,15 @@ def _trilu_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
     def element(*i: Expr) -> Expr:
         distance = i[-1] - i[-2]
         kept = distance >= attrs.k if attrs.upper else distance <= attrs.k
-        return select(kept, data[i], te.const(0, data.dtype))
+        return select(kept, data[i], te.const(attrs.fill, data.dtype))
 
     return te.compute(out.shape, element, name="trilu")
+
+
+def _trilu_reference(attrs: Attrs, data: Array) -> Array:
+    rows, columns = data.shape[-2:]
+    lower = np.tri(rows, columns, attrs.k - attrs.upper, dtype=bool)
+    return np.where(lower != attrs.upper, data, np.asarray(attrs.fill).astype(data.dtype))
 
 
 TRILU = OpDef(
@@ -175,15 +181,18 @@ TRILU = OpDef(
     (
         Attribute("upper", True, "whether to keep the upper part, else the lower"),
         Attribute("k", 0, "the diagonal at which the kept part ends"),
+        Attribute("fill", 0, "the value elsewhere"),
     ),
     _trilu_infer,
-    lambda attrs, data: (np.triu if attrs.upper else np.tril)(data, attrs.k).astype(data.dtype),
+    _trilu_reference,
     compute=_trilu_compute,
     cases=(
         Case((((3, 4), "float32"),), {}),
         Case((((2, 3, 3), "float32"),), {"upper": False, "k": -1}),
+        Case((((3, 4), "float32"),), {"upper": False, "fill": float("-inf")}),
+        Case((((2, 4, 3), "int32"),), {"k": 1, "fill": 7}, -9, 9),
     ),
-    doc="the upper or lower part of matrices, 0 elsewhere",
+    doc="the upper or lower part of matrices, ``fill`` elsewhere",
     source="ONNX Trilu-14",
 )
 

@@ -153,7 +153,7 @@ def _gather_nd(a: Attrs, args: list[T], given: list[T | None], call: Any) -> lis
 
 
 def _trilu(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:
-    return [_g(given).do("trilu", *args[1:], **a), *[None] * (len(args) - 1)]
+    return [_g(given).do("trilu", *args[1:], **a.replace(fill=0)), *[None] * (len(args) - 1)]
 
 
 def _topk(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:

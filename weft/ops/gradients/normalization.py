@@ -108,8 +108,7 @@ def _attention(a: Attrs, q: T, k: T, v: T, *mask: T) -> T:
     elif mask:
         scores = scores + mask[0]
     if a.causal:
-        seen = full(scores, 1.0).do("trilu", upper=False, k=0) > 0.0
-        scores = seen.do("where", scores, number(scores, -math.inf))
+        scores = scores.do("trilu", upper=False, fill=-math.inf)
     return scores.do("softmax", axis=-1).do("matmul", v)
 
 

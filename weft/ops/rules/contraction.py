@@ -38,7 +38,7 @@ from weft.ops.rules.parts import (
 )
 from weft.support.dtypes import BOOL
 
-ATTENTION, SOFTMAX = operator("scaled_dot_product_attention"), operator("softmax")
+ATTENTION, SOFTMAX, TRILU = (operator(name) for name in ("scaled_dot_product_attention", "softmax", "trilu"))
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 _a, _b = anything("a"), anything("b")
@@ -146,7 +146,7 @@ def _expand_attention(m: GraphMatch) -> GraphExpr | None:
     """softmax(query · keyᵀ · scale + mask) · value, each a kernel with a schedule of its own."""
     root: Call = m.root  # type: ignore[assignment]
     query, key, value, *mask = root.args
-    width, length = query.tensor.shape[-1], key.tensor.shape[-2]
+    width = query.tensor.shape[-1]
     scale = root.attrs.scale
     if scale is None and isinstance(width, int):
         scale = 1 / math.sqrt(width)
@@ -159,11 +159,7 @@ def _expand_attention(m: GraphMatch) -> GraphExpr | None:
     elif mask:
         scores = call(ADD, [scores, mask[0]])
     if root.attrs.causal:
-        rows = query.tensor.shape[-2]
-        if not isinstance(rows, int) or not isinstance(length, int):
-            return None
-        seen = Constant(np.tri(rows, length, dtype=bool))
-        scores = call(WHERE, [seen, scores, number(-np.inf, root)])
+        scores = call(TRILU, [scores], {"upper": False, "fill": -math.inf})
     weights = call(SOFTMAX, [scores], {"axis": -1})
     return same_type(call(MATMUL, [weights, value]), root)
 

@@ -215,17 +215,25 @@ def pack_vectors(context: Context, block: BlockRef, view: View, roles: Roles, la
             pack(context, block, x, roles.vector, lanes)
 
 
-def epilogue(context: Context, block: BlockRef) -> BlockRef:
-    """The injective block that reads the contraction's result in place, or a new copy of the result."""
-    s, view = context.schedule, context.view(block)
-    readers = s.get_consumers(block)
+def epilogue_of(context: Context, block: BlockRef) -> BlockRef | None:
+    """The injective block that alone reads the contraction's result, in place."""
+    view = context.view(block)
+    readers = context.schedule.get_consumers(block)
     if len(readers) == 1 and not context.is_output(block) and context.is_injective(readers[0]):
         reader = context.view(readers[0])
         axes = [i.var for i in reader.spatial]
         if len(axes) == len(view.spatial) and reads_whole(reader, view.output.buffer, axes):
-            s.set_scope(block, 0, "register")
             return readers[0]
-    return s.cache_write(block, 0, "register")
+    return None
+
+
+def epilogue(context: Context, block: BlockRef) -> BlockRef:
+    """The injective block that reads the contraction's result in place, or a new copy of the result."""
+    reader = epilogue_of(context, block)
+    if reader is None:
+        return context.schedule.cache_write(block, 0, "register")
+    context.schedule.set_scope(block, 0, "register")
+    return reader
 
 
 @dataclass

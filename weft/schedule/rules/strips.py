@@ -20,7 +20,16 @@ from weft.expr.nodes import Const
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import Access, View, static_extent
 from weft.schedule.rules.context import Context, work_of
-from weft.schedule.rules.contraction import Roles, Tiling, analyze, choose_tile, epilogue, pack_operands, pack_vectors
+from weft.schedule.rules.contraction import (
+    Roles,
+    Tiling,
+    analyze,
+    choose_tile,
+    epilogue,
+    epilogue_of,
+    pack_operands,
+    pack_vectors,
+)
 from weft.schedule.rules.pairs import suits_pairs
 from weft.schedule.rules.reduction import finish_row
 from weft.tir.nodes import Buffer
@@ -114,7 +123,10 @@ def _made_of(context: Context, first: BlockRef, found: list[BlockRef]) -> tuple[
             between.append(block)
     names = {first.name, *(b.name for b in between)}
     outside = {r.name for b in (first, *between) for r in s.get_consumers(b)} - names
-    return tuple(between) if len(outside) == 1 and not context.is_output(first) else ()
+    if len(outside) != 1 or context.is_output(first):
+        return ()
+    behind = epilogue_of(context, first)  # goes where the first is: on its tiles
+    return tuple(b for b in between if behind is None or b.name != behind.name)
 
 
 def _by_rows(context: Context, chain: Chain, rows: Access) -> bool:
