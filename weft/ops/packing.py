@@ -24,6 +24,7 @@ from weft.graph.types import Dim, TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import Array
+from weft.support.memory import compact
 
 _TOKEN = re.compile(r"([A-Z])|(\d+)([a-z])")
 
@@ -96,7 +97,7 @@ def pack(array: Array, source: str, target: str) -> Array:
         widths.append((0, count * block - sizes[letter]))
         grown += [count, *_own_blocks(packed, letter)]
     array = (np.pad(array, widths) if any(after for _, after in widths) else array).reshape(grown)
-    return np.ascontiguousarray(np.transpose(array, _split_order(packed)))
+    return compact(np.transpose(array, _split_order(packed)))
 
 
 def unpack(array: Array, source: str, target: str, sizes: Sequence[int] | None = None) -> Array:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from weft.runtime import _native
 from weft.runtime.arguments import Arguments, bind_symbols
-from weft.runtime.artifact import ABI_VERSION, ALIGN, Artifact, CodeObject, Variant
+from weft.runtime.artifact import ABI_VERSION, Artifact, CodeObject, Variant
 from weft.runtime.elements import numpy_dtype
 from weft.runtime.encode import constant_count, encode
 from weft.runtime.host import HostOperators
@@ -22,6 +22,7 @@ from weft.runtime.program import TensorSpec
 from weft.runtime.roofline import Bound, Peaks, Roofline, bounds, roofline
 from weft.runtime.threads import SYSTEM_FEATURES, checked_threads, cpu_features
 from weft.support.errors import ArtifactError, InputError
+from weft.support.memory import compact
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +220,4 @@ def _pick(code: CodeObject) -> Variant:
 
 def _aligned(array: NDArray[Any]) -> NDArray[np.uint8]:
     """The bytes of an array at a multiple of 64, copied where they are not."""
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    if data.ctypes.data % ALIGN == 0:
-        return data
-    room = np.empty(data.nbytes + ALIGN, dtype=np.uint8)
-    start = -room.ctypes.data % ALIGN
-    made = room[start : start + data.nbytes]
-    made[...] = data
-    return made
+    return compact(array).reshape(-1).view(np.uint8)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.support.memory import aligned_bytes
 from weft.support.settings import num_threads
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +27,6 @@ LARGE = 64 << 10
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # in ModelProto, GraphProto, TensorProto
 _BYTES = 2  # the wire type of what has a length: messages, strings, bytes
 _FIXED = {1: 8, 5: 4}
-_ALIGN = 64
 _WINDOW, _PIECE = 64 << 10, 8 << 20
 _MAX_THREADS = 4  # more do not make memory faster
 
@@ -161,7 +161,7 @@ def _encoded(value: int) -> bytes:
 
 def _payloads(handle: int, places: Mapping[int, tuple[int, int]]) -> dict[int, Array]:
     """The bytes at these places, each in an array of its own that begins at a multiple of 64."""
-    made = {i: _room(end - begin) for i, (begin, end) in places.items()}
+    made = {i: aligned_bytes(end - begin) for i, (begin, end) in places.items()}
     work = [
         (made[i].data[at : at + _PIECE], begin + at)
         for i, (begin, end) in places.items()
@@ -191,9 +191,3 @@ def _payloads(handle: int, places: Mapping[int, tuple[int, int]]) -> dict[int, A
     if short:
         raise _Unusual
     return made
-
-
-def _room(nbytes: int) -> Array:
-    whole = np.empty(nbytes + _ALIGN, np.uint8)
-    start = -whole.ctypes.data % _ALIGN
-    return whole[start : start + nbytes]
