@@ -111,6 +111,60 @@ def test_cache_read_layouts_and_groups() -> None:
     check_product(s, [a, b, c])
 
 
+def arg_max():
+    """The position and the value of the largest element of each row; of equal ones the first."""
+    return te.comm_reducer(
+        lambda a, b: tuple(
+            te.select(te.any(a[1] > b[1], te.all(a[1] == b[1], a[0] <= b[0])), x, y) for x, y in zip(a, b, strict=True)
+        ),
+        lambda i, v: (te.max_value(i), te.min_value(v)),
+        name="arg_max",
+    )
+
+
+def test_a_copy_for_several_readers() -> None:
+    a = te.placeholder((8, 6), name="A")
+    b = te.compute((8, 6), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((8, 6), lambda i, j: a[i, j] * b[i, j], name="C")
+    s = te.create_schedule(c.op)
+    copy = s.cache_read(a, "local", [b, c])
+    s[b].compute_at(s[c], c.op.axis[0])
+    s[copy].compute_at(s[c], c.op.axis[0])
+    text = str(weft.lower(s, [a, c]))
+    assert text.count("A[") == 2 and 'block "A_local"' in text  # read and written out once, by the copy
+    x = np.arange(48, dtype="float32").reshape(8, 6)
+    np.testing.assert_array_equal(weft.build(s, [a, c])(x), x * (x + 1))
+    with pytest.raises(ScheduleError, match="nobody reads"):
+        s.cache_read(a, "local", [])
+    with pytest.raises(ScheduleError, match="does not read 'A'"):
+        s.schedule.cache_read(copy.name, 0, others=["C"])
+
+
+def test_results_of_one_stage_are_cached_together() -> None:
+    x, k = te.placeholder((5, 8), name="x"), te.reduce_axis((0, 8), "k")
+    best = arg_max()
+    index, value = te.compute((5,), lambda i: best((k.var.astype("int32"), x[i, k]), axis=k), name="best")
+    s = te.create_schedule(index.op)
+    with pytest.raises(ScheduleError, match="give a list of all of them"):
+        s.cache_write(index, "local")
+    locals_ = s.cache_write([index, value], "local")
+    s[locals_[0]].compute_at(s[index], index.op.axis[0])
+    assert s[index].block == s[value].block == s[index.op].block != s[locals_[1]].block
+    data = np.random.default_rng(0).integers(0, 4, (5, 8)).astype("float32")
+    for made in (run(weft.lower(s, [x, index, value]).program, [data]), weft.build(s, [x, index, value])(data)):
+        np.testing.assert_array_equal(made[0], data.argmax(1))
+        np.testing.assert_array_equal(made[1], data.max(1))
+
+
+def test_thread_axes_have_the_length_of_their_loop() -> None:
+    a = te.placeholder((64,), name="A")
+    b = te.compute((64,), lambda i: a[i] * 2.0, name="B")
+    s = te.create_schedule(b.op)
+    with pytest.raises(ScheduleError, match="has 32 threads but 'i' 64 iterations"):
+        s[b].bind(b.op.axis[0], te.thread_axis((0, 32), "threadIdx.x"))
+    s[b].bind(b.op.axis[0], te.thread_axis((0, 64), "threadIdx.x"))
+
+
 def test_rfactor_pragma_and_scopes() -> None:
     x = te.placeholder((64,), "int32", name="x")
     k = te.reduce_axis((0, 64), "k")

@@ -150,6 +150,7 @@ MOVES: dict[str, Move] = {
     "compute_inline": lambda s, r: s.compute_inline(some_block(s, r)),
     "reverse_compute_inline": lambda s, r: s.reverse_compute_inline(some_block(s, r)),
     "cache_read": lambda s, r: s.cache_read(some_block(s, r), r.randrange(2), "local"),
+    "cache_read_for": lambda s, r: s.cache_read(some_block(s, r), r.randrange(2), "local", [some_block(s, r)]),
     "cache_write": lambda s, r: s.cache_write(some_block(s, r), 0, "local"),
     "set_scope": lambda s, r: s.set_scope(some_block(s, r), 0, "local"),
     "decompose_reduction": lambda s, r: s.decompose_reduction(

@@ -27,9 +27,10 @@ class Stagewise:
         return (*op.axis, *op.reduce_axis) if isinstance(op, ComputeOp) else ()
 
     def buffer_name(self, key: Any) -> str:
-        tensor = key.output(0) if isinstance(key, Operation) else key
-        found = self.stages.buffers.get(tensor)
-        return found if found is not None else str(getattr(key, "name", key))
+        if isinstance(key, str):
+            return key
+        tensor = key if isinstance(key, Tensor) else operation_of(key).output(0)
+        return self.stages.buffers.get(tensor, tensor.name)
 
 
 class TensorSchedule(ClassicSchedule):

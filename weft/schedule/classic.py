@@ -12,8 +12,9 @@ tensor expressions provides; this module knows nothing of tensor expressions its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from weft.expr.linear import ZERO
 from weft.expr.nodes import Binary, Const, IterVar, Var
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
@@ -34,7 +35,7 @@ class Origin(Protocol):
         ...
 
     def buffer_name(self, key: Any) -> str:
-        """The buffer that holds ``key``, an input or computed."""
+        """The buffer that holds ``key``, an input or computed; raises KeyError for what is no tensor."""
         ...
 
 
@@ -46,8 +47,8 @@ def create_schedule(program: Program, origin: Origin, seed: int = 0) -> ClassicS
 class StageKey:
     """A stage that a primitive made, to index the schedule with (as the classic ``cache_read`` returns a tensor)."""
 
-    def __init__(self, owner: ClassicSchedule, name: str) -> None:
-        self._owner, self.name = owner, name
+    def __init__(self, owner: ClassicSchedule, name: str, output: int = 0) -> None:
+        self._owner, self.name, self.output = owner, name, output
 
     @property
     def op(self) -> StageKey:
@@ -77,7 +78,8 @@ class ClassicSchedule:
     def __init__(self, schedule: Schedule, origin: Origin) -> None:
         self.schedule = schedule
         self._origin = origin
-        self._moved: dict[Any, str] = {}
+        self._moved: dict[StageKey | str, str] = {}
+        """Where the stage of a tensor is copied to its place, since another block computes it."""
         self.attached: dict[BlockRef, LoopRef] = {}
         """For stages computed in a loop of another: that loop."""
 
@@ -86,40 +88,67 @@ class ClassicSchedule:
         return self.schedule.program
 
     def __getitem__(self, key: Any) -> Stage:
-        name = self._moved.get(key) or (key.name if isinstance(key, StageKey) else None)
-        axes: Sequence[Any] = ()
-        if not isinstance(key, StageKey):
-            try:
-                name, axes = name or self._origin.block_name(key), self._origin.axes(key)
-            except KeyError:
-                raise ScheduleError(
-                    f"'{key}' is not computed by this program", code="S002", hint="placeholders have no stage"
-                ) from None
-        assert name is not None
+        origin = self._identity(key)
+        axes = () if isinstance(key, StageKey) else self._origin.axes(key)
+        name = self._moved.get(origin, origin if isinstance(origin, str) else origin.name)
         return Stage(self, BlockRef(name), axes, key)
 
-    def cache_read(self, key: Any, scope: str, readers: Sequence[Any]) -> StageKey:
-        """A copy of ``key`` (a computed tensor or an input, by its buffer's name) for one reader."""
-        given = readers if isinstance(readers, (list, tuple)) else [readers]
-        if len(given) != 1:
-            raise ScheduleError("cache_read: give one reader", code="S004", hint="make a copy for each reader")
-        reader = self[given[0]].block
+    def _identity(self, key: Any) -> StageKey | str:
+        """What stands for the stage of ``key``: all outputs of an operation, and the operation itself, are one."""
+        if isinstance(key, StageKey):
+            return key
+        try:
+            return self._origin.block_name(key)
+        except KeyError:
+            raise ScheduleError(
+                f"'{key}' is not computed by this program", code="S002", hint="placeholders have no stage"
+            ) from None
+
+    def cache_read(self, key: Any, scope: str, readers: Any) -> StageKey:
+        """A copy of ``key`` (a computed tensor or an input) for the stages of ``readers``, one or several."""
+        blocks = [self[r].block for r in _listed(readers)]
+        if not blocks:
+            raise ScheduleError("cache_read: nobody reads the copy", code="S004", hint="give the tensors that do")
         wanted = self.buffer_name(key)
-        regions = self.schedule.state.block(reader).reads
+        regions = self.schedule.state.block(blocks[0]).reads
         position = next((n for n, r in enumerate(regions) if r.buffer.name == wanted), -1)
-        return StageKey(self, self.schedule.cache_read(reader, position, scope).name)
+        return StageKey(self, self.schedule.cache_read(blocks[0], position, scope, blocks[1:]).name)
 
-    def cache_write(self, key: Any, scope: str) -> StageKey:
-        """Compute ``key`` in another scope: the returned stage computes, ``s[key]`` copies to the output."""
-        computing = self[key].block
-        copying = self.schedule.cache_write(computing, 0, scope)
-        self._moved[key] = copying.name
-        return StageKey(self, computing.name)
+    def cache_write(self, key: Any, scope: str) -> Any:
+        """Compute ``key`` in another scope: the returned stage computes, ``s[key]`` copies to the output.
 
-    def rfactor(self, key: Any, axis: Any, factor_axis: int = 0, reassociate: bool = False) -> StageKey:
-        """Factor the reduction of ``key`` over ``axis``; the returned stage computes the partial results."""
+        For a list of all the tensors that an operation computes, a list of such stages (which are one block).
+        """
+        keys = _listed(key)
+        computing = self[keys[0]].block if keys else None
+        if computing is None or any(self[k].block != computing for k in keys):
+            raise ScheduleError(
+                "cache_write: the tensors must be results of one computation",
+                code="S004",
+                hint="cache those of different stages one after another",
+            )
+        results = [r.buffer.name for r in self.schedule.state.block(computing).writes]
+        positions = [results.index(self.buffer_name(k)) for k in keys]
+        if len(set(positions)) != len(results):
+            raise ScheduleError(
+                f"cache_write: '{computing.name}' computes {', '.join(results)} together",
+                code="S004",
+                hint="give a list of all of them",
+            )
+        first, *others = positions
+        self._moved[self._identity(keys[0])] = self.schedule.cache_write(computing, first, scope, others).name
+        made = [StageKey(self, computing.name, n) for n in positions]
+        return made if isinstance(key, (list, tuple)) else made[0]
+
+    def rfactor(self, key: Any, axis: Any, factor_axis: int = 0, reassociate: bool = False) -> Any:
+        """Factor the reduction of ``key`` over ``axis``; the returned stage computes the partial results.
+
+        A list of stages (which are one block) for a reduction of several values at once.
+        """
         stage = self[key]
-        return StageKey(self, self.schedule.rfactor(stage.loop(axis), factor_axis, reassociate).name)
+        partial = self.schedule.rfactor(stage.loop(axis), factor_axis, reassociate).name
+        made = [StageKey(self, partial, n) for n in range(len(self.schedule.state.block(partial).writes))]
+        return made if len(made) > 1 else made[0]
 
     def create_group(self, outputs: Any, inputs: Any = (), include_inputs: bool = False) -> Group:
         """The stages between ``inputs`` and ``outputs``, to be placed together."""
@@ -140,8 +169,13 @@ class ClassicSchedule:
     def buffer_name(self, key: Any) -> str:
         """The name of the buffer that holds ``key``."""
         if isinstance(key, StageKey):
-            return self.schedule.state.block(key.name).writes[0].buffer.name
-        return self._origin.buffer_name(key)
+            return self.schedule.state.block(key.name).writes[key.output].buffer.name
+        try:
+            return self._origin.buffer_name(key)
+        except KeyError:
+            raise ScheduleError(
+                f"'{key}' is no tensor of this program", code="S002", hint="give a placeholder or a computed tensor"
+            ) from None
 
     def _computes(self, key: Any) -> bool:
         try:
@@ -163,7 +197,7 @@ class Group:
 
     def compute_at(self, parent: Stage, axis: Any) -> None:
         """Compute every stage of the group in a loop of ``parent``; the last first."""
-        loop = parent.loop(axis)
+        loop = _stage(parent).loop(axis)
         for block in reversed(self.blocks):
             self._owner.schedule.compute_at(block, loop)
             self._owner.attached[block] = loop
@@ -250,14 +284,27 @@ class Stage:
 
     def bind(self, axis: Any, thread: str | IterVar) -> None:
         """Bind to a GPU thread axis, by name or as the classic ``thread_axis("threadIdx.x")``."""
-        name = thread.thread if isinstance(thread, IterVar) else thread
-        if name.startswith("vthread"):
-            self.owner.schedule.virtual_thread(self.loop(axis), name)
+        loop, name = self.loop(axis), cast(Any, thread)
+        if isinstance(thread, IterVar):
+            name = thread.thread
+            self._check_threads(loop, thread)
+        if isinstance(name, str) and name.startswith("vthread"):
+            self.owner.schedule.virtual_thread(loop, name)
         else:
-            self.owner.schedule.bind(self.loop(axis), name)
+            self.owner.schedule.bind(loop, name)
+
+    def _check_threads(self, loop: LoopRef, thread: IterVar) -> None:
+        """Refuse an axis of another length than the loop; 0 stands for any."""
+        extent = self.owner.schedule.state.loop(loop).extent
+        if thread.extent is not ZERO and extent is not thread.extent:
+            raise ScheduleError(
+                f"bind: '{thread.thread}' has {thread.extent} threads but '{loop.name}' {extent} iterations",
+                code="S004",
+                hint=f"split it, or use te.thread_axis({thread.thread!r}), which takes any length",
+            )
 
     def compute_at(self, parent: Stage, axis: Any) -> None:
-        loop = parent.loop(axis)
+        loop = _stage(parent).loop(axis)
         self.owner.schedule.compute_at(self.block, loop)
         self.owner.attached[self.block] = loop
 
@@ -324,6 +371,14 @@ class Stage:
     def tensorize(self, axis: Any, intrinsic: Any) -> BlockRef:
         """Replace the loops from ``axis`` inwards by an instruction."""
         return self.owner.schedule.tensorize(self.loop(axis), intrinsic)
+
+
+def _stage(given: Any) -> Stage:
+    if not isinstance(given, Stage):
+        raise ScheduleError(
+            f"compute_at: {type(given).__name__} is not a stage", code="S004", hint="s[P].compute_at(s[C], axis)"
+        )
+    return given
 
 
 def _first_of(condition: Any) -> tuple[Var, int] | None:

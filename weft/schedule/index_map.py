@@ -29,14 +29,29 @@ class IndexMap:
         """The map that ``function`` computes. ``ndim`` is needed where it takes ``*indices``."""
         if isinstance(function, IndexMap):
             return function
-        parameters = list(inspect.signature(function).parameters.values())
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            raise ScheduleError(
+                f"an index map is a function of the old indices, not {function!r}",
+                code="S004",
+                hint="such as lambda i, j: (j, i)",
+            ) from None
         if any(p.kind is p.VAR_POSITIONAL for p in parameters):
             names = [f"i{n}" for n in range(ndim or 0)]
         else:
             names = [p.name for p in parameters]
         inputs = tuple(Var(n, INDEX) for n in names)
-        made = function(*inputs)
-        return cls(inputs, tuple(index(o) for o in (made if isinstance(made, (tuple, list)) else (made,))))
+        try:
+            made = function(*inputs)
+            outputs = tuple(index(o) for o in (made if isinstance(made, (tuple, list)) else (made,)))
+        except (TypeError, ValueError) as problem:
+            raise ScheduleError(
+                f"the index map of {', '.join(names) or 'nothing'} gives no indices: {problem}",
+                code="S004",
+                hint="such as lambda i, j: (j, i)",
+            ) from problem
+        return cls(inputs, outputs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, IndexMap) and self.texts() == other.texts()

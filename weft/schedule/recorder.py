@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.schedule.dependence import check_repeated_private, has_repeated
+from weft.schedule.forms import checked
 from weft.schedule.index_map import IndexMap
 from weft.schedule.primitives.pipelining import check_pipelined
 from weft.schedule.primitives.registry import PRIMITIVES, VARIADIC
@@ -44,6 +45,9 @@ class Recorder:
     def apply(self, state: State, name: str, args: Mapping[str, Any], decision: Any = None) -> Any:
         """Run the primitive and, if it did not refuse, record it."""
         primitive = PRIMITIVES[name]
+        given = checked(name, primitive.run, {**args, "decision": decision} if primitive.samples else args)
+        decision = given.pop("decision", None) if primitive.samples else None
+        args = given
         recorded = tuple((key, self._encode(value)) for key, value in args.items())
         state.running = name
         if primitive.moves and state.kept:
@@ -117,7 +121,8 @@ class Recorder:
 def _touched(state: State, args: Mapping[str, Any]) -> list[Block]:
     """The blocks that a call names, or that stand below the loop it is about."""
     if isinstance(args.get("block"), BlockRef):
-        return [state.block(args["block"])]
+        others = [b for b in args.get("others") or () if isinstance(b, BlockRef)]
+        return [state.block(b) for b in (args["block"], *others)]
     loop = args.get("loop")
     return state.tree.blocks_under(state.loop(loop)) if isinstance(loop, LoopRef) else []
 

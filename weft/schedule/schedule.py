@@ -63,6 +63,10 @@ class Schedule:
 
     def replay(self, trace: Trace) -> Schedule:
         """Apply a trace made on an equal program. Returns the schedule itself."""
+        if not isinstance(trace, Trace):
+            raise ScheduleError(
+                f"replay: {type(trace).__name__} is not a trace", code="S006", hint="Trace.from_json reads one"
+            )
         self._recorder.replay(self._state, trace)
         return self
 
@@ -117,8 +121,7 @@ class Schedule:
             factors = (None, factor)
         elif nparts is not None:
             factors = (nparts, None)
-        assert factors is not None
-        made: tuple[LoopRef, ...] = self._apply("split", loop=loop, factors=tuple(factors))
+        made: tuple[LoopRef, ...] = self._apply("split", loop=loop, factors=factors)
         return made
 
     def tile(self, y: LoopRef, x: LoopRef, y_factor: int, x_factor: int) -> tuple[LoopRef, LoopRef, LoopRef, LoopRef]:
@@ -197,14 +200,29 @@ class Schedule:
 
     # -- memory ---------------------------------------------------------------------------------------------
 
-    def cache_read(self, block: BlockRef | str, read_index: int, scope: str = "global") -> BlockRef:
-        """Copy what the block reads through its region ``read_index`` into a buffer of its own; returns the copy."""
-        made: BlockRef = self._apply("cache_read", block=_block(block), read_index=read_index, scope=scope)
+    def cache_read(
+        self, block: BlockRef | str, read_index: int, scope: str = "global", others: Sequence[BlockRef | str] = ()
+    ) -> BlockRef:
+        """Copy what the block reads through its region ``read_index`` into a buffer of its own; returns the copy.
+
+        ``others`` are further blocks that read the copy.
+        """
+        given = [_block(b) for b in others] if isinstance(others, (list, tuple)) else others
+        made: BlockRef = self._apply(
+            "cache_read", block=_block(block), read_index=read_index, scope=scope, others=given or None
+        )
         return made
 
-    def cache_write(self, block: BlockRef | str, write_index: int = 0, scope: str = "global") -> BlockRef:
-        """Compute the block's result in a buffer of its own and copy it out; returns the copying block."""
-        made: BlockRef = self._apply("cache_write", block=_block(block), write_index=write_index, scope=scope)
+    def cache_write(
+        self, block: BlockRef | str, write_index: int = 0, scope: str = "global", others: Sequence[int] = ()
+    ) -> BlockRef:
+        """Compute the block's result in a buffer of its own and copy it out; returns the copying block.
+
+        ``others`` are further results of the block, to be copied by the same block.
+        """
+        made: BlockRef = self._apply(
+            "cache_write", block=_block(block), write_index=write_index, scope=scope, others=others or None
+        )
         return made
 
     def set_scope(self, block: BlockRef | str, write_index: int, scope: str) -> None:
@@ -231,7 +249,7 @@ class Schedule:
 
     def pad_einsum(self, block: BlockRef | str, padding: Sequence[int]) -> tuple[BlockRef, ...]:
         """Round up the extents of the block's variables to multiples; returns the blocks that pad and cut."""
-        made: tuple[BlockRef, ...] = self._apply("pad_einsum", block=_block(block), padding=tuple(padding))
+        made: tuple[BlockRef, ...] = self._apply("pad_einsum", block=_block(block), padding=padding)
         return made
 
     def double_buffer(self, block: BlockRef | str, write_index: int = 0) -> None:
@@ -270,7 +288,7 @@ class Schedule:
 
     def pipeline(self, loop: LoopRef, stages: Sequence[int], order: Sequence[int]) -> None:
         """Overlap iterations: the n-th statement runs ``stages[n]`` iterations late, at place ``order[n]``."""
-        self._apply("pipeline", loop=loop, stages=tuple(stages), order=tuple(order))
+        self._apply("pipeline", loop=loop, stages=stages, order=order)
 
     # -- reductions -----------------------------------------------------------------------------------------
 
@@ -293,10 +311,11 @@ class Schedule:
 
     def tensorize(self, target: BlockRef | LoopRef, intrinsic: TensorIntrinsic | str) -> BlockRef:
         """Replace a tile's computation by an intrinsic, given here or declared to the schedule by name."""
-        name = intrinsic if isinstance(intrinsic, str) else intrinsic.name
+        name: Any = intrinsic
         if isinstance(intrinsic, TensorIntrinsic):
+            name = intrinsic.name
             self._state.intrinsics[name] = intrinsic
-        made: BlockRef = self._apply("tensorize", target=target, intrinsic=name)
+        made: BlockRef = self._apply("tensorize", target=_target(target), intrinsic=name)
         return made
 
     # -- sampling -------------------------------------------------------------------------------------------
@@ -318,12 +337,7 @@ class Schedule:
         self, candidates: Sequence[int | str], weights: Sequence[float] | None = None, decision: int | None = None
     ) -> Any:
         """Draw one of ``candidates``."""
-        return self._apply(
-            "sample_choice",
-            decision,
-            candidates=tuple(candidates),
-            weights=None if weights is None else tuple(weights),
-        )
+        return self._apply("sample_choice", decision, candidates=candidates, weights=weights)
 
     def sample_location(self, block: BlockRef | str, decision: int | None = None) -> LoopRef | Stay:
         """Draw a loop for ``compute_at``, or the wish to leave the block where it is."""

@@ -70,7 +70,9 @@ class State:
 
     def block(self, ref: BlockRef | str) -> Block:
         """The block that ``ref`` names."""
-        name = ref if isinstance(ref, str) else ref.name
+        name = ref.name if isinstance(ref, BlockRef) else ref
+        if not isinstance(name, str):
+            raise ScheduleError(f"expected a block, got {ref!r}", code="S004", hint="take it from get_block")
         found = self.tree.blocks.get(name)
         if found is not None:
             return found

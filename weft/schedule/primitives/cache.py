@@ -56,96 +56,148 @@ def _check_scope(state: State, scope: str) -> None:
         raise state.refuse("S042", f"unknown scope '{scope}'", hint="one of " + ", ".join(SCOPES))
 
 
-def cache_read(state: State, block: BlockRef, read_index: int, scope: str) -> BlockRef:
+def cache_read(
+    state: State, block: BlockRef, read_index: int, scope: str, others: Sequence[BlockRef] | None = None
+) -> BlockRef:
     """Copy what a block reads into a buffer of its own, to be moved and laid out at will.
 
     ::
 
         C[i] = f(A[i])   →   A_local[j] = A[j];  C[i] = f(A_local[i])
 
-    Returns the copying block. Only ``block`` reads the copy; it is made just before the statement that holds both.
+    Returns the copying block. Only ``block`` reads the copy, and ``others`` that read the same buffer; it is made just
+    before the statement that holds the first of them.
     """
-    reader = state.block(block)
-    buffer = _region(state, reader, reader.reads, read_index).buffer
+    first = state.block(block)
+    buffer = _region(state, first, first.reads, read_index).buffer
     _check_scope(state, scope)
-    _check_complete(state, reader, buffer)
-    if any(r.buffer is buffer for r in reader.writes):
-        raise state.refuse("S040", f"block '{reader.name}' also writes '{buffer.name}'", at=reader)
+    readers = sorted({first, *(state.block(b) for b in others or ())}, key=state.tree.position.__getitem__)
+    scope_block = _check_readers(state, readers, buffer)
     tree = state.tree
-    scope_block = tree.enclosing_block(reader)
     writers = tree.writers(buffer, scope_block)
-    held = _shared_loop(state, [writers[-1], reader]) if writers else None
-    root: Stmt | None = held if held is not None else scope_block
-    before = tree.child_toward(root, reader)
-    if isinstance(before, Seq):
-        before = tree.child_toward(before, reader)
+    held = _shared_loop(state, [writers[-1], *readers]) if writers else None
+    before = _child(state, held if held is not None else scope_block, readers[0])
     late = [w for w in writers if tree.position[w] >= tree.position[before]]
     if late:
         raise state.refuse("S023", f"'{buffer.name}' is complete only inside the nest that reads it", at=late[0])
     name = f"{buffer.name}_{scope.split('.')[-1]}"
     copy = buffer.replace(name=state.fresh_buffer(name), scope=scope, strides=None)
     narrow = held is not None or scope_block is not None
-    needed = required_region(state, buffer, [reader], held) if narrow else None
-    guards = outer_guards(state, [reader], held)
-    placed = _copy_nest(state.fresh_block(name), (buffer, copy), needed, state.ranges(before), guards)
+    needed = required_region(state, buffer, readers, held) if narrow else None
+    guards = outer_guards(state, readers, held)
+    placed = _copy_nest(state.fresh_block(name), [(buffer, copy)], needed, state.ranges(before), guards)
     copying = _block_of(placed)
     check_covered(state, scope_block, placed, held)
     if needed is not None:
         state.partial = state.partial | {copying.name}
     state.commit(tree.replace({before: seq(placed.stmt, before)}), new=[copy])
-    state.commit(state.tree.replace({reader: swap_buffer(reader, buffer, copy)}))
+    moved = [state.tree.blocks[r.name] for r in readers]
+    state.commit(state.tree.replace({r: swap_buffer(r, buffer, copy) for r in moved}))
     return BlockRef(copying.name)
 
 
-def cache_write(state: State, block: BlockRef, write_index: int, scope: str) -> BlockRef:
+def _check_readers(state: State, readers: list[Block], buffer: Buffer) -> Block | None:
+    """Refuse unless all of ``readers`` read a complete ``buffer`` in one scope, and do not write it; that scope."""
+    scope_block = state.tree.enclosing_block(readers[0])
+    for reader in readers:
+        _check_complete(state, reader, buffer)
+        if not any(r.buffer is buffer for r in reader.reads):
+            raise state.refuse("S040", f"block '{reader.name}' does not read '{buffer.name}'", at=reader)
+        if any(r.buffer is buffer for r in reader.writes):
+            raise state.refuse("S040", f"block '{reader.name}' also writes '{buffer.name}'", at=reader)
+        if state.tree.enclosing_block(reader) is not scope_block:
+            raise state.refuse("S025", f"'{reader.name}' and '{readers[0].name}' are in different blocks", at=reader)
+    return scope_block
+
+
+def cache_write(
+    state: State, block: BlockRef, write_index: int, scope: str, others: Sequence[int] | None = None
+) -> BlockRef:
     """Compute a block's result in a buffer of its own and copy it to its place afterwards.
 
     ::
 
         C[i] = f(A[i])   →   C_local[i] = f(A[i]);  C[j] = C_local[j]
 
-    Returns the copying block; readers of the old buffer read what it wrote.
+    Returns the copying block; readers of the old buffer read what it wrote. ``others`` are further write regions, of
+    the same shape, that the same block copies.
     """
     writer = state.block(block)
-    buffer = _region(state, writer, writer.writes, write_index).buffer
+    buffers = _results(state, writer, (write_index, *(others or ())))
     _check_scope(state, scope)
-    _check_complete(state, writer, buffer)
     tree = state.tree
     scope_block = tree.enclosing_block(writer)
-    writers = tree.writers(buffer, scope_block)
-    if len(writers) > 1 and any(it.kind == IterVar.ORDERED for w in writers for it in w.iters):
-        raise state.refuse("S020", f"'{buffer.name}' is the state of a recurrence", at=writer)
-    readers = tree.readers(buffer, scope_block)
-    if scope_block is not None and any(not tree.is_under(b, scope_block) for b in tree.accessors(buffer)):
-        outer = [b for b in tree.accessors(buffer) if not tree.is_under(b, scope_block) and b is not scope_block]
-        if outer:
-            raise state.refuse("S020", f"'{buffer.name}' is also used outside '{scope_block.name}'", at=outer[0])
+    writers = _united(state, [tree.writers(b, scope_block) for b in buffers])
+    readers = _united(state, [tree.readers(b, scope_block) for b in buffers])
+    for buffer in buffers:
+        _check_local(state, writer, buffer, writers, scope_block)
     held = _shared_loop(state, [*writers, *readers]) if readers else None
     held = _complete_above(state, writers, held)
-    root: Stmt | None = held if held is not None else scope_block
-    last = max(writers, key=tree.position.__getitem__)
-    after = tree.child_toward(root, last)
-    if isinstance(after, Seq):
-        after = tree.child_toward(after, last)
-    copy = buffer.replace(name=state.fresh_buffer(f"{buffer.name}_{scope.split('.')[-1]}"), scope=scope, strides=None)
+    after = _child(state, held if held is not None else scope_block, writers[-1])
     early = [r for r in readers if tree.is_under(r, after)]
     if early:
+        read = next(r.buffer.name for r in early[0].reads if r.buffer in buffers)
         raise state.refuse(
             "S022",
-            f"block '{early[0].name}' reads '{buffer.name}' in the same nest, before it could be copied",
+            f"block '{early[0].name}' reads '{read}' in the same nest, before it could be copied",
             at=early[0],
             hint="use cache_write before moving blocks together",
         )
-    _check_exact(state, writers, buffer, held)
-    narrow = held is not None or scope_block is not None
-    made = required_region(state, buffer, writers, held, written=True) if narrow else None
+    copies = _copies(state, buffers, scope)
+    parts = []
+    for buffer in buffers:
+        _check_exact(state, tree.writers(buffer, scope_block), buffer, held)
+        narrow = held is not None or scope_block is not None
+        parts.append(required_region(state, buffer, writers, held, written=True) if narrow else None)
+    if any(part != parts[0] for part in parts):
+        raise state.refuse("S043", f"block '{writer.name}' writes different parts of its results", at=writer)
     guards = outer_guards(state, writers, held)
-    placed = _copy_nest(state.fresh_block(copy.name), (copy, buffer), made, state.ranges(after), guards)
-    if made is not None:
+    pairs = list(zip(copies, buffers, strict=True))
+    placed = _copy_nest(state.fresh_block(copies[0].name), pairs, parts[0], state.ranges(after), guards)
+    if parts[0] is not None:
         state.partial = state.partial | {_block_of(placed).name}
-    state.commit(tree.replace({after: seq(after, placed.stmt)}), new=[copy])
-    state.commit(state.tree.replace({w: swap_buffer(w, buffer, copy) for w in writers}))
+    state.commit(tree.replace({after: seq(after, placed.stmt)}), new=copies)
+    for copy, buffer in pairs:
+        wrote = [state.tree.blocks[w.name] for w in writers]
+        state.commit(state.tree.replace({w: swap_buffer(w, buffer, copy) for w in wrote}))
     return BlockRef(_block_of(placed).name)
+
+
+def _results(state: State, writer: Block, positions: Sequence[int]) -> list[Buffer]:
+    """The buffers of these write regions: different ones of one shape."""
+    buffers = [_region(state, writer, writer.writes, n).buffer for n in positions]
+    if len(set(buffers)) != len(buffers) or any(b.shape != buffers[0].shape for b in buffers):
+        raise state.refuse("S004", "results that are copied together must be different buffers of one shape", at=writer)
+    return buffers
+
+
+def _copies(state: State, buffers: list[Buffer], scope: str) -> list[Buffer]:
+    suffix = scope.split(".")[-1]
+    return [b.replace(name=state.fresh_buffer(f"{b.name}_{suffix}"), scope=scope, strides=None) for b in buffers]
+
+
+def _united(state: State, blocks: Sequence[Sequence[Block]]) -> list[Block]:
+    """All of them once, in program order."""
+    return sorted({b for some in blocks for b in some}, key=state.tree.position.__getitem__)
+
+
+def _child(state: State, root: Stmt | None, block: Block) -> Stmt:
+    """The statement directly in ``root`` that holds ``block``."""
+    found = state.tree.child_toward(root, block)
+    return state.tree.child_toward(found, block) if isinstance(found, Seq) else found
+
+
+def _check_local(state: State, writer: Block, buffer: Buffer, writers: list[Block], scope_block: Block | None) -> None:
+    """Refuse buffers that are incomplete, the state of a recurrence, or used outside of the scope."""
+    _check_complete(state, writer, buffer)
+    if len(writers) > 1 and any(it.kind == IterVar.ORDERED for w in writers for it in w.iters):
+        raise state.refuse("S020", f"'{buffer.name}' is the state of a recurrence", at=writer)
+    if scope_block is None:
+        return
+    users = state.tree.accessors(buffer)
+    outer = [b for b in users if not state.tree.is_under(b, scope_block) and b is not scope_block]
+    if outer:
+        raise state.refuse("S020", f"'{buffer.name}' is also used outside '{scope_block.name}'", at=outer[0])
 
 
 def _check_exact(state: State, writers: list[Block], buffer: Buffer, held: For | None) -> None:
@@ -198,23 +250,22 @@ def _complete_above(state: State, writers: list[Block], held: For | None) -> For
 
 def _copy_nest(
     name: str,
-    buffers: tuple[Buffer, Buffer],
+    pairs: Sequence[tuple[Buffer, Buffer]],
     part: list[Interval | None] | None,
     ranges: Ranges,
     guards: Sequence[Expr],
 ) -> Placed:
-    """A nest that copies one buffer to the same places of another: all of it, or the given part."""
-    source, target = buffers
-    iters = tuple(IterVar(index_var(f"v{n}"), extent) for n, extent in enumerate(source.shape))
+    """A nest that copies buffers, (source, target), to the same places: all of them, or the given part."""
+    iters = tuple(IterVar(index_var(f"v{n}"), extent) for n, extent in enumerate(pairs[0][0].shape))
     at: tuple[Expr, ...] = tuple(it.var for it in iters)
     point = tuple((i, ONE) for i in at)
     block = Block(
         name,
         iters,
         tuple(ZERO for _ in iters),
-        (Region(source, point),),
-        (Region(target, point),),
-        Store(target, at, Load(source, at)),
+        tuple(Region(source, point) for source, _ in pairs),
+        tuple(Region(target, point) for _, target in pairs),
+        seq(*(Store(target, at, Load(source, at)) for source, target in pairs)),
     )
     instances: dict[Var, Interval] = {}
     for it, interval in zip(iters, part or [None] * len(iters), strict=True):

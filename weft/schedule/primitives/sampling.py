@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from weft.expr.linear import linear
 from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.state import State
 from weft.tir.nodes import For
+
+MOST_PARTS: Final = 16
+"""Nests deeper than this are never asked for."""
 
 
 class Sampled(int):
@@ -39,6 +43,8 @@ def sample_tile(
     The last factor is at most ``innermost_at_most``. The decision is the tuple of factors.
     """
     found = state.loop(loop)
+    if not 1 <= parts <= MOST_PARTS or innermost_at_most < 1:
+        raise state.refuse("S004", f"cannot draw {parts} factors of at most {innermost_at_most}", at=found)
     extent = linear(found.extent)
     if not extent.is_constant:
         raise state.refuse("S017", f"the extent of '{loop.name}' is not constant", at=found, hint="use sample_choice")
@@ -74,6 +80,8 @@ def sample_choice(
     """One of ``candidates``. The decision is its position."""
     if not candidates or (weights is not None and len(weights) != len(candidates)):
         raise state.refuse("S004", "needs candidates, and a weight for each if any")
+    if weights is not None and not (all(0 <= w < math.inf for w in weights) and any(weights)):
+        raise state.refuse("S004", f"weights {tuple(weights)} are not positive", hint="give each candidate a share")
     if decision is None:
         decision = state.random.choices(range(len(candidates)), weights)[0]
     if not 0 <= decision < len(candidates):
