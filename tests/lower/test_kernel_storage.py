@@ -12,8 +12,11 @@ from weft.support.dtypes import DType
 from weft.target import Target
 from weft.tir.nodes import Buffer, For, Program, Store
 
-FLOATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn")
-INTEGERS = ("int4", "uint4", "int2", "uint2")
+FLOATS = (
+    *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"),
+    *("float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"),
+)
+INTEGERS = ("int4", "uint4", "int2", "uint2", "int1", "uint1")
 
 
 def convert(x: np.ndarray, to: str) -> np.ndarray:

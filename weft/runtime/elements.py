@@ -10,8 +10,8 @@ import numpy as np
 from weft.support.errors import UserError
 
 # Types that NumPy itself lacks and ml_dtypes adds.
-_EXTENDED = """int2 int4 uint2 uint4 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu
-float4_e2m1fn"""
+_EXTENDED = """int1 int2 int4 uint1 uint2 uint4 bfloat16 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn
+float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu float6_e2m3fn float6_e3m2fn float4_e2m1fn"""
 _STANDARD = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
 EXTENDED: frozenset[str] = frozenset(_EXTENDED.split())
 STANDARD: frozenset[str] = frozenset(_STANDARD.split())

@@ -42,10 +42,15 @@ class Format:
 
 
 FORMATS: Final[dict[str, Format]] = {
+    "float8_e3m4": Format(3, 4, 3, 0x6F, 0x70, 0x78),
+    "float8_e4m3": Format(4, 3, 7, 0x77, 0x78, 0x7C),
+    "float8_e4m3b11fnuz": Format(4, 3, 11, 0x7F, 0x80, 0x80, signed_zero=False),
     "float8_e4m3fn": Format(4, 3, 7, 0x7E, 0x7F, 0x7F),
     "float8_e4m3fnuz": Format(4, 3, 8, 0x7F, 0x80, 0x80, signed_zero=False),
     "float8_e5m2": Format(5, 2, 15, 0x7B, 0x7C, 0x7E),
     "float8_e5m2fnuz": Format(5, 2, 16, 0x7F, 0x80, 0x80, signed_zero=False),
+    "float6_e2m3fn": Format(2, 3, 1, 0x1F, 0x1F, 0x20),
+    "float6_e3m2fn": Format(3, 2, 3, 0x1F, 0x1F, 0x20),
     "float4_e2m1fn": Format(2, 1, 1, 0x7, 0x7, 0x8),
 }
 
