@@ -6,5 +6,6 @@ from fuzz_elementwise import ELEMENTWISE, REDUCING
 from fuzz_layers import LAYERS
 from fuzz_movement import MOVEMENT
 from fuzz_operands import Maker
+from fuzz_structures import STRUCTURES
 
-MAKERS: dict[str, Maker] = {**ELEMENTWISE, **REDUCING, **MOVEMENT, **LAYERS}
+MAKERS: dict[str, Maker] = {**ELEMENTWISE, **REDUCING, **MOVEMENT, **LAYERS, **STRUCTURES}

@@ -18,6 +18,7 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 import fuzz_layers
+import fuzz_structures
 from fuzz_graphs import FLOATS, KNOWN, Array, Graph, Tensor, Unfit
 from fuzz_operators import MAKERS
 from hypothesis import HealthCheck, given, settings
@@ -138,5 +139,5 @@ def test_graphs_hold_every_operator() -> None:
 
 def test_errors_of_the_evaluator_are_still_there() -> None:
     """Each entry of KNOWN is used by an operator of the generator."""
-    text = Path(fuzz_layers.__file__).read_text(encoding="utf-8")
+    text = "".join(Path(m.__file__).read_text(encoding="utf-8") for m in (fuzz_layers, fuzz_structures))
     assert all(f'"{key}"' in text for key in KNOWN)

@@ -360,7 +360,31 @@ def _tensor_scatter(node: Node) -> Result:
     return within.choose(written, past).x
 
 
+def _affine_grid(node: Node) -> Result:
+    """Places [batch, …space, n] at which an affine map ``theta`` [batch, n, n + 1] puts the points of a regular grid
+    from -1 to 1 (the definition in the specification squeezes away a batch of one)."""
+    theta, shape = operand(node, 0), node.dims(1, "size")
+    space = shape[2:]
+    n = len(space)
+    if n not in (2, 3) or tuple(theta.shape[1:]) != (n, n + 1):
+        raise Malformed(f"its map is {theta.x.tensor} and its size has {n + 2} numbers, not those of 2 or 3 dimensions")
+    batch, corners = theta.shape[0], node.flag("align_corners")
+    made = theta.part(2, n).reshape(batch, *(1,) * n, n)
+    for i, extent in enumerate(space):
+        column = theta.part(2, n - 1 - i).reshape(batch, *(1,) * n, n)
+        steps = Tensor(node, node.call("arange", start=0, step=1, count=extent, dtype="int64")).to(theta.dtype)
+        count = size(node, extent, theta.dtype)
+        place = steps * 2.0 + (0.0 if corners else 1.0)
+        if corners:
+            count = count - 1
+            count = count.call("maximum", 1.0) if isinstance(count, Tensor) else max(count, 1)
+        place = place / count - 1.0
+        made = made + column * place.reshape(*(extent if k == i else 1 for k in range(n)), 1)
+    return made.x
+
+
 SAMPLING: dict[str, Callable[[Node], Result]] = {
+    "AffineGrid": _affine_grid,
     "Col2Im": _col2im,
     "DeformConv": _deform_conv,
     "GridSample": _grid_sample,
