@@ -18,7 +18,7 @@ from weft.ops.joining import CONCAT, SPLIT
 from weft.ops.padding import PAD
 from weft.ops.reshape import RESHAPE, SQUEEZE, UNSQUEEZE
 from weft.ops.scan import CUMPROD, CUMSUM
-from weft.ops.slicing import SLICE
+from weft.ops.slicing import DYNAMIC_SLICE, SLICE
 
 
 def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
@@ -262,6 +262,7 @@ SHAPES: tuple[OpDef, ...] = (
     CONCAT,
     SPLIT,
     SLICE,
+    DYNAMIC_SLICE,
     PAD,
     TILE,
     FLIP,

@@ -177,6 +177,10 @@ class Node:
             return self.constant(np.array(value.elements.tolist(), value.dtype.numpy).reshape(value.elements.shape))
         return self.importer.materialize(self, value)
 
+    def is_computed(self, i: int) -> bool:
+        """Whether operand ``i`` is given and its integers are known only at run time."""
+        return self.has(i) and self.elements(i) is None
+
     def array(self, i: int) -> Array | None:
         """Operand ``i`` if its value is known, else None."""
         found = self.data(i)

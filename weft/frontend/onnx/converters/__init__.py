@@ -14,6 +14,7 @@ from weft.frontend.onnx.converters.learned import LEARNED
 from weft.frontend.onnx.converters.legacy import LEGACY
 from weft.frontend.onnx.converters.movement import MOVEMENT
 from weft.frontend.onnx.converters.normalization import NORMALIZATION
+from weft.frontend.onnx.converters.padding import PADDING
 from weft.frontend.onnx.converters.pooling import POOLING
 from weft.frontend.onnx.converters.quantization import QUANTIZATION
 from weft.frontend.onnx.converters.recurrent import RECURRENT
@@ -32,6 +33,7 @@ _STANDARD = (
     COUNTED,
     LEGACY,
     MOVEMENT,
+    PADDING,
     NORMALIZATION,
     POOLING,
     QUANTIZATION,

@@ -7,6 +7,7 @@ from functools import reduce
 
 import numpy as np
 
+from weft.expr.nodes import index, make
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.frontend.onnx.tensors import dtype_named, dtype_of
@@ -203,12 +204,25 @@ def _identity(node: Node) -> Result:
     return node.value(0)
 
 
+def _require_inference(node: Node) -> None:
+    """Dropout in training mode (operand 2) would draw random numbers, unless the ratio is 0."""
+    message = "it runs in training mode, which draws random numbers"
+    training = node.call("cast", node.call("reshape", node.data(2), shape=()), to=DType("int64"))
+    if node.has(1):
+        ratio = node.call("reshape", node.data(1), shape=())
+        some = node.call("cast", node.call("not_equal", ratio, node.scalar(0, ratio)), to=DType("int64"))
+        training = node.call("mul", training, some)
+    if not isinstance(training, Constant):
+        (draws,) = node.bound(node.call("reshape", training, shape=(1,)), "training_mode", 2)
+        node.importer.require(make("eq", draws, index(0)), f"{node.name}: {message}")
+    elif training.data.any():
+        raise Unsupported(message)
+
+
 def _dropout(node: Node) -> Result:
     x = node.data(0)
-    training = node.has(2) and bool(node.known(2, "training_mode").any())
-    ratio = float(node.known(1, "ratio").reshape(-1)[0]) if node.has(1) else node.real("ratio", 0.5)
-    if training and ratio != 0:
-        raise Unsupported("it runs in training mode, which draws random numbers")
+    if node.has(2):
+        _require_inference(node)
     kept = node.call("dropout", x)
     if node.output_count < 2:
         return kept

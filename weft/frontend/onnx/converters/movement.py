@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from weft.expr.nodes import Expr
+from weft.frontend.onnx.converters.computed_axes import (
+    integers,
+    slice_computed,
+    squeeze_computed,
+    unsqueeze_computed,
+    vector,
+)
 from weft.frontend.onnx.converters.elementwise import cast_to
+from weft.frontend.onnx.converters.numbers import Tensor
 from weft.frontend.onnx.converters.selection import SELECTION, runtime_bounds, runtime_range, runtime_shape
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
@@ -92,7 +100,10 @@ def _flatten(node: Node) -> Result:
 
 
 def _squeeze(node: Node) -> Result:
-    x, axes = node.data(0), node.axes(1)
+    x = node.data(0)
+    if node.is_computed(1):
+        return squeeze_computed(node, x)
+    axes = node.axes(1)
     shape = x.tensor.shape
     if axes is None:
         gone = {i for i, d in enumerate(shape) if d == 1}
@@ -105,7 +116,10 @@ def _squeeze(node: Node) -> Result:
 
 
 def _unsqueeze(node: Node) -> Result:
-    x, axes = node.data(0), node.axes(1)
+    x = node.data(0)
+    if node.is_computed(1):
+        return unsqueeze_computed(node, x)
+    axes = node.axes(1)
     if axes is None:
         raise Malformed("it needs axes")
     rank = x.tensor.rank + len(axes)
@@ -149,6 +163,12 @@ def cut(node: Node, x: GraphExpr, cuts: Mapping[int, Cut]) -> GraphExpr:
     real = {axis: c for axis, c in cuts.items() if not _is_whole(c, shape[axis])}
     if not real:
         return x
+    if any(_may_end_before_first(c) for c in real.values()):
+        first, steps = (
+            vector(node, dims) for dims in ([c.start for c in real.values()], [c.step for c in real.values()])
+        )
+        sizes = tuple(c.size for c in real.values())
+        return node.call("dynamic_slice", x, first.x, steps.x, axes=tuple(real), sizes=sizes)
     return node.call(
         "slice",
         x,
@@ -165,9 +185,15 @@ def _end(c: Cut) -> Dim | None:
     end = arithmetic("add", c.start, arithmetic("mul", c.size, c.step))
     if c.step > 0 or bounds(end)[0] >= 0:
         return end
-    if bounds(end)[1] >= 0:
-        raise Unsupported("a backward slice with symbolic bounds is not supported")
     return None
+
+
+def _may_end_before_first(c: Cut) -> bool:
+    """Whether a step backwards ends before the first element for some sizes, but not for all."""
+    if c.step > 0:
+        return False
+    low, high = bounds(arithmetic("add", c.start, arithmetic("mul", c.size, c.step)))
+    return low < 0 <= high
 
 
 def _is_whole(c: Cut, size: Dim) -> bool:
@@ -225,9 +251,15 @@ def _slice(node: Node) -> Result:
         axes, steps = node.integers("axes", range(len(starts))), (1,) * len(starts)
     else:
         count = product(node.shape(1))
-        axes = node.numbers(3, "axes") if node.has(3) else tuple(range(count if isinstance(count, int) else 0))
+        axes = tuple(range(count if isinstance(count, int) else 0))
+        if node.is_computed(3) or node.is_computed(4):
+            known = node.numbers(3, "axes") if node.has(3) and not node.is_computed(3) else axes
+            return slice_computed(node, x, None if node.is_computed(3) else known)
+        axes = node.numbers(3, "axes") if node.has(3) else axes
         steps = node.numbers(4, "steps") if node.has(4) else (1,) * len(axes)
-        starts, ends = (_slice_bounds(node, x, i, axes, steps) for i in (1, 2))
+        if any(s < 0 for s in steps) and (node.is_computed(1) or node.is_computed(2)):
+            return slice_computed(node, x, axes)
+        starts, ends = (_slice_bounds(node, x, i, axes) for i in (1, 2))
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise Malformed("its starts, ends, axes and steps have different lengths")
     cuts = {}
@@ -237,13 +269,11 @@ def _slice(node: Node) -> Result:
     return cut(node, x, cuts)
 
 
-def _slice_bounds(node: Node, x: GraphExpr, i: int, axes: Sequence[int], steps: Sequence[int]) -> Sequence[Dim]:
+def _slice_bounds(node: Node, x: GraphExpr, i: int, axes: Sequence[int]) -> Sequence[Dim]:
     """Starts (operand 1) or ends (operand 2)."""
     what = ("starts", "ends")[i - 1]
     if node.elements(i) is not None:
         return node.dims(i, what)
-    if any(s <= 0 for s in steps):
-        raise node.needs(f"its input '{what}' is computed by the model, which a step backwards does not allow", i)
     sizes = [x.tensor.shape[node.checked_axis(a, x.tensor.rank)] for a in axes]
     return runtime_bounds(node, node.data(i), sizes, what, i)
 
@@ -272,48 +302,7 @@ def _split(node: Node) -> Result:
     return split_sizes(node, x, axis, [*[part] * (count - 1), last])
 
 
-# --- padding, repetition --------------------------------------------------------------------------------------------
-
-_PAD_MODES = ("constant", "reflect", "edge", "wrap")
-
-
-def _pad(node: Node) -> Result:
-    x = node.data(0)
-    rank = x.tensor.rank
-    value: Any = node.real("value", 0.0)
-    if node.opset < 11:
-        pads: Sequence[Dim] = node.integers("pads" if node.has_attribute("pads") else "paddings")
-    else:
-        pads = node.dims(1, "pads")
-        value = node.known(2, "constant_value").reshape(-1)[0].item() if node.has(2) else 0
-    axes = node.numbers(3, "axes") if node.has(3) else tuple(range(rank))
-    if len(pads) != 2 * len(axes):
-        raise Malformed(f"its pads hold {len(pads)} numbers, not {2 * len(axes)}")
-    mode = node.text("mode", "constant")
-    if mode not in _PAD_MODES:
-        raise Malformed(f"its mode is '{mode}', not one of {', '.join(_PAD_MODES)}")
-    before: list[Dim] = [0] * rank
-    after: list[Dim] = [0] * rank
-    for i, axis in enumerate(axes):
-        place = node.checked_axis(axis, rank)
-        before[place], after[place] = pads[i], pads[i + len(axes)]
-    return padded(node, x, before, after, mode, value)
-
-
-def padded(
-    node: Node, x: GraphExpr, before: Sequence[Dim], after: Sequence[Dim], mode: str = "constant", value: Any = 0
-) -> GraphExpr:
-    """``x`` with elements added around it; negative amounts remove some."""
-    cuts = {}
-    for i, (b, a, size) in enumerate(zip(before, after, x.tensor.shape, strict=True)):
-        low, high = (arithmetic("max", arithmetic("sub", 0, v), 0) for v in (b, a))
-        if low != 0 or high != 0:
-            cuts[i] = Cut(low, arithmetic("sub", size, arithmetic("add", low, high)))
-    x = cut(node, x, cuts)
-    before, after = ([arithmetic("max", v, 0) for v in side] for side in (before, after))
-    if all(v == 0 for v in (*before, *after)):
-        return x
-    return node.call("pad", x, pads=(*before, *after), mode=mode, value=value)
+# --- repetition --------------------------------------------------------------------------------------------
 
 
 def _tile(node: Node) -> Result:
@@ -399,8 +388,20 @@ def _eye_like(node: Node) -> Result:
 
 
 def _trilu(node: Node) -> Result:
+    x, upper = node.data(0), node.flag("upper", True)
+    if node.has(1) and node.array(1) is None:
+        return _trilu_computed(node, Tensor(node, x), upper)
     k = int(node.known(1, "k").reshape(-1)[0]) if node.has(1) else 0
-    return node.call("trilu", node.data(0), upper=node.flag("upper", True), k=k)
+    return node.call("trilu", x, upper=upper, k=k)
+
+
+def _trilu_computed(node: Node, x: Tensor, upper: bool) -> GraphExpr:
+    """The part of matrices above or below a diagonal whose number is computed."""
+    rows, columns = (Tensor(node, node.call("arange", count=d, dtype=INDEX)) for d in x.shape[-2:])
+    distance = columns - rows.reshape(x.shape[-2], 1)
+    k = integers(node, 1).reshape()
+    kept = distance >= k if upper else distance <= k
+    return kept.choose(x, 0).x
 
 
 # --- gathering and scattering ---------------------------------------------------------------------------------------
@@ -453,7 +454,7 @@ def _scatter_nd(node: Node) -> Result:
 
 def _one_hot(node: Node) -> Result:
     places, values = node.data(0), node.data(2)
-    depth = node.dims(1, "depth")[0] if node.dtype(1).is_integer else int(node.known(1, "depth").reshape(-1)[0])
+    depth = node.dims(1, "depth")[0] if node.dtype(1).is_integer else _real_depth(node)
     rank = places.tensor.rank + 1
     axis = node.axis(rank, -1)
     places = cast_to(node, places, INDEX)
@@ -464,6 +465,14 @@ def _one_hot(node: Node) -> Result:
     steps = reshaped(node, steps, (depth, *(1,) * (rank - 1 - axis)))
     off, on = (reshaped(node, cut(node, values, {0: Cut(i, 1)}), ()) for i in (0, 1))
     return node.call("where", node.call("equal", wrapped, steps), on, off)
+
+
+def _real_depth(node: Node) -> Dim:
+    """The depth of a OneHot, given as a float."""
+    found = node.array(1)
+    if found is not None:
+        return int(found.reshape(-1)[0])
+    return node.bound(cast_to(node, node.data(1), INDEX), "depth", 1)[0]
 
 
 def _size_scalar(node: Node, size: Dim) -> GraphExpr:
@@ -526,7 +535,6 @@ MOVEMENT: dict[str, Callable[[Node], Result]] = {
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "OneHot": _one_hot,
-    "Pad": _pad,
     "NonZero": SELECTION["NonZero"],
     "Range": _range,
     "Reshape": _reshape,

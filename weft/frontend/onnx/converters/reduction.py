@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.frontend.onnx.converters.computed_axes import along_computed, reduce_computed
 from weft.frontend.onnx.converters.elementwise import cast_to
 from weft.frontend.onnx.converters.normalization import coerced
 from weft.frontend.onnx.node import Node, Result
@@ -23,13 +24,13 @@ _REAL = ("reduce_l2", "reduce_log_sum", "reduce_log_sum_exp")
 
 def _reduction(name: str) -> Callable[[Node], Result]:
     def convert(node: Node) -> Result:
-        x, axes = node.data(0), node.axes(1)
-        if not axes:
-            axes = () if axes is not None and node.flag("noop_with_empty_axes") else None
-            if axes is None and node.flag("noop_with_empty_axes"):
-                axes = ()
+        x, empty, keepdims = node.data(0), node.flag("noop_with_empty_axes"), node.flag("keepdims", True)
         wide = cast_to(node, x, DType("float64")) if name in _REAL and not x.tensor.dtype.is_float else x
-        made = node.call(name, wide, axes=axes, keepdims=node.flag("keepdims", True))
+        if node.is_computed(1) and node.shape(1) != (0,):
+            made = reduce_computed(node, name, wide, keepdims=keepdims, empty=empty)
+        else:
+            axes = None if node.is_computed(1) else node.axes(1)
+            made = node.call(name, wide, axes=axes or (() if empty else None), keepdims=keepdims)
         return cast_to(node, made, x.tensor.dtype)
 
     return convert
@@ -52,14 +53,11 @@ def _arg(name: str) -> Callable[[Node], Result]:
 def _cumulative(name: str) -> Callable[[Node], Result]:
     def convert(node: Node) -> Result:
         x = node.data(0)
+        options = {"exclusive": node.flag("exclusive"), "reverse": node.flag("reverse")}
+        if node.is_computed(1):
+            return along_computed(node, name, x, **options)
         (axis,) = node.numbers(1, "axis")
-        return node.call(
-            name,
-            x,
-            axis=node.checked_axis(axis, x.tensor.rank),
-            exclusive=node.flag("exclusive"),
-            reverse=node.flag("reverse"),
-        )
+        return node.call(name, x, axis=node.checked_axis(axis, x.tensor.rank), **options)
 
     return convert
 
@@ -86,6 +84,7 @@ REDUCTION: dict[str, Callable[[Node], Result]] = {
     **{onnx: _reduction(name) for onnx, name in _REDUCTIONS.items()},
     "ArgMax": _arg("argmax"),
     "ArgMin": _arg("argmin"),
+    "CumProd": _cumulative("cumprod"),
     "CumSum": _cumulative("cumsum"),
     "Hardmax": _hardmax,
     "TopK": _top_k,

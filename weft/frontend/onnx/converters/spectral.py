@@ -1,4 +1,4 @@
-"""Fourier transforms as products with constant matrices, mel filters, determinants, cumulative products."""
+"""Fourier transforms as products with constant matrices, mel filters, determinants."""
 
 from __future__ import annotations
 
@@ -151,14 +151,7 @@ def _det(node: Node) -> Result:
     return total.to(x.dtype).x
 
 
-def _cumulative_product(node: Node) -> Result:
-    x = node.data(0)
-    axis = node.checked_axis(node.numbers(1, "axis")[0], x.tensor.rank)
-    return node.call("cumprod", x, axis=axis, exclusive=node.flag("exclusive"), reverse=node.flag("reverse"))
-
-
 SPECTRAL: dict[str, Callable[[Node], Result]] = {
-    "CumProd": _cumulative_product,
     "DFT": _dft,
     "Det": _det,
     "MelWeightMatrix": _mel_weights,
