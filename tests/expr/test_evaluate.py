@@ -11,6 +11,7 @@ from expr_strategies import TENSORS
 
 from weft.expr import intrinsics as intrin
 from weft.expr.affine import divisor, linear_form
+from weft.expr.arithmetic import truncdiv, truncmod
 from weft.expr.bounds import Interval, interval
 from weft.expr.evaluate import evaluate
 from weft.expr.nodes import (
@@ -26,8 +27,6 @@ from weft.expr.nodes import (
     maximum,
     minimum,
     select,
-    truncdiv,
-    truncmod,
 )
 from weft.expr.simplify import simplify
 from weft.expr.visit import collect, free_vars, loads, map_sources, post_order, rewrite, substitute, uses_var

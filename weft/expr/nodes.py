@@ -590,14 +590,6 @@ def maximum(a: ExprLike, b: ExprLike) -> Expr:
     return make("max", a, b)
 
 
-def truncdiv(a: ExprLike, b: ExprLike) -> Expr:
-    return make("truncdiv", a, b)
-
-
-def truncmod(a: ExprLike, b: ExprLike) -> Expr:
-    return make("truncmod", a, b)
-
-
 def logical_not(a: ExprLike) -> Expr:
     made = wrap(a)
     return Const(not made.value, BOOL) if isinstance(made, Const) else Not(made)

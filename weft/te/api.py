@@ -28,6 +28,11 @@ def var(name: str = "n", dtype: str = "int64") -> Var:
     return Var(name, DType(dtype))
 
 
+def size_var(name: str = "size", dtype: str = "int64") -> Var:
+    """A new symbolic size, which like all sizes is not negative."""
+    return var(name, dtype)
+
+
 def _shape(shape: Shape | ExprLike) -> tuple[Expr, ...]:
     dims = shape if isinstance(shape, (tuple, list)) else (shape,)
     return tuple(index(d) for d in dims)
