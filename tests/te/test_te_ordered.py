@@ -57,6 +57,8 @@ def test_programs_are_sound_and_opaque() -> None:
         lambda: te.update(D, (4,), lambda old, u: ((u, 0), u)),
         lambda: te.update(D, (4,), lambda old, u: ((u, 0), old[u, 0], u)),
         lambda: te.order((3,), 4, n, lambda a, b, i: A[i, a]),
+        lambda: te.order((3,), 4, n, lambda a, b, i: a < b, among=lambda a, i: A[i, a]),
+        lambda: te.order((3,), 4, n, lambda a, b, i: a < b, hides=lambda a, b, i: A[i, a]),
     ],
 )
 def test_refusals(make) -> None:
@@ -79,6 +81,52 @@ def test_orders_are_stable(size: int, data: st.DataObject) -> None:
     for k in (count, size):
         ordered = te.order((), k, size, lambda a, b: X[a] < X[b])
         np.testing.assert_array_equal(_run([ordered], [X], values), np.argsort(values, kind="stable")[:k])
+
+
+@pytest.mark.parametrize("size", [63, 64, 65, 127, 128, 129, 191, 192, 200, 256, 300, 320, 513])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_longer_orders_are_stable(size: int, symbolic: bool) -> None:
+    values = np.random.default_rng(size).integers(-9, 9, size).astype(np.float32)
+    extent = n if symbolic else size
+    X = te.placeholder((extent,), name="X")
+    for k in (extent, 3):
+        ordered = te.order((), k, extent, lambda a, b: X[a] < X[b])
+        expected = np.argsort(values, kind="stable")[: size if k is extent else k]
+        np.testing.assert_array_equal(_run([ordered], [X], values), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 40), st.data())
+def test_numbers_left_out_of_an_order(size: int, data: st.DataObject) -> None:
+    count, least, distance = (data.draw(st.integers(0, high)) for high in (size, 9, 3))
+    values = np.array(data.draw(st.lists(st.integers(0, 9), min_size=size, max_size=size)), np.float32)
+    X = te.placeholder((size,), name="X")
+    ordered = te.order(
+        (),
+        count,
+        size,
+        lambda a, b: X[a] > X[b],
+        among=lambda a: X[a] >= least,
+        hides=lambda a, b: te.abs(te.cast(a - b, "int32")) <= distance,
+    )
+    expected: list[int] = []
+    for number in np.argsort(-values, kind="stable"):
+        near = any(abs(number - k) <= distance for k in expected)
+        if values[number] >= least and not near and len(expected) < count:
+            expected.append(int(number))
+    expected += [-1] * (count - len(expected))
+    np.testing.assert_array_equal(_run([ordered], [X], values), np.array(expected, np.int64))
+
+
+def test_text_of_an_order_with_conditions() -> None:
+    made = te.order(
+        (3,), 4, n, lambda a, b, i: a < b, "few", among=lambda a, i: A[i, a] > 0, hides=lambda a, b, i: b > 5
+    )
+    text = to_text([made], [A])
+    assert "order few[i0: 3](4 of n) a, b by a < b among A[i0, a] > 0.0" in text and " hides b > 5" in text
+    inputs, outputs = parse(text)
+    verify(outputs, inputs)
+    assert to_text(outputs, inputs) == text
 
 
 @settings(max_examples=40, deadline=None)

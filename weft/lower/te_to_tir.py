@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from weft.expr.nodes import Const, Expr, IterVar, Load, Var
 from weft.ir.frozen import EMPTY, FrozenMap
@@ -318,8 +317,8 @@ class _Lowering:
 
         made: list[Buffer] = []
 
-        def new(name: str, shape: Sequence[Expr], scope: Any) -> Buffer:
-            made.append(Buffer(self.names.fresh(name), tuple(shape), INDEX, scope))
+        def new(name: str, shape: Sequence[Expr], scope: str, dtype: str = INDEX) -> Buffer:
+            made.append(Buffer(self.names.fresh(name), tuple(shape), dtype, scope))
             return made[-1]
 
         body = order_loops(op, out, self._swap({}), new)

@@ -20,6 +20,7 @@ from weft.ops.resize import RESIZE
 from weft.ops.search import SEARCH
 from weft.ops.shape import SHAPES
 from weft.ops.softmax import SOFTMAX
+from weft.ops.suppression import SUPPRESS
 from weft.ops.text import TEXTS
 from weft.ops.unary import UNARY
 from weft.ops.winograd import WINOGRAD_CONV
@@ -41,6 +42,7 @@ OPERATORS: dict[str, OpDef] = {
         *INDEXING,
         *CREATION,
         *SEARCH,
+        SUPPRESS,
         *ATTENTIONS,
         RESIZE,
         *DYNAMIC,

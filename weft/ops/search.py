@@ -30,7 +30,7 @@ def _infer(op: str) -> Any:
     return infer
 
 
-def _ahead(a: Expr, b: Expr, largest: bool) -> Expr:
+def ahead(a: Expr, b: Expr, largest: bool) -> Expr:
     """Whether ``a`` comes strictly before ``b`` in the order searched; NaN comes before everything else."""
     strictly = a > b if largest else a < b
     if not a.dtype.is_float:
@@ -46,8 +46,8 @@ def _compute(op: str, largest: bool) -> Any:
         def better(x: Any, y: Any) -> Any:
             """Values (place, value); place -1 stands for nothing yet."""
             tie = y[0] > x[0] if attrs.select_last else y[0] < x[0]
-            even = Not(te.any(_ahead(x[1], y[1], largest), _ahead(y[1], x[1], largest)))
-            take = te.all(y[0] >= 0, te.any(x[0] < 0, _ahead(y[1], x[1], largest), te.all(even, tie)))
+            even = Not(te.any(ahead(x[1], y[1], largest), ahead(y[1], x[1], largest)))
+            take = te.all(y[0] >= 0, te.any(x[0] < 0, ahead(y[1], x[1], largest), te.all(even, tie)))
             return select(take, y[0], x[0]), select(take, y[1], x[1])
 
         search = te.comm_reducer(better, lambda i, v: (te.const(-1, i), te.const(0, v)), name=op)
@@ -132,7 +132,7 @@ def _topk_compute(attrs: Attrs, out: TupleType, data: te.Tensor) -> Any:
 
     def before(a: Expr, b: Expr, *i: Expr) -> Expr:
         x, y = (data[(*i[:axis], p, *i[axis:])] for p in (a, b))
-        return _ahead(x, y, largest)
+        return ahead(x, y, largest)
 
     places = te.order(rest, shape[axis], size, before, name="topk_places")
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.expr.nodes import Expr, ExprLike, IterVar, Load, Source, Var, _node, index
+from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Load, Source, Var, _node, index
 from weft.support.dtypes import INDEX, DType
 from weft.support.errors import UserError
 
@@ -135,7 +135,8 @@ class OrderOp(Operation):
     """For each step of ``axes`` the first ``count`` of the numbers 0 … ``size`` - 1 in order; shape (*axes, count).
 
     ``before`` says whether the number ``a`` comes strictly before ``b``; of numbers neither of which does, the smaller
-    is first.
+    is first. Only numbers ``a`` for which ``among`` holds take part, and a number ``b`` is left out where an earlier
+    one ``a`` that is not left out ``hides`` it; places for which no number is left hold -1.
     """
 
     axes: tuple[IterVar, ...]
@@ -144,6 +145,13 @@ class OrderOp(Operation):
     a: Var
     b: Var
     before: Expr
+    among: Expr
+    hides: Expr
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether there may be fewer numbers than ``count``."""
+        return not (isinstance(self.among, Const) and isinstance(self.hides, Const))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

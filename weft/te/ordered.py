@@ -48,15 +48,28 @@ def order(
     size: ExprLike,
     before: Callable[..., Expr],
     name: str = "order",
+    *,
+    among: Callable[..., Expr] | None = None,
+    hides: Callable[..., Expr] | None = None,
 ) -> Tensor:
     """The first ``count`` of the numbers below ``size`` in order, int64, for each step of ``extents``.
 
     ``before(a, b, i, j, …)`` says whether number ``a`` comes strictly before ``b`` at the step ``i, j, …``; it must be
     a strict weak order. Of equal ones the smaller number is first. ``count`` is at most ``size``. O(size · log count).
+
+    ``among(a, i, j, …)`` says which numbers take part, ``hides(a, b, i, j, …)`` whether ``a``, which comes before ``b``
+    and is not left out, leaves ``b`` out; the places that then remain hold -1. With m that take part, O(size + m · (log
+    m + count)), and it ends as soon as ``count`` are found. Raises UserError E125 for a condition that is not bool.
     """
     axes = tuple(IterVar(Var(f"i{d}", INDEX), index(e)) for d, e in enumerate(extents))
     a, b = Var("a", INDEX), Var("b", INDEX)
-    condition = wrap(before(a, b, *(x.var for x in axes)))
-    if condition.dtype != BOOL:
-        raise UserError(f"order '{name}' compares by a value of {condition.dtype}, not bool", code="E125")
-    return OrderOp(name, axes, index(count), index(size), a, b, condition).output()
+    step = tuple(x.var for x in axes)
+    conditions = (
+        wrap(before(a, b, *step)),
+        Const(True, BOOL) if among is None else wrap(among(a, *step)),
+        Const(False, BOOL) if hides is None else wrap(hides(a, b, *step)),
+    )
+    for condition in conditions:
+        if condition.dtype != BOOL:
+            raise UserError(f"order '{name}' compares by a value of {condition.dtype}, not bool", code="E125")
+    return OrderOp(name, axes, index(count), index(size), a, b, *conditions).output()

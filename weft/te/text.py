@@ -44,8 +44,8 @@ from weft.te.nodes import (
 from weft.te.reducers import SIMPLE, named_reducer
 from weft.te.visit import topological
 
-_ZERO, _TRUE = Const(0, INDEX), Const(True, BOOL)
-_RESERVED = ("of", "where", "from", "identity", "pass", "as", "at", "by", "ordered")
+_ZERO, _TRUE, _FALSE = Const(0, INDEX), Const(True, BOOL), Const(False, BOOL)
+_RESERVED = ("of", "where", "from", "identity", "pass", "as", "at", "by", "ordered", "among", "hides")
 
 
 def to_text(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> str:
@@ -114,7 +114,7 @@ class _Writer:
                 roots += [*(a.extent for a in op.axes), *op.at, op.value, op.condition]
             elif isinstance(op, OrderOp):
                 bound.update((*(a.var for a in op.axes), op.a, op.b))
-                roots += [*(a.extent for a in op.axes), op.count, op.size, op.before]
+                roots += [*(a.extent for a in op.axes), op.count, op.size, op.before, op.among, op.hides]
             else:
                 roots += [e for i in range(op.num_outputs) for e in op.output(i).shape]
         return [v for v in post_order(*roots) if isinstance(v, Var) and v not in bound]
@@ -188,6 +188,8 @@ class _Writer:
         axes = ", ".join(self.axis(a) for a in op.axes)
         text = f"order {self.names.of(op)}[{axes}]({self.expr(op.count)} of {self.expr(op.size)})"
         text += f" {self.local[op.a]}, {self.local[op.b]} by {self.expr(op.before)}"
+        text += "" if op.among is _TRUE else f" among {self.expr(op.among)}"
+        text += "" if op.hides is _FALSE else f" hides {self.expr(op.hides)}"
         self.local = {}
         return text
 
@@ -375,8 +377,10 @@ class _Parser:
             self.define(v.name, v)
         tokens.expect("by")
         before = self.expr()
+        among = self.expr() if tokens.accept("among") else _TRUE
+        hides = self.expr() if tokens.accept("hides") else _FALSE
         self.scope = outer
-        self.outputs(OrderOp(name, axes, count, size, a, b, before))
+        self.outputs(OrderOp(name, axes, count, size, a, b, before, among, hides))
 
     def outputs(self, op: Operation) -> None:
         for i in range(op.num_outputs):

@@ -32,7 +32,9 @@ def verify(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> None:
         elif isinstance(op, UpdateOp):
             _expressions(op, (*op.at, op.value, op.condition), {a.var for a in op.axes}, owner)
         elif isinstance(op, OrderOp):
-            _expressions(op, (op.before,), {op.a, op.b, *(a.var for a in op.axes)}, owner)
+            axes = {a.var for a in op.axes}
+            _expressions(op, (op.before, op.hides), {op.a, op.b, *axes}, owner)
+            _expressions(op, (op.among,), {op.a, *axes}, owner)
 
 
 def _fail(op: Operation, code: str, message: str, hint: str | None = None) -> NoReturn:

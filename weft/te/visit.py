@@ -22,7 +22,8 @@ def read_tensors(op: Operation) -> tuple[Tensor, ...]:
         found = (load.source for load in loads(*op.at, op.value, op.condition))
         return tuple(dict.fromkeys((op.base, *(s for s in found if isinstance(s, Tensor) and s is not op.state))))
     if isinstance(op, OrderOp):
-        return tuple(dict.fromkeys(x.source for x in loads(op.before) if isinstance(x.source, Tensor)))
+        found = (load.source for load in loads(op.before, op.among, op.hides))
+        return tuple(dict.fromkeys(s for s in found if isinstance(s, Tensor)))
     if isinstance(op, ExternOp):
         return tuple(dict.fromkeys(op.inputs))
     return ()

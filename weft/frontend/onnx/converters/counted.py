@@ -53,57 +53,35 @@ def _whole(like: Tensor, d: Dim) -> Operand:
 # --- suppression of overlapping boxes ---------------------------------------------------------------------------------
 
 
-def _corners(boxes: Tensor, center: bool) -> list[Tensor]:
-    """Low and high ends by axis: y, x, each (batches, boxes)."""
-    a, b, c, d = (boxes.part(2, i) for i in range(4))
-    if center:
-        return [b - d * 0.5, a - c * 0.5, b + d * 0.5, a + c * 0.5]
-    return [a.call("minimum", c), b.call("minimum", d), a.call("maximum", c), b.call("maximum", d)]
-
-
 def _suppression(node: Node) -> Result:
-    """Boxes in order of their scores, each kept unless it overlaps one kept before: one step a box, all batches and
-    classes at once."""
+    """The boxes that are chosen for each batch and class, then a row for each of them."""
     boxes, scores = operand(node, 0), operand(node, 1)
     batches, classes, count = scores.shape
-    every = (batches, classes, count)
-    if not node.has(2):
+    most = _most(node, count)
+    if most == 0:
         return node.constant(np.zeros((0, 3), np.int64))
-    best, order = (Tensor(node, t) for t in node.calls("topk", scores.x, k=count, axis=2, largest=True))
+    limits = [operand(node, 3).reshape() if node.has(3) else constant(node, 0.0)]
+    limits += [operand(node, 4).reshape()] if node.has(4) else []
+    center = node.flag("center_point_box")
+    chosen = boxes.call("suppress", scores, *limits, count=most, center=center)
+    every = (batches, classes, most)
+    flat = chosen.reshape(product(every))
+    places = marked(flat >= 0)
+    return stack([*_unraveled(places, every)[:2], flat.call("gather", places, axis=0)], axis=1).x
 
-    def by_score(t: Tensor) -> Tensor:
-        return t.reshape(batches, 1, count).expand(*every).call("gather_elements", order, axis=2)
 
-    low_y, low_x, high_y, high_x = (by_score(t) for t in _corners(boxes, node.flag("center_point_box")))
-    area = (high_y - low_y) * (high_x - low_x)
-    eligible = best > operand(node, 4).reshape() if node.has(4) else best.call("isnan").call("logical_not")
-    limit = operand(node, 3).reshape() if node.has(3) else constant(node, 0.0)
-    steps = _steps(node, count)
-
-    def step(number: Symbol, state: list[GraphExpr]) -> tuple[None, list[GraphExpr], list[GraphExpr]]:
-        chosen = Tensor(node, state[0])
-        place = constant(node, 0, INT64) + size(node, number, INT64)
-        row = place.reshape(1)
-
-        def at(t: Tensor) -> Tensor:
-            return t.call("gather", row, axis=2)
-
-        height = high_y.call("minimum", at(high_y)) - low_y.call("maximum", at(low_y))
-        width = high_x.call("minimum", at(high_x)) - low_x.call("maximum", at(low_x))
-        shared = height.call("maximum", 0.0) * width.call("maximum", 0.0)
-        union = area + at(area) - shared
-        overlaps = (shared > union * limit.to(shared.dtype)) & (chosen > 0) & (steps < place)
-        hidden = overlaps.to(INT64).call("reduce_max", axes=(2,), keepdims=True)
-        mine = (hidden.equals(0) & at(eligible.to(INT64)).equals(1)).to(INT64)
-        return None, [steps.equals(place).choose(mine.expand(*every), chosen).x], []
-
-    start = constant(node, 0, INT64).expand(*every)
-    (last,), _ = repeat(node, [start.x], step, trips=count)
-    chosen = Tensor(node, last)
-    within = chosen.call("cumsum", axis=2) <= operand(node, 2).to(INT64).reshape()
-    places = marked(((chosen > 0) & within).reshape(product(every)))
-    box = order.reshape(product(every)).call("gather", places, axis=0)
-    return stack([*_unraveled(places, every)[:2], box], axis=1).x
+def _most(node: Node, count: Dim) -> Dim:
+    """How many boxes are wanted at most for each class; at most ``count``."""
+    if not node.has(2):
+        return 0
+    known = node.array(2)
+    if known is not None:
+        wanted = max(int(known.reshape(())), 0)
+        return min(wanted, count) if isinstance(count, int) else arithmetic("min", wanted, count)
+    given = operand(node, 2).to(INT64).reshape(1)
+    limited = given.call("maximum", 0).call("minimum", _whole(given, count))
+    (most,) = node.bound(limited.x, "max_output_boxes_per_class", 2)
+    return most
 
 
 # --- distinct values --------------------------------------------------------------------------------------------------
