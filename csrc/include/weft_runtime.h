@@ -21,6 +21,9 @@ extern "C" {
 /* Version of this interface and of what kernels may call; an artifact states the one it was built for. */
 #define WEFT_ABI_VERSION 1
 
+/* Version of the words that an executable is made from: what they mean and which there are. */
+#define WEFT_PROGRAM_VERSION 3
+
 #if defined(__GNUC__)
 #define WEFT_API __attribute__((visibility("default")))
 #else

@@ -185,6 +185,13 @@ def test_other_abi_versions_are_refused(kernels):
         Executable(replace(made, abi_version=99))
 
 
+def test_a_runtime_built_from_other_sources_is_refused(kernels, monkeypatch):
+    monkeypatch.setattr("weft.runtime.executable.VERSION", 99)
+    with pytest.raises(ArtifactError, match=r"built from other sources: .* version 3, these are 99") as refused:
+        Executable(artifact(vector_program("double_plus_one"), kernels))
+    assert refused.value.code == "A007"
+
+
 def test_loading_needs_no_compiler(saved):
     """A process in which the compiler's dependencies cannot be imported loads and runs an artifact."""
     script = textwrap.dedent(

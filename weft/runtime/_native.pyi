@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 ABI_VERSION: int
+PROGRAM_VERSION: int
 
 def cpu_features() -> str: ...
 def get_default_threads() -> int: ...

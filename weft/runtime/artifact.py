@@ -13,7 +13,7 @@ not read; of a large one only samples are verified when loading, all of it with 
 Versions of the format:
 
 1   straight programs, branches and loops (before the first release; no longer read)
-2   functions, data, host operators, the types of values; parts of buffers are copied
+2   functions, data, host operators, the types of values; parts of buffers are copied; views into inputs and outputs
 
 A loader reads the versions from OLDEST_FORMAT to FORMAT_VERSION and refuses others by their number, before it looks at
 anything else. Fields that it does not know it refuses too: nothing new is ever passed over in silence.

@@ -42,7 +42,7 @@ from weft.runtime.program import (
 from weft.runtime.sizes import BINARY, evaluate, symbols_of
 from weft.support.errors import ArtifactError
 
-MAGIC, VERSION = 0x54464557, 2
+MAGIC, VERSION = 0x54464557, 3
 _PUSH, _LOAD = 0, 1
 _OPERATION = {name: i + 2 for i, name in enumerate([*BINARY, "not"])}
 _KIND = {"input": 0, "output": 1, "constant": 2, "arena": 3, "dynamic": 4, "object": 5}

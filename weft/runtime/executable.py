@@ -15,7 +15,7 @@ from weft.runtime import _native
 from weft.runtime.arguments import Arguments, bind_symbols
 from weft.runtime.artifact import ABI_VERSION, Artifact, CodeObject, Variant
 from weft.runtime.elements import numpy_dtype
-from weft.runtime.encode import constant_count, encode
+from weft.runtime.encode import VERSION, constant_count, encode
 from weft.runtime.host import HostOperators
 from weft.runtime.profile import Profile, make_profile
 from weft.runtime.program import TensorSpec
@@ -55,6 +55,12 @@ class Executable:
     def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
         """Load the code of ``artifact``. Raises ArtifactError if it does not fit this machine or is malformed."""
         program = artifact.program
+        if (built := getattr(_native, "PROGRAM_VERSION", 2)) != VERSION:
+            raise ArtifactError(
+                f"the C runtime was built from other sources: it runs programs of version {built}, these are {VERSION}",
+                code="A007",
+                hint="build it again: pip install -e .",
+            )
         if artifact.abi_version != ABI_VERSION or _native.ABI_VERSION != ABI_VERSION:
             raise ArtifactError(
                 f"the artifact needs version {artifact.abi_version} of the runtime, this is {_native.ABI_VERSION}",
@@ -145,6 +151,8 @@ class Executable:
     def profile(self, *inputs: Any, runs: int = 10) -> Profile:
         """Time every kernel over ``runs`` runs, after one to warm up. Inputs as for a call, or one mapping by name."""
         given = self._given(inputs)
+        if runs < 1:
+            raise InputError(f"{runs} runs cannot be timed", code="I010", hint="at least 1")
         times = np.zeros((runs, 2, self._instructions), dtype=np.int64)
         totals: list[float] = []
         self._run(given)
