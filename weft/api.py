@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft.graph.dims import given_sizes
 from weft.graph.nodes import Module
 from weft.graph.passes.infer import BindSizes
 from weft.graph.text import to_text
@@ -39,7 +40,8 @@ def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None) ->
     (the notation of :mod:`weft.graph.text`), or a graph already.
 
     ``shapes`` fixes open dimensions by name (``{"batch": 8}``) or whole inputs (``{"x": (1, 3, 224, 224)}``). Raises
-    ModelError, which lists everything in the model that is not understood.
+    ModelError, which lists everything in the model that is not understood, UserError T020 for a name that the model
+    does not have, InputError I020 for what is no size.
     """
     if isinstance(model, Module):
         return _bound(model, shapes or {})
@@ -60,7 +62,7 @@ def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None) ->
 
 
 def _bound(module: Module, shapes: Sizes) -> Module:
-    sizes = tuple((name, size) for name, size in shapes.items() if isinstance(size, int))
+    sizes = tuple((name, size) for name, size in given_sizes(shapes).items() if isinstance(size, int))
     if len(sizes) < len(shapes):
         raise UserError("sizes of a graph are fixed by name, one number each", code="I020")
     return BindSizes(sizes).run(module) if sizes else module
@@ -87,7 +89,7 @@ def compile(
     *,
     threads: int | None = None,
     shapes: Sizes | None = None,
-    also: Sequence[str | Target] = (),
+    also: str | Target | Sequence[str | Target] = (),
     options: Options | None = None,
     precision: str | None = None,
     schedules: ScheduleSource | None = None,
@@ -134,7 +136,7 @@ def compile_with_report(
     *,
     threads: int | None = None,
     shapes: Sizes | None = None,
-    also: Sequence[str | Target] = (),
+    also: str | Target | Sequence[str | Target] = (),
     options: Options | None = None,
     precision: str | None = None,
     schedules: ScheduleSource | None = None,
@@ -157,7 +159,7 @@ def compile_artifact(
     target: str | Target = "cpu",
     *,
     shapes: Sizes | None = None,
-    also: Sequence[str | Target] = (),
+    also: str | Target | Sequence[str | Target] = (),
     options: Options | None = None,
     precision: str | None = None,
     schedules: ScheduleSource | None = None,
@@ -173,7 +175,7 @@ def _compiled(
     model: Any,
     target: str | Target,
     shapes: Sizes | None,
-    also: Sequence[str | Target],
+    also: str | Target | Sequence[str | Target],
     options: Options | None,
     precision: str | None,
     schedules: ScheduleSource | None,
@@ -182,7 +184,7 @@ def _compiled(
     specialize: Hot | None,
 ) -> tuple[Artifact, Report, Build]:
     """The artifact, what happened, and what compiles the model for given sizes alone."""
-    targets = [_target(t) for t in (target, *also)]
+    targets = [_target(t) for t in (target, *([also] if isinstance(also, (str, Target)) else also))]
     options = options or Options()
     options = options if precision is None else replace(options, precision=precision)
     kernels = KernelCache(kernel_disk_cache() if cache else None)

@@ -137,6 +137,7 @@ def test_compile_for_a_machine_that_is_not_at_hand(model: Path, weft_command: We
         (["small.onnx", "-o", "nowhere/small.weft"], "cannot be written"),
         (["small.onnx", "--shape", "batch=zero"], "--shape batch=zero is not understood"),
         (["small.onnx", "--shape", "x=1,25"], "25"),
+        (["small.onnx", "--shape", "bach=1"], "no open size 'bach'"),
         (["model.txt"], ".onnx"),
     ],
 )

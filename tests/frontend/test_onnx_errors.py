@@ -1,27 +1,28 @@
 """What the importer says about models it cannot import."""
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
 
+import onnx
 from onnx import TensorProto, helper
 from onnx_samples import convolutional, model, shape_arithmetic, tensor_info
 
 from weft.frontend import onnx as frontend
-from weft.support.errors import MissingExtra, ModelError
+from weft.support.errors import MissingExtra, ModelError, UserError
 
 
-def refused(proto: onnx.ModelProto, **options: object) -> str:
+def refused(proto: onnx.ModelProto, **options: Any) -> str:
     with pytest.raises(ModelError) as caught:
-        frontend.load(proto, name="m.onnx", **options)  # type: ignore[arg-type]
+        frontend.load(proto, name="m.onnx", **options)
     return str(caught.value)
 
 
@@ -109,6 +110,36 @@ def test_unknown_rank() -> None:
     proto.graph.input[0].type.tensor_type.ClearField("shape")
     assert "the input 'x': its rank is not known" in refused(proto)
     assert frontend.load(proto, shapes={"x": ("batch", "length", 6)}).main.params[0].tensor.rank == 3
+
+
+@pytest.mark.parametrize(
+    "shapes, says",
+    [
+        ({"length": 3}, "the model has no open size 'length'\n --> m.onnx\n  = there are: batch, w, x_1"),
+        ({"y": (2, 3)}, "the model has no input 'y'\n --> m.onnx\n  = there are: x, v"),
+        ({"batch": -1}, "'batch' cannot have the size -1"),
+        ({"batch": 2.0}, "'batch' cannot have the size 2.0"),
+        ({"batch": True}, "'batch' cannot have the size True"),
+        ({"batch": "two"}, "'batch' cannot have the size 'two'"),
+        ({"x": (2, -3)}, "'x' cannot have the size (2, -3)"),
+    ],
+)
+def test_sizes_that_make_no_sense(shapes: dict[str, object], says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        frontend.load(_open_sizes(), name="m.onnx", shapes=shapes)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("sizes", [{"batch": 2, "x_1": 3, "w": 4}, {"batch": np.int64(2), "x_1": np.uint8(3), "v": 4}])
+def test_sizes_by_name(sizes: dict[str, int]) -> None:
+    """By the model's name, by the one that stands for a dimension without a name, and a whole shape of one number."""
+    module = frontend.load(_open_sizes(), shapes=sizes)
+    assert [p.tensor.shape for p in module.main.params] == [(2, 3), (4,)]
+
+
+def _open_sizes() -> onnx.ModelProto:
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Relu", ["v"], ["z"])]
+    return model(nodes, [tensor_info("x", ["batch", None]), tensor_info("v", ["w"])], ["y", "z"])
 
 
 def test_no_operator_set() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from conftest import artifact, vector_program
 from test_executor import loop_program
 
 from weft.runtime.executable import Executable
 from weft.runtime.profile import bar
+from weft.support.errors import InputError
 
 
 def test_profile_counts_and_rates(kernels):
@@ -31,6 +33,12 @@ def test_profile_of_loops_counts_every_call(kernels):
     profile = exe.profile({"x": np.zeros(4, np.float32), "times": np.int32(7)}, runs=3)
     assert profile.kernels[0].calls == 7
     assert exe.profile(np.zeros(4, np.float32), np.int32(0), runs=1).kernels == ()
+
+
+def test_no_runs_cannot_be_timed(kernels):
+    exe = Executable(artifact(vector_program("double_plus_one"), kernels))
+    with pytest.raises(InputError, match="0 runs cannot be timed"):
+        exe.profile(np.zeros(8, np.float32), runs=0)
 
 
 def test_bars():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,13 +43,14 @@ def test_attributes_add_and_remove() -> None:
     ("text", "part"),
     [
         ("", "empty"),
+        (3, "the target is text, not a int"),
         ("gpu", "unknown target 'gpu'"),
         ("llvm -mcpu=pentium9", "unknown CPU 'pentium9'"),
         ("llvm -fast", "unknown target option"),
         ("cpu -num-cores=0", "positive whole number"),
     ],
 )
-def test_refusals(text: str, part: str) -> None:
+def test_refusals(text: Any, part: str) -> None:
     with pytest.raises(TargetError, match=part) as caught:
         Target(text)
     assert caught.value.hint or "number" in part

@@ -14,6 +14,33 @@ from weft.support.errors import InputError, InternalError
 Binding: TypeAlias = "Mapping[Var, ExprLike]"
 
 
+def given_sizes(shapes: Mapping[str, Any]) -> dict[str, int | tuple[int | str | None, ...]]:
+    """What a caller fixes, checked: sizes by the name of a dimension, and whole shapes by the name of an input (sizes,
+    names, or None for what stays open). Raises InputError I020."""
+    return {name: _given_size(name, value) for name, value in shapes.items()}
+
+
+def _given_size(name: str, value: Any) -> int | tuple[int | str | None, ...]:
+    one = _whole(value)
+    if one is not None:
+        return one
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        made = tuple(d if d is None or isinstance(d, str) else _whole(d) for d in value)
+        if all(m is not None or d is None for m, d in zip(made, value, strict=True)):
+            return made
+    raise InputError(
+        f"'{name}' cannot have the size {value!r}",
+        code="I020",
+        hint="give a whole number that is not negative, or the shape of an input",
+    )
+
+
+def _whole(value: Any) -> int | None:
+    """The number, if it is a size."""
+    whole = hasattr(value, "__index__") and not isinstance(value, bool) and value >= 0
+    return int(value) if whole else None
+
+
 def substitute(expr: Expr, values: Binding) -> Expr:
     """``expr`` with variables replaced; what becomes constant is folded."""
     return visit.substitute(expr, {v: index(value) for v, value in values.items()})

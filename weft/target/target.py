@@ -140,9 +140,10 @@ _FIELDS: Final = ("kind", "mcpu", "triple", "features", "capabilities")
 
 
 def _parse(text: str) -> Target:
-    words = shlex.split(text)
+    words = shlex.split(text) if isinstance(text, str) else []
     if not words:
-        raise TargetError("the target is empty", hint="for example: cpu, or llvm -mcpu=x86-64-v3")
+        what = "is empty" if isinstance(text, str) else f"is text, not a {type(text).__name__}"
+        raise TargetError(f"the target {what}", hint="for example: cpu, or llvm -mcpu=x86-64-v3")
     name, *rest = words
     if name == "cpu":
         return _with_options(host(), rest)

@@ -35,7 +35,8 @@ def load(
     for granted and a message for when it does not hold.
 
     Raises :class:`ModelProblems` (a ModelError) with all problems of the model, ModelError where the file is no
-    readable ONNX model, and MissingExtra without the ``onnx`` package.
+    readable ONNX model, UserError T020 where ``shapes`` names what the model does not have, InputError I020 where it
+    gives what is no size, and MissingExtra without the ``onnx`` package.
     """
     from weft.frontend.onnx.importer import Importer
     from weft.frontend.onnx.reader import read

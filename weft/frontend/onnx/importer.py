@@ -30,12 +30,13 @@ from weft.frontend.onnx.sizes import MAX_ELEMENTS, Sizes
 from weft.frontend.onnx.tensors import dtype_of, to_array
 from weft.graph.assume import collect_assumptions
 from weft.graph.build import let
+from weft.graph.dims import given_sizes
 from weft.graph.nodes import Constant, Function, GraphExpr, Module, Origin, Tuple, Var, call
 from weft.graph.operator import Attrs
 from weft.graph.types import Dim, TensorType
 from weft.graph.visit import post_order
 from weft.ops.catalogue import op
-from weft.support.errors import InternalError, ModelError, Place, WeftError
+from weft.support.errors import InternalError, ModelError, Place, UserError, WeftError
 
 MAX_NODES = 100_000
 """Nodes a model may have after functions are expanded and loops unrolled."""
@@ -72,6 +73,16 @@ class Lets:
         return None
 
 
+def _is_fixed(declared: Any) -> bool:
+    return bool(declared.HasField("dim_value") and declared.dim_value >= 0)
+
+
+def _label(name: str, axis: int, declared: Any) -> str:
+    """The name of an open dimension of an input: its own, or one made up."""
+    label: str = declared.dim_param.strip()
+    return label if label not in ("", "?") else f"{name}_{axis}"
+
+
 class Importer:
     """The state of importing one model."""
 
@@ -86,7 +97,7 @@ class Importer:
         self.folder = source.folder
         self.proto = source.model
         self.problems = Problems(source.name)
-        self.overrides = dict(shapes or {})
+        self.overrides = given_sizes(shapes or {})
         self.known = dict(known or {})
         self.structure: list[Leaving] = []
         self.deciding: dict[str, None] = {}
@@ -107,6 +118,7 @@ class Importer:
         except ModelError as why:
             raise why.at(Place(file=self.source.name)) from None
         graph = self.proto.graph
+        self._check_overrides(graph)
         self._initializers(graph, scope, self.source.payloads)
         params = self._inputs(graph, scope)
         with collect_assumptions() as assumed:
@@ -214,17 +226,31 @@ class Importer:
         shape = tuple(self._declared_dim(value.name, i, d) for i, d in enumerate(declared.shape.dim))
         return TensorType(shape, dtype)
 
+    def _check_overrides(self, graph: Any) -> None:
+        """Whether everything that the caller fixes is there to be fixed. Raises UserError T020."""
+        dims = {i.name: i.type.tensor_type.shape.dim for i in graph.input}
+        sizes = {_label(n, axis, d) for n, shape in dims.items() for axis, d in enumerate(shape) if not _is_fixed(d)}
+        for name, given in self.overrides.items():
+            if isinstance(given, int) and name not in sizes and len(dims.get(name, ())) == 1:
+                self.overrides[name] = (given,)
+            elif name not in (sizes if isinstance(given, int) else dims):
+                what, there = ("open size", sorted(sizes)) if isinstance(given, int) else ("input", list(dims))
+                raise UserError(
+                    f"the model has no {what} '{name}'",
+                    code="T020",
+                    place=Place(file=self.source.name),
+                    hint=f"there are: {', '.join(there) or 'none'}",
+                )
+
     def _given_dim(self, name: str, axis: int, given: int | str | None) -> Dim:
         if isinstance(given, str):
             return self.symbol(given)
         return int(given) if given is not None else self.symbol(f"{name}_{axis}")
 
     def _declared_dim(self, name: str, axis: int, declared: Any) -> Dim:
-        if declared.HasField("dim_value") and declared.dim_value >= 0:
+        if _is_fixed(declared):
             return int(declared.dim_value)
-        label = declared.dim_param.strip()
-        if not label or label == "?":
-            return self.symbol(f"{name}_{axis}")
+        label = _label(name, axis, declared)
         bound = self.overrides.get(label)
         return bound if isinstance(bound, int) else self.symbol(label)
 
