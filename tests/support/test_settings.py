@@ -38,15 +38,20 @@ def test_sizes(monkeypatch: pytest.MonkeyPatch, text: str, bytes_: int) -> None:
     [
         ("WEFT_CACHE_LIMIT", "much"),
         ("WEFT_CACHE_LIMIT", "-1"),
+        ("WEFT_CACHE_LIMIT", "1e999"),
+        ("WEFT_CACHE_LIMIT", "1.2.3M"),
         ("WEFT_NUM_THREADS", "0"),
         ("WEFT_NUM_THREADS", "two"),
+        ("WEFT_NUM_THREADS", "-2"),
+        ("WEFT_NUM_THREADS", "1.5"),
         ("WEFT_VERIFY", "perhaps"),
     ],
 )
 def test_nonsense_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, variable: str, text: str) -> None:
     monkeypatch.setenv(variable, text)
-    with pytest.raises(InputError, match=variable):
+    with pytest.raises(InputError, match=variable) as caught:
         settings.table()
+    assert "invalid literal" not in str(caught.value) and "could not convert" not in str(caught.value)
 
 
 def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

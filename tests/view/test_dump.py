@@ -127,3 +127,11 @@ def test_a_failing_stage_leaves_what_came_before(out: Path, tmp_path: Path, monk
     assert [p.stem.split("-")[1] for p in sorted(folder.iterdir())] == STAGES[:4]
     page = (out / "index.html").read_text()
     assert re.search(r'class="failed">InternalError: .*no kernel form today', page)
+
+
+def test_a_place_that_cannot_be_written_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("WEFT_DUMP", str(tmp_path / "file" / "out"))
+    with pytest.raises(weft.UserError, match="out' cannot be made") as caught:
+        weft.compile(dense(tmp_path / "model.onnx"))
+    assert caught.value.code == "I030"

@@ -24,7 +24,6 @@ from weft.expr.nodes import (
     Source,
     Var,
 )
-from weft.expr.visit import post_order
 from weft.support.dtypes import DType
 from weft.support.errors import InternalError, UserError
 
@@ -139,8 +138,3 @@ def _call(e: Call, args: list[Any]) -> Any:
     if row.result is None:
         return row.evaluate(*args, e.dtype)
     return convert(row.evaluate(*(_wide(v, a.dtype) for v, a in zip(args, e.args, strict=True))), e.dtype)
-
-
-def variables_of(e: Expr) -> set[Var]:
-    """The variables whose values :func:`evaluate` needs."""
-    return {n for n in post_order(e) if isinstance(n, Var)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from weft.support.errors import UserError
 
-_DLPACK_TYPE = {"cpu": 1}
+_KINDS = ("cpu",)
 _BY_TARGET = {"llvm": "cpu"}
 """Kinds of targets by which their device may be called: ``device(target.kind.name)``."""
 
@@ -18,11 +18,6 @@ class Device:
     kind: str = "cpu"
     index: int = 0
 
-    @property
-    def dlpack(self) -> tuple[int, int]:
-        """Device type and number of DLPack."""
-        return _DLPACK_TYPE[self.kind], self.index
-
     def __str__(self) -> str:
         return f"{self.kind}({self.index})"
 
@@ -30,6 +25,6 @@ class Device:
 def device(kind: str = "cpu", index: int = 0) -> Device:
     """The device, by its own kind or that of a target. Raises UserError if there is none of that kind or number."""
     kind = _BY_TARGET.get(kind, kind)
-    if kind not in _DLPACK_TYPE or index != 0:
+    if kind not in _KINDS or index != 0:
         raise UserError(f"there is no device {kind}({index})", code="G010", hint="device('cpu', 0) is the main memory")
     return Device(kind, index)

@@ -268,7 +268,3 @@ def hull(
     if is_nonnegative(ends[0] - ends[1], ranges):
         return low, ends[0] - low
     return None
-
-
-def whole_region(buffer: Buffer) -> Region:
-    return Region(buffer, tuple((ZERO, extent) for extent in buffer.shape))

@@ -111,16 +111,6 @@ class Tree:
             return below
         raise InternalError("child_toward: the statement is not below the given root")
 
-    def common_ancestor(self, stmts: Iterable[Stmt]) -> Stmt | None:
-        """The innermost statement that holds all of ``stmts`` strictly below it; None if only the program does."""
-        paths = [list(self.ancestors(s))[::-1] for s in stmts]
-        shared: Stmt | None = None
-        for level in zip(*paths, strict=False):
-            if any(s is not level[0] for s in level):
-                break
-            shared = level[0]
-        return shared
-
     def blocks_under(self, stmt: Stmt) -> list[Block]:
         """Outermost blocks at or below ``stmt``; blocks inside those are not listed."""
         found: list[Block] = []

@@ -29,7 +29,7 @@ class Setting(Generic[T]):
             return self.default()
         try:
             return self.read(text)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise InputError(
                 f"{self.variable}='{text}' is not understood: {error}", code="I010", hint=self.doc
             ) from None
@@ -49,10 +49,9 @@ def _flag(text: str) -> bool:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError("must be at least 1")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError("must be a whole number of at least 1")
+    return int(text)
 
 
 def _bytes(text: str) -> int:
@@ -60,7 +59,10 @@ def _bytes(text: str) -> int:
     unit = lower[-1] if lower[-1:].isalpha() else ""
     if unit not in _UNITS:
         raise ValueError("write a number of bytes, or one with K, M, G or T")
-    value = int(float(lower.removesuffix(unit)) * _UNITS[unit])
+    try:
+        value = int(float(lower.removesuffix(unit)) * _UNITS[unit])
+    except ValueError:
+        raise ValueError("write a number of bytes, or one with K, M, G or T") from None
     if value < 0:
         raise ValueError("must not be negative")
     return value

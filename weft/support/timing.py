@@ -17,11 +17,6 @@ class Phase:
     count: int = 0
     parts: dict[str, Phase] = field(default_factory=dict)
 
-    @property
-    def own_seconds(self) -> float:
-        """Seconds not spent in parts."""
-        return self.seconds - sum(p.seconds for p in self.parts.values())
-
     def rows(self, depth: int = 0) -> Iterator[tuple[int, Phase]]:
         """The phase and its parts with their depth, the most expensive first."""
         yield depth, self

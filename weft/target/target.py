@@ -5,7 +5,6 @@ A target prints as one line and parses from it: ``llvm -mcpu=znver4 -num-cores=8
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from dataclasses import dataclass
 from functools import cache
@@ -111,9 +110,6 @@ class Target:
     def multiplies_bfloat16(self) -> bool:
         """Whether there are instructions for products of bfloat16 (AVX-512 BF16), faster than those of float32."""
         return self.has("avx512bf16", "avx512vl")
-
-    def with_cores(self, cores: int) -> Target:
-        return self.replace(capabilities=dataclasses.replace(self.capabilities, cores=cores))
 
     @property
     def feature_string(self) -> str:

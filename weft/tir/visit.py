@@ -20,7 +20,6 @@ from weft.tir.nodes import (
     For,
     If,
     Let,
-    Program,
     Region,
     Seq,
     Stmt,
@@ -118,41 +117,6 @@ def transform(root: Stmt, fn: Callable[[Stmt], Stmt | None]) -> Stmt:
             if any(a is not b for a, b in zip(made, parts, strict=True)):
                 stmt = with_children(stmt, made)
         done.append(fn(stmt) or stmt)
-    return done[0]
-
-
-def replace_stmts(root: Stmt, changes: Mapping[Stmt, Stmt]) -> Stmt:
-    """``root`` with the statements that are keys of ``changes`` (found by identity) replaced; what replaces a statement
-    is not searched again."""
-    if not changes:
-        return root
-    trail = parents(root)
-    dirty: set[Stmt] = set()
-    for old in changes:
-        stmt: Stmt | None = old
-        while stmt is not None and stmt not in dirty:
-            dirty.add(stmt)
-            stmt = trail.get(stmt)
-    return _rebuild_dirty(root, changes, dirty)
-
-
-def _rebuild_dirty(root: Stmt, changes: Mapping[Stmt, Stmt], dirty: set[Stmt]) -> Stmt:
-    done: list[Stmt] = []
-    stack: list[tuple[Stmt, bool]] = [(root, False)]
-    while stack:
-        stmt, expanded = stack.pop()
-        if expanded:
-            count = len(children(stmt))
-            made = tuple(done[-count:])
-            del done[-count:]
-            done.append(with_children(stmt, made))
-        elif stmt in changes:
-            done.append(changes[stmt])
-        elif stmt in dirty and children(stmt):
-            stack.append((stmt, True))
-            stack.extend((part, False) for part in reversed(children(stmt)))
-        else:
-            done.append(stmt)
     return done[0]
 
 
@@ -337,11 +301,3 @@ def buffer_vars(made: Iterable[Buffer]) -> list[Var]:
     """Variables in the shapes and strides of buffers, in order."""
     roots = [e for b in made for e in (*b.shape, *(b.strides or ()))]
     return [e for e in postorder(*roots) if isinstance(e, Var)]
-
-
-def find_block(program: Program, name: str) -> Block | None:
-    """The block called ``name``."""
-    for stmt in walk(program.body):
-        if isinstance(stmt, Block) and stmt.name == name:
-            return stmt
-    return None

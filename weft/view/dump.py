@@ -27,6 +27,7 @@ import numpy as np
 from weft.graph.nodes import Call, Function, Module
 from weft.graph.text import Table, save_table, to_text
 from weft.graph.visit import post_order
+from weft.support.errors import InputError
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -72,6 +73,11 @@ class Dump:
 
     def __init__(self, directory: Path) -> None:
         self.directory = _unused(directory)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            message = f"'{self.directory}' cannot be made: {problem.strerror}"
+            raise InputError(message, code="I030", hint="WEFT_DUMP names a directory") from problem
         self.graphs: list[GraphStage] = []
         self.kernels: list[KernelStages] = []
         self.by_key: dict[str, KernelStages] = {}
@@ -91,7 +97,6 @@ class Dump:
             self._write(step.name, after)
 
     def _write(self, name: str, module: Module) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / f"{len(self.graphs):02d}-{_UNSAFE.sub('_', name)}.txt"
         table: Table = {}
         path.write_text(to_text(module, table), encoding="utf-8")

@@ -17,7 +17,7 @@ from weft.frontend.onnx.tensors import to_array
 from weft.graph.nodes import Call, Constant, GraphExpr, Origin, Project, Tuple, call
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.ops.catalogue import op
-from weft.support.dtypes import INDEX, DType
+from weft.support.dtypes import DType
 
 if TYPE_CHECKING:
     from weft.frontend.onnx.importer import Importer
@@ -360,7 +360,3 @@ def _check_size(t: Type) -> None:
     for one in t.fields if isinstance(t, TupleType) else (t,):
         if isinstance(one, TensorType) and _count(one) > MAX_TENSOR:
             raise Malformed(f"it would compute a tensor of {_count(one):,} elements")
-
-
-def size_type(shape: Sequence[Dim], dtype: str = INDEX) -> TensorType:
-    return TensorType(tuple(shape), DType(dtype))

@@ -81,12 +81,3 @@ def register_tile(
 def _pieces(extent: int, tile: int) -> list[tuple[int, int]]:
     full, tail = _cover(extent, tile)
     return [(full, tile)] * bool(full) + [(1, tail)] * bool(tail)
-
-
-def block_of(extent: int, limit: int, multiple: int = 1) -> int:
-    """The largest count of ``multiple``-sized pieces of ``extent`` not over ``limit``, evened out over the blocks."""
-    if extent <= limit:
-        return extent
-    count = -(-extent // max(multiple, limit // multiple * multiple))
-    even = -(-extent // count)
-    return max(multiple, -(-even // multiple) * multiple)
