@@ -113,8 +113,9 @@ def measured(
         roof = exe.roofline(inputs, peaks=peaks, runs=3)  # runs it, since loops decide how often a kernel is called
         records = tuple(Record(**{**asdict(r), "model": entry.name}) for r in made)
         flops = model_flops(path, inputs) or roof.flops
+        kinds = ("bfloat16",) if precision == "bf16" else ()
         row = Measured(
-            entry.name, entry.group, threads, precision, records, missing, flops, roof.bound_ms, peaks.gflops
+            entry.name, entry.group, threads, precision, records, missing, flops, roof.bound_ms, peaks.arithmetic(kinds)
         )
         found.append(row)
         say(row)
@@ -126,7 +127,8 @@ def measured(
 def better(a: Peaks, b: Peaks) -> Peaks:
     """The best seen of either."""
     levels = tuple(max(x, y, key=lambda v: v.gigabytes) for x, y in zip(a.levels, b.levels, strict=True))
-    return Peaks(a.threads, max(a.gflops, b.gflops), levels)
+    dots = {d: max(rate, b.dots.get(d, 0.0)) for d, rate in a.dots.items()}
+    return Peaks(a.threads, max(a.gflops, b.gflops), levels, dots)
 
 
 def model_flops(path: Path, inputs: Mapping[str, np.ndarray[Any, Any]]) -> int:

@@ -1,6 +1,7 @@
 """What the machine at hand can do, measured with kernels of our own.
 
-Fused multiply-adds on independent vectors in registers give the arithmetic peak. Arrays of the size of each level of
+Fused multiply-adds on independent vectors in registers give the arithmetic peak, dot products and matrix tiles that of
+bfloat16 and of bytes where the CPU has them. Arrays of the size of each level of
 memory, summed up and copied, give its bandwidth: the better of the two, bytes read and written together.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from weft.codegen.llvm import compile_object, emit
 from weft.runtime import Artifact, CodeObject, Executable, Variant
 from weft.runtime.program import BufferSpec, CallKernel, KernelRef, Program, TensorSpec
 from weft.runtime.roofline import Level, Peaks
+from weft.support.dtypes import DType
 from weft.target import CODE_FEATURES, Target
 from weft.tir.text import parse
 
@@ -32,7 +35,7 @@ def measure_peaks(threads: int) -> Peaks:
     sizes = (("L1", caches.l1), ("L2", caches.l2), ("L3", shared if shared > 2 * caches.l2 else 0))
     levels = [Level(name, size * threads, bandwidth(int(size * FILL), threads)) for name, size in sizes if size]
     levels.append(Level("memory", 0, bandwidth(max(BEYOND_CACHES, 4 * shared), threads)))
-    return Peaks(threads, fma_peak(threads), tuple(levels))
+    return Peaks(threads, fma_peak(threads), tuple(levels), dot_peaks(threads))
 
 
 def fma_peak(threads: int) -> float:
@@ -55,6 +58,108 @@ def fma_peak(threads: int) -> float:
     run = compiled(text, threads)
     x = np.repeat(np.array([1.0, 0.999, 0.001], np.float32), lanes)
     return 2.0 * chunks * width * ROUNDS / best_seconds(lambda: run(x)) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """Instructions that multiply numbers of ``dtype`` and sum up in ``total``, ``group`` products for each sum: the
+    intrinsic and what it needs, and the kind of matrix tile (a row operand of ``dtype``, a column operand of
+    ``columns``) and what that needs."""
+
+    dtype: str
+    columns: str
+    total: str
+    group: int
+    intrinsic: str
+    needs: tuple[str, ...]
+    tile: str
+    tile_needs: tuple[str, ...]
+
+
+DOTS = (
+    Dots("bf16", "bf16", "f32", 2, "dot2", ("avx512bf16",), "bf16", ("amx-tile", "amx-bf16")),
+    Dots("u8", "i8", "i32", 4, "dot4", ("avx512vnni",), "u8s8", ("amx-tile", "amx-int8")),
+)
+
+
+def dot_peaks(threads: int) -> dict[str, float]:
+    """10⁹ operations a second of products that are summed up in 32 bits, by the dtype of the operands; those that the
+    CPU has no instructions for are left out."""
+    target = Target("cpu")
+    found: dict[str, float] = {}
+    for dots in DOTS:
+        rates = [vector_dot_peak(dots, threads)] if target.has(*dots.needs) else []
+        rates += [tile_peak(dots, threads)] if target.has(*dots.tile_needs) else []
+        if rates:
+            found.update(dict.fromkeys({str(DType(dots.dtype)), str(DType(dots.columns))}, max(rates)))
+    return dict(sorted(found.items()))
+
+
+def vector_dot_peak(dots: Dots, threads: int) -> float:
+    """10⁹ operations a second with vectors in registers."""
+    text, operations = vector_dots(dots, 64 * threads, vector_lanes())
+    run = compiled(text, threads)
+    x = np.zeros(3 * vector_lanes(), np.int32)
+    return operations / best_seconds(lambda: run(x)) / 1e9
+
+
+def vector_dots(dots: Dots, chunks: int, lanes: int) -> tuple[str, float]:
+    """A program of independent chains of dot products, and how many operations it does."""
+    width = CHAINS * lanes
+    sums = [f"ramp({lanes * k}, 1, {lanes})" for k in range(CHAINS)]
+    factors = f"x[ramp(0, 1, {lanes})], x[ramp({lanes}, 1, {lanes})]"
+    zero = "0.0" if dots.total == "f32" else "i32(0)"
+    first = "\n".join(f"    a[{at}] = broadcast({zero}, {lanes})" for at in sums)
+    steps = "\n".join(f"      a[{at}] = {dots.intrinsic}(a[{at}], {factors})" for at in sums)
+    last = "\n".join(f"    y[ramp(p * {width} + {lanes * k}, 1, {lanes})] = a[{at}]" for k, at in enumerate(sums))
+    text = f"""program "dots"(x: i32[{3 * lanes}]) -> (y: {dots.total}[{chunks * width}]):
+  for p in parallel(0, {chunks}):
+    allocate a: {dots.total}[{width}] register
+{first}
+    for i in serial(0, {ROUNDS}):
+{steps}
+{last}
+"""
+    return text, 2.0 * dots.group * chunks * width * ROUNDS
+
+
+def tile_peak(dots: Dots, threads: int) -> float:
+    """10⁹ operations a second with four matrix tiles of sums, the operands in the nearest cache."""
+    text, operations = tile_products(dots, 64 * threads)
+    run = compiled(text, threads)
+    x = np.zeros(2 * _TILE_ELEMENTS * dots.group, DType(dots.dtype).numpy)
+    w = np.zeros(2 * _TILE_ELEMENTS * dots.group, DType(dots.columns).numpy)
+    return operations / best_seconds(lambda: run(x, w)) / 1e9
+
+
+_TILE_ELEMENTS = 16 * 16  # of sums; operands have a group for each
+
+
+def tile_products(dots: Dots, chunks: int) -> tuple[str, float]:
+    """A program of products of two by two matrix tiles, and how many operations it does."""
+    group, size, rounds = dots.group, _TILE_ELEMENTS, ROUNDS // 10
+    zero = "0.0" if dots.total == "f32" else "i32(0)"
+    nests = "".join(
+        f"""      for i in serial(0, 16) {{matrix_tile = "{dots.tile}"}}:
+        for j in serial(0, 16):
+          for k in serial(0, 16):
+            for e in serial(0, {group}):
+              a[i * 16 + j + {(2 * r + c) * size}] = a[i * 16 + j + {(2 * r + c) * size}] + {dots.total}(x[i * {16 * group} + k * {group} + e + {r * size * group}]) * {dots.total}(w[k * {16 * group} + j * {group} + e + {c * size * group}])
+"""  # noqa: E501
+        for r in range(2)
+        for c in range(2)
+    )
+    operands = f"x: {dots.dtype}[{2 * size * group}], w: {dots.columns}[{2 * size * group}]"
+    text = f"""program "tiles"({operands}) -> (y: {dots.total}[{4 * size * chunks}]):
+  for p in parallel(0, {chunks}):
+    allocate a: {dots.total}[{4 * size}] register
+    for z in serial(0, {4 * size // 16}):
+      a[ramp(z * 16, 1, 16)] = broadcast({zero}, 16)
+    for round in serial(0, {rounds}):
+{nests}    for z in serial(0, {4 * size // 16}):
+      y[ramp(p * {4 * size} + z * 16, 1, 16)] = a[ramp(z * 16, 1, 16)]
+"""
+    return text, 2.0 * 16 * group * 4 * size * rounds * chunks
 
 
 def bandwidth(nbytes: int, threads: int) -> float:
@@ -111,13 +216,15 @@ def vector_lanes() -> int:
 
 
 def compiled(text: str, threads: int) -> Executable:
-    """An executable of one program in kernel form: ``x`` in, ``y`` out."""
+    """An executable of one program in kernel form: inputs as it names them, ``y`` out."""
     target = Target("cpu")
     kernel = parse(text)
     code = CodeObject((Variant(target.features & CODE_FEATURES, compile_object(emit(kernel, target), target)),))
     specs = [TensorSpec(b.name, str(b.dtype), tuple((int(d),) for d in b.shape)) for b in kernel.params]  # type: ignore[call-overload]
-    buffers = (BufferSpec("input"), BufferSpec("output"))
-    program = Program((), (specs[0],), (specs[1],), buffers, (KernelRef(kernel.name, 0),), (CallKernel(0, (0, 1)),))
+    count = len(specs) - 1
+    buffers = (*(BufferSpec("input", i) for i in range(count)), BufferSpec("output"))
+    call = CallKernel(0, tuple(range(count + 1)))
+    program = Program((), tuple(specs[:count]), (specs[count],), buffers, (KernelRef(kernel.name, 0),), (call,))
     return Executable(Artifact(program, (code,), (), str(target)), threads)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import artifact, vector_program
@@ -9,7 +11,7 @@ from conftest import artifact, vector_program
 from weft.runtime.executable import Executable
 from weft.runtime.profile import KernelProfile, Profile
 from weft.runtime.program import BufferSpec, CallKernel, KernelRef, Program, TensorSpec
-from weft.runtime.roofline import COLUMNS, Level, Peaks, bounds, roofline
+from weft.runtime.roofline import COLUMNS, Level, Peaks, Roofline, bounds, roofline
 
 PEAKS = Peaks(1, 100.0, (Level("L1", 1 << 15, 200.0), Level("L2", 1 << 20, 100.0), Level("memory", 0, 10.0)))
 
@@ -34,6 +36,27 @@ def test_levels_are_picked_by_size():
 def test_arithmetic_decides():
     (found,) = bounds(one_call(10**9, 1 << 12, 0), {}, PEAKS)
     assert found.limit == "compute" and found.ms == found.compute_ms == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("dtype, rate", [("float32", 100.0), ("bfloat16", 200.0), ("int8", 400.0), ("float16", 100.0)])
+def test_narrow_operands_have_the_peak_of_their_instructions(dtype: str, rate: float) -> None:
+    peaks = replace(PEAKS, dots={"bfloat16": 200.0, "int8": 400.0, "uint8": 400.0})
+    program = one_call(10**9, 1 << 12, 0)
+    typed = tuple(replace(b, dtype=dtype if b.kind == "constant" else "float32") for b in program.buffers)
+    (found,) = bounds(replace(program, buffers=typed), {}, peaks)
+    assert found.compute_ms == pytest.approx(1e3 / rate) and peaks.arithmetic([dtype]) == rate
+    with_workspace = replace(
+        program,
+        buffers=(*typed, BufferSpec("arena")),
+        instructions=(replace(program.instructions[0], buffers=(0, 1, 2, 3)),),
+    )
+    assert bounds(with_workspace, {}, peaks)[0].compute_ms == found.compute_ms, "a workspace is no operand of bytes"
+
+
+def test_slower_dot_products_do_not_count() -> None:
+    """Where a CPU runs products of bfloat16 slower than float32, a kernel may use the latter."""
+    assert replace(PEAKS, dots={"bfloat16": 50.0}).arithmetic(("bfloat16", "float32")) == 100.0
+    assert "200 in bfloat16" in str(Roofline((), 1.0, replace(PEAKS, dots={"bfloat16": 200.0})))
 
 
 def test_memory_decides_by_the_level_that_holds_it():

@@ -1,16 +1,18 @@
 """How far each kernel is from what the machine allows (S. Williams et al., "Roofline", CACM 2009).
 
-A kernel can be no faster than its arithmetic at the measured peak, and no faster than its bytes at the measured
-bandwidth of the memory they come from: constants come from the level that holds the whole model, since all of it passes
-between two uses; other operands from the level that holds what the kernel itself touches. Operations are those of the
-algorithm that was chosen (Winograd's, where that is it), bytes are those that must move however it is scheduled.
+A kernel can be no faster than its arithmetic at the measured peak, which is that of the fastest instructions for its
+operands: kernels that read bfloat16 or bytes may use dot products or matrix tiles. And it can be no faster than its
+bytes at the measured bandwidth of the memory they come from: constants come from the level that holds the whole model,
+since all of it passes between two uses; other operands from the level that holds what the kernel itself touches.
+Operations are those of the algorithm that was chosen (Winograd's, where that is it), bytes are those that must move
+however it is scheduled.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from weft.runtime.profile import Profile, shorten
 from weft.runtime.program import CallKernel, Program
@@ -28,11 +30,19 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """What a machine can do with so many threads: GFLOP/s in float32, and its levels of memory, the nearest first."""
+    """What a machine can do with so many threads: GFLOP/s in float32, and its levels of memory, the nearest first.
+
+    ``dots`` are the rates of products of narrower numbers that are summed up in 32 bits, by the dtype of the operands:
+    10⁹ operations a second, a multiplication and an addition counting as two."""
 
     threads: int
     gflops: float
     levels: tuple[Level, ...]
+    dots: Mapping[str, float] = field(default_factory=dict)
+
+    def arithmetic(self, dtypes: Iterable[str] = ()) -> float:
+        """The highest rate at which a kernel with operands of these dtypes can compute."""
+        return max(self.gflops, *(self.dots.get(d, 0.0) for d in dtypes), 0.0)
 
     def level(self, nbytes: int) -> Level:
         """The nearest level that holds so many bytes."""
@@ -81,8 +91,15 @@ def bounds(program: Program, symbols: Mapping[str, int], peaks: Peaks) -> tuple[
         memory_ms = streamed / far.gigabytes / 1e6 + (nbytes - streamed) / near.gigabytes / 1e6
         level = far.name if streamed / far.gigabytes >= (nbytes - streamed) / near.gigabytes else near.name
         name = program.kernels[call.kernel].name
-        found.append(Bound(i, name, call.label, flops, nbytes, flops / peaks.gflops / 1e6, memory_ms, level))
+        rate = peaks.arithmetic(_dtypes(program, call))
+        found.append(Bound(i, name, call.label, flops, nbytes, flops / rate / 1e6, memory_ms, level))
     return tuple(found)
+
+
+def _dtypes(program: Program, call: CallKernel) -> set[str]:
+    """Dtypes of a kernel's operands and results; its workspace is bytes in the arena, which say nothing."""
+    buffers = [program.buffers[b] for b in call.buffers]
+    return {str(b.dtype) for b in buffers if b.kind != "arena" or b.dtype != "uint8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +183,10 @@ class Roofline:
     def __str__(self) -> str:
         memory = ", ".join(f"{v.name} {v.gigabytes:.0f}" for v in self.peaks.levels)
         threads = "1 thread" if self.peaks.threads == 1 else f"{self.peaks.threads} threads"
+        dots = "".join(f", {rate:.0f} in {dtype}" for dtype, rate in self.peaks.dots.items())
         return (
             f"{self.run_ms:.3f} ms a run, {self.kernel_ms:.3f} ms in kernels, which could take {self.bound_ms:.3f} ms\n"
-            f"measured limits of {threads}: {self.peaks.gflops:.0f} GFLOP/s; GB/s: {memory}\n\n{self.table()}"
+            f"measured limits of {threads}: {self.peaks.gflops:.0f} GFLOP/s{dots}; GB/s: {memory}\n\n{self.table()}"
         )
 
 

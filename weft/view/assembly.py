@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 _LABEL = re.compile(r"^(\.?[A-Za-z_$][\w.$]*):")
 _JUMP = re.compile(r"^j\w+\s+(\.L\w+)")
-_FUSED = re.compile(r"^v?(fn?m(add|sub)\d|dpbf16ps|dpbusd|dpwssd)|^tdp")
+_FUSED = re.compile(r"^v?(fn?m(add|sub)\d|dpbf16ps|pdpbusd|pdpwssd)|^tdp")
 _FLOATS = re.compile(r"^v?(fn?m(add|sub)|add|sub|mul|div|max|min|sqrt|rcp|rsqrt|dp)\w*[ps][sdh]|^vpd?p|^tdp")
-_SCALAR = re.compile(r"s[sdh]$")
+_SCALAR = re.compile(r"^(?!vpdp).*s[sdh]$")
 _ONE_WORD = re.compile(r"%e\w\w\b|%r\d+d\b")
 _STACK = re.compile(r"-?\d*\(%r[sb]p[,)]")
 _WIDTHS = (("%tmm", 8192), ("%zmm", 512), ("%ymm", 256), ("%xmm", 128))
