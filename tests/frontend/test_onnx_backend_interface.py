@@ -1,13 +1,13 @@
 """The backend interface: values that decide shapes, sequences, single nodes, errors; rows of different lengths."""
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
 
+import onnx
 from onnx import helper
 from onnx_samples import model, tensor_info
 

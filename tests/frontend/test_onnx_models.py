@@ -1,6 +1,5 @@
 """Whole models through the importer and the graph interpreter, against ONNX Runtime."""
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 from pathlib import Path
@@ -9,10 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+
+import onnx
+
+pytest.importorskip("onnxruntime")
 
 import models_zoo as zoo
+import onnxruntime
 
 from weft.frontend import onnx as frontend
 from weft.graph import interpret

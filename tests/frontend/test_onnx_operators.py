@@ -4,7 +4,6 @@ A case is refused, with an error, or computes what the specification says; there
 than the first are given as constants where the importer needs to know them.
 """
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 import warnings
@@ -15,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
 
+import onnx
 from onnx import numpy_helper
 
 from weft.frontend import onnx as frontend

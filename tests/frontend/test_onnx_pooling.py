@@ -1,14 +1,15 @@
 """Windows larger than the data, which exporters write for "all there is", against onnxruntime."""
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
 
+pytest.importorskip("onnxruntime")
+
+import onnxruntime
 from onnx import TensorProto, helper
 
 import weft

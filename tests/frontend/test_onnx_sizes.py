@@ -1,6 +1,5 @@
 """Arithmetic on symbolic sizes: agrees with arithmetic on numbers, and stays simple where models need it to."""
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 import numpy as np
@@ -8,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
+
 
 from onnx_samples import shape_arithmetic
 

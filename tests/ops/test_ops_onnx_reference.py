@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper  # noqa: E402
-from onnx.reference import ReferenceEvaluator  # noqa: E402
+pytest.importorskip("onnx")
 
-from weft.ops.catalogue import OPERATORS  # noqa: E402
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from weft.ops.catalogue import OPERATORS
 
 RNG = np.random.default_rng(5)
 

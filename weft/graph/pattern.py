@@ -149,6 +149,12 @@ class GraphMatch:
             raise AttributeError(f"the pattern has nothing named '{name}'") from None
 
     @property
+    def call(self) -> Call:
+        """The root, where the pattern says that it is a call."""
+        assert isinstance(self.root, Call)
+        return self.root
+
+    @property
     def origin(self) -> Origin:
         """The merged origins of the calls that matched."""
         merged = self.root.origin

@@ -185,7 +185,7 @@ def _limits(e: Call) -> tuple[float, float]:
 
 
 def _merge_limits(m: GraphMatch) -> GraphExpr | None:
-    (a, b), (c, d) = _limits(m.inner), _limits(m.root)  # type: ignore[arg-type]
+    (a, b), (c, d) = _limits(m.inner), _limits(m.call)
     if a > b or c > d:
         return None
     low, high = min(max(a, c), d), min(max(b, c), d)

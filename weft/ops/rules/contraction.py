@@ -75,7 +75,7 @@ def _einsum(args: Sequence[GraphExpr], labels: Sequence[str], result: str, root:
 
 
 def _of_transposed(m: GraphMatch) -> GraphExpr | None:
-    root: Call = m.root  # type: ignore[assignment]
+    root = m.call
     labels = _labels(m, root)
     if labels is None:
         return None
@@ -90,7 +90,7 @@ def _transposed_product(m: GraphMatch) -> GraphExpr | None:
     labels = _labels(m, product)
     if labels is None or any(isinstance(a, Constant) for a in product.args) or product.tensor.rank < 3:
         return None
-    result = "".join(labels[2][p] for p in permutation(m.root))  # type: ignore[arg-type]
+    result = "".join(labels[2][p] for p in permutation(m.call))
     return _einsum(product.args, labels[:2], result, m.root)
 
 
@@ -99,12 +99,12 @@ def _transposed_einsum(m: GraphMatch) -> GraphExpr | None:
     terms, result = _terms(product)
     if terms is None:
         return None
-    moved = "".join(result[p] for p in permutation(m.root))  # type: ignore[arg-type]
+    moved = "".join(result[p] for p in permutation(m.call))
     return _einsum(product.args, terms, moved, m.root)
 
 
 def _einsum_of_transposed(m: GraphMatch) -> GraphExpr | None:
-    root: Call = m.root  # type: ignore[assignment]
+    root = m.call
     terms, result = _terms(root)
     if terms is None or not any(isinstance(a, Call) and a.target is TRANSPOSE for a in root.args):
         return None
@@ -134,7 +134,7 @@ def _factor_behind(m: GraphMatch) -> GraphExpr | None:
 
     Changes results by rounding. Factors are kept near 1, so that sums overflow no sooner than is of any use.
     """
-    root: Call = m.root  # type: ignore[assignment]
+    root = m.call
     value = scalar(m.c)
     if value is None or not 2.0**-16 <= abs(value) <= 2.0**16 or _heavy(m.a) or m.a.type != m.scaled.type:
         return None
@@ -144,7 +144,7 @@ def _factor_behind(m: GraphMatch) -> GraphExpr | None:
 
 def _expand_attention(m: GraphMatch) -> GraphExpr | None:
     """softmax(query · keyᵀ · scale + mask) · value, each a kernel with a schedule of its own."""
-    root: Call = m.root  # type: ignore[assignment]
+    root = m.call
     query, key, value, *mask = root.args
     width = query.tensor.shape[-1]
     scale = root.attrs.scale

@@ -242,7 +242,7 @@ def _group_norm(m: GraphMatch) -> GraphExpr | None:
 def _channel_parameter(m: GraphMatch) -> GraphExpr | None:
     """Fold a factor or a term by channel into the parameters; evaluated in float64 and rounded once."""
     norm: Call = m.norm
-    root: Call = m.root  # type: ignore[assignment]
+    root = m.call
     assert isinstance(norm.target, Operator)
     given = along(m.parameter.data, norm.tensor.rank, 1, norm.tensor.shape[1])
     if given is None:

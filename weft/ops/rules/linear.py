@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.graph.nodes import Call, Constant, GraphExpr, call
+from weft.graph.nodes import Call, Constant, GraphExpr, Project, call
 from weft.graph.pattern import GraphMatch, GraphRule, anything, constant, either, op, project
 from weft.graph.types import Dim
 from weft.ops.rules.movement import groups
@@ -29,7 +29,7 @@ def _flattens_rows(source: Sequence[Dim], flat: Sequence[Dim]) -> bool:
 
 def _view_behind(m: GraphMatch) -> GraphExpr | None:
     """matmul(reshape(x), w) → reshape(matmul(x, w)): what follows then meets the shape that the model computes in."""
-    root: Call = m.root  # type: ignore[assignment]
+    root = m.call
     if root.attrs.transpose_a or not _flattens_rows(m.x.tensor.shape, m.view.tensor.shape):
         return None
     product = call(MATMUL, [m.x, m.w], root.attrs)
@@ -62,7 +62,8 @@ def _split_product(m: GraphMatch) -> GraphExpr | None:
         return None
     if not all(isinstance(s, int) and s >= SMALLEST_PART for s in sizes):
         return None
-    index = m.root.index  # type: ignore[attr-defined]
+    assert isinstance(m.root, Project)
+    index = m.root.index
     begin = sum(sizes[:index])
     end = begin + sizes[index]
     columns = _part(m.w, -2 if product.attrs.transpose_b else -1, begin, end)

@@ -74,13 +74,13 @@ def permutation(e: Call) -> tuple[int, ...]:
 
 def _transpose_as_view(m: GraphMatch) -> GraphExpr | None:
     """A transpose that moves only dimensions of size 1 past others."""
-    root: Call = m.root  # type: ignore[assignment]
+    root = m.call
     long = [p for p in permutation(root) if m.x.tensor.shape[p] != 1]
     return _as_reshape(m) if long == sorted(long) else None
 
 
 def _transpose_twice(m: GraphMatch) -> GraphExpr | None:
-    inner, outer = permutation(m.inner), permutation(m.root)  # type: ignore[arg-type]
+    inner, outer = permutation(m.inner), permutation(m.call)
     return same_type(call(TRANSPOSE, [m.x], {"perm": tuple(inner[p] for p in outer)}), m.root)
 
 
@@ -115,7 +115,7 @@ def groups(have: Sequence[Dim], want: Sequence[Dim]) -> list[tuple[range, range]
 
 
 def _transpose_of_view(m: GraphMatch) -> GraphExpr | None:
-    return _moved_view(m.y, m.view, m.root)  # type: ignore[arg-type]
+    return _moved_view(m.y, m.view, m.call)
 
 
 def _moved_view(y: GraphExpr, view: Call, root: Call) -> Call | None:
@@ -156,7 +156,7 @@ def _moved_constant(e: Constant, rank: int, perm: Sequence[int]) -> GraphExpr | 
 
 def _sink_transpose(m: GraphMatch) -> GraphExpr | None:
     """f(transpose(x), …) → transpose(f(x, …)); the others: the same transpose, or constants."""
-    root: Call = m.root  # type: ignore[assignment]
+    root = m.call
     assert isinstance(root.target, Operator)
     first = next((a for a in root.args if _is_transpose(a)), None)
     if first is None or not isinstance(first, Call) or first.tensor.shape != root.tensor.shape:
@@ -224,7 +224,7 @@ def _all_zero(values: Any) -> bool:
 
 def _without_broadcast(m: GraphMatch) -> GraphExpr | None:
     """The call on the operands before they were broadcast, which it broadcasts itself."""
-    root: Call = m.root  # type: ignore[assignment]
+    root = m.call
     assert isinstance(root.target, Operator)
     plain = [a.args[0] if isinstance(a, Call) and a.target is BROADCAST_TO else a for a in root.args]
     made = try_call(root.target, plain, root.attrs, root)
@@ -244,7 +244,7 @@ def _only_part(m: GraphMatch) -> GraphExpr | None:
 
 def _joined_again(m: GraphMatch) -> GraphExpr | None:
     """concat of all parts of a split, in order."""
-    root: Call = m.root  # type: ignore[assignment]
+    root = m.call
     first = root.args[0]
     if not isinstance(first, Project) or not isinstance(first.value, Call) or first.value.target is not SPLIT:
         return None
@@ -258,13 +258,13 @@ def _joined_again(m: GraphMatch) -> GraphExpr | None:
 
 
 def _part_of_concat(m: GraphMatch) -> GraphExpr | None:
-    root: Call = m.root  # type: ignore[assignment]
+    root = m.call
     return same_type(root.args[0], root) if len(root.args) == 1 else _joined_again(m)
 
 
 def _gather_one(m: GraphMatch) -> GraphExpr | None:
     """gather with one known index → a slice, which is plain addressing."""
-    root: Call = m.root  # type: ignore[assignment]
+    root = m.call
     axis, indices = root.attrs.axis % m.x.tensor.rank, m.index.data
     size = m.x.tensor.shape[axis]
     if indices.size == 0 or indices.ndim > 1 or not isinstance(size, int):
@@ -280,7 +280,7 @@ def _gather_one(m: GraphMatch) -> GraphExpr | None:
 
 def _reduce_nothing(m: GraphMatch) -> GraphExpr | None:
     """A sum, mean, maximum or minimum over dimensions of size 1."""
-    root: Call = m.root  # type: ignore[assignment]
+    root = m.call
     shape = m.x.tensor.shape
     axes = range(len(shape)) if root.attrs.axes is None else (a % len(shape) for a in root.attrs.axes)
     return _as_reshape(m) if all(shape[a] == 1 for a in axes) else None
