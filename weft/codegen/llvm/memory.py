@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.codegen.llvm.function import Function
+from weft.codegen.llvm.patterns import stretch
 from weft.codegen.llvm.types import memory_type, vector
 from weft.codegen.llvm.vectors import broadcast, mangled, shuffle
 from weft.expr.affine import split_constant
@@ -73,6 +74,8 @@ def _vector_load(f: Function, e: Load, buffer: Buffer, at: Expr, value: Value) -
         return _pairs(f, e, buffer, at, value)
     if isinstance(at, Ramp) and stride is not None and not mask:
         return _lane_by_lane(f, buffer, at, stride, value)
+    if not mask and e.dtype != "bool" and (near := stretch(at, 2 * n)) is not None:
+        return _shuffled(f, e, buffer, near, value)
     addresses = _addresses(f, buffer, at, value)
     allowed = mask or "splat (i1 true)"
     return f.op(
@@ -91,6 +94,21 @@ def _pairs(f: Function, e: Load, buffer: Buffer, at: Ramp, value: Value) -> str:
         halves.append((f.op(f"load {ty}, ptr {address}, align {e.dtype.nbytes}"), n))
     picks = [2 * i if 2 * i < n else n + 2 * i - (n - 1) for i in range(n)]
     return shuffle(f, e.dtype, halves, picks)
+
+
+def _shuffled(f: Function, e: Load, buffer: Buffer, near: tuple[Expr, int, tuple[int, ...]], value: Value) -> str:
+    """Lanes of the elements from a first to a last one, which are all read in order."""
+    first, count, picks = near
+    element, parts = memory_type(e.dtype), []
+    done = 0
+    while done < count:  # in powers of two, which are single instructions
+        size = min(1 << (count - done).bit_length() - 1, e.lanes)
+        address = pointer(f, buffer, first + done, value)
+        parts.append((f.op(f"load {vector(element, size)}, ptr {address}, align {e.dtype.nbytes}"), size))
+        done += size
+    if count == 1:
+        return broadcast(f, parts[0][0], e.dtype, e.lanes)
+    return shuffle(f, e.dtype, parts, list(picks))
 
 
 def _lane_by_lane(f: Function, buffer: Buffer, at: Ramp, stride: int, value: Value) -> str:
@@ -157,25 +175,37 @@ def store(f: Function, s: Store, value: Value) -> None:
 
 
 def _stream(f: Function, operand: str, address: str, ty: str, nbytes: int, align: int) -> None:
-    """A store past the caches where the address is as aligned as the instruction wants; a plain one elsewhere."""
+    """A store past the caches where the address is as aligned as the instruction wants: of the whole vector, or in
+    parts of the least size; a plain one elsewhere."""
     f.streams = True
     n = f.fresh()
-    low = f.op(f"and i64 {f.op(f'ptrtoint ptr {address} to i64')}, {STREAM_BYTES - 1}")
-    f.branch(f.op(f"icmp eq i64 {low}, 0"), f"stream.{n}", f"plain.{n}")
-    f.start(f"stream.{n}")
-    parts, part = nbytes // STREAM_BYTES, "<4 x float>"
-    words = f.op(f"bitcast {ty} {operand} to <{nbytes // 4} x float>")
-    for i in range(parts):
+    place = f.op(f"ptrtoint ptr {address} to i64")
+    whole = nbytes > STREAM_BYTES and nbytes & (nbytes - 1) == 0
+    if whole:
+        f.branch(_aligned(f, place, nbytes), f"stream.{n}", f"unaligned.{n}")
+        f.start(f"stream.{n}")
+        f.do(f"store {ty} {operand}, ptr {address}, align {nbytes}, !nontemporal !0")
+        f.jump(f"streamed.{n}")
+        f.start(f"unaligned.{n}")
+    f.branch(_aligned(f, place, STREAM_BYTES), f"parts.{n}", f"plain.{n}")
+    f.start(f"parts.{n}")
+    words, count = f"<{nbytes // 4} x float>", STREAM_BYTES // 4
+    parts = f.op(f"bitcast {ty} {operand} to {words}")
+    for i in range(nbytes // STREAM_BYTES):
         at = address if i == 0 else f.op(f"getelementptr i8, ptr {address}, i64 {i * STREAM_BYTES}")
-        picks = ", ".join(f"i32 {4 * i + k}" for k in range(4))
-        whole = f"<{nbytes // 4} x float>"
-        one = f.op(f"shufflevector {whole} {words}, {whole} poison, <4 x i32> <{picks}>")
-        f.do(f"store {part} {one}, ptr {at}, align {STREAM_BYTES}, !nontemporal !0")
+        picks = ", ".join(f"i32 {count * i + k}" for k in range(count))
+        one = f.op(f"shufflevector {words} {parts}, {words} poison, <{count} x i32> <{picks}>")
+        f.do(f"store <{count} x float> {one}, ptr {at}, align {STREAM_BYTES}, !nontemporal !0")
     f.jump(f"streamed.{n}")
     f.start(f"plain.{n}")
     f.do(f"store {ty} {operand}, ptr {address}, align {align}")
     f.jump(f"streamed.{n}")
     f.start(f"streamed.{n}")
+
+
+def _aligned(f: Function, place: str, nbytes: int) -> str:
+    low = f.op(f"and i64 {place}, {nbytes - 1}")
+    return f.op(f"icmp eq i64 {low}, 0")
 
 
 def _flat(source: object, indices: tuple[Expr, ...]) -> tuple[Buffer, Expr]:

@@ -94,6 +94,17 @@ class Context:
             self.vectorize(loops[-1], lanes)
         self.done.add(ref.name)
 
+    def stream_large(self, ref: BlockRef) -> None:
+        """Let a block that writes a result in order write it past the caches where they cannot hold it: the lines need
+        not be read before, and what is in the caches stays there."""
+        caches = self.target.capabilities
+        last = caches.l3 or caches.l2
+        nbytes = self.view(ref).output.buffer.dtype.nbytes
+        for axis in self.view(ref).spatial:
+            nbytes *= static_extent(axis) or 0
+        if last and nbytes > last and self.is_output(ref):
+            self.schedule.stream(ref)
+
     # -- moves -----------------------------------------------------------------------------------------------
 
     def fuse(self, loops: Sequence[LoopRef]) -> LoopRef:

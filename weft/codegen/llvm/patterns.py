@@ -1,0 +1,68 @@
+"""Vectors of indices that are a known pattern above one scalar: ``base + (0, 0, 1, 1, 2, 2, …)``.
+
+Enlarged pictures are read so. What lies between the first and the last element is loaded in order and shuffled, which
+costs a fraction of a gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.expr.nodes import Binary, Broadcast, Const, Expr, Ramp, make
+from weft.support.dtypes import INDEX
+
+Pattern = tuple[Expr, tuple[int, ...]]
+"""A scalar index, and what each lane adds to it."""
+
+_CONSTANT: dict[str, Callable[[int, int], int]] = {
+    "floordiv": lambda a, b: a // b,
+    "floormod": lambda a, b: a % b,
+    "mul": lambda a, b: a * b,
+    "min": min,
+    "max": max,
+}
+_ZERO = Const(0)
+
+
+def pattern(e: Expr) -> Pattern | None:
+    """``e`` (a vector of indices) as a scalar and known distances from it; None where it is not such a sum."""
+    if isinstance(e, Broadcast):
+        known = isinstance(e.value, Const)
+        return (_ZERO, (int(e.value.value),) * e.lanes) if known else (e.value, (0,) * e.lanes)  # type: ignore[attr-defined]
+    if isinstance(e, Ramp) and isinstance(e.stride, Const):
+        steps = tuple(int(e.stride.value) * i for i in range(e.lanes))
+        if isinstance(e.base, Const):
+            return _ZERO, tuple(int(e.base.value) + s for s in steps)
+        return e.base, steps
+    if not isinstance(e, Binary):
+        return None
+    a, b = pattern(e.a), pattern(e.b)
+    if a is None or b is None:
+        return None
+    pairs = tuple(zip(a[1], b[1], strict=True))
+    if e.op == "add":
+        return _sum(a[0], b[0]), tuple(x + y for x, y in pairs)
+    compute = _CONSTANT.get(e.op)
+    divides = e.op in ("floordiv", "floormod")
+    if compute is None or a[0] is not _ZERO or b[0] is not _ZERO or (divides and 0 in b[1]):
+        return None
+    return _ZERO, tuple(compute(x, y) for x, y in pairs)
+
+
+def _sum(a: Expr, b: Expr) -> Expr:
+    if a is _ZERO:
+        return b
+    return a if b is _ZERO else make("add", a, b)
+
+
+def stretch(e: Expr, longest: int) -> tuple[Expr, int, tuple[int, ...]] | None:
+    """The first element, how many there are from the first to the last, and the place of each lane among them; None
+    where that is no pattern, or more than ``longest``."""
+    found = pattern(e) if e.dtype == INDEX else None
+    if found is None:
+        return None
+    base, offsets = found
+    low, high = min(offsets), max(offsets)
+    if high - low >= longest:
+        return None
+    return _sum(base, Const(low)) if low else base, high - low + 1, tuple(o - low for o in offsets)
