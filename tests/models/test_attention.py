@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from weft.expr.nodes import Var as IndexVar
 from weft.graph import build
 from weft.graph.interpret import run
 from weft.graph.nodes import Call, Function, GraphExpr, Module, Var, call
+from weft.graph.types import Dim
 from weft.graph.visit import post_order
 from weft.ops.catalogue import op
 from weft.pipeline import Options, compile_module, operators_in, optimize
 from weft.runtime import Executable
+from weft.support.dtypes import INDEX
 from weft.target import Target
 
 FORMS = ("plain", "additive", "boolean", "causal", "dynamo", "whole")
@@ -29,7 +32,7 @@ def o(name: str, *args: GraphExpr | float, **attrs: object) -> GraphExpr:
     return call(op(name), [a if isinstance(a, GraphExpr) else build.constant(np.float32(a)) for a in args], attrs)
 
 
-def attention(form: str, batch: int, heads: int, rows: int, keys: int, width: int) -> Function:
+def attention(form: str, batch: int, heads: int, rows: Dim, keys: Dim, width: int) -> Function:
     """Heads side by side, as projections make them: [batch, length, heads, width]."""
     query = build.var("query", (batch, rows, heads, width))
     key, value = (build.var(n, (batch, keys, heads, width)) for n in ("key", "value"))
@@ -74,8 +77,8 @@ def inputs(function: Function, seed: int) -> list[np.ndarray]:
     return made
 
 
-def kernels(function: Function) -> list[list[str]]:
-    fused = optimize(Module.of(function), Target("cpu")).main
+def kernels(function: Function, precision: str = "f32") -> list[list[str]]:
+    fused = optimize(Module.of(function), Target("zen4"), Options(precision=precision)).main
     return [operators_in(e.target) for e in post_order(fused) if isinstance(e, Call) and isinstance(e.target, Function)]
 
 
@@ -126,6 +129,66 @@ def test_scores_are_never_stored_as_a_whole(form: str) -> None:
         _, report = compile_module(Module.of(attention(form, 1, 2, length, length, 64)), [Target("cpu")])
         bytes_of[length] = report.arena_bytes
     assert bytes_of[1024] <= 4 * bytes_of[256] <= 4 * 256 * 256 * 4
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_kernel_in_half_precision(form: str) -> None:
+    found = [names for names in kernels(attention(form, 1, 4, 64, 64, 32), "bf16") if "softmax" in names]
+    assert len(found) == 1 and found[0].count("einsum") == 2, found
+
+
+@pytest.mark.parametrize("sizes", [(1, 4, 64, 64, 64), (2, 3, 33, 47, 16), (1, 1, 70, 258, 24)], ids=str)
+@pytest.mark.parametrize("form", ["additive", "boolean", "whole"])
+def test_half_precision_agrees_with_the_interpreter(form: str, sizes: tuple[int, ...]) -> None:
+    """Operands are rounded to 8 bits, the sums are not."""
+    function = attention(form, *sizes)
+    args = inputs(function, sum(sizes))
+    artifact, _ = compile_module(Module.of(function), [Target("cpu")], options=Options(precision="bf16"))
+    with np.errstate(all="ignore"):
+        want = run(function, args)
+    results = [np.asarray(Executable(artifact, threads)(*args)) for threads in (1, 2)]
+    np.testing.assert_allclose(results[0], want, rtol=2e-2, atol=2e-2)
+    assert results[0].tobytes() == results[1].tobytes()
+
+
+OPEN_FORMS = tuple(f for f in FORMS if f != "causal")
+"""Those that are no tables of one size."""
+
+
+def with_open_sizes(form: str, heads: int, width: int) -> Function:
+    rows, keys = (IndexVar(n, INDEX) for n in ("rows", "keys"))
+    return attention(form, 1, heads, rows, keys, width)
+
+
+@pytest.mark.parametrize("form", OPEN_FORMS)
+def test_one_kernel_for_all_lengths(form: str) -> None:
+    found = kernels(with_open_sizes(form, 4, 32))
+    assert len(found) == 1 and found[0].count("einsum") == 2 and "softmax" in found[0], found
+
+
+@pytest.mark.parametrize("form", OPEN_FORMS)
+def test_lengths_known_only_at_run_time(form: str) -> None:
+    artifact, _ = compile_module(Module.of(with_open_sizes(form, 2, 24)), [Target("cpu")])
+    executables = [Executable(artifact, threads) for threads in (1, 2)]
+    for rows, keys in ((1, 1), (1, 70), (5, 3), (16, 16), (33, 47), (64, 64), (130, 257)):
+        function = attention(form, 1, 2, rows, keys, 24)
+        args = inputs(function, rows + keys)
+        with np.errstate(all="ignore"):
+            want = run(function, args)
+        results = [np.asarray(e(*args)) for e in executables]
+        np.testing.assert_allclose(results[0], want, rtol=1e-5, atol=1e-5, err_msg=f"{rows} × {keys}")
+        assert results[0].tobytes() == results[1].tobytes()
+
+
+def test_scores_of_open_lengths_are_never_stored_as_a_whole() -> None:
+    """No buffer of the program, planned or a kernel's workspace, grows with the square of the length."""
+    artifact, _ = compile_module(Module.of(with_open_sizes("additive", 2, 64)), [Target("cpu")])
+    executable = Executable(artifact, 1)
+    peaks = []
+    for length in (256, 1024):
+        executable(*inputs(attention("additive", 1, 2, length, length, 64), 1))
+        peaks.append(executable.arena_bytes)
+    assert peaks[1] <= 4 * peaks[0] <= 4 * 256 * 256 * 4
 
 
 def test_a_causal_mask_is_no_table() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from weft.graph.build import primitive
 from weft.graph.nodes import NOWHERE, Call, Function, GraphExpr, Module, Var, apply
 from weft.graph.operator import Operator
+from weft.graph.passes.fuse import same_shape
 from weft.graph.types import TensorType
 from weft.graph.visit import count_uses, map_functions, post_order, rewrite
 from weft.ir.fusion_kind import FusionKind
@@ -21,7 +22,7 @@ from weft.ir.fusion_kind import FusionKind
 @dataclass(frozen=True, slots=True)
 class JoinChains:
     """Make one group of three that feed each other and nobody else: a contraction, a reduction that keeps the shape
-    (of rows to numbers, and back), a contraction. Sizes are known, so that a schedule can say how many rows to carry.
+    (of rows to numbers, and back), a contraction. Sizes may be symbols.
 
     Runs after fusion; ``kind_of`` as there. ``max_params`` bounds the operands of the joint group.
     """
@@ -64,8 +65,7 @@ class JoinChains:
                     uses[first] == 1
                     and isinstance(first, Call)
                     and self._kind(first) == FusionKind.OUT_FUSABLE
-                    and first.type == between.type
-                    and all(isinstance(d, int) for d in first.tensor.shape)
+                    and same_shape(first.tensor, between.tensor)
                 ):
                     chain = (first, between, last)
                     operands = {a for e in chain for a in e.args}

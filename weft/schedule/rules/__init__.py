@@ -35,7 +35,8 @@ def default_schedule(program: Program, target: Target) -> Schedule:
     inline_producers(context)
     contractions = [b for b in schedule.get_blocks() if context.is_reduction(b) and context.view(b).product]
     for block in reversed(contractions):
-        _attempt(context, schedule_strips, block)
+        if block.name not in context.done:
+            _attempt(context, schedule_strips, block)
     for block in contractions:
         if block.name not in context.done:
             any(_attempt(context, rule, block) for rule in (schedule_matrix, schedule_contraction))

@@ -164,9 +164,7 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
     view = context.view(block)
     lanes = context.lanes(view)
     roles = analyze(view, lanes) if lanes > 1 else None
-    pair: IterVar | None = None
-    if lanes > 1 and suits_pairs(view):
-        view, pair, roles = paired(context, block, view, roles, lanes)
+    view, pair, roles = paired(context, block, view, roles, lanes)
     if roles is None:
         return False
     tile = choose_tile(view, roles, lanes, context.target.vector_registers)
@@ -180,7 +178,10 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
 def paired(
     context: Context, block: BlockRef, view: View, roles: Roles | None, lanes: int
 ) -> tuple[View, IterVar | None, Roles | None]:
-    """The view, axis of pairs and roles with which pairs are multiplied, the vector operand packed first if need be."""
+    """The view, axis of pairs and roles with which pairs are multiplied, the vector operand packed first if need be;
+    no such axis where single numbers are multiplied."""
+    if lanes == 1 or not suits_pairs(view):
+        return view, None, roles
     pair = pair_axis(view)
     found = analyze(view, lanes, PAIR) if pair is not None else None
     if found is not None and found.broadcasts:

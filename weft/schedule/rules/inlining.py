@@ -44,10 +44,18 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
             and any(map(context.is_reduction, context.schedule.get_producers(block)))
         ):
             return False  # a product of two loads is what contractions are known by
+        if reader.product is not None and reused and _narrows(view):
+            return False  # rounded once, and products of halves have instructions of their own
         if reader.reduce and (guarded_load(view) or (cost > CHEAP and reused)):
             return False
     loads = sum(sum(a.buffer is buffer for a in r.loads) for r in readers)
     return cost <= CHEAP or loads <= 1
+
+
+def _narrows(view: View) -> bool:
+    """Whether the block rounds to fewer bits than it reads."""
+    dtype = view.output.buffer.dtype
+    return dtype.is_float and any(a.buffer.dtype.is_float and a.buffer.dtype.bits > dtype.bits for a in view.loads)
 
 
 def _reuse(reader: View, producer: View) -> bool:

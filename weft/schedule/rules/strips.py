@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from weft.expr.nodes import Const
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rules.access import Access, View, static_extent
+from weft.schedule.rules.access import Access, static_extent
 from weft.schedule.rules.context import Context, work_of
 from weft.schedule.rules.contraction import (
     Roles,
@@ -29,14 +29,20 @@ from weft.schedule.rules.contraction import (
     epilogue_of,
     pack_operands,
     pack_vectors,
+    paired,
 )
 from weft.schedule.rules.pairs import suits_pairs
 from weft.schedule.rules.reduction import finish_row
 from weft.tir.nodes import Buffer
 
+MATRIX_UNIT = ("amx-tile", "amx-bf16")
 MOST_ROWS = 64
 """Rows of a strip; more would save little traffic."""
 LEAST_ROWS = 8
+UNKNOWN_ROWS = 16
+"""Rows of a strip where it is not known how many there are."""
+ASSUMED_WIDTH = 512
+"""What a row of unknown length counts as."""
 BYTES = 4
 """Of an element of a strip."""
 
@@ -61,13 +67,16 @@ def schedule_strips(context: Context, last: BlockRef) -> bool:
     chain = find_chain(context, last, lanes) if lanes > 1 else None
     if chain is None:
         return False
-    roles = chain.roles
     rows = _rows_of_strip(context, chain)
+    view, pair, roles = paired(context, last, view, chain.roles, lanes)
+    if roles is None:
+        return False
     tile = choose_tile(view, roles, lanes, context.target.vector_registers, rows)
-    pack_vectors(context, last, view, roles, lanes)
+    if pair is None:
+        pack_vectors(context, last, view, roles, lanes)
     work = sum(work_of(context.view(b)) for b in (chain.first, *chain.between, last))
     output = epilogue(context, last)
-    around = _LastTiling(context, last, output, context.view(last), roles, tile, lanes).place(rows, work)
+    around = _LastTiling(context, last, output, context.view(last), roles, tile, lanes, pair).place(rows, work)
     context.nested = True
     _place_between(context, chain, around)
     return _place_first(context, chain.first, around, rows)
@@ -77,15 +86,14 @@ def find_chain(context: Context, last: BlockRef, lanes: int) -> Chain | None:
     """The chain that ends in the contraction ``last``."""
     view = context.view(last)
     roles = analyze(view, lanes)
-    if roles is None or roles.rows is None or not roles.broadcasts or view.product is None or suits_pairs(view):
+    if roles is None or roles.rows is None or not roles.broadcasts or view.product is None:
         return None
+    if suits_pairs(view) and context.target.has(*MATRIX_UNIT):
+        return None  # tiles of the unit are faster, and are made of whole operands
     rows = next(x for x in view.product if not x.uses(roles.vector.var))
     width = 1
     for axis in view.reduce:
-        extent = static_extent(axis)
-        if extent is None or static_extent(roles.rows) is None:
-            return None
-        width *= extent
+        width *= static_extent(axis) or ASSUMED_WIDTH
     found = _producers(context, last, rows.buffer)
     firsts = [b for b in found if context.view(b).product is not None]
     if len(firsts) != 1:
@@ -158,7 +166,9 @@ def _rows_of_strip(context: Context, chain: Chain) -> int:
     """The rows of a strip: two copies of it fill half of the second-level cache at most. A divisor of all rows that is
     not much less; there should be strips for all cores."""
     assert chain.roles.rows is not None
-    rows = static_extent(chain.roles.rows) or MOST_ROWS
+    rows = static_extent(chain.roles.rows)
+    if rows is None:
+        return UNKNOWN_ROWS
     most = max(LEAST_ROWS, min(MOST_ROWS, rows, context.target.capabilities.l2 // 2 // (2 * chain.width * BYTES)))
     enough = rows * _batch(context, chain) // (4 * context.target.cores)
     most = min(most, max(LEAST_ROWS, enough))
@@ -226,14 +236,15 @@ def _place_between(context: Context, chain: Chain, around: LoopRef) -> None:
 
 def _place_first(context: Context, first: BlockRef, around: LoopRef, rows: int) -> bool:
     """The first contraction, for the rows of a strip."""
-    view: View = context.view(first)
+    view = context.view(first)
     lanes = context.lanes(view)
-    roles = analyze(view, lanes)
+    view, pair, roles = paired(context, first, view, analyze(view, lanes), lanes)
     if roles is None:
         return False
     tile = choose_tile(view, roles, lanes, context.target.vector_registers, rows)
-    pack_operands(context, first, view, roles, tile, lanes)
+    if pair is None:
+        pack_operands(context, first, view, roles, tile, lanes)
     output = epilogue(context, first)
     context.schedule.compute_at(output, around)
-    Tiling(context, first, output, context.view(first), roles, tile, lanes).run()
+    Tiling(context, first, output, context.view(first), roles, tile, lanes, pair).run()
     return True
