@@ -175,6 +175,8 @@ class GraphRule:
 
     def apply(self, expr: GraphExpr, uses: Callable[[GraphExpr], int]) -> tuple[GraphExpr, GraphMatch] | None:
         """The replacement of ``expr`` with the match that gave it, or None."""
+        if not may_match(self.pattern, expr):
+            return None
         for bindings in matches(self.pattern, expr, {}, uses, True):
             found = GraphMatch(expr, bindings)
             if self.when is not None and not self.when(found):
@@ -198,6 +200,30 @@ def _root_operators(pattern: GraphPattern) -> tuple[Operator, ...] | None:
     if isinstance(pattern.target, Operator):
         return (pattern.target,)
     return pattern.target if isinstance(pattern.target, tuple) else None
+
+
+def may_match(pattern: GraphPattern, expr: GraphExpr) -> bool:
+    """Whether ``expr`` has the operators and constants of ``pattern`` in the right places: False for most expressions
+    that do not match, found out without binding anything."""
+    if isinstance(pattern, ACall):
+        if (
+            not isinstance(expr, Call)
+            or not isinstance(expr.target, Operator)
+            or not _fits(pattern.target, expr.target)
+        ):
+            return False
+        parts, args = pattern.args, expr.args
+        if len(args) < len(parts) or (len(args) > len(parts) and not pattern.rest):
+            return False
+        swaps = expr.target.commutative and len(parts) == len(args) == 2
+        return all(map(may_match, parts, args)) or (swaps and all(map(may_match, parts, args[::-1])))
+    if isinstance(pattern, AConstant):
+        return isinstance(expr, Constant)
+    if isinstance(pattern, AField):
+        return isinstance(expr, Project) and may_match(pattern.value, expr.value)
+    if isinstance(pattern, Either):
+        return any(may_match(option, expr) for option in pattern.options)
+    return True
 
 
 def matches(
