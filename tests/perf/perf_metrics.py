@@ -5,7 +5,12 @@ Everything is compiled for one named target, so that the numbers are the same wh
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from weft.api import kernel_disk_cache
 from weft.codegen.llvm import assembly, emit
@@ -32,6 +37,8 @@ class Meaning:
 
 
 MEANINGS: dict[str, Meaning] = {
+    "cold_calls": Meaning(False, 0.15, "compiling takes more steps: something is simplified, walked or built again"),
+    "warm_calls": Meaning(False, 0.15, "compiling what is known takes more steps: kernels are looked up too late"),
     "kernels": Meaning(False, 0.0, "operators are no longer fused: more kernels run"),
     "conversions": Meaning(False, 0.0, "layouts are converted more often"),
     "megabytes": Meaning(False, 0.01, "kernels move more bytes: something is no longer fused or aliased"),
@@ -78,6 +85,43 @@ def measure(
     }
     if products:
         found["fused_share"] = round(sum(d * w for d, w in products) / max(1, sum(w for _, w in products)), 3)
+    return found
+
+
+_COUNT = """
+import json, sys
+import perf_cases
+from weft.kernel_cache import KernelCache
+from weft.pipeline import compile_module
+from weft.support.cache import DiskCache
+from weft.target import Target
+from pathlib import Path
+
+def calls(disk):
+    count = 0
+    def see(frame, event, argument):
+        nonlocal count
+        count += event == "call"
+    module, cache, target = perf_cases.module(sys.argv[1]), KernelCache(disk), Target(sys.argv[3])
+    sys.setprofile(see)
+    try:
+        compile_module(module, [target], cache=cache)
+    finally:
+        sys.setprofile(None)
+    return count
+
+disk = DiskCache(Path(sys.argv[2]), 1 << 24)
+print(json.dumps({"cold_calls": calls(disk), "warm_calls": calls(disk)}))
+"""
+
+
+def effort(name: str, cache: Path) -> Metrics:
+    """Python functions called to compile a case, with an empty and with a full kernel cache: compile time without a
+    clock. In a process of its own, since expressions are remembered as long as one lives."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    command = [sys.executable, "-c", _COUNT, name, str(cache), TARGET]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    found: Metrics = json.loads(done.stdout)
     return found
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import models_zoo as zoo
 import perf_cases
 import pytest
-from perf_metrics import MEANINGS, TARGET, Metrics, losses, measure
+from perf_metrics import MEANINGS, TARGET, Metrics, effort, losses, measure
 
 import weft
 from weft.graph.parser import parse
@@ -54,6 +54,13 @@ def test_kernels(name: str, request: pytest.FixtureRequest) -> None:
 def test_models(name: str, request: pytest.FixtureRequest) -> None:
     module = weft.load(zoo.or_skip(MODELS[name]))
     check(name, measure(module), request.config.getoption("--bless"))
+
+
+@pytest.mark.parametrize("name", ["convolution 3x3", "matrix product with GELU", "layer norm"])
+def test_compiling(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    found = effort(name, tmp_path)
+    assert found["warm_calls"] < found["cold_calls"] / 10
+    check(f"compiling: {name}", found, request.config.getoption("--bless"))
 
 
 # ---- each metric moves when the optimization behind it is taken away -------------------------------------------------
