@@ -56,6 +56,7 @@ def create_schedule(outputs: Any) -> TensorSchedule:
                 code="S004",
                 hint="te.create_schedule(C.op)",
             )
+    tensors = list(dict.fromkeys(tensors))  # results of one operation may each name it
     order = topological(tensors)
     states = {s.op for op in order for s in getattr(op, "states", ())}
     inputs = [op.output(0) for op in order if isinstance(op, PlaceholderOp) and op not in states]

@@ -1,0 +1,203 @@
+"""Random schedules in the classic notation: tensors as keys, their axes as loops, every method of a stage.
+
+Independent of the test of the block notation: other programs (one to three dimensions, several results of a stage,
+reductions of pairs, recurrences, whole numbers, symbolic sizes), other moves, and functions built as users build them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft import te
+from weft.support.errors import ScheduleError
+from weft.te.visit import topological
+from weft.tir.interpret import run
+from weft.tir.verify import verify
+
+N = 5
+"""What the symbolic size is, where there is one."""
+
+
+class Sample:
+    """A random description: its inputs, all computed tensors, and those of them that are its results."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.dtype = rng.choice(["float32", "int32"])
+        rows: Any = te.var("n") if rng.random() < 0.2 else rng.randint(2, 6)
+        rank = rng.randint(1, 3)
+        shape = (rows, rng.randint(2, 9), rng.randint(1, 4))[:rank]
+        self.inputs = [te.placeholder(shape, self.dtype, name=x) for x in "AB"]
+        self.stages: list[Any] = []
+        live = list(self.inputs)
+        for n in range(rng.randint(1, 4)):
+            made = self.stage(f"s{n}", rng.choice(live[-2:]), rng.choice(live))
+            self.stages += made
+            live.append(made[-1])
+        last = self.stages[-1].op
+        self.outputs = [last.output(i) for i in range(last.num_outputs)]
+
+    def stage(self, name: str, x: Any, y: Any) -> list[Any]:
+        if [str(d) for d in x.shape] != [str(d) for d in y.shape]:
+            y = x
+        kinds = [self.map, self.reversed_last, self.pair]
+        if x.ndim > 1:
+            kinds += [self.sums, self.extremes, self.recurrence]
+        return self.rng.choice(kinds)(name, x, y)
+
+    def map(self, name: str, x: Any, y: Any) -> list[Any]:
+        return [te.compute(x.shape, lambda *i: te.max(x[i], y[i]) - y[i], name=name)]
+
+    def reversed_last(self, name: str, x: Any, y: Any) -> list[Any]:
+        last = x.shape[-1]
+        return [te.compute(x.shape, lambda *i: x[(*i[:-1], last - 1 - i[-1])] + y[i], name=name)]
+
+    def pair(self, name: str, x: Any, y: Any) -> list[Any]:
+        return list(te.compute(x.shape, lambda *i: (x[i] + y[i], x[i] - y[i]), name=name))
+
+    def sums(self, name: str, x: Any, y: Any) -> list[Any]:
+        k = te.reduce_axis((0, x.shape[-1]), f"{name}k")
+        return [te.compute(x.shape[:-1], lambda *i: te.sum(x[(*i, k)] * y[(*i, k)], axis=k), name=name)]
+
+    def extremes(self, name: str, x: Any, y: Any) -> list[Any]:
+        k = te.reduce_axis((0, x.shape[-1]), f"{name}k")
+        both = te.comm_reducer(
+            lambda a, b: (te.min(a[0], b[0]), te.max(a[1], b[1])),
+            lambda s, t: (te.max_value(s), te.min_value(t)),
+            name="extremes",
+        )
+        return list(te.compute(x.shape[:-1], lambda *i: both((x[(*i, k)], y[(*i, k)]), axis=k), name=name))
+
+    def recurrence(self, name: str, x: Any, y: Any) -> list[Any]:
+        state = te.placeholder(x.shape, x.dtype, name=f"{name}state")
+        start = te.compute((1, *x.shape[1:]), lambda t, *i: x[(t, *i)], name=f"{name}start")
+        step = te.compute(
+            x.shape, lambda t, *i: te.max(state[(t - 1, *i)], x[(t, *i)]) + y[(t, *i)], name=f"{name}step"
+        )
+        return [start, step, te.scan(start, step, state, name=name)]
+
+    @property
+    def given(self) -> list[Any]:
+        """The inputs that something reads."""
+        used = topological(self.outputs)
+        return [t for t in self.inputs if t.op in used]
+
+    @property
+    def args(self) -> list[Any]:
+        return [*self.given, *self.outputs]
+
+    def values(self) -> list[np.ndarray]:
+        rng = np.random.default_rng(self.rng.randint(0, 99))
+        shapes = [[N if not hasattr(d, "value") else int(d.value) for d in t.shape] for t in self.given]
+        return [rng.integers(-3, 4, shape).astype(self.dtype) for shape in shapes]
+
+
+Move = Callable[[Sample, Any, Any, random.Random], object]
+
+
+def an_axis(stage: Any, rng: random.Random) -> Any:
+    """An axis of the tensor, which may have been split since, or a loop of the stage as it is."""
+    own = [*getattr(stage.op, "axis", ()), *getattr(stage.op, "reduce_axis", ())] if rng.random() < 0.4 else []
+    return rng.choice(list(own) or stage.axis or [None])
+
+
+def two(stage: Any, rng: random.Random) -> list[Any]:
+    loops = list(stage.axis)
+    at = rng.randrange(max(1, len(loops) - 1))
+    return loops[at : at + 2]
+
+
+def some_loop(s: Any, tensor: Any, rng: random.Random) -> Any:
+    return rng.choice(list(s.schedule.get_loops(s[tensor].block)) or [te.reduce_axis((0, 1), "none")])
+
+
+def place(sample: Sample, s: Any, rng: random.Random) -> tuple[Any, Any]:
+    parent = s[rng.choice(sample.stages)]
+    return parent, an_axis(parent, rng)
+
+
+MOVES: dict[str, Move] = {
+    "split": lambda p, s, t, r: s[t].split(an_axis(s[t], r), factor=r.randint(1, 4)),
+    "nparts": lambda p, s, t, r: s[t].split(an_axis(s[t], r), nparts=r.randint(1, 3)),
+    "tile": lambda p, s, t, r: s[t].tile(*[*two(s[t], r), None, None][:2], 2, 3),
+    "fuse": lambda p, s, t, r: s[t].fuse(*two(s[t], r)),
+    "reorder": lambda p, s, t, r: s[t].reorder(*r.sample(list(s[t].axis), len(s[t].axis))),
+    "parallel": lambda p, s, t, r: s[t].parallel(an_axis(s[t], r)),
+    "vectorize": lambda p, s, t, r: s[t].vectorize(an_axis(s[t], r)),
+    "unroll": lambda p, s, t, r: s[t].unroll(an_axis(s[t], r)),
+    "pragma": lambda p, s, t, r: s[t].pragma(an_axis(s[t], r), "note", 1),
+    "compute_at": lambda p, s, t, r: s[t].compute_at(*place(p, s, r)),
+    "compute_inline": lambda p, s, t, r: s[t].compute_inline(),
+    "compute_root": lambda p, s, t, r: s[t].compute_root(),
+    "rolling_buffer": lambda p, s, t, r: s[t].rolling_buffer(),
+    "set_scope": lambda p, s, t, r: s[t].set_scope("local"),
+    "double_buffer": lambda p, s, t, r: s[t].double_buffer(),
+    "storage_align": lambda p, s, t, r: s[t].storage_align(0, 16, r.randrange(3)),
+    "prefetch": lambda p, s, t, r: s[t].prefetch(p.inputs[0], an_axis(s[t], r), r.randint(1, 2)),
+    "store_predicate": lambda p, s, t, r: s[t].set_store_predicate(some_loop(s, t, r).var == 0),
+    "layout": lambda p, s, t, r: s[t].transform_layout(lambda *i: (*i[1:], i[0]), pad=None),
+    "cache_read": lambda p, s, t, r: s.cache_read(t, "local", r.sample(p.stages, r.randint(1, min(2, len(p.stages))))),
+    "cache_write": lambda p, s, t, r: s.cache_write([t.op.output(i) for i in range(t.op.num_outputs)], "local"),
+    "rfactor": lambda p, s, t, r: s.rfactor(t, an_axis(s[t], r), r.randint(0, 1), reassociate=True),
+    "group": lambda p, s, t, r: s.create_group(t, p.inputs).compute_at(*place(p, s, r)),
+}
+
+
+def random_schedule(sample: Sample, rng: random.Random, accepted: Counter[str]) -> Any:
+    s = te.create_schedule([t.op for t in sample.outputs])
+    for _ in range(12):
+        name, tensor = rng.choice(sorted(MOVES)), rng.choice(sample.stages)
+        before = s.program
+        try:
+            MOVES[name](sample, s, tensor, rng)
+        except ScheduleError as refusal:
+            assert refusal.code != "S001"
+            assert s.program is before or name in ("tile", "group", "rolling_buffer")  # made of several primitives
+            continue
+        accepted[name] += 1
+    return s
+
+
+def one_case(seed: int, accepted: Counter[str]) -> None:
+    rng = random.Random(seed)
+    sample = Sample(rng)
+    plain = weft.lower(te.create_schedule([t.op for t in sample.outputs]), sample.args).program
+    s = random_schedule(sample, rng, accepted)
+    sizes, values = {"n": N} if plain.sizes else None, sample.values()
+    wanted = run(plain, values, sizes)
+    try:
+        program = weft.lower(s, sample.args).program
+        verify(program)
+        made = [run(program, values, sizes, order=order) for order in ("forward", "shuffled")]
+        built = weft.build(s, sample.args)(*values)
+        made.append(list(built) if isinstance(built, (tuple, list)) else [built])
+        for results in made:
+            for want, got in zip(wanted, results, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    except Exception:
+        print(f"seed {seed}", s.schedule.trace.to_python(), plain, s.program, sep="\n\n")
+        raise
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_random_classic_schedules(part: int) -> None:
+    accepted: Counter[str] = Counter()
+    for case in range(25):
+        one_case(100 * part + case, accepted)
+    assert len(accepted) > len(MOVES) // 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(50))
+def test_thousands_of_classic_schedules(part: int) -> None:
+    accepted: Counter[str] = Counter()
+    for case in range(50):
+        one_case(100_000 + 100 * part + case, accepted)
+    assert len(accepted) > len(MOVES) // 2
