@@ -133,10 +133,11 @@ def _matmul_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int) -> l
     columns = b.shape[-2 if attrs.transpose_b else -1]
     work = layouts.size(result.shape) * layouts.size((depth,))
     source = batch + ("NK" if attrs.transpose_b else "KN")
-    choices = [LayoutChoice((None, source), (None,), attrs, work * layouts.PLAIN_CONTRACTION)]
+    waste = -(-columns // block) * block / columns if isinstance(columns, int) and columns > 0 else 1.0
+    plain = layouts.PLAIN_CONTRACTION if attrs.transpose_b else waste * layouts.straight_cost(types)
+    choices = [LayoutChoice((None, source), (None,), attrs, work * plain)]
     if isinstance(columns, int) and columns > 1:
         target = f"{batch}NK{block}n{layouts.pairs(types, depth)}"
-        waste = -(-columns // block) * block / columns
         packed = attrs.replace(b_layout=target, transpose_b=False, columns=columns)
         choices.append(LayoutChoice((None, target), (None,), packed, work * waste * layouts.packed_cost(types)))
     return choices

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from weft.graph.layout import parse
 from weft.graph.operator import Attrs, LayoutChoice
 from weft.graph.types import Dim, TensorType
+from weft.support.dtypes import FLOAT32
 
 PLAIN_CONTRACTION = 1 / 8e9
 """Seconds for one multiply-add of a contraction whose operands are not packed for vectors."""
@@ -17,6 +18,9 @@ POINTWISE_CONTRACTION = 1 / 42e9
 """Seconds for one multiply-add of a product whose vectors run over all pixels of an image."""
 BLOCKED_CONTRACTION = 1 / 60e9
 """Seconds for one multiply-add of a contraction over packed operands."""
+STRAIGHT_CONTRACTION = 1 / 56e9
+"""Seconds for one multiply-add of a product whose vectors lie side by side in each row of the second operand: the
+kernel copies panels of a large one into a cache as it goes."""
 STREAM = 1 / 10e9
 """Seconds for moving one byte."""
 SYMBOLIC = 8
@@ -31,6 +35,11 @@ def size(shape: Sequence[Dim]) -> int:
 def nbytes(*types: TensorType) -> int:
     """Bytes of all ``types`` together, for estimates."""
     return sum(size(t.shape) * t.dtype.nbytes for t in types)
+
+
+def straight_cost(types: Sequence[TensorType]) -> float:
+    """Seconds for one multiply-add over a second operand as it lies, its columns side by side."""
+    return STRAIGHT_CONTRACTION if all(t.dtype == FLOAT32 for t in types) else PLAIN_CONTRACTION
 
 
 HALF_SPEED = 0.5

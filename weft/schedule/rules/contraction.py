@@ -35,6 +35,10 @@ DEAR = 24
 """Operand stages of more operations an element are not repeated for each strip."""
 MAX_STRIP = 16
 MAX_GROUP = 28
+MANY = 8
+"""Tiles of rows that must read a panel for its copy to pay."""
+FAR = 3
+"""An operand larger than the second-level cache by this factor does not stay near."""
 REREAD = 4
 """An operand is packed if each element is used at least so often; else the sums run along it as it lies."""
 SKIPPING = 2
@@ -202,6 +206,7 @@ def pack_operands(context: Context, block: BlockRef, view: View, roles: Roles, t
     if not roles.broadcasts:
         return
     pack_vectors(context, block, view, roles, lanes)
+    _pack_panels(context, block, view, roles, tile, lanes)
     for x in operands:
         if x.uses(roles.vector.var):
             continue
@@ -214,6 +219,25 @@ def pack_vectors(context: Context, block: BlockRef, view: View, roles: Roles, la
     for x in view.product or ():
         if x.uses(roles.vector.var) and view.stride(x, roles.vector, lanes) != 1 and packable(x, roles.vector):
             pack(context, block, x, roles.vector, lanes)
+
+
+def _pack_panels(context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int) -> None:
+    """Copy a large operand of vectors a panel at a time, just before all rows are multiplied with it: each step of the
+    reduction would read another page, and a copy of the whole would go through memory twice."""
+    if context.nested or roles.columns is not roles.vector or roles.rows is None or size(roles.rows) < MANY * tile.rows:
+        return
+    width = tile.columns * lanes
+    for x in view.product or ():
+        columns, steps = static_extent(roles.vector), [a for a in view.reduce if x.uses(a.var)]
+        if not x.uses(roles.vector.var) or len(steps) != 1 or columns is None or not packable(x, roles.vector):
+            continue
+        depth, stride = static_extent(steps[0]), view.stride(x, steps[0])
+        if depth is None or stride is None or stride < columns or columns < 2 * context.target.cores * width:
+            continue
+        nbytes, capabilities = x.buffer.dtype.nbytes, context.target.capabilities
+        if 4 * depth * width * nbytes <= 3 * capabilities.l2 and depth * stride * nbytes > FAR * capabilities.l2:
+            copy = pack(context, block, x, roles.vector, width)
+            context.separate.discard(copy.name)
 
 
 def epilogue_of(context: Context, block: BlockRef) -> BlockRef | None:
