@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("onnx")
 
-
+import onnx
+from onnx import helper
 from onnx_samples import shape_arithmetic
 
+import weft
 from weft.expr.nodes import Expr
 from weft.frontend import onnx as frontend
 from weft.frontend.onnx import sizes
@@ -108,3 +110,37 @@ def test_sizes_are_shared_and_required() -> None:
 def test_known_elements() -> None:
     elements = sizes.from_array(np.array([[1, 2], [3, 4]], np.int32))
     assert elements.tolist() == [[1, 2], [3, 4]] and elements.dtype == object
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_loop_of_no_iterations_gives_no_rows(known: bool) -> None:
+    """The shape of the rows is that of the body's."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["on"], ["more"]),
+            helper.make_node("Add", ["s", "s"], ["t"]),
+            helper.make_node("Neg", ["s"], ["row"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", onnx.TensorProto.INT64, ()),
+            helper.make_tensor_value_info("on", onnx.TensorProto.BOOL, ()),
+            helper.make_tensor_value_info("s", onnx.TensorProto.FLOAT, (2, 3)),
+        ],
+        [
+            helper.make_tensor_value_info("more", onnx.TensorProto.BOOL, ()),
+            helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT, (2, 3)),
+            helper.make_tensor_value_info("row", onnx.TensorProto.FLOAT, (2, 3)),
+        ],
+    )
+    count = np.array(0, np.int64)
+    node = helper.make_node("Loop", ["n", "", "x"], ["y", "rows"], body=body)
+    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (2, 3))]
+    if not known:
+        inputs.append(helper.make_tensor_value_info("n", onnx.TensorProto.INT64, ()))
+    weights = [onnx.numpy_helper.from_array(count, "n")] if known else []
+    graph = helper.make_graph([node], "none", inputs, [onnx.ValueInfoProto(name=n) for n in ("y", "rows")], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    x = np.ones((2, 3), np.float32)
+    y, rows = weft.compile(model)(x, *([] if known else [count]))
+    assert np.array_equal(y, x) and rows.shape == (0, 2, 3) and rows.dtype == np.float32

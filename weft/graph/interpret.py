@@ -35,9 +35,13 @@ from weft.graph.nodes import (
 from weft.graph.operator import Operator
 from weft.graph.types import TensorType, TupleType, Type
 from weft.support.data import Data
-from weft.support.errors import InputError, InternalError
+from weft.support.errors import InputError, InternalError, UserError
 
 Value: TypeAlias = "np.ndarray[Any, Any] | tuple[Any, ...] | Data | Closure | Constructor"
+
+
+DEEPEST = 4_000_000
+"""Values that may wait for others at once: what a recursion without end runs into, before memory ends."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +95,7 @@ def run(
 ) -> Any:
     """The result of ``program`` on ``inputs`` (arrays, tuples, :class:`Data`), by position or by parameter name.
 
-    Raises InputError where inputs do not fit the parameters.
+    Raises InputError where inputs do not fit the parameters, or what the module takes for granted does not hold.
     """
     module = program if isinstance(program, Module) else Module({entry: program})
     function = module.functions[entry]
@@ -104,7 +108,16 @@ def run(
     if len(args) != len(function.params) or len(inputs) != len(args):
         raise InputError(f"the function takes {len(function.params)} inputs, not {len(inputs)}", code="I005")
     frame = _enter(Closure(function, None), args)
-    return _evaluate(function.body, frame, module)
+    _check_requirements(module, frame)
+    result = _evaluate(function.body, frame, module)
+    _check_requirements(module, frame)  # on sizes that were computed
+    return result
+
+
+def _check_requirements(module: Module, frame: Frame) -> None:
+    for condition, message in module.attrs.get("requires", ()):
+        if all(s in frame.dims for s in dims.symbols(condition)) and not dims.evaluate(condition, frame.dims):
+            raise InputError(str(message), code="I004")
 
 
 def evaluate(expr: GraphExpr, symbols: Mapping[Symbol, ExprLike] | None = None) -> Any:
@@ -149,6 +162,8 @@ def _bind_type(t: Type, value: Any, known: dict[Symbol, ExprLike], name: str) ->
 def _evaluate(root: GraphExpr, frame: Frame, module: Module) -> Any:
     stack = [(root, frame)]
     while stack:
+        if len(stack) > DEEPEST:
+            raise UserError("the recursion of the program goes too deep", code="I008", hint="does it end?")
         expr, here = stack[-1]
         if expr in here.values:
             stack.pop()

@@ -145,6 +145,8 @@ class Function(GraphExpr):
 class GlobalVar(GraphExpr):
     """The name of a function of the module."""
 
+    structural_shared: ClassVar[bool] = False
+
     name: str
     type: Type
     origin: Origin = NOWHERE
@@ -225,6 +227,8 @@ class Loop(GraphExpr):
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Constructor(GraphExpr):
     """A constructor of an algebraic data type, as a function value."""
+
+    structural_shared: ClassVar[bool] = False
 
     name: str
     type: Type

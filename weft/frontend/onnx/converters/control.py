@@ -67,6 +67,8 @@ def _loop(node: Node) -> Result:
                 return loop(node)
             raise Unsupported("loops over sequences that stop on a computed condition are not supported")
         trip += 1
+    if not trip and columns and plain:
+        return loop(node)  # whose types tell the shape of no rows
     return [*carried, *(stacked(node, column) for column in columns)]
 
 
