@@ -21,7 +21,8 @@ from onnx import numpy_helper
 
 from weft.frontend import onnx as frontend
 from weft.graph import interpret
-from weft.support.errors import ModelError
+from weft.graph.nodes import Module
+from weft.support.errors import InputError, ModelError
 
 IMPORTED = 1600
 """At least so many of the cases are imported; count up when operators are added."""
@@ -58,9 +59,12 @@ def with_constants(model: Any, operands: list[Any]) -> Any:
 
 def run(model: Any, operands: list[Any]) -> tuple[Any, ...]:
     try:
-        module = frontend.load(model)
-    except ModelError:
-        module = frontend.load(with_constants(model, operands))
+        return interpreted(frontend.load(model), model, operands)
+    except (ModelError, InputError):  # which values make sense is checked while it runs, if they are not known before
+        return interpreted(frontend.load(with_constants(model, operands)), model, operands)
+
+
+def interpreted(module: Module, model: Any, operands: list[Any]) -> tuple[Any, ...]:
     by_name = {i.name: v for i, v in zip(model.graph.input, operands, strict=False)}
     made = interpret.run(module, [np.asarray(by_name[p.name]) for p in module.main.params])
     return made if isinstance(made, tuple) else (made,)

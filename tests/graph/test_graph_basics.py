@@ -21,6 +21,7 @@ from weft.graph.nodes import (
     apply,
     call,
 )
+from weft.graph.operator import Attrs
 from weft.graph.passes.cse import CommonSubexpressions
 from weft.graph.passes.dead_code import DeadCode
 from weft.graph.passes.fold_constants import FoldConstants
@@ -246,3 +247,12 @@ def test_rules_that_do_not_end_or_change_the_type_are_named():
 def test_function_types_and_bool_constants():
     assert build.constant(True).type == TensorType((), BOOL)
     assert isinstance(chain(1).type, FunctionType)
+
+
+def test_the_interpreter_checks_what_a_module_takes_for_granted() -> None:
+    n = build.size("n")
+    x = build.var("x", [n])
+    module = Module({"main": build.function([x], x)}, attrs=Attrs(requires=((n >= 3, "at least three"),)))
+    assert interpret.run(module, [np.zeros(3, np.float32)]).shape == (3,)
+    with pytest.raises(InputError, match="at least three"):
+        interpret.run(module, [np.zeros(2, np.float32)])
