@@ -176,13 +176,6 @@ SIZES = [
     Runs("HannWindow", [(one(p),) for p in (5, 8, 1)], name="size"),
     Runs("HammingWindow", [(one(p),) for p in (5, 8)], {"periodic": 0}, name="size"),
     Runs("BlackmanWindow", [(one(p),) for p in (5, 8)], name="size"),
-    Runs("Col2Im", [(data(1, 5, 5), i64(5, 5), i64(1, 5)), (data(1, 5, 5), i64(5, 5), i64(1, 5))], name="sizes"),
-    Runs(
-        "MaxUnpool",
-        [(data(1, 1, 2, 2), i64(5, 7, 13, 15).reshape(1, 1, 2, 2), i64(1, 1, *s)) for s in ((5, 5), (4, 4), (4, 6))],
-        {"kernel_shape": [2, 2], "strides": [2, 2]},
-        name="shape",
-    ),
 ]
 
 LIMITS = [
@@ -274,21 +267,6 @@ RESIZES = [
         )
         for p in ("not_larger", "not_smaller")
     ),
-    *(
-        Runs(
-            "Resize",
-            [(IMAGES, None, None, i64(*s)) for s in ((8, 12), (3, 5), (2, 2))],
-            {"mode": m, "axes": [2, 3], "antialias": 1},
-            name=f"antialias-{m}",
-        )
-        for m in ("linear", "cubic")
-    ),
-    Runs(
-        "Resize",
-        [(IMAGES, None, f32(*s)) for s in ((0.6, 0.7), (0.4, 2.0))],
-        {"mode": "linear", "axes": [2, 3], "antialias": 1},
-        name="antialias-scales",
-    ),
     Runs(
         "Resize",
         [(IMAGES, None, f32(1, 1, *s)) for s in ((0.6, 0.6), (2, 2))],
@@ -298,24 +276,13 @@ RESIZES = [
     Runs("Upsample", [(IMAGES, f32(1, 1, *s)) for s in ((2, 2), (1, 3))], {"mode": "nearest"}, opset=9, name="scales"),
 ]
 
-SIGNAL = data(1, 10, 1)
-SIGNALS = [
-    Runs("DFT", [(SIGNAL, one(n)) for n in (10, 8, 12)], {"onesided": 0}, name="length"),
-    Runs("DFT", [(data(1, 6, 6, 1), None, one(a)) for a in (1, 2)], name="axis"),
-    Runs("STFT", [(data(1, 32, 1), one(s), np.hanning(8).astype(np.float32)) for s in (4, 8)], name="step"),
-    Runs(
-        "MelWeightMatrix",
-        [(*(one(v) for v in (b, n, 8192)), one(0, np.float32), one(4096, np.float32)) for b, n in ((8, 16), (10, 32))],
-        name="bins",
-    ),
-]
-
-EVERY = [*SLICES, *AXES, *SIZES, *LIMITS]
+EVERY = [*SLICES, *AXES, *SIZES, *LIMITS, *RESIZES]
 
 
 USUAL = {
     "Slice-axis", "Slice-all", "Slice-open", "Squeeze-two", "Unsqueeze-two", "ReduceSum-keep0", "ReduceMean-keep1",
     "ReduceMin-two0", "CumSum-axis", "Trilu-k", "OneHot-real-depth", "Pad-pads", "Pad-value", "Pad-axes", "Split-sizes",
     "TopK-k", "Range-int", "Expand-rank", "Dropout-training",
+    "Resize-scales-linear-half_pixel", "Resize-roi-nearest", "Resize-not_larger", "Upsample-scales",
 }  # fmt: skip
 """Cases that always run; the others with ``--slow``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,16 +32,39 @@ MODES = ("nearest", "linear", "cubic")
 
 
 def _infer(attrs: Attrs, *types: Type) -> TensorType:
-    (data,) = rel.tensors("resize", types, 1)
+    data, *others = rel.tensors("resize", types, 1, 3)
+    _check_operands(attrs, data.rank, others)
     sizes = rel.per_axis("resize", attrs.sizes, data.rank, "sizes")
     if attrs.scales is not None:
         rel.per_axis("resize", attrs.scales, data.rank, "scales")
     for name, allowed in (("mode", MODES), ("coordinates", COORDINATES), ("rounding", ROUNDINGS)):
         if attrs[name] not in allowed:
             rel.fail("resize", f"unknown {name} '{attrs[name]}'", "T015", "one of " + ", ".join(allowed))
-    if attrs.coordinates == "tf_crop_and_resize" and attrs.roi is None:
+    if attrs.coordinates == "tf_crop_and_resize" and attrs.roi is None and len(others) == bool(attrs.scale_axes):
         rel.fail("resize", "tf_crop_and_resize needs a roi", "T015")
     return TensorType(rel.nonnegative("resize", (rel.simplified(s) for s in sizes)), data.dtype)
+
+
+def _check_operands(attrs: Attrs, rank: int, others: Sequence[TensorType]) -> None:
+    scale_axes = tuple(rel.axis_of("resize", a, rank) for a in attrs.scale_axes)
+    lengths = [len(scale_axes)] if scale_axes else []
+    if len(others) not in (len(lengths), len(lengths) + 1):
+        rel.fail("resize", f"takes {len(lengths) + 1} or {len(lengths) + 2} operands, not {len(others) + 1}", "T016")
+    for t, length in zip(others, (*lengths, 2 * rank), strict=False):
+        rel.want_kind("resize", t, "float", "scales and roi")
+        if t.shape != (length,):
+            rel.fail("resize", f"scales or roi must be {length} numbers, not {t}", "T012")
+
+
+def _completed(attrs: Attrs, rank: int, others: Sequence[Any], read: Callable[[Any, int], Any]) -> Attrs:
+    """The attributes with scales and region from the operands that hold them."""
+    rest = list(others)
+    if attrs.scale_axes:
+        scales, given = list(attrs.scales or (None,) * rank), rest.pop(0)
+        for k, a in enumerate(attrs.scale_axes):
+            scales[a] = read(given, k)
+        attrs = attrs.replace(scales=tuple(scales))
+    return attrs.replace(roi=tuple(read(rest[0], k) for k in range(2 * rank))) if rest else attrs
 
 
 def _changed(attrs: Attrs, data: TensorType) -> list[int]:
@@ -50,8 +73,14 @@ def _changed(attrs: Attrs, data: TensorType) -> list[int]:
     out = []
     for a, (old, new) in enumerate(zip(data.shape, attrs.sizes, strict=True)):
         scale = attrs.scales[a] if attrs.scales is not None else None
-        cropped = crop and (attrs.roi[a], attrs.roi[a + data.rank]) != (0.0, 1.0)
-        if cropped or rel.equal_dims(old, rel.simplified(new)) is not True or scale not in (None, 1.0):
+        ends = (attrs.roi[a], attrs.roi[a + data.rank]) if crop else (0.0, 1.0)
+        computed = any(isinstance(v, Expr) for v in (scale, *ends))
+        if (
+            computed
+            or ends != (0.0, 1.0)
+            or rel.equal_dims(old, rel.simplified(new)) is not True
+            or scale not in (None, 1.0)
+        ):
             out.append(a)
     return out
 
@@ -110,7 +139,8 @@ def _nearest_table(attrs: Attrs, axis: int, old: int, new: int) -> Array:
 
 def _nearest_place(attrs: Attrs, axis: int, old: Dim, new: Dim, i: Expr) -> Expr:
     """The index of the nearest element; whole factors need no floating point."""
-    if isinstance(old, int) and isinstance(new, int) and old and new:
+    computed = any(isinstance(v, Expr) for v in (*(attrs.scales or ()), *(attrs.roi or ())))
+    if isinstance(old, int) and isinstance(new, int) and old and new and not computed:
         table = _nearest_table(attrs, axis, old, new)
         steps = np.arange(new)
         if new % old == 0 and np.array_equal(table, steps // (new // old)):
@@ -184,8 +214,9 @@ def _along(attrs: Attrs, axis: int, data: te.Tensor, new: Dim) -> te.Tensor:
     return made
 
 
-def _compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
+def _compute(attrs: Attrs, out: TensorType, data: te.Tensor, *others: te.Tensor) -> Any:
     source = TensorType.of(data.shape, data.dtype)
+    attrs = _completed(attrs, out.rank, others, lambda t, k: te.cast(t[k], FLOAT64))
     axes = _changed(attrs, source)
     made = data
     if attrs.mode != "nearest":
@@ -229,8 +260,9 @@ def _matrix(attrs: Attrs, axis: int, old: int, new: int) -> Array:
     return out
 
 
-def _reference(attrs: Attrs, data: Array) -> Array:
+def _reference(attrs: Attrs, data: Array, *others: Array) -> Array:
     source = TensorType.of(data.shape, DType(data.dtype))
+    attrs = _completed(attrs, data.ndim, others, lambda t, k: float(t[k]))
     out = data.astype(np.float64)
     axes = _changed(attrs, source)
     for a in axes:
@@ -250,7 +282,7 @@ def _case(shape: tuple[int, ...], sizes: tuple[int, ...], **attrs: Any) -> Case:
 
 def _blocked(attrs: Attrs, data: TensorType, block: int) -> Attrs | None:
     """The attributes for blocked channels, where only space is resampled."""
-    if any(a < 2 for a in _changed(attrs, data)) or attrs.coordinates == "tf_crop_and_resize":
+    if attrs.scale_axes or any(a < 2 for a in _changed(attrs, data)) or attrs.coordinates == "tf_crop_and_resize":
         return None
     sizes = (attrs.sizes[0], rel.ceil_divide(rel.simplified(data.shape[1]), block), *attrs.sizes[2:], block)
     return attrs.replace(sizes=sizes, scales=None if attrs.scales is None else (*attrs.scales, None))
@@ -263,6 +295,9 @@ RESIZE = OpDef(
         Attribute(
             "scales", None, "the factor of each axis for coordinates; None (or an entry None): new size over old"
         ),
+        Attribute(
+            "scale_axes", (), "axes whose factors are known at run time: the second operand holds them in this order"
+        ),
         Attribute("mode", "nearest", "nearest, linear or cubic"),
         Attribute(
             "coordinates", "half_pixel", "how places in the result map to the operand: " + ", ".join(COORDINATES)
@@ -270,7 +305,11 @@ RESIZE = OpDef(
         Attribute("rounding", "round_prefer_floor", "how nearest mode rounds: " + ", ".join(ROUNDINGS)),
         Attribute("cubic_coeff", -0.75, "the coefficient of cubic interpolation"),
         Attribute("exclude_outside", False, "whether weights outside the operand are dropped, else its edge continues"),
-        Attribute("roi", None, "for tf_crop_and_resize: starts of all axes, then ends, as parts of the sizes"),
+        Attribute(
+            "roi",
+            None,
+            "for tf_crop_and_resize: starts of all axes, then ends, as parts of the sizes; or the last operand",
+        ),
         Attribute("extrapolation_value", 0.0, "for tf_crop_and_resize: the value outside the operand"),
     ),
     _infer,
@@ -295,7 +334,19 @@ RESIZE = OpDef(
             roi=(0.0, 0.0, 0.4, 0.6, 1.0, 1.0, 0.6, 1.3),
             extrapolation_value=10.0,
         ),
+        Case(
+            (((1, 1, 3, 4), "float32"), np.array([1.7, 0.5], np.float32)),
+            {"sizes": (1, 1, 5, 2), "scale_axes": (2, 3), "mode": "linear"},
+            rtol=1e-4,
+            atol=1e-5,
+        ),
+        Case(
+            (((3, 4), "float32"), np.array([0.1, 0.2, 0.9, 1.3], np.float32)),
+            {"sizes": (3, 3), "coordinates": "tf_crop_and_resize", "mode": "linear"},
+            rtol=1e-4,
+            atol=1e-5,
+        ),
     ),
-    doc="the operand resampled to another shape",
+    doc="the operand resampled to another shape; operands data and, where known at run time, scales and roi",
     source="ONNX Resize-19",
 )

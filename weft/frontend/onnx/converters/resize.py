@@ -7,14 +7,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.frontend.onnx.converters.numbers import constant, operand
+from weft.frontend.onnx.converters.computed_axes import require, vector
+from weft.frontend.onnx.converters.numbers import Tensor, constant, operand
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.frontend.onnx.sizes import arithmetic, decide, divide_products
 from weft.frontend.onnx.tensors import Array
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
-from weft.support.dtypes import FLOAT32
+from weft.support.dtypes import FLOAT32, INDEX
 
 
 def _scaled_size(size: Dim, scale: float) -> Dim:
@@ -43,15 +44,23 @@ def _targets(
     return shape, factors
 
 
-def _kept_aspect(node: Node, x: GraphExpr, axes: Sequence[int], sizes: Sequence[Dim]) -> tuple[Sequence[Dim], float]:
-    """Sizes with one common scale (opset 18): all at most, or at least, those asked for."""
+def _kept_aspect(
+    node: Node, x: GraphExpr, axes: Sequence[int], sizes: Sequence[Dim]
+) -> tuple[Sequence[Dim], float | Tensor]:
+    """Sizes with one common scale (opset 18): all at most, or at least, those asked for; the scale, 0 for none, a
+    vector (one for each axis) where it is computed."""
     policy = node.text("keep_aspect_ratio_policy", "stretch")
     have = [x.tensor.shape[a] for a in axes]
     known = [(h, s) for h, s in zip(have, sizes, strict=True) if isinstance(h, int) and isinstance(s, int) and h]
     if policy == "stretch":
         return sizes, 0.0
+    if policy not in ("not_larger", "not_smaller"):
+        raise Malformed(f"its keep_aspect_ratio_policy is '{policy}'")
     if len(known) != len(axes):
-        raise node.needs("keeping the aspect ratio of symbolic sizes is not supported", 3)
+        old, new = (vector(node, dims).to("float64") for dims in (have, sizes))
+        smaller = policy == "not_larger"
+        common = (new / old).call("reduce_min" if smaller else "reduce_max", axes=(0,), keepdims=True)
+        return node.bound((old * common + 0.5).call("floor").to(INDEX).x, "sizes", 3), common.expand(len(axes))
     ratios = [s / h for h, s in known]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     return [int(h * scale + 0.5) for h, _ in known], scale
@@ -62,31 +71,37 @@ def _resize(node: Node) -> Result:
     rank = x.tensor.rank
     first = 1 if node.opset < 11 else 2
     axes = tuple(node.checked_axis(a, rank) for a in node.integers("axes", range(rank)))
-    scales = tuple(float(v) for v in node.known(first, "scales").reshape(-1)) if node.has(first) else ()
+    given = _scales(node, first, axes) if node.has(first) and node.shape(first) != (0,) else ()
     sizes: Sequence[Dim] = ()
-    common = 0.0
-    if not scales:
+    common: float | Tensor = 0.0
+    if isinstance(given, Tensor):
+        sizes = _scaled_sizes(node, x, axes, given, first)
+    elif not given:
         if not node.has(3):
             raise Malformed("it needs scales or sizes")
         sizes, common = _kept_aspect(node, x, axes, node.dims(3, "sizes"))
+    computed = next((t for t in (given, common) if isinstance(t, Tensor)), None)
+    scales = () if isinstance(given, Tensor) else given
     shape, factors = _targets(node, x, axes, scales, sizes)
-    if common:
+    if isinstance(common, float) and common:
         for axis in axes:
             factors[axis] = common
     mode = node.text("mode", "nearest")
     if node.flag("antialias") and mode in ("linear", "cubic"):
+        if computed is not None:
+            raise node.needs("resizing by a computed scale with antialiasing is not supported", 3 if sizes else first)
         return _antialiased(node, shape, factors, cubic=mode == "cubic")
     old = node.opset < 11
     coordinates = "asymmetric" if old else node.text("coordinate_transformation_mode", "half_pixel")
-    roi: tuple[float, ...] = ()
+    roi: tuple[float, ...] | Tensor = ()
     if coordinates == "tf_crop_and_resize":
-        given = tuple(float(v) for v in node.known(1, "roi").reshape(-1))
-        roi = _full_roi(given, axes, rank)
+        roi = _roi(node, axes, rank)
     return resized(
         node,
         x,
         shape,
         factors,
+        computed=None if computed is None else (axes, computed),
         mode=mode,
         coordinates=coordinates,
         rounding="floor" if old else node.text("nearest_mode", "round_prefer_floor"),
@@ -95,6 +110,39 @@ def _resize(node: Node) -> Result:
         roi=roi,
         extrapolation=node.real("extrapolation_value", 0.0),
     )
+
+
+def _scales(node: Node, i: int, axes: Sequence[int]) -> tuple[float, ...] | Tensor:
+    """Operand ``i``, one scale an axis: numbers, or a vector where they are computed."""
+    found = node.array(i)
+    if found is not None:
+        return tuple(float(v) for v in found.reshape(-1))
+    x = operand(node, i)
+    if x.shape != (len(axes),):
+        raise Malformed(f"it resizes {len(axes)} axes, but is given scales {x.x.tensor}")
+    large = (x > 0.0) & (x < 1e6)
+    require(node, large, "its scales must be positive and below 1,000,000")
+    return x.to(FLOAT32)
+
+
+def _scaled_sizes(node: Node, x: GraphExpr, axes: Sequence[int], scales: Tensor, i: int) -> tuple[Dim, ...]:
+    """floor(size · scale) by axis, for scales (operand ``i``) that are computed."""
+    old = vector(node, [x.tensor.shape[a] for a in axes]).to("float64")
+    return node.bound((old * scales.to("float64")).call("floor").to(INDEX).x, "sizes", i)
+
+
+def _roi(node: Node, axes: Sequence[int], rank: int) -> tuple[float, ...] | Tensor:
+    """The region of tf_crop_and_resize for all dimensions, starts before ends."""
+    found = node.array(1)
+    if found is not None:
+        return _full_roi(tuple(float(v) for v in found.reshape(-1)), axes, rank)
+    given = operand(node, 1)
+    if given.shape != (2 * len(axes),):
+        raise Malformed(f"its roi is {given.x.tensor}, not {2 * len(axes)} numbers")
+    places = np.array([*(axes.index(a) if a in axes else 2 * len(axes) for a in range(rank))])
+    ends = np.where(places < 2 * len(axes), places + len(axes), 2 * len(axes) + 1)
+    full = given.to(FLOAT32).call("concat", constant(node, [0.0, 1.0]), axis=0)
+    return full.call("gather", constant(node, np.concatenate([places, ends]), INDEX), axis=0)
 
 
 def _antialiased(node: Node, shape: Sequence[Dim], factors: Sequence[float | None], *, cubic: bool) -> GraphExpr:
@@ -160,48 +208,65 @@ def resized(
     shape: Sequence[Dim],
     factors: Sequence[float | None],
     *,
+    computed: tuple[Sequence[int], Tensor] | None = None,
     mode: str,
     coordinates: str,
     rounding: str,
     cubic: float,
     exclude_outside: bool,
-    roi: tuple[float, ...],
+    roi: tuple[float, ...] | Tensor,
     extrapolation: float,
 ) -> GraphExpr:
-    """``x`` resampled to ``shape``."""
+    """``x`` resampled to ``shape``; ``computed`` are axes with the vector of their scales, known at run time only."""
     if mode not in ("nearest", "linear", "cubic"):
         raise Malformed(f"its mode is '{mode}'")
     same = all(decide("eq", a, b) for a, b in zip(shape, x.tensor.shape, strict=True))
-    if same and not roi and all(f in (None, 1.0) for f in factors):
+    others = [t.x for t in ((computed[1] if computed else None), roi) if isinstance(t, Tensor)]
+    if same and not roi and not computed and all(f in (None, 1.0) for f in factors):
         return x
     return node.call(
         "resize",
         x,
+        *others,
         sizes=tuple(shape),
         scales=tuple(factors),
+        scale_axes=tuple(computed[0]) if computed else (),
         mode=mode,
         coordinates=coordinates,
         rounding=rounding,
         cubic_coeff=cubic,
         exclude_outside=exclude_outside,
-        roi=roi or None,
+        roi=None if isinstance(roi, Tensor) else roi or None,
         extrapolation_value=extrapolation,
     )
 
 
 def _upsample(node: Node) -> Result:
     x = node.data(0)
+    axes, sizes = tuple(range(x.tensor.rank)), tuple[Dim, ...]()
+    given: tuple[float, ...] | Tensor
     if node.opset < 7:
-        tall, wide = node.real("height_scale"), node.real("width_scale")
-        scales: tuple[float, ...] = (1.0, 1.0, tall, wide)
-    elif node.opset < 9:
-        scales = node.reals("scales")
+        given = (1.0, 1.0, node.real("height_scale"), node.real("width_scale"))
     else:
-        scales = tuple(float(v) for v in node.known(1, "scales").reshape(-1))
-    shape, factors = _targets(node, x, range(x.tensor.rank), scales, ())
+        given = node.reals("scales") if node.opset < 9 else _scales(node, 1, axes)
+    if isinstance(given, Tensor):
+        sizes = _scaled_sizes(node, x, axes, given, 1)
+    shape, factors = _targets(node, x, axes, () if isinstance(given, Tensor) else given, sizes)
     mode = {"bilinear": "linear"}.get(node.text("mode", "nearest"), node.text("mode", "nearest"))
-    return resized(node, x, shape, factors, mode=mode, coordinates="asymmetric", rounding="floor", cubic=-0.75,
-                   exclude_outside=False, roi=(), extrapolation=0.0)  # fmt: skip
+    return resized(
+        node,
+        x,
+        shape,
+        factors,
+        computed=(axes, given) if isinstance(given, Tensor) else None,
+        mode=mode,
+        coordinates="asymmetric",
+        rounding="floor",
+        cubic=-0.75,
+        exclude_outside=False,
+        roi=(),
+        extrapolation=0.0,
+    )
 
 
 RESIZE: dict[str, Callable[[Node], Result]] = {"Resize": _resize, "Upsample": _upsample}
