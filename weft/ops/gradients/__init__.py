@@ -19,9 +19,10 @@ from weft.ops.gradients.movement import MOVEMENT
 from weft.ops.gradients.normalization import EXPANSIONS, SOFTMAX
 from weft.ops.gradients.notation import T, Wide, full
 from weft.ops.gradients.reductions import REDUCTIONS
+from weft.ops.gradients.resampling import RESAMPLING
 from weft.ops.gradients.windows import WINDOWS
 
-RULES: dict[str, Wide] = {**ELEMENTWISE, **REDUCTIONS, **MOVEMENT, **CONTRACTION, **WINDOWS, **SOFTMAX}
+RULES: dict[str, Wide] = {**ELEMENTWISE, **REDUCTIONS, **MOVEMENT, **CONTRACTION, **WINDOWS, **RESAMPLING, **SOFTMAX}
 DIFFERENTIABLE: frozenset[str] = frozenset((*RULES, *EXPANSIONS))
 """Names of the operators that have derivatives."""
 

@@ -152,6 +152,26 @@ def _gather_nd(a: Attrs, args: list[T], given: list[T | None], call: Any) -> lis
     return [full(args[0], 0.0).do("scatter_nd", args[1], _g(given), reduction="add"), None]
 
 
+def _placed(gather: str, scatter: str, *names: str) -> Wide:
+    """Of a scatter: what was replaced has no share in the result, and each update has that of its place."""
+
+    def rule(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:
+        g = _g(given)
+        if a.reduction not in ("none", "add"):
+            raise ModelError(f"a scatter in the mode '{a.reduction}' cannot be differentiated", code="M030")
+        attrs = {name: a[name] for name in names}
+        updates = g.do(gather, args[1], **attrs)
+        if a.reduction == "none":
+            g = g.do(scatter, args[1], full(args[2], 0.0), reduction="none", **attrs)
+        return [g, None, updates]
+
+    return rule
+
+
+def _reverse_sequence(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:
+    return [_g(given).do("reverse_sequence", args[1], **a), None]
+
+
 def _trilu(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:
     return [_g(given).do("trilu", *args[1:], **a.replace(fill=0)), *[None] * (len(args) - 1)]
 
@@ -182,6 +202,9 @@ MOVEMENT: dict[str, Wide] = {
     "gather": _gather,
     "gather_elements": _gather_elements,
     "gather_nd": _gather_nd,
+    "scatter_elements": _placed("gather_elements", "scatter_elements", "axis"),
+    "scatter_nd": _placed("gather_nd", "scatter_nd"),
+    "reverse_sequence": _reverse_sequence,
     "trilu": _trilu,
     "topk": _topk,
 }

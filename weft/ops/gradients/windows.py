@@ -57,16 +57,16 @@ def _summed(x: T, g: T, a: Attrs) -> T:
     return spread_windows(single, ones, a, x.shape[2 : 2 + n], 1).reshape(x.shape)
 
 
+_WINDOW = ("kernel", "strides", "pads", "dilations", "ceil_mode")
+
+
 def _avg_pool(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:
     x, g = args[0], _g(given)
     _static(x, a)
-    if a.ceil_mode:
-        raise ModelError("average pooling that rounds sizes up cannot be differentiated", code="M030")
-    g = g * (1 / math.prod(a.kernel))
-    if a.count_include_pad:
-        return [_summed(x, g, a)]
-    counted = full(x, 1.0).do("avg_pool", **{**a, "count_include_pad": True})  # the share that is no padding
-    return [_summed(x, g / counted, a)]
+    ones = full(x, 1.0)
+    share = ones.do("avg_pool", **a)  # of each window, what is no padding
+    count = ones.do("lp_pool", p=1, **{name: a[name] for name in _WINDOW}).do("maximum", 1.0)
+    return [_summed(x, g * share / count, a)]
 
 
 def _lp_pool(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:
