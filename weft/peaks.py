@@ -23,6 +23,7 @@ from weft.target import CODE_FEATURES, Target
 from weft.tir.text import parse
 
 ROUNDS = 20_000
+CHUNKS = 16  # of the parallel loop for each thread: a millisecond, so that some of many rounds are not interrupted
 CHAINS = 12  # independent accumulators: more than latency times throughput of any CPU at hand
 BEYOND_CACHES = 128 << 20  # bytes for each thread that no cache holds; four times the L3 cache if that is more
 FILL = 0.5  # of a cache, so that nothing else drives the data out
@@ -40,7 +41,7 @@ def measure_peaks(threads: int) -> Peaks:
 
 def fma_peak(threads: int) -> float:
     """GFLOP/s of single precision."""
-    lanes, chunks = vector_lanes(), 64 * threads
+    lanes, chunks = vector_lanes(), CHUNKS * threads
     start, factor, more = (f"x[ramp({lanes * k}, 1, {lanes})]" for k in range(3))
     chains = [f"a[ramp({lanes * k}, 1, {lanes})]" for k in range(CHAINS)]
     first = "\n".join(f"    {a} = {start}" for a in chains)
@@ -57,7 +58,7 @@ def fma_peak(threads: int) -> float:
 """
     run = compiled(text, threads)
     x = np.repeat(np.array([1.0, 0.999, 0.001], np.float32), lanes)
-    return 2.0 * chunks * width * ROUNDS / best_seconds(lambda: run(x)) / 1e9
+    return 2.0 * chunks * width * ROUNDS / best_seconds(lambda: run(x), 32) / 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,10 @@ def dot_peaks(threads: int) -> dict[str, float]:
 
 def vector_dot_peak(dots: Dots, threads: int) -> float:
     """10⁹ operations a second with vectors in registers."""
-    text, operations = vector_dots(dots, 64 * threads, vector_lanes())
+    text, operations = vector_dots(dots, CHUNKS * threads, vector_lanes())
     run = compiled(text, threads)
     x = np.zeros(3 * vector_lanes(), np.int32)
-    return operations / best_seconds(lambda: run(x)) / 1e9
+    return operations / best_seconds(lambda: run(x), 32) / 1e9
 
 
 def vector_dots(dots: Dots, chunks: int, lanes: int) -> tuple[str, float]:
@@ -125,11 +126,11 @@ def vector_dots(dots: Dots, chunks: int, lanes: int) -> tuple[str, float]:
 
 def tile_peak(dots: Dots, threads: int) -> float:
     """10⁹ operations a second with four matrix tiles of sums, the operands in the nearest cache."""
-    text, operations = tile_products(dots, 64 * threads)
+    text, operations = tile_products(dots, CHUNKS * threads)
     run = compiled(text, threads)
     x = np.zeros(2 * _TILE_ELEMENTS * dots.group, DType(dots.dtype).numpy)
     w = np.zeros(2 * _TILE_ELEMENTS * dots.group, DType(dots.columns).numpy)
-    return operations / best_seconds(lambda: run(x, w)) / 1e9
+    return operations / best_seconds(lambda: run(x, w), 32) / 1e9
 
 
 _TILE_ELEMENTS = 16 * 16  # of sums; operands have a group for each

@@ -45,6 +45,8 @@ def test_narrow_operands_have_the_peak_of_their_instructions(dtype: str, rate: f
     typed = tuple(replace(b, dtype=dtype if b.kind == "constant" else "float32") for b in program.buffers)
     (found,) = bounds(replace(program, buffers=typed), {}, peaks)
     assert found.compute_ms == pytest.approx(1e3 / rate) and peaks.arithmetic([dtype]) == rate
+    rounded = tuple(replace(b, dtype=dtype if b.kind == "output" else "float32") for b in program.buffers)
+    assert bounds(replace(program, buffers=rounded), {}, peaks)[0].compute_ms == pytest.approx(10.0), "only rounds"
     with_workspace = replace(
         program,
         buffers=(*typed, BufferSpec("arena")),

@@ -97,9 +97,10 @@ def bounds(program: Program, symbols: Mapping[str, int], peaks: Peaks) -> tuple[
 
 
 def _dtypes(program: Program, call: CallKernel) -> set[str]:
-    """Dtypes of a kernel's operands and results; its workspace is bytes in the arena, which say nothing."""
+    """Dtypes of a kernel's operands: of all buffers but the last, its result. A workspace is bytes in the arena, which
+    say nothing."""
     buffers = [program.buffers[b] for b in call.buffers]
-    return {str(b.dtype) for b in buffers if b.kind != "arena" or b.dtype != "uint8"}
+    return {str(b.dtype) for b in [b for b in buffers if b.kind != "arena" or b.dtype != "uint8"][:-1]}
 
 
 @dataclass(frozen=True, slots=True)
