@@ -93,7 +93,7 @@ def test_excluded_cases_are_refused(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", INEXACT)
 def test_inexact_cases_still_differ(pattern: str) -> None:
-    """A case that passes does not belong among the exclusions. (The suite cannot compare single numbers: a TypeError.)"""
+    """A case that passes does not belong among the exclusions. (A TypeError: the suite cannot compare it.)"""
     for name in names_of(pattern):
         with pytest.raises((AssertionError, TypeError)):
             LEFT_OUT[name](None)
