@@ -130,6 +130,12 @@ def test_sizes_that_make_no_sense(shapes: dict[str, object], says: str) -> None:
     assert says in str(caught.value)
 
 
+def test_a_dimension_whose_name_is_not_text() -> None:
+    data = _open_sizes().SerializeToString().replace(b"batch", b"b\xfftch")
+    with pytest.raises(ModelError, match="the name of dimension 0 of the input 'x' is not text"):
+        frontend.load(data)
+
+
 @pytest.mark.parametrize("sizes", [{"batch": 2, "x_1": 3, "w": 4}, {"batch": np.int64(2), "x_1": np.uint8(3), "v": 4}])
 def test_sizes_by_name(sizes: dict[str, int]) -> None:
     """By the model's name, by the one that stands for a dimension without a name, and a whole shape of one number."""

@@ -78,8 +78,10 @@ def _is_fixed(declared: Any) -> bool:
 
 
 def _label(name: str, axis: int, declared: Any) -> str:
-    """The name of an open dimension of an input: its own, or one made up."""
-    label: str = declared.dim_param.strip()
+    """The name of an open dimension of an input: its own, or one made up. Raises Malformed."""
+    if not isinstance(declared.dim_param, str):  # protobuf gives bytes where a string is not UTF-8
+        raise Malformed(f"the name of dimension {axis} of the input '{name}' is not text")
+    label = declared.dim_param.strip()
     return label if label not in ("", "?") else f"{name}_{axis}"
 
 
@@ -118,7 +120,8 @@ class Importer:
         except ModelError as why:
             raise why.at(Place(file=self.source.name)) from None
         graph = self.proto.graph
-        self._check_overrides(graph)
+        if self.overrides:
+            self._check_overrides(graph)
         self._initializers(graph, scope, self.source.payloads)
         params = self._inputs(graph, scope)
         with collect_assumptions() as assumed:
