@@ -229,7 +229,10 @@ RESIZES = [
     *(
         Runs(
             "Resize",
-            [(IMAGES, None, None, i64(1, 2, *s)) for s in ((8, 12), (3, 5), (4, 6), (1, 1), (7, 2))],
+            [
+                (IMAGES, None, None, i64(1, 2, *s))
+                for s in ((8, 12), (3, 5), (4, 6), (1 + (c == "pytorch_half_pixel"), 1), (7, 2))
+            ],
             {"mode": m, "coordinate_transformation_mode": c},
             name=f"sizes-{m}-{c}",
         )

@@ -11,7 +11,6 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 import onnxruntime
-
 from onnx.reference import ReferenceEvaluator
 from runtime_values_cases import EVERY, USUAL, Runs
 

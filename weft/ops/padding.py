@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.expr.nodes import Expr, index, maximum, minimum
+from weft.expr.nodes import Expr, any_of, index, make, maximum, minimum
+from weft.graph.assume import assume
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import Dim, TensorType, Type
 from weft.ops import relations as rel
@@ -40,6 +41,9 @@ def _pad_infer(attrs: Attrs, *types: Type) -> TensorType:
     for d, (s, b, a) in enumerate(zip(data.shape, before, after, strict=True)):
         if attrs.mode != "constant" and s == 0 and (b, a) != (0, 0):
             rel.fail("pad", f"mode {attrs.mode} cannot pad the empty dimension {d} of {data}", "T013")
+        if attrs.mode != "constant" and isinstance(s, Expr) and (b, a) != (0, 0):
+            some = any_of(make("ge", s, index(1)), make("eq", index(b) + index(a), index(0)))
+            assume(some, f"pad: mode {attrs.mode} cannot pad the empty dimension {d}: its size {s} is 0")
     return TensorType(shape, data.dtype)
 
 

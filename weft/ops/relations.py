@@ -13,7 +13,7 @@ from math import gcd
 from typing import Any, NoReturn
 
 from weft.expr.affine import linear_form
-from weft.expr.nodes import Const, Expr, ExprLike, any_of, index, make, maximum, minimum
+from weft.expr.nodes import Const, Expr, ExprLike, all_of, any_of, index, make, maximum, minimum
 from weft.expr.prove import Facts
 from weft.graph.assume import assume
 from weft.graph.dims import symbols
@@ -149,11 +149,13 @@ def broadcast_dim(op: str, a: Dim, b: Dim, axis: int) -> Dim:
         fail(op, f"shapes do not broadcast: sizes {a} and {b} in dimension {axis}", "T013", "sizes must be equal or 1")
     if equal:
         return a
-    fits = [make("eq", index(a), index(b))] + [make("eq", d, index(1)) for d in (a, b) if isinstance(d, Expr)]
     message = f"{op}: shapes do not broadcast: sizes {a} and {b} in dimension {axis} must be equal or 1"
-    assume(any_of(*fits), message)
+    same, ones = make("eq", index(a), index(b)), [make("eq", d, index(1)) for d in (a, b) if isinstance(d, Expr)]
     if isinstance(a, Expr) and isinstance(b, Expr):
+        # The larger one is the result, which it is not of 1 and 0.
+        assume(any_of(same, all_of(any_of(*ones), make("ge", minimum(a, b), index(1)))), f"{message}, and 1 not meet 0")
         return simplified(maximum(a, b))
+    assume(any_of(same, *ones), message)
     return a if isinstance(a, int) else b
 
 

@@ -63,11 +63,8 @@ class ComputedAxes:
         self.rows = wrapped.reshape(self.count, 1).equals(_places(node, rank).reshape(1, rank)).to(INDEX)
         self.flags = _total(self.rows, name="reduce_sum").call("minimum", 1)
         hits = _total(self.flags).reshape(1)
-        require(
-            node,
-            hits.equals(vector(node, [self.count])),
-            f"its {what} must differ and be at least {-rank} and below {rank}",
-        )
+        wanted = "axis must be" if what == "axis" else f"{what} must differ and be"
+        require(node, hits.equals(vector(node, [self.count])), f"its {wanted} from {-rank} to {rank - 1}")
 
     def all_if_none(self) -> Tensor:
         """The flags; all are 1 where there are no axes."""

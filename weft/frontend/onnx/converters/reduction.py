@@ -9,6 +9,7 @@ from weft.frontend.onnx.converters.elementwise import cast_to
 from weft.frontend.onnx.converters.normalization import coerced
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed
+from weft.frontend.onnx.sizes import decide
 from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import DType
 
@@ -67,7 +68,10 @@ def _top_k(node: Node) -> Result:
     counts = (node.integer("k"),) if node.opset < 10 else node.dims(1, "k")
     if len(counts) != 1:
         raise Malformed("its input 'k' must hold one number")
-    return node.calls("topk", x, k=counts[0], axis=node.axis(x.tensor.rank, -1), largest=node.flag("largest", True))
+    axis = node.axis(x.tensor.rank, -1)
+    if decide("le", counts[0], x.tensor.shape[axis]) is None:
+        node.importer.assume("le", counts[0], x.tensor.shape[axis], node.name)
+    return node.calls("topk", x, k=counts[0], axis=axis, largest=node.flag("largest", True))
 
 
 def _hardmax(node: Node) -> Result:
