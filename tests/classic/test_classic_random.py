@@ -49,7 +49,7 @@ class Sample:
             y = x
         kinds = [self.map, self.reversed_last, self.pair]
         if x.ndim > 1:
-            kinds += [self.sums, self.extremes, self.recurrence]
+            kinds += [self.sums, self.extremes, self.best, self.recurrence]
         return self.rng.choice(kinds)(name, x, y)
 
     def map(self, name: str, x: Any, y: Any) -> list[Any]:
@@ -74,6 +74,21 @@ class Sample:
             name="extremes",
         )
         return list(te.compute(x.shape[:-1], lambda *i: both((x[(*i, k)], y[(*i, k)]), axis=k), name=name))
+
+    def best(self, name: str, x: Any, y: Any) -> list[Any]:
+        """The largest value and its position, the first of several."""
+        k = te.reduce_axis((0, x.shape[-1]), f"{name}k")
+        larger = te.comm_reducer(
+            lambda a, b: (
+                te.max(a[0], b[0]),
+                te.select(te.any(a[0] > b[0], te.all(a[0] == b[0], a[1] < b[1])), a[1], b[1]),
+            ),
+            lambda v, i: (te.min_value(v), te.max_value(i)),
+            name="larger",
+        )
+        return list(
+            te.compute(x.shape[:-1], lambda *i: larger((x[(*i, k)], k.var.astype(self.dtype)), axis=k), name=name)
+        )
 
     def recurrence(self, name: str, x: Any, y: Any) -> list[Any]:
         state = te.placeholder(x.shape, x.dtype, name=f"{name}state")

@@ -65,6 +65,21 @@ def argmax() -> Schedule:
     return Schedule(te_to_tir("argmax", [x], [index]))
 
 
+def reducing(name: str, combine: Callable[..., object], identity: float) -> Schedule:
+    x = te.placeholder((5, 8), name="x")
+    k = te.reduce_axis((0, 8), "k")
+    reducer = te.comm_reducer(combine, lambda t: te.const(identity, t), name=name)
+    return Schedule(te_to_tir(name, [x], [te.compute((5,), lambda i: reducer(x[i, k], axis=k), name=name)]))
+
+
+def decay() -> Schedule:
+    return reducing("last", lambda a, b: a * 0.5 + b, 0.0)
+
+
+def off_by_one() -> Schedule:
+    return reducing("most", lambda a, b: te.select(a > b, a, b), 9.0)
+
+
 def kept() -> Schedule:
     s = blur()
     row = s.get_loops("down")[0]
@@ -249,7 +264,9 @@ MOVES: list[tuple[str, Callable[[], Schedule], Move]] = [
      then(lambda s: s.reorder(*(loop(s, "C", n) for n in (2, 0, 1))), lambda s: s.decompose_reduction("C", loop(s, "C", 1)))),
     ("factoring a float sum unasked", product, lambda s: s.rfactor(loop(s, "C", 2))),
     ("factoring a spatial loop", product, lambda s: s.rfactor(loop(s, "C", 0), reassociate=True)),
-    ("factoring a tuple reduction", argmax, lambda s: s.rfactor(loop(s, "best", 1), reassociate=True)),
+    ("factoring a tuple reduction unasked", argmax, lambda s: s.rfactor(loop(s, "best", 1))),
+    ("factoring a combination that is not associative", decay, lambda s: s.rfactor(loop(s, "last", 1), reassociate=True)),
+    ("factoring with a wrong identity", off_by_one, lambda s: s.rfactor(loop(s, "most", 1), reassociate=True)),
     # blocks and intrinsics
     ("blockizing two blocks", product,
      then(lambda s: s.compute_at("C", loop(s, "relu", 0)), lambda s: s.blockize(loop(s, "relu", 0)))),

@@ -58,6 +58,7 @@ def random_stage(rng: random.Random, name: str, x: Tensor, y: Tensor, w: Tensor)
             lambda i, j: te.max(te.if_then_else(i * 2 + h < rows, x[minimum(i * 2 + h, rows - 1), j], -9.0), axis=h),
             name=name,
         ),
+        "best": lambda: best_of_row(name, x),
         "row": lambda: te.compute((rows, 1), lambda i, j: te.max(x[i, k] - y[i, k], axis=k), name=name),
     }
     if [str(d) for d in x.shape] != [str(d) for d in y.shape]:
@@ -70,6 +71,23 @@ def random_stage(rng: random.Random, name: str, x: Tensor, y: Tensor, w: Tensor)
         kinds.pop("window", None)
         kinds.pop("strided")
     return kinds[rng.choice(sorted(kinds))]()
+
+
+def best_of_row(name: str, x: Tensor) -> Tensor:
+    """The largest value of each row plus its position, the first of several: a reduction of pairs."""
+    k = te.reduce_axis((0, x.shape[1]), f"{name}k")
+    larger = te.comm_reducer(
+        lambda a, b: (
+            te.select(te.any(a[1] > b[1], te.all(a[1] == b[1], a[0] < b[0])), a[0], b[0]),
+            te.max(a[1], b[1]),
+        ),
+        lambda i, v: (te.max_value(i), te.min_value(v)),
+        name="larger",
+    )
+    at, most = te.compute(
+        (x.shape[0], 1), lambda i, j: larger((k.var.astype("int32"), x[i, k]), axis=k), name=f"{name}best"
+    )
+    return te.compute(most.shape, lambda i, j: most[i, j] + at[i, j].astype("float32"), name=name)
 
 
 Move = Callable[[Schedule, random.Random], object]

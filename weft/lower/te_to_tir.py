@@ -26,7 +26,8 @@ from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import InternalError, Place, UserError
 from weft.te.nodes import ComputeOp, ExternOp, Operation, OrderOp, PlaceholderOp, Reduce, ScanOp, Tensor, UpdateOp
 from weft.te.visit import read_tensors, topological
-from weft.tir.nodes import Block, Buffer, For, If, Let, Program, Region, Seq, Stmt, Store, seq
+from weft.tir.combine import combining
+from weft.tir.nodes import Block, Buffer, For, If, Program, Region, Seq, Stmt, Store, seq
 from weft.tir.visit import buffer_vars, free_vars, map_expr, postorder
 
 _ONE = Const(1, INDEX)
@@ -241,18 +242,10 @@ class _Lowering:
     ) -> tuple[tuple[Region, ...], Stmt, Stmt]:
         sources, condition = tuple(swap(s) for s in reduce.sources), swap(reduce.condition)
         reducer = reduce.reducer
-        values: dict[Var, Expr] = dict(zip(reducer.rhs, sources, strict=True))
-        values.update((v, Load(b, spatial)) for v, b in zip(reducer.lhs, targets, strict=True))
-        combine = self._swap(values)
-        results = [combine(r) for r in reducer.result]
         init = seq(*(Store(b, spatial, v) for b, v in zip(targets, reducer.identity, strict=True)))
-        if len(results) == 1:
-            body: Stmt = Store(targets[0], spatial, results[0])
-        else:  # every value must be known before the first is stored
-            made = [Var(self.names.fresh(f"{b.name}.next"), b.dtype) for b in targets]
-            body = seq(*(Store(b, spatial, v) for b, v in zip(targets, made, strict=True)))
-            for v, result in reversed(list(zip(made, results, strict=True))):
-                body = Let(v, result, body)
+        accumulators = [(b, spatial) for b in targets]
+        results = tuple(self._swap({})(r) for r in reducer.result)
+        body = combining(accumulators, reducer.lhs, reducer.rhs, results, sources)
         if condition is not _TRUE:
             body = If(condition, body)
         return _regions((*sources, condition)), init, body

@@ -42,8 +42,8 @@ RULES: Final[dict[str, str]] = {
     "S050": "only a block with init and reduce variables can be decomposed or factored",
     "S051": "the init must run before every loop of the reduction and after none",
     "S052": "a loop that is factored must belong to the reduction alone",
-    "S053": "the combination must be one commutative operation on the accumulator",
-    "S054": "floating-point reductions are re-associated only where that is allowed",
+    "S053": "the combination must be one commutative and associative function of old and new values",
+    "S054": "reductions that depend on the order are re-associated only where that is allowed",
     "S055": "a reduction that recomputes instances must stay inside the loop at which it is computed",
     "S056": "the init of a reduction must stay before all its instances",
     # sliding windows

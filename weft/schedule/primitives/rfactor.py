@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from weft.expr.linear import ONE, ZERO, mentions
-from weft.expr.nodes import BINARY, Binary, Expr, IterVar, Load, Var, all_of, make
+from weft.expr.nodes import Expr, IterVar, Load, Var, all_of
+from weft.schedule.combination import Combination, combination_of, counterexample
 from weft.schedule.movement import guards_domain
 from weft.schedule.ranges import index_var
 from weft.schedule.refs import BlockRef, LoopRef
@@ -15,19 +16,6 @@ from weft.schedule.state import State
 from weft.schedule.tree import nest, with_loop
 from weft.tir.nodes import Block, Buffer, For, If, Region, Stmt, Store, seq
 from weft.tir.visit import substitution
-
-COMBINERS = frozenset(("add", "mul", "min", "max", "and", "or"))
-
-
-@dataclass(frozen=True, slots=True)
-class Combination:
-    """``buffer[indices] = buffer[indices] op source``, where ``condition`` holds (None: always)."""
-
-    buffer: Buffer
-    indices: tuple[Expr, ...]
-    op: str
-    source: Expr
-    condition: Expr | None
 
 
 def rfactor(state: State, loop: LoopRef, axis: int = 0, reassociate: bool = False) -> BlockRef:
@@ -39,50 +27,48 @@ def rfactor(state: State, loop: LoopRef, axis: int = 0, reassociate: bool = Fals
           C[i] += A[i, k, r]         →     for i: for r: C[i] += P[r, i]
 
     ``axis`` is the position of the new dimension in the partial buffer. Returns the block of the partial results;
-    the old name stands for the combination. Sums and products of floats change their order of summation and are
-    refused (S054) unless ``reassociate`` is given or the block is annotated ``reassociate``.
+    the old name stands for the combination. A reduction of several values at once (arg-max, mean and variance) gets
+    a partial buffer for each of them. What depends on the order of combination — sums and products of floats by
+    rounding, reducers of one's own by ties — is refused (S054) unless ``reassociate`` is given or the block is
+    annotated ``reassociate``. A combination for which an example shows that it is not associative is refused (S053).
     """
     factored = state.loop(loop)
     below = state.tree.blocks_under(factored.body)
     if len(below) != 1 or below[0].init is None:
         raise state.refuse("S050", f"below '{loop.name}' there is not exactly one reduction with its init", at=factored)
     block = below[0]
-    combination = _combination(state, block)
-    floats = combination.buffer.dtype.is_float and combination.op in ("add", "mul")
-    if floats and not (reassociate or block.annotations.get("reassociate")):
-        raise state.refuse(
-            "S054",
-            f"block '{block.name}' would sum floats in another order",
-            at=block,
-            hint="pass reassociate=True where that is allowed",
-        )
+    combination = _combination(state, block, reassociate)
     reduce_loops, root = _reduce_loops(state, block, factored)
-    partial_buffer = _partial_buffer(state, combination.buffer, factored, axis)
-    partial = _partial_block(state, block, factored, reduce_loops, combination, partial_buffer, axis)
-    final = _combining_nest(state, block, factored, root, combination, partial_buffer, axis)
+    buffers = [_partial_buffer(state, b, factored, axis) for b, _ in combination.accumulators]
+    partial = _partial_block(state, block, factored, reduce_loops, combination, buffers, axis)
+    final = _combining_nest(state, block, factored, root, combination, buffers, axis)
     if block.name in state.partial:
         state.partial = state.partial | {partial.name}
-    state.commit(state.tree.replace({block: partial}), new=[partial_buffer])
+    state.commit(state.tree.replace({block: partial}), new=buffers)
     anchor = state.loop(LoopRef(root.var))
     state.commit(state.tree.replace({anchor: seq(anchor, final)}))
     return BlockRef(partial.name)
 
 
-def _combination(state: State, block: Block) -> Combination:
-    """The block's body as one combination of the accumulator and a new value."""
-    body: Stmt = block.body
-    condition: Expr | None = None
-    if isinstance(body, If) and body.otherwise is None:
-        condition = body.condition
-        body = body.then
-    if isinstance(body, Store) and isinstance(body.value, Binary) and body.value.op in COMBINERS:
-        old = Load(body.buffer, body.indices)
-        a, b = body.value.a, body.value.b
-        if BINARY[body.value.op].commutative and b is old:
-            a, b = b, a
-        if a is old and isinstance(block.init, Store):
-            return Combination(body.buffer, body.indices, body.value.op, b, condition)
-    raise state.refuse("S053", f"block '{block.name}' does not combine one accumulator with one operation", at=block)
+def _combination(state: State, block: Block, reassociate: bool) -> Combination:
+    """What the block combines, where it may be combined in another order."""
+    found = combination_of(block)
+    if isinstance(found, str):
+        raise state.refuse("S053", found, at=block)
+    dtype = found.accumulators[0][0].dtype
+    exact = found.operator is not None and not (dtype.is_float and found.operator in ("add", "mul"))
+    if not (exact or reassociate or block.annotations.get("reassociate")):
+        what = "sum floats" if found.operator else "combine values"
+        raise state.refuse(
+            "S054",
+            f"block '{block.name}' would {what} in another order",
+            at=block,
+            hint="pass reassociate=True where that is allowed",
+        )
+    reason = None if found.operator else counterexample(found)
+    if reason is not None:
+        raise state.refuse("S053", f"the combination of block '{block.name}' is not associative: {reason}", at=block)
+    return found
 
 
 def _reduce_loops(state: State, block: Block, factored: For) -> tuple[list[For], For]:
@@ -127,7 +113,7 @@ def _partial_block(
     factored: For,
     reduce_loops: list[For],
     combination: Combination,
-    target: Buffer,
+    targets: Sequence[Buffer],
     axis: int,
 ) -> Block:
     """The block over the partial buffer: one variable for each reduction loop, the factored one spatial."""
@@ -137,14 +123,16 @@ def _partial_block(
     old = {it.var: to_iters(v) for it, v in zip(block.iters, block.values, strict=True) if it.kind == IterVar.REDUCE}
     fresh = {it.var: index_var(it.var.name) for it, _ in spatial}
     swap = substitution({**old, **fresh})
-    at = _inserted(tuple(swap(i) for i in combination.indices), axis, by_loop[factored.var])
-    value = make(combination.op, Load(target, at), swap(combination.source))
-    body: Stmt = Store(target, at, value)
+    places = [
+        (b, _inserted(tuple(swap(i) for i in at), axis, by_loop[factored.var]))
+        for b, (_, at) in zip(targets, combination.accumulators, strict=True)
+    ]
+    body = combination.into(places, [swap(e) for e in combination.sources])
     where, guards = _guards(state, block, reduce_loops)
-    condition = [to_iters(g) for g in guards] + ([] if combination.condition is None else [swap(combination.condition)])
-    if condition:
-        body = If(all_of(*condition), body)
-    assert isinstance(block.init, Store)
+    for condition in reversed(combination.conditions):  # these may read, in bounds only where the guards hold
+        body = If(swap(condition), body)
+    if guards:
+        body = If(all_of(*(to_iters(g) for g in guards)), body)
     kept = tuple(dataclasses.replace(it, var=fresh[it.var]) for it, _ in spatial)
     inner = tuple(
         IterVar(by_loop[x.var], x.extent, IterVar.SPATIAL if x is factored else IterVar.REDUCE) for x in reduce_loops
@@ -154,9 +142,9 @@ def _partial_block(
         (*kept, *inner),
         (*(v for _, v in spatial), *(x.var for x in reduce_loops)),
         substitute_regions(block.reads, {**old, **fresh}),
-        (_point(target, at),),
+        tuple(_point(b, at) for b, at in places),
         body,
-        Store(target, at, block.init.value),
+        seq(*(Store(b, at, swap(v)) for (b, at), v in zip(places, combination.identity, strict=True))),
         where,
         block.annotations,
     )
@@ -190,7 +178,7 @@ def _combining_nest(
     factored: For,
     root: For,
     combination: Combination,
-    partial: Buffer,
+    partials: Sequence[Buffer],
     axis: int,
 ) -> Stmt:
     """The nest, to stand after ``root``, that combines the partial results."""
@@ -211,16 +199,15 @@ def _combining_nest(
     over = For(index_var(factored.var.name), ZERO, factored.extent, block)
     lane = IterVar(index_var(factored.var.name), factored.extent, IterVar.REDUCE)
     spatial = [(it, v) for it, v in zip(block.iters, block.values, strict=True) if it.kind == IterVar.SPATIAL]
-    at, part = combination.indices, _inserted(combination.indices, axis, lane.var)
-    value = make(combination.op, Load(combination.buffer, at), Load(partial, part))
+    parts = [(b, _inserted(at, axis, lane.var)) for b, (_, at) in zip(partials, combination.accumulators, strict=True)]
     reduce_vars: dict[Var, object] = {x.var: None for x in around if set(uses(block, x)) & reduces}
     where = all_of(*(swap(c) for c in conjuncts(block.where) if not mentions(c, reduce_vars)))
     combined = dataclasses.replace(
         block,
         iters=(*(it for it, _ in spatial), lane),
         values=(*(swap(v) for _, v in spatial), over.var),
-        reads=(_point(partial, part),),
-        body=Store(combination.buffer, at, value),
+        reads=tuple(_point(b, at) for b, at in parts),
+        body=combination.into(combination.accumulators, [Load(b, at) for b, at in parts]),
         where=where,
     )
     return nest([*copies, over], combined)

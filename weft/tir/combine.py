@@ -1,0 +1,45 @@
+"""The body of a reduction: one more value, or tuple of values, combined into accumulators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.expr.nodes import Binary, Expr, Load, Var
+from weft.tir.nodes import Buffer, Let, Stmt, Store, seq
+from weft.tir.visit import substitution
+
+Accumulator = tuple[Buffer, tuple[Expr, ...]]
+"""A buffer, and the indices of the element in which values are combined."""
+
+
+def combining(
+    accumulators: Sequence[Accumulator],
+    lhs: Sequence[Var],
+    rhs: Sequence[Var],
+    results: Sequence[Expr],
+    sources: Sequence[Expr],
+) -> Stmt:
+    """The statement that combines ``sources`` (for ``rhs``) into ``accumulators`` (for ``lhs``), giving ``results``.
+
+    One operator on one value stays one store, ``C[i] = C[i] + A[i, k]``. Any other combination names its sources, so
+    that what combines can be told from what is combined, and then all its results, before the first is stored::
+
+        let a.new = …; let b.new = …; let a.next = f(a[i], b[i], a.new, b.new); let b.next = …; a[i] = a.next; …
+    """
+    old: dict[Var, Expr] = {v: Load(b, at) for v, (b, at) in zip(lhs, accumulators, strict=True)}
+    if is_operator(lhs, rhs, results):
+        ((buffer, at),) = accumulators
+        return Store(buffer, at, substitution({**old, rhs[0]: sources[0]})(results[0]))
+    named = [Var(f"{b.name}.new", v.dtype) for v, (b, _) in zip(rhs, accumulators, strict=True)]
+    made = [Var(f"{b.name}.next", b.dtype) for b, _ in accumulators]
+    combine = substitution({**old, **dict(zip(rhs, named, strict=True))})
+    body = seq(*(Store(b, at, v) for (b, at), v in zip(accumulators, made, strict=True)))
+    for var, value in reversed([*zip(named, sources, strict=True), *zip(made, map(combine, results), strict=True)]):
+        body = Let(var, value, body)
+    return body
+
+
+def is_operator(lhs: Sequence[Var], rhs: Sequence[Var], results: Sequence[Expr]) -> bool:
+    """Whether the combination is one operator on one old and one new value."""
+    first = results[0]
+    return len(results) == 1 and isinstance(first, Binary) and first.a is lhs[0] and first.b is rhs[0]
