@@ -127,3 +127,16 @@ def test_double_buffers_in_a_pipeline_are_left_alone() -> None:
     s.double_buffer("P")
     s.pipeline(s.get_loops("C")[0], (0, 1, 2), (2, 1, 0))
     agrees(original, s, 9)
+
+
+def test_what_passes_between_stages_is_not_kept_across_a_loop_around() -> None:
+    a = te.placeholder((6,), name="A")
+    b = te.compute((6,), lambda i: a[i] + 1.0, name="B")
+    s = Schedule(te_to_tir("kept", [a], [te.compute((3, 6), lambda t, i: b[i] * 2.0, name="C")]))
+    again, inner = s.get_loops("C")
+    s.compute_at("B", inner)
+    s.pipeline(inner, (0, 1), (0, 1))
+    before = s.program
+    with pytest.raises(ScheduleError, match="later iterations of a loop around it") as caught:
+        s.run_once("B", again, 0)
+    assert caught.value.code == "S066" and s.program is before

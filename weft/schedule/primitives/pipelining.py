@@ -126,11 +126,14 @@ def _check_own(state: State, loop: For) -> None:
         for buffer in touched[first] if stages[first] != stages[second] else ():
             if buffer not in touched[second] or not (touched[first][buffer] or touched[second][buffer]):
                 continue
-            if any(not state.tree.is_under(b, loop) for b in state.tree.accessors(buffer)):
+            across = state.tree.loops.get(state.kept.get(buffer.name, loop.var), loop)
+            earlier = across is not loop and state.tree.is_under(loop, across)
+            if earlier or any(not state.tree.is_under(b, loop) for b in state.tree.accessors(buffer)):
+                others = "later iterations of a loop around it" if earlier else "others"
                 raise state.refuse(
                     "S066",
-                    f"'{buffer.name}' passes between stages of the pipelined loop '{loop.var.name}', and others would "
-                    "use it too",
+                    f"'{buffer.name}' passes between stages of the pipelined loop '{loop.var.name}', and {others} "
+                    "would use it too",
                     at=loop,
                     hint="call pipeline last",
                 )
