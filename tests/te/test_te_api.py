@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+import weft
 from weft import te
 from weft.expr.nodes import Binary, Const, Load, Select, Var
+from weft.lower.te_to_tir import te_to_tir
 from weft.support.errors import ParseError, UserError
 from weft.te.nodes import ComputeOp, Reduce, Reducer
 from weft.te.text import parse, to_text
 from weft.te.verify import verify
 from weft.te.visit import read_tensors, topological
+from weft.tir.interpret import run
 
 A = te.placeholder((4, 6), name="A")
 K = te.reduce_axis((0, 6), name="k")
@@ -110,7 +114,7 @@ def test_thread_axis() -> None:
         (lambda: te.sum(A[0, K] > 0, axis=K), "E132", "sum of bool values is not defined"),
         (lambda: te.all(A[0, K], axis=K), "E132", "all reduces bool values, not float32"),
         (lambda: te.max(A[0, 0]), "E133", "te.max needs an axis, or two operands"),
-        (lambda: A[0], "E010", "tensor 'A' has 2 dimensions but 1 indices were given"),
+        (lambda: A[0] + 1.0, "E010", "tensor 'A' has 2 dimensions but 1 indices were given"),
         (lambda: bool(A[0, 0] > 1), "E001", "the truth of the expression"),
     ],
 )
@@ -204,3 +208,59 @@ def test_malformed_text(old: str, new: str, message: str) -> None:
     with pytest.raises(ParseError) as caught:
         parse(TEXT.replace(old, new, 1))
     assert caught.value.message == message and caught.value.place is not None
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint16", "bool"])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y: x & y, lambda x, y: x | y, lambda x, y: x ^ y, lambda x, y: ~x & y, lambda x, y: 3 & y,
+        lambda x, y: x | 5, lambda x, y: 6 ^ x, lambda x, y: x << 2, lambda x, y: 1 << (y & 3), lambda x, y: x >> 1,
+        lambda x, y: x >> (y & 3), lambda x, y: ~x, lambda x, y: True & x,
+        lambda x, y: False | x, lambda x, y: True ^ y,
+    ],
+)  # fmt: skip
+def test_operators_on_bits(dtype: str, fn: Any) -> None:
+    a, b = te.placeholder((8, 8), dtype, "A"), te.placeholder((8, 8), dtype, "B")
+    try:
+        body = fn(a[0][0], b[0][0])
+    except UserError as e:
+        assert e.code == "E022" and dtype == "bool"  # a shift of conditions
+        return
+    c = te.compute((8, 8), lambda i, j: fn(a[i][j], b[i][j]).astype(body.dtype), name="C")
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(0, 2 if dtype == "bool" else 64, (8, 8)).astype(dtype) for _ in range(2))
+    found = weft.build(te.create_schedule(c.op), [a, b, c])(x, y)
+    np.testing.assert_array_equal(found, fn(x, y).astype(str(body.dtype)))
+    np.testing.assert_array_equal(run(te_to_tir("bits", [a, b], [c]), [x, y])[0], found)
+
+
+def test_bits_of_floats_are_asked_for() -> None:
+    a, k = te.placeholder((2, 3), name="A"), te.var("k", "int32")
+    for wrong in (lambda: a[0, 0] & 1, lambda: ~a[0, 0], lambda: k << 1.5, lambda: 2.0 | k):
+        with pytest.raises(UserError) as caught:
+            wrong()
+        assert caught.value.code == "E022"
+    assert (te.reinterpret(a[0, 0], "int32") & 1).dtype == "int32"
+
+
+def test_indices_one_after_another() -> None:
+    a = te.placeholder((2, 3, 4), name="A")
+    i, j, k = te.var("i"), te.var("j"), te.var("k")
+    assert a[i][j][k] is a[i, j, k] and a[i, j][k] is a[i, j, k] and a[i][j, k] is a[i, j, k]
+    for wrong in (
+        lambda: a[i] + 1, lambda: 1.0 - a[i][j], lambda: -a[i], lambda: a[i] == 0.0, lambda: te.exp(a[i]),
+        lambda: a[i, j][k, k], lambda: list(a), lambda: list(a[i]), lambda: a[i] & 1,
+        lambda: te.compute((2,), lambda i: a[i]), lambda: a[()],
+    ):  # fmt: skip
+        with pytest.raises(UserError) as caught:
+            wrong()
+        assert caught.value.code == "E010"
+
+
+def test_a_reduction_starts_at_its_identity() -> None:
+    a, k = te.placeholder((4,), name="A"), te.reduce_axis((0, 4), "k")
+    for reduce in (te.sum, te.prod, te.max, te.min):
+        with pytest.raises(UserError, match="in a stage after the reduction") as caught:
+            reduce(a[k], axis=k, init=1.0)
+        assert caught.value.code == "E135"

@@ -19,11 +19,17 @@ from weft.runtime.program import BufferSpec, CallKernel, KernelRef, TensorSpec
 from weft.runtime.program import Program as Executed
 from weft.schedule.rewrite import uses
 from weft.schedule.schedule import Schedule
+from weft.support.arguments import TEXT, Form, checked, instance, optional
 from weft.support.errors import InputError, ScheduleError
 from weft.target import CODE_FEATURES, Target
 from weft.te.nodes import Tensor
 from weft.tir.nodes import Buffer, Program
 from weft.tir.text import to_text
+
+_SCHEDULE = instance("a schedule, as te.create_schedule makes it", TensorSchedule)
+ARGUMENTS = Form("a list of tensors and sizes", lambda v: isinstance(v, (list, tuple)))
+_TARGET = instance("a target or the name of one", Target, str)
+COUNT = Form("a positive whole number", lambda v: isinstance(v, int) and not isinstance(v, bool) and v > 0)
 
 
 class Loops:
@@ -38,6 +44,7 @@ class Loops:
     __repr__ = __str__
 
 
+@checked("I030", InputError, schedule=_SCHEDULE, args=ARGUMENTS, name=TEXT)
 def lower(schedule: TensorSchedule, args: Sequence[Any], name: str = "main", *, simple_mode: bool = False) -> Loops:
     """The loops of ``schedule`` with ``args`` as parameters: a program that prints, verifies and runs.
 
@@ -47,6 +54,7 @@ def lower(schedule: TensorSchedule, args: Sequence[Any], name: str = "main", *, 
     return Loops(_with_params(schedule, args, name).program)
 
 
+@checked("I030", InputError, schedule=_SCHEDULE, args=ARGUMENTS, target=_TARGET, name=TEXT, threads=optional(COUNT))
 def build(
     schedule: TensorSchedule,
     args: Sequence[Any],

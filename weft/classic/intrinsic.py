@@ -8,11 +8,21 @@ from typing import Any
 
 from weft.lower.te_to_tir import te_to_tir
 from weft.schedule.intrinsic import TensorIntrinsic
+from weft.support.arguments import FUNCTION, TEXT, checked, instance, optional, several
+from weft.support.errors import ScheduleError
 from weft.te.nodes import Operation, PlaceholderOp, Tensor
 from weft.te.visit import topological
 from weft.tir.nodes import Stmt
 
 
+@checked(
+    "S004",
+    ScheduleError,
+    output=instance("a tensor or its operation", Tensor, Operation),
+    lowering=FUNCTION,
+    name=TEXT,
+    inputs=optional(several(instance("a tensor", Tensor))),
+)
 def declare(
     output: Any, lowering: Callable[[Sequence[Any], Any], Stmt], name: str = "", inputs: Sequence[Tensor] | None = None
 ) -> TensorIntrinsic:

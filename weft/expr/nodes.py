@@ -26,6 +26,7 @@ import numpy as np
 
 from weft.expr.operators import BINARY as BINARY
 from weft.expr.operators import COMPARISONS, Effect, Scalar, effect_of_constant, fold_values, join, normal_value
+from weft.expr.overloads import Arithmetic
 from weft.expr.printing import to_text
 from weft.ir.node import Interned
 from weft.support.dtypes import BOOL, FLOAT32, INDEX, INT32, DType
@@ -39,67 +40,27 @@ def _node(cls: type[Any]) -> type[Any]:
     return dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
 
 
-class Arithmetic:
-    """The operators of expressions and of what stands for one (:class:`IterVar`); :func:`make` folds lightly."""
+class _Operand(Arithmetic):
+    """What has operators; :func:`make` and :func:`make_bits` fold lightly."""
 
     __slots__ = ()
 
-    def __add__(self: Any, other: ExprLike) -> Expr:
-        return make("add", self, other)
+    @staticmethod
+    def _build(op: str, a: ExprLike, b: ExprLike) -> Expr:
+        return make(op, a, b)
 
-    def __radd__(self: Any, other: ExprLike) -> Expr:
-        return make("add", other, self)
-
-    def __sub__(self: Any, other: ExprLike) -> Expr:
-        return make("sub", self, other)
-
-    def __rsub__(self: Any, other: ExprLike) -> Expr:
-        return make("sub", other, self)
-
-    def __mul__(self: Any, other: ExprLike) -> Expr:
-        return make("mul", self, other)
-
-    def __rmul__(self: Any, other: ExprLike) -> Expr:
-        return make("mul", other, self)
-
-    def __floordiv__(self: Any, other: ExprLike) -> Expr:
-        return make("floordiv", self, other)
-
-    def __rfloordiv__(self: Any, other: ExprLike) -> Expr:
-        return make("floordiv", other, self)
-
-    def __mod__(self: Any, other: ExprLike) -> Expr:
-        return make("floormod", self, other)
-
-    def __rmod__(self: Any, other: ExprLike) -> Expr:
-        return make("floormod", other, self)
-
-    def __truediv__(self: Any, other: ExprLike) -> Expr:
-        return make("div", self, other)
-
-    def __rtruediv__(self: Any, other: ExprLike) -> Expr:
-        return make("div", other, self)
+    @staticmethod
+    def _build_bits(op: str, *operands: ExprLike) -> Expr:
+        return make_bits(op, *operands)
 
     def __neg__(self: Any) -> Expr:
         return make("sub", -0.0 if wrap(self).dtype.is_float else 0, self)  # -0.0 - x flips the sign of zeros too
-
-    def __lt__(self: Any, other: ExprLike) -> Expr:
-        return make("lt", self, other)
-
-    def __le__(self: Any, other: ExprLike) -> Expr:
-        return make("le", self, other)
-
-    def __gt__(self: Any, other: ExprLike) -> Expr:
-        return make("gt", self, other)
-
-    def __ge__(self: Any, other: ExprLike) -> Expr:
-        return make("ge", self, other)
 
 
 _set = object.__setattr__
 
 
-class Expr(Arithmetic, metaclass=Interned):
+class Expr(_Operand, metaclass=Interned):
     """Base of scalar and vector expressions. ``dtype`` is the element type, ``lanes`` the vector width."""
 
     __slots__ = ("__weakref__", "dtype", "lanes")
@@ -405,7 +366,7 @@ class Shuffle(Expr):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class IterVar(Arithmetic):
+class IterVar(_Operand):
     """A variable that runs over ``start <= var < start + extent``.
 
     ``kind`` is ``spatial`` (instances are independent), ``reduce`` (instances combine, order free),
@@ -444,6 +405,8 @@ def same(a: Expr, b: Expr) -> bool:
 
 def const(value: Scalar, dtype: str | None = None) -> Const:
     """A literal; without ``dtype``: bool for bool, INDEX for int, float32 for float."""
+    if not isinstance(value, (bool, int, float, np.generic)):
+        raise UserError(f"cannot use {type(value).__name__} '{value}' as a constant", code="E002", hint="give a number")
     if dtype is None:
         number = INDEX if isinstance(value, (int, np.integer)) else FLOAT32
         dtype = BOOL if isinstance(value, (bool, np.bool_)) else number
@@ -564,6 +527,24 @@ def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
     if effect is Effect.ZERO:
         return Const(0, x.dtype)
     return x if (type(y) is Const) == (effect is Effect.NEUTRAL) else y
+
+
+_LOGICAL = {"bitand": "and", "bitor": "or", "bitxor": "ne"}
+_SIGNS = {"bitand": "&", "bitor": "|", "bitxor": "^", "shl": "<<", "shr": ">>", "bitnot": "~"}
+
+
+def make_bits(op: str, a: ExprLike, b: ExprLike | None = None) -> Expr:
+    """An operation on the bits of integers, after promotion; on bools, the logical one. UserError E022 for floats."""
+    x, y = (wrap(a), None) if b is None else promote(a, b)
+    if x.dtype == BOOL and op not in ("shl", "shr"):
+        return logical_not(x) if y is None else make(_LOGICAL[op], x, y)
+    if not x.dtype.is_integer:
+        raise UserError(
+            f"'{_SIGNS[op]}' takes integers{'' if op in ('shl', 'shr') else ' or conditions'}, not {x.dtype}",
+            code="E022",
+            hint="te.reinterpret gives the bits of a float",
+        )
+    return Call(op, (x,) if y is None else (x, y), x.dtype)
 
 
 def all_of(*conditions: ExprLike) -> Expr:

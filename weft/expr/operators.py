@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.support.dtypes import FLOAT32, INDEX, DType
+from weft.support.errors import UserError
 
 Scalar: TypeAlias = "int | float | bool"
 
@@ -79,6 +80,10 @@ def normal_value(value: Any, dtype: DType) -> Scalar:
             with np.errstate(over="ignore"):
                 return float(np.asarray(number).astype(dtype.numpy))
         return number
+    if value != value or value in (math.inf, -math.inf):
+        raise UserError(
+            f"{value} is no {dtype}", code="E005", hint="a constant of a float dtype can be infinite or NaN"
+        )
     whole = int(value)
     half = 1 << (bits - 1)
     if kind == "int":

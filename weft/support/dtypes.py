@@ -49,6 +49,14 @@ _TABLE: Final[dict[str, tuple[Kind, int, str]]] = {
 _SHORT: Final[dict[str, str]] = {row[2]: name for name, row in _TABLE.items()}
 
 
+def _numpy_name(kind: object) -> str:
+    """The name of what NumPy takes for a dtype."""
+    try:
+        return np.dtype(kind).name  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError):
+        raise UserError(f"{kind!r} is no dtype", code="T010", hint="one of " + ", ".join(_TABLE)) from None
+
+
 class DType(str):
     """An element type, interned: ``DType("f32") is DType("float32")``.
 
@@ -63,7 +71,7 @@ class DType(str):
     _all: ClassVar[dict[str, DType]] = {}
 
     def __new__(cls, name: object) -> DType:
-        key = name if isinstance(name, str) else np.dtype(name).name  # type: ignore[call-overload]
+        key = name if isinstance(name, str) else _numpy_name(name)
         found = cls._all.get(key)
         if found is not None:
             return found

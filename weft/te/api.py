@@ -16,18 +16,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, index, select, wrap
+from weft.support.arguments import FUNCTION, MAPPING, TEXT, Form, checked, instance, one_or_several, optional, several
 from weft.support.dtypes import INDEX, DType
 from weft.support.errors import UserError
 from weft.te.nodes import ComputeOp, ExternOp, PlaceholderOp, Reduce, ScanOp, Tensor
 
 Shape = Sequence[ExprLike]
 
+TENSOR = instance("a tensor", Tensor)
+_DOMAIN = Form("an extent or a pair (low, high)", lambda v: not isinstance(v, (tuple, list)) or len(v) == 2)
+_PAIR = Form("a pair (low, high)", lambda v: isinstance(v, (tuple, list)) and len(v) == 2)
 
+
+@checked("E110", name=TEXT)
 def var(name: str = "n", dtype: str = "int64") -> Var:
     """A new symbolic size (or another scalar, where ``dtype`` says so)."""
     return Var(name, DType(dtype))
 
 
+@checked("E110", name=TEXT)
 def size_var(name: str = "size", dtype: str = "int64") -> Var:
     """A new symbolic size, which like all sizes is not negative."""
     return var(name, dtype)
@@ -38,6 +45,7 @@ def _shape(shape: Shape | ExprLike) -> tuple[Expr, ...]:
     return tuple(index(d) for d in dims)
 
 
+@checked("E110", name=TEXT)
 def placeholder(shape: Shape | ExprLike, dtype: str = "float32", name: str = "placeholder") -> Tensor:
     """An input tensor."""
     return PlaceholderOp(name, _shape(shape), DType(dtype)).output(0)
@@ -64,6 +72,7 @@ def _axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
     return [n.strip("_") or f"i{d}" for d, n in enumerate(names)]
 
 
+@checked("E110", fn=FUNCTION, name=TEXT, attrs=optional(MAPPING))
 def compute(
     shape: Shape | ExprLike,
     fn: Callable[..., Any],
@@ -104,12 +113,14 @@ def _reduce_axes(name: str, body: tuple[Expr, ...]) -> tuple[IterVar, ...]:
     return first.axes if isinstance(first, Reduce) else ()
 
 
+@checked("E110", dom=_PAIR, name=TEXT)
 def reduce_axis(dom: tuple[ExprLike, ExprLike], name: str = "rv") -> IterVar:
     """An axis to reduce over, ``lo <= axis < hi``."""
     lo, hi = (index(d) for d in dom)
     return IterVar(Var(name, INDEX), hi - lo, IterVar.REDUCE, lo)
 
 
+@checked("E110", dom=_DOMAIN, tag=TEXT, name=optional(TEXT))
 def thread_axis(dom: Any = None, tag: str = "", name: str | None = None) -> IterVar:
     """A GPU thread axis: ``thread_axis("threadIdx.x")`` or ``thread_axis((0, 64), "threadIdx.x")``.
 
@@ -123,11 +134,20 @@ def thread_axis(dom: Any = None, tag: str = "", name: str | None = None) -> Iter
     return IterVar(Var(name or tag, INDEX), index(hi) - index(lo), IterVar.THREAD, index(lo), tag)
 
 
+@checked("E110")
 def if_then_else(condition: ExprLike, then: ExprLike, otherwise: ExprLike) -> Expr:
     """``then`` where ``condition`` holds, else ``otherwise``; only the chosen side is evaluated."""
     return select(condition, then, otherwise)
 
 
+@checked(
+    "E110",
+    init=one_or_several(TENSOR),
+    update=one_or_several(TENSOR),
+    state=one_or_several(TENSOR),
+    inputs=one_or_several(TENSOR),
+    name=TEXT,
+)
 def scan(
     init: Tensor | Sequence[Tensor],
     update: Tensor | Sequence[Tensor],
@@ -160,6 +180,7 @@ def scan(
     return outputs if several else outputs[0]
 
 
+@checked("E110", inputs=several(TENSOR), fn=FUNCTION, name=TEXT, dtype=optional(one_or_several(TEXT)))
 def extern(
     shape: Any,
     inputs: Sequence[Tensor],
@@ -186,11 +207,13 @@ def extern(
     return outputs if several else outputs[0]
 
 
+@checked("E110", dtype=TEXT)
 def max_value(dtype: str) -> Const:
     """The largest finite value of ``dtype``."""
     return Const(DType(dtype).limits()[1], DType(dtype))
 
 
+@checked("E110", dtype=TEXT)
 def min_value(dtype: str) -> Const:
     """The smallest (most negative) finite value of ``dtype``."""
     return Const(DType(dtype).limits()[0], DType(dtype))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Load, Source, Var, _node, index
+from weft.expr.overloads import Arithmetic
 from weft.support.dtypes import INDEX, DType
 from weft.support.errors import UserError
 
@@ -168,6 +169,32 @@ class ExternOp(Operation):
         return len(self.shapes)
 
 
+def _wrong_count(tensor: Tensor, count: int) -> UserError:
+    return UserError(
+        f"tensor '{tensor.name}' has {len(tensor.shape)} dimensions but {count} indices were given", code="E010"
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartialElement(Arithmetic):
+    """A tensor with its first indices: ``A[i]`` of ``A[i][j]``. It is no value: UserError E010 where used as one."""
+
+    tensor: Tensor
+    indices: tuple[Expr, ...]
+
+    def __getitem__(self, indices: Any) -> Any:
+        return self.tensor[(*self.indices, *(indices if isinstance(indices, tuple) else (indices,)))]
+
+    def as_expr(self) -> Expr:
+        raise _wrong_count(self.tensor, len(self.indices))
+
+    def _refuse(self, *operands: object) -> Any:
+        raise _wrong_count(self.tensor, len(self.indices))
+
+    _build = _build_bits = __neg__ = __eq__ = __ne__ = __iter__ = _refuse  # type: ignore[assignment]
+    __hash__ = object.__hash__
+
+
 class Tensor(Source):
     """Output ``value_index`` of ``op``. Equal outputs are the same object, so identity is equality."""
 
@@ -198,13 +225,18 @@ class Tensor(Source):
         return len(self.shape)
 
     def __getitem__(self, indices: Any) -> Expr:
+        """The element at ``indices``; with fewer of them than dimensions, what takes the others: ``A[i][j]``."""
         given: tuple[ExprLike, ...] = indices if isinstance(indices, tuple) else (indices,)
+        if given and len(given) < len(self.shape):
+            return PartialElement(self, tuple(index(i) for i in given))  # type: ignore[return-value]  # not yet one
         if len(given) != len(self.shape):
-            raise UserError(
-                f"tensor '{self.name}' has {len(self.shape)} dimensions but {len(given)} indices were given",
-                code="E010",
-            )
+            raise _wrong_count(self, len(given))
         return Load(self, tuple(index(i) for i in given))
+
+    def __iter__(self) -> Any:
+        raise UserError(
+            f"tensor '{self.name}' cannot be iterated over", code="E010", hint="describe its elements with te.compute"
+        )
 
     def __call__(self, *indices: ExprLike) -> Expr:
         return self[indices]

@@ -6,11 +6,17 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, index, wrap
+from weft.support.arguments import FUNCTION, TEXT, Form, check_takes, checked, optional
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import UserError
+from weft.te.api import TENSOR
 from weft.te.nodes import OrderOp, PlaceholderOp, Tensor, UpdateOp
 
+ROW = Form("a row of extents", lambda v: isinstance(v, (tuple, list)))
+STEPS = Form("positions of extents", lambda v: isinstance(v, Collection) and not isinstance(v, (str, bytes)))
 
+
+@checked("E110", base=TENSOR, extents=ROW, fn=FUNCTION, name=TEXT, independent=STEPS)
 def update(
     base: Tensor,
     extents: Sequence[ExprLike],
@@ -30,7 +36,9 @@ def update(
         for d, e in enumerate(extents)
     )
     state = PlaceholderOp(f"{name}_state", base.shape, base.dtype).output(0)
-    at, value, *rest = fn(state, *(a.var for a in axes))
+    step = (state, *(a.var for a in axes))
+    check_takes(fn, *step, what=f"the function of update '{name}'", code="E125")
+    at, value, *rest = fn(*step)
     at, value = tuple(index(i) for i in at), wrap(value)
     condition = wrap(rest[0]) if rest else Const(True, BOOL)
     if len(at) != len(base.shape) or value.dtype != base.dtype or condition.dtype != BOOL:
@@ -42,6 +50,7 @@ def update(
     return UpdateOp(name, base, axes, state, at, value, condition).output()
 
 
+@checked("E110", extents=ROW, before=FUNCTION, name=TEXT, among=optional(FUNCTION), hides=optional(FUNCTION))
 def order(
     extents: Sequence[ExprLike],
     count: ExprLike,
@@ -64,6 +73,9 @@ def order(
     axes = tuple(IterVar(Var(f"i{d}", INDEX), index(e)) for d, e in enumerate(extents))
     a, b = Var("a", INDEX), Var("b", INDEX)
     step = tuple(x.var for x in axes)
+    for fn, given in ((before, (a, b, *step)), (among, (a, *step)), (hides, (a, b, *step))):
+        if fn is not None:
+            check_takes(fn, *given, what=f"a function of order '{name}'", code="E125")
     conditions = (
         wrap(before(a, b, *step)),
         Const(True, BOOL) if among is None else wrap(among(a, *step)),

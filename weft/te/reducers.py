@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, all_of, any_of, make, wrap
+from weft.support.arguments import FUNCTION, TEXT, check_takes, checked, instance
 from weft.support.dtypes import BOOL, DType
 from weft.support.errors import UserError
 from weft.te.nodes import Reduce, Reducer
@@ -20,6 +21,7 @@ from weft.te.nodes import Reduce, Reducer
 Axes = IterVar | Sequence[IterVar]
 
 
+@checked("E110", dtype=TEXT, sign=instance("1 or -1", int))
 def infinity(dtype: str, sign: int = 1) -> Const:
     """Infinity of the given sign where ``dtype`` has one, else its outermost finite value."""
     kind = DType(dtype)
@@ -53,6 +55,7 @@ _ANY = _Simple("any", "or", lambda t: Const(False, t))
 SIMPLE = {kind.name: kind for kind in (_SUM, _PROD, _MAX, _MIN, _ALL, _ANY)}
 
 
+@checked("E110", name=TEXT, dtype=TEXT)
 def named_reducer(name: str, dtype: str) -> Reducer:
     """The built-in reducer ``name`` (sum, prod, max, min, all, any) for values of ``dtype``."""
     if name not in SIMPLE:
@@ -72,7 +75,13 @@ def _axes(axis: Axes) -> tuple[IterVar, ...]:
     return axes
 
 
-def _reduce(kind: _Simple, expr: ExprLike, axis: Axes, where: ExprLike | None) -> Expr:
+def _reduce(kind: _Simple, expr: ExprLike, axis: Axes, where: ExprLike | None, init: object = None) -> Expr:
+    if init is not None:
+        raise UserError(
+            f"te.{kind.name} starts at its identity, not at a value of one's own",
+            code="E135",
+            hint="combine the value in a stage after the reduction: te.compute(S.shape, lambda *i: S[i] + first[i])",
+        )
     value = wrap(expr)
     if kind.op in ("and", "or") and value.dtype != BOOL:
         raise UserError(f"{kind.name} reduces bool values, not {value.dtype}", code="E132", hint="compare with 0 first")
@@ -91,36 +100,46 @@ def _operands(name: str, op: str, operands: Sequence[ExprLike]) -> Expr:
     return out
 
 
-def sum(expr: ExprLike, axis: Axes, where: ExprLike | None = None) -> Expr:
-    """The sum over ``axis`` of the values for which ``where`` holds, in the dtype of ``expr``."""
-    return _reduce(_SUM, expr, axis, where)
+@checked("E110")
+def sum(expr: ExprLike, axis: Axes, where: ExprLike | None = None, *, init: None = None) -> Expr:
+    """The sum over ``axis`` of the values for which ``where`` holds, in the dtype of ``expr``.
+
+    ``init`` is refused (E135): a value to start from is added in a stage of its own.
+    """
+    return _reduce(_SUM, expr, axis, where, init)
 
 
-def prod(expr: ExprLike, axis: Axes, where: ExprLike | None = None) -> Expr:
+@checked("E110")
+def prod(expr: ExprLike, axis: Axes, where: ExprLike | None = None, *, init: None = None) -> Expr:
     """The product over ``axis``."""
-    return _reduce(_PROD, expr, axis, where)
+    return _reduce(_PROD, expr, axis, where, init)
 
 
-def max(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None) -> Expr:
+@checked("E110")
+def max(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: None = None) -> Expr:
     """``max(a, b, …)``: the largest operand; ``max(expr, axis=k)``: the largest value along the axis."""
-    return _reduce(_MAX, operands[0], axis, where) if axis is not None else _operands("max", "max", operands)
+    return _reduce(_MAX, operands[0], axis, where, init) if axis is not None else _operands("max", "max", operands)
 
 
-def min(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None) -> Expr:
+@checked("E110")
+def min(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: None = None) -> Expr:
     """``min(a, b, …)``: the smallest operand; ``min(expr, axis=k)``: the smallest value along the axis."""
-    return _reduce(_MIN, operands[0], axis, where) if axis is not None else _operands("min", "min", operands)
+    return _reduce(_MIN, operands[0], axis, where, init) if axis is not None else _operands("min", "min", operands)
 
 
+@checked("E110")
 def all(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None) -> Expr:
     """``all(a, b, …)``: whether every condition holds; ``all(expr, axis=k)``: whether it holds along the axis."""
     return _reduce(_ALL, operands[0], axis, where) if axis is not None else all_of(*operands)
 
 
+@checked("E110")
 def any(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None) -> Expr:
     """``any(a, b, …)``: whether a condition holds; ``any(expr, axis=k)``: whether it holds along the axis."""
     return _reduce(_ANY, operands[0], axis, where) if axis is not None else any_of(*operands)
 
 
+@checked("E110", fcombine=FUNCTION, fidentity=FUNCTION, name=TEXT)
 def comm_reducer(
     fcombine: Callable[[Any, Any], Any], fidentity: Callable[..., Any], name: str = "reduce"
 ) -> Callable[..., Any]:
@@ -138,6 +157,8 @@ def comm_reducer(
     def reducer(dtypes: tuple[DType, ...], several: bool) -> Reducer:
         lhs = tuple(Var(f"x{i}" if several else "x", t) for i, t in enumerate(dtypes))
         rhs = tuple(Var(f"y{i}" if several else "y", t) for i, t in enumerate(dtypes))
+        check_takes(fcombine, lhs, rhs, what=f"the combination of reducer '{name}'", code="E134")
+        check_takes(fidentity, *dtypes, what=f"the identity of reducer '{name}'", code="E134")
         result = fcombine(lhs, rhs) if several else (fcombine(lhs[0], rhs[0]),)
         identity = fidentity(*dtypes) if several else (fidentity(dtypes[0]),)
         made = Reducer(name, lhs, rhs, tuple(wrap(r) for r in result), tuple(wrap(v) for v in identity))

@@ -1,0 +1,95 @@
+"""Arguments of functions that users call: what does not fit is a UserError that says what would."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from weft.support.errors import UserError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What an argument must be, in words, and whether a value is that."""
+
+    says: str
+    accepts: Callable[[Any], bool]
+
+
+def instance(says: str, *kinds: type) -> Form:
+    """A value of one of ``kinds``."""
+    return Form(says, lambda value: isinstance(value, kinds))
+
+
+TEXT = instance("a text", str)
+FUNCTION = Form("a function", lambda value: callable(value) and not isinstance(value, type))
+MAPPING = Form(
+    "a dictionary with names as keys", lambda v: isinstance(v, Mapping) and all(isinstance(k, str) for k in v)
+)
+
+
+def optional(form: Form) -> Form:
+    """``form``, or None."""
+    return Form(f"{form.says}, or None", lambda value: value is None or form.accepts(value))
+
+
+def several(form: Form) -> Form:
+    """A row, each of which is ``form``."""
+    return Form(f"a row, each of which is {form.says}", lambda v: _is_row(v) and all(map(form.accepts, v)))
+
+
+def one_or_several(form: Form) -> Form:
+    """``form``, or a row of it."""
+    row = several(form)
+    return Form(f"{form.says}, or {row.says}", lambda value: form.accepts(value) or row.accepts(value))
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def check_takes(fn: Callable[..., Any], *given: Any, what: str, code: str) -> None:
+    """Raise UserError ``code`` where a function that a caller gave does not take the arguments it will get."""
+    try:
+        signature = inspect.signature(fn)
+    except ValueError:  # built-in functions have none
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as e:
+        raise UserError(f"{what} does not take {len(given)} arguments: {e}", code=code) from None
+
+
+def checked(
+    code: str, error: type[UserError] = UserError, /, **forms: Form
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: raise ``error`` with ``code`` where arguments are missing, unknown or not of the ``forms`` given for
+    parameters by name (for ``*parameters``, of each)."""
+
+    def decorate(fn: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(fn)
+        rows = {p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL}
+        usage = f"{fn.__name__}({', '.join(signature.parameters)})"
+
+        @functools.wraps(fn)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                given = signature.bind(*args, **kwargs).arguments
+            except TypeError as e:
+                raise error(f"{fn.__name__}: {e}", code=code, hint=usage) from None
+            for name, value in given.items():
+                form = forms.get(name)
+                for one in value if name in rows else (value,):
+                    if form is not None and not form.accepts(one):
+                        raise error(f"{fn.__name__}: '{name}' must be {form.says}, not {one!r}", code=code, hint=usage)
+            return fn(*args, **kwargs)
+
+        return call
+
+    return decorate
