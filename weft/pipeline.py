@@ -37,7 +37,7 @@ from weft.ir.passes import Instrument, Pass, run_passes
 from weft.ir.structural import structural_hash
 from weft.kernel_cache import Kernel, KernelCache, group_address, kernel_key
 from weft.lower.graph_to_program import control_to_program, graph_to_program
-from weft.lower.graph_to_te import fusion_kind, group_to_te
+from weft.lower.graph_to_te import fusion_kind, group_to_te, reduces_rows
 from weft.lower.sizes import expression, size_expr
 from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
@@ -171,7 +171,7 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
         *layouts,
         record,
         Fuse(fusion_kind, max_ops=options.max_ops),
-        *((JoinChains(fusion_kind),) if options.max_ops > 1 else ()),
+        *((JoinChains(fusion_kind, reduces_rows),) if options.max_ops > 1 else ()),
         PlaceParts(),
     )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 from weft import te
 from weft.expr.nodes import Const
@@ -20,6 +21,7 @@ from weft.te import analysis
 from weft.te.nodes import Tensor
 
 _LONGEST_NAME = 60
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +73,38 @@ def compute(op: OpDef, attrs: Attrs, result: Type, operands: Sequence[Tensor]) -
 
 def fusion_kind(call: Call) -> FusionKind:
     """How a call may fuse, derived from its tensor expression."""
+    return _derived(call, _kind, FusionKind.OPAQUE)
+
+
+def reduces_rows(call: Call) -> bool:
+    """Whether a call, if it reduces at all, does so along the last dimension alone."""
+    return _derived(call, _by_rows, False)
+
+
+def _derived(call: Call, question: Callable[[OpDef, Attrs, Type, tuple[TensorType, ...]], T], otherwise: T) -> T:
+    """The answer to ``question`` for calls that have tensor expressions."""
     if not isinstance(call.target, OpDef) or call.target.compute is None or not call.target.pure:
-        return FusionKind.OPAQUE
-    types = tuple(a.type for a in call.args)
-    if not all(isinstance(t, TensorType) for t in types):
-        return FusionKind.OPAQUE
-    return _kind(call.target, call.attrs, call.type, types)
+        return otherwise
+    types = tuple(t for a in call.args if isinstance(t := a.type, TensorType))
+    if len(types) != len(call.args):
+        return otherwise
+    return question(call.target, call.attrs, call.type, types)
 
 
 @lru_cache(maxsize=4096)
 def _kind(op: OpDef, attrs: Attrs, result: Type, types: tuple[TensorType, ...]) -> FusionKind:
-    operands = [te.placeholder(t.shape, t.dtype, f"p{i}") for i, t in enumerate(types)]
+    operands = _placeholders(types)
     return analysis.fusion_kind(compute(op, attrs, result, operands), operands)
+
+
+@lru_cache(maxsize=4096)
+def _by_rows(op: OpDef, attrs: Attrs, result: Type, types: tuple[TensorType, ...]) -> bool:
+    operands = _placeholders(types)
+    return analysis.reduces_rows(compute(op, attrs, result, operands), operands)
+
+
+def _placeholders(types: tuple[TensorType, ...]) -> list[te.Tensor]:
+    return [te.placeholder(t.shape, t.dtype, f"p{i}") for i, t in enumerate(types)]
 
 
 def outputs_of(t: Type) -> tuple[TensorType, ...]:

@@ -34,6 +34,25 @@ def stage_kind(op: Operation) -> FusionKind:
     return max((access_kind(op, load) for load in loads(*op.body)), default=FusionKind.ELEMENTWISE)
 
 
+def reduces_rows(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> bool:
+    """Whether each stage that reduces does so along the last dimension of what it reads, and along no other."""
+    stages = (op for op in topological(outputs, inputs) if isinstance(op, ComputeOp) and op.reduce_axis)
+    return all(_along_last(op) for op in stages)
+
+
+def _along_last(op: ComputeOp) -> bool:
+    if len(op.reduce_axis) != 1:
+        return False
+    row = op.reduce_axis[0].var
+    for load in loads(*op.body):
+        *others, last = load.indices or (None,)
+        if row in free_vars(*(i for i in others if i is not None)):
+            return False
+        if last is not None and last is not row and row in free_vars(last):
+            return False
+    return True
+
+
 def access_kind(op: ComputeOp, load: Load) -> FusionKind:
     """ELEMENTWISE: the load is at the index of the output. BROADCAST: at some of the axes in their order, and at 0 in
     dimensions of extent 1. INJECTIVE: anywhere else."""

@@ -24,10 +24,12 @@ class JoinChains:
     """Make one group of three that feed each other and nobody else: a contraction, a reduction that keeps the shape
     (of rows to numbers, and back), a contraction. Sizes may be symbols.
 
-    Runs after fusion; ``kind_of`` as there. ``max_params`` bounds the operands of the joint group.
+    Runs after fusion; ``kind_of`` as there, and ``by_rows`` says whether a call reduces along its last dimension only.
+    ``max_params`` bounds the operands of the joint group.
     """
 
     kind_of: Callable[[Call], FusionKind]
+    by_rows: Callable[[Call], bool]
     max_params: int = 24
     name: str = "join_chains"
 
@@ -40,10 +42,16 @@ class JoinChains:
         uses = count_uses(function)
         made: dict[GraphExpr, GraphExpr] = {}
         order = list(post_order(function, into_functions=False))
-        chains = {e: chain for e in order if isinstance(e, Call) and (chain := self._chain(e, uses))}
+        chains: dict[GraphExpr, tuple[Call, Call, Call]] = {}
+        taken: set[GraphExpr] = set()
+        for e in order:
+            chain = self._chain(e, uses) if isinstance(e, Call) else None
+            if chain and taken.isdisjoint(chain):
+                chains[e] = chain
+                taken.update(chain)
         if not chains:
             return function
-        absorbed = {e for chain in chains.values() for e in chain[:-1]}
+        absorbed = taken - chains.keys()
         for e in order:
             if e in chains:
                 made[e] = _joint(chains[e], made)
@@ -58,7 +66,7 @@ class JoinChains:
         if self._kind(last) != FusionKind.OUT_FUSABLE:
             return None
         for between in last.args:
-            if uses[between] != 1 or not isinstance(between, Call) or self._kind(between) != FusionKind.REDUCTION:
+            if uses[between] != 1 or not isinstance(between, Call) or not self._is_of_rows(between):
                 continue
             for first in between.args:
                 if (
@@ -71,6 +79,14 @@ class JoinChains:
                     operands = {a for e in chain for a in e.args}
                     return chain if len(operands) <= self.max_params else None
         return None
+
+    def _is_of_rows(self, call: Call) -> bool:
+        target = call.target
+        return (
+            self._kind(call) == FusionKind.REDUCTION
+            and isinstance(target, Function)
+            and all(self.by_rows(e) for e in post_order(target.body) if isinstance(e, Call))
+        )
 
     def _kind(self, call: Call) -> FusionKind:
         """The kind of a group: that of its most closed member."""
