@@ -16,6 +16,7 @@ import pytest
 
 import weft
 from weft import te
+from weft.schedule.classic import StageKey
 from weft.support.errors import ScheduleError
 from weft.te.visit import topological
 from weft.tir.interpret import run
@@ -138,6 +139,35 @@ def place(sample: Sample, s: Any, rng: random.Random) -> tuple[Any, Any]:
     return parent, an_axis(parent, rng)
 
 
+def at_consumer(s: Any, rng: random.Random) -> Any:
+    """Some block with consumers, computed in a loop of one of them; returns its stage."""
+    pairs = [(b, c) for b in s.schedule.get_blocks() for c in s.schedule.get_consumers(b)]
+    block, consumer = rng.choice(pairs or [(s.schedule.get_blocks()[0],) * 2])
+    stage, parent = (s[StageKey(s, x.name)] for x in (block, consumer))
+    stage.compute_at(parent, rng.choice(list(parent.axis) or [None]))
+    return stage
+
+
+def roll(s: Any, rng: random.Random) -> None:
+    at_consumer(s, rng).rolling_buffer()
+
+
+def once(s: Any, rng: random.Random) -> None:
+    """A stage that loops around it repeat, in the first iteration of one of them only."""
+    stage = at_consumer(s, rng)
+    around = s.schedule.get_loops(stage.block)
+    stage.set_store_predicate(rng.choice(list(around) or [te.reduce_axis((0, 1), "none")]).var == 0)
+
+
+def factor(p: Sample, s: Any, rng: random.Random) -> None:
+    sums = [t for t in p.stages if getattr(t.op, "reduce_axis", ())]
+    t = rng.choice(sums or p.stages)
+    axis = rng.choice(list(getattr(t.op, "reduce_axis", ())) or [None])
+    if rng.random() < 0.6:
+        axis = rng.choice(s[t].split(axis, factor=rng.randint(2, 3)))
+    s.rfactor(t, axis, rng.randint(0, 1), reassociate=True)
+
+
 MOVES: dict[str, Move] = {
     "split": lambda p, s, t, r: s[t].split(an_axis(s[t], r), factor=r.randint(1, 4)),
     "nparts": lambda p, s, t, r: s[t].split(an_axis(s[t], r), nparts=r.randint(1, 3)),
@@ -161,8 +191,15 @@ MOVES: dict[str, Move] = {
     "cache_read": lambda p, s, t, r: s.cache_read(t, "local", r.sample(p.stages, r.randint(1, min(2, len(p.stages))))),
     "cache_write": lambda p, s, t, r: s.cache_write([t.op.output(i) for i in range(t.op.num_outputs)], "local"),
     "rfactor": lambda p, s, t, r: s.rfactor(t, an_axis(s[t], r), r.randint(0, 1), reassociate=True),
+    "compute_at_consumer": lambda p, s, t, r: at_consumer(s, r),
+    "rolling_at_consumer": lambda p, s, t, r: roll(s, r),
+    "predicate_at_consumer": lambda p, s, t, r: once(s, r),
+    "rfactor_sums": lambda p, s, t, r: factor(p, s, r),
     "group": lambda p, s, t, r: s.create_group(t, p.inputs).compute_at(*place(p, s, r)),
 }
+
+
+COMPOSED = ("tile", "group", "rolling_buffer", "rolling_at_consumer", "predicate_at_consumer", "rfactor_sums")
 
 
 def random_schedule(sample: Sample, rng: random.Random, accepted: Counter[str]) -> Any:
@@ -174,7 +211,7 @@ def random_schedule(sample: Sample, rng: random.Random, accepted: Counter[str]) 
             MOVES[name](sample, s, tensor, rng)
         except ScheduleError as refusal:
             assert refusal.code != "S001"
-            assert s.program is before or name in ("tile", "group", "rolling_buffer")  # made of several primitives
+            assert s.program is before or name in COMPOSED  # made of several primitives
             continue
         accepted[name] += 1
     return s
