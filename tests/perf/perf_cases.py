@@ -67,6 +67,26 @@ def @main(%q: f32[12, 128, 64], %k: f32[12, 128, 64], %v: f32[12, 128, 64]) -> f
   %out: f32[12, 128, 64] = matmul(%2, %v)
   return %out
 }""",
+    "attention, some places hidden": """
+def @main(
+  %q: f32[12, 128, 64], %k: f32[12, 128, 64], %v: f32[12, 128, 64], %seen: bool[1, 128, 128]
+) -> f32[12, 128, 64] {
+  %0: f32[12, 128, 128] = matmul(%q, %k, transpose_b=true)
+  %1: f32[12, 128, 128] = mul(%0, 0.125f32)
+  %2: f32[12, 128, 128] = where(%seen, %1, -inf_f32)
+  %3: f32[12, 128, 128] = softmax(%2, axis=2)
+  %out: f32[12, 128, 64] = matmul(%3, %v)
+  return %out
+}""",
+    "attention, causal": """
+def @main(%q: f32[12, 128, 64], %k: f32[12, 128, 64], %v: f32[12, 128, 64]) -> f32[12, 128, 64] {
+  %0: f32[12, 128, 128] = matmul(%q, %k, transpose_b=true)
+  %1: f32[12, 128, 128] = mul(%0, 0.125f32)
+  %2: f32[12, 128, 128] = trilu(%1, fill=-inf, k=0, upper=false)
+  %3: f32[12, 128, 128] = softmax(%2, axis=2)
+  %out: f32[12, 128, 64] = matmul(%3, %v)
+  return %out
+}""",
     "layer norm": """
 def @main(%x: f32[128, 768], %r: f32[128, 768]) -> f32[128, 768] {
   %0: f32[128, 768] = add(%x, %r)

@@ -14,12 +14,24 @@ from pathlib import Path
 
 from weft.api import kernel_disk_cache
 from weft.codegen.llvm import assembly, emit
+from weft.expr.nodes import Binary, Load
 from weft.graph.nodes import Call, Function, Module
 from weft.graph.visit import post_order
 from weft.ir.structural import structural_hash
 from weft.kernel_cache import KernelCache
-from weft.pipeline import Options, ScheduleSource, compile_module, lowered, operators_in, optimize, unscheduled
+from weft.pipeline import (
+    Options,
+    ScheduleSource,
+    compile_module,
+    lowered,
+    operators_in,
+    optimize,
+    scheduled,
+    unscheduled,
+)
 from weft.target import Target
+from weft.tir.nodes import Block, For, Store
+from weft.tir.visit import postorder, walk
 from weft.view.assembly import LoopCode, hot_loop
 
 TARGET = "zen4"
@@ -40,6 +52,7 @@ MEANINGS: dict[str, Meaning] = {
     "cold_calls": Meaning(False, 0.15, "compiling takes more steps: something is simplified, walked or built again"),
     "warm_calls": Meaning(False, 0.15, "compiling what is known takes more steps: kernels are looked up too late"),
     "kernels": Meaning(False, 0.0, "operators are no longer fused: more kernels run"),
+    "strips": Meaning(True, 0.0, "two products and the rows between them no longer run strip by strip in one loop"),
     "conversions": Meaning(False, 0.0, "layouts are converted more often"),
     "megabytes": Meaning(False, 0.01, "kernels move more bytes: something is no longer fused or aliased"),
     "arena": Meaning(False, 0.01, "the memory plan needs more room: tensors no longer share memory"),
@@ -57,8 +70,7 @@ def measure(
     by the operations they do; ``vector_bits`` is the least of all kernels that are not scalar."""
     machine = Target(target)
     fused = optimize(module, machine, options)
-    calls = [e for e in post_order(fused.main, into_functions=False) if isinstance(e, Call)]
-    groups = [c.target for c in calls if isinstance(c.target, Function)]
+    groups = groups_of(fused)
     code: dict[str, LoopCode] = {}
     loops: list[tuple[LoopCode, int]] = []
     moved = 0
@@ -83,9 +95,32 @@ def measure(
         "scalar_loops": sum(v.scalar for v in code.values()),
         "spills": sum(v.spills for v in code.values()),
     }
+    if schedules is None and (strips := sum(in_strips(g, machine) for g in dict.fromkeys(groups))):
+        found["strips"] = strips
     if products:
         found["fused_share"] = round(sum(d * w for d, w in products) / max(1, sum(w for _, w in products)), 3)
     return found
+
+
+def groups_of(fused: Module) -> list[Function]:
+    """The kernels of an optimized model, one for each call."""
+    calls = [e for e in post_order(fused.main, into_functions=False) if isinstance(e, Call)]
+    return [c.target for c in calls if isinstance(c.target, Function)]
+
+
+def in_strips(group: Function, machine: Target) -> bool:
+    """Whether two sums of products stand under one loop around everything: neither's result is made as a whole."""
+    plain, _ = unscheduled(group)
+    sums = [s for s in walk(plain.body) if isinstance(s, Block) and _sums_products(s)]
+    return len(sums) > 1 and isinstance(scheduled(plain, machine).program.body, For)
+
+
+def _sums_products(block: Block) -> bool:
+    """Whether a reduction adds products of two loads."""
+    if not any(it.kind == "reduce" for it in block.iters) or not isinstance(block.body, Store):
+        return False
+    products = [e for e in postorder(block.body.value) if isinstance(e, Binary) and e.op == "mul"]
+    return any(sum(isinstance(x, Load) for x in postorder(e)) > 1 for e in products)
 
 
 _COUNT = """

@@ -13,12 +13,13 @@ from pathlib import Path
 import models_zoo as zoo
 import perf_cases
 import pytest
-from perf_metrics import MEANINGS, TARGET, Metrics, effort, losses, measure
+from perf_metrics import MEANINGS, TARGET, Metrics, effort, groups_of, in_strips, losses, measure
 
 import weft
+from weft.graph.nodes import Module
 from weft.graph.parser import parse
 from weft.ops.catalogue import OPERATORS
-from weft.pipeline import Options
+from weft.pipeline import Options, optimize
 from weft.schedule.library.products import Tile, blocked_product
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
@@ -48,6 +49,11 @@ def check(name: str, found: Metrics, bless: bool) -> None:
 @pytest.mark.parametrize("name", perf_cases.CASES)
 def test_kernels(name: str, request: pytest.FixtureRequest) -> None:
     check(name, measure(perf_cases.module(name)), request.config.getoption("--bless"))
+
+
+def test_attention_in_half_precision(request: pytest.FixtureRequest) -> None:
+    found = measure(perf_cases.module("products of attention"), Options(precision="bf16"))
+    check("products of attention, bfloat16", found, request.config.getoption("--bless"))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -95,6 +101,21 @@ def test_without_schedules_loops_are_scalar() -> None:
 
 def test_without_fusion_kernels_and_bytes_grow() -> None:
     assert {"kernels", "megabytes"} <= lost("element by element", "unfused", options=Options(max_ops=1))
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+@pytest.mark.parametrize("name", [n for n in perf_cases.CASES if "attention" in n])
+def test_strips_are_not_lost_in_silence(name: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that a primitive refuses is passed over; the numbers say so."""
+    options, module = Options(precision=precision), perf_cases.module(name)
+    assert attention_strips(module, options) == 1
+    monkeypatch.setattr("weft.schedule.rules.schedule_strips", lambda context, block: False)
+    assert attention_strips(module, options) == 0
+
+
+def attention_strips(module: Module, options: Options) -> int:
+    machine = Target(TARGET)
+    return sum(in_strips(group, machine) for group in groups_of(optimize(module, machine, options)))
 
 
 def test_without_layouts_products_are_slower() -> None:
