@@ -1,9 +1,10 @@
 """Operators without effect, chains that are one operator, and cheaper equals of arithmetic.
 
 All rules are exact, signs of zeros included, but for these, which change floats of 32 bits and more by rounding:
-``divide-by-constant`` where the constant is no power of two (1.5 units in the last place), ``multiply-twice`` and
-``cube`` (1 unit). Adding +0.0 is kept: it turns -0.0 into +0.0. Powers of 1/2 become roots only where the base is known
-not to be negative: the power of minus infinity is infinity, its root NaN.
+``multiply-twice`` and ``cube`` (1 unit in the last place). Divisions become products by powers of two only: what
+quantization rounds to integers often lies halfway between two, and the last place decides. Adding +0.0 is kept: it
+turns -0.0 into +0.0. Powers of 1/2 become roots only where the base is known not to be negative: the power of minus
+infinity is infinity, its root NaN.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ def _normal(values: Array) -> bool:
 
 
 def _reciprocal(m: GraphMatch) -> GraphExpr | None:
-    """x / c → x · (1 / c), exact where c is a power of two."""
+    """x / c → x · (1 / c) where that is exact: c consists of powers of two."""
     c = m.c.data
     if not _normal(c):
         return None
     with np.errstate(all="ignore"):
         inverse = (1.0 / c.astype(np.float64)).astype(c.dtype)
     exact = bool(np.all(np.frexp(c.astype(np.float64))[0] == 0.5 * np.sign(c)))
-    if not _normal(inverse) or not (exact or is_float(m.root, wide=True)):
+    if not (exact and _normal(inverse)):
         return None
     return call(MUL, [m.x, Constant(inverse, m.c.origin)])
 
