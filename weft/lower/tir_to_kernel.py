@@ -17,6 +17,7 @@ from weft.lower.kernel.double_buffer import double_buffers
 from weft.lower.kernel.finish import finish
 from weft.lower.kernel.flatten import flatten
 from weft.lower.kernel.half import widen_half
+from weft.lower.kernel.hidden import skip_hidden
 from weft.lower.kernel.intrinsics import lower_intrinsics
 from weft.lower.kernel.kept import kept_across
 from weft.lower.kernel.partition import partition, simplify_program
@@ -58,6 +59,7 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     program = pipeline_loops(program, marks)  # statements of several iterations overlap
     program = insert_prefetches(align_storage(program, strides))  # what the schedule wished for
     program = flatten(program)  # one element offset instead of an index for each dimension
+    program = skip_hidden(program)  # tiles that a condition hides everywhere
     program = partition(program)  # checks leave the common case
     program = widen_storage(program)  # types that exist only in memory become bytes
     program = widen_half(program)  # half precision computes in float32
