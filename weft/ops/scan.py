@@ -47,22 +47,24 @@ def _compute(op: str, start: int, combine: Callable[[Expr, Expr], Expr]) -> Call
         if 0 in out.shape:
             return te.compute(out.shape, lambda *i: data[i], name=op)
 
-        def value(t: Any, i: Sequence[Any]) -> Expr:
+        def moved(t: Any, *i: Any) -> Expr:
             place = size - 1 - t if attrs.reverse else t
             return te.cast(data[(*i[:axis], place, *i[axis:])], dtype)
 
-        def first(t: Expr, *i: Expr) -> Expr:
-            return te.const(start, dtype) if attrs.exclusive else value(t, i)
+        terms = te.compute((size, *rest), moved, name=f"{op}_terms")
+
+        def first(t: Expr, *i: Expr) -> Any:
+            return te.const(start, dtype) if attrs.exclusive else terms[(t, *i)]
 
         def step(t: Expr, *i: Expr) -> Expr:
-            return combine(state[(t - 1, *i)], value(t - 1 if attrs.exclusive else t, i))
+            return combine(state[(t - 1, *i)], terms[(t - 1 if attrs.exclusive else t, *i)])
 
         state = te.placeholder((size, *rest), dtype, f"{op}_state")
         totals = te.scan(
             te.compute((1, *rest), first, name=f"{op}_first"),
             te.compute((size, *rest), step, name=f"{op}_step"),
             state,
-            [data],
+            [terms],
             name=f"{op}_scan",
         )
         if axis == 0 and not attrs.reverse and dtype == out.dtype:

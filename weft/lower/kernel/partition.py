@@ -40,6 +40,9 @@ BUDGET = 1500
 MOST_OUTCOMES = 3
 """More versions of a body than this, besides the common one, are not made: two checks, each met or not."""
 
+FEWEST_LANES = 4
+"""Lanes of the shortest vector that is as good as a masked one."""
+
 EMPTY = Seq(())
 
 
@@ -133,7 +136,22 @@ def _plain(s: For, state: _State, *least: Expr) -> Stmt:
         return EMPTY
     if _once(s):
         return body  # the variable has been replaced by its only value
+    if s.kind == "vectorized" and (count := _first_lanes(s, body, state.facts)):
+        return _plain(replace(s, extent=Const(count)), state, *least)
     return replace(s, body=body)
+
+
+def _first_lanes(s: For, body: Stmt, facts: Facts) -> int | None:
+    """How many lanes a vectorized loop has that a guard allows the first ones only, where these are at most two whole
+    vectors: those need no mask, and a result in memory between them none either. None for all other loops."""
+    if not isinstance(body, If) or body.otherwise is not None or not isinstance(s.extent, Const):
+        return None
+    forms = list(forms_of(body.condition))
+    parts = facts.linear(forms[0], s.var) if len(forms) == 1 else None
+    if parts is None or parts[0] != {s.var: -1} or not isinstance(parts[1], Const) or s.start != Const(0):
+        return None
+    count = int(parts[1]) + 1
+    return count if 0 < count < int(s.extent) and count % FEWEST_LANES == 0 and count.bit_count() <= 2 else None
 
 
 # -- splitting -------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from weft.schedule.rules.contraction import schedule_contraction
 from weft.schedule.rules.elementwise import schedule_elementwise
 from weft.schedule.rules.inlining import inline_producers
 from weft.schedule.rules.matrix import schedule_matrix
+from weft.schedule.rules.recurrence import schedule_recurrence
 from weft.schedule.rules.reduction import schedule_rows
 from weft.schedule.rules.strips import schedule_strips
 from weft.schedule.schedule import Schedule
@@ -24,7 +25,13 @@ from weft.tir.nodes import Program
 
 Rule = Callable[[Context, BlockRef], bool]
 
-RULES: tuple[Rule, ...] = (schedule_contraction, schedule_rows, schedule_cases, schedule_elementwise)
+RULES: tuple[Rule, ...] = (
+    schedule_contraction,
+    schedule_rows,
+    schedule_cases,
+    schedule_elementwise,
+    schedule_recurrence,
+)
 """In order of preference; each is called as ``rule(context, block)`` and says whether it fits."""
 
 

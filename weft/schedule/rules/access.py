@@ -15,6 +15,9 @@ from weft.expr.simplify import simplify
 from weft.expr.visit import collect, free_vars, substitute
 from weft.tir.nodes import Block, Buffer, If, Let, Seq, Stmt, Store
 
+SMALLEST_TILE = 4
+"""Rows of a tile that is transposed in registers, at least."""
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -126,6 +129,31 @@ class View:
 def static_extent(axis: IterVar) -> int | None:
     """The extent as a number, or None where it is symbolic."""
     return int(axis.extent.value) if isinstance(axis.extent, Const) else None
+
+
+def continues(view: View, outer: IterVar, inner: IterVar) -> bool:
+    """Whether every access moves over both axes as if they were one."""
+    extent = static_extent(inner)
+    if extent is None:
+        return False
+    for access in (view.output, *view.loads):
+        step, next_step = view.stride(access, inner), view.stride(access, outer)
+        if step is None or next_step != step * extent:
+            return False
+    return True
+
+
+def contiguous_elsewhere(view: View) -> int | None:
+    """The position of the axis along which an operand is contiguous that is not so along the last one."""
+    axes = view.spatial
+    for access in view.loads:
+        step = view.stride(access, axes[-1])
+        if step is None or step in (0, 1, -1) or (static_extent(axes[-1]) or SMALLEST_TILE) < SMALLEST_TILE:
+            continue
+        for position in range(len(axes) - 2, -1, -1):
+            if view.stride(access, axes[position]) == 1:
+                return position
+    return None
 
 
 def _statements(root: Stmt) -> Iterable[Stmt]:

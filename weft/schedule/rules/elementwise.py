@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from weft.expr.nodes import IterVar, Load, Select, Var
+from weft.expr.nodes import Load, Select, Var
 from weft.expr.visit import collect, free_vars
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rules.access import View, static_extent
+from weft.schedule.rules.access import View, contiguous_elsewhere, continues, static_extent
 from weft.schedule.rules.context import Context, work_of
 
 UNROLL = 2
@@ -15,8 +15,7 @@ SHORT = 4
 ENOUGH = 32
 """Iterations that keep all threads busy."""
 LARGEST_TILE = 16
-SMALLEST_TILE = 4
-"""Rows of a tile that is transposed in registers."""
+"""Rows of a tile that is transposed in registers, at most."""
 
 
 def schedule_elementwise(context: Context, block: BlockRef) -> bool:
@@ -70,12 +69,12 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     axes = view.spatial
     if len(loops) != len(axes) or len(axes) < 2 or view.stride(view.output, axes[-1]) != 1:
         return False
-    across = _contiguous_elsewhere(view)
+    across = contiguous_elsewhere(view)
     if across is None:
         return False
     work = work_of(view)
     first = across
-    while first and _continues(view, axes[first - 1], axes[first]):
+    while first and continues(view, axes[first - 1], axes[first]):
         first -= 1
     whole = [context.extent(x) for x in loops]
     extent = 1
@@ -94,31 +93,6 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     s.unroll(copies)
     s.vectorize(last)
     context.parallelize(context.fuse(around), work)
-    return True
-
-
-def _contiguous_elsewhere(view: View) -> int | None:
-    """The position of the axis along which an operand is contiguous that is not so along the last one."""
-    axes = view.spatial
-    for access in view.loads:
-        step = view.stride(access, axes[-1])
-        if step is None or step in (0, 1, -1) or (static_extent(axes[-1]) or SMALLEST_TILE) < SMALLEST_TILE:
-            continue
-        for position in range(len(axes) - 2, -1, -1):
-            if view.stride(access, axes[position]) == 1:
-                return position
-    return None
-
-
-def _continues(view: View, outer: IterVar, inner: IterVar) -> bool:
-    """Whether every access moves over both axes as if they were one."""
-    extent = static_extent(inner)
-    if extent is None:
-        return False
-    for access in (view.output, *view.loads):
-        step, next_step = view.stride(access, inner), view.stride(access, outer)
-        if step is None or next_step != step * extent:
-            return False
     return True
 
 

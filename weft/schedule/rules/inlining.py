@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.expr.nodes import Load
 from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef
-from weft.schedule.rules.access import View
+from weft.schedule.rules.access import View, contiguous_elsewhere
 from weft.schedule.rules.context import Context, cost_of, guarded_load
 from weft.support.errors import ScheduleError
 
@@ -46,6 +46,8 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
             return False  # a product of two loads is what contractions are known by
         if reader.product is not None and reused and _narrows(view):
             return False  # rounded once, and products of halves have instructions of their own
+        if any(i.kind == i.ORDERED for i in reader.block.iters) and contiguous_elsewhere(view) is not None:
+            return False  # transposed once, so that each step of a recurrence reads vectors
         if reader.reduce and (guarded_load(view) or (cost > CHEAP and reused)):
             return False
     loads = sum(sum(a.buffer is buffer for a in r.loads) for r in readers)

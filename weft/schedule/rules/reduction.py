@@ -10,8 +10,8 @@ from __future__ import annotations
 from weft.expr.nodes import IterVar, Load, Var
 from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rules.access import View, static_extent
-from weft.schedule.rules.context import Context, guarded_load, work_of
+from weft.schedule.rules.access import View, continues, static_extent
+from weft.schedule.rules.context import Context, cost_of, guarded_load, work_of
 
 UNROLLED_WINDOW = 16
 """Windows of at most so many elements are unrolled: the result then stays in a register."""
@@ -19,6 +19,14 @@ SKIPPING = 2
 """The stride at which two contiguous loads and a shuffle make a vector."""
 ACCUMULATORS = 4
 """Vectors of partial results of a long reduction, to hide the latency of the operation."""
+
+
+COLUMNS = 8
+"""Vectors of results of a long reduction over rows."""
+CHEAP = 6
+"""Operations of a step that leave registers for so many."""
+CHUNKS = 4
+"""Pieces of work for each thread."""
 
 
 def schedule_rows(context: Context, last: BlockRef) -> bool:
@@ -39,7 +47,8 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     if vector_axis is not None and lanes > 1:
         extent = static_extent(vector_axis)
         if extent is None or extent > lanes:
-            outer, lane_loop = s.split(row_loops[-1], factors=(None, lanes))
+            width = lanes * _columns(context, chain, rows, lanes)
+            outer, lane_loop = s.split(row_loops[-1], factors=(None, width))
             row_loops[-1] = outer
         elif extent > 1:
             lane_loop = row_loops.pop()
@@ -121,6 +130,24 @@ def _columns_contiguous(context: Context, last: BlockRef, chain: list[BlockRef],
     return True
 
 
+def _columns(context: Context, chain: list[BlockRef], rows: list[IterVar], lanes: int) -> int:
+    """How many vectors of columns are reduced at a time: independent sums hide the latency of the addition, and memory
+    is read in longer stretches. One where the reduction is short or computes a lot, or threads would lack work."""
+    views = [context.view(b) for b in chain]
+    long = any(v.reduce and _steps(v) > UNROLLED_WINDOW for v in views)
+    if not long or any(cost_of(s.value) > CHEAP for v in views for s in v.stores):
+        return 1
+    instances = 1
+    for axis in rows:
+        instances *= static_extent(axis) or 1
+    extent = static_extent(rows[-1])
+    for count in (COLUMNS, COLUMNS // 2, COLUMNS // 4):
+        width = count * lanes
+        if extent is not None and extent % width == 0 and instances >= width * CHUNKS * context.target.cores:
+            return count
+    return 1
+
+
 def finish_row(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at: LoopRef | None) -> None:
     """Vectorize one block of the chain, inside the row loop ``at``."""
     s, view = context.schedule, context.view(block)
@@ -159,9 +186,14 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
     """Reduce in lanes: each lane its own partial result, combined at the end (floats are re-associated)."""
     s, view = context.schedule, context.view(block)
     innermost = view.reduce[-1]
-    extent = static_extent(innermost)
+    joined = _joined(view) if len(reduce) == len(view.reduce) else 1
+    extent: int | None = 1
+    for axis in view.reduce[len(view.reduce) - joined :]:
+        size = static_extent(axis)
+        extent = None if size is None or extent is None else extent * size
     if not any(view.stride(a, innermost) == 1 for a in view.loads) or (extent is not None and extent < 2 * lanes):
         return
+    reduce = [*reduce[: len(reduce) - joined], context.fuse(reduce[len(reduce) - joined :])]
     several = extent is None or extent >= 2 * ACCUMULATORS * lanes
     factor = lanes * (ACCUMULATORS if several else 1)
     _, inner = s.split(reduce[-1], factors=(None, factor))
@@ -172,6 +204,15 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
     lane = s.get_loops(block)[-1]
     context.done.add(s.decompose_reduction(block, lane).name)
     s.vectorize(lane, reassociate=True)
+
+
+def _joined(view: View) -> int:
+    """How many of the innermost reduction axes all operands move over as if they were one."""
+    axes = view.reduce
+    count = 1
+    while count < len(axes) and continues(view, axes[-count - 1], axes[-count]):
+        count += 1
+    return count
 
 
 def _finish_partial(context: Context, partial: BlockRef) -> None:

@@ -1,0 +1,98 @@
+"""Reductions and recurrences bound by memory: joined axes, several vectors of columns, tails without masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_runner import run_program
+
+from weft import te
+from weft.lower.te_to_tir import te_to_tir
+from weft.lower.tir_to_kernel import tir_to_kernel
+from weft.schedule.rules import default_schedule
+from weft.target import Target
+from weft.tir.nodes import Program
+from weft.tir.text import to_text
+
+TARGET = Target("x86-64-v4")
+
+
+def total(shape: tuple[int, ...], axes: tuple[int, ...]) -> Program:
+    a = te.placeholder(shape, name="a")
+    over = {d: te.reduce_axis((0, shape[d]), name=f"r{d}") for d in axes}
+    kept = [d for d in range(len(shape)) if d not in axes]
+
+    def element(*i):
+        at = dict(zip(kept, i, strict=False))
+        return te.sum(
+            a[tuple(over[d].var if d in over else at[d] for d in range(len(shape)))], axis=list(over.values())
+        )
+
+    return te_to_tir("total", [a], [te.compute(tuple(shape[d] for d in kept), element, name="total")])
+
+
+def running(steps: int, columns: int) -> Program:
+    a = te.placeholder((steps, columns), name="a")
+    state = te.placeholder((steps, columns), name="state")
+    first = te.compute((1, columns), lambda t, i: a[t, i], name="first")
+    step = te.compute((steps, columns), lambda t, i: state[t - 1, i] + a[t, i], name="step")
+    return te_to_tir("running", [a], [te.scan(first, step, state, [a], name="running")])
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((2, 8, 16), (1, 2)),
+        ((3, 7, 7), (1, 2)),
+        ((2, 3, 5, 9), (1, 2, 3)),
+        ((2, 3, 40, 9), (0, 2, 3)),
+        ((4, 6, 8), (0, 2)),
+        ((40, 1024), (0,)),
+        ((40, 1020), (0,)),
+        ((17, 4096), (0,)),
+        ((3, 40, 512), (1,)),
+        ((1, 1), (0,)),
+    ],
+)
+def test_sums_are_right(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+    program = default_schedule(total(shape, axes), Target("cpu")).program
+    np.testing.assert_array_equal(run_program(program, [x])[0], x.sum(axes))
+
+
+def test_contiguous_axes_are_reduced_as_one() -> None:
+    text = to_text(default_schedule(total((4, 8, 16), (1, 2)), TARGET).program)
+    assert "serial(0, 2)" in text and "vectorized(0, 64)" in text
+
+
+def test_axes_apart_are_not_joined() -> None:
+    text = to_text(default_schedule(total((4, 6, 128), (0, 2)), TARGET).program)
+    assert "serial(0, 4)" in text
+
+
+def test_long_sums_over_rows_take_several_vectors_of_columns() -> None:
+    assert "vectorized(0, 128)" in to_text(default_schedule(total((64, 1 << 14), (0,)), TARGET).program)
+    assert "vectorized(0, 16)" in to_text(default_schedule(total((4, 1 << 14), (0,)), TARGET).program)
+
+
+@pytest.mark.parametrize(("steps", "columns"), [(2, 1), (5, 16), (9, 50), (40, 1024)])
+def test_running_sums_are_right(steps: int, columns: int) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, (steps, columns)).astype(np.float32)
+    program = default_schedule(running(steps, columns), Target("cpu")).program
+    np.testing.assert_array_equal(run_program(program, [x])[0], x.cumsum(0))
+
+
+def test_recurrences_run_in_vectors() -> None:
+    text = to_text(default_schedule(running(9, 64), TARGET).program)
+    assert text[text.index('block "step"') - 200 :].count("vectorized(0, 16)") >= 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "masked"), [(56, False), (28, False), (20, False), (30, True), (54, True), (17, False)]
+)
+def test_tails_of_whole_vectors_have_no_mask(columns: int, masked: bool) -> None:
+    program = total((columns, 24, columns), (1,))
+    x = np.random.default_rng(0).integers(-9, 9, (columns, 24, columns)).astype(np.float32)
+    kernel = to_text(tir_to_kernel(default_schedule(program, TARGET).program, TARGET))
+    assert ("< broadcast(" in kernel) == masked
+    np.testing.assert_array_equal(run_program(default_schedule(program, Target("cpu")).program, [x])[0], x.sum(1))
