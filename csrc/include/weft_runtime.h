@@ -22,7 +22,7 @@ extern "C" {
 #define WEFT_ABI_VERSION 1
 
 /* Version of the words that an executable is made from: what they mean and which there are. */
-#define WEFT_PROGRAM_VERSION 3
+#define WEFT_PROGRAM_VERSION 4
 
 #if defined(__GNUC__)
 #define WEFT_API __attribute__((visibility("default")))
@@ -44,7 +44,8 @@ typedef enum weft_status {
     WEFT_ERROR_BOUNDS = 10,     /* a buffer would be accessed outside its memory */
     WEFT_ERROR_UNALLOCATED = 11, /* a buffer is used at `instruction` before it has memory */
     WEFT_ERROR_DEPTH = 12,       /* too many calls at once: function `index` */
-    WEFT_ERROR_HOST = 13         /* the host operator called at `instruction` failed; the host knows why */
+    WEFT_ERROR_HOST = 13,        /* the host operator called at `instruction` failed; the host knows why */
+    WEFT_ERROR_RANGE = 14        /* the check at `instruction` found `given`, beyond the limit `expected`, in column `axis` */
 } weft_status;
 
 typedef struct weft_error {

@@ -235,6 +235,16 @@ static void decode_value_instruction(reader *r, instruction *i) {
     }
 }
 
+static void decode_check_range(reader *r, instruction *i) {
+    const program *p = r->p;
+    i->a = take_below(r, p->buffer_count);
+    i->c = take_below(r, p->expression_count);
+    i->size_count = take_below(r, MAX_RANK + 1);
+    i->sizes = take_many(r, 2 * i->size_count, p->expression_count);
+    if (!r->failed && (i->size_count == 0 || p->buffers[i->a].element == ELEMENT_OTHER))
+        (void)malformed(r, "a check of a range has no columns, or a buffer that does not hold integers");
+}
+
 static void decode_instruction(reader *r, instruction *i, const weft_kernel *kernels) {
     const program *p = r->p;
     *i = (instruction){.op = (uint8_t)take_below(r, OPCODES)};
@@ -280,6 +290,7 @@ static void decode_instruction(reader *r, instruction *i, const weft_kernel *ker
         if (i->op == OP_EXTENT) i->c = take_below(r, MAX_RANK);
         break;
     case OP_CHECK: i->c = take_below(r, p->expression_count); break;
+    case OP_CHECK_RANGE: decode_check_range(r, i); break;
     case OP_JUMP: i->a = take_below(r, (int64_t)p->instruction_count + 1); break;
     case OP_JUMP_UNLESS:
         i->a = take_below(r, (int64_t)p->instruction_count + 1);

@@ -82,6 +82,7 @@ typedef enum opcode {
     OP_INVOKE,      /* function or -1, closure object or -1, tail, arguments n, results m, n + m objects */
     OP_RETURN,      /* results n, n objects */
     OP_HOST,        /* operator, arguments n, results m, n + m objects */
+    OP_CHECK_RANGE, /* buffer, elements (expression), columns n, n least and n largest values (expressions) */
     OPCODES
 } opcode;
 

@@ -187,7 +187,7 @@ def test_other_abi_versions_are_refused(kernels):
 
 def test_a_runtime_built_from_other_sources_is_refused(kernels, monkeypatch):
     monkeypatch.setattr("weft.runtime.executable.VERSION", 99)
-    with pytest.raises(ArtifactError, match=r"built from other sources: .* version 3, these are 99") as refused:
+    with pytest.raises(ArtifactError, match=r"built from other sources: .* version 4, these are 99") as refused:
         Executable(artifact(vector_program("double_plus_one"), kernels))
     assert refused.value.code == "A007"
 

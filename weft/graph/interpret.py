@@ -282,6 +282,8 @@ def _call(expr: Call, frame: Frame) -> Any:
                 _require(expr, frame)
                 return _reference(expr, expr.target, [], frame)
             return _bind_sizes(expr, values[expr.args[0]], frame)
+        if expr.target.checks and not needs:
+            return _check(expr, expr.target, values[expr.args[0]], frame)
         return needs or _reference(expr, expr.target, [values[a] for a in expr.args], frame)
     needs = _missing(frame, expr.target, *expr.args)
     if needs:
@@ -302,6 +304,14 @@ def _require(expr: Call, frame: Frame) -> None:
     for condition, message in zip(expr.attrs.conditions, expr.attrs.messages, strict=True):
         if not dims.evaluate(condition, frame.dims):
             raise InputError(message, code="I004")
+
+
+def _check(expr: Call, op: Operator, value: Any, frame: Frame) -> Any:
+    try:
+        return _reference(expr, op, [value], frame)
+    except InputError as error:
+        where = "+".join(expr.origin.names)
+        raise InputError(f"{where}: {error.message}" if where else error.message, code=error.code) from None
 
 
 def _bind_sizes(expr: Call, value: Any, frame: Frame) -> Any:

@@ -83,6 +83,9 @@ class Operator:
     * ``binds`` marks the operators that give sizes their values (the elements of the operand, which is also the result,
       become the sizes of the attribute ``sizes``) or check them (attributes ``conditions`` and ``messages``). They are
       not pure, make no kernels, and stand only as the value of a let.
+    * ``checks`` marks operators whose result is their operand, integers that must lie in a range: column ``i`` of the
+      last dimension between the sizes ``low[i]`` and ``high[i]``, or all between the only ones; ``what`` names them in
+      the error. They make no kernels: the executor looks at the operand where it lies.
     * ``halves(attrs, types)`` lists the operands that may come in half precision while the result stays float32 by the
       attribute ``out_dtype``: sums of products, whose additions are done in float32 in any case.
     * ``moves`` marks operators each of whose result elements is an element of an operand (of ``types[0]``'s dtype) or
@@ -115,6 +118,7 @@ class Operator:
     parts: Callable[[Attrs, tuple[TensorType, ...], Type], tuple[int, ...] | None] | None = None
     halves: Callable[[Attrs, tuple[TensorType, ...]], tuple[int, ...]] | None = None
     binds: bool = False
+    checks: bool = False
     host: bool = False
 
     def complete(self, attrs: Mapping[str, Any]) -> Attrs:

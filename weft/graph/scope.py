@@ -62,7 +62,8 @@ def _levels(order: list[GraphExpr], found: dict[GraphExpr, Block], bodies: set[F
         elif isinstance(e, Call) and isinstance(e.target, Operator):
             named = [s for part in (e.type, e.attrs) for s in dims.symbols(part)]
             level = max([level, *(binders.get(s, 0) for s in named)])
-            level = level if e.target.pure else max(level, found[e].depth)
+            stays = not e.target.pure or e.target.checks  # a check that fails where nothing reads is no error
+            level = max(level, found[e].depth) if stays else level
         elif (isinstance(e, Function) and not e.is_primitive) or isinstance(e, (If, Loop, Let, Match)):
             level = max(level, found[e].depth)
         levels[e] = level

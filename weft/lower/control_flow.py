@@ -21,7 +21,7 @@ from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Project, Tuple
 from weft.graph.operator import Operator
-from weft.graph.passes.aliases import is_view
+from weft.graph.passes.aliases import is_check, is_view
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.lower.control_parts import (
     KernelCall,
@@ -33,6 +33,7 @@ from weft.lower.control_parts import (
     flat_all,
     is_object,
     may_be_negative,
+    range_check,
     touched,
     unknown_size,
 )
@@ -141,7 +142,7 @@ class Emitter:
                 e = e.body
             elif e in self.bound:
                 e = self.bound[e]
-            elif isinstance(e, Call) and (is_view(e) or binds(e)):
+            elif isinstance(e, Call) and (is_view(e) or is_check(e) or binds(e)):
                 e = e.args[0]
             elif isinstance(e, Constant):
                 self.made[e] = [self._constant(e)]
@@ -190,7 +191,7 @@ class Emitter:
                 e = e.body
             elif e in self.bound:
                 e = self.bound[e]
-            elif isinstance(e, Call) and is_view(e):
+            elif isinstance(e, Call) and (is_view(e) or is_check(e)):
                 e = e.args[0]
             elif isinstance(e, (If, Loop, Match)) or (isinstance(e, Call) and not binds(e)):
                 return e, i
@@ -311,6 +312,8 @@ class Emitter:
                 self._call(e)
             elif isinstance(e, Call) and binds(e):
                 self._bind_sizes(e)
+            elif isinstance(e, Call) and is_check(e):
+                self.emit(range_check(e, self.leaves(e.args[0])[0].number, self._size))
             elif not is_view(e):
                 self._other(e)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.expr.nodes import ExprLike, index
+from weft.expr.nodes import ExprLike, index, product
 from weft.expr.prove import Facts
 from weft.graph import dims
-from weft.graph.nodes import GraphExpr, Var
+from weft.graph.nodes import Call, GraphExpr, Var
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.runtime.program import (
     Allocate,
@@ -17,6 +17,7 @@ from weft.runtime.program import (
     BufferKind,
     CallHost,
     CallKernel,
+    CheckRange,
     Construct,
     Copy,
     Extent,
@@ -136,6 +137,18 @@ def dealt(params: Sequence[Var], places: Sequence[Place]) -> dict[GraphExpr, lis
     return found
 
 
+def range_check(e: Call, buffer: int, size: Callable[[ExprLike], SizeExpr]) -> CheckRange:
+    """The instruction for a call of an operator that checks integers, which lie in ``buffer``."""
+    where = "+".join(e.origin.names)
+    return CheckRange(
+        buffer,
+        size(product(e.tensor.shape)),
+        tuple(size(d) for d in e.attrs.low),
+        tuple(size(d) for d in e.attrs.high),
+        f"{where}: {e.attrs.what}" if where else str(e.attrs.what),
+    )
+
+
 def ends_stretch(item: Any) -> bool:
     """Whether what follows an item is reached only by a jump."""
     return isinstance(item, Return) or (isinstance(item, Invoke) and item.tail)
@@ -152,7 +165,7 @@ def touched(item: Any) -> tuple[int, ...]:
             return item.source, item.target
         case SetSize():
             return () if item.buffer is None else (item.buffer,)
-        case Allocate() | Reserve() | Free():
+        case Allocate() | Reserve() | Free() | CheckRange():
             return (item.buffer,)
         case Take() | NewTensor() | Box():
             return (item.target,)

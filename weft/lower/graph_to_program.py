@@ -17,10 +17,10 @@ from weft.expr.nodes import Var as Symbol
 from weft.expr.visit import free_vars
 from weft.graph import dims
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple, Var
-from weft.graph.passes.aliases import Key
+from weft.graph.passes.aliases import Key, is_alias, is_check
 from weft.graph.passes.memory import MemoryPlan
 from weft.graph.types import DataType, TensorType, TupleType
-from weft.lower.control_parts import KernelCall, Opaque, flat, is_object, may_be_negative, unknown_size
+from weft.lower.control_parts import KernelCall, Opaque, flat, is_object, may_be_negative, range_check, unknown_size
 from weft.lower.described_types import DescribedTypes
 from weft.lower.functions import lower_functions
 from weft.lower.sizes import shape_expr, size_expr
@@ -65,6 +65,8 @@ class _Building:
     constants: list[np.ndarray[Any, Any]] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     registers: dict[tuple[GraphExpr, int], int] = field(default_factory=dict)
+    checked: set[GraphExpr] = field(default_factory=set)
+    """Values without kernels of their own whose checks have been made."""
     stretches: dict[tuple[int, int, SizeExpr], int] = field(default_factory=dict)
     """Parts of registers, by number, offset and bytes."""
 
@@ -96,7 +98,9 @@ def graph_to_program(
     work.instructions += _size_checks(plan.order, work)
     for call in plan.order:
         _sizes_known(call, kernels, work)
+        _range_checks(call.args, plan, work)
         _call(call, plan, kernels, work)
+    _range_checks(results, plan, work)
     for value, target, nbytes in copies:
         work.instructions.append(Copy(_register(value, plan, work), target, nbytes))
     program = Program(
@@ -259,6 +263,29 @@ def _size_checks(calls: Sequence[Call], work: _Building) -> list[Instruction]:
         for d in sizes
         if may_be_negative(d) and all(s in work.names for s in free_vars(d))
     ]
+
+
+def _range_checks(values: Sequence[GraphExpr], plan: MemoryPlan, work: _Building) -> None:
+    """Check what ``values`` promise, right before they are read."""
+    waiting, found = list(values), []
+    while waiting:
+        e = waiting.pop()
+        if e in work.checked:
+            continue
+        if isinstance(e, Project):
+            waiting.append(e.value)
+        elif isinstance(e, Tuple):
+            waiting += e.fields
+        elif is_alias(e):
+            assert isinstance(e, Call)
+            work.checked.add(e)
+            waiting += e.args
+            if is_check(e):
+                found.append(e)
+    for e in reversed(found):
+        work.instructions.append(
+            range_check(e, _register(e.args[0], plan, work), lambda size: size_expr(size, work.names))
+        )
 
 
 def _sizes_known(call: Call, kernels: Mapping[Function, KernelCode], work: _Building) -> None:

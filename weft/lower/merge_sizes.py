@@ -20,6 +20,7 @@ from weft.runtime.program import (
     BufferSpec,
     CallKernel,
     Check,
+    CheckRange,
     Copy,
     Free,
     Instruction,
@@ -67,7 +68,7 @@ def _condition(fixed: Fixed) -> SizeExpr:
     return tuple(words)
 
 
-_PLAIN = (CallKernel, Copy, SetSize, Allocate, Reserve, Free, Check, Jump)
+_PLAIN = (CallKernel, Copy, SetSize, Allocate, Reserve, Free, Check, CheckRange, Jump)
 
 
 def _check(program: Program) -> None:
@@ -154,7 +155,7 @@ def _moved(i: Instruction, first: int, kernels: Sequence[int], start: int) -> In
         return replace(i, kernel=kernels[i.kernel], buffers=tuple(b + first for b in i.buffers))
     if isinstance(i, Copy):
         return replace(i, source=i.source + first, target=i.target + first)
-    if isinstance(i, (Allocate, Reserve, Free)):
+    if isinstance(i, (Allocate, Reserve, Free, CheckRange)):
         return replace(i, buffer=i.buffer + first)
     if isinstance(i, SetSize):
         return i if i.buffer is None else replace(i, buffer=i.buffer + first)

@@ -1,20 +1,26 @@
-"""Gathering and scattering by computed indices. Negative indices count from the end; others outside are clamped."""
+"""Gathering and scattering by computed indices. Negative indices count from the end.
+
+Indices must lie within the data. Whoever cannot know says ``in_range``: it stops with an error where one does not. The
+kernels themselves never read or write outside: there an index beyond an end counts as the element at that end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft import te
-from weft.expr.nodes import Expr, index, maximum, minimum, select
-from weft.graph.operator import Attribute, Attrs
-from weft.graph.types import TensorType, Type
+from weft.expr.nodes import Expr, any_of, index, make, maximum, minimum, select
+from weft.graph.assume import assume
+from weft.graph.operator import REQUIRED, Attribute, Attrs
+from weft.graph.types import Dim, TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import Array
 from weft.support.dtypes import INDEX
+from weft.support.errors import InputError
 
 AXIS = Attribute("axis", 0, "the axis that indices point into")
 REDUCTION = Attribute("reduction", "none", "how updates meet the data: none (replace), add, mul, max or min")
@@ -33,10 +39,77 @@ def _indices(op: str, t: TensorType) -> None:
     rel.want_kind(op, t, "int uint", "the indices")
 
 
+def _want_elements(op: str, indices: TensorType, sizes: Sequence[Dim]) -> None:
+    """An empty dimension has no place that an index could count as."""
+    count = rel.multiply(indices.shape)
+    for size in sizes:
+        if count == 0 or (isinstance(size, int) and size > 0):
+            continue
+        if isinstance(size, int) and isinstance(count, int):
+            rel.fail(op, "a dimension that indices point into is empty", "T013")
+        if not isinstance(size, int) and rel.never_negative(rel.simplified(size - 1)):
+            continue
+        assume(
+            any_of(make("gt", index(size), index(0)), make("eq", index(count), index(0))),
+            f"{op}: the dimension {size} that indices point into is empty",
+        )
+
+
+def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
+    return shape, dtype
+
+
+def _i(values: Any, dtype: str = "int64") -> Array:
+    return np.array(values, dtype)
+
+
+def _in_range_infer(attrs: Attrs, *types: Type) -> TensorType:
+    (values,) = rel.tensors("in_range", types, 1)
+    _indices("in_range", values)
+    columns = len(attrs.low)
+    if not columns or len(attrs.high) != columns:
+        rel.fail("in_range", "low and high must hold as many sizes, at least one", "T015")
+    if columns > 1 and (not values.shape or values.shape[-1] != columns):
+        rel.fail("in_range", f"the last dimension of {values} must be {columns}", "T013")
+    return values
+
+
+def _in_range_reference(attrs: Attrs, values: Array) -> Array:
+    columns = len(attrs.low)
+    flat = values.reshape(-1, columns)
+    low, high = (np.array(a, np.int64) for a in (attrs.low, attrs.high))
+    outside = np.argwhere((flat < low) | (flat > high))
+    if outside.size:
+        row, column = (int(n) for n in outside[0])
+        found, limits = flat[row, column], f"{low[column]} to {high[column]}"
+        raise InputError(f"{attrs.what}: an index is {found} where it must lie in {limits}", code="I004")
+    return values
+
+
+IN_RANGE = OpDef(
+    "in_range",
+    (
+        Attribute("low", REQUIRED, "the least that is allowed: one size, or one for each column of the last dimension"),
+        Attribute("high", REQUIRED, "the largest that is allowed, likewise"),
+        Attribute("what", "the indices", "what the integers are, for the error"),
+    ),
+    _in_range_infer,
+    _in_range_reference,
+    checks=True,
+    cases=(
+        Case((_i([[0, 2], [-3, 1]]),), {"low": (-3,), "high": (2,)}),
+        Case((_i([[0, 5], [1, -6]], "int32"),), {"low": (0, -6), "high": (1, 5)}),
+    ),
+    doc="the operand, if all its integers lie between two sizes; else the run ends with an error",
+    source="Weft",
+)
+
+
 def _gather_infer(attrs: Attrs, *types: Type) -> TensorType:
     data, indices = rel.tensors("gather", types, 2)
     _indices("gather", indices)
     axis = rel.axis_of("gather", attrs.axis, data.rank)
+    _want_elements("gather", indices, data.shape[axis : axis + 1])
     return TensorType((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), data.dtype)
 
 
@@ -48,14 +121,6 @@ def _gather_compute(attrs: Attrs, out: TensorType, data: te.Tensor, indices: te.
         return data[(*i[:axis], place(indices[i[axis:end]], data.shape[axis]), *i[end:])]
 
     return te.compute(out.shape, element, name="gather")
-
-
-def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
-    return shape, dtype
-
-
-def _i(values: Any, dtype: str = "int64") -> Array:
-    return np.array(values, dtype)
 
 
 GATHER = OpDef(
@@ -79,7 +144,8 @@ def _gather_elements_infer(attrs: Attrs, *types: Type) -> TensorType:
     data, indices = rel.tensors("gather_elements", types, 2)
     _indices("gather_elements", indices)
     rel.want_rank("gather_elements", indices, data.rank, "the indices")
-    rel.axis_of("gather_elements", attrs.axis, data.rank)
+    axis = rel.axis_of("gather_elements", attrs.axis, data.rank)
+    _want_elements("gather_elements", indices, data.shape[axis : axis + 1])
     return TensorType(indices.shape, data.dtype)
 
 
@@ -129,6 +195,7 @@ def _gather_nd_infer(attrs: Attrs, *types: Type) -> TensorType:
     if not isinstance(batch, int) or not 0 <= batch < max(1, min(data.rank, indices.rank)):
         rel.fail("gather_nd", f"batch_dims {batch!r} does not fit {data} and {indices}", "T015")
     depth = _depth("gather_nd", indices, data, batch)
+    _want_elements("gather_nd", indices, data.shape[batch : batch + depth])
     for d in range(batch):
         rel.join_dim("gather_nd", data.shape[d], indices.shape[d], f"batch dimension {d} of data and indices")
     return TensorType((*indices.shape[:-1], *data.shape[batch + depth :]), data.dtype)
@@ -196,7 +263,8 @@ def _scatter_elements_infer(attrs: Attrs, *types: Type) -> TensorType:
     rel.same_dtype(name, (data, updates))
     rel.want_rank(name, indices, data.rank, "the indices")
     rel.want_rank(name, updates, data.rank, "the updates")
-    rel.axis_of(name, attrs.axis, data.rank)
+    axis = rel.axis_of(name, attrs.axis, data.rank)
+    _want_elements(name, indices, data.shape[axis : axis + 1])
     _reduction(name, attrs)
     for d, (a, b) in enumerate(zip(indices.shape, updates.shape, strict=True)):
         rel.join_dim(name, a, b, f"sizes of indices and updates in dimension {d}")
@@ -248,6 +316,7 @@ def _scatter_nd_infer(attrs: Attrs, *types: Type) -> TensorType:
     rel.same_dtype(name, (data, updates))
     _reduction(name, attrs)
     depth = _depth(name, indices, data, 0)
+    _want_elements(name, indices, data.shape[:depth])
     wanted = (*indices.shape[:-1], *data.shape[depth:])
     rel.want_rank(name, updates, len(wanted), "the updates")
     for d, (a, b) in enumerate(zip(wanted, updates.shape, strict=True)):
@@ -335,4 +404,12 @@ REVERSE_SEQUENCE = OpDef(
     source="ONNX ReverseSequence-10",
 )
 
-INDEXING: tuple[OpDef, ...] = (GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND, REVERSE_SEQUENCE)
+INDEXING: tuple[OpDef, ...] = (
+    IN_RANGE,
+    GATHER,
+    GATHER_ELEMENTS,
+    GATHER_ND,
+    SCATTER_ELEMENTS,
+    SCATTER_ND,
+    REVERSE_SEQUENCE,
+)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from weft.runtime import _native
 from weft.runtime.elements import numpy_dtype
-from weft.runtime.program import CallKernel, Check, Program, TensorSpec
+from weft.runtime.program import CallKernel, Check, CheckRange, Program, TensorSpec
 from weft.runtime.sizes import evaluate, shape_text, to_text
 from weft.runtime.tensor import Tensor, as_tensor, from_dlpack
 from weft.runtime.values import FieldType, pack, unpack
@@ -18,7 +18,7 @@ from weft.support.errors import InputError, InternalError, UserError, WeftError
 
 # weft_status of csrc/include/weft_runtime.h, and the binding's own from 100.
 _MEMORY, _RANK, _SHAPE, _CHECK, _KERNEL, _ARITHMETIC, _BOUNDS, _UNALLOCATED = 1, 5, 6, 7, 8, 9, 10, 11
-_DEPTH = 12
+_DEPTH, _RANGE = 12, 14
 _COUNT, _OUTPUT_COUNT, _OVERLAP, _OUTPUT_SHAPE = 100, 101, 102, 103
 
 
@@ -146,6 +146,8 @@ class Arguments:
         if status == _CHECK:
             check = self.program.instructions[instruction]
             return InputError(check.message if isinstance(check, Check) else message, code="I004")
+        if status == _RANGE:
+            return self._range_error(instruction, given, message)
         if status == _ARITHMETIC:
             return InputError(f"{message}: the model does not fit inputs of these sizes", code="I004")
         if status == _MEMORY:
@@ -168,6 +170,11 @@ class Arguments:
             why = "" if evaluate(size, {}) is not None else f" ({to_text(size)})"
             detail = f"dimension {axis} is {given}, not {expected}{why}"
         return InputError(f"input '{spec.name}' must be {describe(spec)}: {detail}", code="I003")
+
+    def _range_error(self, instruction: int, given: int, message: str) -> InputError:
+        check = self.program.instructions[instruction]
+        what = check.message if isinstance(check, CheckRange) else ""
+        return InputError(f"{what}: {message}" if what else message, code="I004")
 
     def _output_error(self, status: int, index: int) -> InputError:
         spec = self.program.outputs[index]

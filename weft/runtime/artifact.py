@@ -14,6 +14,7 @@ Versions of the format:
 
 1   straight programs, branches and loops (before the first release; no longer read)
 2   functions, data, host operators, the types of values; parts of buffers are copied; views into inputs and outputs
+3   integers in buffers are checked to lie in a range
 
 A loader reads the versions from OLDEST_FORMAT to FORMAT_VERSION and refuses others by their number, before it looks at
 anything else. Fields that it does not know it refuses too: nothing new is ever passed over in silence.
@@ -41,7 +42,7 @@ from weft.runtime.serialize import only, program_from_json, program_to_json
 from weft.support.errors import ArtifactError, UserError
 
 MAGIC = b"\x89WEFT\r\n\x1a"  # like PNG's: finds out transfers that change line ends or the eighth bit
-OLDEST_FORMAT, FORMAT_VERSION = 2, 2
+OLDEST_FORMAT, FORMAT_VERSION = 2, 3
 """To be raised with every change of what a header holds (``tests/runtime/test_artifact_format.py`` tells)."""
 ABI_VERSION = 1
 ALIGN = 64

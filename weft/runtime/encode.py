@@ -18,6 +18,7 @@ from weft.runtime.program import (
     CallHost,
     CallKernel,
     Check,
+    CheckRange,
     Construct,
     Copy,
     Extent,
@@ -42,12 +43,13 @@ from weft.runtime.program import (
 from weft.runtime.sizes import BINARY, evaluate, symbols_of
 from weft.support.errors import ArtifactError
 
-MAGIC, VERSION = 0x54464557, 3
+MAGIC, VERSION = 0x54464557, 4
 _PUSH, _LOAD = 0, 1
 _OPERATION = {name: i + 2 for i, name in enumerate([*BINARY, "not"])}
 _KIND = {"input": 0, "output": 1, "constant": 2, "arena": 3, "dynamic": 4, "object": 5}
 _CALL, _COPY, _SET, _READ, _ALLOCATE, _FREE, _CHECK, _JUMP, _JUMP_UNLESS, _COPY_PART, _RESERVE = range(11)
 _TAKE, _GIVE, _TENSOR, _VIEW, _BOX, _CONSTRUCT, _FIELD, _TAG, _EXTENT, _SHARE, _INVOKE, _RETURN, _HOST = range(11, 24)
+_CHECK_RANGE = 24
 _LIMIT = 1 << 63
 
 
@@ -176,6 +178,9 @@ def _instruction(i: Instruction, table: _Table) -> Iterable[int]:
             return [_FREE, i.buffer]
         case Check():
             return [_CHECK, number(i.condition)]
+        case CheckRange():
+            limits = [number(s) for s in (*i.low, *i.high)]
+            return [_CHECK_RANGE, i.buffer, number(i.count), len(i.low), *limits]
         case Jump(condition=None):
             return [_JUMP, i.to]
         case Jump():

@@ -127,6 +127,19 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckRange:
+    """Stop with an InputError unless the first ``count`` integers of a buffer lie in their ranges. Element ``i`` has
+    the range from ``low[i % n]`` to ``high[i % n]``, both included, where ``n`` is the length of both. ``message`` says
+    what the integers are."""
+
+    buffer: int
+    count: SizeExpr
+    low: tuple[SizeExpr, ...]
+    high: tuple[SizeExpr, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Jump:
     """Continue at instruction ``to`` — if ``condition`` is given, only where it is zero."""
 
@@ -252,8 +265,8 @@ class CallHost:
 
 
 Instruction: TypeAlias = (
-    "CallKernel | Copy | SetSize | Allocate | Reserve | Free | Check | Jump | Take | Give | NewTensor | View | Box | "
-    "Construct | Field | Tag | Extent | Share | Invoke | Return | CallHost"
+    "CallKernel | Copy | SetSize | Allocate | Reserve | Free | Check | CheckRange | Jump | Take | Give | NewTensor | "
+    "View | Box | Construct | Field | Tag | Extent | Share | Invoke | Return | CallHost"
 )
 
 

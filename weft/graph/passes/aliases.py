@@ -1,6 +1,7 @@
 """Which values of a fused function share memory without a kernel: views, parts of a tensor, tensors joined in place.
 
-Bare calls of operators in a fused function need no kernel. A *view* shows its operand under another shape; *parts* (the
+Bare calls of operators in a fused function need no kernel. A *view* shows its operand under another shape, a *check*
+(the trait ``checks``) shows it as it is; *parts* (the
 trait ``parts``) are stretches of their operand; a *join* (the trait ``joins``) is a stretch of memory into which the
 kernels that compute its operands write.
 """
@@ -32,6 +33,11 @@ def is_view(value: GraphExpr) -> bool:
     return isinstance(value, Call) and isinstance(value.target, Operator) and value.target.view
 
 
+def is_check(value: GraphExpr) -> bool:
+    """A bare call whose result is its operand, which the executor checks."""
+    return isinstance(value, Call) and isinstance(value.target, Operator) and value.target.checks
+
+
 def is_join(value: GraphExpr) -> bool:
     """A bare call whose operands are computed where they stand in its result."""
     return isinstance(value, Call) and isinstance(value.target, Operator) and value.target.joins is not None
@@ -44,11 +50,11 @@ def is_part(value: GraphExpr) -> bool:
 
 def is_alias(value: GraphExpr) -> bool:
     """Whether no kernel computes ``value``: its memory is that of others."""
-    return is_view(value) or is_join(value) or is_part(value)
+    return is_view(value) or is_check(value) or is_join(value) or is_part(value)
 
 
 def place(value: GraphExpr) -> Place:
-    """Where ``value`` lies: looks through views, parts, tuples and projections."""
+    """Where ``value`` lies: looks through views, checks, parts, tuples and projections."""
     offset, whole, number = 0, True, 0
     while True:
         if isinstance(value, Project):
@@ -61,7 +67,7 @@ def place(value: GraphExpr) -> Place:
             starts = stretches(value)
             assert starts is not None, "a bare call of parts that are no stretches"
             offset, whole, number, value = offset + starts[number], False, 0, value.args[0]
-        elif is_view(value):
+        elif is_view(value) or is_check(value):
             assert isinstance(value, Call)
             value = value.args[0]
         else:
@@ -69,7 +75,7 @@ def place(value: GraphExpr) -> Place:
 
 
 def source(value: GraphExpr) -> Key:
-    """The tensor whose memory holds ``value``: looks through views, parts, tuples and projections."""
+    """The tensor whose memory holds ``value``: looks through views, checks, parts, tuples and projections."""
     return place(value).key
 
 

@@ -11,6 +11,7 @@ from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Module, Pr
 from weft.graph.operator import Operator
 from weft.graph.types import TensorType, TupleType, Type
 from weft.graph.visit import map_functions, rewrite
+from weft.support.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,11 @@ class FoldConstants:
 
 
 def _evaluate(expr: Call, op: Operator) -> GraphExpr | None:
-    with np.errstate(all="ignore"):
-        result = op.reference(expr.attrs, *(a.data for a in expr.args if isinstance(a, Constant)))
+    try:
+        with np.errstate(all="ignore"):
+            result = op.reference(expr.attrs, *(a.data for a in expr.args if isinstance(a, Constant)))
+    except InputError:  # a check that fails when it is reached
+        return None
     if isinstance(expr.type, TupleType):
         assert isinstance(result, (tuple, list))
         return Tuple(tuple(Constant(np.asarray(r), expr.origin) for r in result), expr.origin)

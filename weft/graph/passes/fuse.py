@@ -111,9 +111,12 @@ class _Fusion:
 
     def _kind(self, e: Call) -> FusionKind:
         assert isinstance(e.target, Operator)
-        if not e.target.pure or e.target.host or not all(isinstance(a.type, TensorType) for a in e.args):
+        target = e.target
+        if not target.pure or target.host or target.checks:
             return FusionKind.OPAQUE
-        if e.target.view and not self.options.fuse_views:
+        if not all(isinstance(a.type, TensorType) for a in e.args):
+            return FusionKind.OPAQUE
+        if target.view and not self.options.fuse_views:
             return FusionKind.OPAQUE
         kind = self.options.kind_of(e)
         if not isinstance(e.type, TensorType) and kind < FusionKind.REDUCTION:
@@ -267,7 +270,8 @@ class _Fusion:
     def _call(self, group: _Group, made: dict[GraphExpr, GraphExpr]) -> GraphExpr:
         result = group.result
         assert isinstance(result.target, Operator)
-        if len(group.members) == 1 and (result.target.view or result.target.binds or result.target.host):
+        target = result.target
+        if len(group.members) == 1 and (target.view or target.checks or target.binds or target.host):
             return rewrite(result, lambda x: None, memo={a: made[a] for a in result.args if a in made})
         members = sorted(group.members, key=lambda e: self.position[e])
         params: dict[GraphExpr, Var] = {}

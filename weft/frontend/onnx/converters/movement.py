@@ -17,6 +17,7 @@ from weft.frontend.onnx.converters.computed_axes import (
     vector,
 )
 from weft.frontend.onnx.converters.elementwise import cast_to
+from weft.frontend.onnx.converters.index_range import index_tuples, indices
 from weft.frontend.onnx.converters.numbers import Tensor
 from weft.frontend.onnx.converters.selection import SELECTION, runtime_bounds, runtime_range, runtime_shape
 from weft.frontend.onnx.node import Node, Result
@@ -31,7 +32,7 @@ from weft.frontend.onnx.sizes import (
     product,
 )
 from weft.frontend.onnx.tensors import dtype_of
-from weft.graph.nodes import Constant, GraphExpr
+from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.ops.relations import broadcast
 from weft.support.dtypes import INDEX
@@ -407,17 +408,6 @@ def _trilu_computed(node: Node, x: Tensor, upper: bool) -> GraphExpr:
 # --- gathering and scattering ---------------------------------------------------------------------------------------
 
 
-def indices(node: Node, i: int, size: Dim) -> GraphExpr:
-    """Operand ``i`` as indices into a dimension, negative ones counted from the end where that can be done now."""
-    found = node.data(i)
-    if isinstance(found, Constant) and isinstance(size, int):
-        values = found.data
-        if values.size and (values.min() < -size or values.max() >= size):
-            raise Malformed(f"an index is outside a dimension of size {size}")
-        return node.constant(np.where(values < 0, values + size, values).astype(values.dtype))
-    return found
-
-
 def _gather(node: Node) -> Result:
     x = node.data(0)
     axis = node.axis(x.tensor.rank, 0)
@@ -431,7 +421,8 @@ def _gather_elements(node: Node) -> Result:
 
 
 def _gather_nd(node: Node) -> Result:
-    return node.call("gather_nd", node.data(0), node.data(1), batch_dims=node.integer("batch_dims", 0))
+    x, batch = node.data(0), node.integer("batch_dims", 0)
+    return node.call("gather_nd", x, index_tuples(node, 1, x.tensor.shape[max(batch, 0) :]), batch_dims=batch)
 
 
 def _reduction(node: Node) -> str:
@@ -449,7 +440,8 @@ def _scatter_elements(node: Node) -> Result:
 
 
 def _scatter_nd(node: Node) -> Result:
-    return node.call("scatter_nd", node.data(0), node.data(1), node.data(2), reduction=_reduction(node))
+    x = node.data(0)
+    return node.call("scatter_nd", x, index_tuples(node, 1, x.tensor.shape), node.data(2), reduction=_reduction(node))
 
 
 def _one_hot(node: Node) -> Result:
@@ -480,13 +472,10 @@ def _size_scalar(node: Node, size: Dim) -> GraphExpr:
 
 
 def _reverse_sequence(node: Node) -> Result:
-    return node.call(
-        "reverse_sequence",
-        node.data(0),
-        node.data(1),
-        batch_axis=node.integer("batch_axis", 1),
-        time_axis=node.integer("time_axis", 0),
-    )
+    x = node.data(0)
+    time = node.axis(x.tensor.rank, 0, "time_axis")
+    lengths = indices(node, 1, arithmetic("add", x.tensor.shape[time], 1), wrap=False)
+    return node.call("reverse_sequence", x, lengths, batch_axis=node.integer("batch_axis", 1), time_axis=time)
 
 
 def _compress(node: Node) -> Result:

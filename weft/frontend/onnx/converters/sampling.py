@@ -10,6 +10,7 @@ from functools import reduce
 import numpy as np
 
 from weft.frontend.onnx.converters.contraction import with_bias
+from weft.frontend.onnx.converters.index_range import checked
 from weft.frontend.onnx.converters.numbers import Operand, Tensor, constant, operand, size, stack
 from weft.frontend.onnx.converters.windows import Window, window
 from weft.frontend.onnx.node import Node, Result
@@ -138,7 +139,8 @@ def _grid_sample(node: Node) -> Result:
 
 
 def _roi_align(node: Node) -> Result:
-    data, rois, batch = operand(node, 0), operand(node, 1), operand(node, 2)
+    data, rois = operand(node, 0), operand(node, 1)
+    batch = checked(operand(node, 2), 2, data.shape[0])
     ratio = node.integer("sampling_ratio", 0)
     half = node.text("coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel")
     offset = 0.5 if half == "half_pixel" else 0.0
@@ -222,7 +224,7 @@ def _max_roi_pool(node: Node) -> Result:
         raise Malformed(f"its attribute 'pooled_shape' is {list(bins)}, not two positive numbers")
     corners = (rois.part(1, 1, 5) * node.real("spatial_scale", 1.0) + 0.5).call("floor")
     count, channels = rois.shape[0], data.shape[1]
-    taken = data.to(FLOAT32).call("gather", rois.part(1, 0).to(INDEX), axis=0)
+    taken = data.to(FLOAT32).call("gather", checked(rois.part(1, 0).to(INDEX), 1, data.shape[0]), axis=0)
     rows, columns = (
         _in_bins(corners.part(1, low), corners.part(1, low + 2), n, data.shape[axis])
         for low, n, axis in ((1, bins[0], 2), (0, bins[1], 3))
@@ -303,7 +305,8 @@ def _max_unpool(node: Node) -> Result:
         reach = arithmetic("add", arithmetic("mul", arithmetic("sub", shape[2 + i], 1), w.strides[i]), w.kernel[i])
         full.append(arithmetic("sub", reach, arithmetic("add", w.pads[i], w.pads[n + i])))
     zeros = constant(node, 0, data.dtype).expand(product(full))
-    flat = zeros.call("scatter_elements", places.reshape(product(shape)), data.reshape(product(shape)), axis=0)
+    places = checked(places, 1, product(full)).reshape(product(shape))
+    flat = zeros.call("scatter_elements", places, data.reshape(product(shape)), axis=0)
     made = flat.reshape(*full)
     if node.has(2):
         wanted = node.dims(2, "output_shape")
@@ -348,11 +351,16 @@ def _tensor_scatter(node: Node) -> Result:
     rank = len(past.shape)
     axis = node.axis(rank, -2)
     length, room = update.shape[axis], past.shape[axis]
+    circular = node.text("mode", "linear") == "circular"
     steps = node.call("arange", start=0, step=1, count=room, dtype="int64")
     place = Tensor(node, steps).reshape(*(1,) * axis, room, *(1,) * (rank - 1 - axis))
     if node.has(2):
-        place = place - operand(node, 2).to(INDEX).reshape(past.shape[0], *(1,) * (rank - 1))
-    if node.text("mode", "linear") == "circular":
+        written_at = operand(node, 2)
+        # Beyond the last start that leaves room nothing fits; a circular cache goes on at its front.
+        starts = room if circular else arithmetic("add", arithmetic("sub", room, length), 1)
+        written_at = checked(written_at, 2, starts)
+        place = place - written_at.to(INDEX).reshape(past.shape[0], *(1,) * (rank - 1))
+    if circular:
         place = place.call("mod", size(node, room, INDEX), fmod=False)
     last = size(node, length, INDEX) - 1
     within = (place >= 0) & (place <= last)

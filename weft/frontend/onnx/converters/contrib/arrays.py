@@ -11,6 +11,7 @@ from weft.expr.nodes import Var as Symbol
 from weft.frontend.onnx.converters.contraction import conv_transpose
 from weft.frontend.onnx.converters.contrib.scores import counted, number, want_rank, whole
 from weft.frontend.onnx.converters.counted import unique_values
+from weft.frontend.onnx.converters.index_range import checked, indices
 from weft.frontend.onnx.converters.loops import repeat
 from weft.frontend.onnx.converters.movement import MOVEMENT
 from weft.frontend.onnx.converters.numbers import Operand, Tensor, constant, operand, size
@@ -60,7 +61,8 @@ def _expand_dims(node: Node) -> Result:
 
 
 def _embedding(node: Node) -> Result:
-    return operand(node, 0).call("gather", operand(node, 1), axis=0).x
+    table = operand(node, 0)
+    return node.call("gather", table.x, indices(node, 1, table.shape[0]), axis=0)
 
 
 def _unfold(node: Node) -> Result:
@@ -152,7 +154,7 @@ def _crop_and_resize(node: Node) -> Result:
     mode = node.text("mode", "bilinear")
     if mode not in ("bilinear", "nearest"):
         raise Malformed(f"its attribute 'mode' is '{mode}', not bilinear or nearest")
-    source = x.to(FLOAT32).transpose(0, 2, 3, 1).call("gather", which, axis=0)
+    source = x.to(FLOAT32).transpose(0, 2, 3, 1).call("gather", checked(which, 2, x.shape[0]), axis=0)
     count = boxes.shape[0]
     places = []
     for axis, cells in enumerate((height, width)):

@@ -177,7 +177,9 @@ def _group_query(node: Node) -> Result:
     query, key = _normed(node, query, Q_NORM), _normed(node, key, K_NORM)
     if node.flag("do_rotary"):
         places = _positions(node, before, length, total)
-        cos, sin = (operand(node, i).call("gather", places, axis=0) for i in (COS, SIN))
+        cos, sin = (operand(node, i) for i in (COS, SIN))
+        node.importer.assume("le", total, cos.shape[0], f"{node.name}: its total_sequence_length")
+        cos, sin = (t.call("gather", places, axis=0) for t in (cos, sin))
         query, key = (turned(x, cos, sin, interleaved=node.flag("rotary_interleaved")) for x in (query, key))
     past = [operand(node, i) if node.has(i) else None for i in (PAST_KEY, PAST_VALUE)]
     room = total if past[0] is None else arithmetic("max", total, past[0].shape[2])

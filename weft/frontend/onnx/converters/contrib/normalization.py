@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from weft.frontend.onnx.converters.contrib.channels_last import channels_first, in_channels_first
 from weft.frontend.onnx.converters.contrib.scores import want_rank, whole
+from weft.frontend.onnx.converters.index_range import checked
 from weft.frontend.onnx.converters.normalization import MICROSOFT_NORMALIZATION
 from weft.frontend.onnx.converters.numbers import Tensor, operand
 from weft.frontend.onnx.node import Node, Result
@@ -23,10 +24,11 @@ def _words(node: Node, mask: Tensor | None, rows: Tensor) -> Tensor:
 def _embedded(node: Node, ids: Tensor, word: Tensor, position: Tensor, places: Tensor | None) -> Tensor:
     """Word and position embeddings added."""
     want_rank(ids, (2,), "input_ids")
-    total = word.call("gather", ids, axis=0)
+    total = word.call("gather", checked(ids, 0, word.shape[0]), axis=0)
     if places is None:
+        node.importer.assume("le", ids.shape[1], position.shape[0], f"{node.name}: the length of its input_ids")
         return total + position.part(0, 0, ids.shape[1])
-    return total + position.call("gather", places, axis=0)
+    return total + position.call("gather", checked(places, 8, position.shape[0]), axis=0)
 
 
 def _embed_norm(node: Node) -> Result:
@@ -34,7 +36,8 @@ def _embed_norm(node: Node) -> Result:
     places = operand(node, 8) if node.has(8) else None
     total = _embedded(node, ids, operand(node, 2), operand(node, 3), places)
     if node.has(1) and node.has(4):
-        total = total + operand(node, 4).call("gather", operand(node, 1), axis=0)
+        segments = operand(node, 4)
+        total = total + segments.call("gather", checked(operand(node, 1), 1, segments.shape[0]), axis=0)
     made = total.call("layer_norm", operand(node, 5), operand(node, 6), axis=-1, epsilon=node.real("epsilon", 1e-12))
     return made.x, _words(node, operand(node, 7) if node.has(7) else None, ids).x, total.x
 
@@ -49,7 +52,8 @@ def _quantized_embed_norm(node: Node) -> Result:
     ids = operand(node, 0)
     total = _embedded(node, ids, table(0), table(1), None)
     if node.has(1):
-        total = total + table(2).call("gather", operand(node, 1), axis=0)
+        segments = table(2)
+        total = total + segments.call("gather", checked(operand(node, 1), 1, segments.shape[0]), axis=0)
     made = total.call("layer_norm", table(3), table(4), axis=-1, epsilon=node.real("epsilon", 1e-12))
     return made.x, _words(node, operand(node, 7) if node.has(7) else None, ids).x
 

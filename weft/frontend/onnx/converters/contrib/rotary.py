@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.frontend.onnx.converters.contrib.scores import counted, head_width, want_rank, whole
+from weft.frontend.onnx.converters.index_range import checked
 from weft.frontend.onnx.converters.numbers import Tensor, constant, operand, stack
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed
@@ -55,6 +56,7 @@ def _turn(node: Node, cos: Tensor, sin: Tensor, places: Tensor) -> Result:
         raise Malformed(f"its attribute 'rotary_embedding_dim' is {rotary}, but cos_cache is {cos.x.tensor}")
     if not rotary and 2 * whole(cos.shape[-1], "the width of cos_cache") != x.shape[3]:
         raise Malformed(f"its cos_cache {cos.x.tensor} must cover half a head of {x.shape[3]}")
+    places = checked(places, 1, cos.shape[0])
     c, s = (t.call("gather", places, axis=0) for t in (cos, sin))
     made = turned(x, c, s, interleaved=node.flag("interleaved"))
     return made.transpose(0, 2, 1, 3).x if heads_first else made.reshape(*operand(node, 0).shape).x
@@ -91,6 +93,7 @@ def _sectioned(node: Node) -> Result:
         for i in (1, 2):
             stream[i : 3 * sections[i] : 3] = i
     x, heads_first = _by_place(node, cos)
+    positions = checked(positions, 1, cos.shape[0])
     tables = []
     for table in (cos, sin):
         rows = table.call("gather", positions, axis=0)
