@@ -14,6 +14,7 @@ from weft.frontend.onnx.converters.counted import unique_values
 from weft.frontend.onnx.converters.index_range import checked, indices
 from weft.frontend.onnx.converters.loops import repeat
 from weft.frontend.onnx.converters.movement import MOVEMENT
+from weft.frontend.onnx.converters.padding import PADDING
 from weft.frontend.onnx.converters.numbers import Operand, Tensor, constant, operand, size
 from weft.frontend.onnx.converters.sampling import SAMPLING, interpolated, lookup, pixels
 from weft.frontend.onnx.converters.spectral import transformed
@@ -33,8 +34,8 @@ def _as_standard(convert: Callable[[Node], Result], opset: int = STANDARD) -> Ca
 def _pad(node: Node) -> Result:
     if node.has(1) and len(node.shape(1)) == 2:
         flat = node.call("reshape", node.data(1), shape=(2 * len(node.shape(0)),))
-        return MOVEMENT["Pad"](node.altered((node.value(0), flat, *node.inputs[2:]), STANDARD))
-    return MOVEMENT["Pad"](node.altered(opset=STANDARD))
+        return PADDING["Pad"](node.altered((node.value(0), flat, *node.inputs[2:]), STANDARD))
+    return PADDING["Pad"](node.altered(opset=STANDARD))
 
 
 def _unique(node: Node) -> Result:
