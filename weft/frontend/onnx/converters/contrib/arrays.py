@@ -14,8 +14,8 @@ from weft.frontend.onnx.converters.counted import unique_values
 from weft.frontend.onnx.converters.index_range import checked, indices
 from weft.frontend.onnx.converters.loops import repeat
 from weft.frontend.onnx.converters.movement import MOVEMENT
-from weft.frontend.onnx.converters.padding import PADDING
 from weft.frontend.onnx.converters.numbers import Operand, Tensor, constant, operand, size
+from weft.frontend.onnx.converters.padding import PADDING
 from weft.frontend.onnx.converters.sampling import SAMPLING, interpolated, lookup, pixels
 from weft.frontend.onnx.converters.spectral import transformed
 from weft.frontend.onnx.node import Node, Result
