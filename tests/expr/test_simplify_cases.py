@@ -184,3 +184,13 @@ def test_comparisons_with_the_ends_of_the_range(op: str, bound: int, value: int)
     i = V["i"]
     for e in (make(op, i, Const(bound)), make(mirrored, Const(bound), i)):
         assert bool(evaluate(simplify(e), {i: value})) == holds
+
+
+def test_facts_with_a_common_factor() -> None:
+    """The constant may round to nothing when the factor is taken out: ``3 * i - 3 * j + 1 >= 0`` says ``i >= j``."""
+    i, j = V["i"], V["j"]
+    known = Facts()
+    with known.assuming(i * 3 - j * 3 + 1 >= 0):
+        assert known.prove(i >= j)
+        assert known.prove(i * 2 + 5 >= j * 2)
+        assert not known.prove(i > j)

@@ -92,7 +92,7 @@ class Solver:
         if g == 0:
             return
         if g > 1:
-            p = {m: (c // g) for m, c in p.items()}
+            p = {m: c // g for m, c in p.items() if c // g}  # the constant may round to nothing
         variables = [m for m in p if m]
         if len(variables) == 1 and len(variables[0]) == 1:
             c, k = p[variables[0]], p.get((), 0)
