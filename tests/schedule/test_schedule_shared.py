@@ -135,6 +135,27 @@ def test_lanes_of_one_iteration_fit_the_window() -> None:
     agrees(original, s)
 
 
+@pytest.mark.parametrize("move", ["store_at", "run_once"])
+def test_a_folded_window_is_too_small_for_the_loop_outside(move: str) -> None:
+    """One element serves the sum of one result; results further along would find the last operand only."""
+    a, w = te.placeholder((3, 5), name="A"), te.placeholder((5, 4), name="W")
+    reduce = te.reduce_axis((0, 5), "k")
+    p = te.compute((3, 5), lambda i, j: a[i, j] * 2.0, name="P")
+    c = te.compute((3, 4), lambda i, j: te.sum(p[i, reduce] * w[reduce, j], axis=reduce), name="C")
+    original = te_to_tir("rows", [a, w], [c])
+    s = Schedule(original)
+    _, j, k = s.get_loops("C")
+    s.compute_at("P", k)
+    whole = s.copy()
+    s.store_at("P", k)
+    s.fold_storage("P", 1, 1)
+    again = (lambda: s.store_at("P", j)) if move == "store_at" else (lambda: s.run_once("P", j, 0))
+    assert "holds only a window" in refused("S061", s, again)
+    agrees(original, s)
+    whole.store_at("P", j)
+    agrees(original, whole)
+
+
 def test_a_sum_without_its_init_is_not_padded() -> None:
     original = matmul_relu(7, 5, 6)
     s = Schedule(original)

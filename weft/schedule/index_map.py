@@ -104,6 +104,12 @@ class IndexMap:
         return list(carried.values())
 
 
+def carries_whole(indices: Sequence[Expr], var: Var) -> bool:
+    """Whether the pieces of ``var`` among ``indices`` tell its value: ``v // 4`` together with ``v % 4`` do."""
+    found = [(n, p) for n, e in enumerate(indices) if (p := pieces_of(e)) is not None and p.var is var]
+    return _contiguous(sorted(found, key=lambda entry: entry[1].divisor))
+
+
 def _contiguous(found: list[tuple[int, Piece]]) -> bool:
     """Whether the pieces carry every digit of an index exactly once."""
     scale = 1

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from weft.expr.linear import ONE, ZERO, Linear, is_nonnegative, linear, mentions, relax
 from weft.expr.nodes import Binary, Const, Expr, IterVar, Load, Var, all_of, make
 from weft.schedule.dependence import is_dense
+from weft.schedule.index_map import carries_whole
 from weft.schedule.movement import Interval, is_domain_bound, margin_of, required_region
 from weft.schedule.ranges import moving
 from weft.schedule.refs import BlockRef, LoopRef
@@ -37,7 +38,8 @@ def store_at(state: State, block: BlockRef, loop: LoopRef) -> None:
           C[y] = f(P[y], P[y+1], P[y+2])            C[y] = f(P[y], P[y+1], P[y+2])
 
     The part that one iteration needs must be a box that moves forward along at most one dimension (S060), and all uses
-    must be inside the loop (S022). Iterations of the loop depend on each other from then on.
+    must be inside the loop (S022). A buffer that is folded already holds less than an iteration of a loop further out
+    computes (S061). Iterations of the loop depend on each other from then on.
     """
     found, target = state.block(block), state.loop(loop)
     _check_place(state, found, target)
@@ -45,6 +47,7 @@ def store_at(state: State, block: BlockRef, loop: LoopRef) -> None:
     inside = moving(around[around.index(target) + 1 :])
     _check_conditions(state, found, target, inside)
     slide = _sliding(state, found, target)
+    _check_elements(state, found, target)
     start: Expr = target.start
     if slide is None:
         guard: Expr = target.var == start
@@ -109,6 +112,26 @@ def _check_conditions(state: State, block: Block, loop: For, inside: dict[Var, t
                 f"block '{block.name}' runs under the condition '{part}'",
                 at=block,
                 hint="use store_at before splitting the block's own loops",
+            )
+
+
+def _check_elements(state: State, block: Block, loop: For) -> None:
+    """What one iteration of a loop computes stays alive, so that each value needs an element of its own."""
+    around = state.tree.loops_around(block)
+    inside = moving(around[around.index(loop) + 1 :])
+    varying = [
+        it.var
+        for it, value in zip(block.iters, block.values, strict=True)
+        if it.kind == IterVar.SPATIAL and mentions(value, inside)
+    ]
+    for region in block.writes:
+        starts = [start for start, _ in region.ranges]
+        if not all(any(v in linear(e).terms for e in starts) or carries_whole(starts, v) for v in varying):
+            raise state.refuse(
+                "S061",
+                f"'{region.buffer.name}' holds only a window of what an iteration of '{loop.var.name}' computes",
+                at=block,
+                hint="use store_at or run_once of the outer loop before fold_storage",
             )
 
 
@@ -276,6 +299,7 @@ def run_once(state: State, block: BlockRef, loop: LoopRef, at: int) -> None:
                 )
     if target.kind in ("parallel", "vectorized"):
         raise state.refuse("S015", f"'{loop.name}' is {target.kind}: its iterations do not run in order", at=target)
+    _check_elements(state, found, target)
     where = all_of(found.where, target.var == target.start)
     annotations = found.annotations.replace(**{KEPT: True})  # later iterations rely on what the first one left
     state.commit(state.tree.replace({found: with_block(found, where=where, annotations=annotations)}))
