@@ -89,7 +89,8 @@ def _resize(node: Node) -> Result:
     mode = node.text("mode", "nearest")
     if node.flag("antialias") and mode in ("linear", "cubic"):
         if computed is not None:
-            raise node.needs("resizing by a computed scale with antialiasing is not supported", 3 if sizes else first)
+            where = first if isinstance(given, Tensor) else 3
+            raise node.needs("resizing by a computed scale with antialiasing is not supported", where)
         return _antialiased(node, shape, factors, cubic=mode == "cubic")
     old = node.opset < 11
     coordinates = "asymmetric" if old else node.text("coordinate_transformation_mode", "half_pixel")
