@@ -129,14 +129,17 @@ def test_double_buffers_in_a_pipeline_are_left_alone() -> None:
     agrees(original, s, 9)
 
 
-def test_what_passes_between_stages_is_not_kept_across_a_loop_around() -> None:
+@pytest.mark.parametrize("pipeline_first", [True, False])
+def test_what_passes_between_stages_is_not_kept_across_a_loop_around(pipeline_first: bool) -> None:
     a = te.placeholder((6,), name="A")
     b = te.compute((6,), lambda i: a[i] + 1.0, name="B")
     s = Schedule(te_to_tir("kept", [a], [te.compute((3, 6), lambda t, i: b[i] * 2.0, name="C")]))
     again, inner = s.get_loops("C")
     s.compute_at("B", inner)
-    s.pipeline(inner, (0, 1), (0, 1))
+    steps = [lambda: s.pipeline(inner, (0, 1), (0, 1)), lambda: s.run_once("B", again, 0)]
+    first, second = steps if pipeline_first else reversed(steps)
+    first()
     before = s.program
-    with pytest.raises(ScheduleError, match="later iterations of a loop around it") as caught:
-        s.run_once("B", again, 0)
-    assert caught.value.code == "S066" and s.program is before
+    with pytest.raises(ScheduleError, match="later iterations of a loop around") as caught:
+        second()
+    assert caught.value.code == ("S066" if pipeline_first else "S065") and s.program is before

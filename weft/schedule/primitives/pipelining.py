@@ -88,6 +88,14 @@ def _check_passed(
             at=outside[0] if outside else loop,
             hint="cache_read or cache_write makes a copy for the loop",
         )
+    if _kept_around(state, buffer, loop):
+        raise state.refuse(
+            "S065",
+            f"'{buffer.name}', which passes from stage {stages[first]} to {stages[second]}, is kept for later "
+            f"iterations of a loop around '{loop.var.name}'",
+            at=loop,
+            hint="pipeline the loop across which it is kept",
+        )
     for block in state.tree.accessors(buffer):
         if any(block.iters[n].kind != IterVar.SPATIAL for n in uses(block, loop)):
             raise state.refuse("S015", f"'{loop.var.name}' carries the reduction of block '{block.name}'", at=block)
@@ -126,8 +134,7 @@ def _check_own(state: State, loop: For) -> None:
         for buffer in touched[first] if stages[first] != stages[second] else ():
             if buffer not in touched[second] or not (touched[first][buffer] or touched[second][buffer]):
                 continue
-            across = state.tree.loops.get(state.kept.get(buffer.name, loop.var), loop)
-            earlier = across is not loop and state.tree.is_under(loop, across)
+            earlier = _kept_around(state, buffer, loop)
             if earlier or any(not state.tree.is_under(b, loop) for b in state.tree.accessors(buffer)):
                 others = "later iterations of a loop around it" if earlier else "others"
                 raise state.refuse(
@@ -137,6 +144,12 @@ def _check_own(state: State, loop: For) -> None:
                     at=loop,
                     hint="call pipeline last",
                 )
+
+
+def _kept_around(state: State, buffer: Buffer, loop: For) -> bool:
+    """Whether a buffer stays alive from one iteration to the next of a loop around ``loop``."""
+    across = state.tree.loops.get(state.kept.get(buffer.name, loop.var), loop)
+    return across is not loop and state.tree.is_under(loop, across)
 
 
 def _in_lanes(tree: Tree, loop: For) -> bool:
