@@ -105,6 +105,8 @@ def measured(
         module = weft.load(path, shapes=parse_shapes(entry.shapes))
         specs = input_specs(module)
         inputs = random_inputs(specs, 0, input_shapes(specs, entry.shapes))
+        if entry.pictures:
+            inputs = {name: pixels(noise) for name, noise in inputs.items()}
         made, missing = measure(
             str(path), list(peers), threads, runs=runs, inputs=inputs, precision=precision, torch=entry.torch_source
         )
@@ -122,6 +124,11 @@ def measured(
         if kernels:
             print(roof.table(kernels))
     return found
+
+
+def pixels(noise: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Normal ``noise`` as whole numbers from 0 to 255, of the same shape and dtype."""
+    return np.clip(np.rint(noise * 64 + 128), 0, 255).astype(noise.dtype)
 
 
 def better(a: Peaks, b: Peaks) -> Peaks:
