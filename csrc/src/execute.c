@@ -313,101 +313,6 @@ static int32_t copy_part(run *r, const instruction *i, int64_t at) {
     return WEFT_OK;
 }
 
-static int64_t read_element(const char *from, int32_t element) {
-    union {
-        uint8_t u8;
-        int8_t i8;
-        uint16_t u16;
-        int16_t i16;
-        uint32_t u32;
-        int32_t i32;
-        int64_t i64;
-    } v;
-    memcpy(&v, from, (size_t)(element & ~ELEMENT_SIGNED));
-    switch (element) {
-    case 1: return v.u8;
-    case 2: return v.u16;
-    case 4: return v.u32;
-    case ELEMENT_SIGNED + 1: return v.i8;
-    case ELEMENT_SIGNED + 2: return v.i16;
-    case ELEMENT_SIGNED + 4: return v.i32;
-    default: return v.i64;
-    }
-}
-
-static int32_t read_size(run *r, const instruction *i, int64_t at) {
-    int32_t status = weft_need_buffer(r, i->b, at);
-    if (status) return status;
-    int32_t element = r->p->buffers[i->b].element;
-    int64_t width = element & ~ELEMENT_SIGNED;
-    if (width > r->f->capacities[i->b] || i->c > (r->f->capacities[i->b] - width) / width)
-        return weft_fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a size is read outside its buffer");
-    r->f->registers[i->a] = read_element((const char *)r->f->pointers[i->b] + i->c * width, element);
-    return WEFT_OK;
-}
-
-/* The first of `count` elements that lies outside its column's range, or `count`. */
-static int64_t find_outside(const char *from, int32_t element, int64_t count, const int64_t *low, const int64_t *high,
-                            int32_t columns) {
-    const int64_t width = element & ~ELEMENT_SIGNED;
-    for (int64_t n = 0, column = 0; n < count; n++, column = column + 1 < columns ? column + 1 : 0) {
-        int64_t value = read_element(from + n * width, element);
-        if (value < low[column] || value > high[column]) return n;
-    }
-    return count;
-}
-
-/* Whether all elements lie between two numbers; written so that compilers use vectors. The buffer is aligned. */
-static bool all_inside_32(const int32_t *v, int64_t count, int64_t low, int64_t high) {
-    int32_t least = INT32_MAX, most = INT32_MIN;
-    for (int64_t n = 0; n < count; n++) {
-        least = v[n] < least ? v[n] : least;
-        most = v[n] > most ? v[n] : most;
-    }
-    return count == 0 || (least >= low && most <= high);
-}
-
-static bool all_inside_64(const int64_t *v, int64_t count, int64_t low, int64_t high) {
-    int64_t least = INT64_MAX, most = INT64_MIN;
-    for (int64_t n = 0; n < count; n++) {
-        least = v[n] < least ? v[n] : least;
-        most = v[n] > most ? v[n] : most;
-    }
-    return count == 0 || (least >= low && most <= high);
-}
-
-static int32_t fail_range(run *r, const instruction *i, int64_t at, int64_t column, int64_t found, int64_t low, int64_t high) {
-    (void)weft_fail(r->error, WEFT_ERROR_RANGE, "an index is %lld where it must lie in %lld to %lld", (long long)found,
-                    (long long)low, (long long)high);
-    if (r->error) {
-        r->error->index = i->a, r->error->axis = (int32_t)column, r->error->instruction = at;
-        r->error->given = found, r->error->expected = found < low ? low : high;
-    }
-    return WEFT_ERROR_RANGE;
-}
-
-static int32_t check_range(run *r, const instruction *i, int64_t at) {
-    int64_t count, low[MAX_RANK], high[MAX_RANK];
-    int32_t status = weft_value_of(r, i->c, at, &count), columns = i->size_count;
-    for (int32_t k = 0; k < columns && !status; k++) status = weft_value_of(r, i->sizes[k], at, &low[k]);
-    for (int32_t k = 0; k < columns && !status; k++) status = weft_value_of(r, i->sizes[columns + k], at, &high[k]);
-    if (!status && count) status = weft_need_buffer(r, i->a, at);
-    if (status || !count) return status;
-    const int32_t element = r->p->buffers[i->a].element;
-    const int64_t width = element & ~ELEMENT_SIGNED;
-    if (count < 0 || count > r->f->capacities[i->a] / width)
-        return weft_fail_at(r, WEFT_ERROR_BOUNDS, i->a, at, "a range is checked outside its buffer");
-    const char *from = r->f->pointers[i->a];
-    const bool aligned = (uintptr_t)from % (uintptr_t)width == 0;
-    if (aligned && columns == 1 && element == ELEMENT_SIGNED + 8 && all_inside_64((const int64_t *)from, count, low[0], high[0]))
-        return WEFT_OK;
-    if (aligned && columns == 1 && element == ELEMENT_SIGNED + 4 && all_inside_32((const int32_t *)from, count, low[0], high[0]))
-        return WEFT_OK;
-    int64_t n = find_outside(from, element, count, low, high, columns);
-    if (n == count) return WEFT_OK;
-    return fail_range(r, i, at, n % columns, read_element(from + n * width, element), low[n % columns], high[n % columns]);
-}
-
 static void release(run *r, int32_t buffer) {
     if (r->p->buffers[buffer].kind == BUFFER_OBJECT) {
         weft_hold(r, buffer, NULL);
@@ -453,7 +358,7 @@ static int32_t step(run *r, const instruction *i, int64_t *at) {
     switch ((opcode)i->op) {
     case OP_COPY: return copy(r, i, *at);
     case OP_SET: return weft_value_of(r, i->c, *at, &r->f->registers[i->a]);
-    case OP_READ: return read_size(r, i, *at);
+    case OP_READ: return weft_read_size(r, i, *at);
     case OP_ALLOCATE: return allocate(r, i, *at);
     case OP_COPY_PART: return copy_part(r, i, *at);
     case OP_RESERVE: return reserve(r, i, *at);
@@ -462,7 +367,7 @@ static int32_t step(run *r, const instruction *i, int64_t *at) {
         status = weft_value_of(r, i->c, *at, &value);
         if (!status && !value) status = weft_fail_at(r, WEFT_ERROR_CHECK, -1, *at, "a check of the program failed");
         return status;
-    case OP_CHECK_RANGE: return check_range(r, i, *at);
+    case OP_CHECK_RANGE: return weft_check_range(r, i, *at);
     case OP_JUMP_UNLESS:
         status = weft_value_of(r, i->c, *at, &value);
         if (!status && !value) *at = i->a - 1;

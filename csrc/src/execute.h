@@ -62,6 +62,10 @@ int32_t weft_value_of(run *r, int64_t expression, int64_t at, int64_t *value);
 /* Makes sure that a buffer has memory; outputs of unknown shape get theirs when first used. */
 int32_t weft_need_buffer(run *r, int32_t buffer, int64_t at);
 
+/* The instructions that look at elements (elements.c). */
+int32_t weft_read_size(run *r, const instruction *i, int64_t at);
+int32_t weft_check_range(run *r, const instruction *i, int64_t at);
+
 /* Lets a buffer hold `value`, whose reference it takes over (NULL: nothing). */
 void weft_hold(run *r, int32_t buffer, weft_value *value);
 /* The instructions about values and functions (functions.c); `at` moves on calls and returns. */
