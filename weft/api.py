@@ -24,6 +24,7 @@ from weft.pipeline import Options, Report, ScheduleSource, compile_module
 from weft.runtime import Artifact, Executable
 from weft.specialization import Build, Hot, SpecializingExecutable, specialized
 from weft.support import settings
+from weft.support.arguments import FLAG, MAPPING, TEXT, WHOLE, Form, checked, instance, one_or_several, optional
 from weft.support.cache import DiskCache
 from weft.support.errors import InputError, InternalError, UserError
 from weft.support.progress import progress as progress_bar
@@ -34,7 +35,25 @@ if TYPE_CHECKING:
 
 Sizes = Mapping[str, "int | Sequence[int]"]
 
+_TARGET = instance("a target (a text or a weft.Target)", str, Target)
+_FORMS = {
+    "target": _TARGET,
+    "threads": optional(WHOLE),
+    "shapes": optional(MAPPING),
+    "also": one_or_several(_TARGET),
+    "options": optional(instance("weft.Options", Options)),
+    "precision": optional(TEXT),
+    "schedules": optional(
+        Form("a source of schedules with a method 'find'", lambda v: callable(getattr(v, "find", None)))
+    ),
+    "cache": FLAG,
+    "progress": FLAG,
+    "specialize": optional(MAPPING),
+    "specialize_after": optional(WHOLE),
+}
 
+
+@checked("I029", InputError, shapes=optional(MAPPING), name=optional(TEXT))
 def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None) -> Module:
     """The graph of a model: a path to an ``.onnx`` file, its bytes, an ``onnx.ModelProto``, a path to a ``.graph`` file
     (the notation of :mod:`weft.graph.text`), or a graph already.
@@ -83,6 +102,7 @@ def load_graph(path: Path) -> Module:
     return module
 
 
+@checked("I029", InputError, **_FORMS)
 def compile(
     model: Any,
     target: str | Target = "cpu",
@@ -111,7 +131,8 @@ def compile(
     ``specialize_after=n`` does so for sizes with which it has run ``n`` times.
 
     Raises ModelError for models that are not understood or cannot be specialized (M022), TargetError for unknown
-    targets, InputError I022 for an unknown precision, UserError T020 for open sizes that the model does not have.
+    targets, InputError I022 for an unknown precision, UserError T020 for open sizes that the model does not have, and
+    InputError I029 for arguments of another kind.
     """
     made, _ = compile_with_report(
         model,
@@ -130,6 +151,7 @@ def compile(
     return made
 
 
+@checked("I029", InputError, **_FORMS)
 def compile_with_report(
     model: Any,
     target: str | Target = "cpu",
@@ -154,6 +176,7 @@ def compile_with_report(
     return Executable(artifact, threads), report
 
 
+@checked("I029", InputError, **_FORMS)
 def compile_artifact(
     model: Any,
     target: str | Target = "cpu",
@@ -205,7 +228,7 @@ def _compiled(
             if dump:
                 dump.facts = {"target": " ".join(map(str, targets)), **asdict(report)}
     for note in report.notes:
-        warnings.warn(note, RuntimeWarning, stacklevel=4)
+        warnings.warn(note, RuntimeWarning, stacklevel=6)  # where compile was called
     artifact = replace(artifact, metadata={**artifact.metadata, "graphs": keep.packed()})
 
     def build(sizes: Mapping[str, int]) -> Artifact:

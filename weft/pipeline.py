@@ -51,6 +51,7 @@ from weft.runtime.program import Program as ExecutableProgram
 from weft.schedule.rules import default_schedule
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
+from weft.support.arguments import FLAG, WHOLE
 from weft.support.dtypes import DType
 from weft.support.errors import InputError
 from weft.support.progress import Reporter, Silent
@@ -104,6 +105,12 @@ class Options:
     precision: str = "f32"
 
     def __post_init__(self) -> None:
+        for name, form in (("layouts", FLAG), ("winograd", FLAG), ("max_ops", WHOLE)):
+            value = getattr(self, name)
+            if not form.accepts(value):
+                raise InputError(f"Options: '{name}' must be {form.says}, not {value!r}", code="I029")
+        if self.max_ops < 1:
+            raise InputError(f"Options: 'max_ops' must be at least 1, not {self.max_ops}", code="I029")
         if self.precision not in PRECISIONS:
             raise InputError(
                 f"unknown precision '{self.precision}'", code="I022", hint=f"one of {', '.join(PRECISIONS)}"

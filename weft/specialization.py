@@ -26,7 +26,7 @@ MOST = 16
 
 def combinations(hot: Hot) -> list[dict[str, int]]:
     """Every combination of the sizes. Raises InputError I023 for what is not positive, or is too much."""
-    values = {n: [v] if isinstance(v, int) else list(v) for n, v in hot.items()}
+    values = {n: list(v) if isinstance(v, Sequence) and not isinstance(v, str) else [v] for n, v in hot.items()}
     for name, sizes in values.items():
         if not sizes or any(not isinstance(v, int) or isinstance(v, bool) or v < 1 for v in sizes):
             raise InputError(f"'{name}' cannot be specialized to {sizes}", code="I023", hint="give positive sizes")

@@ -21,8 +21,11 @@ from weft.runtime.profile import Profile, make_profile
 from weft.runtime.program import TensorSpec
 from weft.runtime.roofline import Bound, Peaks, Roofline, bounds, roofline
 from weft.runtime.threads import SYSTEM_FEATURES, checked_threads, cpu_features
+from weft.support.arguments import FLAG, MAPPING, NUMBER, PATH, WHOLE, checked, instance
 from weft.support.errors import ArtifactError, InputError
 from weft.support.memory import compact
+
+_PEAKS = instance("weft.runtime.roofline.Peaks", Peaks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +144,17 @@ class Executable:
 
     def run(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Any]:
         """Run on inputs by name; the outputs by name. Raises InputError if something does not fit."""
+        if inputs is not None and not MAPPING.accepts(inputs):
+            raise InputError(f"run: 'inputs' must be {MAPPING.says}, not {type(inputs).__name__}", code="I029")
         results = self._run(self._arguments.order({**(inputs or {}), **named}))
         return {spec.name: value for spec, value in zip(self.outputs, results, strict=True)}
 
+    @checked("I029", InputError, path=PATH)
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the artifact to a file for :func:`load_executable`."""
         self._artifact.save(path)
 
+    @checked("I029", InputError, runs=WHOLE)
     def profile(self, *inputs: Any, runs: int = 10) -> Profile:
         """Time every kernel over ``runs`` runs, after one to warm up. Inputs as for a call, or one mapping by name."""
         given = self._given(inputs)
@@ -162,15 +169,18 @@ class Executable:
             totals.append((time.perf_counter() - start) * 1e3)
         return make_profile(self._artifact.program, times, totals, self._symbols(given), self.threads)
 
+    @checked("I029", InputError, peaks=_PEAKS, runs=WHOLE)
     def roofline(self, *inputs: Any, peaks: Peaks, runs: int = 10) -> Roofline:
         """The profile of ``runs`` runs beside what ``peaks`` allow, the kernel that loses most time first."""
         found = bounds(self._artifact.program, self._symbols(self._given(inputs)), peaks)
         return roofline(self.profile(*inputs, runs=runs), found, peaks)
 
+    @checked("I029", InputError, peaks=_PEAKS)
     def bounds(self, *inputs: Any, peaks: Peaks) -> tuple[Bound, ...]:
         """The least time that ``peaks`` allow each kernel call for such inputs; nothing is run."""
         return bounds(self._artifact.program, self._symbols(self._given(inputs)), peaks)
 
+    @checked("I029", InputError, seconds=NUMBER, warmup=NUMBER, max_runs=WHOLE)
     def benchmark(self, *inputs: Any, seconds: float = 1.0, warmup: float = 0.1, max_runs: int = 10_000) -> Timing:
         """Latency of whole runs, repeated for about ``seconds``. Inputs as for a call, or one mapping by name."""
         given = self._given(inputs)
@@ -201,6 +211,7 @@ class Executable:
         return f"<Executable {name}: {kernels} kernels, {megabytes:.1f} MB of constants, {self.threads} threads>"
 
 
+@checked("I029", InputError, path=PATH, verify=FLAG)
 def load_executable(path: str | os.PathLike[str], threads: int | None = None, *, verify: bool = False) -> Executable:
     """Load a file written by :meth:`Executable.save`; the compiler is not needed.
 

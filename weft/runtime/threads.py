@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from weft.runtime import _native
+from weft.support.arguments import WHOLE
 from weft.support.errors import UserError
 from weft.support.settings import NUM_THREADS
 
@@ -35,6 +36,10 @@ def checked_threads(threads: int | None) -> int:
     """``threads``, or the default for None. Raises UserError if out of range."""
     if threads is None:
         threads = default_threads()
+    if not WHOLE.accepts(threads):
+        raise UserError(
+            f"threads must be {WHOLE.says}, not {threads!r}", code="I010", hint=f"1 to {MAX_THREADS}, or None"
+        )
     if not 1 <= threads <= MAX_THREADS:
         raise UserError(f"{threads} threads are not possible", code="I010", hint=f"between 1 and {MAX_THREADS}")
     return threads

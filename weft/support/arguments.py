@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
@@ -29,6 +30,10 @@ def instance(says: str, *kinds: type) -> Form:
 
 TEXT = instance("a text", str)
 FUNCTION = Form("a function", lambda value: callable(value) and not isinstance(value, type))
+FLAG = instance("True or False", bool)
+WHOLE = Form("a whole number", lambda v: hasattr(v, "__index__") and not isinstance(v, bool))
+NUMBER = Form("a number", lambda v: isinstance(v, (int, float)) and not isinstance(v, bool) and v == v)
+PATH = instance("a path", str, bytes, os.PathLike)
 MAPPING = Form(
     "a dictionary with names as keys", lambda v: isinstance(v, Mapping) and all(isinstance(k, str) for k in v)
 )

@@ -6,10 +6,15 @@ from typing import Any
 
 from weft.frontend.onnx.problems import ModelProblems, Problem
 from weft.graph.nodes import Module
+from weft.support.arguments import MAPPING, TEXT, WHOLE, checked, optional
+from weft.support.errors import InputError
 
 __all__ = ["ModelProblems", "Problem", "load"]
 
 
+@checked(
+    "I029", InputError, name=optional(TEXT), shapes=optional(MAPPING), opset=optional(WHOLE), known=optional(MAPPING)
+)
 def load(
     model: Any,
     *,

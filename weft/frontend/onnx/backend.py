@@ -184,7 +184,7 @@ class WeftBackend(Backend):
     @classmethod
     def supports_device(cls, device: str) -> bool:
         """Whether code can be made for an ONNX device name."""
-        return device.split(":")[0] == "CPU"
+        return isinstance(device, str) and device.split(":")[0] == "CPU"
 
 
 def _is_plain(declared: Any) -> bool:

@@ -1,0 +1,119 @@
+"""Arguments of another kind than a function takes are errors that say what would fit, not tracebacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import weft
+from weft.api import compile_artifact, compile_with_report
+from weft.frontend.onnx import backend
+from weft.frontend.onnx import load as load_onnx
+
+X = np.zeros((1, 2), np.float32)
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 2]) for n in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ports[:1], ports[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.fixture(scope="module")
+def executable(model: Any) -> weft.Executable:
+    return weft.compile(model)
+
+
+COMMON: list[tuple[str, Any, str, str]] = [
+    ("options", 3, "I029", "weft.Options"),
+    ("shapes", 5, "I029", "names as keys"),
+    ("shapes", {3: 4}, "I029", "names as keys"),
+    ("shapes", {"n": "x"}, "I020", "cannot have the size"),
+    ("precision", 7, "I029", "a text"),
+    ("precision", "f64", "I022", "precision"),
+    ("target", object(), "I029", "a target"),
+    ("target", None, "I029", "a target"),
+    ("target", "", "G001", "empty"),
+    ("also", 3, "I029", "a target"),
+    ("also", [3], "I029", "a target"),
+    ("schedules", 3, "I029", "'find'"),
+    ("cache", "no", "I029", "True or False"),
+    ("progress", 3, "I029", "True or False"),
+    ("specialize", 3, "I029", "names as keys"),
+    ("specialize", {"n": 1.5}, "I023", "cannot be specialized"),
+    ("specialize", {"n": "8"}, "I023", "cannot be specialized"),
+    ("bogus", 1, "I029", "bogus"),
+]
+RUNNING: list[tuple[str, Any, str, str]] = [
+    ("threads", "a", "I029", "whole number"),
+    ("threads", 1.5, "I029", "whole number"),
+    ("threads", True, "I029", "whole number"),
+    ("threads", 0, "I010", "threads"),
+    ("specialize_after", "a", "I029", "whole number"),
+    ("specialize_after", 0, "I023", "at least 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "code", "words"), [*COMMON, *RUNNING], ids=lambda v: repr(v)[:20])
+def test_compile(model: Any, name: str, value: Any, code: str, words: str) -> None:
+    functions: list[Callable[..., Any]] = [weft.compile, compile_with_report]
+    if (name, value, code, words) in COMMON:
+        functions.append(compile_artifact)
+    for function in functions:
+        with pytest.raises(weft.UserError, match=words) as error:
+            function(model, **{name: value})
+        assert error.value.code == code
+        if code == "I029":
+            assert f"{function.__name__}(model, target" in str(error.value.hint)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_ops": "a"}, {"max_ops": 0}, {"max_ops": True}, {"layouts": 3}, {"winograd": "yes"}], ids=str
+)
+def test_options(wrong: dict[str, Any]) -> None:
+    with pytest.raises(weft.UserError, match=f"'{next(iter(wrong))}' must be") as error:
+        weft.Options(**wrong)
+    assert error.value.code == "I029"
+
+
+def test_executables(executable: weft.Executable, tmp_path: Path) -> None:
+    executable.save(tmp_path / "m.weft")
+    calls: list[Callable[[], Any]] = [
+        lambda: weft.load_executable(3),  # type: ignore[arg-type]
+        lambda: weft.load_executable(None),  # type: ignore[arg-type]
+        lambda: weft.load_executable(tmp_path / "m.weft", threads="a"),  # type: ignore[arg-type]
+        lambda: weft.load_executable(tmp_path / "m.weft", verify=3),  # type: ignore[arg-type]
+        lambda: executable.save(3),  # type: ignore[arg-type]
+        lambda: executable.run([X]),  # type: ignore[arg-type]
+        lambda: executable.run(3),  # type: ignore[arg-type]
+        lambda: executable.profile(X, runs="a"),  # type: ignore[arg-type]
+        lambda: executable.benchmark(X, seconds="a"),  # type: ignore[arg-type]
+        lambda: executable.benchmark(X, max_runs=1.5),  # type: ignore[arg-type]
+        lambda: executable.roofline(X, peaks=3),  # type: ignore[arg-type]
+        lambda: executable.bounds(X, peaks=None),  # type: ignore[arg-type]
+        lambda: setattr(executable, "threads", "a"),
+    ]
+    for call in calls:
+        with pytest.raises(weft.UserError, match=r"must be|are not"):
+            call()
+
+
+def test_models(model: Any) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: weft.load(model, shapes=3),  # type: ignore[arg-type]
+        lambda: weft.load(model, name=3),  # type: ignore[arg-type]
+        lambda: load_onnx(model, opset="a"),  # type: ignore[arg-type]
+        lambda: load_onnx(model, known=3),
+        lambda: backend.prepare(model, 3),
+        lambda: backend.prepare(model, threads="a"),
+        *(lambda wrong=wrong: weft.load(wrong) for wrong in (None, 3, object(), [], b"abc")),  # type: ignore[misc]
+    ]
+    for call in calls:
+        with pytest.raises(weft.UserError):
+            call()
