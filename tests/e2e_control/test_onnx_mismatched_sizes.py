@@ -1,15 +1,12 @@
 """Sizes and values that do not fit together at run time are clear errors; those that do, 0 included, are served."""
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-
-onnx = pytest.importorskip("onnx")
-
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -33,7 +30,12 @@ def s(value: int) -> Any:
 
 # operator, attributes, shapes of the operands, what does not fit, what does, a word of the message
 CASES: list[tuple[str, dict[str, Any], list[Shape], list[Any], list[Any], str]] = [
-    ("Add", {}, [["n"], ["m"]], [(z(3), z(4)), (z(3), z(0)), (z(1), z(0))], [(z(3), z(3)), (z(1), z(4))], "broadcast"),
+    ("Add", {}, [["n"], ["m"]], [(z(3), z(4)), (z(3), z(0)), (z(0), z(2))],
+     [(z(3), z(3)), (z(1), z(4)), (z(1), z(0)), (z(0), z(1)), (z(0), z(0)), (z(1), z(1))], "broadcast"),
+    ("Max", {}, [["n"], ["m"], ["p"]], [(z(1), z(0), z(2)), (z(3), z(1), z(2))],
+     [(z(1), z(0), z(1)), (z(0), z(1), z(0)), (z(3), z(1), z(3)), (z(1), z(1), z(2))], "broadcast"),
+    ("Where", {}, [["n", 1], ["m", 3], ["p", "q"]], [(z(1, 1) > 0, z(0, 3), z(2, 3))],
+     [(z(1, 1) > 0, z(0, 3), z(1, 3)), (z(2, 1) > 0, z(1, 3), z(2, 1)), (z(0, 1) > 0, z(1, 3), z(0, 1))], "broadcast"),
     ("Concat", {"axis": 0}, [["n", "p"], ["m", "q"]], [(z(2, 3), z(2, 4))], [(z(2, 3), z(0, 3))], "dimension 1 differ"),
     ("MatMul", {}, [["n", "k"], ["l", "m"]], [(z(2, 3), z(4, 2)), (z(2, 0), z(3, 2))], [(z(2, 0), z(0, 2))], "contra"),
     ("Gemm", {}, [["n", "k"], ["l", "m"], ["q"]], [(z(2, 3), z(4, 2), z(2))], [(z(2, 3), z(3, 2), z(1))], "contracted"),
@@ -62,7 +64,7 @@ def test_sizes_are_checked(
     op: str, attrs: dict[str, Any], shapes: list[Shape], wrong: list[Any], right: list[Any], message: str
 ) -> None:
     names, outputs = [f"x{k}" for k in range(len(shapes))], ["y", "w"] if op in ("Split", "TopK") else ["y"]
-    kinds = [TensorProto.FLOAT if v.dtype == np.float32 else TensorProto.INT64 for v in wrong[0]]
+    kinds = [helper.np_dtype_to_tensor_dtype(v.dtype) for v in wrong[0]]
     inputs = [helper.make_tensor_value_info(n, k, d) for n, k, d in zip(names, kinds, shapes, strict=True)]
     results = [onnx.ValueInfoProto(name=o) for o in outputs]
     graph = helper.make_graph([helper.make_node(op, names, outputs, **attrs)], "one", inputs, results)

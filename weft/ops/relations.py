@@ -9,11 +9,12 @@ Error codes: T011 dtypes, T012 ranks, T013 sizes, T014 axes, T015 attribute valu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from math import gcd
 from typing import Any, NoReturn
 
 from weft.expr.affine import linear_form
-from weft.expr.nodes import Const, Expr, ExprLike, all_of, any_of, index, make, maximum, minimum
+from weft.expr.nodes import Binary, Const, Expr, ExprLike, Select, any_of, index, make, maximum, minimum, select
 from weft.expr.prove import Facts
 from weft.graph.assume import assume
 from weft.graph.dims import symbols
@@ -152,11 +153,34 @@ def broadcast_dim(op: str, a: Dim, b: Dim, axis: int) -> Dim:
     message = f"{op}: shapes do not broadcast: sizes {a} and {b} in dimension {axis} must be equal or 1"
     same, ones = make("eq", index(a), index(b)), [make("eq", d, index(1)) for d in (a, b) if isinstance(d, Expr)]
     if isinstance(a, Expr) and isinstance(b, Expr):
-        # The larger one is the result, which it is not of 1 and 0.
-        assume(any_of(same, all_of(any_of(*ones), make("ge", minimum(a, b), index(1)))), f"{message}, and 1 not meet 0")
-        return simplified(maximum(a, b))
+        sizes = dict.fromkeys((*_joined_sizes(a), *_joined_sizes(b)))
+        if len(sizes) == max(len(_joined_sizes(a)), len(_joined_sizes(b))):
+            return a if len(sizes) == len(_joined_sizes(a)) else b
+        assume(any_of(same, *ones), message)
+        return _joined(list(sizes))
     assume(any_of(same, *ones), message)
     return a if isinstance(a, int) else b
+
+
+def _joined(sizes: Sequence[Expr]) -> Dim:
+    """What several sizes broadcast to: the largest, but 0 if any is (1 meets 0)."""
+    least = reduce(minimum, sizes)
+    return simplified(select(make("eq", least, index(0)), index(0), reduce(maximum, sizes)))
+
+
+def _joined_sizes(d: Expr) -> tuple[Expr, ...]:
+    """The sizes of which :func:`_joined` made ``d``; ``d`` itself where it did not."""
+    if isinstance(d, Select) and d.then is index(0) and isinstance(d.condition, Binary):
+        sizes, least = _leaves(d.otherwise, "max"), _leaves(d.condition.a, "min")
+        if d.condition.op == "eq" and d.condition.b is index(0) and set(sizes) == set(least):
+            return sizes
+    return (d,)
+
+
+def _leaves(e: Expr, op: str) -> tuple[Expr, ...]:
+    if isinstance(e, Binary) and e.op == op:
+        return (*_leaves(e.a, op), *_leaves(e.b, op))
+    return (e,)
 
 
 def broadcast(op: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
