@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from kernel_runner import run_kernel
 
+from weft.codegen.llvm import assembly, emit
 from weft.expr.intrinsics import call
 from weft.expr.nodes import Load, Var, const
 from weft.lower.kernel.mathematics import EXPANSIONS
@@ -143,3 +144,25 @@ def test_float64_uses_the_c_library() -> None:
 
 def test_every_expansion_states_its_error() -> None:
     assert all(f.__doc__ and ("ulp" in f.__doc__ or "rounded" in f.__doc__) for f in EXPANSIONS.values())
+
+
+@pytest.mark.parametrize("vectorized", [True, False])
+@pytest.mark.parametrize("target", ["cpu", "llvm -mcpu=x86-64-v4", "llvm -mcpu=x86-64-v3"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_multiplying_by_powers_of_two(dtype: str, target: str, vectorized: bool) -> None:
+    """Once rounded, subnormal results and overflow included: by the instruction, by products, lane by lane."""
+    if not set(Target(target).features) <= set(Target("cpu").features):
+        target = "llvm -mcpu=x86-64-v3"
+    x = rng.uniform(0.5, 2, COUNT).astype(dtype) * rng.choice([-1, 1], COUNT).astype(dtype)
+    n = rng.integers(-250, 251, COUNT).astype(dtype)
+    x[:6], n[:6] = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0), (3, -9, 9, 200, -200, 0)
+    with np.errstate(all="ignore"):
+        want = np.ldexp(x, n.astype(np.int64))
+    np.testing.assert_array_equal(apply("ldexp", x, n, target=target, vectorized=vectorized), want)
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2", "sigmoid"])
+def test_one_instruction_multiplies_by_the_power(name: str) -> None:
+    target = Target("x86-64-v4")
+    listing = assembly(emit(tir_to_kernel(program(name, 1), target), target), target)
+    assert listing.count("vscalefps") == 1 and "vpslld" not in listing

@@ -65,6 +65,10 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
     return _like(wide + np.asarray(c).astype(np.float64), a)
 
 
+def _ldexp(x: Any, n: Any) -> Any:
+    return _like(np.asarray(x).astype(np.float64) * np.exp2(np.asarray(n).astype(np.float64)), x)
+
+
 def _width(x: Any) -> int:
     return int(np.asarray(x).dtype.itemsize * 8)
 
@@ -164,6 +168,7 @@ def _rows() -> tuple[Intrinsic, ...]:
         real("pow", np.power, "x to the power y (IEEE pow)", 2),
         real("fmod", np.fmod, "remainder with the sign of x (C fmod)", 2),
         real("copysign", np.copysign, "magnitude of x, sign of y", 2),
+        real("ldexp", _ldexp, "x * 2^y for a whole y, at most 250 in magnitude, rounded once", 2),
         real("fma", _fma, "x * y + z, rounded once", 3),
         real("floor", np.floor, "largest integer not above x"),
         real("ceil", np.ceil, "smallest integer not below x"),

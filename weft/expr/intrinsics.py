@@ -66,6 +66,7 @@ floor, ceil, round, trunc = _unary("floor"), _unary("ceil"), _unary("round"), _u
 abs = _unary("abs")
 isnan, isinf = _unary("isnan"), _unary("isinf")
 pow, fmod, copysign = _binary("pow"), _binary("fmod"), _binary("copysign")
+ldexp = _binary("ldexp")
 bitand, bitor, bitxor = _binary("bitand"), _binary("bitor"), _binary("bitxor")
 bitnot, popcount, clz = _unary("bitnot"), _unary("popcount"), _unary("clz")
 shl, shr = _binary("shl"), _binary("shr")

@@ -10,7 +10,7 @@ from weft.codegen.llvm.packed import dot2, dot4, pack
 from weft.codegen.llvm.types import scalar_type, splat, type_of, vector
 from weft.codegen.llvm.vectors import intrinsic
 from weft.expr.nodes import Call
-from weft.support.dtypes import DType
+from weft.support.dtypes import INT32, INT64, DType
 from weft.support.errors import InternalError
 
 _FLOAT: Final = {
@@ -25,6 +25,22 @@ _FLOAT: Final = {
 }
 _WORDS: Final = {"pack2": pack, "pack4": pack, "dot2": dot2, "dot4": dot4}
 _BITS: Final = {"bitand": "and", "bitor": "or", "bitxor": "xor", "shl": "shl"}
+# Bits and lanes → the instruction that multiplies by a power of two, and what it needs. Source: Intel 64 and IA-32
+# Architectures Software Developer's Manual, VSCALEFPS and VSCALEFPD.
+_SCALE: Final = {
+    (bits, width // bits): (
+        f"llvm.x86.avx512.mask.scalef.{kind}.{width}",
+        frozenset({"avx512f"} if width == 512 else {"avx512f", "avx512vl"}),
+    )
+    for bits, kind in ((32, "ps"), (64, "pd"))
+    for width in (128, 256, 512)
+}
+# Bits of a float → the integer of its width, the bits of its fraction, its bias, what rounds to a whole number when it
+# is added, and the bits of that.
+_PARTS: Final = {
+    32: (INT32, 23, 127, 12582912.0, 0x4B400000),
+    64: (INT64, 52, 1023, 6755399441055744.0, 0x4338000000000000),
+}
 # Functions of the C library that kernels may call (suffix f for float32).
 _EXPONENTIAL: Final = ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "erf", "pow", "fmod")
 _CIRCULAR: Final = ("sin", "cos", "tan", "asin", "acos", "atan")
@@ -50,6 +66,8 @@ def emit_call(f: Function, e: Call, args: list[str]) -> str:
         if e.name == "isinf":
             size = intrinsic(f, "llvm.fabs", typed[0][0], typed)
             return f.op(f"fcmp oeq {typed[0][0]} {size}, {splat(float('inf'), dtype, e.lanes)}")
+        if e.name == "ldexp":
+            return _scaled(f, e, args)
         if e.name == "rsqrt":
             root = intrinsic(f, "llvm.sqrt", ty, typed)
             return f.op(f"fdiv {ty} {splat(1.0, dtype, e.lanes)}, {root}")
@@ -60,6 +78,27 @@ def emit_call(f: Function, e: Call, args: list[str]) -> str:
         if found is not None:
             return found
     raise InternalError(f"no LLVM code for the intrinsic '{e.name}' on {dtype}")
+
+
+def _scaled(f: Function, e: Call, args: list[str]) -> str:
+    """The instruction where the target has it; else two products with powers of two, of which the first is exact."""
+    ty, lanes = type_of(e), e.lanes
+    x, n = args
+    name, needed = _SCALE.get((e.dtype.bits, lanes), ("", frozenset({"none"})))
+    if needed <= f.features:
+        if lanes * e.dtype.bits == 512:
+            return f.op(f"call {ty} @{name}({ty} {x}, {ty} {n}, {ty} zeroinitializer, i{lanes} -1, i32 4)")
+        return f.op(f"call {ty} @{name}({ty} {x}, {ty} {n}, {ty} zeroinitializer, i8 -1)")
+    word, mantissa, bias, rounding, offset = _PARTS[e.dtype.bits]
+    words = vector(scalar_type(word), lanes)
+    rounded = f.op(f"fadd {ty} {n}, {splat(rounding, e.dtype, lanes)}")
+    whole = f.op(f"sub {words} {f.op(f'bitcast {ty} {rounded} to {words}')}, {splat(offset, word, lanes)}")
+    half = f.op(f"ashr {words} {whole}, {splat(1, word, lanes)}")
+    for part in (half, f.op(f"sub {words} {whole}, {half}")):
+        exponent = f.op(f"add {words} {part}, {splat(bias, word, lanes)}")
+        power = f.op(f"bitcast {words} {f.op(f'shl {words} {exponent}, {splat(mantissa, word, lanes)}')} to {ty}")
+        x = f.op(f"fmul {ty} {x}, {power}")
+    return x
 
 
 def _integer(f: Function, e: Call, ty: str, typed: list[tuple[str, str]]) -> str | None:
