@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.expr.nodes import Call, Expr, make, select
+from weft.expr.intrinsics import call
+from weft.expr.nodes import Call, Expr, index, make, select
 from weft.graph.layout import follow_elementwise
 from weft.graph.operator import Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import ANY, NUMBER, Array, binary_cases, elementwise, number, read, to_bool
-from weft.support.dtypes import FLOAT64, DType
+from weft.support.dtypes import FLOAT64, INDEX, DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,22 +196,52 @@ def _pow_infer(attrs: Attrs, *types: Type) -> TensorType:
     return TensorType(rel.broadcast("pow", base.shape, exponent.shape), base.dtype)
 
 
+_CLOSE = 2.0**-24
+"""A power of whole numbers so close to a whole number is that number, rounded by the function that computes powers."""
+
+
+def _whole_power(a: Expr, b: Expr) -> Expr:
+    """a to the power b by squaring, wrapping around as products do; below 1 for negative b: 0 but for 1 and -1."""
+    made: Expr = index(1)
+    square = a
+    for bit in range(6):
+        made = select(make("ne", call("bitand", call("shr", b, bit), 1), 0), made * square, made)
+        square = square * square
+    large = select(make("eq", a, 0), index(0), made)  # from 64 on the low bits decide: the sign of -1, the value of 1
+    odd = make("ne", call("bitand", b, 1), 0)
+    below = select(make("eq", a, 1), index(1), select(make("eq", a, -1), select(odd, index(-1), index(1)), index(0)))
+    return select(make("lt", b, 0), below, select(make("ge", b, 64), large, made))
+
+
+def _whole_power_reference(base: Array, exponent: Array) -> Array:
+    a, b = np.broadcast_arrays(base.astype(np.int64), exponent.astype(np.int64))
+    below = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 1, -1, 1), 0))
+    large = np.power(a, np.where(b < 0, 0, b & 63))
+    return np.where(b < 0, below, np.where(b >= 64, np.where(a == 0, 0, large), large)).astype(base.dtype)
+
+
 def _pow_compute(attrs: Attrs, out: TensorType, base: te.Tensor, exponent: te.Tensor) -> Any:
     def element(*i: Expr) -> Expr:
         a, b = read(base, i, out.shape), read(exponent, i, out.shape)
         if a.dtype.is_float:
             return Call("pow", (a, te.cast(b, a.dtype)), a.dtype)
-        return te.cast(te.round(Call("pow", (te.cast(a, FLOAT64), te.cast(b, FLOAT64)), FLOAT64)), a.dtype)
+        if not b.dtype.is_float:
+            return te.cast(_whole_power(te.cast(a, INDEX), te.cast(b, INDEX)), a.dtype)
+        power = Call("pow", (te.cast(a, FLOAT64), te.cast(b, FLOAT64)), FLOAT64)
+        whole = te.round(power)
+        return te.cast(select(te.abs(power - whole) < _CLOSE, whole, te.trunc(power)), a.dtype)
 
     return te.compute(out.shape, element, name="pow")
 
 
 def _pow_reference(attrs: Attrs, base: Array, exponent: Array) -> Array:
     with np.errstate(all="ignore"):
-        if base.dtype.kind in "iu":
-            return np.asarray(
-                np.rint(np.power(base.astype(np.float64), exponent.astype(np.float64))).astype(base.dtype)
-            )
+        if DType(base.dtype).is_integer and not DType(exponent.dtype).is_float:
+            return _whole_power_reference(base, exponent)
+        if DType(base.dtype).is_integer:
+            power = np.power(base.astype(np.float64), exponent.astype(np.float64))
+            whole = np.rint(power)
+            return np.where(np.abs(power - whole) < _CLOSE, whole, np.trunc(power)).astype(base.dtype)
         wide = np.float64 if base.dtype == np.float64 else np.float32
         return np.asarray(np.power(base.astype(wide), exponent.astype(wide)).astype(base.dtype))
 
@@ -227,6 +258,8 @@ POWER = OpDef(
         Case((((3, 4), "float32"), ((4,), "float32")), {}, 0.2, 3.0),
         Case((np.array([1.5, -2.0, 3.0], np.float32), np.array([2, 3, 0], np.int64)), {}),
         Case((np.array([2, 3, -2], np.int32), np.array([3, 2, 3], np.int32)), {}),
+        Case((np.array([3, -1, 0, -3, 2, 1], np.int64), np.array([39, 65, 0, 39, -1, -7], np.int64)), {}),
+        Case((np.array([2, 4, 10, 3], np.int32), np.array([1.5, 0.5, 3.0, 3.5], np.float32)), {}),
     ),
     doc="a to the power b, in the dtype of a",
     source="ONNX Pow-15",

@@ -220,7 +220,7 @@ def _compute(attrs: Attrs, out: TensorType, data: te.Tensor, *others: te.Tensor)
     axes = _changed(attrs, source)
     made = data
     if attrs.mode != "nearest":
-        wide = accumulator(data.dtype) if data.dtype.is_float else FLOAT32
+        wide = _blending_type(data.dtype)
         made = narrowed(data, wide, "resize_widen")
     for a in axes:
         made = _along(attrs, a, made, out.shape[a])
@@ -237,7 +237,28 @@ def _compute(attrs: Attrs, out: TensorType, data: te.Tensor, *others: te.Tensor)
         made = te.compute(out.shape, cropped, name="resize_crop")
     if made is data:
         return te.compute(out.shape, lambda *i: data[i], name="resize")
+    if out.dtype.is_integer and attrs.mode != "nearest":
+        low, high = _limits(out.dtype)
+        source_of = made
+        made = te.compute(
+            out.shape,
+            lambda *i: te.cast(te.min(te.max(te.round(source_of[i]), low), high), out.dtype),
+            name="resize_round",
+        )
     return narrowed(made, out.dtype, "resize_narrow")
+
+
+def _blending_type(dtype: DType) -> DType:
+    """The type of weights and sums: wide enough for every value of ``dtype`` below 64 bits."""
+    if dtype.is_float:
+        return accumulator(dtype)
+    return FLOAT32 if dtype.bits <= 16 else FLOAT64
+
+
+def _limits(dtype: DType) -> tuple[float, float]:
+    """The range of whole numbers, in numbers that float64 has."""
+    low, high = dtype.limits()
+    return float(low), float(high) if dtype.bits < 64 else float(np.nextafter(float(high), 0.0))
 
 
 def _matrix(attrs: Attrs, axis: int, old: int, new: int) -> Array:
@@ -273,6 +294,8 @@ def _reference(attrs: Attrs, data: Array, *others: Array) -> Array:
             x = _coordinate(attrs, a, data.shape[a], attrs.sizes[a], np.arange(attrs.sizes[a], dtype=np.float64))
             outside = (x < 0) | (x > data.shape[a] - 1)
             np.moveaxis(out, a, 0)[outside] = attrs.extrapolation_value
+    if DType(data.dtype).is_integer and attrs.mode != "nearest":
+        out = np.clip(np.rint(out), *_limits(DType(data.dtype)))
     return np.ascontiguousarray(out.astype(data.dtype))
 
 
@@ -326,6 +349,8 @@ RESIZE = OpDef(
         _case((1, 1, 5), (1, 1, 8), mode="linear", coordinates="half_pixel_symmetric", scales=(None, None, 1.65)),
         _case((1, 1, 4, 4), (1, 1, 8, 6), mode="cubic"),
         _case((1, 1, 4, 4), (1, 1, 3, 6), mode="cubic", exclude_outside=True, cubic_coeff=-0.5),
+        Case((np.array([[0, 255, 3], [255, 0, 7]], np.uint8),), {"sizes": (3, 7), "mode": "cubic"}),
+        Case((np.array([[-7, 6, 3], [2**40, 0, 7]], np.int64),), {"sizes": (5, 5), "mode": "linear"}),
         _case(
             (1, 1, 4, 4),
             (1, 1, 3, 3),

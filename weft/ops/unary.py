@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft import te
+from weft.expr.evaluate import convert
 from weft.expr.nodes import Call, Expr, Not, make, maximum, minimum, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.ops.definition import Case, OpDef
@@ -344,7 +345,7 @@ OTHERS = (
     Row(
         "cast",
         _cast,
-        lambda a, x: x.astype(DType(a.to).numpy),
+        lambda a, x: np.asarray(convert(x, DType(a.to))),
         "ONNX Cast-21",
         "x in another dtype: floats truncate toward zero into integers; anything but 0 is true",
         kinds=ANY,

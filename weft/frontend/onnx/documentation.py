@@ -70,6 +70,7 @@ MICROSOFT_NOTES: dict[str, str] = {
 _GROUPS: dict[str, tuple[str, ...]] = {
     "floats": ("float16", "bfloat16", "float", "double"),
     "float8": ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"),
+    "float6": ("float6e2m3", "float6e3m2"),
     "float4": ("float4e2m1",),
     "integers": ("int8", "int16", "int32", "int64"),
     "unsigned": ("uint8", "uint16", "uint32", "uint64"),

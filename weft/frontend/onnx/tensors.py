@@ -16,6 +16,9 @@ Array = np.ndarray[Any, Any]
 
 MAX_RANK = 32
 _BIT_WIDTH = {"int4": 4, "uint4": 4, "float4_e2m1fn": 4, "int2": 2, "uint2": 2}
+_BIT_WIDTH_RAW = {**_BIT_WIDTH, "float6_e2m3fn": 6, "float6_e3m2fn": 6}
+"""Bits of an element in raw data; entries of a field hold 8 // bits elements, and one where these do not divide 8."""
+
 
 # Names in onnx.TensorProto.DataType that Weft can store.
 _DTYPES = {
@@ -24,7 +27,7 @@ _DTYPES = {
     "UINT64": "uint64", "BFLOAT16": "bfloat16", "FLOAT8E4M3FN": "float8_e4m3fn", "FLOAT8E4M3FNUZ": "float8_e4m3fnuz",
     "FLOAT8E5M2": "float8_e5m2", "FLOAT8E5M2FNUZ": "float8_e5m2fnuz", "UINT4": "uint4", "INT4": "int4",
     "FLOAT4E2M1": "float4_e2m1fn", "FLOAT8E8M0": "float8_e8m0fnu", "UINT2": "uint2", "INT2": "int2",
-    "STRING": "string",
+    "FLOAT6E2M3": "float6_e2m3fn", "FLOAT6E3M2": "float6_e3m2fn", "STRING": "string",
 }  # fmt: skip
 
 # Which repeated field holds the values when raw_data does not, and how many entries one element takes there.
@@ -86,7 +89,7 @@ def _strings(tensor: Any, shape: tuple[int, ...], count: int) -> Array:
 
 
 def _from_bytes(name: str, data: Any, dtype: DType, shape: tuple[int, ...], count: int) -> Array:
-    bits = _BIT_WIDTH.get(dtype, dtype.bits)
+    bits = _BIT_WIDTH_RAW.get(dtype, dtype.bits)
     needed = (count * bits + 7) // 8
     if len(data) != needed:
         raise Malformed(f"the tensor '{name}' of {dtype}{list(shape)} needs {needed:,} bytes, but has {len(data):,}")
@@ -100,8 +103,8 @@ def _from_bytes(name: str, data: Any, dtype: DType, shape: tuple[int, ...], coun
 
 def _unpack(packed: Array, bits: int, dtype: DType, count: int) -> Array:
     """Elements narrower than a byte: the first one in the lowest bits."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    codes = ((packed[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count]
+    single = np.unpackbits(packed, count=count * bits, bitorder="little").reshape(count, bits)
+    codes = np.packbits(single, axis=1, bitorder="little").reshape(count)
     if dtype.kind == "float":
         return codes.view(dtype.numpy)
     values = codes.astype(np.int8)

@@ -21,6 +21,7 @@ from weft.frontend.onnx.converters.recurrent import RECURRENT
 from weft.frontend.onnx.converters.reduction import REDUCTION
 from weft.frontend.onnx.converters.resize import RESIZE
 from weft.frontend.onnx.converters.sampling import SAMPLING
+from weft.frontend.onnx.converters.specified import SPECIFIED
 from weft.frontend.onnx.converters.spectral import SPECTRAL
 from weft.frontend.onnx.converters.text import TEXT_OPERATORS
 from weft.frontend.onnx.converters.training import TRAINING
@@ -41,6 +42,7 @@ _STANDARD = (
     REDUCTION,
     RESIZE,
     SAMPLING,
+    SPECIFIED,
     SPECTRAL,
     TEXT,
     TEXT_OPERATORS,

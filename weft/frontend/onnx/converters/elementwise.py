@@ -12,13 +12,13 @@ from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.frontend.onnx.tensors import dtype_named, dtype_of
 from weft.graph.nodes import Constant, GraphExpr
-from weft.support.dtypes import FLOAT32, DType
+from weft.support.dtypes import FLOAT32, FLOAT64, DType
 
 Converter = Callable[[Node], Result]
 
 _UNARY = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
-    "BitwiseNot": "bitwise_not", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp",
+    "BitwiseNot": "bitwise_not", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Exp": "exp",
     "Floor": "floor", "HardSwish": "hard_swish", "IsNaN": "isnan", "Log": "log", "Mish": "mish", "Neg": "neg",
     "Not": "logical_not", "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid",
     "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign", "Sqrt": "sqrt",
@@ -193,11 +193,21 @@ def _swish(node: Node) -> Result:
 
 
 def _shrink(node: Node) -> Result:
-    x, edge, bias = node.data(0), node.real("lambd", 0.5), node.real("bias", 0.0)
+    given, edge, bias = node.data(0), node.real("lambd", 0.5), node.real("bias", 0.0)
+    x = cast_to(node, given, FLOAT64) if given.tensor.dtype.is_integer else given  # the bias may have a fraction
     high = node.call("where", node.call("greater", x, node.scalar(edge, x)),
                      node.call("sub", x, node.scalar(bias, x)), node.scalar(0, x))  # fmt: skip
-    return node.call("where", node.call("less", x, node.scalar(-edge, x)),
+    made = node.call("where", node.call("less", x, node.scalar(-edge, x)),
                      node.call("add", x, node.scalar(bias, x)), high)  # fmt: skip
+    return cast_to(node, made, given.tensor.dtype)
+
+
+def _erf(node: Node) -> Result:
+    """Of whole numbers, which version 9 has, it is a whole number: 0, or -1 and 1 where it rounds to them."""
+    x = node.data(0)
+    if x.tensor.dtype.is_float:
+        return node.call("erf", x)
+    return cast_to(node, node.call("erf", cast_to(node, x, FLOAT64)), x.tensor.dtype)
 
 
 def _identity(node: Node) -> Result:
@@ -250,6 +260,7 @@ ELEMENTWISE: dict[str, Converter] = {
     "CastLike": _cast_like,
     "Clip": _clip,
     "Dropout": _dropout,
+    "Erf": _erf,
     "Gelu": _gelu,
     "Identity": _identity,
     "IsInf": _is_inf,

@@ -68,7 +68,7 @@ def _over_space(name: str) -> Callable[[Node], Result]:
 
 def _global_lp_pool(node: Node) -> Result:
     norms = {1: "reduce_l1", 2: "reduce_l2"}
-    p = node.integer("p", 2)
+    p = int(node.real("p", 2.0)) if node.opset < 2 else node.integer("p", 2)
     if p not in norms:
         raise Unsupported(f"the norm p={p} is not supported")
     return _over_space(norms[p])(node)
