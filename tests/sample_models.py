@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+import onnx
 
-onnx = pytest.importorskip("onnx")
 F32 = 1
 
 
@@ -74,7 +73,8 @@ def random_input(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 
 def onnxruntime_result(path: Path, **inputs: np.ndarray) -> list[np.ndarray]:
     """What onnxruntime says, on one thread."""
-    onnxruntime = pytest.importorskip("onnxruntime")
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3

@@ -11,14 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-
-pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
-
 import fuzz_layers
 import fuzz_structures
+import numpy as np
+import pytest
 from fuzz_graphs import FLOATS, KNOWN, Array, Graph, Tensor, Unfit
 from fuzz_operators import MAKERS
 from hypothesis import HealthCheck, given, settings

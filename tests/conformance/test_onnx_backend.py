@@ -12,9 +12,6 @@ import zlib
 from typing import Any
 
 import pytest
-
-pytest.importorskip("onnx")
-
 from conformance_exclusions import ALWAYS, INEXACT, REFUSED
 from onnx.backend.test import BackendTest
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 
 import weft
 from weft.support.errors import InputError
-
-onnx = pytest.importorskip("onnx")
-ort = pytest.importorskip("onnxruntime")
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 

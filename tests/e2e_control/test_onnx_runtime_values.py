@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
-
 import onnxruntime
+import pytest
 from onnx.reference import ReferenceEvaluator
 from runtime_values_cases import EVERY, USUAL, Runs
 

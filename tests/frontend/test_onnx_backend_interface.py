@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx")
-
 import onnx
+import pytest
 from onnx import helper
 from onnx_samples import model, tensor_info
 

@@ -6,10 +6,6 @@ import zlib
 from typing import Any
 
 import pytest
-
-pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
-
 from contrib_attention_cases import ATTENTION_CASES
 from contrib_experts_cases import EXPERTS_CASES
 from contrib_quantized_cases import QUANTIZED_CASES

@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("onnx")
-
 from one_node import Array, OneNode, f, make_model, n, s, u8, z
 
 import weft

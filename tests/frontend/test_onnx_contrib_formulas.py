@@ -8,10 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
-
 from one_node import RNG, Array, OneNode, by_compiler, by_interpreter, by_onnxruntime, f, i8, n, s, u8, z
 
 X = f(2, 3, 8)

@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
-
 import onnx
+import pytest
 from one_node import MICROSOFT, Array, OneNode, by_onnxruntime, f, n
 from onnx import helper
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("onnx")
-
 from weft.frontend.onnx.documentation import NOTES, operators_page
 from weft.ops.catalogue import OPERATORS
 

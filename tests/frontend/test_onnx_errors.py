@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx")
-
 import onnx
+import pytest
 from onnx import TensorProto, helper
 from onnx_samples import convolutional, model, shape_arithmetic, tensor_info
 

@@ -9,12 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("onnx")
-
-from google.protobuf.descriptor import FieldDescriptor
 from onnx_samples import SAMPLES
 
 from weft.frontend import onnx as frontend

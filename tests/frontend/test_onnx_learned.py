@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("onnx")
-
 from learned_cases import FEATURES, ROWS, forest, ml, vectors
 from one_node import Array, OneNode, by_compiler, by_interpreter, f, make_model
 

@@ -5,17 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-
-pytest.importorskip("onnx")
-
-import onnx
-
-pytest.importorskip("onnxruntime")
-
 import models_zoo as zoo
+import numpy as np
+import onnx
 import onnxruntime
+import pytest
 
 from weft.frontend import onnx as frontend
 from weft.graph import interpret

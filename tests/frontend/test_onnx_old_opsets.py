@@ -7,10 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
-
 from one_node import RNG, Array, OneNode, agree, by_interpreter, by_onnxruntime, f, n
 
 I64 = np.int64

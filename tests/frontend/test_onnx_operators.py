@@ -12,10 +12,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx")
-
 import onnx
 from onnx import numpy_helper
 

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-
-pytest.importorskip("onnx")
-
-pytest.importorskip("onnxruntime")
-
 import onnxruntime
+import pytest
 from onnx import TensorProto, helper
 
 import weft

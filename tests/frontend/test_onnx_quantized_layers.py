@@ -12,14 +12,11 @@ from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import weft
-
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
-
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 

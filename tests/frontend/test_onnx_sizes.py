@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("onnx")
-
-import onnx
 from onnx import helper
 from onnx_samples import shape_arithmetic
 

@@ -6,10 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-
-pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
-
 from one_node import OneNode, agree, by_compiler, by_interpreter, by_onnxruntime
 
 import weft

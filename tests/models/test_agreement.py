@@ -6,13 +6,12 @@ from pathlib import Path
 
 import models_zoo as zoo
 import numpy as np
+import onnx
 import pytest
 from sample_models import onnxruntime_result
 
 import weft
 from weft.graph.interpret import run
-
-onnx = pytest.importorskip("onnx")
 
 LARGE = {"vgg19", "bvlc_alexnet"}  # hundreds of megabytes of weights
 PICTURES = {"winml_candy", "winml_mnist"}  # take 0…255; noise around 0 would all be rounding error in the former

@@ -8,13 +8,12 @@ from typing import Any
 
 import models_zoo as zoo
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 import weft
 from weft.runtime.program import Allocate
 from weft.support.errors import InputError
-
-ort = pytest.importorskip("onnxruntime")
 
 
 def session(path: Path) -> Any:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import models_zoo as zoo
+import onnx
 import pytest
 
 from weft.api import compile_with_report
 from weft.pipeline import Report
 from weft.runtime import Executable
-
-onnx = pytest.importorskip("onnx")
 
 
 def compiled(name: str) -> tuple[Executable, Report, int]:

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import models_zoo as zoo
 import numpy as np
+import onnx
 import pytest
 
 import weft
 from weft.api import compile_with_report
 from weft.pipeline import Options, compile_module
 from weft.target import Target
-
-onnx = pytest.importorskip("onnx")
 
 LEAST = 0.999
 """Cosine similarity of every output to the float32 result."""

@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-
-pytest.importorskip("onnx")
-
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 

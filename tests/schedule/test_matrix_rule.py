@@ -165,7 +165,8 @@ def test_the_judge_runs_the_schedule() -> None:
 @imitated
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_small_transformers(name: str) -> None:
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     path = zoo.or_skip(zoo.transformer, name, "tiny")
     inputs = zoo.random_inputs(onnx.load(path, load_external_data=False), 0)
     wanted = weft.compile(path).run(inputs)
