@@ -107,6 +107,26 @@ def _conv(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     return function(data, x[1], bias, strides, padding, dilations, a.get("group", 1))
 
 
+_FUSED: dict[str, Callable[..., Any]] = {
+    "": lambda t, y: y,
+    "Relu": lambda t, y: t.relu(y),
+    "Sigmoid": lambda t, y: t.sigmoid(y),
+    "Tanh": lambda t, y: t.tanh(y),
+    "Clip": lambda t, y, low, high: t.clamp(y, low, high),
+    "LeakyRelu": lambda t, y, alpha: t.nn.functional.leaky_relu(y, alpha),
+    "HardSigmoid": lambda t, y, alpha, beta: t.clamp(y * alpha + beta, 0, 1),
+}
+
+
+def _fused_conv(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    """A convolution, what is added to it, and an activation with its parameters."""
+    kind = a.get("activation", "")
+    if kind not in _FUSED:
+        raise ModelError(f"the PyTorch peer does not know FusedConv with {kind}", code="M040")
+    made = _conv(t, x[:3], a, opset)
+    return _FUSED[kind](t, made if len(x) < 4 or x[3] is None else made + x[3], *a.get("activation_params", ()))
+
+
 def _conv_transpose(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     rank = x[1].dim() - 2
     pads = list(a.get("pads", [0] * 2 * rank))
@@ -297,8 +317,9 @@ CONVERTERS: dict[str, Converter] = {
     "Div": lambda t, x, a, v: t.div(*x) if x[0].is_floating_point() else t.div(*x, rounding_mode="trunc"),
     "Where": lambda t, x, a, v: t.where(x[0].bool(), x[1], x[2]),
     "Identity": lambda t, x, a, v: x[0], "Dropout": lambda t, x, a, v: x[0],
-    "Sum": _sum, "Gemm": _gemm, "Conv": _conv, "ConvTranspose": _conv_transpose, "MaxPool": _max_pool,
-    "AveragePool": _average_pool, "Softmax": _softmax, "Reshape": _reshape, "Gather": _gather, "Slice": _slice,
+    "Sum": _sum, "Gemm": _gemm, "Conv": _conv, "FusedConv": _fused_conv,
+    "ConvTranspose": _conv_transpose, "MaxPool": _max_pool, "AveragePool": _average_pool,
+    "Softmax": _softmax, "Reshape": _reshape, "Gather": _gather, "Slice": _slice,
     "GatherND": _gather_nd,
     "Split": _split, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Pad": _pad, "Clip": _clip, "Resize": _resize,
     "Upsample": _resize, "Cast": _cast, "Constant": _constant, "LayerNormalization": _layer_norm,
