@@ -61,6 +61,13 @@ def test_normalized_pictures_are_no_rows() -> None:
     check(function)
 
 
+@pytest.mark.parametrize(("rows", "columns", "joined"), [(16, 70_000, 1), (16, 60_000, 2), (8, 70_000, 2)])
+def test_what_comes_from_memory_is_read_once(rows: int, columns: int, joined: int) -> None:
+    x, a, b = build.var("x", (rows, 32)), build.var("a", (32, 128)), build.var("b", (128, columns))
+    function = build.function([x, a, b], o("matmul", o("softmax", o("matmul", x, a), axis=-1), b))
+    assert max(g.count("matmul") for g in groups(function)) == joined, "34 MiB are too much for strips of 8 rows"
+
+
 def check(function: Function) -> None:
     rng = np.random.default_rng(len(function.params))
     args = [rng.standard_normal(p.tensor.shape).astype(np.float32) for p in function.params]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 from weft.graph.build import primitive
 from weft.graph.nodes import NOWHERE, Call, Function, GraphExpr, Module, Var, apply
@@ -31,6 +32,8 @@ class JoinChains:
     kind_of: Callable[[Call], FusionKind]
     by_rows: Callable[[Call], bool]
     max_params: int = 24
+    near: int = 32 << 20
+    rows: int = 8
     name: str = "join_chains"
 
     def run(self, module: Module) -> Module:
@@ -77,8 +80,19 @@ class JoinChains:
                 ):
                     chain = (first, between, last)
                     operands = {a for e in chain for a in e.args}
-                    return chain if len(operands) <= self.max_params else None
+                    joined = len(operands) <= self.max_params and not self._rereads(chain)
+                    return chain if joined else None
         return None
+
+    def _rereads(self, chain: tuple[Call, Call, Call]) -> bool:
+        """Whether an operand of the contractions would come from memory again and again."""
+        first, between, last = chain
+        rows = first.tensor.shape[-2] if first.tensor.rank > 1 else 1
+        if isinstance(rows, int) and rows <= self.rows:
+            return False
+        others = [a for e in (first, last) for a in e.args if a is not between]
+        most = max(_elements(a) * a.type.dtype.nbytes for a in others if isinstance(a.type, TensorType))
+        return most > max(self.near, _elements(first) * first.tensor.dtype.nbytes)
 
     def _is_of_rows(self, call: Call) -> bool:
         target = call.target
@@ -97,6 +111,11 @@ class JoinChains:
         if not all(isinstance(e.target, Operator) and e.target.pure for e in inner):
             return FusionKind.OPAQUE
         return max((self.kind_of(e) for e in inner), default=FusionKind.OPAQUE)
+
+
+def _elements(e: GraphExpr) -> int:
+    """Elements of a tensor, symbolic sizes left out."""
+    return prod(d for d in e.type.shape if isinstance(d, int)) if isinstance(e.type, TensorType) else 0
 
 
 def _joint(chain: tuple[Call, ...], made: dict[GraphExpr, GraphExpr]) -> GraphExpr:
