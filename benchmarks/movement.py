@@ -398,7 +398,7 @@ def _onnxruntime(proto: Any, threads: int, inputs: Mapping[str, Array], outs: li
         for spec, v in zip(session.get_outputs(), outs, strict=True):
             bound.bind_output(spec.name, "cpu", 0, _element_type(v), v.shape, v.ctypes.data)
         session.run_with_iobinding(bound)
-    except Exception as why:
+    except Exception as why:  # onnxruntime's errors have no common class but this one
         print(f"  onnxruntime was left out: {' '.join(str(why).split())[:120]}")
         return None
     return lambda: session.run_with_iobinding(bound)

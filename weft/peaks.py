@@ -140,16 +140,19 @@ def tile_products(dots: Dots, chunks: int) -> tuple[str, float]:
     """A program of products of two by two matrix tiles, and how many operations it does."""
     group, size, rounds = dots.group, _TILE_ELEMENTS, ROUNDS // 10
     zero = "0.0" if dots.total == "f32" else "i32(0)"
-    nests = "".join(
-        f"""      for i in serial(0, 16) {{matrix_tile = "{dots.tile}"}}:
+
+    def nest(r: int, c: int) -> str:
+        a = f"a[i * 16 + j + {(2 * r + c) * size}]"
+        x = f"{dots.total}(x[i * {16 * group} + k * {group} + e + {r * size * group}])"
+        w = f"{dots.total}(w[k * {16 * group} + j * {group} + e + {c * size * group}])"
+        return f"""      for i in serial(0, 16) {{matrix_tile = "{dots.tile}"}}:
         for j in serial(0, 16):
           for k in serial(0, 16):
             for e in serial(0, {group}):
-              a[i * 16 + j + {(2 * r + c) * size}] = a[i * 16 + j + {(2 * r + c) * size}] + {dots.total}(x[i * {16 * group} + k * {group} + e + {r * size * group}]) * {dots.total}(w[k * {16 * group} + j * {group} + e + {c * size * group}])
-"""  # noqa: E501
-        for r in range(2)
-        for c in range(2)
-    )
+              {a} = {a} + {x} * {w}
+"""
+
+    nests = "".join(nest(r, c) for r in range(2) for c in range(2))
     operands = f"x: {dots.dtype}[{2 * size * group}], w: {dots.columns}[{2 * size * group}]"
     text = f"""program "tiles"({operands}) -> (y: {dots.total}[{4 * size * chunks}]):
   for p in parallel(0, {chunks}):

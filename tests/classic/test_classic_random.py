@@ -233,7 +233,7 @@ def one_case(seed: int, accepted: Counter[str]) -> None:
         for results in made:
             for want, got in zip(wanted, results, strict=True):
                 np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    except Exception:
+    except Exception:  # shown, and raised on
         print(f"seed {seed}", s.schedule.trace.to_python(), plain, s.program, sep="\n\n")
         raise
 

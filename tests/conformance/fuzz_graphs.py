@@ -244,7 +244,7 @@ def by_evaluator(model: onnx.ModelProto, given: Sequence[Tensor]) -> list[Array]
         warnings.simplefilter("ignore")
         try:
             found = ReferenceEvaluator(model).run(None, {t.name: t.value for t in given})
-        except Exception as why:
+        except Exception as why:  # the evaluator raises whatever its Python trips over
             raise Unfit from why
     return [np.asarray(v) for v in found]
 
@@ -259,6 +259,6 @@ def by_onnxruntime(model: onnx.ModelProto, given: Sequence[Tensor]) -> list[Arra
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         found = session.run(None, {t.name: t.value for t in given})
-    except Exception as why:
+    except Exception as why:  # onnxruntime's errors have no common class but this one
         raise Unfit from why
     return [np.asarray(v) for v in found]

@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """Pipelines of stencils over images, and schedules of them."""
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def harris(h: int, w: int) -> Program:
 
 
 def camera(h: int, w: int) -> Program:
-    """A camera's raw frame to brightness in twelve stages: hot pixels, black level, demosaic, color, noise, sharpness."""
+    """A camera's raw frame to brightness in 12 stages: hot pixels, black level, demosaic, color, noise, sharpness."""
     raw = te.placeholder((h + 10, w + 10), name="raw")
 
     def near(t: Image, y, x):

@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """Illegal moves, each refused with its rule, its place and what would work (golden text), and nothing changed."""
 
 from __future__ import annotations
@@ -184,14 +183,16 @@ MOVES: list[tuple[str, Callable[[], Schedule], Move]] = [
     ("virtual threads over a reduction", product, lambda s: s.virtual_thread(loop(s, "C", 2))),
     ("vectorized symbolic extent", symbolic, lambda s: s.vectorize(loop(s, "B", 0))),
     ("unrolled symbolic extent", symbolic, lambda s: s.unroll(loop(s, "B", 0))),
-    ("marking a marked loop", product, then(lambda s: s.parallel(loop(s, "C", 0)), lambda s: s.unroll(loop(s, "C", 0)))),
+    ("marking a marked loop", product,
+     then(lambda s: s.parallel(loop(s, "C", 0)), lambda s: s.unroll(loop(s, "C", 0)))),
     ("splitting a parallel loop", product,
      then(lambda s: s.parallel(loop(s, "C", 0)), lambda s: s.split(loop(s, "C", 0), factor=2))),
     ("parallel loop that carries values", flow, lambda s: s.parallel(loop(s, "B", 0))),
     ("vectorized loop that carries values", flow, lambda s: s.vectorize(loop(s, "B", 0))),
     ("parallel time", recurrence, lambda s: s.parallel(loop(s, "step", 0))),
     ("vectorized time", recurrence, lambda s: s.vectorize(loop(s, "step", 0))),
-    ("vectorized reduction before its init is apart", product, lambda s: s.vectorize(loop(s, "C", 2), reassociate=True)),
+    ("vectorized reduction before its init is apart", product,
+     lambda s: s.vectorize(loop(s, "C", 2), reassociate=True)),
     ("threads that need each other's values", flow, lambda s: s.bind(loop(s, "B", 0), "threadIdx.x")),
     # shapes of nests
     ("fusing loops that are not nested directly", product, lambda s: s.fuse(loop(s, "C", 0), loop(s, "C", 2))),
@@ -200,10 +201,12 @@ MOVES: list[tuple[str, Callable[[], Schedule], Move]] = [
     ("reordering loops of two nests", product, lambda s: s.reorder(loop(s, "C", 0), loop(s, "relu", 0))),
     ("reordering time", recurrence, lambda s: s.reorder(loop(s, "step", 1), loop(s, "step", 0))),
     ("reordering across another statement", product,
-     then(lambda s: s.compute_at("C", loop(s, "relu", 0)), lambda s: s.reorder(loop(s, "relu", 1), loop(s, "relu", 0)))),
+     then(lambda s: s.compute_at("C", loop(s, "relu", 0)),
+          lambda s: s.reorder(loop(s, "relu", 1), loop(s, "relu", 0)))),
     # where blocks are computed
     ("an output in a loop", product, lambda s: s.compute_at("relu", loop(s, "C", 0))),
-    ("a producer in a loop that holds one of two consumers", rows, lambda s: s.compute_at("exps", loop(s, "softmax", 0))),
+    ("a producer in a loop that holds one of two consumers", rows,
+     lambda s: s.compute_at("exps", loop(s, "softmax", 0))),
     ("a block in its own loop", rows, lambda s: s.compute_at("total", loop(s, "total", 0))),
     ("a block in a vectorized loop", product,
      then(lambda s: s.vectorize(loop(s, "relu", 1)), lambda s: s.compute_at("C", loop(s, "relu", 1)))),
@@ -261,11 +264,13 @@ MOVES: list[tuple[str, Callable[[], Schedule], Move]] = [
     ("decomposing what has no init", product, lambda s: s.decompose_reduction("relu", loop(s, "relu", 0))),
     ("decomposing at a loop of another block", product, lambda s: s.decompose_reduction("C", loop(s, "relu", 0))),
     ("decomposing inside the reduction", product,
-     then(lambda s: s.reorder(*(loop(s, "C", n) for n in (2, 0, 1))), lambda s: s.decompose_reduction("C", loop(s, "C", 1)))),
+     then(lambda s: s.reorder(*(loop(s, "C", n) for n in (2, 0, 1))),
+          lambda s: s.decompose_reduction("C", loop(s, "C", 1)))),
     ("factoring a float sum unasked", product, lambda s: s.rfactor(loop(s, "C", 2))),
     ("factoring a spatial loop", product, lambda s: s.rfactor(loop(s, "C", 0), reassociate=True)),
     ("factoring a tuple reduction unasked", argmax, lambda s: s.rfactor(loop(s, "best", 1))),
-    ("factoring a combination that is not associative", decay, lambda s: s.rfactor(loop(s, "last", 1), reassociate=True)),
+    ("factoring a combination that is not associative", decay,
+     lambda s: s.rfactor(loop(s, "last", 1), reassociate=True)),
     ("factoring with a wrong identity", off_by_one, lambda s: s.rfactor(loop(s, "most", 1), reassociate=True)),
     # blocks and intrinsics
     ("blockizing two blocks", product,

@@ -218,7 +218,7 @@ def one_case(seed: int, case: int, accepted: Counter[str], compiled: bool) -> No
         check(original, s.program, {"n": 5} if symbolic else None)
         if compiled:
             check_compiled(original, s.program, symbolic)
-    except Exception:
+    except Exception:  # shown, and raised on
         print(s.trace.to_python(), to_text(original), to_text(s.program), sep="\n\n")
         raise
     replayed = Schedule(original, seed=99).replay(Trace.from_json(s.trace.to_json()))

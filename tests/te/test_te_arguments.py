@@ -90,7 +90,7 @@ def test_whatever_is_given(name: str) -> None:
                 function(*row, **named)
             except UserError:
                 continue
-            except Exception as e:
+            except Exception as e:  # each of them is a failure
                 failures.append(f"{p.name}={value!r}: {type(e).__name__}: {e}")
     assert not failures, "\n".join(failures)
 

@@ -109,7 +109,10 @@ def _in_torch(request: dict[str, Any], inputs: Inputs, prepare: Callable[[Any, A
 
 def _eager(torch: Any, module: Any, tensors: tuple[Any, ...]) -> Run:
     """As it is, or with channels last where pictures come in, whichever is faster."""
-    plain = lambda: module(*tensors)  # noqa: E731
+
+    def plain() -> Any:
+        return module(*tensors)
+
     if all(t.dim() != 4 for t in tensors):
         return plain
     before = _seconds(plain)
@@ -203,7 +206,7 @@ def serve(name: str, request_path: str) -> None:
     try:
         version, run = ENGINES[name][1](request, inputs)
         _timed(run, request.get("warmup", 3), WARMUP_SECONDS)
-    except Exception as problem:
+    except Exception as problem:  # engines of others raise what they like
         answer(error=f"{type(problem).__name__}: {problem}")
         return
     answer(version=version)

@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> Any:
     except MemoryError:
         click.echo("error[I032] there is not enough memory", err=True)
         sys.exit(1)
-    except Exception as problem:
+    except Exception as problem:  # the outermost place: what comes here nobody else has caught
         _unexpected(problem)
         sys.exit(70)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,12 +15,12 @@ class Arithmetic:
     __slots__ = ()
 
     @staticmethod
-    def _build(op: str, a: Any, b: Any) -> Expr:
-        raise NotImplementedError
+    @abstractmethod
+    def _build(op: str, a: Any, b: Any) -> Expr: ...
 
     @staticmethod
-    def _build_bits(op: str, *operands: Any) -> Expr:
-        raise NotImplementedError
+    @abstractmethod
+    def _build_bits(op: str, *operands: Any) -> Expr: ...
 
     def __add__(self, other: ExprLike) -> Expr:
         return self._build("add", self, other)

@@ -66,7 +66,7 @@ def run_passes(
             made = step.run(program)
         except UserError:
             raise
-        except Exception as error:
+        except Exception as error:  # whatever a pass trips over is the compiler's mistake
             raise blame(step.name, error, program, to_text) from error
         for instrument in instruments:
             instrument.after(step, program, made)
@@ -82,7 +82,7 @@ def blame(name: str, error: Exception, program: P, to_text: Callable[[P], str] |
     if to_text is not None:
         try:
             reproducer = to_text(program)
-        except Exception as second:
+        except Exception as second:  # an invalid program may trip the printer anywhere
             reproducer = f"# the program cannot be printed: {type(second).__name__}: {second}\n"
     what = error.message if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
     return InternalError(f"pass '{name}' failed: {what}", reproducer=reproducer)
@@ -123,7 +123,7 @@ class Verify(Generic[P]):
             return
         try:
             self.verify(after)
-        except Exception as error:
+        except Exception as error:  # as in run_passes
             blamed = blame(step.name, error, before, self.to_text)
             blamed.message = blamed.message.replace("failed:", "gave an invalid program:", 1)
             raise blamed from error

@@ -174,7 +174,7 @@ def _write(path: Path, raw: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(raw)
         os.replace(name, path)
-    except BaseException:
+    except BaseException:  # an interrupt, too, leaves nothing half written
         _remove(Path(name))
         raise
 

@@ -139,7 +139,7 @@ class Dump:
                 path = folder / f"{number}-{stage.name}{stage.suffix}"
                 path.write_text(stage.text, encoding="utf-8")
                 made.paths[stage.name] = path
-        except Exception as error:
+        except Exception as error:  # noted in the page, and raised on
             made.failed = f"{type(error).__name__}: {error}"
             raise
 

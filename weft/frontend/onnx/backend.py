@@ -21,16 +21,18 @@ from weft import api
 from weft.frontend.onnx import load
 from weft.frontend.onnx.importer import Given, Leaving
 from weft.frontend.onnx.problems import ModelProblems, NeedsValue
-from weft.frontend.onnx.reader import onnx_package, read
+from weft.frontend.onnx.reader import read
 from weft.graph.types import TensorType
 from weft.runtime import Executable
 from weft.runtime.values import string_array
 from weft.support.dtypes import DType
-from weft.support.errors import InputError, ModelError
+from weft.support.errors import InputError, MissingExtra, ModelError
 
-onnx_package()
-
-from onnx.backend.base import Backend, BackendRep  # noqa: E402
+try:
+    import onnx
+    from onnx.backend.base import Backend, BackendRep
+except ImportError:
+    raise MissingExtra("onnx", "onnx", "importing ONNX models") from None
 
 KEPT = 32
 """Executables kept for one prepared model, the least recently used dropped first."""
@@ -167,15 +169,15 @@ class WeftBackend(Backend):
         cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
     ) -> tuple[Any, ...]:
         """Run a single node; ``opset_version`` may be given."""
-        helper = onnx_package().helper
+        helper = onnx.helper
         names = [n for n in node.input if n]
         values = [_as_value(v) for v in (inputs.values() if isinstance(inputs, dict) else inputs)]
         infos = [
             helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
             for n, v in zip(names, values, strict=True)
         ]
-        outputs = [onnx_package().ValueInfoProto(name=o) for o in node.output if o]
-        version = kwargs.pop("opset_version", onnx_package().defs.onnx_opset_version())
+        outputs = [onnx.ValueInfoProto(name=o) for o in node.output if o]
+        version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         model = helper.make_model(
             helper.make_graph([node], "node", infos, outputs), opset_imports=[helper.make_opsetid(node.domain, version)]
         )

@@ -40,7 +40,7 @@ def tensorize(state: State, target: BlockRef | LoopRef, intrinsic: str) -> Block
         body = _instantiate(known, bases)
         made = dataclasses.replace(outer, body=body, annotations=outer.annotations.replace(tensorized=intrinsic))
         state.commit(state.tree.replace({outer: made}))
-    except Exception:
+    except Exception:  # all or nothing: blockize has changed the program already
         state.restore(before)
         raise
     return ref
