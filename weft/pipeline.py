@@ -26,6 +26,7 @@ from weft.graph.passes.inline import Inline
 from weft.graph.passes.layout import SelectLayouts
 from weft.graph.passes.memory import MemoryPlan, is_straight, plan_memory, takes_tensors
 from weft.graph.passes.memory_verify import verify_plan
+from weft.graph.passes.merge import MergeProducts
 from weft.graph.passes.place_parts import PlaceParts
 from weft.graph.passes.precision import LowerPrecision
 from weft.graph.passes.requirements import RecordRequirements
@@ -93,14 +94,16 @@ class Options:
     """What may be chosen about a compilation; the defaults are what most people want.
 
     ``layouts`` lets the compiler choose blocked layouts. ``winograd`` lets it compute 3×3 convolutions by fewer
-    multiplications where that pays, which rounds a little more (see ``weft.ops.winograd``). ``max_ops`` bounds how many
-    operators join in one kernel (1 turns fusion off). ``precision`` is ``"f32"``, or ``"bf16"``: operands of matrix
-    products and convolutions are stored as bfloat16, sums and everything else stay in float32. A target without
-    instructions for such products computes in float32 (:attr:`Report.notes` says so).
+    multiplications where that pays, which rounds a little more (see ``weft.ops.winograd``). ``merge`` lets it multiply
+    one tensor by several constant matrices as by one where that pays, as for queries, keys and values of one row.
+    ``max_ops`` bounds how many operators join in one kernel (1 turns fusion off). ``precision`` is ``"f32"``, or
+    ``"bf16"``: operands of matrix products and convolutions are stored as bfloat16, sums and everything else stay in
+    float32. A target without instructions for such products computes in float32 (:attr:`Report.notes` says so).
     """
 
     layouts: bool = True
     winograd: bool = True
+    merge: bool = True
     max_ops: int = 64
     precision: str = "f32"
 
@@ -169,11 +172,13 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
     )
     layouts = blocked if options.layouts and lanes > 1 else ()
     halved = (LowerPrecision(DType("bfloat16"), op("cast")), *clean) if options.precision_on(target) == "bf16" else ()
+    merged = (MergeProducts(op("split")),) if options.merge else ()
     record = RecordRequirements()
     return (
         Inline(),
         record,
         *clean,
+        *merged,
         *halved,
         *layouts,
         record,

@@ -369,5 +369,6 @@ STAYS: tuple[Case, ...] = (
     Case("view-behind-product", o("matmul", o("reshape", X, shape=(4, 6)), r(6, 5))),
     Case("view-before-product", o("reshape", o("matmul", o("reshape", X, shape=(6, 4)), r(4, 5)), shape=(2, 15))),
     Case("part-of-product", part(o("matmul", M, r(8, 24)), (8, 16), 1)),
+    Case("part-of-product", part(o("matmul", x(1, 8, name="m"), r(8, 40)), (16, 24), 1)),
     Case("part-of-product", part(o("matmul", M, r(8, 24)), (3, 3), 1, axis=0)),
 )

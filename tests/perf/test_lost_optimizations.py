@@ -103,6 +103,10 @@ def test_without_fusion_kernels_and_bytes_grow() -> None:
     assert {"kernels", "megabytes"} <= lost("element by element", "unfused", options=Options(max_ops=1))
 
 
+def test_without_merging_one_row_takes_more_kernels() -> None:
+    assert "kernels" in lost("one decoding step", "apart", options=Options(merge=False))
+
+
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 @pytest.mark.parametrize("name", [n for n in perf_cases.CASES if "attention" in n])
 def test_strips_are_not_lost_in_silence(name: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,21 @@ class LayoutChoice:
     cost: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Widening:
+    """How several calls on one first operand are one call: axis ``operands[i]`` of operand ``i + 1`` makes axis
+    ``result`` of the result, so that joining these operands joins the results.
+
+    ``summed`` names the attribute that is then the sum of the calls'. All but the last must be a multiple of
+    ``multiple`` wide.
+    """
+
+    operands: tuple[int, ...]
+    result: int
+    summed: str | None = None
+    multiple: int = 1
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
     """An operator as the graph sees it.
@@ -98,6 +113,8 @@ class Operator:
       nothing but its operands one after another in memory; None where it is not (for these types). One is a copy.
     * ``parts(attrs, types, result)`` says at which element of operand 0 each result starts, where every result is a
       stretch of its memory.
+    * ``widens(attrs, types)`` says along which axes calls on one operand can be joined to one (:class:`Widening`); None
+      where they cannot.
     """
 
     structural_fields: ClassVar = ("name",)
@@ -117,6 +134,7 @@ class Operator:
     joins: Callable[[Attrs, tuple[TensorType, ...], Type], tuple[int, ...] | None] | None = None
     parts: Callable[[Attrs, tuple[TensorType, ...], Type], tuple[int, ...] | None] | None = None
     halves: Callable[[Attrs, tuple[TensorType, ...]], tuple[int, ...]] | None = None
+    widens: Callable[[Attrs, tuple[TensorType, ...]], Widening | None] | None = None
     binds: bool = False
     checks: bool = False
     host: bool = False

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft import te
 from weft.expr.nodes import Expr
-from weft.graph.operator import REQUIRED, Attribute, Attrs, LayoutChoice
+from weft.graph.operator import REQUIRED, Attribute, Attrs, LayoutChoice, Widening
 from weft.graph.types import Dim, TensorType, Type
 from weft.ops import layouts
 from weft.ops import relations as rel
@@ -148,6 +148,12 @@ def first_two(attrs: Attrs, types: tuple[TensorType, ...]) -> tuple[int, ...]:
     return (0, 1) if len(types) == 2 else ()
 
 
+def _widens(attrs: Attrs, types: tuple[TensorType, ...]) -> Widening | None:
+    """Columns of one matrix after those of another."""
+    one_matrix = types[0].rank > 0 and types[1].rank == 2 and attrs.b_layout is None
+    return Widening((-2 if attrs.transpose_b else -1,), -1) if one_matrix else None
+
+
 def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
     return shape, dtype
 
@@ -165,6 +171,7 @@ MATMUL = OpDef(
     _matmul_reference,
     layout=_matmul_layout,
     halves=first_two,
+    widens=_widens,
     compute=_matmul_compute,
     cases=(
         Case((_f(3, 4), _f(4, 5)), {}),

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft import te
 from weft.expr.nodes import Call, Expr
-from weft.graph.operator import REQUIRED, Attribute, Attrs
+from weft.graph.operator import REQUIRED, Attribute, Attrs, Widening
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
@@ -92,6 +92,7 @@ PACKED_MATMUL = OpDef(
     ),
     _infer,
     _reference,
+    widens=lambda attrs, types: Widening((0, 0, 0), -1, "columns", PANEL),
     compute=_compute,
     cases=(
         _case((3,), 2, 16, 40, 4),

@@ -12,6 +12,7 @@ import numpy as np
 from weft.graph.nodes import Call, Constant, GraphExpr, Project, call
 from weft.graph.pattern import GraphMatch, GraphRule, anything, constant, either, op, project
 from weft.graph.types import Dim
+from weft.ops.relations import stretch_of
 from weft.ops.rules.movement import groups
 from weft.ops.rules.parts import ADD, MATMUL, RESHAPE, SPLIT, VIEWS, plain_contraction, same_type, try_call
 
@@ -55,10 +56,13 @@ def _part(values: Constant, axis: int, begin: int, end: int) -> Constant:
 
 
 def _split_product(m: GraphMatch) -> GraphExpr | None:
-    """A part of a product's columns → the product with these columns of the matrix, which no one has to cut out."""
+    """A part of a product's columns → the product with these columns of the matrix, which no one has to cut out.
+
+    Parts of a single row lie in memory as they are needed, and its product is faster as a whole.
+    """
     split, product = m.split, m.product
     sizes, rank = split.attrs.sizes, product.tensor.rank
-    if rank < 2 or split.attrs.axis % rank != rank - 1:
+    if rank < 2 or split.attrs.axis % rank != rank - 1 or stretch_of(product.tensor, rank - 1) is not None:
         return None
     if not all(isinstance(s, int) and s >= SMALLEST_PART for s in sizes):
         return None
