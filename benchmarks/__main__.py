@@ -10,7 +10,18 @@ import contextlib
 import sys
 from importlib import import_module
 
-BENCHMARKS = ("imports", "peaks", "overhead", "products", "movement", "schedules", "compile", "dynamic", "models")
+BENCHMARKS = (
+    "imports",
+    "peaks",
+    "overhead",
+    "products",
+    "attention",
+    "movement",
+    "schedules",
+    "compile",
+    "dynamic",
+    "models",
+)
 
 
 def main() -> None:

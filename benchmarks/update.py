@@ -94,6 +94,7 @@ def sections(peers: tuple[str, ...] = PEERS) -> dict[str, Section]:
         "compile": Section(partial(of_module, "compile"), 8),
         "schedules": Section(partial(of_module, "schedules"), 5),
         "products": Section(partial(of_module, "products"), 2),
+        "attention": Section(partial(of_module, "attention"), 2),
         "dynamic": Section(partial(of_module, "dynamic"), 12),
         "movement": Section(partial(of_module, "movement"), 6),
         **{
