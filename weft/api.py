@@ -27,6 +27,7 @@ from weft.support import settings
 from weft.support.arguments import FLAG, MAPPING, TEXT, WHOLE, Form, checked, instance, one_or_several, optional
 from weft.support.cache import DiskCache
 from weft.support.errors import InputError, InternalError, UserError
+from weft.support.files import existing_file
 from weft.support.progress import progress as progress_bar
 from weft.target import Target
 
@@ -64,8 +65,8 @@ def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None) ->
     """
     if isinstance(model, Module):
         return _bound(model, shapes or {})
-    if isinstance(model, (str, os.PathLike)) and not Path(model).exists():
-        raise InputError(f"there is no file '{os.fspath(model)}'", code="I021")
+    if isinstance(model, (str, os.PathLike)):
+        existing_file(model)
     suffix = Path(model).suffix.lower() if isinstance(model, (str, os.PathLike)) else ".onnx"
     if suffix == ".graph":
         return _bound(load_graph(Path(model)), shapes or {})

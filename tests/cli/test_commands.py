@@ -132,6 +132,12 @@ def test_compile_for_a_machine_that_is_not_at_hand(model: Path, weft_command: We
     "words, says",
     [
         (["absent.onnx"], "there is no file 'absent.onnx'"),
+        (["smal.onnx"], "did you mean 'small.onnx'?"),
+        (["nowhere/small.onnx"], "there is no directory 'nowhere'"),
+        (["."], "is a directory"),
+        (["small.onnx", "-o", "small.onnx"], "is the model itself"),
+        (["small.onnx", "-o", "."], "it is a directory"),
+        (["small.onnx", "--shape", "batch=1", "--shape", "batch=2"], "--shape batch is given twice"),
         (["small.onnx", "--target", "toaster"], "toaster"),
         (["small.onnx", "--also", "toaster"], "toaster"),
         (["small.onnx", "-o", "nowhere/small.weft"], "cannot be written"),
@@ -242,6 +248,8 @@ def test_run_shows_the_best_with_labels_and_a_profile(model: Path, weft_command:
     "words, says",
     [
         (["-i", "absent.npy"], "there is no input file"),
+        (["-i", "."], "is a directory"),
+        (["-i", "x=x.npy", "-i", "x=x.npy"], "input 'x' is given twice"),
         (["-i", "z=x.npy"], "no input 'z'"),
         (["-i", "wrong.npy"], "dimension 1 is 25, not 24"),
         (["-i", "double.npy"], "must be float32"),
@@ -380,7 +388,10 @@ def test_opt_points_at_what_is_wrong(text: str, words: list[str], says: str, wef
     Path("wrong.txt").write_text(text)
     answer = weft_command("opt", "wrong.txt", *words)
     assert answer.status == 1 and says in answer.err, answer
-    assert weft_command("opt", "absent.txt").status == 1
+    for words in (["absent.txt"], ["bytes.txt"], ["wrong.txt", "-o", "nowhere/made.txt"]):
+        Path("bytes.txt").write_bytes(b"\x89\xff")
+        refused = weft_command("opt", *words)
+        assert refused.status == 1 and refused.err.startswith("error[I") and "Errno" not in refused.err
     assert weft_command("opt").status == 2
 
 
@@ -450,6 +461,11 @@ def test_bench_leaves_out_what_is_not_installed(
 def test_bench_refuses_unknown_peers(model: Path, weft_command: Weft) -> None:
     answer = weft_command("bench", model, "--peers", "abacus")
     assert answer.status == 1 and "abacus" in answer.err and "onnxruntime" in answer.err
+
+
+def test_bench_measures_nothing_that_it_cannot_write(model: Path, weft_command: Weft) -> None:
+    answer = weft_command("bench", model, "--json", "nowhere/records.json")
+    assert answer.status == 1 and "there is no directory 'nowhere'" in answer.err and not answer.out
 
 
 def test_bench_shows_each_kernel_beside_the_roofline(model: Path, weft_command: Weft) -> None:

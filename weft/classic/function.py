@@ -17,6 +17,7 @@ from weft.runtime import Artifact, Executable
 from weft.runtime.arguments import bind_symbols
 from weft.runtime.devices import Device
 from weft.support.errors import ArtifactError, InputError, UserError
+from weft.support.files import existing_file
 
 _FOOTER = b"WEFTEND\x01"
 """Ends a shared library that carries an artifact: 8 bytes of length (little-endian) and this mark."""
@@ -160,9 +161,7 @@ def load_function(path: str | os.PathLike[str], threads: int | None = None) -> F
 
     Raises InputError if there is no such file, ArtifactError if it is not a function.
     """
-    if not os.path.exists(path):
-        raise InputError(f"there is no file '{os.fspath(path)}'", code="I021")
-    carried = _carried(Path(path))
+    carried = _carried(existing_file(path))
     if carried is None:
         artifact = Artifact.load(path)
     else:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from weft.cli.common import (
+    check_writable,
     console,
     input_shapes,
     input_specs,
@@ -69,6 +70,8 @@ def command(
 
     Every engine runs in its own process with its best settings and the same number of threads. Keep the machine quiet.
     """
+    if json_path:
+        check_writable(json_path)
     import weft
     from weft.peaks import measure_peaks
 

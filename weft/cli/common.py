@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from weft.support.errors import InputError, UserError
+from weft.support.files import existing_file
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,9 +59,9 @@ def parse_shapes(words: Sequence[str], option: str = "--shape") -> dict[str, int
             sizes = tuple(int(p) for p in text.split(","))
         except ValueError:
             sizes = ()
-        if not equals or not sizes or min(sizes) < 1:
+        if not equals or not sizes or min(sizes) < 1 or name in out:
             raise UserError(
-                f"{option} {word} is not understood",
+                f"{option} {name} is given twice" if name in out else f"{option} {word} is not understood",
                 code="I020",
                 hint="NAME=SIZE or NAME=SIZE,SIZE,… with positive sizes",
             )
@@ -84,9 +86,7 @@ def load_artifact(path: str, verify: bool = False) -> Any:
     """The artifact in a file. Raises InputError where there is no such file, ArtifactError where it is damaged."""
     from weft.runtime.artifact import Artifact
 
-    if not Path(path).is_file():
-        raise InputError(f"there is no file '{path}'", code="I021")
-    return Artifact.load(path, verify=verify)
+    return Artifact.load(existing_file(path), verify=verify)
 
 
 def executable(path: str, target: str, threads: int | None, shapes: Sequence[str], precision: str | None = None) -> Any:
@@ -129,6 +129,20 @@ def _size(d: Any, given: dict[str, int | tuple[int, ...]]) -> int:
         return d
     size = given.get(d, 1) if isinstance(d, str) else 1
     return size if isinstance(size, int) else 1
+
+
+def check_writable(path: str | Path) -> None:
+    """Before work begins whose result goes to ``path``. Raises InputError where no file can be written there."""
+    folder = Path(path).parent
+    reason = None
+    if Path(path).is_dir():
+        reason = "it is a directory"
+    elif not folder.is_dir():
+        reason = f"there is no directory '{folder}'"
+    elif not os.access(path if Path(path).exists() else folder, os.W_OK):
+        reason = "permission denied"
+    if reason:
+        raise InputError(f"'{path}' cannot be written: {reason}", code="I030")
 
 
 def write_file(path: str | Path, write: Callable[[], Any]) -> None:

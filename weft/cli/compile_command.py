@@ -7,8 +7,18 @@ from pathlib import Path
 
 import click
 
-from weft.cli.common import console, counted, parse_shapes, precision_option, shape_option, target_option, write_file
+from weft.cli.common import (
+    check_writable,
+    console,
+    counted,
+    parse_shapes,
+    precision_option,
+    shape_option,
+    target_option,
+    write_file,
+)
 from weft.support.errors import InputError
+from weft.support.files import existing_file
 
 
 @click.command("compile")
@@ -51,9 +61,10 @@ def command(
     """
     import weft
 
-    path = Path(output or Path(model).with_suffix(".weft").name)
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"'{path}' cannot be written: no such directory, or a directory itself", code="I030")
+    path = Path(output or existing_file(model).with_suffix(".weft").name)
+    check_writable(path)
+    if path.exists() and path.samefile(existing_file(model)):
+        raise InputError(f"'{path}' is the model itself", code="I030", hint="give another name with -o")
     start = time.perf_counter()
     artifact = weft.compile_artifact(
         model,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ import numpy as np
 from weft.support.data import Data
 from weft.support.dtypes import DType
 from weft.support.errors import InputError, MissingExtra, UserError
+from weft.support.files import existing_file
 
 T = TypeVar("T")
 Array = np.ndarray[Any, Any]
@@ -65,20 +66,27 @@ def read_inputs(words: Sequence[str], specs: Sequence[Any], pixels: str = "auto"
         name, equals, file = word.partition("=")
         if not equals or (name not in by_name and Path(word).exists()):
             name, file = "", word
-        path = Path(file)
-        if not path.is_file():
-            raise InputError(f"there is no input file '{file}'", code="I023")
+        path = existing_file(file, "input file", "I023")
         if path.suffix == ".npz":
-            out.update(_guarded(path, _read_archive))
+            found = _guarded(path, _read_archive)
+            _once(out, found)
+            out.update(found)
             continue
         name = name or (specs[i].name if i < len(specs) else "")
         if name not in by_name:
             raise InputError(f"the model has no input '{name}'", code="I024", hint="inputs: " + ", ".join(by_name))
+        _once(out, (name,))
         out[name] = _guarded(path, partial(_read, spec=by_name[name], pixels=pixels))
     unknown = set(out) - set(by_name)
     if unknown:
         raise InputError(f"the model has no input '{min(unknown)}'", code="I024", hint="inputs: " + ", ".join(by_name))
     return out
+
+
+def _once(given: Mapping[str, Array], names: Iterable[str]) -> None:
+    twice = given.keys() & set(names)
+    if twice:
+        raise InputError(f"input '{min(twice)}' is given twice", code="I024")
 
 
 def _guarded(path: Path, read: Callable[[Path], T]) -> T:

@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
-from weft.cli.common import target_option
+from weft.cli.common import check_writable, target_option, write_file
 from weft.support.errors import InputError, UserError
+from weft.support.files import existing_file
 
 
 def graph_passes(target: Any) -> Mapping[str, Any]:
@@ -80,9 +81,11 @@ def command(file: str | None, passes: tuple[str, ...], output: str | None, listi
         return
     if file is None:
         raise click.UsageError("give a FILE, or --list")
+    if output:
+        check_writable(output)
     result = transform(*_read(file), passes, found)
     if output:
-        Path(output).write_text(result)
+        write_file(output, lambda: Path(output).write_text(result, encoding="utf-8"))
     else:
         click.echo(result, nl=not result.endswith("\n"))
 
@@ -101,10 +104,12 @@ def _list(target: Any) -> None:
 def _read(file: str) -> tuple[str, Path | None]:
     if file == "-":
         return sys.stdin.read(), None
+    path = existing_file(file)
     try:
-        return Path(file).read_text(), Path(file)
+        return path.read_text(encoding="utf-8"), path
     except (OSError, UnicodeDecodeError) as problem:
-        raise InputError(f"'{file}' cannot be read: {problem}", code="I021") from problem
+        reason = getattr(problem, "strerror", None) or "it is not text in UTF-8"
+        raise InputError(f"'{file}' cannot be read: {reason}", code="I021") from problem
 
 
 def transform(text: str, path: Path | None, passes: tuple[str, ...], target: Any) -> str:

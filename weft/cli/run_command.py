@@ -10,6 +10,7 @@ import click
 import numpy as np
 
 from weft.cli.common import (
+    check_writable,
     console,
     executable,
     input_shapes,
@@ -78,7 +79,8 @@ def command(
     weft run bert.onnx --shape batch=4 --shape sequence=128 --profile
     """
     names = read_labels(labels) if labels else None
-    _check_suffix(output)
+    if output:
+        _check_output(output)
     exe = executable(model, target, threads, shapes, precision)
     given = read_inputs(files, exe.inputs, pixels)
     others = [spec for spec in exe.inputs if spec.name not in given]
@@ -140,9 +142,10 @@ def _show_top(screen: Any, value: np.ndarray[Any, Any], count: int, names: list[
     screen.print(table(None, ["index", "value", "label"], rows, right=(0, 1)))
 
 
-def _check_suffix(output: str | None) -> None:
-    if output and Path(output).suffix not in (".npy", ".npz"):
+def _check_output(output: str) -> None:
+    if Path(output).suffix not in (".npy", ".npz"):
         raise InputError(f"outputs are written to .npz or .npy, not to '{output}'", code="I026")
+    check_writable(output)
 
 
 def _write(path: Path, named: dict[str, np.ndarray[Any, Any]]) -> None:

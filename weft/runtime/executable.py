@@ -23,6 +23,7 @@ from weft.runtime.roofline import Bound, Peaks, Roofline, bounds, roofline
 from weft.runtime.threads import SYSTEM_FEATURES, checked_threads, cpu_features
 from weft.support.arguments import FLAG, MAPPING, NUMBER, PATH, WHOLE, checked, instance
 from weft.support.errors import ArtifactError, InputError
+from weft.support.files import existing_file
 from weft.support.memory import compact
 
 _PEAKS = instance("weft.runtime.roofline.Peaks", Peaks)
@@ -218,9 +219,7 @@ def load_executable(path: str | os.PathLike[str], threads: int | None = None, *,
     ``verify`` checks every byte of the constants. Raises ArtifactError for files that are damaged or do not fit this
     machine, InputError where there is no such file.
     """
-    if not os.path.exists(path):
-        raise InputError(f"there is no file '{os.fspath(path)}'", code="I021")
-    return Executable(Artifact.load(path, verify), threads)
+    return Executable(Artifact.load(existing_file(path), verify), threads)
 
 
 def _pick(code: CodeObject) -> Variant:

@@ -18,6 +18,7 @@ from weft.support.errors import MissingExtra, ModelError, Place
 
 PROTOBUF_LIMIT = (1 << 31) - 1
 """The largest message protobuf can hold, in bytes; bigger models keep weights in external files."""
+_FETCH = "download or export it again, and compare its size"
 NEWEST_IR = 64
 """IR versions above this are taken for garbage; between it and the newest known one nothing has ever changed that
 an importer would have to refuse."""
@@ -91,7 +92,7 @@ def _parse(onnx: ModuleType, data: bytes, name: str) -> Any:
 
     place = Place(file=name)
     if not data:
-        raise ModelError("the file is empty", code="M002", place=place)
+        raise ModelError("the file is empty", code="M002", place=place, hint=_FETCH)
     try:
         return onnx.ModelProto.FromString(data)
     except DecodeError:
@@ -99,6 +100,7 @@ def _parse(onnx: ModuleType, data: bytes, name: str) -> Any:
             "the file is not an ONNX model, or it is truncated or corrupt (protobuf cannot parse it)",
             code="M002",
             place=place,
+            hint=_FETCH,
         ) from None
 
 

@@ -146,7 +146,9 @@ def _external(tensor: Any, folder: Path | None) -> Any:
         offset, size = int(entries.get("offset") or 0), path.stat().st_size
         length = int(entries["length"]) if entries.get("length") else size - offset
     except OSError:
-        raise Malformed(f"the tensor '{tensor.name}' lies in '{location}', which cannot be read") from None
+        raise Malformed(
+            f"the tensor '{tensor.name}' lies in '{location}', which cannot be read: it belongs beside the model"
+        ) from None
     except ValueError:
         raise Malformed(f"the tensor '{tensor.name}' has an offset or length that is no number") from None
     if offset < 0 or length < 0 or offset + length > size:
