@@ -96,3 +96,17 @@ def test_tails_of_whole_vectors_have_no_mask(columns: int, masked: bool) -> None
     kernel = to_text(tir_to_kernel(default_schedule(program, TARGET).program, TARGET))
     assert ("< broadcast(" in kernel) == masked
     np.testing.assert_array_equal(run_program(default_schedule(program, Target("cpu")).program, [x])[0], x.sum(1))
+
+
+@pytest.mark.parametrize("shape", [(1024, 512), (1000, 528), (997, 1024), (130, 4096 + 16), (201, 8192), (4099, 128)])
+@pytest.mark.parametrize("largest", [False, True])
+def test_large_reductions_over_rows_add_a_few_at_a_time(shape: tuple[int, int], largest: bool) -> None:
+    """All columns of a few rows, so that memory is read in order, in pieces that do not depend on the threads."""
+    rows, columns = shape
+    a, r = te.placeholder(shape, name="a"), te.reduce_axis((0, rows), name="r")
+    made = te.compute((columns,), lambda j: (te.max if largest else te.sum)(a[r, j], axis=r), name="made")
+    program = te_to_tir("made", [a], [made])
+    scheduled = default_schedule(program, TARGET).program
+    assert "unrolled(0, 4)" in to_text(scheduled) and "made_rf" in to_text(scheduled)
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+    np.testing.assert_array_equal(run_program(scheduled, [x])[0], x.max(0) if largest else x.sum(0))

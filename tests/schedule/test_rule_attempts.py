@@ -67,3 +67,15 @@ def test_results_larger_than_the_caches_are_written_past_them() -> None:
     assert not streams((numbers // 1024, 1024))
     assert not streams((4096, numbers // 1024), (1, 0))
     assert not streams((0, 1024))
+
+
+def test_parts_of_lines_are_not_written_past_the_caches() -> None:
+    numbers = ZEN4.capabilities.l3 // 4
+
+    def cut(rows: int, columns: int) -> bool:
+        x = te.placeholder((rows, columns + 6), name="x")
+        y = te.compute((rows, columns), lambda i, j: x[i, j + 3], name="y")
+        return "stream" in rules.default_schedule(te_to_tir("f", (x,), (y,)), ZEN4).trace.to_python()
+
+    assert cut(numbers // 192 + 1, 192)
+    assert not cut(numbers // 192 + 1, 202)

@@ -16,6 +16,8 @@ from weft.tir.visit import blocks as blocks_below
 
 PARALLEL_WORK = 60_000
 """Scalar operations below which a loop is not worth a fork (about 10 µs of one core)."""
+LINE = 64
+"""Bytes of a cache line."""
 CHUNK_WORK = 20_000
 """Scalar operations that one chunk of a parallel loop should have at least."""
 
@@ -94,13 +96,16 @@ class Context:
             self.vectorize(loops[-1], lanes)
         self.done.add(ref.name)
 
-    def stream_large(self, ref: BlockRef) -> None:
-        """Let a block that writes a result in order write it past the caches where they cannot hold it: the lines need
-        not be read before, and what is in the caches stays there."""
+    def stream_large(self, ref: BlockRef, in_order: int) -> None:
+        """Let a block write a result past the caches where they cannot hold it: the lines need not be read before, and
+        what is in the caches stays there. Its innermost ``in_order`` axes must make whole lines: half of a line goes to
+        memory by itself, which costs more than reading it."""
         caches = self.target.capabilities
         last = caches.l3 or caches.l2
-        nbytes = self.view(ref).output.buffer.dtype.nbytes
-        for axis in self.view(ref).spatial:
+        axes, nbytes = self.view(ref).spatial, self.view(ref).output.buffer.dtype.nbytes
+        for n, axis in enumerate(reversed(axes)):
+            if n == in_order and nbytes % LINE:
+                return
             nbytes *= static_extent(axis) or 0
         if last and nbytes > last and self.is_output(ref):
             self.schedule.stream(ref)

@@ -31,8 +31,8 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
     if lanes > 1 and _transposed(context, block, loops, lanes):
         context.done.add(block.name)
         return True
-    context.stream_large(block)
     flat = contiguous_suffix(view)
+    context.stream_large(block, max(1, flat))
     inner = context.fuse(loops[len(loops) - flat :]) if flat > 1 else loops[-1]
     outer = loops[: len(loops) - max(1, flat)]
     work = work_of(view)

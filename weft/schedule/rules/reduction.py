@@ -23,6 +23,10 @@ ACCUMULATORS = 4
 
 COLUMNS = 8
 """Vectors of results of a long reduction over rows."""
+ROWS = 4
+"""Rows that are added to the columns at a time."""
+PIECE = 32
+"""Rows that a piece of work has at least, so that adding up the pieces is little."""
 CHEAP = 6
 """Operations of a step that leave registers for so many."""
 CHUNKS = 4
@@ -38,6 +42,8 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     if rows is None:
         return False
     s, view = context.schedule, context.view(last)
+    if len(chain) == 1 and _row_by_row(context, last):
+        return True
     loops = dict(zip(view.block.iters, s.get_loops(last), strict=True))
     inner = [loops[a] for a in view.block.iters if a not in rows]
     vector_axis = rows[-1] if rows and _columns_contiguous(context, last, chain, rows[-1]) else None
@@ -111,6 +117,52 @@ def _row_axes(context: Context, last: BlockRef, chain: list[BlockRef]) -> list[I
     for access in reads:
         used &= {v for i in view.spatial for v in (i.var,) if any(v is x for x in access.indices)}
     return [i for i in view.spatial if i.var in used]
+
+
+def _row_by_row(context: Context, block: BlockRef) -> bool:
+    """A long reduction over the rows of a large matrix: a few rows at a time are added to all columns, whose results
+    stay in the first cache. Else each step would jump over the rest of a row, and memory is read in no order."""
+    s, view, caches = context.schedule, context.view(block), context.target.capabilities
+    lanes = context.lanes(view)
+    if len(view.spatial) != 1 or len(view.reduce) != 1 or lanes < 2 or not view.is_simple:
+        return False
+    columns, rows = static_extent(view.spatial[0]), static_extent(view.reduce[0])
+    if columns is None or rows is None or columns % lanes:
+        return False
+    nbytes = view.output.buffer.dtype.nbytes
+    reads = [a for a in view.loads if view.stride(a, view.reduce[0]) == columns]
+    if len(reads) != 1 or any(view.stride(a, view.spatial[0]) not in (0, 1) for a in view.loads):
+        return False
+    pieces = min(CHUNKS * context.target.cores, rows // PIECE)
+    large = columns >= COLUMNS * lanes and rows * columns * nbytes >= caches.l2
+    if pieces < CHUNKS or not large or cost_of(view.stores[0].value) > CHEAP:
+        return False
+    column, row = s.get_loops(block)
+    piece, _ = s.split(row, factors=(None, -(-rows // (pieces * ROWS)) * ROWS))
+    s.reorder(piece, column)
+    _add_rows(context, s.rfactor(piece, 0, reassociate=True), lanes)
+    _add_rows(context, block, lanes)
+    return True
+
+
+def _add_rows(context: Context, block: BlockRef, lanes: int) -> None:
+    """Add ``ROWS`` rows at a time to all columns, in parallel for each piece of the rows if there are any."""
+    s, view = context.schedule, context.view(block)
+    *pieces, column, row = s.get_loops(block)
+    kept = context.target.capabilities.l1 // 2 // view.output.buffer.dtype.nbytes // lanes * lanes
+    if (context.extent(column) or 0) > kept:
+        outside, column = s.split(column, factors=(None, kept))
+        pieces.append(outside)
+    column, lane = s.split(column, factors=(None, lanes))
+    several, row = s.split(row, factors=(None, ROWS))
+    s.reorder(*pieces, several, column, row, lane)
+    if pieces:
+        context.parallelize(context.fuse(pieces), work_of(view))
+    init = s.decompose_reduction(block, several)
+    s.vectorize(s.get_loops(init)[-1])
+    s.unroll(row)
+    s.vectorize(lane)
+    context.done |= {init.name, block.name}
 
 
 def _columns_contiguous(context: Context, last: BlockRef, chain: list[BlockRef], axis: IterVar) -> bool:
