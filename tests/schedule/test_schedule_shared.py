@@ -105,12 +105,19 @@ def test_threads_inside_a_sliding_window(window_first: bool) -> None:
     agrees(original, s)
 
 
+def windowed(original: Program, depth: int) -> Schedule:
+    """``P`` computed and kept at a loop of ``C``."""
+    s = Schedule(original)
+    at = s.get_loops("C")[depth]
+    s.compute_at("P", at)
+    s.store_at("P", at)
+    return s
+
+
 def test_lanes_share_a_folded_buffer() -> None:
     original = chained_windows()
-    folded = Schedule(original)
-    _, j, k = folded.get_loops("C")
-    folded.compute_at("P", k)
-    folded.store_at("P", k)
+    folded = windowed(original, 2)
+    _, j, _ = folded.get_loops("C")
     folded.fold_storage("P", 1, 1)
     assert "lanes of 'j_1'" in refused("S018", folded, lambda: folded.vectorize(j))
     folded.vectorize(folded.get_loops("C")[0])  # rows are apart
@@ -126,10 +133,7 @@ def test_lanes_share_a_folded_buffer() -> None:
 
 def test_lanes_of_one_iteration_fit_the_window() -> None:
     original = chained_windows()
-    s = Schedule(original)
-    _, j, _ = s.get_loops("C")
-    s.compute_at("P", j)
-    s.store_at("P", j)
+    s = windowed(original, 1)
     s.fold_storage("P", 1, 2)
     s.vectorize(s.get_loops("P")[2])
     agrees(original, s)

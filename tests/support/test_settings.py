@@ -9,7 +9,7 @@ import pytest
 
 from weft.support import settings
 from weft.support.errors import InputError
-from weft.support.progress import Silent, progress, track
+from weft.support.progress import Silent, progress
 from weft.support.timing import Timer
 
 
@@ -55,7 +55,6 @@ def test_nonsense_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, variable: 
 
 
 def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(track([1, 2], "counting")) == [1, 2]
     with progress("working", 3) as bar:
         assert isinstance(bar, Silent)
         bar.advance()
@@ -63,7 +62,9 @@ def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str
 
 
 def test_progress_shows_when_asked() -> None:
-    assert list(track(range(3), "counting", show=True)) == [0, 1, 2]
+    with progress("working", 3, show=True) as bar:
+        assert not isinstance(bar, Silent)
+        bar.advance()
     assert "rich" in sys.modules
 
 

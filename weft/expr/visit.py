@@ -15,7 +15,6 @@ from weft.expr.nodes import (
     Load,
     Not,
     Select,
-    Source,
     Var,
     cast,
     logical_not,
@@ -122,16 +121,3 @@ def substitute(e: Expr, values: Mapping[Any, Expr], memo: dict[Expr, Expr] | Non
 
 def _keep(e: Expr) -> None:
     return None
-
-
-def map_sources(e: Expr, change: Callable[[Source], Source]) -> Expr:
-    """``e`` with every load made from ``change(source)``."""
-
-    def swap(node: Expr) -> Expr | None:
-        if type(node) is Load:
-            source = change(node.source)
-            if source is not node.source:
-                return Load(source, node.indices, node.mask)
-        return None
-
-    return rewrite(e, swap)

@@ -280,9 +280,6 @@ class Module:
     def main(self) -> Function:
         return self.functions["main"]
 
-    def with_function(self, name: str, function: Function) -> Module:
-        return Module({**self.functions, name: function}, self.types, self.attrs)
-
 
 def call(
     op: Operator,

@@ -12,7 +12,7 @@ from weft import te
 from weft.expr.nodes import Const
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Project, Tuple
 from weft.graph.operator import Attrs
-from weft.graph.types import TensorType, TupleType, Type
+from weft.graph.types import TensorType, Type
 from weft.graph.visit import post_order
 from weft.ir.fusion_kind import FusionKind
 from weft.ops.definition import OpDef
@@ -105,14 +105,6 @@ def _by_rows(op: OpDef, attrs: Attrs, result: Type, types: tuple[TensorType, ...
 
 def _placeholders(types: tuple[TensorType, ...]) -> list[te.Tensor]:
     return [te.placeholder(t.shape, t.dtype, f"p{i}") for i, t in enumerate(types)]
-
-
-def outputs_of(t: Type) -> tuple[TensorType, ...]:
-    """The tensors of a result type."""
-    fields = t.fields if isinstance(t, TupleType) else (t,)
-    if not all(isinstance(f, TensorType) for f in fields):
-        raise InternalError(f"a kernel cannot return {t}")
-    return fields  # type: ignore[return-value]
 
 
 def _literal(e: Constant) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TextIO, TypeVar
 
@@ -59,13 +59,3 @@ def progress(title: str, total: int | None = None, *, show: bool | None = None) 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bars:
         yield _Bar(bars, bars.add_task(title, total=total))
-
-
-def track(items: Iterable[T], title: str, total: int | None = None, *, show: bool | None = None) -> Iterator[T]:
-    """The items, with a bar that moves as they are taken."""
-    if total is None and isinstance(items, Sized):
-        total = len(items)
-    with progress(title, total, show=show) as bar:
-        for item in items:
-            yield item
-            bar.advance()

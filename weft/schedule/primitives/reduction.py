@@ -34,6 +34,24 @@ def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRe
     if target not in around:
         raise state.refuse("S051", f"'{loop.name}' is not a loop around block '{update.name}'", at=target)
     inside = around[around.index(target) :]
+    spatial_loops = _check_order(state, update, loop, around)
+    if not starts_reduction(update, inside):
+        raise state.refuse("S051", f"'{loop.name}' does not begin the reduction of '{update.name}'", at=target)
+    _check_surroundings(state, update, loop, inside)
+    init = _init_nest(state, update, inside, spatial_loops)
+    name = next(b.name for b in _blocks(init))
+    if update.name in state.partial:
+        state.partial = state.partial | {name}
+    state.commit(state.tree.replace({update: with_block(update, init=None)}))
+    anchor = state.loop(loop)
+    state.commit(state.tree.replace({anchor: seq(init, anchor)}))
+    return BlockRef(name)
+
+
+def _check_order(state: State, update: Block, loop: LoopRef, around: list[For]) -> list[For]:
+    """The loops from ``loop`` inwards that spatial variables use. Refuses reductions that begin further out, and loops
+    over spatial and reduce variables at once."""
+    target = state.loop(loop)
     reduces = {n for n, it in enumerate(update.iters) if it.kind != IterVar.SPATIAL}
     for outer in around[: around.index(target)]:
         if reduces & set(uses(update, outer)):
@@ -43,12 +61,16 @@ def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRe
                 at=outer,
                 hint="choose the outermost reduction loop, or reorder it inside",
             )
-    spatial_loops = [x for x in inside if set(uses(update, x)) - reduces]
+    spatial_loops = [x for x in around[around.index(target) :] if set(uses(update, x)) - reduces]
     mixed = next((x for x in spatial_loops if set(uses(update, x)) & reduces), None)
     if mixed is not None:
         raise state.refuse("S051", f"'{mixed.var.name}' runs over spatial and reduce variables at once", at=mixed)
-    if not starts_reduction(update, inside):
-        raise state.refuse("S051", f"'{loop.name}' does not begin the reduction of '{update.name}'", at=target)
+    return spatial_loops
+
+
+def _check_surroundings(state: State, update: Block, loop: LoopRef, inside: list[For]) -> None:
+    """Refuses where the init would come at another time for what else happens inside ``loop``."""
+    target = inside[0]
     for region in update.writes:
         others = [w for w in state.tree.writers(region.buffer, state.tree.enclosing_block(update)) if w is not update]
         inner = next((w for w in others if state.tree.is_under(w, target)), None)
@@ -71,14 +93,6 @@ def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRe
             at=target,
             hint="choose a loop inside the one at which the block is computed",
         )
-    init = _init_nest(state, update, inside, spatial_loops)
-    name = next(b.name for b in _blocks(init))
-    if update.name in state.partial:
-        state.partial = state.partial | {name}
-    state.commit(state.tree.replace({update: with_block(update, init=None)}))
-    anchor = state.loop(loop)
-    state.commit(state.tree.replace({anchor: seq(init, anchor)}))
-    return BlockRef(name)
 
 
 def _blocks(stmt: Stmt) -> list[Block]:
