@@ -130,8 +130,9 @@ def _converted(node: Node, x: GraphExpr, to: DType) -> GraphExpr:
         return _converted(node, node.call("text_parse", x, to="float32" if to.is_float and to.bits < 32 else to), to)
     if to == "float8_e8m0fnu":
         return _power_of_two(node, x)
-    if to.is_float and to.bits == 8 and node.flag("saturate", True) and x.tensor.dtype.is_float:
-        low, high = to.limits()
+    low, high = to.limits() if to.is_float and to.bits == 8 else (0.0, 0.0)
+    beyond = x.tensor.dtype.is_float or x.tensor.dtype.limits()[1] > high
+    if high and beyond and node.flag("saturate", True):
         x = node.call("clip", cast_to(node, x, FLOAT32), min=low, max=high)
     return cast_to(node, x, to)
 
