@@ -86,12 +86,14 @@ def symbols(value: Any) -> Iterator[Var]:
     stack = [value]
     while stack:
         v = stack.pop()
+        if v is None or isinstance(v, (int, str, float)):
+            continue
         if isinstance(v, Var):
             yield v
         elif isinstance(v, Expr):
             stack.extend(reversed(v.children))
         elif isinstance(v, TensorType):
-            stack.extend(reversed(v.shape))
+            stack.extend(d for d in reversed(v.shape) if not isinstance(d, int))
         elif isinstance(v, TupleType):
             stack.extend(reversed(v.fields))
         elif isinstance(v, FunctionType):

@@ -206,24 +206,24 @@ def may_match(pattern: GraphPattern, expr: GraphExpr) -> bool:
     """Whether ``expr`` has the operators and constants of ``pattern`` in the right places: False for most expressions
     that do not match, found out without binding anything."""
     if isinstance(pattern, ACall):
-        if (
-            not isinstance(expr, Call)
-            or not isinstance(expr.target, Operator)
-            or not _fits(pattern.target, expr.target)
-        ):
+        if not isinstance(expr, Call):
+            return False
+        target = expr.target
+        if target is not pattern.target and not (isinstance(target, Operator) and _fits(pattern.target, target)):
             return False
         parts, args = pattern.args, expr.args
         if len(args) < len(parts) or (len(args) > len(parts) and not pattern.rest):
             return False
-        swaps = expr.target.commutative and len(parts) == len(args) == 2
-        return all(map(may_match, parts, args)) or (swaps and all(map(may_match, parts, args[::-1])))
+        if all(map(may_match, parts, args)):
+            return True
+        return len(parts) == len(args) == 2 and target.commutative and all(map(may_match, parts, args[::-1]))
+    if isinstance(pattern, Anything):
+        return True
     if isinstance(pattern, AConstant):
         return isinstance(expr, Constant)
     if isinstance(pattern, AField):
         return isinstance(expr, Project) and may_match(pattern.value, expr.value)
-    if isinstance(pattern, Either):
-        return any(may_match(option, expr) for option in pattern.options)
-    return True
+    return not isinstance(pattern, Either) or any(may_match(option, expr) for option in pattern.options)
 
 
 def matches(

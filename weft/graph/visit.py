@@ -10,7 +10,10 @@ from dataclasses import replace
 
 from weft.graph.nodes import (
     Call,
+    Constant,
+    Constructor,
     Function,
+    GlobalVar,
     GraphExpr,
     If,
     Let,
@@ -29,12 +32,16 @@ from weft.graph.types import Type
 
 Rewriter = Callable[[GraphExpr], GraphExpr | None]
 
+_LEAVES = (Constant, Var, GlobalVar, Constructor)
+
 
 def children(expr: GraphExpr) -> tuple[GraphExpr, ...]:
     """Direct sub-expressions; of a call the arguments, then the called value. A function's is its body; binders are no
     children."""
     if isinstance(expr, Call):
         return expr.args if isinstance(expr.target, Operator) else (*expr.args, expr.target)
+    if isinstance(expr, _LEAVES):
+        return ()
     if isinstance(expr, Tuple):
         return expr.fields
     if isinstance(expr, Project):
@@ -76,7 +83,7 @@ def rebuild(expr: GraphExpr, parts: Sequence[GraphExpr]) -> GraphExpr:
         return rebuild_loop(expr, parts, expr.type)
     assert isinstance(expr, Match)
     clauses = tuple((pattern, body) for (pattern, _), body in zip(expr.clauses, parts[1:], strict=True))
-    return Match(parts[0], clauses, parts[1].type, expr.origin)
+    return Match(parts[0], clauses, parts[1].type if expr.type == old[1].type else expr.type, expr.origin)
 
 
 def rebuild_loop(expr: Loop, parts: Sequence[GraphExpr], type_: Type) -> Loop:

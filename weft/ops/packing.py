@@ -8,9 +8,10 @@ be split several times, the outer block first: ``OIHW8i16o2i`` has 8 pairs of in
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,7 +25,7 @@ from weft.graph.types import Dim, TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import Array
-from weft.support.memory import compact
+from weft.support.memory import aligned_empty, assign, compact
 
 _TOKEN = re.compile(r"([A-Z])|(\d+)([a-z])")
 
@@ -89,15 +90,43 @@ def pack(array: Array, source: str, target: str) -> Array:
     plain, packed = parse_layout(source), parse_layout(target)
     sizes = dict(zip(plain.letters, array.shape, strict=True))
     array = np.transpose(array, [plain.letters.index(letter) for letter in packed.letters])
-    grown: list[int] = []
-    widths: list[tuple[int, int]] = []
-    for letter in packed.letters:
-        block = packed.blocks.get(letter, 1)
-        count = -(-sizes[letter] // block)
-        widths.append((0, count * block - sizes[letter]))
-        grown += [count, *_own_blocks(packed, letter)]
-    array = (np.pad(array, widths) if any(after for _, after in widths) else array).reshape(grown)
-    return compact(np.transpose(array, _split_order(packed)))
+    order = _split_order(packed)
+    blocks = [packed.blocks.get(letter, 1) for letter in packed.letters]
+    counts = [-(-sizes[letter] // block) for letter, block in zip(packed.letters, blocks, strict=True)]
+    if all(n * block == size for n, block, size in zip(counts, blocks, array.shape, strict=True)):
+        return compact(np.transpose(_split(array, packed), order))
+    count_of = dict(zip(packed.letters, counts, strict=True))
+    made = aligned_empty([count_of[letter] if block is None else block for letter, block in packed.dims], array.dtype)
+    places = {letter: i for i, (letter, block) in enumerate(packed.dims) if block is None}
+    for outer, piece in _whole_blocks(array, blocks):
+        at = [slice(None)] * made.ndim
+        for letter, part in zip(packed.letters, outer, strict=True):
+            at[places[letter]] = part
+        assign(made[tuple(at)], np.transpose(_split(piece, packed), order))
+    return made
+
+
+def _split(array: Array, packed: Layout) -> Array:
+    """``array``, whose sizes are multiples of the blocks, as "outer, blocks, outer, blocks, …" by letter."""
+    shape: list[int] = []
+    for size, letter in zip(array.shape, packed.letters, strict=True):
+        own = _own_blocks(packed, letter)
+        shape += [size // math.prod(own), *own]
+    return array.reshape(shape)
+
+
+def _whole_blocks(array: Array, blocks: Sequence[int]) -> Iterator[tuple[list[slice], Array]]:
+    """``array`` in pieces whose sizes are multiples of ``blocks``, with their places in numbers of blocks: almost all
+    of it as it is, and what sticks out padded with zeros."""
+    choices = []
+    for size, block in zip(array.shape, blocks, strict=True):
+        whole, rest = divmod(size, block)
+        parts = [(slice(0, whole), slice(0, whole * block), 0)] if whole or not rest else []
+        choices.append(parts + ([(slice(whole, whole + 1), slice(whole * block, size), block - rest)] if rest else []))
+    for chosen in itertools.product(*choices):
+        piece = array[tuple(inside for _, inside, _ in chosen)]
+        widths = [(0, after) for _, _, after in chosen]
+        yield [outer for outer, _, _ in chosen], np.pad(piece, widths) if any(after for _, after in widths) else piece
 
 
 def unpack(array: Array, source: str, target: str, sizes: Sequence[int] | None = None) -> Array:
@@ -115,7 +144,7 @@ def unpack(array: Array, source: str, target: str, sizes: Sequence[int] | None =
     array = np.transpose(array, [packed.letters.index(letter) for letter in plain.letters])
     if sizes is not None:
         array = array[tuple(slice(0, n) for n in sizes)]
-    return np.ascontiguousarray(array)
+    return array
 
 
 def _own_blocks(packed: Layout, letter: str) -> list[int]:

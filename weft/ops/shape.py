@@ -52,7 +52,7 @@ TRANSPOSE = OpDef(
     "transpose",
     (Attribute("perm", None, "for each dimension of the result that of the operand; None reverses them"),),
     _transpose_infer,
-    lambda attrs, data: np.transpose(data, attrs.perm).copy(),
+    lambda attrs, data: np.transpose(data, attrs.perm),
     moves=True,
     compute=_transpose_compute,
     cases=(

@@ -9,6 +9,7 @@ Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.stages import padded
+from weft.support.memory import aligned_empty
 
 Array = np.ndarray[Any, Any]
 
@@ -28,6 +30,8 @@ TILE = 4
 """Results of one tile in each direction."""
 SPAN = TILE + 2
 """Inputs of one tile in each direction."""
+_BLOCKS = 16
+"""Channel blocks of weights that are transformed together."""
 
 INPUT: Array = np.array(
     [
@@ -62,10 +66,18 @@ def tiles(size: int) -> int:
 
 
 def transform_weights(kernel: Array) -> Array:
-    """``OIHW16i16o`` weights [O, I, 3, 3, i, o] → [6, 6, O, I, i, o], evaluated in float64."""
-    wide = kernel.astype(np.float64)
-    made = np.einsum("ar,xyrsio,bs->abxyio", WEIGHTS, wide, WEIGHTS, optimize=True)
-    return np.ascontiguousarray(made.astype(kernel.dtype))
+    """``OIHW16i16o`` weights [O, I, 3, 3, i, o] → [6, 6, O, I, i, o], evaluated in float64.
+
+    Some blocks at a time, so that the wide numbers stay in the cache.
+    """
+    outer, inner, height, width, *block = kernel.shape
+    both = np.kron(WEIGHTS, WEIGHTS)
+    source = kernel.reshape(outer * inner, height * width, math.prod(block))
+    made = aligned_empty((SPAN * SPAN, outer * inner, math.prod(block)), kernel.dtype)
+    for at in range(0, outer * inner, _BLOCKS):
+        products = np.matmul(both, source[at : at + _BLOCKS].astype(np.float64))
+        made[:, at : at + _BLOCKS] = products.transpose(1, 0, 2)
+    return made.reshape(SPAN, SPAN, outer, inner, *block)
 
 
 def _combine(row: Sequence[float], terms: Sequence[Expr]) -> Expr:

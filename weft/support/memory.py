@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from weft.support.settings import num_threads
 
@@ -23,25 +25,35 @@ def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
     return room[start : start + nbytes]
 
 
+def aligned_empty(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+    """An array in row-major order that begins at a multiple of 64, not initialized."""
+    kind = np.dtype(dtype)
+    return aligned_bytes(math.prod(shape) * kind.itemsize).view(kind).reshape(shape)
+
+
 def compact(array: NDArray[Any]) -> NDArray[Any]:
-    """``array`` in row-major order without gaps, at a multiple of 64: itself if it is, or else a copy, which several
-    threads make where it is large."""
+    """``array`` in row-major order without gaps, at a multiple of 64: itself if it is, or else a copy."""
     if array.flags.c_contiguous and array.ctypes.data % ALIGN == 0:
         return array
     if array.dtype.hasobject:
         return np.ascontiguousarray(array)
-    made = aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
-    if array.nbytes < _SHARED or array.ndim == 0:
-        np.copyto(made, array)
-        return made
-    axis = int(np.argmax(array.shape))
-    parts = min(num_threads(), _MAX_THREADS, array.shape[axis])
-    bounds = [array.shape[axis] * i // parts for i in range(parts + 1)]
+    made = aligned_empty(array.shape, array.dtype)
+    assign(made, array)
+    return made
+
+
+def assign(target: NDArray[Any], source: NDArray[Any]) -> None:
+    """``target[...] = source`` (of one shape), by several threads where it is large."""
+    if target.nbytes < _SHARED or target.ndim == 0:
+        np.copyto(target, source)
+        return
+    axis = int(np.argmax(target.shape))
+    parts = min(num_threads(), _MAX_THREADS, target.shape[axis])
+    bounds = [target.shape[axis] * i // parts for i in range(parts + 1)]
     slices = [(slice(None),) * axis + (slice(a, b),) for a, b in pairwise(bounds)]
-    threads = [threading.Thread(target=np.copyto, args=(made[s], array[s])) for s in slices[1:]]
+    threads = [threading.Thread(target=np.copyto, args=(target[s], source[s])) for s in slices[1:]]
     for thread in threads:
         thread.start()
-    np.copyto(made[slices[0]], array[slices[0]])
+    np.copyto(target[slices[0]], source[slices[0]])
     for thread in threads:
         thread.join()
-    return made

@@ -49,8 +49,7 @@ class _Content:
 
     def __init__(self, data: np.ndarray[Any, Any]) -> None:
         self.data = data
-        flat = data.reshape(-1)
-        self.hashed = hash(flat[:: max(1, flat.size // _SAMPLES)].tobytes())
+        self.hashed = hash(data.flat[:: max(1, data.size // _SAMPLES)].tobytes())  # reshape might copy all of it
 
     def __hash__(self) -> int:
         return self.hashed

@@ -57,27 +57,34 @@ def output_axis(target: Operator, result_rank: int) -> int:
 
 
 def scale_outputs(target: Operator, attrs: Attrs, weights: Array, factor: Array) -> Array:
-    """``weights`` in float64 such that output channel ``c`` of the contraction is scaled by ``factor[c]``."""
-    wide = weights.astype(np.float64)
+    """``weights`` such that output channel ``c`` of the contraction is scaled by ``factor[c]``."""
     if target is MATMUL:
-        return wide * (factor[:, None] if attrs.transpose_b else factor)
+        return _scaled(weights, factor[:, None] if attrs.transpose_b else factor)
     spatial = (1,) * (weights.ndim - 2)
     if target is CONV:
-        return np.asarray(wide * factor.reshape(-1, 1, *spatial))
-    by_group = wide.reshape(attrs.groups, -1, *weights.shape[1:])
-    return np.asarray((by_group * factor.reshape(attrs.groups, 1, -1, *spatial)).reshape(weights.shape))
+        return _scaled(weights, factor.reshape(-1, 1, *spatial))
+    by_group = weights.reshape(attrs.groups, -1, *weights.shape[1:])
+    return _scaled(by_group, factor.reshape(attrs.groups, 1, -1, *spatial)).reshape(weights.shape)
 
 
 def scale_inputs(target: Operator, attrs: Attrs, weights: Array, factor: Array) -> Array:
-    """``weights`` in float64 such that input channel ``c`` of the contraction is scaled by ``factor[c]``."""
-    wide = weights.astype(np.float64)
+    """``weights`` such that input channel ``c`` of the contraction is scaled by ``factor[c]``."""
     if target is MATMUL:
-        return wide * (factor if attrs.transpose_b else factor[:, None])
+        return _scaled(weights, factor if attrs.transpose_b else factor[:, None])
     spatial = (1,) * (weights.ndim - 2)
     if target is CONV_TRANSPOSE:
-        return np.asarray(wide * factor.reshape(-1, 1, *spatial))
-    by_group = wide.reshape(attrs.groups, -1, *weights.shape[1:])
-    return np.asarray((by_group * factor.reshape(attrs.groups, 1, -1, *spatial)).reshape(weights.shape))
+        return _scaled(weights, factor.reshape(-1, 1, *spatial))
+    by_group = weights.reshape(attrs.groups, -1, *weights.shape[1:])
+    return _scaled(by_group, factor.reshape(attrs.groups, 1, -1, *spatial)).reshape(weights.shape)
+
+
+def _scaled(weights: Array, factor: Array) -> Array:
+    """The product in float64, rounded once to the dtype of ``weights``: NumPy converts a piece at a time, so that no
+    wide copy of the weights fills the memory."""
+    made = np.empty_like(weights)
+    with np.errstate(all="ignore"):
+        np.multiply(weights, factor, out=made, dtype=np.float64, casting="unsafe")
+    return made
 
 
 def _matrix_product(m: GraphMatch) -> bool:
