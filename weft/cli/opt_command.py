@@ -160,13 +160,13 @@ def _te(text: str, path: Path | None, passes: tuple[str, ...]) -> str:
 
 def _tir(text: str, path: Path | None, passes: tuple[str, ...], target: Any) -> str:
     from weft.tir.text import parse, to_text
-    from weft.tir.verify import verify
+    from weft.tir.verify import Form, verify
 
     program = parse(text, str(path) if path else None)
-    form = "scheduled" if re.search(r"^\s*block ", text, re.M) else "kernel"
-    verify(program, form)  # type: ignore[arg-type]
+    form: Form = "scheduled" if re.search(r"^\s*block ", text, re.M) else "kernel"
+    verify(program, form)
     for name in passes:
         program = _pick(name, tir_passes(target))(program)
         form = "kernel" if name == "kernel" else form
-        verify(program, form)  # type: ignore[arg-type]
+        verify(program, form)
     return to_text(program)

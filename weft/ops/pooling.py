@@ -150,7 +150,7 @@ def _avg_count(attrs: Attrs, data: te.Tensor, i: tuple[Expr, ...]) -> Expr | int
     """How many elements of the window count, as a product over dimensions."""
     kernel, strides, dilations = _window("avg_pool", attrs)
     before, after = split_pads("avg_pool", attrs.pads, len(kernel))
-    total: Any = 1
+    total: Expr | int = 1
     for d, (k, s, dil) in enumerate(zip(kernel, strides, dilations, strict=True)):
         low, high = (0, 0) if not attrs.count_include_pad else (before[d], after[d])
         if before[d] == 0 and after[d] == 0 and not attrs.ceil_mode:
@@ -161,7 +161,7 @@ def _avg_count(attrs: Attrs, data: te.Tensor, i: tuple[Expr, ...]) -> Expr | int
         first = maximum((-index(low) - start + (dil - 1)) // dil, 0)
         last = minimum((data.shape[2 + d] + index(high) - start + (dil - 1)) // dil, k)
         total = total * (k if attrs.count_include_pad and not attrs.ceil_mode else last - first)
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 def _avg_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:

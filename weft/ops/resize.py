@@ -137,18 +137,23 @@ def _nearest_table(attrs: Attrs, axis: int, old: int, new: int) -> Array:
     return np.clip(rounded, 0, max(0, old - 1)).astype(np.int64)
 
 
+def _line(table: Array, old: int, new: int) -> tuple[int, int, int] | None:
+    """``a``, ``b`` and ``c`` with ``table[i] == (a * i + b) // c`` for all i, ``a / c`` being the ratio of the sizes."""
+    common = math.gcd(old, new)
+    a, c = old // common, new // common
+    least = c * table - a * np.arange(new)
+    low, high = int(least.max()), int(least.min()) + c - 1
+    return (a, min(max(low, 0), high), c) if low <= high else None
+
+
 def _nearest_place(attrs: Attrs, axis: int, old: Dim, new: Dim, i: Expr) -> Expr:
-    """The index of the nearest element; whole factors need no floating point."""
+    """The index of the nearest element; places on a line with a rational slope need no floating point."""
     computed = any(isinstance(v, Expr) for v in (*(attrs.scales or ()), *(attrs.roi or ())))
     if isinstance(old, int) and isinstance(new, int) and old and new and not computed:
-        table = _nearest_table(attrs, axis, old, new)
-        steps = np.arange(new)
-        if new % old == 0 and np.array_equal(table, steps // (new // old)):
-            return i // (new // old)
-        if old % new == 0:
-            offset = int(table[0])
-            if np.array_equal(table, steps * (old // new) + offset):
-                return i * (old // new) + offset
+        line = _line(_nearest_table(attrs, axis, old, new), old, new)
+        if line is not None:
+            factor, offset, divisor = line
+            return (i * factor + offset) // divisor
     x = _coordinate(attrs, axis, old, new, te.cast(i, FLOAT64))
     name, shift = {
         "round_prefer_floor": ("ceil", -0.5),
@@ -208,7 +213,8 @@ def _along(attrs: Attrs, axis: int, data: te.Tensor, new: Dim) -> te.Tensor:
                 total = weight if total is None else total + weight
             part = weight * load(i, _clamped(start + offset, data.shape[axis]))
             value = part if value is None else value + part
-        return value if total is None else value / total  # type: ignore[no-any-return]
+        made: Expr = value if total is None else value / total
+        return made
 
     made: te.Tensor = te.compute(shape, nearest if attrs.mode == "nearest" else blended, name=f"resize{axis}")
     return made

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from weft.expr.nodes import Var
 from weft.support.errors import InternalError
@@ -24,14 +25,14 @@ def statements_of(loop: For) -> tuple[Stmt, ...]:
     return loop.body.stmts if isinstance(loop.body, Seq) else (loop.body,)
 
 
-def with_loop(loop: For, **changes: object) -> For:
+def with_loop(loop: For, **changes: Any) -> For:
     """A copy of ``loop`` with the given fields changed."""
-    return dataclasses.replace(loop, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(loop, **changes)
 
 
-def with_block(block: Block, **changes: object) -> Block:
+def with_block(block: Block, **changes: Any) -> Block:
     """A copy of ``block`` with the given fields changed."""
-    return dataclasses.replace(block, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(block, **changes)
 
 
 def nest(loops: Iterable[For], body: Stmt) -> Stmt:

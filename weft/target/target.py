@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from weft.support.errors import TargetError
 from weft.target.machines import CPU_FEATURES, MACHINES, Machine
@@ -86,9 +86,9 @@ class Target:
             object.__setattr__(made, name, value)
         return made
 
-    def replace(self, **changes: object) -> Target:
+    def replace(self, **changes: Any) -> Target:
         """A copy that differs in the given fields."""
-        return Target.of(**{name: changes.get(name, getattr(self, name)) for name in _FIELDS})  # type: ignore[arg-type]
+        return Target.of(**{name: changes.get(name, getattr(self, name)) for name in _FIELDS})
 
     @property
     def vector_bits(self) -> int:

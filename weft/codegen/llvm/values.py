@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from weft.codegen.llvm.conversions import convert
 from weft.codegen.llvm.function import Function
@@ -262,15 +262,15 @@ def _var(f: Function, e: Var) -> str:
     raise InternalError(f"the variable '{e.name}' has no value here")
 
 
-_EMIT: Final[dict[type, Callable[[Function, Expr], str]]] = {
-    Binary: _binary,  # type: ignore[dict-item]
-    Not: _not,  # type: ignore[dict-item]
-    Select: _select,  # type: ignore[dict-item]
-    Cast: _cast,  # type: ignore[dict-item]
-    Ramp: _ramp,  # type: ignore[dict-item]
-    Broadcast: _broadcast,  # type: ignore[dict-item]
-    Shuffle: _shuffle,  # type: ignore[dict-item]
-    Load: _load,  # type: ignore[dict-item]
-    Call: _call,  # type: ignore[dict-item]
-    Var: _var,  # type: ignore[dict-item]
+_EMIT: Final[dict[type, Callable[[Function, Any], str]]] = {
+    Binary: _binary,
+    Not: _not,
+    Select: _select,
+    Cast: _cast,
+    Ramp: _ramp,
+    Broadcast: _broadcast,
+    Shuffle: _shuffle,
+    Load: _load,
+    Call: _call,
+    Var: _var,
 }
