@@ -185,7 +185,9 @@ MOVES: dict[str, Move] = {
     "storage_align": lambda s, r: s.storage_align(
         some_block(s, r), 0, r.randrange(2), r.choice([4, 16]), r.randrange(3)
     ),
-    "prefetch": lambda s, r: s.prefetch(some_loop(s, r), r.choice(s.program.params).name, r.randint(1, 3)),
+    "prefetch": lambda s, r: s.prefetch(
+        some_loop(s, r), r.choice(s.program.params).name, r.randint(1, 3), r.choice((None, some_loop(s, r)))
+    ),
     "pad_einsum": lambda s, r: s.pad_einsum(
         b := some_block(s, r), [r.choice([1, 2, 4]) for _ in s.state.block(b).iters]
     ),

@@ -329,8 +329,9 @@ class Stage:
         """Align the stride of a dimension of what the stage writes."""
         self.owner.schedule.storage_align(self.block, 0, dimension, factor, offset)
 
-    def prefetch(self, buffer: Any, axis: Any, distance: int = 1) -> None:
-        self.owner.schedule.prefetch(self.loop(axis), self.owner.buffer_name(buffer), distance)
+    def prefetch(self, buffer: Any, axis: Any, distance: int = 1, within: Any = None) -> None:
+        inner = None if within is None else self.loop(within)
+        self.owner.schedule.prefetch(self.loop(axis), self.owner.buffer_name(buffer), distance, inner)
 
     def stream(self) -> None:
         """Write what the stage computes past the caches."""

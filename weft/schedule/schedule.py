@@ -278,9 +278,10 @@ class Schedule:
         """Run a block, which every iteration of ``loop`` repeats, in the first one (``at``) only."""
         self._apply("run_once", block=_block(block), loop=loop, at=at)
 
-    def prefetch(self, loop: LoopRef, buffer: str, distance: int = 1) -> None:
-        """Fetch what is read ``distance`` iterations ahead into the cache."""
-        self._apply("prefetch", loop=loop, buffer=buffer, distance=distance)
+    def prefetch(self, loop: LoopRef, buffer: str, distance: int = 1, within: LoopRef | None = None) -> None:
+        """Fetch what is read ``distance`` iterations ahead into the cache, a share in each iteration of ``within``."""
+        shared = {} if within is None else {"within": within}
+        self._apply("prefetch", loop=loop, buffer=buffer, distance=distance, **shared)
 
     def stream(self, block: BlockRef | str, write_index: int = 0) -> None:
         """Write what the block computes past the caches."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import gcd, prod
 
 from weft.expr.affine import split_constant
 from weft.expr.linear import simplify_index
-from weft.expr.nodes import Call, Const, Expr, Load, Var, minimum
+from weft.expr.nodes import Call, Const, Expr, Load, Var, index, minimum
 from weft.support.dtypes import INT32
 from weft.tir.nodes import Evaluate, For, Program, Stmt, seq
-from weft.tir.visit import children, expressions, postorder, substitution, transform
+from weft.tir.visit import children, expressions, loops_around, postorder, substitution, transform, walk
 
 LINE = 64
 """Bytes that one prefetch brings."""
@@ -19,20 +20,84 @@ MOST = 64
 
 
 def insert_prefetches(program: Program) -> Program:
-    """Loops annotated ``prefetch = ((buffer name, distance), …)`` start each iteration by prefetching.
+    """Loops annotated ``prefetch = ((buffer name, distance), …)`` start each iteration by prefetching; of those
+    annotated ``prefetch_shares``, the loops inside with ``prefetch_share = (buffer name, …)`` do.
 
     Past the end of the loop the addresses are those of its last iteration.
     """
 
     def visit(s: Stmt) -> Stmt | None:
-        if not isinstance(s, For) or "prefetch" not in s.annotations:
+        if not isinstance(s, For) or not any(a in s.annotations for a in ("prefetch", "prefetch_shares")):
             return None
         asked: list[Stmt] = []
-        for name, distance in s.annotations["prefetch"]:
-            asked += [Evaluate(Call("prefetch", (e,), INT32)) for e in _ahead(s, str(name), int(distance))]
-        return replace(s, body=seq(*asked, s.body), annotations=s.annotations.without("prefetch"))
+        for name, distance in s.annotations.get("prefetch", ()):
+            asked += [_asked(e) for e in _ahead(s, str(name), int(distance))]
+        body = s.body
+        for name, distance in s.annotations.get("prefetch_shares", ()):
+            body = _in_shares(replace(s, body=body), str(name), int(distance))
+        return replace(s, body=seq(*asked, body), annotations=s.annotations.without("prefetch", "prefetch_shares"))
 
-    return replace(program, body=transform(program.body, visit))
+    body = transform(program.body, visit)
+    return replace(program, body=transform(body, _without_shares))
+
+
+def _asked(e: Expr) -> Stmt:
+    return Evaluate(Call("prefetch", (e,), INT32))
+
+
+def _without_shares(s: Stmt) -> Stmt | None:
+    marked = isinstance(s, For) and "prefetch_share" in s.annotations
+    return replace(s, annotations=s.annotations.without("prefetch_share")) if marked and isinstance(s, For) else None
+
+
+def _in_shares(loop: For, buffer: str, distance: int) -> Stmt:
+    """The body of ``loop``, where the loops marked for ``buffer`` ask for what is first read of it ``distance``
+    iterations later: in their n-th of all T iterations for the element n · E / T of all E (whole vectors count one)."""
+    nest = _first_read(loop.body, buffer)
+    later = minimum(loop.var + distance, loop.start + loop.extent - 1)
+    marked: dict[Stmt, Stmt] = {}
+    for s in walk(loop.body) if nest is not None else ():
+        if nest is not None and isinstance(s, For) and buffer in s.annotations.get("prefetch_share", ()):
+            asked = [substitution({loop.var: later, **at})(nest[0]) for at in _share(nest[1], _counted(loop.body, s))]
+            marked[s] = replace(s, body=seq(*map(_asked, asked), s.body))
+    return transform(loop.body, marked.get)
+
+
+def _counted(body: Stmt, inner: For) -> list[For]:
+    """The loops from ``body`` to ``inner``."""
+    return [*loops_around(body, inner), inner]
+
+
+def _first_read(body: Stmt, buffer: str) -> tuple[Load, list[For]] | None:
+    """The first load of ``buffer`` and the loops around it."""
+    for s in walk(body):
+        for e in postorder(*expressions(s)):
+            if isinstance(e, Load) and e.source.name == buffer and not isinstance(s, Evaluate):
+                return Load(e.source, e.indices), loops_around(body, s)
+    return None
+
+
+def _share(around: list[For], loops: list[For]) -> list[dict[Var, Expr]]:
+    """Where the loops ``around`` a load stand that one iteration of the innermost of ``loops`` asks for."""
+    sizes = [1 if v.kind == "vectorized" or not isinstance(v.extent, Const) else int(v.extent.value) for v in around]
+    number, iterations, elements = index(0), 1, prod(sizes)
+    for v in loops:
+        assert isinstance(v.extent, Const)
+        number = number * int(v.extent.value) + (v.var - v.start)
+        iterations *= int(v.extent.value)
+    if not elements or not iterations:
+        return []
+    common = gcd(elements, iterations)
+    first = number * (elements // common) // (iterations // common)
+    found = []
+    for more in range(-(-elements // iterations)):
+        at = minimum(first + more, elements - 1) if more else first
+        where: dict[Var, Expr] = {}
+        for v, size in zip(reversed(around), reversed(sizes), strict=True):
+            where[v.var] = v.start + at % size
+            at = at // size
+        found.append(where)
+    return found
 
 
 def _ahead(loop: For, buffer: str, distance: int) -> list[Expr]:

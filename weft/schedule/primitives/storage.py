@@ -5,6 +5,7 @@ They never change what a program computes, and a backend that does not know one 
 
 from __future__ import annotations
 
+from weft.expr.nodes import Const
 from weft.schedule.primitives.kinds import annotate
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.state import State
@@ -42,10 +43,14 @@ def storage_align(state: State, block: BlockRef, write_index: int, axis: int, fa
     annotate(state, block, "storage_align", (*old, (write_index, axis % len(buffer.shape), factor, offset)))
 
 
-def prefetch(state: State, loop: LoopRef, buffer: str, distance: int) -> None:
+def prefetch(state: State, loop: LoopRef, buffer: str, distance: int, within: LoopRef | None = None) -> None:
     """Fetch what ``buffer`` is read at ``distance`` iterations ahead into the cache.
 
-    Annotates the loop with ``prefetch = ((buffer name, distance), …)``.
+    ``within`` is a loop inside: each of its iterations asks for an equal share of all that the whole iteration reads
+    first, as a panel that is copied before it is used. All extents must be known (S040).
+
+    Annotates the loop with ``prefetch = ((buffer name, distance), …)``, or with ``prefetch_shares`` and the loop inside
+    with ``prefetch_share = (buffer name, …)``.
     """
     found = state.loop(loop)
     read = {r.buffer.name for b in state.tree.blocks_under(found.body) for r in b.reads}
@@ -53,7 +58,16 @@ def prefetch(state: State, loop: LoopRef, buffer: str, distance: int) -> None:
         raise state.refuse(
             "S040", f"nothing below '{loop.name}' reads '{buffer}'", at=found, hint="one of " + ", ".join(sorted(read))
         )
-    annotate(state, loop, "prefetch", (*found.annotations.get("prefetch", ()), (buffer, distance)))
+    if within is None:
+        annotate(state, loop, "prefetch", (*found.annotations.get("prefetch", ()), (buffer, distance)))
+        return
+    inner = state.loop(within)
+    around = state.tree.loops_around(inner)
+    if found not in around or not all(isinstance(e.extent, Const) for e in (*around[around.index(found) + 1 :], inner)):
+        message = f"'{inner.var.name}' is no loop of known length inside of '{found.var.name}'"
+        raise state.refuse("S040", message, at=inner)
+    annotate(state, loop, "prefetch_shares", (*found.annotations.get("prefetch_shares", ()), (buffer, distance)))
+    annotate(state, within, "prefetch_share", (*inner.annotations.get("prefetch_share", ()), buffer))
 
 
 def stream(state: State, block: BlockRef, write_index: int) -> None:

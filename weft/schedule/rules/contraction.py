@@ -37,6 +37,8 @@ MAX_STRIP = 16
 MAX_GROUP = 28
 MANY = 8
 """Tiles of rows that must read a panel for its copy to pay."""
+FEW = 64
+"""Tiles of rows for which fetching a panel beforehand pays; with more, copying it takes no time to speak of."""
 FAR = 3
 """An operand larger than the second-level cache by this factor does not stay near."""
 REREAD = 4
@@ -172,10 +174,9 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
     if roles is None:
         return False
     tile = choose_tile(view, roles, lanes, context.target.vector_registers)
-    if pair is None:
-        pack_operands(context, block, view, roles, tile, lanes)
+    panels = pack_operands(context, block, view, roles, tile, lanes) if pair is None else ()
     output = epilogue(context, block)
-    Tiling(context, block, output, context.view(block), roles, tile, lanes, pair).run()
+    Tiling(context, block, output, context.view(block), roles, tile, lanes, pair, panels).run()
     return True
 
 
@@ -199,19 +200,23 @@ def paired(
     return view, pair_axis(view), analyze(view, lanes, PAIR)
 
 
-def pack_operands(context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int) -> None:
-    """Copy operands into an order that the tile reads one after another, where they are not in a good one."""
+def pack_operands(
+    context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int
+) -> tuple[str, ...]:
+    """Copy operands into an order that the tile reads one after another, where they are not in a good one. Returns the
+    names of those of which a panel at a time is copied and should be fetched beforehand."""
     operands = view.product
     assert operands is not None
     if not roles.broadcasts:
-        return
+        return ()
     pack_vectors(context, block, view, roles, lanes)
-    _pack_panels(context, block, view, roles, tile, lanes)
+    panels = _pack_panels(context, block, view, roles, tile, lanes)
     for x in operands:
         if x.uses(roles.vector.var):
             continue
         if roles.rows is not None and packable(x, roles.rows) and conflicts(context, view, x, roles.rows, tile.rows):
             pack(context, block, x, roles.rows, tile.rows)
+    return panels
 
 
 def pack_vectors(context: Context, block: BlockRef, view: View, roles: Roles, lanes: int) -> None:
@@ -221,11 +226,14 @@ def pack_vectors(context: Context, block: BlockRef, view: View, roles: Roles, la
             pack(context, block, x, roles.vector, lanes)
 
 
-def _pack_panels(context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int) -> None:
+def _pack_panels(
+    context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int
+) -> tuple[str, ...]:
     """Copy a large operand of vectors a panel at a time, just before all rows are multiplied with it: each step of the
     reduction would read another page, and a copy of the whole would go through memory twice."""
     if context.nested or roles.columns is not roles.vector or roles.rows is None or size(roles.rows) < MANY * tile.rows:
-        return
+        return ()
+    found: list[str] = []
     width = tile.columns * lanes
     for x in view.product or ():
         columns, steps = static_extent(roles.vector), [a for a in view.reduce if x.uses(a.var)]
@@ -238,6 +246,8 @@ def _pack_panels(context: Context, block: BlockRef, view: View, roles: Roles, ti
         if 4 * depth * width * nbytes <= 3 * capabilities.l2 and depth * stride * nbytes > FAR * capabilities.l2:
             copy = pack(context, block, x, roles.vector, width)
             context.separate.discard(copy.name)
+            found += [x.buffer.name] if size(roles.rows) <= FEW * tile.rows else []
+    return tuple(found)
 
 
 def epilogue_of(context: Context, block: BlockRef) -> BlockRef | None:
@@ -274,6 +284,8 @@ class Tiling:
     lanes: int
     pair: IterVar | None = None
     """The reduction axis of which an instruction adds two neighbouring products."""
+    panels: tuple[str, ...] = ()
+    """Operands of which a panel at a time is copied: while one is multiplied, the next is fetched."""
 
     def run(self) -> None:
         s, context = self.context.schedule, self.context
@@ -302,6 +314,16 @@ class Tiling:
             s.compute_at(stage, strip)
             context.finish_stage(stage)
         self.finish(tile)
+        self._fetch_panels(strip)
+
+    def _fetch_panels(self, strip: LoopRef) -> None:
+        """Ask for the next panel during the reductions of this one. Copying it reads a little of every page, which no
+        hardware foresees."""
+        loops = self.context.schedule.get_loops(self.block)
+        kept = [loop for loop in loops if self.context.loop(loop).kind == "serial"]
+        known = all(self.context.extent(loop) is not None for loop in loops[loops.index(strip) + 1 :])
+        for name in self.panels if known and kept and kept[-1] is not strip else ():
+            self.context.schedule.prefetch(strip, name, within=kept[-1])
 
     def finish(self, tile: list[LoopRef]) -> None:
         """Arrange the loops of the tile, once it has its place."""
