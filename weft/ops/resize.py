@@ -138,7 +138,7 @@ def _nearest_table(attrs: Attrs, axis: int, old: int, new: int) -> Array:
 
 
 def _line(table: Array, old: int, new: int) -> tuple[int, int, int] | None:
-    """``a``, ``b`` and ``c`` with ``table[i] == (a * i + b) // c`` for all i, ``a / c`` being the ratio of the sizes."""
+    """``a``, ``b``, ``c`` with ``table[i] == (a * i + b) // c`` for all i, ``a / c`` being the ratio of the sizes."""
     common = math.gcd(old, new)
     a, c = old // common, new // common
     least = c * table - a * np.arange(new)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from weft.expr.nodes import Load, Select, Var
-from weft.expr.visit import collect, free_vars
+import math
+
+from weft.expr.nodes import Binary, Const, Load, Select, Var
+from weft.expr.simplify import simplify
+from weft.expr.visit import collect, free_vars, substitute
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import View, contiguous_elsewhere, continues, static_extent
 from weft.schedule.rules.context import Context, work_of
 
 UNROLL = 2
 """Vectors in flight at a time."""
+LONGEST_PERIOD = 8
+"""Vectors in flight at most, where so many have a pattern of places that repeats."""
 SHORT = 4
 """Vectors in an inner loop up to which it is short."""
 ENOUGH = 32
@@ -40,13 +45,27 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
     if not outer and (extent is None or extent > 4 * lanes):
         outer, inner = _cut(context, inner, lanes, extent)
     if lanes > 1:
-        context.vectorize(inner, lanes, UNROLL)
+        context.vectorize(inner, lanes, _period(view, lanes) if flat <= 1 else UNROLL)
     if _leaves_enough(context, outer, extent, lanes):
         outer = outer[:-1]  # the innermost of them counts by itself: its index needs no division
     if outer:
         context.parallelize(context.fuse(outer), work)
     context.done.add(block.name)
     return True
+
+
+def _period(view: View, lanes: int) -> int:
+    """How many vectors side by side: those after which quotients of the innermost index by constants repeat, so that
+    each reads a pattern of places known beforehand (an enlarged picture), or as many as usual."""
+    axis = view.spatial[-1].var
+    period = 1
+    for e in collect([i for a in view.loads for i in a.indices], Binary):
+        if e.op == "floordiv" and isinstance(e.b, Const) and axis in free_vars(e.a):
+            step = simplify(substitute(e.a, {axis: axis + lanes}) - e.a)
+            divisor = int(e.b.value)
+            if isinstance(step, Const) and divisor > 0:
+                period = math.lcm(period, divisor // math.gcd(divisor, int(step.value)))
+    return period if UNROLL < period <= LONGEST_PERIOD else UNROLL
 
 
 def _leaves_enough(context: Context, outer: list[LoopRef], extent: int | None, lanes: int) -> bool:

@@ -1,0 +1,60 @@
+"""Resampling whose places lie on a line of rational slope: whole numbers for float64, patterns for gathers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_runner import run_program
+
+from weft import te
+from weft.codegen.llvm import assembly, emit
+from weft.graph.types import TensorType
+from weft.lower.te_to_tir import te_to_tir
+from weft.lower.tir_to_kernel import tir_to_kernel
+from weft.ops.catalogue import op
+from weft.ops.resize import COORDINATES, ROUNDINGS, _line, _nearest_table
+from weft.schedule.rules import default_schedule
+from weft.target import Target
+from weft.tir.nodes import Program
+
+MODES = [c for c in COORDINATES if c != "tf_crop_and_resize"]
+
+
+def program(shape: tuple[int, ...], sizes: tuple[int, ...], **attrs: object) -> Program:
+    resize, x = op("resize"), te.placeholder(shape, name="x")
+    given = resize.complete({"sizes": sizes, **attrs})
+    return te_to_tir("resized", [x], [resize.compute(given, TensorType.of(sizes, "float32"), x)])
+
+
+@given(st.integers(1, 70), st.integers(1, 70), st.sampled_from(MODES), st.sampled_from(ROUNDINGS))
+def test_a_line_goes_through_all_places(old: int, new: int, coordinates: str, rounding: str) -> None:
+    attrs = op("resize").complete({"sizes": (new,), "coordinates": coordinates, "rounding": rounding})
+    table = _nearest_table(attrs, 0, old, new)
+    line = _line(table, old, new)
+    if line is not None:
+        a, b, c = line
+        np.testing.assert_array_equal((a * np.arange(new) + b) // c, table)
+    if coordinates == "asymmetric" and rounding == "floor" and (old % new == 0 or new % old == 0):
+        assert line is not None
+
+
+@pytest.mark.parametrize("sizes", [(56, 84), (56, 112), (40, 60), (64, 80), (112, 64), (70, 98), (33, 77), (5, 50)])
+@pytest.mark.parametrize("coordinates", ["asymmetric", "half_pixel"])
+def test_enlarged_and_reduced_pictures(sizes: tuple[int, int], coordinates: str) -> None:
+    old, new = sizes
+    x = np.random.default_rng(0).standard_normal((3, 9, old), dtype=np.float32)
+    attrs = {"coordinates": coordinates, "rounding": "floor"}
+    made = default_schedule(program(x.shape, (3, 13, new), **attrs), Target("cpu")).program
+    resize = op("resize")
+    want = resize.reference(resize.complete({"sizes": (3, 13, new), **attrs}), x)
+    np.testing.assert_array_equal(run_program(made, [x])[0], want)
+
+
+@pytest.mark.parametrize(("old", "new"), [(64, 96), (64, 128), (64, 80), (40, 160)])
+def test_enlarged_pictures_are_read_in_order(old: int, new: int) -> None:
+    target = Target("x86-64-v4")
+    made = program((8, old, old), (8, new, new), coordinates="asymmetric", rounding="floor")
+    listing = assembly(emit(tir_to_kernel(default_schedule(made, target).program, target), target), target)
+    assert not [name for name in ("vgather", "vdivpd", "vrndscale", "vcvt") if name in listing]
