@@ -157,7 +157,7 @@ def _artifact(made: _Made, target: Target) -> Artifact:
     for i, b in enumerate(program.params):
         kind, index = ("input", i) if i < count else ("output", i - count)
         nbytes = size_expr(product(b.shape) * b.dtype.nbytes, names)
-        buffers.append(BufferSpec(kind, index, nbytes=nbytes, dtype=str(b.dtype)))  # type: ignore[arg-type]
+        buffers.append(BufferSpec(kind, index, nbytes=nbytes, dtype=str(b.dtype)))  # type: ignore[arg-type]  # kinds
     workspace = kernel.attrs.get("workspace")
     arena = (0,) if workspace is None else size_expr(workspace, names)
     if workspace is not None:

@@ -140,7 +140,7 @@ def measure(
     """
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type]
+        np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type]  # stub
         request = folder / "request.json"
         about = {"model": model, "threads": threads, "target": target, "precision": precision, "torch": torch}
         request.write_text(json.dumps({**about, "inputs": str(folder / "inputs.npz")}))

@@ -154,5 +154,5 @@ def _write(path: Path, named: dict[str, np.ndarray[Any, Any]]) -> None:
     if path.suffix == ".npy":
         write_file(path, lambda: np.save(path, next(iter(named.values()))))
     else:
-        write_file(path, lambda: np.savez(path, **named))  # type: ignore[arg-type]
+        write_file(path, lambda: np.savez(path, **named))  # type: ignore[arg-type]  # stub
     click.echo(f"wrote {path}")

@@ -84,14 +84,14 @@ class Expr(_Operand, metaclass=Interned):
             return Const(True, BOOL)
         if not isinstance(other, (Expr, int, float, bool, np.generic)):
             return NotImplemented
-        return make("eq", self, other)  # type: ignore[arg-type]
+        return make("eq", self, other)  # type: ignore[arg-type]  # Expr
 
     def __ne__(self, other: object) -> Any:
         if self is other:
             return Const(False, BOOL)
         if not isinstance(other, (Expr, int, float, bool, np.generic)):
             return NotImplemented
-        return make("ne", self, other)  # type: ignore[arg-type]
+        return make("ne", self, other)  # type: ignore[arg-type]  # Expr
 
     __hash__ = object.__hash__
 
@@ -387,12 +387,12 @@ class IterVar(_Operand):
     def __eq__(self, other: object) -> Any:
         """Identity between axes; a comparison expression against anything else, as in ``k != 2``."""
         if isinstance(other, (Expr, int, float, np.generic)):
-            return make("eq", self, other)  # type: ignore[arg-type]
+            return make("eq", self, other)  # type: ignore[arg-type]  # Expr
         return self is other
 
     def __ne__(self, other: object) -> Any:
         if isinstance(other, (Expr, int, float, np.generic)):
-            return make("ne", self, other)  # type: ignore[arg-type]
+            return make("ne", self, other)  # type: ignore[arg-type]  # Expr
         return self is not other
 
     __hash__ = object.__hash__

@@ -180,7 +180,7 @@ class ExprParser:
     def _let(self) -> Expr:
         tokens, outer = self.tokens, self.scope
         inner: dict[str, Expr] = {}
-        self.scope = ChainMap(inner, outer)  # type: ignore[arg-type]
+        self.scope = ChainMap(inner, outer)  # type: ignore[arg-type]  # ChainMap
         try:
             while tokens.peek_kind(NAME) and tokens.ahead().text == "=":
                 name = tokens.name()

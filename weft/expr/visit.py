@@ -51,7 +51,7 @@ def rebuild(e: Expr, children: tuple[Expr, ...]) -> Expr:
     """``e`` over other children, with the light folding of ``make``."""
     kind = type(e)
     if kind is Binary:
-        return make(e.op, *children)  # type: ignore[attr-defined]
+        return make(e.op, *children)  # type: ignore[attr-defined]  # operator
     if kind is Not:
         return logical_not(children[0])
     if kind is Cast:

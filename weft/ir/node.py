@@ -51,7 +51,7 @@ class Interned(type):
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) != len(cls.__dataclass_fields__):  # type: ignore[attr-defined]
+        if kwargs or len(args) != len(cls.__dataclass_fields__):  # type: ignore[attr-defined]  # dataclass
             args = _bind(cls, args, kwargs)
         normal = cls._normal
         if normal is not None:

@@ -171,9 +171,9 @@ def _group_norm_infer(attrs: Attrs, *types: Type) -> TensorType:
 def _group_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, scale: te.Tensor, bias: te.Tensor) -> Any:
     """Sums by channel, then by group; the variance in a second pass over the data."""
     dtype, axes, groups = accumulator(data.dtype), _space(data, scale), attrs.num_groups
-    channels = attrs.channels or int(data.shape[1])  # type: ignore[call-overload]
+    channels = attrs.channels or int(data.shape[1])  # type: ignore[call-overload]  # constant
     size = channels // groups
-    block = int(scale.shape[1]) if scale.ndim == 2 else 1  # type: ignore[call-overload]
+    block = int(scale.shape[1]) if scale.ndim == 2 else 1  # type: ignore[call-overload]  # constant
     count = te.cast(extent(data.shape, axes) * size, dtype)
 
     def group(i: Sequence[Expr]) -> Expr:

@@ -202,7 +202,7 @@ def _gather_nd_infer(attrs: Attrs, *types: Type) -> TensorType:
 
 
 def _gather_nd_compute(attrs: Attrs, out: TensorType, data: te.Tensor, indices: te.Tensor) -> Any:
-    batch, depth = attrs.batch_dims, int(indices.shape[-1])  # type: ignore[call-overload]
+    batch, depth = attrs.batch_dims, int(indices.shape[-1])  # type: ignore[call-overload]  # constant
     lead = indices.ndim - 1
 
     def element(*i: Expr) -> Expr:
@@ -325,7 +325,7 @@ def _scatter_nd_infer(attrs: Attrs, *types: Type) -> TensorType:
 
 
 def _scatter_nd_compute(attrs: Attrs, out: TensorType, data: te.Tensor, indices: te.Tensor, updates: te.Tensor) -> Any:
-    depth, lead = int(indices.shape[-1]), indices.ndim - 1  # type: ignore[call-overload]
+    depth, lead = int(indices.shape[-1]), indices.ndim - 1  # type: ignore[call-overload]  # constant
     combine = _COMBINE[attrs.reduction]
 
     def step(old: te.Tensor, *i: Expr) -> Any:

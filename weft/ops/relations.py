@@ -259,7 +259,7 @@ def known(values: Iterable[Dim]) -> tuple[int, ...]:
     out = tuple(values)
     if not all(isinstance(v, int) for v in out):
         raise InternalError(f"the sizes {out} are not all known")
-    return out  # type: ignore[return-value]
+    return out  # type: ignore[return-value]  # checked
 
 
 def never_negative(value: Dim) -> bool:

@@ -126,7 +126,7 @@ def _topk_compute(attrs: Attrs, out: TupleType, data: te.Tensor) -> Any:
     """The places of the best values in order, and the values there."""
     axis, largest = rel.axis_of("topk", attrs.axis, data.ndim), attrs.largest
     rest, size = (*data.shape[:axis], *data.shape[axis + 1 :]), data.shape[axis]
-    shape = out.fields[0].shape  # type: ignore[attr-defined]
+    shape = out.fields[0].shape  # type: ignore[attr-defined]  # tuple
     if 0 in shape:
         return tuple(te.compute(shape, lambda *i, t=t: te.const(0, t), name="topk") for t in (data.dtype, INT64))
 

@@ -52,7 +52,7 @@ _SHORT: Final[dict[str, str]] = {row[2]: name for name, row in _TABLE.items()}
 def _numpy_name(kind: object) -> str:
     """The name of what NumPy takes for a dtype."""
     try:
-        return np.dtype(kind).name  # type: ignore[call-overload, no-any-return]
+        return np.dtype(kind).name  # type: ignore[call-overload, no-any-return]  # stub
     except (TypeError, ValueError):
         raise UserError(f"{kind!r} is no dtype", code="T010", hint="one of " + ", ".join(_TABLE)) from None
 
@@ -112,7 +112,7 @@ class DType(str):
         if self.kind == "bool":
             return 0, 1
         if self.kind == "float":
-            info = ml_dtypes.finfo(self.numpy)  # type: ignore[no-untyped-call]
+            info = ml_dtypes.finfo(self.numpy)  # type: ignore[no-untyped-call]  # stub
             return float(info.min), float(info.max)
         if self.kind == "uint":
             return 0, (1 << self.bits) - 1

@@ -45,7 +45,7 @@ class Reduce(Expr):
     value_index: int = 0
 
     @property
-    def dtype(self) -> DType:  # type: ignore[override]
+    def dtype(self) -> DType:  # type: ignore[override]  # computed
         return self.sources[self.value_index].dtype
 
     @property
@@ -191,7 +191,7 @@ class PartialElement(Arithmetic):
     def _refuse(self, *operands: object) -> Any:
         raise _wrong_count(self.tensor, len(self.indices))
 
-    _build = _build_bits = __neg__ = __eq__ = __ne__ = __iter__ = _refuse  # type: ignore[assignment]
+    _build = _build_bits = __neg__ = __eq__ = __ne__ = __iter__ = _refuse  # type: ignore[assignment]  # refusals
     __hash__ = object.__hash__
 
 

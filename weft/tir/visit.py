@@ -191,7 +191,7 @@ def substitution(values: Mapping[Var, Expr], buffers: Mapping[Buffer, Buffer] | 
         if isinstance(e, Var):
             return values.get(e)
         if swaps and isinstance(e, Load) and e.source in swaps:
-            return Load(swaps[e.source], e.indices, e.mask)  # type: ignore[index]
+            return Load(swaps[e.source], e.indices, e.mask)  # type: ignore[index]  # buffer
         return None
 
     def apply(e: Expr) -> Expr:

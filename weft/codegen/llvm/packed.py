@@ -34,7 +34,7 @@ def is_packed_load(e: Call) -> bool:
         return False
     starts = [_start(a.indices[0], len(e.args)) for a in e.args if isinstance(a, Load)]
     first = starts[0]
-    source = e.args[0].source  # type: ignore[attr-defined]
+    source = e.args[0].source  # type: ignore[attr-defined]  # buffer
     return first is not None and all(
         a.source is source and s is not None and s[0] is first[0] and s[1] == first[1] + i  # type: ignore[attr-defined]
         for i, (a, s) in enumerate(zip(e.args, starts, strict=True))

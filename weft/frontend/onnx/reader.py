@@ -88,7 +88,7 @@ def _contents(path: Path) -> tuple[bytes, Mapping[int, Array]]:
 
 
 def _parse(onnx: ModuleType, data: bytes, name: str) -> Any:
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # stub
 
     place = Place(file=name)
     if not data:

@@ -136,7 +136,7 @@ class _Selection:
         leads = [i for i, a in enumerate(e.args) if a.tensor.rank == e.type.rank]
         for u in self.users[e]:
             for c in self.choices.get(u, ()) if isinstance(u, Call) else ():
-                for i, a in enumerate(u.args):  # type: ignore[attr-defined]
+                for i, a in enumerate(u.args):  # type: ignore[attr-defined]  # Call
                     if a is e and not c.inputs[i].is_plain:
                         found.update((k, c.inputs[i], c.letters[i]) for k in leads)
         return found

@@ -107,7 +107,7 @@ class _Walk:
         return _Area(None, low, low + nbytes)
 
     def _bytes(self, value: object) -> int:
-        return estimate(value, self.assumed)  # type: ignore[arg-type]
+        return estimate(value, self.assumed)  # type: ignore[arg-type]  # sizes
 
     def _fail(self, e: Call, what: str) -> None:
         name = "+".join(e.origin.names) or type(e.target).__name__

@@ -76,7 +76,7 @@ class _Placing:
         starts = stretches(inner)
         if starts is None or not self._aligned(starts):
             return
-        outer = dict(zip(e.target.params, e.args, strict=True))  # type: ignore[union-attr]
+        outer = dict(zip(e.target.params, e.args, strict=True))  # type: ignore[union-attr]  # Function
         operands = [outer[p] for p in inner.args if isinstance(p, Var)]
         claimed: set[Key] = set()
         copies: set[int] = set()
@@ -102,7 +102,7 @@ class _Placing:
         where = place(value)
         node, number = where.key
         inner = self.bare.get(node) if isinstance(node, Call) else None
-        if inner is None or inner.target.parts is None:  # type: ignore[union-attr]
+        if inner is None or inner.target.parts is None:  # type: ignore[union-attr]  # Operator
             return where
         starts = stretches(inner)
         assert starts is not None and isinstance(node, Call)

@@ -132,7 +132,7 @@ def _halves(e: Call) -> tuple[int, ...]:
     types = tuple(a.type for a in e.args)
     if not all(isinstance(t, TensorType) for t in types):
         return ()
-    found = e.target.halves(e.attrs, types)  # type: ignore[arg-type]
+    found = e.target.halves(e.attrs, types)  # type: ignore[arg-type]  # checked
     return found if all(is_wide(e.args[i]) for i in found) else ()
 
 

@@ -47,5 +47,5 @@ def _aligned(buffer: Buffer, wishes: Sequence[Wish]) -> Buffer | None:
             if axis == d:
                 step += (offset - step) % factor
         strides.append(step)
-        step *= int(buffer.shape[d])  # type: ignore[call-overload]
+        step *= int(buffer.shape[d])  # type: ignore[call-overload]  # constant
     return buffer.replace(strides=tuple(map(Const, reversed(strides))))

@@ -55,7 +55,7 @@ def _accessed(s: Stmt) -> set[Buffer]:
     found = {e.source for e in postorder(*expressions(s)) if isinstance(e, Load)}
     if isinstance(s, Store):
         found.add(s.buffer)
-    return found  # type: ignore[return-value]
+    return found  # type: ignore[return-value]  # buffers
 
 
 def _place(

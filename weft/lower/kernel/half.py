@@ -35,7 +35,7 @@ def widen_half(program: Program) -> Program:
 
     def widen(e: Expr) -> Expr | None:
         if isinstance(e, Load) and is_half(e.dtype):
-            wide = private.get(e.source)  # type: ignore[call-overload]
+            wide = private.get(e.source)  # type: ignore[call-overload]  # buffer
             return Cast(e, FLOAT32) if wide is None else Load(wide, e.indices, e.mask)
         if isinstance(e, Const) and is_half(e.dtype):
             return Const(e.value, FLOAT32)

@@ -104,7 +104,7 @@ class _Widening:
             return e.a if isinstance(e, Cast) and e.a.dtype == e.dtype else None
         wide = arithmetic_type(e.dtype)
         if isinstance(e, Load):
-            return decode(Load(self.bytes_of[e.source], e.indices, e.mask), e.dtype)  # type: ignore[index]
+            return decode(Load(self.bytes_of[e.source], e.indices, e.mask), e.dtype)  # type: ignore[index]  # buffer
         if isinstance(e, Const):
             return Const(e.value, wide)
         if isinstance(e, Cast):

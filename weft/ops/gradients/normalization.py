@@ -101,7 +101,7 @@ def _attention(a: Attrs, q: T, k: T, v: T, *mask: T) -> T:
     width = q.shape[-1]
     if a.scale is None and not isinstance(width, int):
         raise ModelError("attention of symbolic width cannot be differentiated", code="M030")
-    scale = a.scale if a.scale is not None else 1 / math.sqrt(float(width))  # type: ignore[arg-type]
+    scale = a.scale if a.scale is not None else 1 / math.sqrt(float(width))  # type: ignore[arg-type]  # constant
     scores = q.do("matmul", k, transpose_b=True) * scale
     if mask and mask[0].t.dtype == BOOL:
         scores = mask[0].do("where", scores, number(scores, -math.inf))

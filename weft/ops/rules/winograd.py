@@ -38,8 +38,8 @@ def _fits(m: GraphMatch) -> bool:
 
 
 def _pays(attrs: Attrs, data: TensorType, kernel: TensorType, result: TensorType) -> bool:
-    n, o, height, width, lanes = (int(d) for d in result.shape)  # type: ignore[arg-type]
-    inputs, outputs = int(data.shape[1]) * lanes, o * lanes  # type: ignore[arg-type]
+    n, o, height, width, lanes = (int(d) for d in result.shape)  # type: ignore[arg-type]  # constant
+    inputs, outputs = int(data.shape[1]) * lanes, o * lanes  # type: ignore[arg-type]  # constant
     if min(inputs, outputs) < SMALLEST_CHANNELS:
         return False
     count = n * tiles(height) * tiles(width)

@@ -50,7 +50,7 @@ def _tf_idf(node: Node) -> Result:
 
 def _occurrences(rows: Tensor, gram: Array, step: int) -> Tensor:
     """How often a gram with its items ``step`` apart stands in each row: rows × 1."""
-    starts = int(rows.shape[1]) - (len(gram) - 1) * step  # type: ignore[arg-type]
+    starts = int(rows.shape[1]) - (len(gram) - 1) * step  # type: ignore[arg-type]  # constant
     hits = [rows.part(1, i * step, i * step + starts).equals(int(g)) for i, g in enumerate(gram)]
     both = reduce(lambda a, b: a & b, hits)
     return both.to(FLOAT32).call("reduce_sum", axes=(1,), keepdims=True)

@@ -27,18 +27,18 @@ def _expanded(node: Node, dtypes: dict[int, DType]) -> list[Value | None]:
 
 
 def _center_crop_pad(node: Node) -> Result:
-    return _expanded(node, {1: INDEX})  # type: ignore[return-value]
+    return _expanded(node, {1: INDEX})  # type: ignore[return-value]  # tensor
 
 
 def _attention(node: Node) -> Result:
     """Values of another dtype than queries and keys; what is returned of them keeps it."""
     common, values = node.dtype(0), node.dtype(2)
     if common == values:
-        return _expanded(node, {})  # type: ignore[return-value]
+        return _expanded(node, {})  # type: ignore[return-value]  # tensor
     made = _expanded(node, {2: common, 5: common})
     if len(made) > 2 and isinstance(made[2], GraphExpr):
         made[2] = cast_to(node, made[2], values)
-    return made  # type: ignore[return-value]
+    return made  # type: ignore[return-value]  # tensor
 
 
 SPECIFIED: dict[str, Callable[[Node], Result]] = {"Attention": _attention, "CenterCropPad": _center_crop_pad}

@@ -134,7 +134,7 @@ def _decided(node: Node, scores: Tensor, pairs: list[tuple[int, int]], labels: A
 
 
 def _pair(node: Node, score: Tensor, votes: Tensor, labels: Array, positive: bool) -> Result:
-    _, final = of_two(node, score, labels, 0.0, complement=positive)  # type: ignore[misc]
+    _, final = of_two(node, score, labels, 0.0, complement=positive)  # type: ignore[misc]  # pair
     return named(node, best(votes), labels).x, final
 
 
