@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,8 +15,10 @@ from weft.expr.nodes import Const, Expr
 from weft.expr.nodes import Var as Symbol
 from weft.expr.text import ExprParser
 from weft.graph.build import constructor
+from weft.graph.literals import array_of, made_up
 from weft.graph.nodes import (
     NOWHERE,
+    Call,
     Constant,
     DataDef,
     Function,
@@ -37,6 +38,7 @@ from weft.graph.nodes import (
     call,
 )
 from weft.graph.operator import Attrs, Operator
+from weft.graph.relations import argument, check, compatible
 from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type, dim
 from weft.ir.text import NAME, NUMBER, SIGIL, STRING, Token, TokenStream, number_parts
 from weft.support.dtypes import _SHORT, INDEX, DType
@@ -167,10 +169,13 @@ class _Parser:
     def _head(self) -> tuple[str, tuple[Var, ...], Attrs]:
         tokens = self.tokens
         tokens.expect("def")
+        start = tokens.current
         name = self._sigil("@")[1]
         self._sizes()
         attrs = self._attr_list() if tokens.peek("[") else Attrs()
-        return name, self._params(), attrs
+        params = self._params()
+        self._distinct(params, start)
+        return name, params, attrs
 
     def _sizes(self) -> None:
         """``<batch, n>``: symbolic sizes, which mean the same in the whole module."""
@@ -184,8 +189,7 @@ class _Parser:
         self.tokens.expect("->")
         result = self._type()
         origin = self._origin_after_brace()
-        body = self._block()
-        self._check(body.type, result, self.tokens.current)
+        body = self._block(result)
         return name, Function(params, body, attrs, origin)
 
     def _params(self) -> tuple[Var, ...]:
@@ -194,6 +198,12 @@ class _Parser:
 
     def _param(self) -> Var:
         return self._binder(self._sigil("%"))
+
+    def _distinct(self, params: Sequence[Var], start: Token) -> None:
+        names = [p.name for p in params]
+        again = next((n for n in names if names.count(n) > 1), None)
+        if again is not None:
+            self.tokens.fail(f"two parameters are called '{again}'", start)
 
     def _binder(self, named: tuple[str, str]) -> Var:
         key, name = named
@@ -205,8 +215,9 @@ class _Parser:
 
     # -- blocks --------------------------------------------------------------------------------------------------
 
-    def _block(self) -> GraphExpr:
-        """Statements up to the closing brace; the opening one is taken already."""
+    def _block(self, wanted: Type | None = None) -> GraphExpr:
+        """Statements up to the closing brace; the opening one is taken already. The result must be of the type
+        ``wanted``."""
         tokens = self.tokens
         lets: list[tuple[Var, GraphExpr, Origin]] = []
         while not tokens.accept("return"):
@@ -223,7 +234,10 @@ class _Parser:
                 self.scope[key] = var
             else:
                 self._statement()
-        result = self._value()
+        token = tokens.current
+        result = self._value(wanted)
+        if wanted is not None:
+            self._check(result.type, wanted, token)
         tokens.expect("}")
         for var, value, origin in reversed(lets):
             result = Let(var, value, result, origin)
@@ -236,10 +250,7 @@ class _Parser:
         declared = self._type() if tokens.accept(":") else None
         tokens.expect("=")
         token = tokens.current
-        try:
-            made = self._value(declared)
-        except TypeRelationError as error:
-            raise error.at(tokens.place(token)) from None
+        made = self._value(declared)
         if declared is not None:
             self._check(made.type, declared, token)
         if key in self.scope:
@@ -264,6 +275,15 @@ class _Parser:
     # -- values --------------------------------------------------------------------------------------------------
 
     def _value(self, declared: Type | None = None) -> GraphExpr:
+        token = self.tokens.current
+        try:
+            made = self._written(declared)
+            check(made, self.types)
+        except TypeRelationError as error:
+            raise error.at(self.tokens.place(token)) from None
+        return made
+
+    def _written(self, declared: Type | None) -> GraphExpr:
         tokens = self.tokens
         token = tokens.current
         if token.kind == NAME:
@@ -280,7 +300,7 @@ class _Parser:
             if tokens.accept("loop"):
                 return self._loop(declared)
             if tokens.accept("match"):
-                return self._match()
+                return self._match(declared)
             if tokens.ahead().text == "(" and token.text not in ("true", "false"):
                 return self._operator_call(tokens.take())
         if tokens.accept("("):
@@ -292,13 +312,28 @@ class _Parser:
         """What may follow an atom: a call or a field."""
         tokens = self.tokens
         if tokens.accept("("):
-            made = apply(atom, tokens.listed(self._atom, ")"))
+            places: list[Token] = []
+            made = apply(atom, tokens.listed(lambda: self._argument(places), ")"))
+            self._check_arguments(made, places)
             return made if declared is None or not compatible(made.type, declared) else replace(made, type=declared)
         if tokens.accept("["):
             index = tokens.integer()
             tokens.expect("]")
             return Project(atom, index)
         return atom
+
+    def _argument(self, places: list[Token]) -> GraphExpr:
+        places.append(self.tokens.current)
+        return self._atom()
+
+    def _check_arguments(self, made: Call, places: Sequence[Token]) -> None:
+        """Point at the argument that does not fit."""
+        assert isinstance(made.target, GraphExpr) and isinstance(made.target.type, FunctionType)
+        for i, (a, token) in enumerate(zip(made.args, places, strict=True)):
+            try:
+                argument(made.target.type, i, a.type)
+            except TypeRelationError as error:
+                raise error.at(self.tokens.place(token)) from None
 
     def _operator_call(self, name: Token) -> GraphExpr:
         tokens = self.tokens
@@ -346,10 +381,10 @@ class _Parser:
         self.tokens.expect("else")
         self.tokens.expect("{")
         otherwise = self._block()
-        fits = declared is not None and compatible(then.type, declared)
+        fits = declared is not None and compatible(then.type, declared) and compatible(otherwise.type, declared)
         return If(condition, then, otherwise, declared if fits and declared is not None else then.type)
 
-    def _match(self) -> GraphExpr:
+    def _match(self, declared: Type | None) -> GraphExpr:
         tokens = self.tokens
         value = self._atom()
         tokens.expect("{")
@@ -361,7 +396,9 @@ class _Parser:
             clauses.append((pattern, self._block()))
         if not clauses:
             tokens.fail("a match needs a clause")
-        return Match(value, tuple(clauses), clauses[0][1].type)
+        first = clauses[0][1].type
+        fits = declared is not None and all(compatible(body.type, declared) for _, body in clauses)
+        return Match(value, tuple(clauses), declared if fits and declared is not None else first)
 
     def _pattern(self) -> Pattern:
         tokens = self.tokens
@@ -416,7 +453,7 @@ class _Parser:
         value, suffix = number_parts(tokens.expect_kind(NUMBER).text)
         if suffix is None:
             tokens.fail("a constant needs its dtype, as in 1.0f32", start)
-        return Constant(_array([sign * value], TensorType((), DType(suffix))))
+        return Constant(array_of([sign * value], TensorType((), DType(suffix))))
 
     def _constant(self, t: TensorType) -> Constant:
         tokens = self.tokens
@@ -433,7 +470,7 @@ class _Parser:
         values = tokens.listed(self._number, ")")
         if len(values) != math.prod(d for d in t.shape if isinstance(d, int)):
             tokens.fail(f"{t} does not have {len(values)} elements", start)
-        return Constant(_array(values, t))
+        return Constant(array_of(values, t))
 
     def _strings(self, t: TensorType, start: Token) -> Constant:
         self.tokens.expect("[")
@@ -540,45 +577,6 @@ class _Parser:
             text = tokens.take().text
             return sigil + text, str(json.loads(text))
         tokens.fail(f"expected a name that begins with '{sigil}', found {token.describe()}")
-
-
-def compatible(a: Type, b: Type) -> bool:
-    """Whether two types may be the same: symbolic sizes may be written differently."""
-    if isinstance(a, TensorType) and isinstance(b, TensorType):
-        return (
-            a.dtype == b.dtype
-            and a.rank == b.rank
-            and all(x == y for x, y in zip(a.shape, b.shape, strict=True) if isinstance(x, int) and isinstance(y, int))
-        )
-    if isinstance(a, TupleType) and isinstance(b, TupleType):
-        return len(a.fields) == len(b.fields) and all(map(compatible, a.fields, b.fields))
-    if isinstance(a, FunctionType) and isinstance(b, FunctionType):
-        return len(a.params) == len(b.params) and all(map(compatible, (*a.params, a.result), (*b.params, b.result)))
-    if isinstance(a, DataType) and isinstance(b, DataType):
-        return a.name == b.name and len(a.args) == len(b.args) and all(map(compatible, a.args, b.args))
-    return False
-
-
-def made_up(name: str, t: TensorType) -> np.ndarray[Any, Any]:
-    """Data for a constant whose data are not at hand: always the same for a name."""
-    seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
-    rng = np.random.default_rng(seed)
-    shape = tuple(d for d in t.shape if isinstance(d, int))
-    if t.dtype.is_float:
-        return (rng.standard_normal(shape) * 0.1).astype(t.dtype.numpy)
-    return rng.integers(0, 2, shape).astype(t.dtype.numpy)
-
-
-def _array(values: list[Any], t: TensorType) -> np.ndarray[Any, Any]:
-    shape = tuple(d for d in t.shape if isinstance(d, int))
-    if t.dtype.is_float:
-        return np.asarray(values, np.float64).astype(t.dtype.numpy).reshape(shape)
-    low, high = t.dtype.limits()
-    bad = next((v for v in values if isinstance(v, float) or not low <= v <= high), None)
-    if bad is not None:
-        raise ParseError(f"{bad} is not a value of {t.dtype}", code="P006")
-    whole = np.uint64 if max(values, default=0) > np.iinfo(np.int64).max else np.int64
-    return np.asarray(values, whole).astype(t.dtype.numpy).reshape(shape)
 
 
 def _with_origin(made: GraphExpr, origin: Origin) -> GraphExpr:

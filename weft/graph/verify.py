@@ -18,34 +18,29 @@ Symbolic sizes that are written differently count as equal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from weft.graph.build import constructor
 from weft.graph.nodes import (
     Call,
     Constant,
     Constructor,
-    DataDef,
     Function,
     GlobalVar,
     GraphExpr,
-    If,
     Let,
-    Loop,
     Match,
     Module,
-    Pattern,
     Project,
     Tuple,
     Var,
 )
 from weft.graph.operator import Operator
-from weft.graph.parser import compatible
+from weft.graph.relations import check, expect
 from weft.graph.scope import Block, blocks
-from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
+from weft.graph.types import DataType, FunctionType, Type
 from weft.graph.visit import bound_vars, free_vars, pattern_vars, post_order
-from weft.support.dtypes import BOOL
-from weft.support.errors import InternalError, Place, WeftError
+from weft.support.errors import InternalError, Place, TypeRelationError, WeftError
 
 
 def verify(module: Module) -> None:
@@ -95,45 +90,40 @@ class _Verifier:
                     raise _fail(f"the variable '{e.name}' is used outside its scope", e)
 
     def _node(self, e: GraphExpr) -> None:
-        if isinstance(e, Call):
-            self._call(e)
+        if isinstance(e, Call) and isinstance(e.target, Operator):
+            self._call(e, e.target)
         elif isinstance(e, Function) and e.is_primitive:
             self._primitive(e)
         elif isinstance(e, Let):
-            _expect(e.value.type, e.var.type, f"the value of '{e.var.name}'", e)
-        elif isinstance(e, If):
-            _expect(e.condition.type, TensorType((), BOOL), "the condition of an if", e)
-            for branch in (e.then, e.otherwise):
-                _expect(branch.type, e.type, "a branch of an if", e)
-        elif isinstance(e, Loop):
-            self._loop(e)
-        elif isinstance(e, Match):
-            self._match(e)
+            self._expect(e.value.type, e.var.type, f"the value of '{e.var.name}'", e)
         elif isinstance(e, GlobalVar):
             known = self.module.functions.get(e.name)
             if known is None:
                 raise _fail(f"there is no function '{e.name}'", e)
-            _expect(known.type, e.type, f"the function '{e.name}'", e)
+            self._expect(known.type, e.type, f"the function '{e.name}'", e)
         elif isinstance(e, Constructor):
             self._constructor(e)
-
-    def _call(self, e: Call) -> None:
-        if isinstance(e.target, Operator):
+        else:
             try:
-                full = e.target.complete(e.attrs)
-                made = e.target.infer(full, *(a.type for a in e.args))
-            except WeftError as error:
-                raise _fail(f"a call of {e.target.name} does not fit its operands: {error.message}", e) from None
-            if full != e.attrs:
-                raise _fail(f"a call of {e.target.name} lacks attributes", e)
-            _expect(e.type, made, f"a call of {e.target.name}", e)
-            return
-        t = e.target.type
-        if not isinstance(t, FunctionType) or len(t.params) != len(e.args):
-            raise _fail(f"a value of type {t} is called with {len(e.args)} arguments", e)
-        for a, p in zip(e.args, t.params, strict=True):
-            _expect(a.type, p, "an argument", e)
-        _expect(e.type, t.result, "a call", e)
+                check(e, self.module.types)
+            except TypeRelationError as error:
+                raise _fail(error.message, e) from None
+
+    def _expect(self, got: Type, wanted: Type, what: str, e: GraphExpr) -> None:
+        try:
+            expect(got, wanted, what)
+        except TypeRelationError as error:
+            raise _fail(error.message, e) from None
+
+    def _call(self, e: Call, op: Operator) -> None:
+        try:
+            full = op.complete(e.attrs)
+            made = op.infer(full, *(a.type for a in e.args))
+        except WeftError as error:
+            raise _fail(f"a call of {op.name} does not fit its operands: {error.message}", e) from None
+        if full != e.attrs:
+            raise _fail(f"a call of {op.name} lacks attributes", e)
+        self._expect(e.type, made, f"a call of {op.name}", e)
 
     def _primitive(self, e: Function) -> None:
         if free_vars(e):
@@ -148,42 +138,9 @@ class _Verifier:
         if not isinstance(made, DataType) or made.name not in self.module.types:
             raise _fail(f"the constructor '{e.name}' makes no declared type", e)
         try:
-            _expect(e.type, constructor(self.module.types[made.name], e.name, made.args).type, e.name, e)
+            self._expect(e.type, constructor(self.module.types[made.name], e.name, made.args).type, e.name, e)
         except WeftError as error:
             raise _fail(error.message, e) from None
-
-    def _loop(self, e: Loop) -> None:
-        if e.going is not None:
-            _expect(e.going.type, TensorType((), BOOL), "the condition of a loop", e)
-        for value, param, last in zip(e.state, e.body.params, e.results, strict=False):
-            _expect(value.type, param.type, f"the first '{param.name}' of a loop", e)
-            _expect(param.type, last, f"the last '{param.name}' of a loop", e)
-        made = e.body.body.type
-        assert isinstance(made, TupleType)
-        rows = [TensorType(t.shape[1:], t.dtype) for t in e.results[len(e.state) :] if isinstance(t, TensorType)]
-        wanted = (*([TensorType((), BOOL)] if e.going is not None else []), *(p.type for p in e.body.params), *rows)
-        _expect(made, TupleType(wanted), "the result of the body of a loop", e)
-
-    def _match(self, e: Match) -> None:
-        for pattern, body in e.clauses:
-            self._pattern(pattern, e.value.type, e)
-            _expect(body.type, e.type, "a clause of a match", e)
-        missing = _uncovered([p for p, _ in e.clauses], e.value.type, self.module.types)
-        if missing is not None:
-            raise _fail(f"a match has no clause for {missing}", e)
-
-    def _pattern(self, pattern: Pattern, t: Type, e: Match) -> None:
-        if pattern.var is not None:
-            _expect(pattern.var.type, t, f"the variable '{pattern.var.name}' of a pattern", e)
-        if pattern.constructor is None:
-            return
-        if not isinstance(t, DataType) or t.name not in self.module.types:
-            raise _fail(f"a value of type {t} is matched with '{pattern.constructor}'", e)
-        fields = _fields(self.module.types[t.name], pattern.constructor, t)
-        if fields is None or len(fields) != len(pattern.fields):
-            raise _fail(f"the pattern {pattern.constructor} does not fit {t}", e)
-        for p, f in zip(pattern.fields, fields, strict=True):
-            self._pattern(p, f, e)
 
 
 def _inside(block: Block, owner: GraphExpr, slot: int) -> bool:
@@ -194,61 +151,3 @@ def _inside(block: Block, owner: GraphExpr, slot: int) -> bool:
             return True
         at = at.parent
     return False
-
-
-def _fields(declared: DataDef, name: str, t: DataType) -> tuple[Type, ...] | None:
-    if all(n != name for n, _ in declared.constructors):
-        return None
-    made = constructor(declared, name, t.args).type
-    assert isinstance(made, FunctionType)
-    return made.params
-
-
-def _uncovered(patterns: Sequence[Pattern], t: Type, types: Mapping[str, DataDef]) -> str | None:
-    """A constructor of ``t`` that no pattern takes in all its forms (nested patterns: field by field), or None."""
-    if any(p.constructor is None for p in patterns):
-        return None
-    if not isinstance(t, DataType) or t.name not in types:
-        return str(t)
-    for name, _ in types[t.name].constructors:
-        rows = [p.fields for p in patterns if p.constructor == name]
-        fields = _fields(types[t.name], name, t)
-        if not rows or fields is None:
-            return name
-        missing = _uncovered_rows(rows, fields, types)
-        if missing is not None:
-            return f"{name}({missing})"
-    return None
-
-
-def _uncovered_rows(
-    rows: Sequence[tuple[Pattern, ...]], fields: Sequence[Type], types: Mapping[str, DataDef]
-) -> str | None:
-    """The same for several values at once: those after the first are looked at in the rows that take the first."""
-    if not fields:
-        return None
-    first = fields[0]
-    whole = [r for r in rows if r[0].constructor is None]
-    rest = _uncovered_rows([r[1:] for r in whole], fields[1:], types) if whole else "…"
-    if rest is None:
-        return None
-    if not isinstance(first, DataType) or first.name not in types:
-        return rest
-    for name, _ in types[first.name].constructors:
-        inner = _fields(types[first.name], name, first) or ()
-        narrowed = [
-            (r[0].fields if r[0].constructor == name else tuple(Pattern() for _ in inner)) + r[1:]
-            for r in rows
-            if r[0].constructor in (None, name)
-        ]
-        if not narrowed:
-            return name
-        missing = _uncovered_rows(narrowed, (*inner, *fields[1:]), types)
-        if missing is not None:
-            return f"{name}, {missing}"
-    return None
-
-
-def _expect(got: Type, wanted: Type, what: str, e: GraphExpr) -> None:
-    if got != wanted and not compatible(got, wanted):
-        raise _fail(f"{what} has type {got}, not {wanted}", e)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
+from weft.graph.demand import Key, on_demand
 from weft.graph.nodes import Call, Constant, Constructor, Function, GlobalVar, GraphExpr, Loop, Var
 from weft.graph.scope import Block, blocks
 from weft.graph.types import TensorType, TupleType
@@ -15,17 +16,25 @@ from weft.graph.visit import bound_vars, children, post_order
 class Scopes:
     """The scopes of one function of the module.
 
-    ``members`` lists the nodes of each block in post-order; ``used`` are the variables that are read. An inner function
-    is a *closure* unless it is a fused group or the body of a loop, which are run where they stand.
+    ``members`` lists the nodes of each block in post-order; ``used`` are the variables that are read. A node that some
+    ways through its block do not need is a member of those inner blocks that do (``wanted_in``), and ``pending`` lists
+    it for its own. An inner function is a *closure* unless it is a fused group or the body of a loop, which are run
+    where they stand.
     """
 
     def __init__(self, root: Function) -> None:
         self.root = root
         self.order = list(post_order(root))
         placed = blocks(root)
-        self.members: dict[tuple[GraphExpr | None, int], list[GraphExpr]] = {}
+        self.wanted_in = on_demand(root, placed)
+        self.members: dict[Key, list[GraphExpr]] = {}
+        self.pending: dict[Key, list[GraphExpr]] = {}
         for e in self.order:
-            self.members.setdefault((placed[e].owner, placed[e].slot), []).append(e)
+            home = placed[e].owner, placed[e].slot
+            for key in self.wanted_in.get(e, (home,)):
+                self.members.setdefault(key, []).append(e)
+            if e in self.wanted_in:
+                self.pending.setdefault(home, []).append(e)
         bodies = {e.body for e in self.order if isinstance(e, Loop)}
         self.used = {e for e in self.order if isinstance(e, Var)}
         self._closures = {
@@ -40,10 +49,10 @@ class Scopes:
 
     def _units(self, placed: dict[GraphExpr, Block]) -> dict[GraphExpr, GraphExpr]:
         """The innermost closure (or the root) that computes each node."""
-        known: dict[tuple[GraphExpr | None, int], GraphExpr] = {}
+        known: dict[Key, GraphExpr] = {}
         found: dict[GraphExpr, GraphExpr] = {}
         for e in self.order:
-            way: list[tuple[GraphExpr | None, int]] = []
+            way: list[Key] = []
             at: Block | None = placed[e]
             unit: GraphExpr = self.root
             while at is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -20,13 +20,14 @@ from weft.expr.nodes import Expr, ExprLike, index, make, product
 from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Project, Tuple
-from weft.graph.operator import Operator
 from weft.graph.passes.aliases import is_check, is_view
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.lower.control_parts import (
+    Column,
     KernelCall,
     Label,
     Place,
+    binds,
     dealt,
     ends_stretch,
     flat,
@@ -37,6 +38,7 @@ from weft.lower.control_parts import (
     touched,
     unknown_size,
 )
+from weft.lower.pending import Pending, is_computed
 from weft.lower.sizes import size_expr
 from weft.runtime.program import (
     Allocate,
@@ -46,7 +48,6 @@ from weft.runtime.program import (
     Check,
     Copy,
     Free,
-    Instruction,
     Jump,
     NewTensor,
     Reserve,
@@ -78,9 +79,14 @@ class Emitter:
     """Emits one function: branches, loops and sizes. ``weft.lower.functions`` adds what deals with other values."""
 
     def __init__(
-        self, members: Members, names: dict[Symbol, str], shared: Shared, requires: Iterable[tuple[Expr, str]] = ()
+        self,
+        members: Members,
+        pending: Pending,
+        names: dict[Symbol, str],
+        shared: Shared,
+        requires: Iterable[tuple[Expr, str]] = (),
     ) -> None:
-        self.members, self.names, self.shared = members, names, shared
+        self.members, self.pending, self.names, self.shared = members, pending, names, shared
         self.inputs = frozenset(names)
         self.requires = list(requires)
         self.places: list[Place] = []
@@ -164,7 +170,7 @@ class Emitter:
     def _claim(self, result: GraphExpr, places: Sequence[Place | None], types: Sequence[TensorType]) -> None:
         """Have the tensors of a block's result made at these places right away, where that is safe."""
         for i, (place, t) in enumerate(zip(places, types, strict=True)):
-            key = self._maker(result, i)
+            key = self._maker(result, i, whole=False)
             if place is None or key is None or key in self.wanted or key[0] in self.made:
                 continue
             own = flat(key[0].type)[key[1]]
@@ -172,9 +178,12 @@ class Emitter:
             if (place.late and by_kernel) or (not place.late and product(own.shape) is product(t.shape)):
                 self.wanted[key] = place
 
-    def _maker(self, e: GraphExpr, i: int) -> tuple[GraphExpr, int] | None:
-        """The node that makes tensor ``i`` of a value and which of its results that is; None where nothing is made."""
+    def _maker(self, e: GraphExpr, i: int, *, whole: bool = True) -> tuple[GraphExpr, int] | None:
+        """The node that makes tensor ``i`` of a value and which of its results that is; None where nothing is made, and
+        unless ``whole`` where other parts of the program may have made it."""
         while True:
+            if not whole and e in self.pending:
+                return None
             if isinstance(e, Project):
                 assert isinstance(e.value.type, TupleType)
                 i += len(flat(TupleType(e.value.type.fields[: e.index])))
@@ -200,8 +209,9 @@ class Emitter:
 
     def _results(self, e: GraphExpr, *, late: bool = False) -> list[Place]:
         """Places for what ``e`` makes: where somebody wants it, else new ones."""
+        known = self.pending.places.get(e)
         types = flat(e.type)
-        return [self.wanted.get((e, i)) or self.place(t, late=late) for i, t in enumerate(types)]
+        return known or [self.wanted.get((e, i)) or self.place(t, late=late) for i, t in enumerate(types)]
 
     # -- emitting ------------------------------------------------------------------------------------------------------
 
@@ -237,12 +247,14 @@ class Emitter:
 
     @contextmanager
     def _branch(self, fresh: Iterable[Symbol] = ()) -> Iterator[None]:
-        """A stretch that may be skipped: sizes that get their values in it have none after it, but for ``fresh``, which
-        every branch sets anew."""
-        known, stale = set(self.names), set(self.stale)
+        """A stretch that may be skipped: what is made in it is not there after it, and sizes that get their values in
+        it have none, but for ``fresh``, which every branch sets anew."""
+        known, stale, count = set(self.names), set(self.stale), len(self.made)
         self.stale.update(fresh)
         yield
         self.stale = (stale | (self.names.keys() - known)) - set(fresh)
+        made = [self.made.popitem() for _ in range(len(self.made) - count)]
+        self.made.update((e, places) for e, places in made if isinstance(e, Constant))
 
     def _flush_requires(self) -> None:
         """Check what the model takes for granted, as soon as its sizes are known."""
@@ -294,16 +306,46 @@ class Emitter:
         yield
         self.checked = checked
 
+    def _begin(self, owner: GraphExpr, slot: int) -> list[GraphExpr]:
+        """The nodes of a block, last ones first, once nothing that is pending in it has been computed."""
+        for e in self.pending.by_block.get((owner, slot), ()):
+            if is_computed(e):
+                label = self.pending.begin(e, self.pending.flags.get(e) or self._name("done"))
+                self.emit(SetSize(self.pending.flags[e], (0,)))
+                self.emit(label)
+        return self.members.get((owner, slot), [])[::-1]
+
+    def _once(self, e: GraphExpr) -> None:
+        """Compute what is pending, unless it has been."""
+        flag, begin, done, fresh = self.pending.flags[e], len(self.items), Label(), self._fresh(e.type)
+        self.emit(Jump(done, (flag, 0, "eq")))  # type: ignore[arg-type]
+        with self._branch(fresh), self._unchecked():
+            self._emit([e], first=e)
+            made = self.leaves(e)
+            places = self.pending.keep(e, made)
+            for source, target, t in zip(made, places, flat(e.type), strict=True):
+                if source is not target:
+                    self._copy(source, target, t)
+        self.emit(SetSize(flag, (1,)))
+        self.emit(done)
+        self.ranges.append((begin, len(self.items) - 1))
+        self.made[e] = places
+
     def _nodes(self, owner: GraphExpr, slot: int, leave: GraphExpr | None) -> None:
-        todo: list[GraphExpr] = list(reversed(self.members.get((owner, slot), ())))
+        self._emit(self._begin(owner, slot), leave=leave)
+
+    def _emit(self, todo: list[GraphExpr], leave: GraphExpr | None = None, first: GraphExpr | None = None) -> None:
+        """Emit nodes, the last one of the list first, but for ``leave``; ``first`` has not been computed for sure."""
         while todo:
             e = todo.pop()
             if e is leave:
                 continue
-            if isinstance(e, Let):
+            if e in self.pending and e is not first and is_computed(e):
+                self._once(e)
+            elif isinstance(e, Let):
                 self.bound[e.var] = e.value
                 self._agree(e.var.type, e.value.type)
-                todo.extend(reversed(self.members.get((e, 1), ())))
+                todo.extend(self._begin(e, 1))
             elif isinstance(e, If):
                 self._if(e)
             elif isinstance(e, Loop):
@@ -438,7 +480,7 @@ class Emitter:
         found: list[SizeExpr] = [] if going is None else [(going,)]
         return found if e.trips is None else [*found, (number, *self._size(e.trips), "lt")]
 
-    def _loop_places(self, e: Loop, params: Sequence[Type]) -> tuple[list[Place], list[_Column]]:
+    def _loop_places(self, e: Loop, params: Sequence[Type]) -> tuple[list[Place], list[Column]]:
         """Places of the state (those of the result) and of what is collected."""
         types, inner = flat(e.type), flat(TupleType(tuple(params)))
         states = []
@@ -455,10 +497,10 @@ class Emitter:
             for s in fresh:
                 self.emit(SetSize(self._bind(s), (0,)))
             self._allocate(place, self._bytes(t) if known else 0)
-            columns.append(_Column(place, t, known, frozenset(fresh)))
+            columns.append(Column(place, t, known, frozenset(fresh)))
         return states, columns
 
-    def _append(self, column: _Column, row: Place, t: TensorType, number: str) -> None:
+    def _append(self, column: Column, row: Place, t: TensorType, number: str) -> None:
         """Put a row behind the others; all rows have one size."""
         for declared, actual in zip(column.type.shape[1:], t.shape, strict=True):
             if declared is actual or declared == actual:
@@ -541,29 +583,3 @@ class Emitter:
             if place.first >= 0:
                 place.first, place.last = moved[place.first], moved[place.last]
         self.items = out
-
-
-def assembled(items: Sequence[Any]) -> tuple[Instruction, ...]:
-    """The instructions, with labels replaced by their numbers."""
-    at = 0
-    for item in items:
-        if isinstance(item, Label):
-            item.at = at
-        else:
-            at += 1
-    real = [i for i in items if not isinstance(i, Label)]
-    return tuple(replace(i, to=i.to.at) if isinstance(i, Jump) else i for i in real)  # type: ignore[attr-defined]
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """What a loop collects: its place, whether its size is known beforehand, and sizes that the first row tells."""
-
-    place: Place
-    type: TensorType
-    known: bool
-    fresh: frozenset[Symbol] = field(default_factory=frozenset)
-
-
-def binds(e: Call) -> bool:
-    return isinstance(e.target, Operator) and e.target.binds

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.expr.nodes import ExprLike, index, product
+from weft.expr.nodes import Var as Symbol
 from weft.expr.prove import Facts
 from weft.graph import dims
 from weft.graph.nodes import Call, GraphExpr, Var
+from weft.graph.operator import Operator
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.runtime.program import (
     Allocate,
@@ -24,7 +26,9 @@ from weft.runtime.program import (
     Field,
     Free,
     Give,
+    Instruction,
     Invoke,
+    Jump,
     NewTensor,
     Reserve,
     Return,
@@ -180,3 +184,29 @@ def touched(item: Any) -> tuple[int, ...]:
         case Return():
             return item.results
     return ()
+
+
+def assembled(items: Sequence[Any]) -> tuple[Instruction, ...]:
+    """The instructions, with labels replaced by their numbers."""
+    at = 0
+    for item in items:
+        if isinstance(item, Label):
+            item.at = at
+        else:
+            at += 1
+    real = [i for i in items if not isinstance(i, Label)]
+    return tuple(replace(i, to=i.to.at) if isinstance(i, Jump) else i for i in real)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a loop collects: its place, whether its size is known beforehand, and sizes that the first row tells."""
+
+    place: Place
+    type: TensorType
+    known: bool
+    fresh: frozenset[Symbol] = field(default_factory=frozenset)
+
+
+def binds(e: Call) -> bool:
+    return isinstance(e.target, Operator) and e.target.binds

@@ -38,9 +38,10 @@ from weft.graph.passes.memory import MemoryPlan, plan_lives
 from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
 from weft.graph.visit import post_order
 from weft.lower.captures import Scopes
-from weft.lower.control_flow import Describe, Emitter, Shared, assembled
-from weft.lower.control_parts import Label, Opaque, Place, flat, is_object, unsupported
+from weft.lower.control_flow import Describe, Emitter, Shared
+from weft.lower.control_parts import Label, Opaque, Place, assembled, flat, is_object, unsupported
 from weft.lower.function_table import Functions, Job, as_values
+from weft.lower.pending import Pending
 from weft.runtime.program import (
     Allocate,
     Box,
@@ -112,7 +113,7 @@ class _Unit(Emitter):
         names: dict[Symbol, str],
         requires: Iterable[tuple[Expr, str]] = (),
     ) -> None:
-        super().__init__(scopes.members, names, work.shared, requires)
+        super().__init__(scopes.members, Pending(scopes.wanted_in, scopes.pending), names, work.shared, requires)
         self.work, self.scopes, self.function = work, scopes, function
         self.recorded = {condition for condition, _ in self.requires}
         self.is_main = False
@@ -214,6 +215,8 @@ class _Unit(Emitter):
         super()._claim(result, kept, types)
 
     def _results(self, e: GraphExpr, *, late: bool = False) -> list[Place]:
+        if e in self.pending.places:
+            return self.pending.places[e]
         found = []
         for i, t in enumerate(flat(e.type)):
             wanted = self.wanted.get((e, i))
@@ -461,22 +464,33 @@ class _Unit(Emitter):
     def _finish(self, owner: GraphExpr, slot: int, result: GraphExpr) -> None:
         """A block whose value is the function's: each way through it ends with a return or a call in its place."""
         final = result
-        while isinstance(final, Let):
+        while isinstance(final, Let) and final not in self.pending:
             final = final.body
         special = isinstance(final, (If, Match)) or (
             isinstance(final, Call) and not isinstance(final.target, (Operator, Function, Constructor))
         )
         self._block(owner, slot, final if special else None)
         if not special or final in self.made:
-            values = self._objects([final])
-            self.emit(Return(tuple(p.number for p in values)))
-        elif isinstance(final, Call):
+            self._return(final)
+            return
+        if final in self.pending.places:  # what is there already is not computed again
+            again = Label()
+            self.emit(Jump(again, (self.pending.flags[final],)))  # type: ignore[arg-type]
+            with self._branch(), self._unchecked():
+                self.made[final] = self.pending.places[final]
+                self._return(final)
+            self.emit(again)
+        if isinstance(final, Call):
             self._invoke(final, tail=True)
         elif isinstance(final, If):
             self._finish_if(final)
         else:
             assert isinstance(final, Match)
             self._finish_match(final)
+
+    def _return(self, e: GraphExpr) -> None:
+        values = self._objects([e])
+        self.emit(Return(tuple(p.number for p in values)))
 
     def _finish_if(self, e: If) -> None:
         condition, otherwise = self._name("if"), Label()

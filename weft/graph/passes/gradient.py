@@ -8,13 +8,15 @@ chapter 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Module, Project, Tuple, Var
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Module, Project, Tuple, Var
 from weft.graph.operator import Operator
+from weft.graph.passes.infer import specialize
+from weft.graph.scope import Block, blocks
 from weft.graph.types import TensorType, TupleType, Type
-from weft.graph.visit import children, post_order
+from weft.graph.visit import children, free_vars, post_order, substitute
 from weft.support.errors import ModelError
 
 Adjoint = GraphExpr | None
@@ -37,25 +39,111 @@ def gradients(
 ) -> list[GraphExpr]:
     """The derivatives of the sum of ``result`` (or of its product with ``seed``) by each of ``by``, in their types.
 
-    Raises ModelError: M030 where an operator on the way has no rule, M031 for branches, loops and functions on the way,
-    M032 where something is no tensor of floats.
+    Through an ``if`` or a ``let`` the derivatives are another one. Raises ModelError: M030 where an operator on the way
+    has no rule, M031 for loops, matches, functions and branches of different sizes on the way, M032 where something is
+    no tensor of floats.
     """
     for e in (result, *by):
         if not isinstance(e.type, TensorType) or not e.type.dtype.is_float:
             raise ModelError(f"there are no derivatives of or by a value of type {e.type}", code="M032")
+    return _backwards(result, [rules.full(result, 1.0) if seed is None else seed], by, rules)
+
+
+def _backwards(result: GraphExpr, seeds: Sequence[Adjoint], by: Sequence[GraphExpr], rules: Rules) -> list[GraphExpr]:
+    """The derivatives by each of ``by`` of the results of ``result``, weighted with ``seeds``."""
     order = list(post_order(result, into_functions=False))
     active = _active(order, set(by))
     found: dict[tuple[GraphExpr, int], GraphExpr] = {}
     if result in active:
-        found[result, 0] = rules.full(result, 1.0) if seed is None else seed
+        found.update(((result, i), g) for i, g in enumerate(seeds) if g is not None)
+    placed: dict[GraphExpr, Block] = {}
     for e in reversed(order):
         given = [found.get((e, i)) for i in range(_width(e.type))]
         if e not in active or all(g is None for g in given):
             continue
-        for target, adjoint in _passed_on(e, given, rules, active):
+        if isinstance(e, (If, Let)) and e not in by:
+            placed = placed or blocks(result)
+            passed = _through_blocks(e, given, by, rules, active, placed)
+        else:
+            passed = _passed_on(e, given, rules, active)
+        for target, adjoint in passed:
             before = found.get(target)
             found[target] = adjoint if before is None else rules.add(before, adjoint)
     return [found.get((e, 0)) or rules.full(e, 0.0) for e in by]
+
+
+def _through_blocks(
+    e: If | Let,
+    given: Sequence[Adjoint],
+    by: Sequence[GraphExpr],
+    rules: Rules,
+    active: set[GraphExpr],
+    placed: Mapping[GraphExpr, Block],
+) -> list[tuple[tuple[GraphExpr, int], GraphExpr]]:
+    """The adjoints that a branch or a let hands to what it takes from outside: another one that gives them, from the
+    derivatives of its blocks by these values. What the blocks compute is computed again there."""
+    bodies = [e.then, e.otherwise] if isinstance(e, If) else [e.body]
+    if any(body.type != e.type for body in bodies):
+        raise ModelError("branches of different sizes cannot be differentiated", code="M031")
+    outside = _taken(e, bodies, placed, frozenset(by))
+    stand_ins: dict[GraphExpr, GraphExpr] = {x: Var("taken", x.type) for x in outside}
+    if isinstance(e, Let):
+        stand_ins[e.var] = Var(e.var.name, e.var.type)
+    chosen = [x for x in outside if x in active]
+    if isinstance(e, Let) and e.value in active:
+        chosen.append(e.var)
+    for x in chosen:
+        if not isinstance(x.type, TensorType):
+            raise ModelError(f"a value of type {x.type} that a branch takes cannot be differentiated", code="M031")
+    chosen = [x for x in chosen if x.tensor.dtype.is_float]
+    variables = [stand_ins[x] for x in chosen]
+    back = {v: x for x, v in stand_ins.items() if not isinstance(e, Let) or x is not e.var}
+    made = []
+    for body in bodies:
+        derived = Tuple(tuple(_backwards(substitute(body, stand_ins), given, variables, rules)))
+        made.append(substitute(_copied(derived), back))
+    if isinstance(e, If):
+        whole: GraphExpr = If(e.condition, made[0], made[1], made[0].type, e.origin)
+    else:
+        var = stand_ins[e.var]
+        assert isinstance(var, Var)
+        whole = Let(var, e.value, made[0], e.origin)
+    targets = [e.value if isinstance(e, Let) and x is e.var else x for x in chosen]
+    return [((target, 0), Project(whole, i)) for i, target in enumerate(targets)]
+
+
+def _copied(root: GraphExpr) -> GraphExpr:
+    """``root`` with variables of its own: each is bound once."""
+    copy = specialize(Function((), root), {}, keep=free_vars(root))
+    return copy.body
+
+
+def _taken(
+    e: GraphExpr, bodies: Sequence[GraphExpr], placed: Mapping[GraphExpr, Block], by: frozenset[GraphExpr]
+) -> list[GraphExpr]:
+    """What the blocks of a node read that is computed outside of them (or one of ``by``), but for constants."""
+    own = {e.var} if isinstance(e, Let) else set()
+
+    def is_inside(x: GraphExpr) -> bool:
+        at: Block | None = None if x in by else placed[x]
+        while at is not None:
+            if at.owner is e:
+                return True
+            at = at.parent
+        return False
+
+    found: dict[GraphExpr, None] = {}
+    waiting, seen = list(bodies), set(bodies)
+    while waiting:
+        x = waiting.pop()
+        if not is_inside(x) or (isinstance(x, Project) and not is_inside(x.value)):
+            if not isinstance(x, Constant) and x not in own:
+                found[x] = None
+            continue
+        more = [c for c in children(x) if c not in seen]
+        seen.update(more)
+        waiting.extend(more)
+    return list(found)
 
 
 def _active(order: Sequence[GraphExpr], by: set[GraphExpr]) -> set[GraphExpr]:
@@ -82,11 +170,7 @@ def _passed_on(
     if isinstance(e, Project) and given[0] is not None:
         return [((e.value, e.index), given[0])]
     if not isinstance(e, Call) or not isinstance(e.target, Operator):
-        what = (
-            "a call of a function"
-            if isinstance(e, Call)
-            else ("an if" if isinstance(e, If) else f"a {type(e).__name__.lower()}")
-        )
+        what = "a call of a function" if isinstance(e, Call) else f"a {type(e).__name__.lower()}"
         raise ModelError(
             f"{what} cannot be differentiated",
             code="M031",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.graph.operator import Attrs
-from weft.ops.gradients.notation import T, Wide, fitted, full
+from weft.ops.gradients.notation import T, Wide, fitted, full, numbered
 from weft.support.dtypes import INT64
 from weft.support.errors import ModelError
 
@@ -147,9 +147,19 @@ def _gather_elements(a: Attrs, args: list[T], given: list[T | None], call: Any) 
 
 
 def _gather_nd(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:
-    if a.batch_dims:
-        raise ModelError("gather_nd with batch dimensions cannot be differentiated", code="M030")
-    return [full(args[0], 0.0).do("scatter_nd", args[1], _g(given), reduction="add"), None]
+    return [full(args[0], 0.0).do("scatter_nd", _with_batch(args[1], a.batch_dims), _g(given), reduction="add"), None]
+
+
+def _with_batch(indices: T, count: int) -> T:
+    """Places within each batch as places in the whole: the number of the batch comes first."""
+    if not count:
+        return indices
+    places = (*indices.shape[:-1], 1)
+    numbers = []
+    for axis in range(count):
+        shape = [d if i == axis else 1 for i, d in enumerate(places)]
+        numbers.append(numbered(places[axis]).reshape(shape).spread(places))
+    return numbers[0].do("concat", *numbers[1:], indices.to(INT64), axis=len(places) - 1)
 
 
 def _placed(gather: str, scatter: str, *names: str) -> Wide:

@@ -120,6 +120,13 @@ def full(like: T, value: float) -> T:
     return number(like, value).spread(like.shape)
 
 
+def numbered(count: Dim) -> T:
+    """The int64 numbers 0, 1, … up to ``count``."""
+    from weft.ops.catalogue import op
+
+    return T(call(op("arange"), [], {"count": count, "dtype": "int64"}))
+
+
 def fitted(g: T, like: T) -> T:
     """The adjoint of a tensor that was broadcast: summed over what it was repeated along."""
     extra = len(g.shape) - len(like.shape)

@@ -66,4 +66,25 @@ def _cumsum(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T
     return [g.do("cumsum", axis=a.axis, exclusive=a.exclusive, reverse=not a.reverse)]
 
 
-REDUCTIONS: dict[str, Wide] = {**{name: reduced(rule) for name, rule in RULES.items()}, "cumsum": _cumsum}
+def _cumprod(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:
+    """Products without one factor, summed over where they are met: up to the first zero by division, at the first zero
+    as if it were 1; behind it all such products hold the zero. (Where there are zeros this says nothing of second
+    derivatives.)"""
+    x, (g,) = args[0], given
+    assert g is not None
+    turned = {"axis": a.axis, "exclusive": a.exclusive, "reverse": not a.reverse}
+    zeros = x.same(0.0).where(full(x, 1.0), 0.0)
+    count = zeros.do("cumsum", axis=a.axis, reverse=a.reverse)
+    first = (zeros * count).same(1.0)
+    others = first.where(full(x, 1.0), x).do("cumprod", **a)
+    at_first = first.where((g * others).do("cumsum", **turned), 0.0)
+    before = count.same(0.0)
+    quotient = (g * T(call)).do("cumsum", **turned) / before.where(x, 1.0)
+    return [before.where(quotient, at_first)]
+
+
+REDUCTIONS: dict[str, Wide] = {
+    **{name: reduced(rule) for name, rule in RULES.items()},
+    "cumsum": _cumsum,
+    "cumprod": _cumprod,
+}

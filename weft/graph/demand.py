@@ -1,0 +1,115 @@
+"""Which parts of a block need a value that not every way through the block needs.
+
+A value is computed where somebody needs it, at most once in an activation: before the branches that share it if all of
+them need it, else in those that do. That matters where computing it fails, does not end, or costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from weft.graph.nodes import Call, Constant, Constructor, Function, GlobalVar, GraphExpr, If, Let, Loop, Match, Var
+from weft.graph.operator import Operator
+from weft.graph.scope import Block, opens_block
+from weft.graph.visit import children, post_order
+
+Key: TypeAlias = "tuple[GraphExpr | None, int]"
+"""A block: who has it (None: the outermost), and which child of that node it is."""
+
+
+def on_demand(root: GraphExpr, placed: Mapping[GraphExpr, Block]) -> dict[GraphExpr, tuple[Key, ...]]:
+    """The values that some ways through their block (``placed``: see :func:`weft.graph.scope.blocks`) do not need; for
+    each, the blocks within it that do. In one run several of these may be entered, one after the other.
+
+    A closure needs what it captures when it is made. Operators that leave a loop, since nothing in it changes their
+    value, are needed by it in any case: one computation costs less than testing in each iteration.
+    """
+    order = list(post_order(root))
+    if not any(isinstance(e, (If, Match)) for e in order):
+        return {}
+    ways = _Ways(order, placed)
+    demands: dict[GraphExpr, dict[Key, None]] = {root: {(None, 0): None}}
+    found: dict[GraphExpr, tuple[Key, ...]] = {}
+    for e in reversed(order):
+        home = _key(placed[e])
+        if isinstance(e, (Var, Constant, Constructor, GlobalVar)) or e is root or home in demands[e]:
+            homes: Iterable[Key] = (home,)
+        else:
+            homes = ways.homes(e, home, demands[e])
+            if home not in homes:
+                found[e] = tuple(homes)
+        ways.homes_of[e] = homes
+        for slot, child in enumerate(children(e)):
+            into = demands.setdefault(child, {})
+            into.update({(e, slot): None} if opens_block(e, slot) else dict.fromkeys(homes))
+    return found
+
+
+class _Ways:
+    """How blocks are reached. ``homes_of`` holds the blocks where each node seen so far is computed."""
+
+    def __init__(self, order: Iterable[GraphExpr], placed: Mapping[GraphExpr, Block]) -> None:
+        self.placed = placed
+        self.homes_of: dict[GraphExpr, Iterable[Key]] = {}
+        self.bodies = {e.body for e in order if isinstance(e, Loop)}
+
+    def homes(self, e: GraphExpr, home: Key, demands: Iterable[Key]) -> tuple[Key, ...]:
+        """``home`` if every way through it needs ``e``, else the blocks that need it and are entered first."""
+        steady = _is_steady(e)
+        needing = dict.fromkeys(demands)
+        waiting = list(needing)
+        while waiting:
+            owner, _ = key = waiting.pop()
+            if key == home or owner is None or not self._always(key, needing, steady):
+                continue
+            for outer in self.homes_of[owner]:
+                if outer not in needing:
+                    needing[outer] = None
+                    waiting.append(outer)
+        if home in needing:
+            return (home,)
+        known: dict[Key, bool] = {}
+        return tuple(k for k in needing if not self._outer_needs(k, home, needing, known))
+
+    def _always(self, key: Key, needing: Mapping[Key, None], steady: bool) -> bool:
+        """Whether what a block and its like need is needed wherever their owner is."""
+        owner, _ = key
+        if isinstance(owner, (If, Match)):
+            return all((owner, i) in needing for i in range(1, len(children(owner))))
+        return isinstance(owner, Let) or owner not in self.bodies or steady
+
+    def _outer_needs(self, key: Key, home: Key, needing: Mapping[Key, None], known: dict[Key, bool]) -> bool:
+        """Whether every way to a block passes one that needs the value already."""
+        stack = [key]
+        while stack:
+            at = stack[-1]
+            owner, _ = at
+            if at in known:
+                stack.pop()
+                continue
+            if at == home or owner is None:
+                known[at] = False
+                continue
+            outer = list(self.homes_of[owner])
+            missing = [o for o in outer if o not in needing and o not in known]
+            if missing:
+                stack.extend(missing)
+                continue
+            known[at] = bool(outer) and all(o in needing or known[o] for o in outer)
+        return known[key]
+
+
+def _key(block: Block) -> Key:
+    return block.owner, block.slot
+
+
+def _is_steady(e: GraphExpr) -> bool:
+    """Whether ``e`` may be computed before a loop that may have no iteration: it ends, and it does not fail."""
+    if isinstance(e, Call):
+        if isinstance(e.target, Operator):
+            return e.target.pure and not e.target.checks
+        return isinstance(e.target, (Function, Constructor)) and (
+            isinstance(e.target, Constructor) or e.target.is_primitive
+        )
+    return not isinstance(e, (If, Match, Loop, Let)) and not (isinstance(e, Function) and not e.is_primitive)
