@@ -31,14 +31,17 @@ class Measurement:
 
     @property
     def mean(self) -> float:
+        """Seconds a call, on average."""
         return float(np.mean(self.results))
 
     @property
     def median(self) -> float:
+        """Seconds of the middle call."""
         return float(np.median(self.results))
 
     @property
     def min(self) -> float:
+        """Seconds of the fastest call."""
         return min(self.results)
 
 
@@ -55,12 +58,14 @@ class Function:
 
     @property
     def name(self) -> str:
+        """The name it was built with."""
         return str(self.artifact.metadata["model"])
 
     entry_name = name
 
     @property
     def artifact(self) -> Artifact:
+        """What :meth:`save` writes: program, code and constants."""
         return self.executable.artifact
 
     @property

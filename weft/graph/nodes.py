@@ -138,6 +138,7 @@ class Function(GraphExpr):
 
     @property
     def is_primitive(self) -> bool:
+        """Whether it is a fused group, which becomes one kernel."""
         return bool(self.attrs.get("primitive", False))
 
 
@@ -278,6 +279,7 @@ class Module:
 
     @property
     def main(self) -> Function:
+        """The function that a run starts with."""
         return self.functions["main"]
 
 

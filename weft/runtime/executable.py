@@ -37,10 +37,12 @@ class Timing:
 
     @property
     def median(self) -> float:
+        """The middle of the times, in seconds a run."""
         return float(np.median(self.times))
 
     @property
     def min(self) -> float:
+        """The shortest of the times, in seconds a run."""
         return min(self.times)
 
     def __str__(self) -> str:
@@ -101,6 +103,7 @@ class Executable:
 
     @property
     def artifact(self) -> Artifact:
+        """What :meth:`save` writes: program, code and constants."""
         return self._artifact
 
     @property

@@ -64,6 +64,7 @@ class Bound:
 
     @property
     def ms(self) -> float:
+        """The least time, in milliseconds, that the binding limit allows."""
         return max(self.compute_ms, self.memory_ms)
 
     @property
@@ -121,14 +122,17 @@ class KernelRoof:
 
     @property
     def lost_ms(self) -> float:
+        """Milliseconds a run above the bound."""
         return self.ms - self.bound_ms
 
     @property
     def gflops(self) -> float:
+        """Arithmetic reached, in 10⁹ operations a second."""
         return self.flops / self.ms / 1e6 if self.ms else 0.0
 
     @property
     def gigabytes(self) -> float:
+        """Traffic reached, in 10⁹ bytes a second."""
         return self.bytes / self.ms / 1e6 if self.ms else 0.0
 
     @property
@@ -147,14 +151,17 @@ class Roofline:
 
     @property
     def kernel_ms(self) -> float:
+        """Milliseconds a run in all kernels."""
         return sum(k.ms for k in self.kernels)
 
     @property
     def bound_ms(self) -> float:
+        """The least milliseconds that all kernels could take."""
         return sum(k.bound_ms for k in self.kernels)
 
     @property
     def flops(self) -> int:
+        """Operations a run of all kernels."""
         return sum(k.flops for k in self.kernels)
 
     def rows(self, count: int | None = None) -> list[tuple[str, ...]]:

@@ -28,10 +28,12 @@ class Tensor(_native.Tensor):
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def device(self) -> Device:
+        """Where the elements are."""
         return Device("cpu", 0)
 
     def numpy(self) -> NDArray[Any]:

@@ -85,6 +85,7 @@ class ClassicSchedule:
 
     @property
     def program(self) -> Program:
+        """The loops as scheduled so far."""
         return self.schedule.program
 
     def __getitem__(self, key: Any) -> Stage:
@@ -261,25 +262,32 @@ class Stage:
         return uses(state.block(self.block), state.loop(loop))
 
     def split(self, axis: Any, factor: int | None = None, nparts: int | None = None) -> tuple[LoopRef, LoopRef]:
+        """One loop as two, outer and inner: ``factor`` iterations inside, or ``nparts`` outside."""
         outer, inner = self.owner.schedule.split(self.loop(axis), factor=factor, nparts=nparts)
         return outer, inner
 
     def tile(self, y: Any, x: Any, y_factor: int, x_factor: int) -> tuple[LoopRef, LoopRef, LoopRef, LoopRef]:
+        """Both loops split and reordered: outer y, outer x, inner y, inner x."""
         return self.owner.schedule.tile(self.loop(y), self.loop(x), y_factor, x_factor)
 
     def fuse(self, *axes: Any) -> LoopRef:
+        """Loops directly inside one another as one loop."""
         return self.owner.schedule.fuse(*map(self.loop, axes))
 
     def reorder(self, *axes: Any) -> None:
+        """Put the loops into this order, the first outermost."""
         self.owner.schedule.reorder(*map(self.loop, axes))
 
     def parallel(self, axis: Any) -> None:
+        """Share the iterations among threads."""
         self.owner.schedule.parallel(self.loop(axis))
 
     def vectorize(self, axis: Any, reassociate: bool = False) -> None:
+        """The iterations as lanes of vectors; ``reassociate`` lets a sum be added in another order."""
         self.owner.schedule.vectorize(self.loop(axis), reassociate)
 
     def unroll(self, axis: Any) -> None:
+        """Write the iterations out, one after another."""
         self.owner.schedule.unroll(self.loop(axis))
 
     def bind(self, axis: Any, thread: str | IterVar) -> None:
@@ -304,18 +312,22 @@ class Stage:
             )
 
     def compute_at(self, parent: Stage, axis: Any) -> None:
+        """Compute what one iteration of ``axis`` of ``parent`` reads, inside that loop."""
         loop = _stage(parent).loop(axis)
         self.owner.schedule.compute_at(self.block, loop)
         self.owner.attached[self.block] = loop
 
     def compute_inline(self) -> None:
+        """Compute each element where it is read; nothing is stored."""
         self.owner.schedule.compute_inline(self.block)
 
     def compute_root(self) -> None:
+        """Compute everything before the first reader: undoes ``compute_at``."""
         self.owner.schedule.compute_root(self.block)
         self.owner.attached.pop(self.block, None)
 
     def set_scope(self, scope: str) -> None:
+        """Keep what the stage writes in this kind of memory."""
         self.owner.schedule.set_scope(self.block, 0, scope)
 
     def pragma(self, axis: Any, key: str, value: Any = True) -> None:
@@ -323,6 +335,7 @@ class Stage:
         self.owner.schedule.annotate(self.loop(axis), f"pragma_{key}", value)
 
     def double_buffer(self) -> None:
+        """Two copies of what the stage writes, used in turn."""
         self.owner.schedule.double_buffer(self.block)
 
     def storage_align(self, dimension: int, factor: int, offset: int = 0) -> None:
@@ -330,6 +343,7 @@ class Stage:
         self.owner.schedule.storage_align(self.block, 0, dimension, factor, offset)
 
     def prefetch(self, buffer: Any, axis: Any, distance: int = 1, within: Any = None) -> None:
+        """Ask for what ``buffer`` is read at ``distance`` iterations of ``axis`` ahead."""
         inner = None if within is None else self.loop(within)
         self.owner.schedule.prefetch(self.loop(axis), self.owner.buffer_name(buffer), distance, inner)
 

@@ -92,14 +92,17 @@ class Target:
 
     @property
     def vector_bits(self) -> int:
+        """Width of a vector register."""
         return self.capabilities.vector_bits
 
     @property
     def vector_registers(self) -> int:
+        """How many vector registers there are."""
         return self.capabilities.vector_registers
 
     @property
     def cores(self) -> int:
+        """How many cores there are."""
         return self.capabilities.cores
 
     def has(self, *features: str) -> bool:
