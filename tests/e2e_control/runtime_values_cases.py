@@ -279,7 +279,132 @@ RESIZES = [
     Runs("Upsample", [(IMAGES, f32(1, 1, *s)) for s in ((2, 2), (1, 3))], {"mode": "nearest"}, opset=9, name="scales"),
 ]
 
-EVERY = [*SLICES, *AXES, *SIZES, *LIMITS, *RESIZES]
+SMALL = data(1, 2, 6, 8)
+ANTIALIASED = [
+    *(
+        Runs(
+            "Resize",
+            [
+                (SMALL, None, None, i64(1, 2, *s))
+                for s in ((3, 5), (2, 2), (9, 16), (6, 8), (5, 1 + (c != "half_pixel")))
+            ],
+            {"mode": m, "antialias": 1, "coordinate_transformation_mode": c},
+            name=f"antialias-sizes-{m}-{c}",
+        )
+        for m in ("linear", "cubic")
+        for c in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
+    ),
+    *(
+        Runs(
+            "Resize",
+            [(SMALL, None, f32(1, 1, *s)) for s in ((0.5, 0.6), (0.3, 0.25), (1, 1), (2, 1.5))],
+            {"mode": m, "antialias": 1, "coordinate_transformation_mode": c},
+            name=f"antialias-scales-{m}-{c}",
+        )
+        for m in ("linear", "cubic")
+        for c in ("half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
+    ),
+    Runs(
+        "Resize",
+        [(SMALL, None, f32(1, 1, *s)) for s in ((0.5, 0.6), (0.3, 0.25))],
+        {"mode": "cubic", "antialias": 1, "exclude_outside": 1},
+        name="antialias-exclude",
+    ),
+    Runs(
+        "Resize",
+        [(data(1, 1, n, k), None, None, i64(3, 5)) for n, k in ((6, 8), (9, 4), (3, 5))],
+        {"mode": "linear", "antialias": 1},
+        open={0: (2, 3)},
+        name="antialias-open",
+    ),
+    Runs(
+        "Resize",
+        [(SMALL, None, None, i64(*s)) for s in ((3, 5), (9, 2))],
+        {"mode": "linear", "antialias": 1, "axes": [2, 3], "keep_aspect_ratio_policy": "not_larger"},
+        name="antialias-aspect",
+    ),
+]
+
+REAL, COMPLEX, HALF, DEEP = data(2, 10, 1), data(2, 10, 2), data(2, 6, 2), data(3, 4, 5, 2)
+SPECTRA = [
+    Runs("DFT", [(REAL, one(n)) for n in (10, 7, 16, 1)], opset=20, name="length"),
+    Runs("DFT", [(REAL.astype(np.float64), one(n)) for n in (9, 64)], opset=20, rtol=1e-12, atol=1e-12, name="double"),
+    Runs("DFT", [(COMPLEX, one(n)) for n in (10, 7, 16)], {"inverse": 1}, opset=20, name="inverse"),
+    Runs("DFT", [(REAL, one(n)) for n in (10, 7, 16)], {"onesided": 1}, opset=20, name="onesided"),
+    Runs("DFT", [(HALF, one(n)) for n in (10, 7, 16, 11)], {"onesided": 1, "inverse": 1}, opset=20, name="real"),
+    Runs("DFT", [(DEEP, None, one(a)) for a in (0, 1, 2, -2, -3)], opset=20, name="axis"),
+    Runs("DFT", [(DEEP, one(n), one(a)) for n, a in ((4, 0), (9, 1), (3, -2))], {"onesided": 1}, opset=20, name="both"),
+    Runs("DFT", [(data(2, n, 1),) for n in (10, 7, 1)], open={0: (1,)}, opset=20, name="open"),
+    Runs("STFT", [(data(2, 40, 1), one(s), data(8)) for s in (4, 3, 8, 33)], opset=17, name="step"),
+    Runs(
+        "STFT", [(data(2, 40, 1), one(s), None, one(n)) for s, n in ((4, 8), (3, 7), (5, 40))], opset=17, name="length"
+    ),
+    Runs(
+        "STFT",
+        [(data(1, n, 2), one(s), data(k)) for n, s, k in ((40, 4, 8), (33, 3, 7), (12, 5, 12))],
+        {"onesided": 0},
+        open={0: (1,), 2: (0,)},
+        opset=17,
+        name="open",
+    ),
+    Runs(
+        "MelWeightMatrix",
+        [
+            (one(bins), one(n), one(rate), one(low, np.float32), one(high, np.float32))
+            for bins, n, rate, low, high in (
+                (8, 16, 8192, 0, 4096),
+                (4, 64, 16000, 20, 8000),
+                (20, 400, 16000, 0, 7600),
+                (1, 16, 8192, 0, 4096),
+            )
+        ],
+        opset=17,
+        name="all",
+    ),
+]
+
+
+def boxes(seed: int, count: int) -> Array:
+    """Boxes of many sizes, partly beyond the data."""
+    random = np.random.default_rng(seed)
+    corner = random.random((count, 2)) * 4
+    return np.concatenate([corner, corner + random.random((count, 2)) * 8], 1).astype(np.float32)
+
+
+PLACES = [
+    *(
+        Runs(
+            "RoiAlign",
+            [(data(2, 3, 9, 8), boxes(k, n), i64(0, 1, 1, 0)[:n]) for k, n in ((0, 3), (1, 1), (2, 4))],
+            {"output_height": 2, "output_width": 3, "mode": m, "spatial_scale": s, "coordinate_transformation_mode": c},
+            open={1: (0,), 2: (0,)},
+            opset=16,
+            name=f"{m}-{c}",
+        )
+        for m in ("avg", "max")
+        for s, c in ((1.0, "half_pixel"), (0.5, "output_half_pixel"))
+    ),
+    Runs(
+        "Col2Im",
+        [
+            (data(1, 12, n), i64(*i), i64(*b))
+            for n, i, b in ((9, (4, 4), (2, 2)), (9, (5, 3), (3, 1)), (6, (3, 4), (2, 2)), (9, (3, 6), (1, 4)))
+        ],
+        open={0: (2,)},
+        opset=18,
+        name="sizes",
+    ),
+    Runs(
+        "Col2Im",
+        [(data(2, 12, n), i64(*i), i64(*b)) for n, i, b in ((6, (4, 4), (2, 2)), (12, (6, 5), (3, 2)))],
+        {"strides": [2, 1], "pads": [0, 1, 1, 0], "dilations": [1, 2]},
+        open={0: (2,)},
+        opset=18,
+        name="attributes",
+    ),
+]
+
+EVERY = [*SLICES, *AXES, *SIZES, *LIMITS, *RESIZES, *ANTIALIASED, *SPECTRA, *PLACES]
 
 
 USUAL = {
@@ -287,5 +412,7 @@ USUAL = {
     "ReduceMin-two0", "CumSum-axis", "Trilu-k", "OneHot-real-depth", "Pad-pads", "Pad-value", "Pad-axes", "Split-sizes",
     "TopK-k", "Range-int", "Expand-rank", "Dropout-training",
     "Resize-scales-linear-half_pixel", "Resize-roi-nearest", "Resize-not_larger", "Upsample-scales",
+    "Resize-antialias-scales-cubic-half_pixel", "Resize-antialias-open", "DFT-both", "DFT-real", "STFT-step",
+    "MelWeightMatrix-all", "RoiAlign-avg-half_pixel", "Col2Im-attributes",
 }  # fmt: skip
 """Cases that always run; the others with ``--slow``."""

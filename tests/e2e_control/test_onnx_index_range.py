@@ -235,3 +235,70 @@ def test_one_hot_outside_is_off() -> None:
     )
     for f in both(proto):
         np.testing.assert_array_equal(first(f(np.array([1, 3, -4, -1]))), [[0, 1, 0], [0] * 3, [0] * 3, [0, 0, 1]])
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_lengths_of_sequences(op: str, direction: str) -> None:
+    gates, ways = {"LSTM": 4, "GRU": 3, "RNN": 1}[op], 1 + (direction != "forward")
+    node = helper.make_node(op, ["x", "w", "r", "", "i"], ["y"], name="layer", hidden_size=2, direction=direction)
+    ports = [("x", FLOAT, ["n", "b", 2]), *((k, FLOAT, [ways, 2 * gates, 2]) for k in "wr"), ("i", INT32, ["b"])]
+    w = np.full((ways, 2 * gates, 2), 0.25, np.float32)
+    for f in both(model([node], ports, None)):
+        for length in (5, 20):  # unrolled at no length, as it is not known
+            x = np.ones((length, 2, 2), np.float32)
+            made = first(f(x, w, w, np.array([0, length], np.int32)))
+            assert not made[:, :, 0].any() and made[:, :, 1].all()
+            for wrong in (-1, length + 1, 1 << 30):
+                with pytest.raises(weft.UserError, match=rf"layer: input 4 of {op}: .* is {wrong} .* 0 to {length}"):
+                    f(x, w, w, np.array([length, wrong], np.int32))
+
+
+def test_lengths_and_positions_of_grouped_queries() -> None:
+    names = ["q", "k", "v", "pk", "pv", "lengths", "total", "cos", "sin", "positions"]
+    node = helper.make_node("GroupQueryAttention", names, ["y", "nk", "nv"], name="gqa", domain="com.microsoft",
+                            num_heads=2, kv_num_heads=1, do_rotary=1)  # fmt: skip
+    ports = [("q", FLOAT, ["b", "s", 32]), *((k, FLOAT, ["b", "s", 16]) for k in "kv")]
+    ports += [(k, FLOAT, ["b", 1, "p", 16]) for k in ("pk", "pv")]
+    ports += [("lengths", INT32, ["b"]), ("total", INT32, []), *((k, FLOAT, [8, 8]) for k in ("cos", "sin"))]
+    ports += [("positions", INT64, ["b", "s"])]
+    one, table = np.ones((2, 1, 16), np.float32), np.ones((8, 8), np.float32)
+    past, total = np.ones((2, 1, 6, 16), np.float32), np.array(5, np.int32)
+
+    def run_with(f: Callable[..., Any], lengths: Sequence[int], places: Sequence[int]) -> Any:
+        given = np.array(lengths, np.int32), total, table, table, np.array(places).reshape(2, 1)
+        return f(np.ones((2, 1, 32), np.float32), one, one, past, past, *given)
+
+    for f in both(model([node], ports, None)):
+        run_with(f, [4, 0], [7, 0])
+        for wrong in (-1, 5, 1 << 30):
+            with pytest.raises(weft.UserError, match=f"gqa: input 5 of GroupQueryAttention: .* is {wrong} .* 0 to 4"):
+                run_with(f, [0, wrong], [4, 4])
+        for wrong in (-1, 8, 1 << 40):
+            with pytest.raises(weft.UserError, match=f"gqa: input 9 of GroupQueryAttention: .* is {wrong} .* 0 to 7"):
+                run_with(f, [4, 4], [0, wrong])
+
+
+@pytest.mark.parametrize("kind", [INT64, FLOAT])
+def test_ranges_move(kind: int) -> None:
+    dtype = np.int64 if kind == INT64 else np.float32
+    node = helper.make_node("Range", ["a", "b", "step"], ["y"], name="steps")
+    for f in both(model([node], [(n, kind, []) for n in ("a", "b", "step")], ["k"], dtype=kind)):
+        np.testing.assert_array_equal(first(f(*np.array([0, 5, 2], dtype))), [0, 2, 4])
+        for ends in ((0, 5), (5, 0), (1, 1)):
+            with pytest.raises(weft.UserError, match=r"steps: its step \(input 'delta'\) must not be 0"):
+                f(*np.array([*ends, 0], dtype))
+    known = [helper.make_tensor(n, kind, [], [v]) for n, v in (("a", 0), ("b", 5), ("step", 0))]
+    with pytest.raises(weft.UserError, match=r"its step \(input 'delta'\) is 0"):
+        load(model([node], [], ["k"], known, kind))
+
+
+def test_columns_are_checked() -> None:
+    node = helper.make_node("ArrayFeatureExtractor", ["x", "i"], ["y"], name="columns", domain="ai.onnx.ml")
+    proto = model([node], [("x", FLOAT, ["n", 2]), ("i", INT64, ["k"])], None)
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    for f in both(proto):
+        np.testing.assert_array_equal(first(f(X, np.array([1, 0]))), X[:, ::-1])
+        for wrong in (-1, 2):
+            with pytest.raises(weft.UserError, match=f"input 1 of ArrayFeatureExtractor: .* is {wrong} "):
+                f(X, np.array([0, wrong]))

@@ -23,6 +23,7 @@ from weft.ops.softmax import SOFTMAX
 from weft.ops.suppression import SUPPRESS
 from weft.ops.text import TEXTS
 from weft.ops.unary import UNARY
+from weft.ops.windows import WINDOWS
 from weft.ops.winograd import WINOGRAD_CONV
 from weft.support.errors import UserError
 
@@ -45,6 +46,7 @@ OPERATORS: dict[str, OpDef] = {
         SUPPRESS,
         *ATTENTIONS,
         RESIZE,
+        *WINDOWS,
         *DYNAMIC,
         *PACKING,
         WINOGRAD_CONV,

@@ -50,21 +50,22 @@ class ComputedAxes:
     """Operand ``i`` of a node, distinct axes of a tensor of ``rank`` dimensions, which is checked at run time.
 
     ``rows`` (axes × dimensions) is 1 where an axis names a dimension, ``flags`` (dimensions) where any does; ``count``
-    is the number of axes, symbolic where it is not known.
+    is the number of axes, symbolic where it is not known. Negative axes count back from ``counted``, the rank if None.
     """
 
-    def __init__(self, node: Node, i: int, rank: int, what: str = "axes") -> None:
+    def __init__(self, node: Node, i: int, rank: int, what: str = "axes", counted: int | None = None) -> None:
         if rank == 0:
             raise node.needs(f"its input '{what}' is computed by the model, but there are no dimensions", i)
         self.node, self.rank = node, rank
         axes = integers(node, i)
         self.count = axes.shape[0]
-        wrapped = (axes < 0).to(INDEX) * rank + axes
+        counted = rank if counted is None else counted
+        wrapped = (axes < 0).to(INDEX) * counted + axes
         self.rows = wrapped.reshape(self.count, 1).equals(_places(node, rank).reshape(1, rank)).to(INDEX)
         self.flags = _total(self.rows, name="reduce_sum").call("minimum", 1)
         hits = _total(self.flags).reshape(1)
         wanted = "axis must be" if what == "axis" else f"{what} must differ and be"
-        require(node, hits.equals(vector(node, [self.count])), f"its {wanted} from {-rank} to {rank - 1}")
+        require(node, hits.equals(vector(node, [self.count])), f"its {wanted} from {-counted} to {rank - 1}")
 
     def all_if_none(self) -> Tensor:
         """The flags; all are 1 where there are no axes."""

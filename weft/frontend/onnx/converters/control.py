@@ -6,11 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.frontend.onnx.converters.loops import branches, loop, scan
+import numpy as np
+
+from weft.frontend.onnx.converters.computed_axes import require
+from weft.frontend.onnx.converters.loops import branches, either, loop, scan
 from weft.frontend.onnx.converters.movement import Cut, cut, split_sizes
-from weft.frontend.onnx.node import Absent, Node, Result, Sequence_, Value
+from weft.frontend.onnx.converters.numbers import Tensor
+from weft.frontend.onnx.node import Absent, Maps, Node, Result, Sequence_, Value
 from weft.frontend.onnx.problems import Malformed, NeedsValue, Unsupported
-from weft.graph.nodes import Constant, GraphExpr
+from weft.graph.build import let
+from weft.graph.nodes import Constant, GraphExpr, Tuple
+from weft.graph.types import Dim
+from weft.support.dtypes import INDEX
 
 MAX_TRIPS = 4096
 """Loops up to this many iterations are unrolled where they must be: sequences exist only during import."""
@@ -195,11 +202,37 @@ def _items(node: Node, i: int = 0) -> list[Value]:
     return list(found.items)
 
 
-def _place(node: Node, i: int, length: int, default: int) -> int:
-    place = int(node.known(i, "position").reshape(-1)[0]) if node.has(i) else default
-    if not -length <= place <= length:
-        raise Malformed(f"its position {place} is outside a sequence of {length}")
-    return place + length if place < 0 else place
+def _place(node: Node, i: int, length: int, most: int, default: int) -> int | Tensor:
+    """A position (operand ``i``) counted from the front, from -length to ``most``: a number where it is known."""
+    if most < 0:
+        raise Malformed("its sequence is empty")
+    found = node.array(i) if node.has(i) else np.array(default)
+    if found is None:
+        given = node.call("reshape", node.data(i), shape=(1,))
+        what = f"the position of {node.op_type} in a sequence of {length}"
+        place = Tensor(node, node.call("in_range", given, low=(-length,), high=(most,), what=what)).to(INDEX).reshape()
+        return (place < 0).choose(place + length, place)
+    known = int(found.reshape(-1)[0])
+    if not -length <= known <= most:
+        raise Malformed(f"its position {known} is outside a sequence of {length}")
+    return known + length if known < 0 else known
+
+
+def _chosen(node: Node, i: int, place: Tensor, options: Sequence[Value]) -> Value:
+    """The option at a place that operand ``i`` decides at run time; the others are not computed."""
+    if all(o is options[0] for o in options):
+        return options[0]
+    if any(isinstance(o, (Sequence_, Absent, Maps)) for o in options):
+        raise node.needs("which item of a sequence is not known, and not all of them are tensors", i)
+    middle = len(options) // 2
+
+    def side(part: Sequence[Value], first: int) -> GraphExpr:
+        with node.importer.inner_block() as block:
+            value = node.as_data(_chosen(node, i, place - first, part))
+        return let(block.bindings, Tuple((value,)))
+
+    sides = side(options[:middle], 0), side(options[middle:], middle)
+    return either(node, i, (place < middle).x, *sides)[0]
 
 
 def _sequence_construct(node: Node) -> Result:
@@ -208,19 +241,31 @@ def _sequence_construct(node: Node) -> Result:
 
 def _sequence_at(node: Node) -> Result:
     items = _items(node)
-    return items[_place(node, 1, len(items), 0)]
+    place = _place(node, 1, len(items), len(items) - 1, 0)
+    return items[place] if isinstance(place, int) else _chosen(node, 1, place, items)
 
 
 def _sequence_insert(node: Node) -> Result:
-    items = _items(node)
-    items.insert(_place(node, 2, len(items), len(items)), node.value(1))
-    return Sequence_(tuple(items))
+    items, new = _items(node), node.value(1)
+    place = _place(node, 2, len(items), len(items), len(items))
+    if isinstance(place, int):
+        return Sequence_((*items[:place], new, *items[place:]))
+    if not items:
+        require(node, place.equals(0).reshape(1), "its position is outside a sequence of 0")
+    made = []
+    for k in range(len(items) + 1):  # 0: the place is before k, 1: it is k, 2: it is after
+        options = [items[max(k - 1, 0)], new, items[min(k, len(items) - 1)]] if items else [new] * 3
+        made.append(_chosen(node, 2, (place - k).limited(-1, 1) + 1, options))
+    return Sequence_(tuple(made))
 
 
 def _sequence_erase(node: Node) -> Result:
     items = _items(node)
-    del items[_place(node, 1, len(items), len(items) - 1)]
-    return Sequence_(tuple(items))
+    place = _place(node, 1, len(items), len(items) - 1, len(items) - 1)
+    if isinstance(place, int):
+        return Sequence_((*items[:place], *items[place + 1 :]))
+    pairs = zip(items[1:], items, strict=False)
+    return Sequence_(tuple(_chosen(node, 1, (place - k).limited(0, 1), pair) for k, pair in enumerate(pairs)))
 
 
 def _sequence_length(node: Node) -> Result:
@@ -239,18 +284,18 @@ def _concat_from_sequence(node: Node) -> Result:
 def _split_to_sequence(node: Node) -> Result:
     x = node.data(0)
     axis = node.axis(x.tensor.rank, 0)
-    size = x.tensor.shape[axis]
-    if not isinstance(size, int):
-        message = "a dimension of unknown size is split into a sequence"
-        raise NeedsValue(message, node.importer.inputs_behind(x), shape=True)
-    given = node.known(1, "split") if node.has(1) else None
-    if given is None or given.ndim == 0:
-        step = 1 if given is None else int(given)
-        parts = [min(step, size - i) for i in range(0, size, max(1, step))]
+    parts: Sequence[Dim]
+    if node.has(1) and node.shape(1):
+        parts = node.dims(1, "split")
     else:
-        parts = [int(v) for v in given]
+        size = x.tensor.shape[axis]
+        if not isinstance(size, int):
+            message = "a dimension of unknown size is split into a sequence"
+            raise NeedsValue(message, node.importer.inputs_behind(x), shape=True)
+        step = int(node.known(1, "split")) if node.has(1) else 1
+        parts = [min(step, size - i) for i in range(0, size, max(1, step))]
     pieces = split_sizes(node, x, axis, parts)
-    if given is None and not node.flag("keepdims", True):
+    if not node.has(1) and not node.flag("keepdims", True):
         shape = (*x.tensor.shape[:axis], *x.tensor.shape[axis + 1 :])
         pieces = [node.call("reshape", p, shape=shape) for p in pieces]
     return Sequence_(tuple(pieces))

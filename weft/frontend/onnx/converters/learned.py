@@ -7,12 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.frontend.onnx.converters.classes import class_labels, of_many, of_two, post_transform, transformed
+from weft.frontend.onnx.converters.index_range import checked
 from weft.frontend.onnx.converters.numbers import Tensor, constant, operand
 from weft.frontend.onnx.converters.text import selected
 from weft.frontend.onnx.converters.trees import TREES
 from weft.frontend.onnx.converters.vectors import VECTORS
 from weft.frontend.onnx.node import Maps, Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
+from weft.frontend.onnx.sizes import product
 from weft.frontend.onnx.tensors import Array
 from weft.support.dtypes import FLOAT32, INT64, DType
 
@@ -58,8 +60,9 @@ def _binarizer(node: Node) -> Result:
 
 
 def _array_features(node: Node) -> Result:
-    x, places = operand(node, 0), operand(node, 1)
-    made = x.call("gather", places.reshape(-1), axis=len(x.shape) - 1)
+    x = operand(node, 0)
+    places = checked(operand(node, 1), 1, x.shape[-1])
+    made = x.call("gather", places.reshape(product(places.shape)), axis=len(x.shape) - 1)
     return (made.reshape(1, -1) if len(x.shape) == 1 else made).x
 
 

@@ -39,11 +39,18 @@ def branches(node: Node, condition: GraphExpr) -> list[GraphExpr]:
             other = "it keeps a dimension that the other drops"
             left = (then, None) if squeezing == 0 else (None, otherwise)
             return _only_branch(node, condition, left, (other, other))
-    joined = [_joined(node, a, b) for a, b in zip(_types(sides[0]), _types(sides[1]), strict=True)]
-    made: GraphExpr = If(condition, sides[0], sides[1], TupleType(tuple(joined)), node.origin)
-    if any(a != b for a, b in zip(_types(sides[0]), _types(sides[1]), strict=True)):
+    return either(node, 0, condition, *sides)
+
+
+def either(node: Node, i: int, condition: GraphExpr, then: GraphExpr, otherwise: GraphExpr) -> list[GraphExpr]:
+    """The fields of one of two tuples of tensors, of which only that is computed; sizes that differ become known with
+    it. Operand ``i`` decides. Raises NeedsValue where ranks or dtypes differ."""
+    pairs = list(zip(_types(then), _types(otherwise), strict=True))
+    joined = tuple(_joined(node, i, a, b) for a, b in pairs)
+    made: GraphExpr = If(condition, then, otherwise, TupleType(joined), node.origin)
+    if any(a != b for a, b in pairs):
         made = node.importer.hold(made, "if")
-    return [Project(made, i, node.origin) for i in range(counts[0])]
+    return [Project(made, i, node.origin) for i in range(len(joined))]
 
 
 def _branch(node: Node, name: str) -> tuple[GraphExpr | None, str]:
@@ -90,10 +97,10 @@ def _types(value: GraphExpr) -> tuple[TensorType, ...]:
     return tuple(t for t in value.type.fields if isinstance(t, TensorType))
 
 
-def _joined(node: Node, a: TensorType, b: TensorType) -> TensorType:
+def _joined(node: Node, i: int, a: TensorType, b: TensorType) -> TensorType:
     """What both branches give: sizes that differ are known once a branch has run."""
     if a.rank != b.rank or a.dtype != b.dtype:
-        raise node.needs(f"its branches give {a} and {b}, of different rank or dtype", 0)
+        raise node.needs(f"it chooses between {a} and {b}, of different rank or dtype", i)
     pairs = zip(a.shape, b.shape, strict=True)
     shape = [x if x is y or x == y else node.importer.fresh("size") for x, y in pairs]
     return TensorType(tuple(shape), a.dtype)

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.expr.nodes import Expr
 from weft.frontend.onnx.converters.computed_axes import (
+    ComputedAxes,
     integers,
     slice_computed,
     squeeze_computed,
@@ -309,10 +310,20 @@ def _split(node: Node) -> Result:
 def _tile(node: Node) -> Result:
     x = node.data(0)
     if node.opset < 6:
-        repeats = [1] * x.tensor.rank
-        repeats[node.checked_axis(node.numbers(2, "axis")[0], x.tensor.rank)] = node.numbers(1, "tiles")[0]
-        return node.call("tile", x, repeats=tuple(repeats))
+        return node.call("tile", x, repeats=_repeats_along(node, x.tensor.rank))
     return node.call("tile", x, repeats=node.dims(1, "repeats"))
+
+
+def _repeats_along(node: Node, rank: int) -> tuple[Dim, ...]:
+    """The repeats of the first Tile: ``tiles`` (operand 1) of one ``axis`` (operand 2). Both may be floats."""
+    tiles, axis = (Tensor(node, node.data(i)).to(INDEX).x for i in (1, 2))
+    numbers = node.altered((node.value(0), tiles, axis))
+    if not numbers.is_computed(2):
+        place = node.checked_axis(numbers.numbers(2, "axis")[0], rank)
+        many = numbers.dims(1, "tiles")[0]
+        return tuple(many if i == place else 1 for i in range(rank))
+    chosen = ComputedAxes(numbers, 2, rank, "axis")
+    return chosen.bound(chosen.spread(integers(numbers, 1), vector(node, [1] * rank)))
 
 
 def _expand(node: Node) -> Result:
@@ -362,8 +373,10 @@ def _range(node: Node) -> Result:
     parts = [node.elements(i) for i in range(3)]
     if all(p is not None and p.size == 1 for p in parts):
         start, limit, step = (p.reshape(-1)[0] for p in parts if p is not None)
-        if isinstance(step, Expr) or step == 0:
-            raise Unsupported("a range with a step that is zero or not known is not supported")
+        if isinstance(step, int) and step == 0:
+            raise Malformed("its step (input 'delta') is 0")
+        if isinstance(step, Expr):
+            return runtime_range(node)
         distance = arithmetic("sub", limit, start)
         if step < 0:
             distance = arithmetic("sub", 0, distance)
@@ -374,6 +387,8 @@ def _range(node: Node) -> Result:
     if any(p is None and node.array(i) is None for i, p in enumerate(parts)):
         return runtime_range(node)
     start, limit, step = (node.known(i, what).reshape(-1)[0] for i, what in enumerate(("start", "limit", "delta")))
+    if not step:
+        raise Malformed("its step (input 'delta') is 0")
     count = max(0, int(np.ceil((limit - start) / step)))
     if count > 1 << 24:
         raise Unsupported(f"a range of {count:,} numbers is too long")

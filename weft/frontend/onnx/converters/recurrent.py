@@ -15,10 +15,12 @@ import numpy as np
 from weft.frontend.onnx.converters.activations import Function, activations
 from weft.frontend.onnx.converters.control import stacked
 from weft.frontend.onnx.converters.elementwise import cast_to
+from weft.frontend.onnx.converters.index_range import indices
 from weft.frontend.onnx.converters.loops import scan
 from weft.frontend.onnx.converters.movement import Cut, cut, filled
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed
+from weft.frontend.onnx.sizes import arithmetic
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import INDEX
@@ -203,7 +205,8 @@ def _running(node: Node, length: Dim, batch: Dim) -> GraphExpr | None:
     if not node.has(4) or (known is not None and (known == length).all()):
         return None
     steps = node.call("arange", start=0, step=1, count=length, dtype="int64")
-    ends = node.call("reshape", cast_to(node, node.data(4), INDEX), shape=(1, batch, 1))
+    lengths = indices(node, 4, arithmetic("add", length, 1), wrap=False)
+    ends = node.call("reshape", cast_to(node, lengths, INDEX), shape=(1, batch, 1))
     return node.call("less", node.call("reshape", steps, shape=(length, 1, 1)), ends)
 
 

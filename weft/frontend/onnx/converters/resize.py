@@ -8,14 +8,13 @@ from fractions import Fraction
 import numpy as np
 
 from weft.frontend.onnx.converters.computed_axes import require, vector
-from weft.frontend.onnx.converters.numbers import Tensor, constant, operand
+from weft.frontend.onnx.converters.numbers import Operand, Tensor, constant, operand, size
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.frontend.onnx.sizes import arithmetic, decide, divide_products
-from weft.frontend.onnx.tensors import Array
-from weft.graph.nodes import GraphExpr
+from weft.graph.nodes import Constant, GraphExpr
 from weft.graph.types import Dim
-from weft.support.dtypes import FLOAT32, INDEX
+from weft.support.dtypes import FLOAT32, FLOAT64, INDEX
 
 
 def _scaled_size(size: Dim, scale: float) -> Dim:
@@ -57,7 +56,7 @@ def _kept_aspect(
     if policy not in ("not_larger", "not_smaller"):
         raise Malformed(f"its keep_aspect_ratio_policy is '{policy}'")
     if len(known) != len(axes):
-        old, new = (vector(node, dims).to("float64") for dims in (have, sizes))
+        old, new = (vector(node, dims).to(FLOAT64) for dims in (have, sizes))
         smaller = policy == "not_larger"
         common = (new / old).call("reduce_min" if smaller else "reduce_max", axes=(0,), keepdims=True)
         return node.bound((old * common + 0.5).call("floor").to(INDEX).x, "sizes", 3), common.expand(len(axes))
@@ -88,10 +87,7 @@ def _resize(node: Node) -> Result:
             factors[axis] = common
     mode = node.text("mode", "nearest")
     if node.flag("antialias") and mode in ("linear", "cubic"):
-        if computed is not None:
-            where = first if isinstance(given, Tensor) else 3
-            raise node.needs("resizing by a computed scale with antialiasing is not supported", where)
-        return _antialiased(node, shape, factors, cubic=mode == "cubic")
+        return _antialiased(node, shape, factors, None if computed is None else (axes, computed), cubic=mode == "cubic")
     old = node.opset < 11
     coordinates = "asymmetric" if old else node.text("coordinate_transformation_mode", "half_pixel")
     roi: tuple[float, ...] | Tensor = ()
@@ -128,8 +124,8 @@ def _scales(node: Node, i: int, axes: Sequence[int]) -> tuple[float, ...] | Tens
 
 def _scaled_sizes(node: Node, x: GraphExpr, axes: Sequence[int], scales: Tensor, i: int) -> tuple[Dim, ...]:
     """floor(size · scale) by axis, for scales (operand ``i``) that are computed."""
-    old = vector(node, [x.tensor.shape[a] for a in axes]).to("float64")
-    return node.bound((old * scales.to("float64")).call("floor").to(INDEX).x, "sizes", i)
+    old = vector(node, [x.tensor.shape[a] for a in axes]).to(FLOAT64)
+    return node.bound((old * scales.to(FLOAT64)).call("floor").to(INDEX).x, "sizes", i)
 
 
 def _roi(node: Node, axes: Sequence[int], rank: int) -> tuple[float, ...] | Tensor:
@@ -146,52 +142,80 @@ def _roi(node: Node, axes: Sequence[int], rank: int) -> tuple[float, ...] | Tens
     return full.call("gather", constant(node, np.concatenate([places, ends]), INDEX), axis=0)
 
 
-def _antialiased(node: Node, shape: Sequence[Dim], factors: Sequence[float | None], *, cubic: bool) -> GraphExpr:
-    """Linear or cubic resampling whose filter grows as the data shrinks: a product with a constant matrix an axis."""
+def _antialiased(
+    node: Node,
+    shape: Sequence[Dim],
+    factors: Sequence[float | None],
+    computed: tuple[Sequence[int], Tensor] | None,
+    *,
+    cubic: bool,
+) -> GraphExpr:
+    """Linear or cubic resampling whose filter grows as the data shrinks: sums over windows, one axis after the other.
+    ``computed`` are axes with the vector of their scales, known at run time only."""
     x = operand(node, 0)
-    made = x.to(FLOAT32) if x.dtype.bits < 64 else x
-    rank = len(shape)
+    made = x.to(FLOAT64 if x.dtype == FLOAT64 or (x.dtype.is_integer and x.dtype.bits > 16) else FLOAT32)
     for axis, (old, new) in enumerate(zip(x.shape, shape, strict=True)):
-        if not isinstance(old, int) or not isinstance(new, int):
-            raise node.needs("resizing symbolic sizes with antialiasing is not supported", 3 if node.has(3) else 0)
-        if old == new and factors[axis] in (None, 1.0):
+        scale: Operand | None = factors[axis]
+        if computed is not None and axis in computed[0]:
+            scale = computed[1].to(FLOAT64).part(0, computed[0].index(axis))
+        elif scale in (None, 1.0) and decide("eq", old, new):
             continue
-        weights = _antialias_weights(node, old, new, factors[axis] or new / old, cubic)
-        order = (*(i for i in range(rank) if i != axis), axis)
-        back = (*range(axis), rank - 1, *range(axis, rank - 1))
-        made = made.transpose(*order).call("matmul", constant(node, weights.T, made.dtype)).transpose(*back)
+        first, weights = _antialias_weights(node, old, new, scale, cubic)
+        made = made.call("resample", first, weights.to(made.dtype), axis=axis)
     if x.dtype.is_integer:
         low, high = x.dtype.limits()
-        made = made.call("round").limited(low, high)
+        most = float(np.nextafter(float(high), 0.0)) if x.dtype.bits > 32 else high  # float64 has no 2^63 - 1
+        made = made.call("round").limited(low, most)
     return made.to(x.dtype).x
 
 
-def _antialias_weights(node: Node, old: int, new: int, scale: float, cubic: bool) -> Array:
-    """The matrix (new × old) that resamples one axis."""
-    steps, coordinates = np.arange(new), node.text("coordinate_transformation_mode", "half_pixel")
-    formulas = {
-        "half_pixel": (steps + 0.5) / scale - 0.5,
-        "pytorch_half_pixel": (steps + 0.5) / scale - 0.5 if new > 1 else steps * 0.0,
-        "asymmetric": steps / scale,
-        "align_corners": steps * (old - 1) / max(1, old * scale - 1),
-    }
-    if coordinates not in formulas:
+def _antialias_weights(node: Node, old: Dim, new: Dim, scale: Operand | None, cubic: bool) -> tuple[Tensor, Tensor]:
+    """How one axis is resampled: for each element of the result the first neighbour, and the weights of all:
+    int64 [new], float64 [new, neighbours]"""
+    length, count = (_number(node, size(node, d, FLOAT64)) for d in (old, new))
+    factor = count / length.call("maximum", 1.0) if scale is None else _number(node, scale)
+    steps = Tensor(node, node.call("arange", start=0, step=1, count=new, dtype=INDEX)).to(FLOAT64)
+    x = _antialias_places(node, steps, length, count, factor)
+    narrow = factor.limited(1e-6, 1.0)
+    reach = (_number(node, 2.0 if cubic else 1.0) / narrow).call("ceil")
+    if isinstance(reach.x, Constant):
+        half: Dim = int(reach.x.data)
+    else:
+        (half,) = node.bound(reach.to(INDEX).reshape(1).x, "reach")
+    taps = arithmetic("add", arithmetic("mul", half, 2), 2)
+    first = x.call("floor") - reach
+    tap = Tensor(node, node.call("arange", start=0, step=1, count=taps, dtype=INDEX)).to(FLOAT64)
+    places = first.reshape(new, 1) + tap
+    d = (places - x.reshape(new, 1)).call("abs") * narrow
+    weights = _cubic_filter(d, node.real("cubic_coeff_a", -0.75)) if cubic else (1.0 - d).limited(0.0, 1.0)
+    if node.flag("exclude_outside"):
+        weights = ((places >= 0.0) & (places < length)).choose(weights, 0.0)
+    return first.to(INDEX), weights / weights.call("reduce_sum", axes=(1,), keepdims=True)
+
+
+def _number(node: Node, value: Operand) -> Tensor:
+    return value if isinstance(value, Tensor) else constant(node, value, FLOAT64)
+
+
+def _antialias_places(node: Node, steps: Tensor, old: Tensor, new: Tensor, scale: Tensor) -> Tensor:
+    """Where in the data the elements of the result lie."""
+    coordinates = node.text("coordinate_transformation_mode", "half_pixel")
+    if coordinates == "asymmetric":
+        return steps / scale
+    if coordinates == "align_corners":
+        return steps * (old - 1.0) / (scale * old - 1.0).call("maximum", 1.0)
+    if coordinates not in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
         raise Unsupported(f"antialiasing with coordinates '{coordinates}' is not supported")
-    narrow, a = min(scale, 1.0), node.real("cubic_coeff_a", -0.75)
-    reach = int(np.ceil((2 if cubic else 1) / narrow))
-    out = np.zeros((new, old))
-    for i, x in enumerate(formulas[coordinates]):
-        places = int(np.floor(x)) + np.arange(-reach, reach + 2)
-        d = np.abs(places - x) * narrow
-        if cubic:
-            near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-            weights = np.where(d <= 1, near, np.where(d < 2, far, 0.0))
-        else:
-            weights = np.clip(1 - d, 0, 1)
-        if node.flag("exclude_outside"):
-            weights = np.where((places >= 0) & (places < old), weights, 0.0)
-        np.add.at(out[i], np.clip(places, 0, old - 1), weights / weights.sum())
-    return out
+    x = (steps + 0.5) / scale - 0.5
+    if coordinates == "half_pixel_symmetric":
+        return x + (1.0 - new / (scale * old.call("maximum", 1.0))) * old * 0.5
+    return (new > 1.0).choose(x, x * 0.0) if coordinates == "pytorch_half_pixel" else x
+
+
+def _cubic_filter(d: Tensor, a: float) -> Tensor:
+    """The cubic convolution of Keys at distances ``d``."""
+    near, far = ((d * (a + 2) - (a + 3)) * d * d + 1.0, ((d * a - 5 * a) * d + 8 * a) * d - 4 * a)
+    return (d <= 1.0).choose(near, (d < 2.0).choose(far, 0.0))
 
 
 def _full_roi(given: Sequence[float], axes: Sequence[int], rank: int) -> tuple[float, ...]:

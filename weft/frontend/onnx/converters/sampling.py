@@ -5,19 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
+from weft.frontend.onnx.converters.computed_axes import require
 from weft.frontend.onnx.converters.contraction import with_bias
 from weft.frontend.onnx.converters.index_range import checked
 from weft.frontend.onnx.converters.numbers import Operand, Tensor, constant, operand, size, stack
 from weft.frontend.onnx.converters.windows import Window, window
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
-from weft.frontend.onnx.sizes import arithmetic, product
+from weft.frontend.onnx.sizes import arithmetic, divide_products, product
 from weft.graph.types import Dim
 from weft.support.dtypes import FLOAT32, INDEX
+
+MAX_SAMPLES = 1 << 14
+"""So many samples along a bin of a box at most, where the size of the box decides how many there are."""
 
 # A place along one axis (float or whole) → (a whole place inside the axis, whether there is data there; None: yes).
 Lookup = Callable[[Tensor, int], "tuple[Tensor, Tensor | None]"]
@@ -155,17 +160,32 @@ def _roi_align(node: Node) -> Result:
     if ratio > 0:
         made = _aligned(source, start, extent, batch, shape, (ratio, ratio), mode)
         return made.to(data.dtype).x
-    boxes = node.known(1, "rois").astype(np.float32) * np.float32(node.real("spatial_scale", 1.0)) - offset
-    sides = np.stack([boxes[:, 3] - boxes[:, 1], boxes[:, 2] - boxes[:, 0]], axis=1)
-    if half != "half_pixel":
-        sides = np.maximum(sides, 1.0)
-    counts = np.maximum(np.ceil(sides / np.array(shape)), 1).astype(int)
-    parts = []
-    for r, (rows, columns) in enumerate(counts):
-        one_start, one_extent = ([t.part(0, r, r + 1) for t in pair] for pair in (start, extent))
-        one_batch, samples = batch.part(0, r, r + 1), (int(rows), int(columns))
-        parts.append(_aligned(source, one_start, one_extent, one_batch, shape, samples, mode))
-    return parts[0].call("concat", *parts[1:], axis=0).to(data.dtype).x
+    counts = [(e / float(n)).call("ceil").call("maximum", 1.0) for e, n in zip(extent, shape, strict=True)]
+    return _aligned(source, start, extent, batch, shape, counts, mode).to(data.dtype).x
+
+
+def _most(counts: Tensor, what: str) -> Dim:
+    """The largest of the counts of samples, one a box."""
+    node = counts.node
+    require(
+        node, (counts <= MAX_SAMPLES).reshape(*counts.shape), f"a box is too large: more than {MAX_SAMPLES} samples"
+    )
+    every = counts.limited(1.0, MAX_SAMPLES).call("concat", constant(node, [1.0]), axis=0)
+    return node.bound(every.call("reduce_max", axes=(0,), keepdims=True).to(INDEX).x, what, 1)[0]
+
+
+def _sample_steps(node: Node, bins: int, samples: int | Tensor, most: Dim) -> tuple[Tensor, Tensor | None]:
+    """Where samples lie in a box, from 0 to 1: [boxes or 1, bins · most], and which of them count (None: all)."""
+    if isinstance(samples, int):
+        known = (np.arange(bins * samples) + 0.5) / (samples * bins)
+        return constant(node, known).reshape(1, bins * samples), None
+    boxes = samples.shape[0]
+    sample = Tensor(node, node.call("arange", count=most, dtype=FLOAT32)).reshape(1, 1, most)
+    count = samples.reshape(boxes, 1, 1)
+    steps = (constant(node, np.arange(bins)).reshape(1, bins, 1) + (sample + 0.5) / count) / float(bins)
+    full = (boxes, bins, most)
+    counts = (sample < count).expand(*full)
+    return steps.reshape(boxes, product([bins, most])), counts.reshape(boxes, product([bins, most]))
 
 
 def _aligned(
@@ -174,43 +194,70 @@ def _aligned(
     extent: Sequence[Tensor],
     batch: Tensor,
     shape: tuple[int, int],
-    samples: tuple[int, int],
+    samples: Sequence[int | Tensor],
     mode: str,
 ) -> Tensor:
-    """Averages (or maxima) of bilinear samples of ``source`` (batch, rows, columns, channels) in each bin of boxes."""
-    node, (count,) = source.node, batch.shape
-    lows, highs, rests, inside = [], [], [], []
-    for axis in range(2):
-        bins, per_bin = shape[axis], samples[axis]
-        steps = constant(node, (np.arange(bins * per_bin) + 0.5) / (per_bin * bins)).reshape(1, -1)
-        y = start[axis].reshape(count, 1) + extent[axis].reshape(count, 1) * steps
-        last = size(node, source.shape[1 + axis]) - 1
-        inside.append((y >= -1.0) & (y <= last + 1))
-        y = y.limited(0.0, last)
-        low = y.call("floor")
-        lows.append(low)
-        highs.append((low + 1.0).call("minimum", last))
-        rests.append(y - low)
-    full = (count, shape[0] * samples[0], shape[1] * samples[1])
+    """Averages (or maxima) of bilinear samples of ``source`` (batch, rows, columns, channels) in each bin of boxes.
+    ``samples`` by axis, along a bin: a number, or one for each box."""
+    (count,) = batch.shape
+    most = [n if isinstance(n, int) else _most(n, "samples") for n in samples]
+    full = (count, product([shape[0], most[0]]), product([shape[1], most[1]]))
+    sides = [_side(source, axis, start, extent, shape[axis], samples[axis], most[axis]) for axis in range(2)]
 
-    def rows(t: Tensor) -> Tensor:
-        return t.reshape(count, full[1], 1)
+    def spread(t: Tensor, axis: int) -> Tensor:
+        return t.reshape(count, full[1], 1) if axis == 0 else t.reshape(count, 1, full[2])
 
-    def columns(t: Tensor) -> Tensor:
-        return t.reshape(count, 1, full[2])
-
-    valid = rows(inside[0]) & columns(inside[1])
+    (rows, columns), wide = sides, source.shape[3]
+    valid = spread(rows.inside, 0) & spread(columns.inside, 1)
     terms = []
-    for y_place, y_weight in ((lows[0], 1.0 - rests[0]), (highs[0], rests[0])):
-        for x_place, x_weight in ((lows[1], 1.0 - rests[1]), (highs[1], rests[1])):
-            places = (batch.to(INDEX).reshape(count, 1, 1), rows(y_place).to(INDEX), columns(x_place).to(INDEX))
+    for y_place, y_weight in rows.ends:
+        for x_place, x_weight in columns.ends:
+            places = (batch.to(INDEX).reshape(count, 1, 1), spread(y_place, 0).to(INDEX), spread(x_place, 1).to(INDEX))
             picked = source.call("gather_nd", stack([p.expand(*full) for p in places]), batch_dims=0)
-            weight = valid.choose(rows(y_weight) * columns(x_weight), 0.0)
+            weight = valid.choose(spread(y_weight, 0) * spread(x_weight, 1), 0.0)
             terms.append(picked * weight.call("unsqueeze", axes=(-1,)))
-    combine, final = ("maximum", "reduce_max") if mode == "max" else ("add", "reduce_mean")
-    total = reduce(lambda a, b: a.call(combine, b), terms)
-    binned = total.reshape(count, shape[0], samples[0], shape[1], samples[1], source.shape[3])
-    return binned.call(final, axes=(2, 4), keepdims=False).transpose(0, 3, 1, 2)
+    largest = mode == "max"
+    total = reduce(lambda a, b: a.call("maximum" if largest else "add", b), terms)
+    for axis, side in enumerate(sides):
+        if side.counts is not None:
+            there = spread(side.counts, axis).call("unsqueeze", axes=(-1,)).expand(*full, wide)
+            total = there.choose(total, -math.inf if largest else 0.0)
+    binned = total.reshape(count, shape[0], most[0], shape[1], most[1], wide)
+    made = binned.call("reduce_max" if largest else "reduce_sum", axes=(2, 4), keepdims=False)
+    if not largest:
+        for n in samples:
+            made = made / (float(n) if isinstance(n, int) else n.reshape(count, 1, 1, 1))
+    return made.transpose(0, 3, 1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Samples along one axis: [boxes, samples] each. ``ends`` are the two neighbours and their weights; ``inside``:
+    whether the sample is near the data; ``counts``: whether it is one (None: all are)."""
+
+    ends: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
+    inside: Tensor
+    counts: Tensor | None
+
+
+def _side(
+    source: Tensor,
+    axis: int,
+    start: Sequence[Tensor],
+    extent: Sequence[Tensor],
+    bins: int,
+    samples: int | Tensor,
+    most: Dim,
+) -> _Side:
+    node, (count,) = source.node, start[axis].shape
+    steps, counts = _sample_steps(node, bins, samples, most)
+    y = start[axis].reshape(count, 1) + extent[axis].reshape(count, 1) * steps
+    last = size(node, source.shape[1 + axis]) - 1
+    inside = (y >= -1.0) & (y <= last + 1)
+    y = y.limited(0.0, last)
+    low = y.call("floor")
+    rest = y - low
+    return _Side(((low, 1.0 - rest), ((low + 1.0).call("minimum", last), rest)), inside, counts)
 
 
 def _max_roi_pool(node: Node) -> Result:
@@ -316,32 +363,21 @@ def _max_unpool(node: Node) -> Result:
 
 
 def _col2im(node: Node) -> Result:
-    """The transposed convolution with kernels of a single 1, one for each place of the window."""
     data = operand(node, 0)
-    image, block = node.numbers(1, "image_shape"), node.numbers(2, "block_shape")
+    image, block = node.dims(1, "image_shape"), node.dims(2, "block_shape")
     n = len(image)
     strides, dilations = (node.integers(k, ()) or (1,) * n for k in ("strides", "dilations"))
     pads = node.integers("pads", ()) or (0,) * (2 * n)
-    taps = int(np.prod(block))
-    columns = []
-    for i in range(n):
-        reach = image[i] + pads[i] + pads[n + i] - dilations[i] * (block[i] - 1) - 1
-        columns.append(reach // strides[i] + 1)
-    batch, rows, _ = data.shape
-    if not isinstance(rows, int) or rows % taps:
+    if len(data.shape) != 3 or len(block) != n or len(strides) != n or len(dilations) != n or len(pads) != 2 * n:
+        raise Malformed(f"its blocks {list(block)} and attributes do not fit an image of {n} dimensions")
+    for size_ in block:
+        node.importer.assume("ge", size_, 1, f"{node.name}: a size of its block")
+    taps = arithmetic("max", product(block), 1)
+    if isinstance(taps, int) and isinstance(data.shape[1], int) and data.shape[1] % taps:
         raise Malformed(f"its data {data.x.tensor} does not hold blocks of {list(block)}")
-    channels = rows // taps
-    kernel = np.tile(np.eye(taps).reshape(taps, 1, *block), (channels, *(1,) * (n + 1)))
-    covered = [(c - 1) * s + d * (b - 1) + 1 for c, s, d, b in zip(columns, strides, dilations, block, strict=True)]
-    spare = tuple(image[i] + pads[i] + pads[n + i] - covered[i] for i in range(n))
-    made = data.reshape(batch, rows, *columns).call(
-        "conv_transpose",
-        constant(node, kernel, data.dtype),
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
-        groups=channels,
-        output_padding=spare,
+    channels = divide_products([data.shape[1]], [taps])
+    made = data.call(
+        "col2im", image=image, block=block, channels=channels, strides=strides, dilations=dilations, pads=pads
     )
     return made.x
 

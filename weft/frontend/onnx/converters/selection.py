@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.frontend.onnx.converters.computed_axes import require
+from weft.frontend.onnx.converters.numbers import Tensor
 from weft.frontend.onnx.node import Node, Result
+from weft.frontend.onnx.problems import Malformed
 from weft.frontend.onnx.sizes import Sizes, object_array, product
-from weft.graph.nodes import GraphExpr
+from weft.graph.nodes import Constant, GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import INDEX, DType
 
@@ -93,6 +96,13 @@ def runtime_bounds(node: Node, bounds: GraphExpr, sizes: list[Dim], what: str, i
 def runtime_range(node: Node) -> GraphExpr:
     """Equally spaced numbers whose ends are computed by the model."""
     start, limit, step = (node.call("reshape", node.data(i), shape=()) for i in range(3))
+    if isinstance(step, Constant):
+        if not step.data:
+            raise Malformed("its step (input 'delta') is 0")
+    else:
+        moves = Tensor(node, node.call("not_equal", step, node.scalar(0, step))).reshape(1)
+        require(node, moves, "its step (input 'delta') must not be 0")
+        step = node.call("where", moves.reshape().x, step, node.scalar(1, step))  # no wrong size before the reason
     dtype = start.tensor.dtype
     exact = "float64" if dtype.is_integer or dtype == "float64" else "float32"
     distance = node.call("cast", node.call("sub", limit, start), to=DType(exact))

@@ -26,6 +26,7 @@ from weft.frontend.onnx.converters.contrib.scores import (
     weights,
     whole,
 )
+from weft.frontend.onnx.converters.index_range import checked
 from weft.frontend.onnx.converters.numbers import Tensor, operand
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
@@ -172,13 +173,16 @@ def _group_query(node: Node) -> Result:
     query, key, value = _split(node)
     batch, length, _, _ = query.shape
     total = scalar_size(node, TOTAL, "total_sequence_length")
-    ends = operand(node, LENGTHS).to(INT64).reshape(batch, 1) + 1
+    last = checked(operand(node, LENGTHS), LENGTHS, total)
+    ends = last.to(INT64).reshape(batch, 1) + 1
     before = (ends - number(node, key.shape[1])).call("maximum", 0)
     query, key = _normed(node, query, Q_NORM), _normed(node, key, K_NORM)
     if node.flag("do_rotary"):
         places = _positions(node, before, length, total)
         cos, sin = (operand(node, i) for i in (COS, SIN))
         node.importer.assume("le", total, cos.shape[0], f"{node.name}: its total_sequence_length")
+        if node.has(POSITIONS):  # others are certainly inside
+            places = checked(places, POSITIONS, cos.shape[0])
         cos, sin = (t.call("gather", places, axis=0) for t in (cos, sin))
         query, key = (turned(x, cos, sin, interleaved=node.flag("rotary_interleaved")) for x in (query, key))
     past = [operand(node, i) if node.has(i) else None for i in (PAST_KEY, PAST_VALUE)]

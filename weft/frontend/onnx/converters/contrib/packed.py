@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.frontend.onnx.converters.contrib.scores import counted, number, want_rank, whole
+from weft.frontend.onnx.converters.index_range import checked
 from weft.frontend.onnx.converters.numbers import Tensor, constant, operand, stack
 from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
@@ -97,8 +98,9 @@ def _panels(x: Tensor) -> Tensor:
 def _by_groups(node: Node, numbers: Tensor, scales: Tensor, zero: Tensor | float) -> Tensor:
     """Weights whose rows belong to the groups that ``g_idx`` names."""
     columns, depth = numbers.shape
-    groups = operand(node, 4).part(0, 0, depth)
-    scale = scales.reshape(columns, -1).to(FLOAT32).call("gather", groups, axis=1)
+    by_group = scales.reshape(columns, -1).to(FLOAT32)
+    groups = checked(operand(node, 4).part(0, 0, depth), 4, by_group.shape[1])
+    scale = by_group.call("gather", groups, axis=1)
     return (numbers.to(FLOAT32) - (zero.call("gather", groups, axis=1) if isinstance(zero, Tensor) else zero)) * scale
 
 
