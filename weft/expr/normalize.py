@@ -44,8 +44,11 @@ _DEEPEST_CONTEXT: Final = 24
 class Normalizer:
     """Brings nodes into normal form under the facts of ``solver``; answers are remembered until facts change."""
 
-    def __init__(self, ring: Ring, state: State, depth: int = 0) -> None:
+    def __init__(self, ring: Ring, state: State, depth: int = 0, parent: Normalizer | None = None) -> None:
         self.ring = ring
+        self._parent = parent
+        self._about: frozenset[Expr] = frozenset()
+        self._mentioned: dict[Expr, frozenset[Expr]] = {} if parent is None else parent._mentioned
         self.solver = Solver(ring, state)
         self.memo: dict[Expr, Expr] = {}
         self._divisions: dict[tuple[Key, Key, bool], Poly] = {}
@@ -83,8 +86,9 @@ class Normalizer:
         """A normalizer for where ``condition`` (in normal form) holds besides."""
         found = self._contexts.get(condition)
         if found is None:
-            found = Normalizer(self.ring, self.solver.state.copy(), self._depth + 1)
+            found = Normalizer(self.ring, self.solver.state.copy(), self._depth + 1, self)
             found.assume(condition)
+            found._about = self._variables(condition)
             self._contexts[condition] = found
         return found
 
@@ -95,6 +99,9 @@ class Normalizer:
         found = memo.get(e)
         if found is not None:
             return found
+        if self._parent is not None and self._about and self._about.isdisjoint(self._variables(e)):
+            made = memo[e] = self._parent.simplify(e)  # the condition says nothing about it: work is shared
+            return made
         stack = [e]
         while stack:
             node = stack[-1]
@@ -110,6 +117,24 @@ class Normalizer:
             memo[node] = made
             memo.setdefault(made, made)
         return memo[e]
+
+    def _variables(self, e: Expr) -> frozenset[Expr]:
+        """The variables in ``e``."""
+        known = self._mentioned
+        stack = [e]
+        while stack:
+            node = stack[-1]
+            if node in known:
+                stack.pop()
+                continue
+            children = node.children
+            waiting = [c for c in children if c not in known]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            known[node] = frozenset((node,)) if type(node) is Var else frozenset().union(*(known[c] for c in children))
+        return known[e]
 
     def _parts(self, node: Expr) -> list[Expr] | tuple[Expr, ...]:
         """What must be simple before ``node``: the leaves of index arithmetic, else the children."""
