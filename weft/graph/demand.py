@@ -17,6 +17,10 @@ from weft.graph.visit import children, post_order
 Key: TypeAlias = "tuple[GraphExpr | None, int]"
 """A block: who has it (None: the outermost), and which child of that node it is."""
 
+MOST_BLOCKS = 256
+"""What more blocks than these have to do with is computed where they all are, needed or not: looking at each of many
+thousand blocks for each of many thousand values takes too long."""
+
 
 def on_demand(root: GraphExpr, placed: Mapping[GraphExpr, Block]) -> dict[GraphExpr, tuple[Key, ...]]:
     """The values that some ways through their block (``placed``: see :func:`weft.graph.scope.blocks`) do not need; for
@@ -59,7 +63,7 @@ class _Ways:
         steady = _is_steady(e)
         needing = dict.fromkeys(demands)
         waiting = list(needing)
-        while waiting:
+        while waiting and len(needing) <= MOST_BLOCKS:
             owner, _ = key = waiting.pop()
             if key == home or owner is None or not self._always(key, needing, steady):
                 continue
@@ -67,10 +71,11 @@ class _Ways:
                 if outer not in needing:
                     needing[outer] = None
                     waiting.append(outer)
-        if home in needing:
+        if home in needing or len(needing) > MOST_BLOCKS:
             return (home,)
         known: dict[Key, bool] = {}
-        return tuple(k for k in needing if not self._outer_needs(k, home, needing, known))
+        kept = tuple(k for k in needing if not self._outer_needs(k, home, needing, known))
+        return kept if len(known) <= MOST_BLOCKS else (home,)
 
     def _always(self, key: Key, needing: Mapping[Key, None], steady: bool) -> bool:
         """Whether what a block and its like need is needed wherever their owner is."""
@@ -82,7 +87,7 @@ class _Ways:
     def _outer_needs(self, key: Key, home: Key, needing: Mapping[Key, None], known: dict[Key, bool]) -> bool:
         """Whether every way to a block passes one that needs the value already."""
         stack = [key]
-        while stack:
+        while stack and len(known) <= MOST_BLOCKS and len(stack) <= MOST_BLOCKS:
             at = stack[-1]
             owner, _ = at
             if at in known:
@@ -97,7 +102,7 @@ class _Ways:
                 stack.extend(missing)
                 continue
             known[at] = bool(outer) and all(o in needing or known[o] for o in outer)
-        return known[key]
+        return known.get(key, False)
 
 
 def _key(block: Block) -> Key:
