@@ -79,8 +79,7 @@ def wrong(x: Array, made: Array, expected: Array, to: str) -> Array:
         a, b = made.astype(np.float64), expected.astype(np.float64)
         differs = ~((a == b) | (np.isnan(a) & np.isnan(b))) | ((a == 0) & (b == 0) & (np.signbit(a) != np.signbit(b)))
         differs &= ~(np.isnan(numbers) & ~np.isnan(b))  # types without NaN have no number for it
-        smallest = float(np.finfo(np.float32).tiny)  # processors round to bfloat16 without subnormal numbers
-        return differs & ~((np.abs(numbers) < smallest) & (a == 0)) if to == "bfloat16" else differs
+        return differs
     differs = made.astype(object) != expected.astype(object)
     if x.dtype.name in SIGNED or x.dtype.name in UNSIGNED or x.dtype == np.bool_:
         return np.asarray(differs, bool)
@@ -107,20 +106,18 @@ def test_every_value(source: str, saturate: int) -> None:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 28)], ir_version=10)
 
     made = weft.compile(model(targets))(x)
-    judged = 0
     for to, found in zip(targets, made, strict=True):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
+            evaluator = ReferenceEvaluator(model([to]))
             try:
-                (expected,) = ReferenceEvaluator(model([to])).run(None, {"x": x})
-            except TypeError:  # the evaluator does not cast between every two narrow types
-                continue
-            judged += 1
+                (expected,) = evaluator.run(None, {"x": x})
+            except TypeError:  # it does not cast between every two narrow types, whose numbers float32 has
+                (expected,) = evaluator.run(None, {"x": x.astype(np.float32)})
             found = np.asarray(found)
             bad = np.flatnonzero(wrong(x, found, np.asarray(expected), to))
         assert found.dtype == np.asarray(expected).dtype
         assert not bad.size, f"to {to}: {[(x[i], found[i], np.asarray(expected)[i]) for i in bad[:5]]}"
-    assert judged > len(targets) // 2
 
 
 def test_all_types_are_here() -> None:

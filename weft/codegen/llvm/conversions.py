@@ -8,6 +8,8 @@ from weft.support.dtypes import DType
 
 _ROUNDED = (1, 4, 8, 16)
 """Lanes for which AVX-512 BF16 has a conversion (one number takes the instruction for four)."""
+_SUBNORMAL = 0x90
+"""Of either sign, as ``llvm.is.fpclass`` names classes of numbers."""
 
 
 def convert(f: Function, x: str, source: DType, to: DType, lanes: int) -> str:
@@ -16,8 +18,10 @@ def convert(f: Function, x: str, source: DType, to: DType, lanes: int) -> str:
         wide = _from_half(f, x, lanes) if source == "float16" else _from_bfloat(f, x, lanes)
         return convert(f, wide, DType("float32"), to, lanes)
     if to.is_float and to.bits == 16:
-        single = convert(f, x, source, DType("float32"), lanes)
-        return _to_half(f, single, lanes) if to == "float16" else _to_bfloat(f, single, lanes)
+        if to == "float16":
+            single = _to_odd(f, x, lanes) if source == "float64" else convert(f, x, source, DType("float32"), lanes)
+            return _to_half(f, single, lanes)
+        return _to_bfloat(f, convert(f, x, source, DType("float32"), lanes), lanes)
     a, b = (vector(scalar_type(d), lanes) for d in (source, to))
     if a == b and (source.kind == to.kind or (source.is_integer and to.is_integer)):
         return x
@@ -50,10 +54,27 @@ def _from_bfloat(f: Function, x: str, lanes: int) -> str:
 
 
 def _to_bfloat(f: Function, x: str, lanes: int) -> str:
-    """Round to nearest even; NaN stays a (quiet) NaN. The instruction, where there is one, takes subnormals as zero."""
-    if lanes in _ROUNDED and "avx512bf16" in f.features and "avx512vl" in f.features:
-        rounded = f.op(f"fptrunc {vector('float', lanes)} {x} to {vector('bfloat', lanes)}")
-        return f.op(f"bitcast {vector('bfloat', lanes)} {rounded} to {vector('i16', lanes)}")
+    """Round to nearest even; NaN stays a (quiet) NaN. The instruction, where there is one, takes subnormals as zero:
+    vectors that hold one go another way."""
+    if not (lanes in _ROUNDED and "avx512bf16" in f.features and "avx512vl" in f.features):
+        return _rounded(f, x, lanes)
+    single, half, n = vector("float", lanes), vector("bfloat", lanes), f.fresh()
+    rounded = f.op(f"bitcast {half} {f.op(f'fptrunc {single} {x} to {half}')} to {vector('i16', lanes)}")
+    bools = vector("i1", lanes)
+    tiny = f.op(f"call {bools} @llvm.is.fpclass.{_suffix(lanes)}f32({single} {x}, i32 {_SUBNORMAL})")
+    if lanes > 1:
+        tiny = f.op(f"icmp ne i{lanes} {f.op(f'bitcast {bools} {tiny} to i{lanes}')}, 0")
+    before, rare, after = f.label, f"subnormal.{n}", f"rounded.{n}"
+    f.branch(tiny, rare, after)
+    f.start(rare)
+    exact = _rounded(f, x, lanes)
+    f.jump(after)
+    f.start(after)
+    return f.op(f"phi {vector('i16', lanes)} [ {rounded}, %{before} ], [ {exact}, %{rare} ]")
+
+
+def _rounded(f: Function, x: str, lanes: int) -> str:
+    """The same in whole numbers."""
     ty, bools = vector("i32", lanes), vector("i1", lanes)
     bits = f.op(f"bitcast {vector('float', lanes)} {x} to {ty}")
     top = f.op(f"lshr {ty} {bits}, {_i32(16, lanes)}")
@@ -83,6 +104,28 @@ def _from_half(f: Function, x: str, lanes: int) -> str:
     chosen = f.op(f"select {vector('i1', lanes)} {special}, {ty} {infinite}, {ty} {bits}")
     sign = f.op(f"shl {ty} {f.op(f'and {ty} {wide}, {_i32(0x8000, lanes)}')}, {_i32(16, lanes)}")
     return f.op(f"bitcast {ty} {f.op(f'or {ty} {chosen}, {sign}')} to {single}")
+
+
+def _to_odd(f: Function, x: str, lanes: int) -> str:
+    """A float64 as the float32 next to it whose last bit is set, or as itself where float32 has it: rounding that once
+    more gives what rounding ``x`` at once would. (After S. Boldo and G. Melquiond, "Emulation of FMA and correctly
+    rounded sums: proved algorithms using rounding to odd".)"""
+    ty, wide, single = vector("i32", lanes), vector("double", lanes), vector("float", lanes)
+    near = f.op(f"fptrunc {wide} {x} to {single}")
+    back = f.op(f"fpext {single} {near} to {wide}")
+    inexact = f.op(f"fcmp one {wide} {back}, {x}")
+    sizes = [f.op(f"call {wide} @llvm.fabs.{_suffix(lanes)}f64({wide} {v})") for v in (back, x)]
+    beyond = f.op(f"fcmp ogt {wide} {sizes[0]}, {sizes[1]}")
+    one = f.op(f"zext {vector('i1', lanes)} {beyond} to {ty}")
+    down = f.op(f"sub {ty} {f.op(f'bitcast {single} {near} to {ty}')}, {one}")
+    set_last = f.op(f"zext {vector('i1', lanes)} {inexact} to {ty}")
+    odd = f.op(f"or {ty} {down}, {set_last}")
+    return f.op(f"bitcast {ty} {odd} to {single}")
+
+
+def _suffix(lanes: int) -> str:
+    """How names of intrinsics say the number of lanes."""
+    return f"v{lanes}" if lanes > 1 else ""
 
 
 def _to_half(f: Function, x: str, lanes: int) -> str:
