@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import weft.support.cache as cache_module
 from weft.support.cache import DiskCache
 from weft.support.errors import InternalError
 
@@ -109,3 +110,28 @@ def test_processes_may_share_it(tmp_path: Path) -> None:
         w.join(60)
     assert [w.exitcode for w in workers] == [0, 0, 0]
     assert not list(tmp_path.glob("*/*.part"))
+
+
+def test_the_size_of_many_entries_is_estimated_from_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "_MANY", 500)
+    filling = DiskCache(tmp_path, 10**9)
+    for i in range(1000):
+        filling.put(key(i), b"x" * 100)
+    exact = filling.stats().bytes
+    looked_at: list[Path] = []
+    entries_of = cache_module._entries_of
+
+    def counted(folder: Path) -> list[tuple[Path, int, float]]:
+        looked_at.append(folder)
+        return entries_of(folder)
+
+    monkeypatch.setattr(cache_module, "_entries_of", counted)
+    later = DiskCache(tmp_path, 10**9)
+    later.put("ab" * 16, b"y")
+    assert len(looked_at) == 1
+    assert later._size is not None and exact / 8 < later._size < exact * 8
+
+    looked_at.clear()
+    full = DiskCache(tmp_path, exact - 1)  # so near the limit every entry counts
+    full.put("ab" * 16, b"z")
+    assert len(looked_at) > 200 and full.stats().bytes < exact

@@ -28,6 +28,8 @@ _HEADER: Final = len(_MAGIC) + _DIGEST
 _KEY: Final = re.compile(r"[0-9a-f]{8,128}")
 _SUFFIX: Final = ".entry"
 _STALE_SECONDS: Final = 3600
+_MANY: Final = 4096
+"""Entries beyond which their bytes are estimated from one folder, as long as half of the limit is not reached."""
 _KEEP: Final = 0.8
 """After eviction the cache is this part of its limit, so that eviction is rare."""
 
@@ -89,7 +91,7 @@ class DiskCache:
             _write(path, raw)
         except OSError:
             return
-        self._size = (self._total() if self._size is None else self._size + len(raw)) or 0
+        self._size = self._first_size(path.parent) if self._size is None else self._size + len(raw)
         if self._size > self.limit:
             self._evict()
 
@@ -126,14 +128,19 @@ class DiskCache:
 
     def _entries(self) -> list[tuple[Path, int, float]]:
         """Path, size and time of last use."""
-        out = []
-        for path in self._files():
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                out.append((path, status.st_size, max(status.st_mtime, status.st_atime)))
-        return out
+        with contextlib.suppress(OSError):
+            return [entry for folder in self.directory.iterdir() for entry in _entries_of(folder)]
+        return []
 
-    def _total(self) -> int:
+    def _first_size(self, folder: Path) -> int:
+        """Bytes of all entries. Keys are digests, so that folders hold about as much as each other: looking at tens of
+        thousands of files would cost the first entry of a process seconds."""
+        here = _entries_of(folder)
+        with contextlib.suppress(OSError):
+            folders = len(os.listdir(self.directory))
+            guess = folders * sum(size for _, size, _ in here)
+            if folders * len(here) > _MANY and guess < self.limit // 2:
+                return guess
         return sum(size for _, size, _ in self._entries())
 
     def _evict(self) -> None:
@@ -156,6 +163,18 @@ class DiskCache:
                 with contextlib.suppress(OSError):
                     if now - path.stat().st_mtime >= age:
                         path.unlink()
+
+
+def _entries_of(folder: Path) -> list[tuple[Path, int, float]]:
+    """Path, size and time of last use of the entries in one folder."""
+    out = []
+    with contextlib.suppress(OSError), os.scandir(folder) as found:
+        for entry in found:
+            if entry.name.endswith(_SUFFIX):
+                with contextlib.suppress(OSError):
+                    status = entry.stat()
+                    out.append((Path(entry.path), status.st_size, max(status.st_mtime, status.st_atime)))
+    return out
 
 
 def _digest(content: bytes) -> bytes:
