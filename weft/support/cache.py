@@ -33,6 +33,9 @@ _MANY: Final = 4096
 _KEEP: Final = 0.8
 """After eviction the cache is this part of its limit, so that eviction is rare."""
 
+_SIZES: Final[dict[Path, int]] = {}
+"""Bytes in the directories that this process has written to, as far as it knows: others may write there too."""
+
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
@@ -55,7 +58,6 @@ class DiskCache:
     def __init__(self, directory: Path, limit: int) -> None:
         self.directory, self.limit = Path(directory), limit
         self._hits = self._misses = 0
-        self._size: int | None = None
 
     @classmethod
     def default(cls, kind: str = "kernels") -> DiskCache:
@@ -91,8 +93,9 @@ class DiskCache:
             _write(path, raw)
         except OSError:
             return
-        self._size = self._first_size(path.parent) if self._size is None else self._size + len(raw)
-        if self._size > self.limit:
+        known = _SIZES.get(self.directory)
+        _SIZES[self.directory] = self._first_size(path.parent) if known is None else known + len(raw)
+        if _SIZES[self.directory] > self.limit:
             self._evict()
 
     def __contains__(self, key: str) -> bool:
@@ -112,7 +115,7 @@ class DiskCache:
         for path in files:
             _remove(path)
         self._remove_stale(0.0)
-        self._size = None
+        _SIZES.pop(self.directory, None)
         return len(files)
 
     def _path(self, key: str) -> Path:
@@ -153,7 +156,7 @@ class DiskCache:
                 _remove(path)
                 total -= size
         self._remove_stale(_STALE_SECONDS)
-        self._size = total
+        _SIZES[self.directory] = total
 
     def _remove_stale(self, age: float) -> None:
         """Half-written files that a killed process left behind."""
