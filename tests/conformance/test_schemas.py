@@ -39,7 +39,6 @@ TOLERANCE = {"float64": 1e-6, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2
 
 REFUSED: dict[str, str] = {
     r"BitCast-26.*\((bfloat16|float16|float8.*)\)": "bits of floats narrower than 32 bits",
-    r"Tile-1\..*": "an axis that the oldest version computes",
 }
 """Cases that Weft does not do and says so."""
 

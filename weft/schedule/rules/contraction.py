@@ -319,6 +319,8 @@ class Tiling:
     def _fetch_panels(self, strip: LoopRef) -> None:
         """Ask for the next panel during the reductions of this one. Copying it reads a little of every page, which no
         hardware foresees."""
+        if not self.panels:
+            return
         loops = self.context.schedule.get_loops(self.block)
         kept = [loop for loop in loops if self.context.loop(loop).kind == "serial"]
         known = all(self.context.extent(loop) is not None for loop in loops[loops.index(strip) + 1 :])
