@@ -313,7 +313,7 @@ ANTIALIASED = [
     Runs(
         "Resize",
         [(data(1, 1, n, k), None, None, i64(3, 5)) for n, k in ((6, 8), (9, 4), (3, 5))],
-        {"mode": "linear", "antialias": 1},
+        {"mode": "linear", "antialias": 1, "axes": [2, 3]},
         open={0: (2, 3)},
         name="antialias-open",
     ),

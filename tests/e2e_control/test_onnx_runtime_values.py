@@ -12,10 +12,15 @@ from runtime_values_cases import EVERY, USUAL, Runs
 
 from weft.frontend.onnx import backend
 
+BY_ONNXRUNTIME = {"Resize-sizes-cubic-pytorch_half_pixel"}
+"""Where the reference implementation breaks the specification: a single element lies at 0, not at -0.5."""
 
-def expected(model: Any, feeds: dict[str, Any]) -> list[Any]:
+
+def expected(case: Runs, model: Any, feeds: dict[str, Any]) -> list[Any]:
     """What the reference implementation computes; onnxruntime, where that fails (pads that remove elements)."""
     try:
+        if str(case) in BY_ONNXRUNTIME:
+            raise ValueError
         return list(ReferenceEvaluator(model).run(None, feeds))
     except ValueError:
         options = onnxruntime.SessionOptions()
@@ -34,7 +39,7 @@ def test_one_executable_serves_all_values(case: Runs) -> None:
         feeds = {
             i.name: np.asarray(v) for i, v in zip(model.graph.input, [v for v in run if v is not None], strict=True)
         }
-        for made, wanted in zip(prepared.run(feeds), expected(model, feeds), strict=True):
+        for made, wanted in zip(prepared.run(feeds), expected(case, model, feeds), strict=True):
             assert made.shape == wanted.shape and made.dtype == wanted.dtype
             np.testing.assert_allclose(made, wanted, rtol=case.rtol, atol=case.atol)
     assert len(prepared._compiled) == 1 and not prepared.needed

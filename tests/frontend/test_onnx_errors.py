@@ -196,3 +196,11 @@ def test_without_the_onnx_package(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_importing_the_frontend_does_not_import_onnx() -> None:
     code = "import sys, weft.frontend.onnx; sys.exit('onnx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("policy", ["stretch", "not_larger"])
+def test_sizes_of_another_number_than_axes(policy: str) -> None:
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], keep_aspect_ratio_policy=policy)
+    sizes = {"sizes": np.array([3, 5], np.int64)}
+    said = refused(model([node], [tensor_info("x", (1, 1, 6, 8))], ["y"], sizes, opset=19))
+    assert "it resizes 4 axes, but is given 2 numbers" in said

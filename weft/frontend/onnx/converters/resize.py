@@ -31,8 +31,7 @@ def _targets(
     """Sizes of the result, and the scales where they were given, by axis of the data."""
     shape = list(x.tensor.shape)
     factors: list[float | None] = [None] * len(shape)
-    if len(scales or sizes) != len(axes):
-        raise Malformed(f"it resizes {len(axes)} axes, but is given {len(scales or sizes)} numbers")
+    _one_each(axes, scales or sizes)
     for i, axis in enumerate(axes):
         if scales:
             if not 0 < scales[i] < 1e6:
@@ -43,12 +42,18 @@ def _targets(
     return shape, factors
 
 
+def _one_each(axes: Sequence[int], given: Sequence[object]) -> None:
+    if len(given) != len(axes):
+        raise Malformed(f"it resizes {len(axes)} axes, but is given {len(given)} numbers")
+
+
 def _kept_aspect(
     node: Node, x: GraphExpr, axes: Sequence[int], sizes: Sequence[Dim]
 ) -> tuple[Sequence[Dim], float | Tensor]:
     """Sizes with one common scale (opset 18): all at most, or at least, those asked for; the scale, 0 for none, a
     vector (one for each axis) where it is computed."""
     policy = node.text("keep_aspect_ratio_policy", "stretch")
+    _one_each(axes, sizes)
     have = [x.tensor.shape[a] for a in axes]
     known = [(h, s) for h, s in zip(have, sizes, strict=True) if isinstance(h, int) and isinstance(s, int) and h]
     if policy == "stretch":
