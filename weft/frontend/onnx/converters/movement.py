@@ -36,7 +36,7 @@ from weft.frontend.onnx.tensors import dtype_of
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.ops.relations import broadcast
-from weft.support.dtypes import INDEX
+from weft.support.dtypes import BOOL, INDEX, UINT8
 
 
 def known_or_sizes(node: Node, dims: Sequence[Dim], dtype: str = INDEX, *, scalar: bool = False) -> Result:
@@ -447,16 +447,24 @@ def _reduction(node: Node) -> str:
     return name
 
 
+def _scattered(node: Node, name: str, places: GraphExpr, **attrs: Any) -> Result:
+    """Of bools a sum is the larger one and a product the smaller one: they are scattered as bytes."""
+    x, update, how = node.data(0), node.data(2), _reduction(node)
+    if how == "none" or x.tensor.dtype != BOOL:
+        return node.call(name, x, places, update, reduction=how, **attrs)
+    x, update = (cast_to(node, v, UINT8) for v in (x, update))
+    how = {"add": "max", "mul": "min"}.get(how, how)
+    return cast_to(node, node.call(name, x, places, update, reduction=how, **attrs), BOOL)
+
+
 def _scatter_elements(node: Node) -> Result:
     x = node.data(0)
     axis = node.axis(x.tensor.rank, 0)
-    places = indices(node, 1, x.tensor.shape[axis])
-    return node.call("scatter_elements", x, places, node.data(2), axis=axis, reduction=_reduction(node))
+    return _scattered(node, "scatter_elements", indices(node, 1, x.tensor.shape[axis]), axis=axis)
 
 
 def _scatter_nd(node: Node) -> Result:
-    x = node.data(0)
-    return node.call("scatter_nd", x, index_tuples(node, 1, x.tensor.shape), node.data(2), reduction=_reduction(node))
+    return _scattered(node, "scatter_nd", index_tuples(node, 1, node.data(0).tensor.shape))
 
 
 def _one_hot(node: Node) -> Result:

@@ -19,7 +19,7 @@ from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.frontend.onnx.sizes import arithmetic, divide_products, product
 from weft.graph.types import Dim
-from weft.support.dtypes import FLOAT32, INDEX
+from weft.support.dtypes import BOOL, FLOAT32, INDEX, INT32
 
 MAX_SAMPLES = 1 << 14
 """So many samples along a bin of a box at most, where the size of the box decides how many there are."""
@@ -376,10 +376,11 @@ def _col2im(node: Node) -> Result:
     if isinstance(taps, int) and isinstance(data.shape[1], int) and data.shape[1] % taps:
         raise Malformed(f"its data {data.x.tensor} does not hold blocks of {list(block)}")
     channels = divide_products([data.shape[1]], [taps])
-    made = data.call(
+    whole = data.to(INT32) if data.dtype == BOOL else data  # of bools any is enough
+    made = whole.call(
         "col2im", image=image, block=block, channels=channels, strides=strides, dilations=dilations, pads=pads
     )
-    return made.x
+    return made.to(data.dtype).x
 
 
 def _tensor_scatter(node: Node) -> Result:
