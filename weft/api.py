@@ -262,7 +262,7 @@ def dumping(module: Module) -> Iterator[Dump | None]:
     dump = Dump(directory)
     try:
         yield dump
-    except Exception as error:
+    except Exception as error:  # noted in the page, and raised on
         dump.facts = {"failed": str(error)}
         raise
     finally:

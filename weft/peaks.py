@@ -224,7 +224,8 @@ def compiled(text: str, threads: int) -> Executable:
     target = Target("cpu")
     kernel = parse(text)
     code = CodeObject((Variant(target.features & CODE_FEATURES, compile_object(emit(kernel, target), target)),))
-    specs = [TensorSpec(b.name, str(b.dtype), tuple((int(d),) for d in b.shape)) for b in kernel.params]  # type: ignore[call-overload]
+    shapes = [tuple((int(d),) for d in b.shape) for b in kernel.params]  # type: ignore[call-overload]  # constant
+    specs = [TensorSpec(b.name, str(b.dtype), shape) for b, shape in zip(kernel.params, shapes, strict=True)]
     count = len(specs) - 1
     buffers = (*(BufferSpec("input", i) for i in range(count)), BufferSpec("output"))
     call = CallKernel(0, tuple(range(count + 1)))

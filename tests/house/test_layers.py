@@ -185,6 +185,38 @@ def test_settings_are_read_in_one_place(extra: str) -> None:
     assert set(readers) <= {"weft.support.settings"}
 
 
+SUPPRESSIONS = re.compile(r"#\s*(type: ignore|noqa|pragma)|except( (Base)?Exception\b.*)?:")
+REASONED = re.compile(r"(# type: ignore\[[\w, -]+\]  # |# noqa: [A-Z0-9]+ \(|except (Base)?Exception( as \w+)?:  # )\w")
+
+
+def test_what_suppresses_errors_says_why() -> None:
+    """Each ``type: ignore``, ``noqa`` and broad ``except`` names what it suppresses, and gives its reason behind it."""
+    wrong = []
+    for name, path in modules().items():
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if SUPPRESSIONS.search(line) and not REASONED.search(line):
+                wrong.append(f"{name}:{number}: {line.strip()}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("line", "fine"),
+    [
+        ("x = y  # type: ignore[arg-type]", False),
+        ("x = y  # type: ignore", False),
+        ("x = y  # type: ignore[arg-type]  # constant", True),
+        ("def f(x=T()):  # noqa: B008", False),
+        ("def f(x=T()):  # noqa: B008 (immutable)", True),
+        ("    except Exception:", False),
+        ("    except:", False),
+        ("    except Exception as why:  # engines of others raise what they like", True),
+        ("    except ValueError:", True),
+    ],
+)
+def test_reasons_are_recognized(line: str, fine: bool) -> None:
+    assert bool(SUPPRESSIONS.search(line) and not REASONED.search(line)) is not fine
+
+
 def test_modules_stay_small() -> None:
     long = {n: len(p.read_text().splitlines()) for n, p in modules().items() if len(p.read_text().splitlines()) > 620}
     assert not long, f"split these where there are two reasons to change: {long}"

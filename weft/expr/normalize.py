@@ -32,6 +32,7 @@ from weft.expr.rules.logic import LOGIC_RULES, NEGATED
 from weft.expr.rules.values import VALUE_RULES
 from weft.expr.rules.vectors import simplify_lanes
 from weft.expr.solver import Key, Solver, State
+from weft.expr.visit import variables_of
 from weft.support.dtypes import BOOL, INDEX
 
 TRUE: Final = Const(True, BOOL)
@@ -48,7 +49,7 @@ class Normalizer:
         self.ring = ring
         self._parent = parent
         self._about: frozenset[Expr] = frozenset()
-        self._mentioned: dict[Expr, frozenset[Expr]] = {} if parent is None else parent._mentioned
+        self._mentioned: dict[Expr, frozenset[Var]] = {} if parent is None else parent._mentioned
         self.solver = Solver(ring, state)
         self.memo: dict[Expr, Expr] = {}
         self._divisions: dict[tuple[Key, Key, bool], Poly] = {}
@@ -88,7 +89,7 @@ class Normalizer:
         if found is None:
             found = Normalizer(self.ring, self.solver.state.copy(), self._depth + 1, self)
             found.assume(condition)
-            found._about = self._variables(condition)
+            found._about = variables_of(condition, self._mentioned)
             self._contexts[condition] = found
         return found
 
@@ -99,7 +100,7 @@ class Normalizer:
         found = memo.get(e)
         if found is not None:
             return found
-        if self._parent is not None and self._about and self._about.isdisjoint(self._variables(e)):
+        if self._parent is not None and self._about and self._about.isdisjoint(variables_of(e, self._mentioned)):
             made = memo[e] = self._parent.simplify(e)  # the condition says nothing about it: work is shared
             return made
         stack = [e]
@@ -117,24 +118,6 @@ class Normalizer:
             memo[node] = made
             memo.setdefault(made, made)
         return memo[e]
-
-    def _variables(self, e: Expr) -> frozenset[Expr]:
-        """The variables in ``e``."""
-        known = self._mentioned
-        stack = [e]
-        while stack:
-            node = stack[-1]
-            if node in known:
-                stack.pop()
-                continue
-            children = node.children
-            waiting = [c for c in children if c not in known]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            stack.pop()
-            known[node] = frozenset((node,)) if type(node) is Var else frozenset().union(*(known[c] for c in children))
-        return known[e]
 
     def _parts(self, node: Expr) -> list[Expr] | tuple[Expr, ...]:
         """What must be simple before ``node``: the leaves of index arithmetic, else the children."""

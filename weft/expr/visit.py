@@ -36,6 +36,24 @@ def free_vars(*roots: Expr) -> tuple[Var, ...]:
     return tuple(n for n in post_order(*roots) if type(n) is Var)
 
 
+def variables_of(e: Expr, known: dict[Expr, frozenset[Var]]) -> frozenset[Var]:
+    """The variables in ``e``. What is found is noted in ``known``, for whoever asks about many parts of one whole."""
+    stack = [e]
+    while stack:
+        node = stack[-1]
+        if node in known:
+            stack.pop()
+            continue
+        waiting = [c for c in node.children if c not in known]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        inside: frozenset[Var] = frozenset().union(*(known[c] for c in node.children))
+        known[node] = frozenset((node,)) if type(node) is Var else inside
+    return known[e]
+
+
 def loads(*roots: Expr) -> tuple[Load, ...]:
     """The distinct loads, in evaluation order."""
     return tuple(n for n in post_order(*roots) if type(n) is Load)

@@ -124,9 +124,10 @@ def bind(declared: TensorType, shape: Sequence[int], values: dict[Var, ExprLike]
     if len(shape) != declared.rank:
         raise InputError(f"'{name}' has rank {len(shape)}, not {declared.rank} as in {declared}", code="I002")
     for axis, (d, actual) in enumerate(zip(declared.shape, shape, strict=True)):
-        if isinstance(d, Var):
-            d = values.setdefault(d, int(actual))  # type: ignore[assignment]
-        if isinstance(d, int) and d != actual:
+        size = values.setdefault(d, int(actual)) if isinstance(d, Var) else d
+        if isinstance(size, int) and size != actual:
             raise InputError(
-                f"'{name}' has size {actual} in dimension {axis}, not {d}", code="I003", hint=f"its type is {declared}"
+                f"'{name}' has size {actual} in dimension {axis}, not {size}",
+                code="I003",
+                hint=f"its type is {declared}",
             )

@@ -581,4 +581,4 @@ class _Parser:
 
 def _with_origin(made: GraphExpr, origin: Origin) -> GraphExpr:
     """``made``, just built, with its origin."""
-    return made if origin is NOWHERE else replace(made, origin=origin)  # type: ignore[type-var]
+    return made if origin is NOWHERE else replace(made, origin=origin)  # type: ignore[type-var]  # dataclass

@@ -24,6 +24,7 @@ from weft.graph.passes.aliases import is_check, is_view
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.lower.control_parts import (
     Column,
+    Goto,
     KernelCall,
     Label,
     Place,
@@ -48,7 +49,6 @@ from weft.runtime.program import (
     Check,
     Copy,
     Free,
-    Jump,
     NewTensor,
     Reserve,
     SetSize,
@@ -318,7 +318,7 @@ class Emitter:
     def _once(self, e: GraphExpr) -> None:
         """Compute what is pending, unless it has been."""
         flag, begin, done, fresh = self.pending.flags[e], len(self.items), Label(), self._fresh(e.type)
-        self.emit(Jump(done, (flag, 0, "eq")))  # type: ignore[arg-type]
+        self.emit(Goto(done, (flag, 0, "eq")))
         with self._branch(fresh), self._unchecked():
             self._emit([e], first=e)
             made = self.leaves(e)
@@ -407,12 +407,12 @@ class Emitter:
         begin, otherwise, end = len(self.items), Label(), Label()
         fresh = self._fresh(e.type)
         targets = self._results(e)
-        self.emit(Jump(otherwise, (condition,)))  # type: ignore[arg-type]
+        self.emit(Goto(otherwise, (condition,)))
         for slot, branch in ((1, e.then), (2, e.otherwise)):
             with self._branch(fresh):
                 self._one_branch(e, slot, branch, targets, fresh)
             if slot == 1:
-                self.emit(Jump(end))  # type: ignore[arg-type]
+                self.emit(Goto(end))
                 self.emit(otherwise)
         self.emit(end)
         self.ranges.append((begin, len(self.items) - 1))
@@ -454,7 +454,7 @@ class Emitter:
         begin, start, end = len(self.items), Label(tuple(c.place.number for c in columns)), Label()
         self.emit(start)
         for condition in self._go_on(e, number, going):
-            self.emit(Jump(end, condition))  # type: ignore[arg-type]
+            self.emit(Goto(end, condition))
         self._block(e.body, 0)
         results = self.leaves(e.body.body)
         made = e.body.body.type
@@ -467,7 +467,7 @@ class Emitter:
             self._append(column, row, t, number)
         self._advance(states, results[:at], next_types, params, varying)
         self.emit(SetSize(number, (number, 1, "add")))
-        self.emit(Jump(start))  # type: ignore[arg-type]
+        self.emit(Goto(start))
         self.emit(end)
         self.ranges.append((begin, len(self.items) - 1))
         if isinstance(e.count, Symbol) and e.count is not e.trips:

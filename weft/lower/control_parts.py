@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from weft.expr.nodes import ExprLike, index, product
@@ -66,6 +66,14 @@ class Label:
 
     places: tuple[int, ...] = ()
     at: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Goto:
+    """A :class:`Jump` to a label, which has no number yet."""
+
+    label: Label
+    condition: SizeExpr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +203,7 @@ def assembled(items: Sequence[Any]) -> tuple[Instruction, ...]:
         else:
             at += 1
     real = [i for i in items if not isinstance(i, Label)]
-    return tuple(replace(i, to=i.to.at) if isinstance(i, Jump) else i for i in real)  # type: ignore[attr-defined]
+    return tuple(Jump(i.label.at, i.condition) if isinstance(i, Goto) else i for i in real)
 
 
 @dataclass(frozen=True, slots=True)

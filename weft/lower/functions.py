@@ -39,7 +39,7 @@ from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
 from weft.graph.visit import post_order
 from weft.lower.captures import Scopes
 from weft.lower.control_flow import Describe, Emitter, Shared
-from weft.lower.control_parts import Label, Opaque, Place, assembled, flat, is_object, unsupported
+from weft.lower.control_parts import Goto, Label, Opaque, Place, assembled, flat, is_object, unsupported
 from weft.lower.function_table import Functions, Job, as_values
 from weft.lower.pending import Pending
 from weft.runtime.program import (
@@ -56,7 +56,6 @@ from weft.runtime.program import (
     HostOperator,
     Instruction,
     Invoke,
-    Jump,
     Return,
     SetSize,
     Share,
@@ -421,7 +420,7 @@ class _Unit(Emitter):
             with self._branch(fresh):
                 fails = self._pattern(e.value, pattern, missed)
                 self._one_branch(e, slot, body, targets, fresh)
-            self.emit(Jump(end))  # type: ignore[arg-type]
+            self.emit(Goto(end))
             self.emit(missed)
             if not fails:
                 break
@@ -446,7 +445,7 @@ class _Unit(Emitter):
         assert isinstance(t, DataType)
         tag = self._name("tag")
         self.emit(Tag(tag, places[0].number))
-        self.emit(Jump(missed, (tag, self.work.tag(t, pattern.constructor), "eq")))  # type: ignore[arg-type]
+        self.emit(Goto(missed, (tag, self.work.tag(t, pattern.constructor), "eq")))
         generic = bool(self.work.module.types[t.name].params)  # fields may have been made under another type
         at = 0
         for inner, of in zip(pattern.fields, self.work.fields(t, pattern.constructor), strict=True):
@@ -475,7 +474,7 @@ class _Unit(Emitter):
             return
         if final in self.pending.places:  # what is there already is not computed again
             again = Label()
-            self.emit(Jump(again, (self.pending.flags[final],)))  # type: ignore[arg-type]
+            self.emit(Goto(again, (self.pending.flags[final],)))
             with self._branch(), self._unchecked():
                 self.made[final] = self.pending.places[final]
                 self._return(final)
@@ -495,7 +494,7 @@ class _Unit(Emitter):
     def _finish_if(self, e: If) -> None:
         condition, otherwise = self._name("if"), Label()
         self.emit(SetSize(condition, buffer=self.leaves(e.condition)[0].number))
-        self.emit(Jump(otherwise, (condition,)))  # type: ignore[arg-type]
+        self.emit(Goto(otherwise, (condition,)))
         with self._branch(), self._unchecked():
             self._finish(e, 1, e.then)
         self.emit(otherwise)
@@ -553,7 +552,7 @@ def _finished(work: Functions, main: _Unit, units: Sequence[_Unit]) -> Instructi
     items: list[Any] = []
     labels = []
     end = Label()
-    leave = [Jump(end)] if units else []  # type: ignore[arg-type]
+    leave = [Goto(end)] if units else []
     for unit in (main, *units):
         unit.free_late()
         specs.update((p, unit.spec(p, offsets.get(p, 0))) for p in unit.places)

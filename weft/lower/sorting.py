@@ -49,8 +49,9 @@ class Sorting:
         count, size = self.count, self.size
         if self.op.is_filtered:
             return self.filtered()
-        known = isinstance(count, Const) and isinstance(size, Const)
-        every = count is size or (known and int(count) * _MERGED >= int(size) > 1)  # type: ignore[call-overload]
+        every = count is size
+        if isinstance(count, Const) and isinstance(size, Const):
+            every = every or int(count) * _MERGED >= int(size) > 1
         return self.merged() if every else self.selected()
 
     # -- parts ---------------------------------------------------------------------------------------------------------

@@ -262,7 +262,7 @@ def _with_indices_compute(attrs: Attrs, out: TupleType, data: te.Tensor) -> Any:
         value = te.if_then_else(inside, data[at], lowest)
         return first((value, te.if_then_else(inside, flat, unset)), axis=window)
 
-    shape = out.fields[0].shape  # type: ignore[attr-defined]
+    shape = out.fields[0].shape  # type: ignore[attr-defined]  # tuple
     return te.compute(shape, element, name="max_pool_with_indices")
 
 

@@ -114,7 +114,7 @@ def _both(matrix: Array, i: Expr, j: Expr, at: Any) -> Expr:
 def _sizes(attrs: Attrs, data: TensorType) -> tuple[int, int]:
     """Height and width of the result."""
     before_h, before_w, after_h, after_w = attrs.pads
-    height, width = (int(d) for d in data.shape[2:4])  # type: ignore[arg-type]
+    height, width = (int(d) for d in data.shape[2:4])  # type: ignore[arg-type]  # constant
     return height + before_h + after_h - 2, width + before_w + after_w - 2
 
 
@@ -135,7 +135,7 @@ def _compute(attrs: Attrs, out: TensorType, data: te.Tensor, weights: te.Tensor)
     source = TensorType.of(data.shape, data.dtype)
     height, width = (tiles(s) for s in _sizes(attrs, source))
     after = (
-        TILE * t + 2 - int(size) - low  # type: ignore[arg-type]
+        TILE * t + 2 - int(size) - low  # type: ignore[arg-type]  # constant
         for t, size, low in zip((height, width), source.shape[2:4], attrs.pads[:2], strict=True)
     )
     wide = padded(data, (0, 0, *attrs.pads[:2], 0), (0, 0, *after, 0), 0.0, "winograd_pad")

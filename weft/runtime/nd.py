@@ -24,7 +24,11 @@ def array(values: Any, device: Device = Device(), dtype: str | None = None) -> T
     return made
 
 
-def empty(shape: Sequence[int], dtype: str = "float32", device: Device = Device()) -> Tensor:  # noqa: B008
+def empty(
+    shape: Sequence[int],
+    dtype: str = "float32",
+    device: Device = Device(),  # noqa: B008 (immutable)
+) -> Tensor:
     """An uninitialized tensor."""
     numpy_dtype(dtype)
     made: Tensor = Tensor(tuple(shape), dtype)

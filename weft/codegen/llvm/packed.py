@@ -30,14 +30,14 @@ _DOT_BF16: Final = {
 
 def is_packed_load(e: Call) -> bool:
     """Whether the call packs elements that stand one after another in memory."""
-    if e.name not in ("pack4", "pack2") or not all(isinstance(a, Load) and a.mask is None for a in e.args):
+    loads = [a for a in e.args if isinstance(a, Load) and a.mask is None]
+    if e.name not in ("pack4", "pack2") or len(loads) < len(e.args):
         return False
-    starts = [_start(a.indices[0], len(e.args)) for a in e.args if isinstance(a, Load)]
+    starts = [_start(a.indices[0], len(loads)) for a in loads]
     first = starts[0]
-    source = e.args[0].source  # type: ignore[attr-defined]  # buffer
     return first is not None and all(
-        a.source is source and s is not None and s[0] is first[0] and s[1] == first[1] + i  # type: ignore[attr-defined]
-        for i, (a, s) in enumerate(zip(e.args, starts, strict=True))
+        a.source is loads[0].source and s is not None and s[0] is first[0] and s[1] == first[1] + i
+        for i, (a, s) in enumerate(zip(loads, starts, strict=True))
     )
 
 

@@ -27,8 +27,9 @@ _ZERO = Const(0)
 def pattern(e: Expr) -> Pattern | None:
     """``e`` (a vector of indices) as a scalar and known distances from it; None where it is not such a sum."""
     if isinstance(e, Broadcast):
-        known = isinstance(e.value, Const)
-        return (_ZERO, (int(e.value.value),) * e.lanes) if known else (e.value, (0,) * e.lanes)  # type: ignore[attr-defined]
+        if isinstance(e.value, Const):
+            return _ZERO, (int(e.value.value),) * e.lanes
+        return e.value, (0,) * e.lanes
     if isinstance(e, Ramp) and isinstance(e.stride, Const):
         steps = tuple(int(e.stride.value) * i for i in range(e.lanes))
         if isinstance(e.base, Const):

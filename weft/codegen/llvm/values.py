@@ -66,9 +66,9 @@ def _reads(f: Function, e: Expr) -> frozenset[Buffer]:
         if more:
             out = out | more
     if isinstance(e, Load):
-        out = out | {e.source}  # type: ignore[arg-type]
+        out = out | {e.source}  # type: ignore[arg-type]  # buffer
     if isinstance(e, Call) and is_packed_load(e):
-        out = out | {e.args[0].source}  # type: ignore[attr-defined]
+        out = out | {e.args[0].source}  # type: ignore[attr-defined]  # Load
     return out
 
 

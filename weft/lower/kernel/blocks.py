@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from weft.expr.nodes import Const, Expr, Var, all_of
+from weft.expr.visit import free_vars
 from weft.tir.nodes import Block, Buffer, If, Program, Stmt, seq
-from weft.tir.visit import children, map_expressions, postorder, substitution, with_children
+from weft.tir.visit import children, map_expressions, substitution, with_children
 
 _ORDERED = ("reduce", "ordered")
 
@@ -38,7 +39,7 @@ def _block(s: Block, values: Mapping[Var, Expr], carried: dict[Buffer, set[Var]]
     swap = substitution(values)
     bound = {it.var: swap(v) for it, v in zip(s.iters, s.values, strict=True)}
     inner = {**values, **bound}
-    carrying = {v for it in s.iters if it.kind in _ORDERED for v in _variables(bound[it.var])}
+    carrying = {v for it in s.iters if it.kind in _ORDERED for v in free_vars(bound[it.var])}
     for region in s.writes:
         carried.setdefault(region.buffer, set()).update(carrying)
     body = _lower(s.body, inner, carried)
@@ -50,7 +51,3 @@ def _block(s: Block, values: Mapping[Var, Expr], carried: dict[Buffer, set[Var]]
     if isinstance(where, Const) and where.value:
         return body
     return If(where, body)
-
-
-def _variables(e: Expr) -> set[Var]:
-    return {x for x in postorder(e) if isinstance(x, Var)}

@@ -43,8 +43,8 @@ def _cheap(root: Expr, facts: Facts, unrolled: tuple[Var, ...], memo: dict[Expr,
             continue
         made = [memo[c] for c in e.children]
         if _is_cheaper_unsigned(e, facts, unrolled):
-            assert isinstance(e, Binary)
-            quotient = Binary(e.op, Cast(made[0], _UNSIGNED), Const(int(e.b), _UNSIGNED))  # type: ignore[call-overload]
+            assert isinstance(e, Binary) and isinstance(e.b, Const)
+            quotient = Binary(e.op, Cast(made[0], _UNSIGNED), Const(e.b.value, _UNSIGNED))
             memo[e] = Cast(quotient, INDEX)
         else:
             memo[e] = e if all(a is b for a, b in zip(made, e.children, strict=True)) else e.rebuild(made)

@@ -194,7 +194,7 @@ class _Lanes:
 
     def index(self, other: _Lanes) -> int:
         """How many lanes ``other`` starts after this one."""
-        return int(self.around.simplify(other.start - self.start))  # type: ignore[call-overload, no-any-return]
+        return int(self.around.simplify(other.start - self.start))  # type: ignore[call-overload, no-any-return]  # Const
 
     def under(self, mask: Expr, strict: bool = True) -> _Lanes:
         """The same lanes, fewer of them running. ``strict`` says that perhaps none runs, so that even a load that is

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.graph.nodes import Call, Constant, GraphExpr, Project, call
 from weft.graph.operator import Attrs
-from weft.graph.types import Dim, TensorType
+from weft.graph.types import Dim, TensorType, TupleType
 
 Operand: TypeAlias = "T | float"
 
@@ -39,7 +39,8 @@ class T:
     def many(self, name: str, *others: Operand, **attrs: Any) -> list[T]:
         """The results of an operator that has several."""
         made = self.do(name, *others, **attrs).x
-        return [T(Project(made, i)) for i in range(len(made.type.fields))]  # type: ignore[attr-defined]
+        assert isinstance(made.type, TupleType)
+        return [T(Project(made, i)) for i in range(len(made.type.fields))]
 
     def __add__(self, o: Operand) -> T:
         return self.do("add", o)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from weft.expr.nodes import Binary, Const, Load, Select, Var
+from weft.expr.nodes import Binary, Const, IterVar, Load, Select, Var
 from weft.expr.simplify import simplify
 from weft.expr.visit import collect, free_vars, substitute
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rules.access import View, contiguous_elsewhere, continues, static_extent
+from weft.schedule.rules.access import Access, View, contiguous_elsewhere, continues, static_extent
 from weft.schedule.rules.context import Context, work_of
 
 UNROLL = 2
@@ -160,5 +161,5 @@ def _chosen_by(view: View) -> set[Var]:
     }
 
 
-def _moves(view: View, access: object, axes: object) -> bool:
-    return any(view.stride(access, a) != 0 for a in axes if static_extent(a) != 1)  # type: ignore[arg-type, attr-defined]
+def _moves(view: View, access: Access, axes: Iterable[IterVar]) -> bool:
+    return any(view.stride(access, a) != 0 for a in axes if static_extent(a) != 1)

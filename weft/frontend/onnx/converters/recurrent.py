@@ -58,7 +58,7 @@ class Cell:
         return cut(self.node, self.recurrent_bias, {0: Cut(first * self.hidden, count * self.hidden)})
 
     def gates(self, x: GraphExpr) -> list[GraphExpr]:
-        count = int(x.tensor.shape[-1]) // self.hidden  # type: ignore[arg-type]
+        count = int(x.tensor.shape[-1]) // self.hidden  # type: ignore[arg-type]  # constant
         return [cut(self.node, x, {1: Cut(i * self.hidden, self.hidden)}) for i in range(count)]
 
     def add(self, a: GraphExpr, b: GraphExpr | None) -> GraphExpr:

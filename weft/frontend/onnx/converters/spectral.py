@@ -73,9 +73,9 @@ def transform_matrix(
 
 def _parts(x: Tensor, axis: int) -> int:
     parts = x.shape[-1]
-    if parts not in (1, 2) or axis == len(x.shape) - 1:
+    if not isinstance(parts, int) or parts not in (1, 2) or axis == len(x.shape) - 1:
         raise Malformed(f"it transforms axis {axis} of {x.x.tensor}, whose last axis must hold one or two parts")
-    return int(parts)  # type: ignore[arg-type]
+    return parts
 
 
 def transformed(x: Tensor, axis: int, length: Dim | None, *, inverse: bool = False, onesided: bool = False) -> Tensor:
