@@ -140,9 +140,8 @@ def cast_like(m: Maker) -> Made:
 
 def bit_cast(m: Maker) -> Made | None:
     sizes = {1: "tensor(uint8)", 2: "tensor(int16)", 4: "tensor(uint32)", 8: "tensor(int64)"}
-    kind = DTYPES[sizes[m.dtype(0).itemsize]]
-    if m.dtype(0).name in ("int4", "uint4", "int2", "uint2", "float4_e2m1fn", "bool"):
-        return None
+    few = {"int4": "uint4", "uint4": "int4", "float4_e2m1fn": "uint4", "int2": "uint2", "uint2": "int2"}
+    kind = DTYPES[f"tensor({few[name]})" if (name := m.dtype(0).name) in few else sizes[m.dtype(0).itemsize]]
     return [m.x(0, 3, 5)], {"to": code_of(kind), "_result": kind}
 
 

@@ -6,16 +6,19 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from weft import te
-from weft.expr.nodes import Const
+from weft.expr.nodes import Const, Expr
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Project, Tuple
 from weft.graph.operator import Attrs
 from weft.graph.types import TensorType, Type
 from weft.graph.visit import post_order
 from weft.ir.fusion_kind import FusionKind
 from weft.ops.definition import OpDef
+from weft.support.dtypes import DType
 from weft.support.errors import InternalError, TypeRelationError
 from weft.te import analysis
 from weft.te.nodes import Tensor
@@ -110,9 +113,18 @@ def _placeholders(types: tuple[TensorType, ...]) -> list[te.Tensor]:
 def _literal(e: Constant) -> Tensor:
     if e.data.size != 1:
         raise InternalError(f"a constant of shape {e.data.shape} stands inside a fused group")
-    value = Const(e.data.reshape(-1)[0].item(), e.tensor.dtype)
+    value = _number(e.data.reshape(-1), e.tensor.dtype)
     made: Tensor = te.compute(e.tensor.shape, lambda *i: value, name="literal")
     return made
+
+
+def _number(data: np.ndarray[Any, Any], dtype: DType) -> Expr:
+    """The only element of ``data``. The literal NaN stands for one pattern of bits; others are written as bits."""
+    number = data[0].item()
+    if number == number or data.tobytes() == np.full(1, np.nan, data.dtype).tobytes():
+        return Const(number, dtype)
+    word = DType(f"uint{8 * data.itemsize}")
+    return te.reinterpret(Const(int(data.view(word.numpy)[0]), word), dtype)
 
 
 def _identifier(name: str) -> str:

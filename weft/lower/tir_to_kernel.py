@@ -12,6 +12,7 @@ from weft.expr.intrinsics import INTRINSICS
 from weft.expr.nodes import Const
 from weft.lower.kernel.align import align_storage, asked_strides
 from weft.lower.kernel.allocate import compact, place_allocations
+from weft.lower.kernel.bits import keep_bits
 from weft.lower.kernel.blocks import lower_blocks
 from weft.lower.kernel.double_buffer import double_buffers
 from weft.lower.kernel.finish import finish
@@ -61,6 +62,7 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     program = flatten(program)  # one element offset instead of an index for each dimension
     program = skip_hidden(program)  # tiles that a condition hides everywhere
     program = partition(program)  # checks leave the common case
+    program = keep_bits(program)  # of what is computed in another type
     program = widen_storage(program)  # types that exist only in memory become bytes
     program = widen_half(program)  # half precision computes in float32
     program = vectorize(program, target)  # loop variables become ramps

@@ -19,7 +19,7 @@ def _infer(attrs: Attrs, *types: Type) -> TensorType:
     (data,) = rel.tensors("bitcast", types, 1)
     to = DType(attrs.to)
     for dtype in (data.dtype, to):
-        if dtype.kind == "bool" or dtype.bits < 8 or (dtype.is_float and dtype.bits < 32):
+        if dtype.kind in ("bool", "string"):
             rel.fail("bitcast", f"bits of {dtype} are not to be had", "T011")
     if data.dtype.bits != to.bits:
         rel.fail("bitcast", f"{data.dtype} and {to} differ in width", "T011")
@@ -41,6 +41,11 @@ BITCAST = OpDef(
         Case((((3, 4), "float32"),), {"to": "int32"}),
         Case((((5,), "int64"),), {"to": "float64"}, 0, 9),
         Case((((2, 3), "int8"),), {"to": "uint8"}, -9, 9),
+        Case((((2, 5), "float16"),), {"to": "uint16"}, -9, 9),
+        Case((((2, 5), "bfloat16"),), {"to": "float16"}, 1, 2),
+        Case((((2, 5), "uint8"),), {"to": "float8_e4m3fn"}, 0, 126),
+        Case((((2, 5), "float8_e5m2"),), {"to": "int8"}, -9, 9),
+        Case((((3, 5), "int4"),), {"to": "uint4"}, -8, 7),
     ),
     doc="the same bits as another dtype",
     source="ONNX BitCast-26",

@@ -34,7 +34,6 @@ NOTES: dict[str, str] = {
     "RandomNormalLike": "needs random numbers",
     "RandomUniform": "needs random numbers",
     "RandomUniformLike": "needs random numbers",
-    "BitCast": "8 bits and more; floats from 32 bits",
     "DFT": "lengths up to 16384",
     "STFT": "frames up to 16384",
     "Det": "up to 64 × 64",

@@ -6,29 +6,40 @@ from dataclasses import replace
 
 from weft.expr.nodes import Call, Cast, Const, Expr, Load, Select, Var, cast
 from weft.expr.visit import collect
+from weft.lower.kernel.bits import is_half, is_reinterpretation
 from weft.support.dtypes import FLOAT32, DType
 from weft.tir.nodes import Allocate, For, Let, Program, Stmt, Store
-from weft.tir.visit import buffers, expressions, loads, map_expr, map_expressions, substitute, transform, walk
-
-
-def is_half(dtype: DType) -> bool:
-    return dtype.is_float and dtype.bits == 16
+from weft.tir.visit import (
+    all_expressions,
+    buffers,
+    expressions,
+    loads,
+    map_expr,
+    map_expressions,
+    postorder,
+    substitute,
+    transform,
+    walk,
+)
 
 
 def widen_half(program: Program) -> Program:
     """Compute in float32 wherever the program says float16 or bfloat16; thread-private buffers hold float32 too.
 
     An explicit conversion to half precision still rounds, and what instructions read as halves (``pack2``, loop
-    nests of the annotation ``matrix_tile``) stays so.
+    nests of the annotation ``matrix_tile``) stays so. Where bits of halves are looked at, all buffers keep them.
     """
     everything = (*program.params, *buffers(program.body))
-    if not any(is_half(b.dtype) for b in everything):
+    nodes = postorder(*all_expressions(program.body))
+    if not any(is_half(b.dtype) for b in everything) and not any(is_half(e.dtype) for e in nodes):
         return program
     packed = _read_as_halves(program.body)
+    as_bits = any(is_reinterpretation(e) and e.dtype.bits == 16 for e in nodes)
     private = {
         b: b.replace(dtype=FLOAT32)
         for b in buffers(program.body)
         if is_half(b.dtype) and b.scope in ("local", "register") and b not in program.params and b not in packed
+        if not as_bits
     }
     memo: dict[Expr, Expr] = {}
     variables: dict[Var, Expr] = {}
@@ -45,7 +56,11 @@ def widen_half(program: Program) -> Program:
             return e.a if e.a.dtype == e.dtype else None
         if isinstance(e, Call) and e.name == "pack2":
             return Call(e.name, tuple(a.a if isinstance(a, Cast) else a for a in e.args), e.dtype)
-        if isinstance(e, Call) and is_half(e.dtype) and e.name != "reinterpret":
+        if isinstance(e, Call) and is_reinterpretation(e) and e.dtype.bits == 16:
+            x = e.args[0]  # what was widened just now is taken as it was
+            made = Call(e.name, (x.a if isinstance(x, Cast) and x.dtype == FLOAT32 else x,), e.dtype)
+            return Cast(made, FLOAT32) if is_half(e.dtype) else made
+        if isinstance(e, Call) and is_half(e.dtype):
             return Call(e.name, e.args, FLOAT32)
         return variables.get(e) if isinstance(e, Var) else None
 
@@ -83,7 +98,7 @@ def _read_as_halves(body: Stmt) -> set[object]:
 
 
 def _narrow(e: Expr, dtype: DType) -> Expr:
-    if isinstance(e, Cast) and isinstance(e.a, (Load, Cast)) and e.a.dtype == dtype:
+    if isinstance(e, Cast) and isinstance(e.a, (Load, Cast, Call)) and e.a.dtype == dtype:
         return e.a  # a value that was just widened needs no rounding
     if isinstance(e, Select) and all(isinstance(x, (Cast, Const)) for x in (e.then, e.otherwise)):
         return Select(e.condition, _narrow(e.then, dtype), _narrow(e.otherwise, dtype))

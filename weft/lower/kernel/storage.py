@@ -16,9 +16,10 @@ from typing import Final
 import numpy as np
 
 from weft.expr.nodes import Call, Cast, Const, Expr, Load, Select, Var, any_of, cast, const, select
+from weft.lower.kernel.bits import code_of, is_reinterpretation, is_stored_only
 from weft.support.dtypes import FLOAT32, INT32, DType
 from weft.tir.nodes import Allocate, Buffer, Let, Program, Stmt, Store
-from weft.tir.visit import buffers, map_expr, map_expressions, substitute, transform
+from weft.tir.visit import all_expressions, buffers, map_expr, map_expressions, postorder, substitute, transform
 
 UINT8, INT8 = DType("uint8"), DType("int8")
 
@@ -55,11 +56,6 @@ FORMATS: Final[dict[str, Format]] = {
 }
 
 
-def is_stored_only(dtype: DType) -> bool:
-    """Whether the type has no arithmetic of its own and takes a byte or less."""
-    return (dtype.is_float and dtype.bits <= 8) or (dtype.is_integer and dtype.bits < 8)
-
-
 def arithmetic_type(dtype: DType) -> DType:
     """The type that stands for a stored one in arithmetic."""
     return FLOAT32 if dtype.is_float else INT8 if dtype.kind == "int" else UINT8
@@ -68,29 +64,18 @@ def arithmetic_type(dtype: DType) -> DType:
 def widen_storage(program: Program) -> Program:
     """Buffers of stored types become bytes, their elements are converted where they are read and written."""
     bytes_of = {b: b.replace(dtype=UINT8) for b in (*program.params, *buffers(program.body)) if is_stored_only(b.dtype)}
-    body = _Widening(bytes_of).run(program.body) if bytes_of or _mentions(program) else program.body
-    if body is program.body and not bytes_of:
+    nodes = postorder(*all_expressions(program.body))
+    if not bytes_of and not any(is_stored_only(e.dtype) for e in nodes):
         return program
+    body = _Widening(bytes_of, any(map(is_reinterpretation, nodes))).run(program.body)
     return replace(program, params=tuple(bytes_of.get(b, b) for b in program.params), body=body)
 
 
-def _mentions(program: Program) -> bool:
-    found = False
-
-    def look(e: Expr) -> Expr | None:
-        nonlocal found
-        found = found or is_stored_only(e.dtype)
-        return None
-
-    memo: dict[Expr, Expr] = {}
-    transform(program.body, lambda s: map_expressions(s, lambda e: map_expr(e, look, memo)))
-    return found
-
-
 class _Widening:
-    def __init__(self, bytes_of: dict[Buffer, Buffer]) -> None:
-        self.bytes_of = bytes_of
+    def __init__(self, bytes_of: dict[Buffer, Buffer], reinterprets: bool) -> None:
+        self.bytes_of, self.reinterprets = bytes_of, reinterprets
         self.memo: dict[Expr, Expr] = {}
+        self.coded_memo: dict[Expr, Expr] = {}
         self.variables: dict[Var, Var] = {}
 
     def run(self, body: Stmt) -> Stmt:
@@ -110,8 +95,18 @@ class _Widening:
         if isinstance(e, Cast):
             return decode(encode(e.a, e.dtype), e.dtype)
         if isinstance(e, Call):
-            return Call(e.name, e.args, wide)
+            return decode(_byte(e.args[0]), e.dtype) if is_reinterpretation(e) else Call(e.name, e.args, wide)
         return None
+
+    def coded(self, e: Expr) -> Expr | None:
+        """Take the bits of what is reinterpreted (:func:`keep_bits` has left loads and conversions) from the byte."""
+        if not (isinstance(e, Call) and is_reinterpretation(e) and is_stored_only(e.args[0].dtype)):
+            return None
+        x = e.args[0]
+        if isinstance(x, Load):
+            return Call(e.name, (Load(self.bytes_of[x.source], x.indices, x.mask),), e.dtype)  # type: ignore[index]  # buffer
+        assert isinstance(x, Cast)
+        return Call(e.name, (encode(x.a, x.dtype),), e.dtype)
 
     def raw(self, e: Expr, dtype: DType) -> Expr | None:
         """The code of a value that is only moved: loaded, chosen, constant; None where it is computed."""
@@ -119,7 +114,9 @@ class _Widening:
             indices = tuple(self.expression(i) for i in e.indices)
             return Load(self.bytes_of[e.source], indices, e.mask)
         if isinstance(e, Const) and e.dtype == dtype:
-            return const(_code(e.value, dtype), UINT8)
+            return const(code_of(e.value, dtype), UINT8)
+        if isinstance(e, Call) and is_reinterpretation(e) and e.dtype == dtype:
+            return _byte(self.expression(e.args[0]))
         if isinstance(e, Cast) and e.dtype == dtype:
             return encode(self.expression(e.a), dtype)
         if isinstance(e, Select) and e.dtype == dtype:
@@ -132,6 +129,8 @@ class _Widening:
         return map_expr(e, self.widen, self.memo)
 
     def statement(self, s: Stmt) -> Stmt:
+        if self.reinterprets:
+            s = map_expressions(s, lambda e: map_expr(e, self.coded, self.coded_memo))
         if isinstance(s, Let) and is_stored_only(s.var.dtype):
             var = self.variables.setdefault(s.var, Var(s.var.name, arithmetic_type(s.var.dtype)))
             return Let(var, self.expression(s.value), substitute(s.body, {s.var: var}))
@@ -147,12 +146,6 @@ class _Widening:
         if isinstance(s, Allocate) and s.buffer in self.bytes_of:
             return Allocate(self.bytes_of[s.buffer], s.body)
         return s
-
-
-def _code(value: float | int, dtype: DType) -> int:
-    """The byte that stores a number."""
-    with np.errstate(all="ignore"):
-        return int(np.asarray(value, np.float32 if dtype.is_float else np.int64).astype(dtype.numpy).view(np.uint8))
 
 
 # --- conversions: bytes (uint8) and values of the arithmetic type -----------------------------------------------------
@@ -233,6 +226,10 @@ def _encode_power(x: Expr) -> Expr:
 
 def _i32(value: int) -> Expr:
     return const(value, INT32)
+
+
+def _byte(x: Expr) -> Expr:
+    return x if x.dtype == UINT8 else Call("reinterpret", (x,), UINT8)
 
 
 def _bits(x: Expr) -> Expr:

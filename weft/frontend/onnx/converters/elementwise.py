@@ -12,7 +12,7 @@ from weft.frontend.onnx.node import Node, Result
 from weft.frontend.onnx.problems import Malformed, Unsupported
 from weft.frontend.onnx.tensors import dtype_named, dtype_of
 from weft.graph.nodes import Constant, GraphExpr
-from weft.support.dtypes import FLOAT32, FLOAT64, DType
+from weft.support.dtypes import FLOAT32, FLOAT64, UINT8, DType
 
 Converter = Callable[[Node], Result]
 
@@ -245,8 +245,10 @@ def _bitcast(node: Node) -> Result:
     x, to = node.data(0), dtype_of(node.integer("to"))
     if x.tensor.dtype == to:
         return x
-    if "bool" in (x.tensor.dtype.kind, to.kind) and x.tensor.dtype.bits == to.bits:
-        return node.call("cast", x, to=to)  # stored as 0 and 1
+    if x.tensor.dtype.kind == "bool":
+        x = node.call("cast", x, to=UINT8)  # stored as 0 and 1
+    if to.kind == "bool":
+        return node.call("cast", node.call("bitcast", x, to=UINT8), to=to)
     return node.call("bitcast", x, to=to)
 
 
