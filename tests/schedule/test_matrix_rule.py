@@ -64,10 +64,10 @@ def hot_loop(text: str) -> list[str]:
     return lines[start:end]
 
 
-def agree(module: Module, values: list[Any], products: int) -> None:
+def agree(module: Module, values: list[Any], products: int, options: Options | None = None) -> None:
     """The interpreter agrees; so many products of tiles. In one thread: those of the pool let no signal through."""
     wanted = np.asarray(interpret(module, values), np.float64)
-    artifact, _ = compile_module(module, [tile_unit.machine()])
+    artifact, _ = compile_module(module, [tile_unit.machine()], options=options)
     with tile_unit.imitated() as counts, pytest.MonkeyPatch.context() as patch:
         patch.setattr(executable, "cpu_features", lambda: tile_unit.machine().features)
         got = np.asarray(executable.Executable(artifact, 1)(*values), np.float64)
@@ -151,6 +151,23 @@ def test_windows_over_blocks_of_channels_are_left_to_pairs(window: int) -> None:
     w = constant(halves(1, 32, 64, window, window))
     module = Module({"main": function([x], call(op("conv"), [x, w], {"out_dtype": "float32"}))})
     agree(module, [halves(0, 1, 64, 8, 8)], 0)
+
+
+@imitated
+@pytest.mark.parametrize(("causal", "products"), [(False, 2 * 24), (True, 2 * 16)])
+def test_products_around_a_softmax(causal: bool, products: int) -> None:
+    """Attention of whole tiles: what stands between the products is placed by the rule for rows. Tiles that the causal
+    mask hides, here half of those of the first product, are left out."""
+    q, k, v = (var(name, shape) for name, shape in zip("qkv", ((2, 32, 64), (2, 64, 64), (2, 64, 32)), strict=True))
+    attrs = {"scale": None, "causal": causal}
+    made = call(
+        op("scaled_dot_product_attention"),
+        [call(op("reshape"), [x], {"shape": (1, *x.tensor.shape)}) for x in (q, k, v)],
+        attrs,
+    )
+    module = Module({"main": function([q, k, v], made)})
+    values = [halves(i, *p.tensor.shape).astype(np.float32) for i, p in enumerate((q, k, v))]
+    agree(module, values, products, Options(precision="bf16"))
 
 
 def test_the_judge_runs_the_schedule() -> None:

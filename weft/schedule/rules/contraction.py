@@ -465,7 +465,7 @@ class Tiling:
                 s.unroll(loop)
         s.vectorize(vector)
         for loop in pair:
-            s.tensorize(loop, DOT_BF16)
+            self.context.done.add(s.tensorize(loop, DOT_BF16).name)
 
     def _reduction(self, own: dict[IterVar, LoopRef]) -> tuple[list[LoopRef], list[LoopRef]]:
         """The loops of the reduction, and apart from them the one over a pair."""

@@ -135,4 +135,5 @@ class MatrixTiling(Tiling):
         scalar, _ = operands_of(view, roles)
         a, c = _between(scalar, roles.rows), _between(view.output, roles.rows)
         assert a is not None and c is not None and view.product is not None
-        s.tensorize(row, tile_of_rows(a, c, view.product[0] is not scalar))
+        made = s.tensorize(row, tile_of_rows(a, c, view.product[0] is not scalar))
+        self.context.done.add(made.name)  # a block of its own, of which no other rule knows better
