@@ -32,8 +32,16 @@ WITHIN = 1.10
 """Times the best peer up to which Weft counts as not slower."""
 CALLS = 3
 """Calls of one engine before the next has its turn: the first one pays for the caches of the others."""
+TURN = 1.0
+"""Milliseconds that a turn takes at least: waking up sleeping threads is paid in its beginning."""
 LONG = 5.0
 """Milliseconds after which what the caches held at first makes no difference: one call is a turn."""
+IDLE = 0.1
+"""Share of a core below which the threads of the engine before are asleep."""
+TICK = 0.01
+"""Seconds to look at for that: what a running thread computes is booked every few milliseconds only."""
+PATIENCE = 0.2
+"""Seconds to wait for that at most."""
 SECONDS = 0.15
 """Of computing for each row, unless three turns take longer."""
 HOPELESS = 5
@@ -462,19 +470,40 @@ def best_of(runs: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, 
     """The best milliseconds of each, in turns, for about so many seconds of computing in all; whoever is far behind
     after the first turn gets no other."""
     found = dict.fromkeys(runs, float("inf"))
-    end, turns, limit = time.perf_counter() + seconds, 0, float("inf")
-    while turns < 3 or time.perf_counter() < end:
+    spent, turns, limit = 0.0, 0, float("inf")
+    while turns < 3 or spent < 1e3 * seconds:
         turns += 1
         for name, run in runs.items():
-            for _ in range(CALLS if turns == 1 or found[name] <= limit else 0):
-                begin = time.perf_counter()
-                run()
-                taken = 1e3 * (time.perf_counter() - begin)
-                found[name] = min(found[name], taken)
-                if taken > LONG:
-                    break
+            if turns == 1 or found[name] <= limit:
+                settle()
+                best, taken = turn(run)
+                found[name], spent = min(found[name], best), spent + taken
         limit = HOPELESS * min(found.values())
     return found
+
+
+def settle() -> None:
+    """Wait until the threads that other engines keep spinning for more work are asleep: with as many threads as cores,
+    whoever comes next would find one core taken."""
+    end = time.perf_counter() + PATIENCE
+    while time.perf_counter() < end:
+        begin, computed = time.perf_counter(), time.process_time()
+        time.sleep(TICK)
+        if time.process_time() - computed < IDLE * (time.perf_counter() - begin):
+            return
+
+
+def turn(run: Callable[[], Any]) -> tuple[float, float]:
+    """The best milliseconds of several calls, and those of all."""
+    best, total, calls = float("inf"), 0.0, 0
+    while calls < CALLS or total < TURN:
+        begin = time.perf_counter()
+        run()
+        taken = 1e3 * (time.perf_counter() - begin)
+        best, total, calls = min(best, taken), total + taken, calls + 1
+        if taken > LONG:
+            break
+    return best, total
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@
 
 typedef struct port {
     const element_type *element; /* NULL: passed as a value */
-    PyObject *numpy_dtype; /* of outputs */
+    PyObject *numpy_dtype;
 } port;
 
 typedef struct ExecutableObject {
@@ -25,7 +25,8 @@ typedef struct ExecutableObject {
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-static port *read_ports(PyObject *dtypes, PyObject *numpy_dtypes, int *count) {
+/* numpy_dtypes has those of these ports from `first` on. */
+static port *read_ports(PyObject *dtypes, PyObject *numpy_dtypes, Py_ssize_t first, int *count) {
     *count = (int)PyTuple_GET_SIZE(dtypes);
     port *ports = PyMem_Calloc((size_t)*count + 1, sizeof *ports);
     for (int i = 0; ports && i < *count; i++) {
@@ -34,9 +35,8 @@ static port *read_ports(PyObject *dtypes, PyObject *numpy_dtypes, int *count) {
             ports[i].element = name ? element_by_name(name) : NULL;
             if (!ports[i].element) return PyMem_Free(ports), NULL;
         }
-        if (numpy_dtypes) ports[i].numpy_dtype = PyTuple_GET_ITEM(numpy_dtypes, i);
     }
-    for (int i = 0; ports && i < *count; i++) Py_XINCREF(ports[i].numpy_dtype);
+    for (int i = 0; ports && i < *count; i++) ports[i].numpy_dtype = Py_NewRef(PyTuple_GET_ITEM(numpy_dtypes, first + i));
     if (!ports) PyErr_NoMemory();
     return ports;
 }
@@ -158,12 +158,13 @@ static PyObject *executable_new(PyTypeObject *type, PyObject *args, PyObject *kw
         self->convert_output = Py_NewRef(convert_output);
         self->fail = Py_NewRef(fail);
         self->host = Py_NewRef(host);
-        if (PyTuple_GET_SIZE(numpy_dtypes) != PyTuple_GET_SIZE(outputs)) {
-            PyErr_SetString(PyExc_ValueError, "there must be a NumPy dtype for each output");
+        Py_ssize_t taken = PyTuple_GET_SIZE(inputs);
+        if (PyTuple_GET_SIZE(numpy_dtypes) != taken + PyTuple_GET_SIZE(outputs)) {
+            PyErr_SetString(PyExc_ValueError, "there must be a NumPy dtype for each input and output");
             failed = 1;
         }
-        failed = failed || !(self->inputs = read_ports(inputs, NULL, &self->input_count)) ||
-                 !(self->outputs = read_ports(outputs, numpy_dtypes, &self->output_count)) ||
+        failed = failed || !(self->inputs = read_ports(inputs, numpy_dtypes, 0, &self->input_count)) ||
+                 !(self->outputs = read_ports(outputs, numpy_dtypes, taken, &self->output_count)) ||
                  create(self, &words, kernels, constants, threads);
     }
     PyBuffer_Release(&words);
@@ -194,6 +195,7 @@ static void executable_dealloc(ExecutableObject *self) {
     (void)executable_clear(self);
     weft_executable_free(self->executable);
     for (Py_ssize_t i = 0; i < self->constant_count; i++) PyBuffer_Release(&self->constants[i]);
+    for (int i = 0; self->inputs && i < self->input_count; i++) Py_XDECREF(self->inputs[i].numpy_dtype);
     for (int i = 0; self->outputs && i < self->output_count; i++) Py_XDECREF(self->outputs[i].numpy_dtype);
     PyMem_Free(self->constants);
     PyMem_Free(self->inputs);
@@ -205,9 +207,20 @@ static void executable_dealloc(ExecutableObject *self) {
 
 /* ---- inputs and outputs ------------------------------------------------------------------------------------------ */
 
+/* What `__array_struct__` of an array gives in a capsule (NumPy's array interface, version 3). */
+typedef struct array_interface {
+    int two, ndim;
+    char kind;
+    int itemsize, flags;
+    Py_ssize_t *shape, *strides;
+    void *data;
+    PyObject *description;
+} array_interface;
+enum { ARRAY_COMPACT = 0x1, ARRAY_ALIGNED = 0x100, ARRAY_NATIVE = 0x200, ARRAY_WRITABLE = 0x400 };
+
 /* What keeps an argument's memory alive during a run. */
 typedef struct holder {
-    Py_buffer view;   /* where view.obj is set */
+    Py_buffer view;   /* where view.obj is set: a buffer's, or filled from an array_interface, whose capsule is view.obj */
     PyObject *object; /* a Tensor */
 } holder;
 
@@ -236,11 +249,33 @@ static int use_tensor(const port *p, TensorObject *t, int writable, weft_tensor 
     return 1;
 }
 
+/* Arrays whose elements the buffer protocol has no letter for. */
+static int use_array(const port *p, PyObject *object, int writable, weft_tensor *tensor, holder *h) {
+    PyObject *dtype = PyObject_GetAttrString(object, "dtype");
+    int same = dtype == p->numpy_dtype;
+    Py_XDECREF(dtype);
+    PyObject *capsule = same ? PyObject_GetAttrString(object, "__array_struct__") : NULL;
+    const array_interface *a = capsule ? PyCapsule_GetPointer(capsule, NULL) : NULL;
+    int needed = ARRAY_COMPACT | ARRAY_ALIGNED | ARRAY_NATIVE | (writable ? ARRAY_WRITABLE : 0);
+    if (!a || a->two != 2 || a->itemsize != p->element->bytes || (a->flags & needed) != needed) {
+        PyErr_Clear();
+        Py_XDECREF(capsule);
+        return 0;
+    }
+    Py_ssize_t nbytes = a->itemsize;
+    for (int d = 0; d < a->ndim; d++) nbytes *= a->shape[d];
+    h->view = (Py_buffer){.buf = a->data, .obj = capsule, .len = nbytes, .ndim = a->ndim, .shape = a->shape};
+    *tensor = (weft_tensor){a->data, (int64_t *)a->shape, nbytes, a->ndim, NULL};
+    return 1;
+}
+
 /* 1: used; 0: does not fit as it is. Never leaves an exception. */
-static int use_object(const port *p, PyObject *object, int writable, weft_tensor *tensor, holder *h) {
+static int use_object(const port *p, PyObject *object, PyObject *ndarray, int writable, weft_tensor *tensor, holder *h) {
     if (!p->element) return writable ? 0 : use_value(object, tensor, h);
     if (PyObject_TypeCheck(object, &TensorType)) return use_tensor(p, (TensorObject *)object, writable, tensor, h);
     if (!PyObject_CheckBuffer(object)) return 0;
+    if (!p->element->formats[0])
+        return (PyObject *)Py_TYPE(object) == ndarray ? use_array(p, object, writable, tensor, h) : 0;
     if (PyObject_GetBuffer(object, &h->view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0))) {
         PyErr_Clear();
         h->view.obj = NULL;
@@ -256,12 +291,13 @@ static int use_object(const port *p, PyObject *object, int writable, weft_tensor
     return 0;
 }
 
-static int take(const port *p, PyObject *object, int index, PyObject *convert, int writable, weft_tensor *tensor,
-                holder *h) {
-    if (use_object(p, object, writable, tensor, h)) return 0;
+static int take(const ExecutableObject *self, const port *p, PyObject *object, int index, int writable,
+                weft_tensor *tensor, holder *h) {
+    if (use_object(p, object, self->ndarray, writable, tensor, h)) return 0;
+    PyObject *convert = writable ? self->convert_output : self->convert;
     PyObject *converted = PyObject_CallFunction(convert, "iO", index, object);
     if (!converted) return -1;
-    int used = use_object(p, converted, writable, tensor, h);
+    int used = use_object(p, converted, self->ndarray, writable, tensor, h);
     Py_DECREF(converted);
     if (used) return 0;
     PyErr_Format(PyExc_SystemError, "the conversion of argument %d did not give a fitting tensor", index);
@@ -297,8 +333,7 @@ static int take_inputs(ExecutableObject *self, PyObject *arguments, workspace *w
         return set_count_failure(self, ERROR_ARGUMENT_COUNT, self->input_count, PyTuple_GET_SIZE(arguments));
     for (int i = 0; i < self->input_count; i++) {
         w->held = i + 1;
-        if (take(&self->inputs[i], PyTuple_GET_ITEM(arguments, i), i, self->convert, 0, &w->tensors[i], &w->holders[i]))
-            return -1;
+        if (take(self, &self->inputs[i], PyTuple_GET_ITEM(arguments, i), i, 0, &w->tensors[i], &w->holders[i])) return -1;
     }
     return 0;
 }
@@ -311,8 +346,7 @@ static int take_outputs(ExecutableObject *self, PyObject *outs, workspace *w) {
         int at = self->input_count + i;
         w->held = at + 1;
         int64_t *shape = w->tensors[at].shape;
-        if (take(&self->outputs[i], PyTuple_GET_ITEM(outs, i), i, self->convert_output, 1, &w->tensors[at], &w->holders[at]))
-            return -1;
+        if (take(self, &self->outputs[i], PyTuple_GET_ITEM(outs, i), i, 1, &w->tensors[at], &w->holders[at])) return -1;
         w->tensors[at].shape = shape;
         for (int k = 0; k < at; k++)
             if (overlap(&w->tensors[at], &w->tensors[k])) return set_count_failure(self, ERROR_OVERLAP, 0, i);

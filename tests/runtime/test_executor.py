@@ -10,6 +10,7 @@ import pytest
 from conftest import artifact, vector_program
 
 from weft.runtime import _native
+from weft.runtime.arguments import Arguments
 from weft.runtime.artifact import Artifact
 from weft.runtime.encode import encode
 from weft.runtime.executable import Executable
@@ -352,7 +353,7 @@ def test_damaged_words_never_crash(kernels):
             try:
                 _native.Executable(
                     damaged, (code,), tuple((0, n) for n in names), (), ("float32",), ("float32", "int64"),
-                    (np.dtype("f4"), np.dtype("i8")), 1, np.ndarray, print, print, print, print,
+                    (np.dtype("f4"), np.dtype("f4"), np.dtype("i8")), 1, np.ndarray, print, print, print, print,
                 )  # fmt: skip
             except ValueError:
                 refused += 1
@@ -361,7 +362,7 @@ def test_damaged_words_never_crash(kernels):
         with pytest.raises(ValueError):
             _native.Executable(
                 words[:length], (code,), tuple((0, n) for n in names), (), ("float32",), ("float32", "int64"),
-                (np.dtype("f4"), np.dtype("i8")), 1, np.ndarray, print, print, print, print,
+                (np.dtype("f4"), np.dtype("f4"), np.dtype("i8")), 1, np.ndarray, print, print, print, print,
             )  # fmt: skip
 
 
@@ -394,6 +395,41 @@ def test_half_and_other_dtypes_pass_through():
         Executable(Artifact(replace(program, inputs=(TensorSpec("x", "bfloat16", ((2,), (3,))),)), ()))(
             np.zeros((2, 3), np.uint16)
         )
+
+
+def test_arrays_that_no_buffer_describes_are_used_where_they_are(monkeypatch):
+    """bfloat16 arrays: compact ones stay in C, all others are converted or refused as any array."""
+    import ml_dtypes
+
+    bf16 = np.dtype(ml_dtypes.bfloat16)
+    spec = TensorSpec("x", "bfloat16", ((4,), (3,)))
+    program = Program(
+        (),
+        (spec,),
+        (replace(spec, name="y"),),
+        (BufferSpec("input", 0), BufferSpec("output", 0)),
+        (),
+        (Copy(0, 1, (24,)),),
+    )
+    with monkeypatch.context() as without:
+        without.setattr(Arguments, "convert", None)
+        without.setattr(Arguments, "convert_output", None)
+        exe = Executable(Artifact(program, ()))
+    x = np.arange(12).reshape(4, 3).astype(bf16)
+    out = np.zeros_like(x)
+    assert exe(x, out=out) is out
+    np.testing.assert_array_equal(out.astype(np.float32), x.astype(np.float32))
+    exe = Executable(Artifact(program, ()))
+    wide = np.arange(24).reshape(4, 6).astype(bf16)[:, ::2]
+    np.testing.assert_array_equal(exe(wide).astype(np.float32), wide.astype(np.float32))
+    for wrong in (x.T, x.reshape(12), x.view(np.float16), x.view(np.uint16), x.astype(np.float32)):
+        with pytest.raises(InputError):
+            exe(wrong)
+    frozen = out.copy()
+    frozen.flags.writeable = False
+    for wrong in (frozen, np.zeros((4, 6), bf16)[:, ::2], np.zeros((4, 3), np.float16), np.zeros((4, 2), bf16), x):
+        with pytest.raises(InputError):
+            exe(x, out=wrong)
 
 
 def test_a_reserved_buffer_grows_and_keeps_its_content(kernels):

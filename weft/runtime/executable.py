@@ -22,7 +22,7 @@ from weft.runtime.program import TensorSpec
 from weft.runtime.roofline import Bound, Peaks, Roofline, bounds, roofline
 from weft.runtime.threads import SYSTEM_FEATURES, checked_threads, cpu_features
 from weft.support.arguments import FLAG, MAPPING, NUMBER, PATH, WHOLE, checked, instance
-from weft.support.errors import ArtifactError, InputError
+from weft.support.errors import ArtifactError, InputError, UserError
 from weft.support.files import existing_file
 from weft.support.memory import compact
 
@@ -88,7 +88,7 @@ class Executable:
                 constants,
                 tuple(None if t.is_value else str(t.dtype) for t in program.inputs),
                 tuple(None if t.is_value else str(t.dtype) for t in program.outputs),
-                tuple(numpy_dtype(t.dtype) for t in program.outputs),
+                (*map(_input_dtype, program.inputs), *(numpy_dtype(t.dtype) for t in program.outputs)),
                 checked_threads(threads),
                 np.ndarray,
                 self._arguments.convert,
@@ -223,6 +223,14 @@ def load_executable(path: str | os.PathLike[str], threads: int | None = None, *,
     machine, InputError where there is no such file.
     """
     return Executable(Artifact.load(existing_file(path), verify), threads)
+
+
+def _input_dtype(spec: TensorSpec) -> np.dtype[Any] | None:
+    """How NumPy calls the elements of an input; None where it lacks them and they can come as tensors only."""
+    try:
+        return numpy_dtype(spec.dtype)
+    except UserError:
+        return None
 
 
 def _pick(code: CodeObject) -> Variant:
