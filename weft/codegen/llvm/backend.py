@@ -9,6 +9,7 @@ import threading
 from functools import cache
 from typing import Any
 
+from weft.codegen.llvm.types import processor
 from weft.support.errors import InternalError, TargetError
 from weft.target import Target
 
@@ -28,9 +29,10 @@ def _llvm() -> Any:
 @cache
 def _machine(triple: str, cpu: str, features: str, opt_level: int) -> Any:
     llvm = _llvm()
+    cpu, convention = processor(triple, cpu)
     try:
         return llvm.Target.from_triple(triple).create_target_machine(
-            cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="small"
+            cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="small", abiname=convention
         )
     except RuntimeError as error:
         raise TargetError(f"LLVM has no code generator for '{triple}': {error}", code="G021") from error

@@ -17,7 +17,7 @@ from weft.codegen.llvm.function import Function
 from weft.codegen.llvm.intrinsics import C_MATH
 from weft.codegen.llvm.statements import Context, loop, on_stack, statement
 from weft.codegen.llvm.tiles import PERMISSION, uses_tiles
-from weft.codegen.llvm.types import type_of
+from weft.codegen.llvm.types import processor, type_of
 from weft.codegen.llvm.values import value
 from weft.expr.nodes import Const, Expr, Var, const
 from weft.support.errors import InternalError
@@ -65,7 +65,8 @@ class Module:
 
     def _attributes(self) -> list[str]:
         t = self.target
-        common = f'nounwind "target-cpu"="{t.mcpu}" "target-features"="{t.feature_string}" "no-trapping-math"="true"'
+        cpu, _ = processor(t.triple, t.mcpu)
+        common = f'nounwind "target-cpu"="{cpu}" "target-features"="{t.feature_string}" "no-trapping-math"="true"'
         if t.vector_bits:
             common += f' "prefer-vector-width"="{t.vector_bits}" "min-legal-vector-width"="{t.vector_bits}"'
         return [f"attributes #0 = {{ {common} }}", f"attributes #1 = {{ noinline {common} }}"]

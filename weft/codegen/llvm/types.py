@@ -1,4 +1,4 @@
-"""How element types and literals are spelled in LLVM IR.
+"""How element types, literals and processors are spelled in LLVM IR.
 
 ``float16`` and ``bfloat16`` values are kept as their bit patterns (``i16``): kernels compute in float32, so the only
 things that happen to them are moves and conversions. A bool is ``i1`` in a register and ``i8`` in memory.
@@ -30,6 +30,15 @@ _VALUE: Final = {
     "float32": "float",
     "float64": "double",
 }
+
+_GENERIC: Final = {"riscv64": ("generic-rv64", "lp64d"), "riscv32": ("generic-rv32", "ilp32d")}
+"""Architectures where LLVM ends the process at the name of a processor that it does not know: the name and the calling
+convention instead. The features say all that code depends on."""
+
+
+def processor(triple: str, cpu: str) -> tuple[str, str]:
+    """The name of the processor and of the calling convention (empty: the usual one) that LLVM is told."""
+    return _GENERIC.get(triple.split("-", 1)[0], (cpu, ""))
 
 
 def scalar_type(dtype: DType) -> str:
