@@ -15,8 +15,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from weft.expr.nodes import Var
@@ -27,6 +25,7 @@ from weft.graph.visit import post_order
 from weft.ir.structural import structural_hash
 from weft.runtime.program import SizeExpr
 from weft.support.cache import DiskCache
+from weft.support.fingerprint import compiler_fingerprint
 from weft.target import Target
 from weft.tir.nodes import Program
 
@@ -50,19 +49,6 @@ class Kernel:
         """``size`` (over positions) over the names of this kernel's symbolic dimensions."""
         table = {f"s{i}": names[v] for i, v in enumerate(self.sizes)}
         return tuple(table.get(word, word) if isinstance(word, str) else word for word in size)
-
-
-@cache
-def compiler_fingerprint() -> str:
-    """A hash of the compiler's source and of the versions it generates code with."""
-    from llvmlite import __version__ as llvmlite_version
-
-    digest = hashlib.blake2b(llvmlite_version.encode(), digest_size=16)
-    root = Path(__file__).parent
-    for package in ("support", "ir", "expr", "target", "graph", "te", "tir", "ops", "schedule", "lower", "codegen"):
-        for path in sorted((root / package).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def kernel_key(program: Program, schedule: str, target: Target) -> str:

@@ -3,18 +3,18 @@
     graph ── optimize ──▶ fused graph ── build_kernels ──▶ machine code ─┐
                                     └──── graph_to_program ──▶ program ──┴──▶ artifact
 
-:func:`build_kernel` is the story of one fused group: graph → te → tir → scheduled tir → kernel → machine code.
+:func:`kernel_stages` is the story of one fused group: graph → te → tir → scheduled tir → kernel → machine code.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from weft.codegen.llvm import assembly, compile_object, emit
+from weft.codegen.llvm import assembly, emit
 from weft.expr.nodes import ExprLike, index, make
 from weft.graph.nodes import Call, Function, GraphExpr, Module
 from weft.graph.passes.chain import JoinChains
@@ -35,8 +35,10 @@ from weft.graph.passes.sink_views import SinkViews
 from weft.graph.visit import post_order
 from weft.ir.fusion_kind import FusionKind
 from weft.ir.passes import Instrument, Pass, run_passes
-from weft.ir.structural import structural_hash
-from weft.kernel_cache import Kernel, KernelCache, group_address, kernel_key
+from weft.kernel_build import MachineCode, scheduled
+from weft.kernel_build import lowered as lowered
+from weft.kernel_cache import GroupAddress, Kernel, KernelCache, group_address, kernel_key
+from weft.kernel_workers import Task, Workers
 from weft.lower.graph_to_program import control_to_program, graph_to_program
 from weft.lower.graph_to_te import fusion_kind, group_to_te, reduces_rows
 from weft.lower.sizes import expression, size_expr
@@ -49,10 +51,9 @@ from weft.ops.rules.transposed import TRANSPOSED_RULES
 from weft.ops.rules.winograd import WINOGRAD_RULES
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import Program as ExecutableProgram
-from weft.schedule.rules import default_schedule
-from weft.schedule.schedule import Schedule
+from weft.runtime.threads import default_threads
 from weft.schedule.trace import Trace
-from weft.support.arguments import FLAG, WHOLE
+from weft.support.arguments import FLAG, WHOLE, optional
 from weft.support.dtypes import DType
 from weft.support.errors import InputError
 from weft.support.progress import Reporter, Silent
@@ -99,6 +100,8 @@ class Options:
     ``max_ops`` bounds how many operators join in one kernel (1 turns fusion off). ``precision`` is ``"f32"``, or
     ``"bf16"``: operands of matrix products and convolutions are stored as bfloat16, sums and everything else stay in
     float32. A target without instructions for such products computes in float32 (:attr:`Report.notes` says so).
+    ``jobs`` processes build kernels (None: as many as ``WEFT_NUM_THREADS`` says, or cores; 1: this process alone); what
+    they build does not depend on it.
     """
 
     layouts: bool = True
@@ -106,14 +109,17 @@ class Options:
     merge: bool = True
     max_ops: int = 64
     precision: str = "f32"
+    jobs: int | None = None
 
     def __post_init__(self) -> None:
-        for name, form in (("layouts", FLAG), ("winograd", FLAG), ("max_ops", WHOLE)):
+        for name, form in (("layouts", FLAG), ("winograd", FLAG), ("max_ops", WHOLE), ("jobs", optional(WHOLE))):
             value = getattr(self, name)
             if not form.accepts(value):
                 raise InputError(f"Options: '{name}' must be {form.says}, not {value!r}", code="I029")
-        if self.max_ops < 1:
-            raise InputError(f"Options: 'max_ops' must be at least 1, not {self.max_ops}", code="I029")
+        for name in ("max_ops", "jobs"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"Options: '{name}' must be at least 1, not {value}", code="I029")
         if self.precision not in PRECISIONS:
             raise InputError(
                 f"unknown precision '{self.precision}'", code="I022", hint=f"one of {', '.join(PRECISIONS)}"
@@ -220,7 +226,8 @@ def compile_module(
         dict.fromkeys(c.target for c in _calls(fused) if isinstance(c.target, Function) and c.target.is_primitive)
     )
     with report.stage("kernels"):
-        variants = [build_kernels(groups, t, schedules, cache, progress, observer) for t in targets]
+        jobs = default_threads() if options.jobs is None else options.jobs
+        variants = [build_kernels(groups, t, schedules, cache, progress, observer, jobs) for t in targets]
     with report.stage("program"):
         kernels = variants[0]
 
@@ -248,45 +255,80 @@ def build_kernels(
     cache: KernelCache,
     progress: Reporter,
     observer: Observer | None = None,
+    jobs: int = 1,
 ) -> dict[Function, Kernel]:
-    """The code of every group; groups of equal structure share it."""
+    """The code of every group; groups of equal structure share it. ``jobs`` processes build what is missing."""
     made: dict[Function, Kernel] = {}
+    missing: dict[Hashable, tuple[Function, GroupAddress | None]] = {}
+    later: list[Function] = []  # of the structure of one that is missing
+    plain = schedules is None and observer is None
     for group in groups:
-        plain = schedules is None and observer is None
         address = group_address(group, target, OPERATORS) if plain else None
         kernel = cache.at(address) if address is not None else None
-        if kernel is None:
+        if kernel is not None:
+            made[group] = kernel
+        elif address is not None and address.key in missing:
+            later.append(group)
+        else:
+            missing[group if address is None else address.key] = group, address
+    progress.advance(len(made))
+    users: dict[str, list[_User]] = {}
+    with Workers(min(jobs - 1, len(missing) // KERNELS_FOR_A_WORKER)) as workers:
+        for group, address in missing.values():
             program, cost = unscheduled(group)
             progress.describe(program.name)
             trace = schedules.find(program, target) if schedules is not None else None
             key = kernel_key(program, trace.to_json() if trace is not None else "", target)
             if observer is not None:
                 observer.kernel(key, group, program.name, target, kernel_stages(group, target, trace))
-            kernel = cache.get(key, program.sizes)
-            if kernel is None:
-                kernel = build_kernel(program, target, trace, cost)
-                cache.put(key, kernel)
-            if address is not None:
-                cache.note(address, key, program.sizes)
-        made[group] = kernel
-        progress.advance()
-    return made
+            user = _User(group, address, program, cost)
+            if key in users:
+                users[key].append(user)
+            elif (kernel := cache.get(key, program.sizes)) is not None:
+                made[group] = _noted(cache, key, user, kernel, progress)
+            else:
+                users[key] = [user]
+                workers.submit(Task(key, program, target, trace))
+        for task, code in workers.results():
+            for user in users[task.key]:
+                kernel = _kernel(code, user.program, user.cost)
+                if user is users[task.key][0]:
+                    cache.put(task.key, kernel)
+                made[user.group] = _noted(cache, task.key, user, kernel, progress)
+    return {**made, **build_kernels(later, target, schedules, cache, progress, observer)} if later else made
+
+
+KERNELS_FOR_A_WORKER = 4
+"""Starting a process takes as long as building a few kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class _User:
+    """A group that waits for a kernel, with its plain loops and their work."""
+
+    group: Function
+    address: GroupAddress | None
+    program: Program
+    cost: Work
+
+
+def _noted(cache: KernelCache, key: str, user: _User, kernel: Kernel, progress: Reporter) -> Kernel:
+    if user.address is not None:
+        cache.note(user.address, key, user.program.sizes)
+    progress.advance()
+    return kernel
+
+
+def _kernel(code: MachineCode, program: Program, cost: Work) -> Kernel:
+    names = {v: f"s{i}" for i, v in enumerate(program.sizes)}
+    flops, bytes = size_expr(cost.flops, names), size_expr(cost.bytes, names)
+    return Kernel(code.name, code.code, program.sizes, code.workspace, flops, bytes)
 
 
 def unscheduled(group: Function) -> tuple[Program, Work]:
     """The plain loops of a fused group, and the work they do."""
     stages = group_to_te(group)
     return te_to_tir(stages.name, stages.inputs, stages.outputs), work(stages.outputs, stages.inputs)
-
-
-def scheduled(program: Program, target: Target, trace: Trace | None = None) -> Schedule:
-    """``program`` by the given schedule, or by the default rules."""
-    return default_schedule(program, target) if trace is None else Schedule(program).replay(trace)
-
-
-def lowered(program: Program, target: Target, trace: Trace | None = None) -> Program:
-    """The kernel form of ``program``."""
-    return tir_to_kernel(scheduled(program, target, trace).program, target)
 
 
 def kernel_stages(group: Function, target: Target, trace: Trace | None = None) -> Iterator[Stage]:
@@ -303,22 +345,6 @@ def kernel_stages(group: Function, target: Target, trace: Trace | None = None) -
     ir = emit(kernel, target)
     yield Stage("llvm", ".ll", ir)
     yield Stage("assembly", ".s", assembly(ir, target))
-
-
-def build_kernel(program: Program, target: Target, trace: Trace | None, cost: Work) -> Kernel:
-    """Machine code of one program, named with a hash of the program: unique in an artifact, whatever the target."""
-    kernel = lowered(program, target, trace)
-    kernel = replace(kernel, name=f"{program.name}_{structural_hash(program)[:10]}")
-    code = compile_object(emit(kernel, target), target)
-    names = {v: f"s{i}" for i, v in enumerate(program.sizes)}
-    return Kernel(
-        name=kernel.name,
-        code=code,
-        sizes=program.sizes,
-        workspace=size_expr(kernel.attrs.get("workspace", 0), names),
-        flops=size_expr(cost.flops, names),
-        bytes=size_expr(cost.bytes, names),
-    )
 
 
 def _calls(module: Module) -> Iterator[Call]:

@@ -95,6 +95,11 @@ class Expr(_Operand, metaclass=Interned):
 
     __hash__ = object.__hash__
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as a call of the class, so that what comes back is interned like all others."""
+        fields = self.__dataclass_fields__  # type: ignore[attr-defined]  # every node is a dataclass
+        return type(self), tuple(getattr(self, name) for name in fields)
+
     def __bool__(self) -> bool:
         raise UserError(
             f"the truth of the expression '{self}' is not known while building the program",
@@ -154,6 +159,10 @@ class Var(Expr):
     @staticmethod
     def _normal(name: str, dtype: str, id: int) -> tuple[str, DType, int]:
         return name, DType(dtype), next(_var_ids) if id < 0 else id
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without its number: in another process it belongs to another variable."""
+        return Var, (self.name, self.dtype)
 
 
 @_node

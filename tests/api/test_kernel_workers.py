@@ -1,0 +1,185 @@
+"""Kernels built by several processes are those that one process builds, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from weft import kernel_workers
+from weft.expr.nodes import Const, Var
+from weft.graph.nodes import Call, Function, Module
+from weft.graph.parser import parse
+from weft.graph.visit import post_order
+from weft.ir.structural import structural_equal
+from weft.kernel_build import MachineCode, machine_code
+from weft.kernel_workers import Task, Workers
+from weft.ops.catalogue import OPERATORS
+from weft.pipeline import Options, compile_module, optimize, unscheduled
+from weft.schedule.trace import Instruction, Trace
+from weft.support.errors import InputError, ScheduleError, TargetError
+from weft.target import Target
+
+TARGET = Target("cpu")
+
+
+def chain(count: int) -> Module:
+    """``count`` different products over a symbolic dimension."""
+    weights = ", ".join(f"%w{i}: f32[{i + 1}, {i + 2}]" for i in range(count))
+    lines = "\n".join(f"  %y{i}: f32[n, {i + 2}] = matmul(%{f'y{i - 1}' if i else 'x'}, %w{i})" for i in range(count))
+    head = f"def @main<n>(%x: f32[n, 1], {weights}) -> f32[n, {count + 1}]"
+    return parse(f"{head} {{\n{lines}\n  return %y{count - 1}\n}}", OPERATORS)
+
+
+def tasks(count: int, **changes: Any) -> list[Task]:
+    fused = optimize(chain(count), TARGET)
+    calls = [e.target for e in post_order(fused.main) if isinstance(e, Call)]
+    programs = [unscheduled(f)[0] for f in calls if isinstance(f, Function)]
+    return [replace(Task(f"{i:08x}", p, TARGET), **changes) for i, p in enumerate(programs)]
+
+
+def code_of(module: Module, jobs: int) -> dict[str, bytes]:
+    artifact, report = compile_module(module, [TARGET], options=Options(jobs=jobs))
+    assert report.built == len(artifact.codes)
+    return {k.name: c.variants[0].data for k, c in zip(artifact.program.kernels, artifact.codes, strict=True)}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, "the workers do nothing"
+        time.sleep(0.01)
+
+
+def built(workers: Workers) -> dict[str, MachineCode]:
+    return {task.key: made for task, made in workers.results()}
+
+
+@pytest.fixture
+def built_here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Keys of what this process builds by itself."""
+    keys: list[str] = []
+    build = Task.build
+
+    def counted(task: Task) -> MachineCode:
+        keys.append(task.key)
+        return build(task)
+
+    monkeypatch.setattr(Task, "build", counted)
+    return keys
+
+
+def test_the_number_of_processes_changes_no_byte() -> None:
+    module = chain(9)
+    assert code_of(module, 1) == code_of(module, 4)
+
+
+def test_workers_build_what_would_be_built_here(built_here: list[str]) -> None:
+    wanted = tasks(6)
+    with Workers(2) as workers:
+        for task in wanted:
+            workers.submit(task)
+        until(lambda: workers._finished.qsize() == len(wanted))
+        made = built(workers)
+    assert not built_here
+    assert made == {t.key: machine_code(t.program, t.target) for t in wanted}
+
+
+@pytest.mark.parametrize("executable", ["/nowhere/python", "", None, "/usr/bin/true"])
+def test_where_no_process_can_be_started(
+    executable: str | None, built_here: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    wanted = tasks(3)
+    with Workers(2) as workers:
+        for task in wanted:
+            workers.submit(task)
+        assert len(built(workers)) == len(built_here) == 3
+
+
+def test_a_program_made_of_python_and_all_is_never_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    assert kernel_workers._start() is None
+
+
+def test_workers_of_another_version_get_nothing(built_here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_workers, "compiler_fingerprint", lambda: "another")
+    with Workers(1) as workers:
+        until(lambda: not any(t.is_alive() for t in workers._threads))
+        workers.submit(tasks(1)[0])
+        assert len(built(workers)) == len(built_here) == 1
+
+
+def test_the_work_of_a_worker_that_dies_is_done_here() -> None:
+    wanted = tasks(6)
+    with Workers(1) as workers:
+        for task in wanted:
+            workers.submit(task)
+        until(lambda: len(workers._tasks) < len(wanted))  # it has something
+        workers._processes[0].kill()
+        assert set(built(workers)) == {t.key for t in wanted}
+
+
+def test_errors_arise_as_without_workers(built_here: list[str]) -> None:
+    nonsense = TARGET.replace(triple="nonsense-unknown-none")
+    with Workers(1) as workers:
+        workers.submit(tasks(1, target=nonsense)[0])
+        until(lambda: not workers._finished.empty())
+        with pytest.raises(TargetError, match="nonsense"):
+            built(workers)
+    assert len(built_here) == 1
+
+
+def test_what_cannot_be_sent_is_built_here() -> None:
+    unsendable = Trace((Instruction("nothing", (("f", lambda: 0),)),))
+    with Workers(1) as workers:
+        workers.submit(tasks(1, trace=unsendable)[0])
+        until(lambda: not workers._finished.empty())
+        with pytest.raises(ScheduleError):
+            built(workers)
+
+
+def test_an_interrupt_ends_the_workers() -> None:
+    with pytest.raises(KeyboardInterrupt), Workers(2) as workers:
+        for task in tasks(6):
+            workers.submit(task)
+        until(lambda: len(workers._tasks) < 6)
+        raise KeyboardInterrupt
+    assert all(p.returncode is not None for p in workers._processes)
+    assert not any(t.is_alive() for t in workers._threads)
+
+
+def test_a_worker_ends_with_its_input() -> None:
+    process = kernel_workers._start()
+    assert process is not None and process.stdin is not None and process.stdout is not None
+    process.stdin.close()
+    assert process.wait(timeout=120) == 0
+    process.stdout.close()
+
+
+def test_few_kernels_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        raise AssertionError("started")
+
+    monkeypatch.setattr(kernel_workers, "_start", refused)
+    assert len(code_of(chain(3), 8)) == 3
+
+
+@pytest.mark.parametrize("jobs", [0, -1, 1.5, "2"])
+def test_jobs_are_a_positive_number(jobs: Any) -> None:
+    with pytest.raises(InputError, match="jobs"):
+        Options(jobs=jobs)
+
+
+def test_pickled_expressions_are_interned_again() -> None:
+    program = tasks(2)[1].program
+    again = pickle.loads(pickle.dumps(program))
+    assert structural_equal(program, again) and again.sizes[0] is not program.sizes[0]
+    x = Var("x")
+    y, both = pickle.loads(pickle.dumps((x, (x + 1) * Const(-0.0, "float32").astype("int64"))))
+    assert y is not x and both is (y + 1) * Const(-0.0, "float32").astype("int64")
