@@ -11,7 +11,8 @@ from weft.expr.nodes import Binary, Const, IterVar, Load, Select, Var
 from weft.expr.visit import collect, free_vars
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import View, static_extent
-from weft.schedule.rules.context import Context, work_of
+from weft.schedule.rules.context import Context
+from weft.schedule.rules.cost import work_of
 
 MOST_CASES = 8
 FEWEST_CHOICES = 3

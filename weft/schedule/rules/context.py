@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from weft.expr.nodes import Call, Const, Expr, IterVar, Load, Select, Var
+from weft.expr.nodes import Const, IterVar, Load, Select, Var
 from weft.expr.visit import collect, free_vars
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import View, static_extent
+from weft.schedule.rules.cost import pieces_of, worth_parallel
 from weft.schedule.schedule import Schedule
 from weft.target import Target
 from weft.tir.nodes import Block, Buffer, For
 from weft.tir.visit import blocks as blocks_below
 
-PARALLEL_WORK = 60_000
-"""Scalar operations below which a loop is not worth a fork (about 10 µs of one core)."""
 LINE = 64
 """Bytes of a cache line."""
-CHUNK_WORK = 20_000
-"""Scalar operations that one chunk of a parallel loop should have at least."""
 
 
 @dataclass
@@ -119,12 +116,11 @@ class Context:
     def parallelize(self, loop: LoopRef, work: float) -> None:
         """Run ``loop`` in parallel where that is worth it; ``work`` counts the scalar operations of all iterations."""
         extent = self.extent(loop)
-        if self.nested or extent in (0, 1) or (extent is not None and work < PARALLEL_WORK):
+        if self.nested or extent in (0, 1) or (extent is not None and not worth_parallel(work, self.target)):
             return
         self.schedule.parallel(loop)
         if extent is not None:
-            each = max(1.0, work / extent)
-            self.schedule.annotate(loop, "grain", max(1, int(CHUNK_WORK / each)))
+            self.schedule.annotate(loop, "grain", max(1, extent // (2 * pieces_of(work, self.target))))
 
     def vectorize(self, loop: LoopRef, lanes: int, unroll: int = 1) -> None:
         """Run ``loop`` in vectors of ``lanes``, ``unroll`` of them at a time where it is long enough."""
@@ -139,30 +135,6 @@ class Context:
         else:
             _, inner = s.split(loop, factors=(None, lanes))
         s.vectorize(inner)
-
-
-def cost_of(value: Expr) -> int:
-    """Rough scalar operations of an expression: calls of intrinsics count ten."""
-    total, seen, pending = 0, set[Expr](), [value]
-    while pending:
-        e = pending.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        if isinstance(e, Load):
-            total += 1
-            continue
-        total += 10 if isinstance(e, Call) else 1 if e.children else 0
-        pending.extend(e.children)
-    return total
-
-
-def work_of(view: View) -> float:
-    """Scalar operations of all instances of a block; symbolic sizes count 64."""
-    instances = 1.0
-    for axis in view.block.iters:
-        instances *= static_extent(axis) or 64
-    return instances * max(1, sum(cost_of(s.value) for s in view.stores))
 
 
 def guarded_load(view: View) -> bool:

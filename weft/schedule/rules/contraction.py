@@ -24,7 +24,8 @@ from weft.expr.nodes import Const, IterVar, Var
 from weft.schedule.library.dot_halves import DOT_BF16, PAIR
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import Access, View, static_extent
-from weft.schedule.rules.context import Context, cost_of, reads_whole, work_of
+from weft.schedule.rules.context import Context, reads_whole
+from weft.schedule.rules.cost import cost_of, work_of
 from weft.schedule.rules.packing import conflicts, pack, packable
 from weft.schedule.rules.pairs import pack_pairs, pair_axis, suits_pairs
 from weft.schedule.rules.tiles import MAX_COLUMNS, RegisterTile, register_tile, steps

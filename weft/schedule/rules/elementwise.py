@@ -10,7 +10,8 @@ from weft.expr.simplify import simplify
 from weft.expr.visit import collect, free_vars, substitute
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import Access, View, contiguous_elsewhere, continues, static_extent
-from weft.schedule.rules.context import Context, work_of
+from weft.schedule.rules.context import Context
+from weft.schedule.rules.cost import work_of
 
 UNROLL = 2
 """Vectors in flight at a time."""
@@ -18,8 +19,8 @@ LONGEST_PERIOD = 8
 """Vectors in flight at most, where so many have a pattern of places that repeats."""
 SHORT = 4
 """Vectors in an inner loop up to which it is short."""
-ENOUGH = 32
-"""Iterations that keep all threads busy."""
+ENOUGH, CHUNKS = 32, 4
+"""Iterations that keep all threads busy: in all, and for each core."""
 LARGEST_TILE = 16
 """Rows of a tile that is transposed in registers, at most."""
 
@@ -77,7 +78,7 @@ def _leaves_enough(context: Context, outer: list[LoopRef], extent: int | None, l
     iterations = 1
     for size in map(context.extent, outer[:-1]):
         iterations *= size or ENOUGH
-    return iterations >= ENOUGH
+    return iterations >= max(ENOUGH, CHUNKS * context.target.cores)
 
 
 def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: int) -> bool:

@@ -6,7 +6,8 @@ from weft.expr.nodes import Load
 from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.access import View, contiguous_elsewhere
-from weft.schedule.rules.context import Context, cost_of, guarded_load
+from weft.schedule.rules.context import Context, guarded_load
+from weft.schedule.rules.cost import cost_of
 from weft.support.errors import ScheduleError
 
 CHEAP = 6

@@ -7,11 +7,15 @@ vectors run over an axis that is not reduced if the data is contiguous there, an
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from weft.expr.nodes import IterVar, Load, Var
 from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import View, continues, static_extent
-from weft.schedule.rules.context import Context, cost_of, guarded_load, work_of
+from weft.schedule.rules.context import Context, guarded_load
+from weft.schedule.rules.cost import cost_of, pieces_of, work_of, worth_parallel
 
 UNROLLED_WINDOW = 16
 """Windows of at most so many elements are unrolled: the result then stays in a register."""
@@ -42,7 +46,7 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     if rows is None:
         return False
     s, view = context.schedule, context.view(last)
-    if len(chain) == 1 and _row_by_row(context, last):
+    if len(chain) == 1 and (_row_by_row(context, last) or _in_pieces(context, last)):
         return True
     loops = dict(zip(view.block.iters, s.get_loops(last), strict=True))
     inner = [loops[a] for a in view.block.iters if a not in rows]
@@ -62,8 +66,10 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     work = sum(work_of(context.view(b)) for b in chain)
     at: LoopRef | None = None
     if len(row_loops) > 1 and any(guarded_load(context.view(b)) for b in chain):
-        # The edges of windows are checked along the innermost axis: a loop of its own loses its ends, not a fused one.
+        # The edges of windows are checked along the innermost axes: a loop of its own loses its ends, not a fused one.
         *others, at = row_loops
+        if len(others) > 1 and _enough(context, others[:-1]):
+            others = others[:-1]
         context.parallelize(context.fuse(others), work)
     elif row_loops:
         at = context.fuse(row_loops)
@@ -75,6 +81,11 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
         finish_row(context, block, lane_loop is not None, lanes, at)
         context.done.add(block.name)
     return True
+
+
+def _enough(context: Context, loops: Sequence[LoopRef]) -> bool:
+    """Whether loops have pieces of work for all threads."""
+    return math.prod(context.extent(x) or 1 for x in loops) >= CHUNKS * context.target.cores
 
 
 def _chain(context: Context, last: BlockRef) -> list[BlockRef]:
@@ -143,6 +154,24 @@ def _row_by_row(context: Context, block: BlockRef) -> bool:
     _add_rows(context, s.rfactor(piece, 0, reassociate=True), lanes)
     _add_rows(context, block, lanes)
     return True
+
+
+def _in_pieces(context: Context, block: BlockRef) -> bool:
+    """A long reduction of few rows: pieces of the rows are reduced in parallel, then their results. How many there are
+    follows from the work, never from the threads at hand, so that the result does not either."""
+    s, view = context.schedule, context.view(block)
+    if not view.is_simple or context.lanes(view) < 2 or _joined(view) < len(view.reduce):
+        return False
+    rows, length = (math.prod(static_extent(a) or 0 for a in axes) for axes in (view.spatial, view.reduce))
+    work = work_of(view)
+    pieces = pieces_of(work, context.target) // max(1, rows)
+    if not rows or not length or rows >= CHUNKS or pieces < 2 or not worth_parallel(work, context.target):
+        return False
+    whole = next((n for n in range(pieces, 2 * pieces) if length % (n * context.lanes(view)) == 0), pieces)
+    joined = context.fuse(s.get_loops(block)[-len(view.reduce) :])
+    piece, _ = s.split(joined, factors=(whole, None))
+    partial = s.rfactor(piece, 0, reassociate=True)
+    return schedule_rows(context, partial) and schedule_rows(context, block)
 
 
 def _add_rows(context: Context, block: BlockRef, lanes: int) -> None:

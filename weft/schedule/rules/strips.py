@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from weft.expr.nodes import Const
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import Access, static_extent
-from weft.schedule.rules.context import Context, work_of
+from weft.schedule.rules.context import Context
 from weft.schedule.rules.contraction import (
     Roles,
     Tiling,
@@ -31,6 +31,7 @@ from weft.schedule.rules.contraction import (
     pack_vectors,
     paired,
 )
+from weft.schedule.rules.cost import work_of
 from weft.schedule.rules.pairs import suits_pairs
 from weft.schedule.rules.reduction import finish_row
 from weft.tir.nodes import Buffer

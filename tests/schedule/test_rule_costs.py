@@ -1,0 +1,122 @@
+"""Whether several threads are worth it, and into how many pieces work is divided: from work and target alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_runner import run_program
+
+import weft
+from weft import te
+from weft.lower.te_to_tir import te_to_tir
+from weft.runtime import Executable
+from weft.schedule.rules import default_schedule
+from weft.schedule.rules.access import View
+from weft.schedule.rules.cost import CLAIM, FORK, bytes_of, cycles_of, pieces_of, work_of, worth_parallel
+from weft.schedule.schedule import Schedule
+from weft.target import Target
+from weft.tir.nodes import Program
+from weft.tir.text import to_text
+
+WORK = st.floats(1, 1e12)
+CORES = st.integers(1, 256)
+
+
+def machine(cores: int, name: str = "x86-64-v4") -> Target:
+    return Target(f"{name} -num-cores={cores}")
+
+
+def summed(*shape: int, dtype: str = "float32") -> Program:
+    a = te.placeholder(shape, name="a", dtype=dtype)
+    over = [te.reduce_axis((0, n), name=f"r{d}") for d, n in enumerate(shape)]
+    return te_to_tir(
+        "summed", [a], [te.compute((), lambda: te.sum(a[tuple(o.var for o in over)], axis=over), name="total")]
+    )
+
+
+def copied(n: int) -> Program:
+    a = te.placeholder((n,), name="a")
+    return te_to_tir("copied", [a], [te.compute((n,), lambda i: a[i], name="copy")])
+
+
+@given(WORK, WORK, CORES)
+def test_more_work_is_divided_no_less(some: float, more: float, cores: int) -> None:
+    some, more = sorted((some, more))
+    target = machine(cores)
+    assert 1 <= pieces_of(some, target) <= pieces_of(more, target)
+    assert worth_parallel(more, target) or not worth_parallel(some, target)
+
+
+@given(WORK, CORES)
+def test_handing_out_costs_less_than_it_saves(work: float, cores: int) -> None:
+    target = machine(cores)
+    alone, pieces = cycles_of(work, target), pieces_of(work, target)
+    assert CLAIM * pieces <= max(CLAIM, alone / pieces)
+    if worth_parallel(work, target):
+        assert alone > FORK + 2 * CLAIM
+
+
+@pytest.mark.parametrize("cores", [2, 8, 64])
+def test_small_work_stays_in_one_thread_and_large_work_does_not(cores: int) -> None:
+    for elements, wanted in ((1 << 12, False), (1 << 17, True), (1 << 24, True)):
+        text = to_text(default_schedule(copied(elements), machine(cores)).program)
+        assert ("parallel(" in text) == wanted, elements
+
+
+def test_what_only_moves_bytes_counts_them() -> None:
+    block = Schedule(copied(1 << 16)).get_blocks()[0]
+    view = View(Schedule(copied(1 << 16)).state.block(block))
+    assert bytes_of(view, 1 << 16) == 2 * 4 * (1 << 16)
+    assert work_of(view) == 4 * (1 << 16)
+
+
+def test_a_buffer_that_is_read_again_counts_once() -> None:
+    a = te.placeholder((64,), name="a")
+    schedule = Schedule(te_to_tir("rows", [a], [te.compute((512, 64), lambda i, j: a[j], name="rows")]))
+    view = View(schedule.state.block(schedule.get_blocks()[0]))
+    assert bytes_of(view, 512 * 64) == 4 * 64 + 4 * 512 * 64
+
+
+@pytest.mark.parametrize("cores", [1, 2, 64])
+def test_one_long_sum_is_divided_whatever_the_number_of_cores(cores: int) -> None:
+    texts = [to_text(default_schedule(summed(*shape), machine(cores)).program) for shape in ((1 << 18,), (256, 1024))]
+    assert all("parallel(" in t for t in texts)
+    assert texts == [to_text(default_schedule(summed(*s), machine(8)).program) for s in ((1 << 18,), (256, 1024))]
+
+
+@pytest.mark.parametrize(
+    "shape", [(1,), (0,), (3, 0), (17,), (65536,), (65537,), (257, 1021), (3, 5, 20011), (2, 1 << 17)]
+)
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_long_sums_are_right(shape: tuple[int, ...], dtype: str) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(dtype)
+    program = default_schedule(summed(*shape, dtype=dtype), Target("cpu")).program
+    assert run_program(program, [x])[0] == x.sum(dtype=np.int64)
+
+
+def test_long_sums_keep_nan_and_do_not_depend_on_threads() -> None:
+    from onnx import TensorProto, helper
+
+    n = 300_007
+    x = np.random.default_rng(1).standard_normal(n, dtype=np.float32)
+    info = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+        helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+    ]
+    outputs = [info(name, TensorProto.FLOAT, []) for name in "sm"]
+    graph = helper.make_graph(nodes, "long", [info("x", TensorProto.FLOAT, [n])], outputs)
+    artifact = weft.compile(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    ).artifact
+    first = [np.asarray(v) for v in Executable(artifact, 1)(x)]
+    np.testing.assert_allclose(first[0], x.sum(dtype=np.float64), rtol=1e-5, atol=1e-2)
+    assert first[1] == x.max()
+    for threads in (2, 3, 7, 64):
+        assert [np.asarray(v).tobytes() for v in Executable(artifact, threads)(x)] == [v.tobytes() for v in first]
+    for place in (0, n // 2, n - 1):
+        spoiled = x.copy()
+        spoiled[place] = np.nan
+        assert all(np.isnan(v) for v in Executable(artifact, 2)(spoiled))
