@@ -227,7 +227,7 @@ FIRES: tuple[Case, ...] = (
     Case(
         "attention-in-parts",
         o("scaled_dot_product_attention", *_attention, causal=True),
-        "matmul mul trilu softmax matmul",
+        "matmul mul trilu softmax einsum",
     ),
     Case(
         "attention-in-parts",

@@ -27,6 +27,7 @@ from weft.lower.kernel.prefetch import insert_prefetches
 from weft.lower.kernel.storage import widen_storage
 from weft.lower.kernel.stream import asked_streams, with_streams
 from weft.lower.kernel.transpose import transpose
+from weft.lower.kernel.unread import leave_unread
 from weft.lower.kernel.unroll import unroll
 from weft.lower.kernel.vectorize import vectorize
 from weft.support.errors import TargetError
@@ -56,11 +57,12 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
         carried.setdefault(buffer, set()).update(loops)
     program = place_allocations(program, carried)  # each intermediate at the innermost place that sees its uses
     program = simplify_program(program)  # so that regions can be read off the indices
+    program, limited = leave_unread(program)  # what no reader's condition admits is not stored
     program = compact(program)  # intermediates shrink to the part that is touched
     program = pipeline_loops(program, marks)  # statements of several iterations overlap
     program = insert_prefetches(align_storage(program, strides))  # what the schedule wished for
     program = flatten(program)  # one element offset instead of an index for each dimension
-    program = skip_hidden(program)  # tiles that a condition hides everywhere
+    program = skip_hidden(program, limited)  # tiles that a condition hides everywhere
     program = partition(program)  # checks leave the common case
     program = keep_bits(program)  # of what is computed in another type
     program = widen_storage(program)  # types that exist only in memory become bytes

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from weft import te
-from weft.expr.nodes import Expr, select
+from weft.expr.nodes import Expr, index, make, select
 from weft.graph.operator import Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
@@ -67,21 +68,24 @@ def _compute(
         if mask:
             entry = read(mask[0], i, shape)
             score = select(entry, score, lowest) if entry.dtype == BOOL else score + te.cast(entry, wide)
-        return select(i[-1] <= i[-2], score, lowest) if attrs.causal else score
+        return select(seen(i), score, lowest) if attrs.causal else score
+
+    def seen(at: Sequence[Any]) -> Expr:
+        return make("le", at[-1], at[-2] + index(attrs.offset))
 
     scores = te.compute(shape, masked, name="attention_masked")
-    last = (len(shape) - 1,)
-    top = reduced(scores, last, te.max, name="attention_max")
+    last, where = (len(shape) - 1,), seen if attrs.causal else None
+    top = reduced(scores, last, te.max, where=where, name="attention_max")
     powers = te.compute(shape, lambda *i: te.exp(scores[i] - top[(*i[:-1], 0)]), name="attention_exp")
-    total = reduced(powers, last, te.sum, name="attention_sum")
+    total = reduced(powers, last, te.sum, where=where, name="attention_sum")
     j = te.reduce_axis((0, key.shape[-2]), name="j")
 
     def mixed(*i: Expr) -> Expr:
-        return te.sum(powers[(*i[:-1], j.var)] * te.cast(value[(*i[:-2], j.var, i[-1])], wide), axis=j)
+        at = (*i[:-1], j.var)
+        product = powers[at] / total[(*i[:-1], 0)] * te.cast(value[(*i[:-2], j.var, i[-1])], wide)
+        return te.sum(product, axis=j, where=seen(at) if attrs.causal else None)
 
-    mix = te.compute(out.shape, mixed, name="attention_mix")
-    result = te.compute(out.shape, lambda *i: mix[i] / total[(*i[:-1], 0)], name="attention")
-    return narrowed(result, out.dtype, "attention_narrow")
+    return narrowed(te.compute(out.shape, mixed, name="attention"), out.dtype, "attention_narrow")
 
 
 def _reference(attrs: Attrs, query: Array, key: Array, value: Array, *mask: Array) -> Array:
@@ -89,11 +93,18 @@ def _reference(attrs: Attrs, query: Array, key: Array, value: Array, *mask: Arra
     scores = q @ np.swapaxes(k, -1, -2) * (attrs.scale if attrs.scale is not None else 1 / math.sqrt(q.shape[-1]))
     if mask:
         scores = np.where(mask[0], scores, -np.inf) if DType(mask[0].dtype) == BOOL else scores + mask[0].astype(float)
-    if attrs.causal:
-        scores = np.where(np.tri(*scores.shape[-2:]) > 0, scores, -np.inf)
+    if not attrs.causal:
+        return np.asarray(_weighted(scores, v).astype(query.dtype))
+    seen = [max(0, i + attrs.offset + 1) for i in range(scores.shape[-2])]
+    rows = [_weighted(scores[..., i, None, :n], v[..., :n, :]) for i, n in enumerate(seen)]
+    return np.asarray(np.concatenate([v[..., :0, :], *rows], -2).astype(query.dtype))
+
+
+def _weighted(scores: Array, value: Array) -> Array:
+    """The softmax of rows of scores times the values."""
     with np.errstate(all="ignore"):
-        powers = np.exp(scores - scores.max(-1, keepdims=True))
-        return np.asarray(((powers / powers.sum(-1, keepdims=True)) @ v).astype(query.dtype))
+        powers = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
+        return np.asarray((powers / powers.sum(-1, keepdims=True)) @ value)
 
 
 def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
@@ -103,7 +114,8 @@ def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
 ATTENTION = OpDef(
     NAME,
     (
-        Attribute("causal", False, "whether query i sees only keys 0 … i"),
+        Attribute("causal", False, "whether query i sees only keys and values 0 … i + offset, and no NaN in others"),
+        Attribute("offset", 0, "how many keys precede the first query's own, where causal"),
         Attribute("scale", None, "factor of the scores; None means 1 / sqrt(width)"),
     ),
     _infer,
@@ -112,6 +124,8 @@ ATTENTION = OpDef(
     cases=(
         Case((_f(1, 2, 3, 4), _f(1, 2, 5, 4), _f(1, 2, 5, 3)), {}),
         Case((_f(2, 3, 4), _f(2, 3, 4), _f(2, 3, 4)), {"causal": True, "scale": 0.3}),
+        Case((_f(2, 5, 4), _f(2, 3, 4), _f(2, 3, 2)), {"causal": True}),
+        Case((_f(1, 3, 4), _f(1, 7, 4), _f(1, 7, 2)), {"causal": True, "offset": 4}),
         Case((_f(1, 2, 3, 4), _f(1, 2, 5, 4), _f(1, 2, 5, 4), _f(1, 1, 3, 5)), {}),
         Case((_f(2, 4), _f(3, 4), _f(3, 4), np.array([[1, 0, 1], [1, 1, 0]], bool)), {}),
     ),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.expr.nodes import Expr
+from weft.expr.nodes import Expr, index
 from weft.graph.operator import REQUIRED, Attribute, Attrs, LayoutChoice, Widening
 from weft.graph.types import Dim, TensorType, Type
 from weft.ops import layouts
@@ -240,6 +240,10 @@ def _einsum_infer(attrs: Attrs, *types: Type) -> TensorType:
     for label in right:
         if label not in sizes or right.count(label) > 1:
             rel.fail("einsum", f"the label '{label}' of the result is unknown or repeated: {attrs.equation}", "T015")
+    if attrs.limit is not None:
+        summed, row, _ = attrs.limit
+        if summed not in sizes or summed in right or row not in right:
+            rel.fail("einsum", f"the limit {summed} ≤ {row} + … is none of a sum by a result: {attrs.equation}", "T015")
     return TensorType(tuple(sizes[label] for label in right), dtype)
 
 
@@ -257,7 +261,10 @@ def _einsum_compute(attrs: Attrs, out: TensorType, *operands: te.Tensor) -> Any:
             factor = te.cast(read(t, labels, [sizes[label] for label in term]), wide)
             value = factor if value is None else value * factor
         assert value is not None
-        return te.sum(value, axis=list(over.values())) if over else value
+        if attrs.limit is None:
+            return te.sum(value, axis=list(over.values())) if over else value
+        summed, row, k = attrs.limit
+        return te.sum(value, axis=list(over.values()), where=at[summed] <= at[row] + index(k))
 
     return narrowed(te.compute(out.shape, element, name="einsum"), out.dtype, "einsum_narrow")
 
@@ -265,19 +272,49 @@ def _einsum_compute(attrs: Attrs, out: TensorType, *operands: te.Tensor) -> Any:
 def _einsum_reference(attrs: Attrs, *operands: Array) -> Array:
     dtype = DType(attrs.out_dtype) if attrs.out_dtype is not None else DType(operands[0].dtype)
     wide = np.float64 if dtype.is_float else np.int64
-    out = np.einsum(attrs.equation.replace(" ", ""), *(t.astype(wide) for t in operands))
-    return np.asarray(out).astype(dtype.numpy)
+    wides = [t.astype(wide) for t in operands]
+    if attrs.limit is not None:
+        return _limited_reference(attrs, wides).astype(dtype.numpy)
+    return np.asarray(np.einsum(attrs.equation.replace(" ", ""), *wides)).astype(dtype.numpy)
+
+
+def _limited_reference(attrs: Attrs, operands: list[Array]) -> Array:
+    """Row by row, each with the terms that it sums."""
+    terms, right = expand_ellipsis(attrs.equation, [t.ndim for t in operands])
+    summed, row, k = attrs.limit
+    equation, place = f"{','.join(terms)}->{right}", right.index(row)
+    sizes = _label_sizes(terms, [t.shape for t in operands])
+
+    def part(t: Array, term: str, label: str, start: int, stop: int) -> Array:
+        d = term.find(label)
+        return t if d < 0 or t.shape[d] == 1 < sizes[label] else t.take(range(start, min(stop, t.shape[d])), d)
+
+    shape: list[Any] = [0 if c == row else sizes[c] for c in right]
+    made = [np.zeros(shape, operands[0].dtype)]
+    for i in range(sizes[row]):  # type: ignore[arg-type]  # a number
+        parts = [part(t, term, row, i, i + 1) for t, term in zip(operands, terms, strict=True)]
+        parts = [part(t, term, summed, 0, max(0, i + k + 1)) for t, term in zip(parts, terms, strict=True)]
+        made.append(np.einsum(equation, *parts))
+    return np.concatenate(made, place)
+
+
+def _einsum_halves(attrs: Attrs, types: tuple[TensorType, ...]) -> tuple[int, ...]:
+    """As for all sums of products, but for those with a limit: a pair of products may have one on either side of it."""
+    return () if attrs.limit is not None else first_two(attrs, types)
 
 
 EINSUM = OpDef(
     "einsum",
     (
         Attribute("equation", REQUIRED, "labels of the operands' dimensions and, after ->, of the result's"),
+        Attribute(
+            "limit", None, "(summed label, label of the result, k): only terms with summed ≤ other + k are added"
+        ),
         Attribute("out_dtype", None, "the dtype of result and sums; None means the operands' (half: sums in float32)"),
     ),
     _einsum_infer,
     _einsum_reference,
-    halves=first_two,
+    halves=_einsum_halves,
     compute=_einsum_compute,
     cases=(
         Case((_f(2, 3), _f(3, 4)), {"equation": "ij,jk->ik"}),
@@ -287,6 +324,8 @@ EINSUM = OpDef(
             {"equation": "ij,jk->ik", "out_dtype": "float32"},
         ),
         Case((_f(3, 4),), {"equation": "ij->ji"}),
+        Case((_f(2, 3, 4), _f(2, 4, 5)), {"equation": "bij,bjk->bik", "limit": ("j", "i", 0)}),
+        Case((_f(4, 3), _f(3, 5)), {"equation": "ij,jk->ki", "limit": ("j", "i", -1)}),
         Case((_f(3, 3),), {"equation": "ii->i"}),
         Case((_f(3, 4),), {"equation": "ij->"}),
         Case((_f(2, 3, 4), _f(4, 5)), {"equation": "...ij,...jk->...ik"}),

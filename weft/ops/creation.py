@@ -164,7 +164,7 @@ def _trilu_infer(attrs: Attrs, *types: Type) -> TensorType:
 def _trilu_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
     def element(*i: Expr) -> Expr:
         distance = i[-1] - i[-2]
-        kept = distance >= attrs.k if attrs.upper else distance <= attrs.k
+        kept = distance >= index(attrs.k) if attrs.upper else distance <= index(attrs.k)
         return select(kept, data[i], te.const(attrs.fill, data.dtype))
 
     return te.compute(out.shape, element, name="trilu")

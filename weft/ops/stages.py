@@ -54,16 +54,19 @@ def reduced(
     combine: Callable[..., Expr],
     element: Callable[[Expr, tuple[Any, ...]], Expr] = lambda x, at: x,
     *,
+    where: Callable[[tuple[Any, ...]], Expr] | None = None,
     keepdims: bool = True,
     name: str = "reduce",
 ) -> te.Tensor:
-    """``combine`` (te.sum, te.max, …) of ``element(value, indices)`` over ``axes``."""
+    """``combine`` (te.sum, te.max, …) of ``element(value, indices)`` over ``axes``, where ``where(indices)`` holds."""
     over = reduce_axes(t.shape, axes)
 
     def body(*i: Expr) -> Expr:
         at = with_reduced(t.ndim, axes, i, over, keepdims)
         value = element(t[at], at)
-        return combine(value, axis=over) if over else value
+        if not over:
+            return value
+        return combine(value, axis=over) if where is None else combine(value, axis=over, where=where(at))
 
     made: te.Tensor = te.compute(reduced_shape(t.shape, axes, keepdims), body, name=name)
     return made

@@ -2,7 +2,8 @@
 
 A loop whose body checks ``i * 8 + j < n`` or ``0 <= h * 2 + k - 1 < height`` runs in up to three pieces: iterations
 before, within and after the range where the checks surely succeed. Within, they vanish; outside, they stay, and inner
-loops are split in turn. Growth of the code is limited by a budget of statements.
+loops are split in turn. Where a single check surely fails from some iteration on, these are a piece of their own, which
+often is empty. Growth of the code is limited by a budget of statements.
 """
 
 from __future__ import annotations
@@ -191,8 +192,30 @@ def _pieces(s: For, state: _State) -> Stmt | None:
         parts.append(_segment(s, s.start, low, state, _negated(interval.low_fact)))
     parts.append(_segment(s, low, high, state, interval.least))
     if interval.high is not None:
-        parts.append(_segment(s, high, end, state, _negated(interval.high_fact)))
+        behind = _nowhere(s, checks, high, end, state.facts)
+        if behind is None:
+            parts.append(_segment(s, high, end, state, _negated(interval.high_fact)))
+        else:
+            bound, fact = behind
+            state.budget -= weight
+            parts.append(_segment(s, high, bound, state, _negated(interval.high_fact)))
+            parts.append(_segment(s, bound, end, state, [below_zero(fact)]))
     return seq(*parts)
+
+
+def _nowhere(s: For, checks: list[_Check], low: Expr, end: Expr, facts: Facts) -> tuple[Expr, Expr] | None:
+    """Where the iterations begin in which the only check holds for nothing that the loops inside do, and the form that
+    is below 0 from there on; None where that cannot be told, or is clear anyway."""
+    if len({c.form for c in checks}) != 1 or checks[0].high is None or checks[0].low is checks[0].high:
+        return None
+    parts = facts.linear(checks[0].high, s.var)
+    if parts is None or parts[0].get(s.var, 0) >= 0:
+        return None
+    factor, rest = parts[0][s.var], parts[1]
+    bound = facts.simplify(rest // -factor + 1)
+    if isinstance(rest, Const) or facts.nonnegative(bound - end):
+        return None
+    return _clamp(bound, low, end, facts), s.var * factor + rest
 
 
 def _negated(fact: Expr | None) -> list[Expr]:
@@ -317,14 +340,15 @@ def weigh(s: Stmt) -> int:
 class _Check:
     """A form that would better be >= 0 (``equal``: whether it is 0 would better be known).
 
-    ``low`` is the least that it is whatever the loops inside do, if that can be told; ``guard`` says that a statement
-    without an alternative depends on it.
+    ``low`` is the least that it is whatever the loops inside do, ``high`` the most, if that can be told; ``guard`` says
+    that a statement without an alternative depends on it.
     """
 
     form: Expr
     low: Expr | None
     equal: bool = False
     guard: bool = False
+    high: Expr | None = None
 
 
 def _checks(s: For, state: _State) -> list[_Check]:
@@ -391,7 +415,8 @@ class _Finder:
                 inner = self.facts.linear(form, *self.serial) if guard else None
                 if inner is None or not inner[0]:
                     swept = self.facts.sweep(form, self.moving)
-                    self.found.append(_Check(form, None if swept is None else swept.low, equal, guard))
+                    low, high = (None, None) if swept is None else (swept.low, swept.low + swept.width)
+                    self.found.append(_Check(form, low, equal, guard, high))
 
 
 def _is_conditional(s: Stmt, known: dict[Stmt, bool]) -> bool:

@@ -32,7 +32,8 @@ def _einsum(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T
     assert g is not None
     left, _, out = a.equation.replace(" ", "").partition("->")
     terms = left.split(",")
-    if "." in a.equation or "->" not in a.equation or any(len(set(t)) < len(t) for t in (*terms, out)):
+    repeated = any(len(set(t)) < len(t) for t in (*terms, out))
+    if "." in a.equation or "->" not in a.equation or repeated or a.limit is not None:
         raise ModelError(f"the einsum '{a.equation}' cannot be differentiated", code="M030")
     made: list[T | None] = []
     for i, term in enumerate(terms):

@@ -108,7 +108,7 @@ def _attention(a: Attrs, q: T, k: T, v: T, *mask: T) -> T:
     elif mask:
         scores = scores + mask[0]
     if a.causal:
-        scores = scores.do("trilu", upper=False, fill=-math.inf)
+        scores = scores.do("trilu", upper=False, fill=-math.inf, k=a.offset)
     return scores.do("softmax", axis=-1).do("matmul", v)
 
 

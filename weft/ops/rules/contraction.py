@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -70,8 +71,10 @@ def _behind(e: GraphExpr, labels: str) -> tuple[GraphExpr, str]:
     return e.args[0], "".join(source)
 
 
-def _einsum(args: Sequence[GraphExpr], labels: Sequence[str], result: str, root: GraphExpr) -> GraphExpr | None:
-    return try_call(EINSUM, args, {"equation": f"{','.join(labels)}->{result}"}, root)
+def _einsum(
+    args: Sequence[GraphExpr], labels: Sequence[str], result: str, root: GraphExpr, limit: Any = None
+) -> GraphExpr | None:
+    return try_call(EINSUM, args, {"equation": f"{','.join(labels)}->{result}", "limit": limit}, root)
 
 
 def _of_transposed(m: GraphMatch) -> GraphExpr | None:
@@ -100,7 +103,7 @@ def _transposed_einsum(m: GraphMatch) -> GraphExpr | None:
     if terms is None:
         return None
     moved = "".join(result[p] for p in permutation(m.call))
-    return _einsum(product.args, terms, moved, m.root)
+    return _einsum(product.args, terms, moved, m.root, product.attrs.limit)
 
 
 def _einsum_of_transposed(m: GraphMatch) -> GraphExpr | None:
@@ -109,7 +112,7 @@ def _einsum_of_transposed(m: GraphMatch) -> GraphExpr | None:
     if terms is None or not any(isinstance(a, Call) and a.target is TRANSPOSE for a in root.args):
         return None
     moved = [_behind(a, t) for a, t in zip(root.args, terms, strict=True)]
-    return _einsum([a for a, _ in moved], [t for _, t in moved], result, root)
+    return _einsum([a for a, _ in moved], [t for _, t in moved], result, root, root.attrs.limit)
 
 
 def _terms(e: Call) -> tuple[list[str] | None, str]:
@@ -158,10 +161,14 @@ def _expand_attention(m: GraphMatch) -> GraphExpr | None:
         scores = call(WHERE, [mask[0], scores, number(-np.inf, root)])
     elif mask:
         scores = call(ADD, [scores, mask[0]])
-    if root.attrs.causal:
-        scores = call(TRILU, [scores], {"upper": False, "fill": -math.inf})
-    weights = call(SOFTMAX, [scores], {"axis": -1})
-    return same_type(call(MATMUL, [weights, value]), root)
+    if not root.attrs.causal:
+        return same_type(call(MATMUL, [call(SOFTMAX, [scores], {"axis": -1}), value]), root)
+    k = root.attrs.offset
+    scores = call(TRILU, [scores], {"upper": False, "fill": -math.inf, "k": k})  # hidden products are not computed
+    weights = call(SOFTMAX, [scores], {"axis": -1, "limit": k})
+    batch = _LETTERS[: root.tensor.rank - 2]
+    equation = f"{batch}xy,{batch}yz->{batch}xz"
+    return same_type(call(EINSUM, [weights, value], {"equation": equation, "limit": ("y", "x", k)}), root)
 
 
 _product = op(MATMUL, _a, _b, name="product", once=True, attrs=plain_contraction)

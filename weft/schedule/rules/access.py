@@ -53,6 +53,14 @@ class View:
         """One unconditional store."""
         return len(self.stores) == 1 and self.block.body is self.stores[0]
 
+    @cached_property
+    def is_single(self) -> bool:
+        """One store, at most under a condition on indices."""
+        body = self.block.body
+        if isinstance(body, If) and body.otherwise is None and not collect(body.condition, Load):
+            body = body.then
+        return len(self.stores) == 1 and body is self.stores[0]
+
     @property
     def output(self) -> Access:
         return Access(self.stores[0].buffer, self.stores[0].indices)
@@ -82,7 +90,7 @@ class View:
         """The two operands where the block adds up products of two loads (a contraction).
 
         A load of 8 bits may be decoded (unpacked, scaled, shifted) with others before it is multiplied."""
-        if not (self.is_simple and self.reduce):
+        if not (self.is_single and self.reduce):
             return None
         value = self.stores[0].value
         if not (isinstance(value, Binary) and value.op == "add"):

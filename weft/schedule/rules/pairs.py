@@ -20,10 +20,11 @@ BFLOAT16 = DType("bfloat16")
 
 def suits_pairs(view: View) -> bool:
     """Whether the block adds up products of bfloat16 in float32. (Without an instruction for it, a pair in one word
-    still is the cheapest way to read two numbers.)"""
+    still is the cheapest way to read two numbers.) Not under a condition, which may hold for one of a pair only."""
     operands = view.product
     return (
         operands is not None
+        and view.is_simple
         and all(x.buffer.dtype == BFLOAT16 for x in operands)
         and view.output.buffer.dtype == "float32"
     )

@@ -126,7 +126,7 @@ def _made_of(context: Context, first: BlockRef, found: list[BlockRef]) -> tuple[
     for block in found:
         view = context.view(block)
         if block.name != first.name and any(a.buffer in made for a in view.loads):
-            if context.is_output(block) or not view.is_simple:
+            if context.is_output(block) or not view.is_single:
                 return ()
             made.add(view.output.buffer)
             between.append(block)

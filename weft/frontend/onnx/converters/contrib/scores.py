@@ -112,7 +112,7 @@ def _grouped(mask: Tensor, shared: int, group: int, queries: Dim, keys: Dim) -> 
     return raised.reshape(batch, shared, product([group, queries]), columns)
 
 
-def _repeated(x: Tensor, heads: int) -> Tensor:
+def repeated(x: Tensor, heads: int) -> Tensor:
     """Each head of keys or values for all heads of queries that share it."""
     batch, shared, length, width = x.shape
     group = heads // whole(shared, "the number of heads of keys")
@@ -125,7 +125,7 @@ def _repeated(x: Tensor, heads: int) -> Tensor:
 
 def scores(query: Tensor, key: Tensor, how: Scores) -> Tensor:
     """query · keyᵀ, scaled, capped, biased and masked, in float32: [batch, heads, queries, keys]"""
-    wide = query.to(FLOAT32), _repeated(key, whole(query.shape[1], "the number of heads")).to(FLOAT32)
+    wide = query.to(FLOAT32), repeated(key, whole(query.shape[1], "the number of heads")).to(FLOAT32)
     scale = how.scale if how.scale is not None else 1 / math.sqrt(whole(query.shape[3], "the size of a head"))
     made = wide[0].call("matmul", wide[1].transpose(0, 1, 3, 2)) * scale
     if how.softcap > 0:
@@ -148,7 +148,7 @@ def weights(made: Tensor, how: Scores) -> Tensor:
 
 def mixed(by: Tensor, value: Tensor) -> Tensor:
     """Values weighted, in their dtype."""
-    values = _repeated(value, whole(by.shape[1], "the number of heads"))
+    values = repeated(value, whole(by.shape[1], "the number of heads"))
     return by.call("matmul", values.to(FLOAT32)).to(value.dtype)
 
 
