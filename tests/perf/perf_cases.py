@@ -40,6 +40,16 @@ def @main(%x: f32[1, 144, 56, 56]) -> f32[1, 144, 56, 56] {{
   %out: f32[1, 144, 56, 56] = clip(%0, max=6.0, min=0.0)
   return %out
 }}""",
+    "channels by themselves between products": f"""
+def @main(%x: f32[1, 32, 28, 28]) -> f32[1, 32, 28, 28] {{
+  %0: f32[1, 192, 28, 28] = conv(%x, f32[192, 32, 1, 1]("w"), {_CONV}, pads=(0, 0, 0, 0), strides=(1, 1))
+  %1: f32[1, 192, 28, 28] = clip(%0, max=6.0, min=0.0)
+  %2: f32[1, 192, 28, 28] = conv(%1, f32[192, 1, 3, 3]("d"), {_CONV}, groups=192, pads=(1, 1, 1, 1), strides=(1, 1))
+  %3: f32[1, 192, 28, 28] = clip(%2, max=6.0, min=0.0)
+  %4: f32[1, 32, 28, 28] = conv(%3, f32[32, 192, 1, 1]("v"), {_CONV}, pads=(0, 0, 0, 0), strides=(1, 1))
+  %out: f32[1, 32, 28, 28] = add(%4, %x)
+  return %out
+}}""",
     "max pool": f"""
 def @main(%x: f32[1, 64, 112, 112]) -> f32[1, 64, 56, 56] {{
   %0: f32[1, 64, 112, 112] = conv(%x, f32[64, 64, 1, 1]("w"), {_CONV}, pads=(0, 0, 0, 0), strides=(1, 1))
@@ -130,6 +140,46 @@ def @main(%x: f32[1, 128, 12, 64]) -> f32[1, 12, 64, 128] {
     "concat": """
 def @main(%x: f32[1, 64, 28, 28], %y: f32[1, 32, 28, 28]) -> f32[1, 96, 28, 28] {
   %out: f32[1, 96, 28, 28] = concat(%x, %y, axis=1)
+  return %out
+}""",
+    "product of two inputs": """
+def @main(%x: f32[128, 1024], %y: f32[1024, 2048]) -> f32[128, 2048] {
+  %out: f32[128, 2048] = matmul(%x, %y)
+  return %out
+}""",
+    "product with a transposed input": """
+def @main(%x: f32[96, 512], %y: f32[512, 512]) -> f32[96, 512] {
+  %out: f32[96, 512] = matmul(%x, %y, transpose_b=true)
+  return %out
+}""",
+    "larger than the caches": """
+def @main(%x: f32[64, 262144]) -> f32[64, 262144] {
+  %out: f32[64, 262144] = relu(%x)
+  return %out
+}""",
+    "sum of columns": """
+def @main(%x: f32[4096, 1024]) -> f32[1024] {
+  %out: f32[1024] = reduce_sum(%x, axes=(0,), keepdims=false)
+  return %out
+}""",
+    "mean of a middle axis": """
+def @main(%x: f32[64, 128, 1024]) -> f32[64, 1024] {
+  %out: f32[64, 1024] = reduce_mean(%x, axes=(1,), keepdims=false)
+  return %out
+}""",
+    "mean of pictures": """
+def @main(%x: f32[1, 512, 7, 7]) -> f32[1, 512] {
+  %out: f32[1, 512] = reduce_mean(%x, axes=(2, 3), keepdims=false)
+  return %out
+}""",
+    "average pool": """
+def @main(%x: f32[1, 64, 28, 28]) -> f32[1, 64, 28, 28] {
+  %out: f32[1, 64, 28, 28] = avg_pool(%x, kernel=(3, 3), pads=(1, 1, 1, 1), strides=(1, 1))
+  return %out
+}""",
+    "enlarged picture": """
+def @main(%x: f32[1, 8, 48, 64]) -> f32[1, 8, 144, 192] {
+  %out: f32[1, 8, 144, 192] = resize(%x, sizes=(1, 8, 144, 192))
   return %out
 }""",
     "sum of rows": """

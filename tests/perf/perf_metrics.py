@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from perf_operations import Counts, count
 
 from weft.api import kernel_disk_cache
 from weft.codegen.llvm import assembly, emit
@@ -35,6 +38,7 @@ from weft.tir.visit import postorder, walk
 from weft.view.assembly import LoopCode, hot_loop
 
 TARGET = "zen4"
+_GATHERS = re.compile(r"\tvp?gather|\tvpinsr|\tvinsertps")
 Metrics = dict[str, float]
 
 
@@ -56,6 +60,12 @@ MEANINGS: dict[str, Meaning] = {
     "conversions": Meaning(False, 0.0, "layouts are converted more often"),
     "megabytes": Meaning(False, 0.01, "kernels move more bytes: something is no longer fused or aliased"),
     "arena": Meaning(False, 0.01, "the memory plan needs more room: tensors no longer share memory"),
+    "operations": Meaning(
+        False, 0.02, "kernels do more: an algorithm, a tile, vectors or what follows a product was lost"
+    ),
+    "jumps": Meaning(False, 0.02, "memory is read out of order: an operand is no longer packed, or columns one by one"),
+    "gathers": Meaning(False, 0.0, "lanes are read one by one where contiguous reads and a shuffle did", 4),
+    "streams": Meaning(True, 0.0, "fewer kernels write large results past the caches"),
     "vector_bits": Meaning(True, 0.0, "the narrowest hot loop has narrower vectors: a loop is no longer vectorized"),
     "scalar_loops": Meaning(False, 0.0, "more kernels work on one number at a time in their hot loop"),
     "spills": Meaning(False, 0.0, "registers are spilled in hot loops: a register tile has become too large", 4),
@@ -72,7 +82,11 @@ def measure(
     fused = optimize(module, machine, options)
     groups = groups_of(fused)
     code: dict[str, LoopCode] = {}
+    counts: dict[str, Counts] = {}
+    streams: set[str] = set()
+    gathers: dict[str, int] = {}
     loops: list[tuple[LoopCode, int]] = []
+    done: list[Counts] = []
     moved = 0
     for group in groups:
         program, work = unscheduled(group)
@@ -80,7 +94,12 @@ def measure(
         key = structural_hash(program)
         if key not in code:
             trace = schedules.find(program, machine) if schedules is not None else None
-            code[key] = hot_loop(assembly(emit(lowered(program, machine, trace), machine), machine))
+            kernel = lowered(program, machine, trace)
+            text = assembly(emit(kernel, machine), machine)
+            code[key], counts[key] = hot_loop(text), count(kernel)
+            gathers[key] = len(_GATHERS.findall(text))
+            streams |= {key} if "\tvmovnt" in text else set()
+        done.append(counts[key])
         loops.append((code[key], int(work.flops)))
     names = [name for g in groups for name in operators_in(g)]
     cache = KernelCache(kernel_disk_cache())
@@ -91,6 +110,10 @@ def measure(
         "conversions": names.count("layout_transform"),
         "megabytes": round(moved / 1e6, 3),
         "arena": report.arena_bytes,
+        "operations": round(sum(c.operations for c in done) / 1e6, 3),
+        "jumps": sum(c.jumps for c in done),
+        "gathers": sum(gathers.values()),
+        "streams": len(streams),
         "vector_bits": min((v.vector_bits for v in code.values() if not v.scalar), default=0),
         "scalar_loops": sum(v.scalar for v in code.values()),
         "spills": sum(v.spills for v in code.values()),

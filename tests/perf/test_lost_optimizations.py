@@ -126,6 +126,30 @@ def test_without_layouts_products_are_slower() -> None:
     assert lost("convolution 1x1", "plain layout", options=Options(layouts=False))
 
 
+@pytest.mark.parametrize(
+    ("case", "place", "nothing", "metric"),
+    [
+        ("convolution 3x3", "pipeline.WINOGRAD_RULES", (), "operations"),
+        ("product of two inputs", "schedule.rules.contraction._pack_panels", lambda *a: (), "jumps"),
+        ("larger than the caches", "schedule.rules.context.Context.stream_large", lambda *a: None, "streams"),
+        ("convolution of each channel", "schedule.rules.contraction.Tiling._window", lambda s: 1 << 30, "operations"),
+        ("transpose", "schedule.rules.elementwise._transposed", lambda *a: False, "jumps"),
+        ("sum of columns", "schedule.rules.reduction._row_by_row", lambda *a: False, "operations"),
+        ("mean of a middle axis", "schedule.rules.reduction._columns", lambda *a: 1, "operations"),
+        ("mean of pictures", "schedule.rules.reduction._joined", lambda v: 1, "operations"),
+        ("average pool", "schedule.rules.reduction.UNROLLED_WINDOW", 0, "vector_bits"),
+        ("enlarged picture", "codegen.llvm.memory.stretch", lambda *a: None, "gathers"),
+    ],
+)
+def test_each_lost_optimization_shows(
+    case: str, place: str, nothing: object, metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, expected = perf_cases.module(case), json.loads(EXPECTED.read_text())[case]
+    monkeypatch.setattr(f"weft.{place}", nothing)
+    said = losses(case, measure(module), expected)
+    assert any(f": {metric} went from" in line for line in said), said
+
+
 def test_on_a_narrower_machine_vectors_are_narrower() -> None:
     assert "vector_bits" in lost("element by element", "narrow", target="zen3")
 
