@@ -1,8 +1,17 @@
 """3×3 convolutions by Winograd's minimal filtering, F(4×4, 3×3), over channel blocks.
 
 A tile of 4×4 results takes 36 multiplications a channel pair instead of 144. Overlapping 6×6 tiles of the input are
-transformed, multiplied with transformed weights as 36 independent matrix products, and transformed back. Rounding: the
-transforms have coefficients up to 8, which costs about two of the 24 bits of a float32 compared with the direct form.
+transformed, multiplied with transformed weights as 36 independent matrix products, and transformed back.
+
+Rounding: the transforms have coefficients up to 8, which costs two of the 24 bits of a float32 on average and three in
+the worst element, compared with the direct form. Measured with normal inputs and weights, in parts of the root mean
+square of the result; ``Options(winograd=False)`` keeps the direct form.
+
+    channels × pixels   direct: rms, largest   F(4, 3): rms, largest
+    64 × 56²            4.2e-7   4.0e-6        1.7e-6   3.1e-5
+    128 × 28²           6.0e-7   5.5e-6        2.3e-6   3.7e-5
+    256 × 14²           8.4e-7   7.7e-6        2.9e-6   4.9e-5
+    512 × 14²           1.2e-6   1.1e-5        4.1e-6   9.4e-5
 
 Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
 """
