@@ -71,10 +71,12 @@ def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None) ->
     if suffix == ".graph":
         return _bound(load_graph(Path(model)), shapes or {})
     if suffix != ".onnx":
+        compiled = "a .weft file is compiled already: 'weft run', 'weft inspect' and weft.load_executable take it; "
         raise UserError(
             f"'{model}' is of no known kind of model",
             code="M002",
-            hint="models are read from .onnx files, and programs in Weft's own notation from .graph files",
+            hint=f"{compiled if suffix == '.weft' else ''}models are read from .onnx files, and programs in Weft's own "
+            "notation from .graph files",
         )
     from weft.frontend.onnx import load as load_onnx
 

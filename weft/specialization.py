@@ -25,14 +25,14 @@ MOST = 16
 
 
 def combinations(hot: Hot) -> list[dict[str, int]]:
-    """Every combination of the sizes. Raises InputError I023 for what is not positive, or is too much."""
+    """Every combination of the sizes. Raises InputError I033 for what is not positive, or is too much."""
     values = {n: list(v) if isinstance(v, Sequence) and not isinstance(v, str) else [v] for n, v in hot.items()}
     for name, sizes in values.items():
         if not sizes or any(not isinstance(v, int) or isinstance(v, bool) or v < 1 for v in sizes):
-            raise InputError(f"'{name}' cannot be specialized to {sizes}", code="I023", hint="give positive sizes")
+            raise InputError(f"'{name}' cannot be specialized to {sizes}", code="I033", hint="give positive sizes")
     found = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())] if values else []
     if len(found) > MOST:
-        raise InputError(f"{len(found)} combinations of sizes are too many", code="I023", hint=f"at most {MOST}")
+        raise InputError(f"{len(found)} combinations of sizes are too many", code="I033", hint=f"at most {MOST}")
     return found
 
 
@@ -58,7 +58,7 @@ class SpecializingExecutable(Executable):
 
     def __init__(self, artifact: Artifact, threads: int | None, after: int, build: Build) -> None:
         if after < 1:
-            raise InputError(f"specialize_after must be at least 1, not {after}", code="I023")
+            raise InputError(f"specialize_after must be at least 1, not {after}", code="I033")
         super().__init__(artifact, threads)
         self._general, self._after, self._build = artifact, after, build
         self._special: list[tuple[Mapping[str, int], Artifact]] = []

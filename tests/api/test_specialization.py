@@ -101,10 +101,10 @@ def test_hot_sizes_are_found() -> None:
     ("options", "code"),
     [
         ({"specialize": {"length": [1]}}, "T020"),
-        ({"specialize": {"batch": [0]}}, "I023"),
-        ({"specialize": {"batch": []}}, "I023"),
-        ({"specialize": {"batch": list(range(1, 99))}}, "I023"),
-        ({"specialize_after": 0}, "I023"),
+        ({"specialize": {"batch": [0]}}, "I033"),
+        ({"specialize": {"batch": []}}, "I033"),
+        ({"specialize": {"batch": list(range(1, 99))}}, "I033"),
+        ({"specialize_after": 0}, "I033"),
     ],
 )
 def test_refusals(options, code: str) -> None:

@@ -46,8 +46,8 @@ COMMON: list[tuple[str, Any, str, str]] = [
     ("cache", "no", "I029", "True or False"),
     ("progress", 3, "I029", "True or False"),
     ("specialize", 3, "I029", "names as keys"),
-    ("specialize", {"n": 1.5}, "I023", "cannot be specialized"),
-    ("specialize", {"n": "8"}, "I023", "cannot be specialized"),
+    ("specialize", {"n": 1.5}, "I033", "cannot be specialized"),
+    ("specialize", {"n": "8"}, "I033", "cannot be specialized"),
     ("bogus", 1, "I029", "bogus"),
 ]
 RUNNING: list[tuple[str, Any, str, str]] = [
@@ -56,7 +56,7 @@ RUNNING: list[tuple[str, Any, str, str]] = [
     ("threads", True, "I029", "whole number"),
     ("threads", 0, "I010", "threads"),
     ("specialize_after", "a", "I029", "whole number"),
-    ("specialize_after", 0, "I023", "at least 1"),
+    ("specialize_after", 0, "I033", "at least 1"),
 ]
 
 

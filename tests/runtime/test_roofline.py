@@ -87,7 +87,7 @@ def test_kernels_are_sorted_by_lost_time():
     assert kernel.gflops == pytest.approx(150.0) and kernel.share == pytest.approx(1.5)
     assert roof.flops == 3 * 10**8 and roof.bound_ms == pytest.approx(3.0) and roof.run_ms == 2.5
     assert all(len(row) == len(COLUMNS) for row in roof.rows())
-    assert "100 GFLOP/s" in str(roof) and "k  " in roof.table() and "all 1 kernels" in roof.table()
+    assert "100 GFLOP/s" in str(roof) and "k  " in roof.table() and "all 1 kernel " in roof.table()
 
 
 def test_an_executable_tells_its_bounds(kernels):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from weft.cli.common import console
+from weft.support.words import counted
 
 
 @click.group("cache", invoke_without_command=True)
@@ -37,4 +38,4 @@ def clear() -> None:
     cache = kernel_disk_cache()
     count = cache.stats().entries
     cache.clear()
-    click.echo(f"removed {count} kernels")
+    click.echo(f"removed {counted(count, 'kernel')}")

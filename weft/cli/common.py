@@ -174,11 +174,6 @@ def table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str
     return made
 
 
-def counted(count: int, what: str) -> str:
-    """``1 kernel``, ``2 kernels``."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def input_specs(module: Any) -> list[Any]:
     """What a graph takes, as an executable would say it: name, dtype and shape of ints and symbol names."""
     from types import SimpleNamespace

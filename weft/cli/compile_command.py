@@ -10,7 +10,6 @@ import click
 from weft.cli.common import (
     check_writable,
     console,
-    counted,
     parse_shapes,
     precision_option,
     shape_option,
@@ -19,6 +18,7 @@ from weft.cli.common import (
 )
 from weft.support.errors import InputError
 from weft.support.files import existing_file
+from weft.support.words import counted
 
 
 @click.command("compile")

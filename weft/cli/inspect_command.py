@@ -12,7 +12,6 @@ import click
 
 from weft.cli.common import (
     console,
-    counted,
     is_artifact,
     load_artifact,
     parse_shapes,
@@ -21,6 +20,7 @@ from weft.cli.common import (
     target_option,
 )
 from weft.support.errors import UserError
+from weft.support.words import counted
 
 GRAPH_STAGES = {
     "imported": "the graph as it came from the model",

@@ -25,6 +25,7 @@ from weft.support.arguments import FLAG, MAPPING, NUMBER, PATH, WHOLE, checked, 
 from weft.support.errors import ArtifactError, InputError, UserError
 from weft.support.files import existing_file
 from weft.support.memory import compact
+from weft.support.words import counted
 
 _PEAKS = instance("weft.runtime.roofline.Peaks", Peaks)
 
@@ -212,7 +213,8 @@ class Executable:
     def __repr__(self) -> str:
         name = self._artifact.metadata.get("model") or "model"
         kernels, megabytes = len(self._artifact.program.kernels), self._artifact.constant_bytes / 1e6
-        return f"<Executable {name}: {kernels} kernels, {megabytes:.1f} MB of constants, {self.threads} threads>"
+        parts = counted(kernels, "kernel"), f"{megabytes:.1f} MB of constants", counted(self.threads, "thread")
+        return f"<Executable {name}: {', '.join(parts)}>"
 
 
 @checked("I029", InputError, path=PATH, verify=FLAG)

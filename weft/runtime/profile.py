@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from weft.runtime.program import CallKernel, Program
 from weft.runtime.sizes import evaluate
+from weft.support.words import counted
 
 _BAR = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -79,9 +80,8 @@ class Profile:
         return "\n".join([*lines, f"… and {rest} more"] if rest else lines)
 
     def __str__(self) -> str:
-        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        head = f"{self.run_ms:.3f} ms a run, {self.kernel_ms:.3f} ms in {len(self.kernels)} kernels"
+        threads, runs = counted(self.threads, "thread"), counted(self.runs, "run")
+        head = f"{self.run_ms:.3f} ms a run, {self.kernel_ms:.3f} ms in {counted(len(self.kernels), 'kernel')}"
         return f"{head} (median of {runs}, {threads})\n{self.table()}"
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from weft.runtime.profile import Profile, shorten
 from weft.runtime.program import CallKernel, Program
 from weft.runtime.sizes import evaluate
+from weft.support.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,8 @@ class Roofline:
         moved = sum(k.bytes for k in self.kernels)
         last = (f"{self.kernel_ms:.3f}", "100%", f"{self.flops / whole / 1e6:.1f}", f"{moved / whole / 1e6:.1f}",
                 f"{100 * self.bound_ms / whole:.0f}%", "", f"{self.kernel_ms - self.bound_ms:.3f}")  # fmt: skip
-        return [*made, (f"all {len(self.kernels)} kernels", "", str(sum(k.calls for k in self.kernels)), *last)]
+        every = f"all {counted(len(self.kernels), 'kernel')}"
+        return [*made, (every, "", str(sum(k.calls for k in self.kernels)), *last)]
 
     def table(self, count: int | None = None) -> str:
         """An aligned table of the ``count`` worst kernels, or of all."""
