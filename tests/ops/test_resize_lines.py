@@ -14,7 +14,7 @@ from weft.graph.types import TensorType
 from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import op
-from weft.ops.resize import COORDINATES, ROUNDINGS, _line, _nearest_table
+from weft.ops.resize import COORDINATES, ROUNDINGS, _coordinate, _line, _nearest_table, _slope
 from weft.schedule.rules import default_schedule
 from weft.target import Target
 from weft.tir.nodes import Program
@@ -58,3 +58,45 @@ def test_enlarged_pictures_are_read_in_order(old: int, new: int) -> None:
     made = program((8, old, old), (8, new, new), coordinates="asymmetric", rounding="floor")
     listing = assembly(emit(tir_to_kernel(default_schedule(made, target).program, target), target), target)
     assert not [name for name in ("vgather", "vdivpd", "vrndscale", "vcvt") if name in listing]
+
+
+@given(st.integers(1, 70), st.integers(1, 70), st.sampled_from(MODES), st.sampled_from([None, 0.5, 1.65, 2.0]))
+def test_coordinates_are_fractions_of_whole_numbers(old: int, new: int, coordinates: str, scale: float | None) -> None:
+    given = {"scales": (scale,)} if scale else {}
+    attrs = op("resize").complete({"sizes": (new,), "coordinates": coordinates, "mode": "linear", **given})
+    slope = _slope(attrs, 0, old, new)
+    if slope is not None:
+        a, b, c = slope
+        i = np.arange(new, dtype=np.float64)
+        np.testing.assert_allclose((a * i + b) / c, _coordinate(attrs, 0, old, new, i) + 0 * i, atol=1e-9)
+    if coordinates in ("half_pixel", "asymmetric") and min(old, new) > 1 and scale is None:
+        assert slope is not None
+
+
+@pytest.mark.parametrize("sizes", [(56, 84), (56, 112), (64, 32), (33, 77), (5, 50), (2, 9), (1, 7), (9, 1), (70, 3)])
+@pytest.mark.parametrize("coordinates", MODES)
+@pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
+def test_linear_between_all_neighbours(sizes: tuple[int, int], coordinates: str, target: str) -> None:
+    old, new = sizes
+    x = np.random.default_rng(0).standard_normal((3, 9, old), dtype=np.float32)
+    attrs = {"coordinates": coordinates, "mode": "linear"}
+    resize = op("resize")
+    want = resize.reference(resize.complete({"sizes": (3, 13, new), **attrs}), x)
+    made = default_schedule(program(x.shape, (3, 13, new), **attrs), Target(target)).program
+    np.testing.assert_allclose(run_program(made, [x])[0], want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_nan_reaches_its_neighbours_and_no_others() -> None:
+    x = np.ones((1, 1, 8), np.float32)
+    x[0, 0, 3] = np.nan
+    made = default_schedule(program(x.shape, (1, 1, 16), mode="linear"), Target("cpu")).program
+    assert np.flatnonzero(np.isnan(run_program(made, [x])[0].ravel())).tolist() == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(("old", "new", "gathers"), [(64, 32, 0), (256, 384, 20), (1024, 1536, 20), (1024, 2048, 16)])
+def test_linear_needs_no_doubles_and_gathers_at_the_ends_only(old: int, new: int, gathers: int) -> None:
+    target = Target("x86-64-v4")
+    made = program((8, old, old), (8, new, new), mode="linear")
+    listing = assembly(emit(tir_to_kernel(default_schedule(made, target).program, target), target), target)
+    assert not [name for name in ("vdivpd", "vrndscale", "vcvttpd", "vcvtqq2pd") if name in listing]
+    assert listing.count("vgather") <= gathers and "zmm" in listing

@@ -29,6 +29,8 @@ COORDINATES = (
 )
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 MODES = ("nearest", "linear", "cubic")
+EXACT = 1e-12
+"""What coordinates in float64 may be off, for each element of the operand, and still mean the same fraction."""
 
 
 def _infer(attrs: Attrs, *types: Type) -> TensorType:
@@ -168,6 +170,22 @@ def _clamped(i: Expr, size: Expr) -> Expr:
     return maximum(minimum(i, size - 1), 0)
 
 
+def _slope(attrs: Attrs, axis: int, old: Dim, new: Dim) -> tuple[int, int, int] | None:
+    """``a``, ``b``, ``c`` with ``(a * i + b) / c`` as the coordinate of each element i; None where it has no such form
+    or is computed."""
+    computed = any(isinstance(v, Expr) for v in (*(attrs.scales or ()), *(attrs.roi or ())))
+    if not isinstance(old, int) or not isinstance(new, int) or computed or old < 2 or new < 2:
+        return None
+    i = np.arange(new, dtype=np.float64)
+    x = _coordinate(attrs, axis, old, new, i)
+    for a, c in ((2 * old, 2 * new), (old - 1, new - 1)):
+        b = round(c * float(x[0]))
+        if np.abs((a * i + b) / c - x).max() <= EXACT * old:
+            common = math.gcd(a, b, c)
+            return a // common, b // common, c // common
+    return None
+
+
 def _cubic(a: float, t: Any) -> tuple[Any, ...]:
     """The four weights at distance ``t`` beyond the second element."""
 
@@ -198,6 +216,18 @@ def _along(attrs: Attrs, axis: int, data: te.Tensor, new: Dim) -> te.Tensor:
     def nearest(*i: Expr) -> Expr:
         return load(i, _nearest_place(attrs, axis, old, new, i[axis]))
 
+    slope = _slope(attrs, axis, old, new) if attrs.mode == "linear" and not attrs.exclude_outside else None
+
+    def between(*i: Expr) -> Expr:
+        """Two neighbours, by whole numbers only; beyond the ends the element there, so that no place is cut off."""
+        assert slope is not None and isinstance(old, int)
+        factor, offset, parts = slope
+        n = i[axis] * factor + offset
+        start, t = n // parts, te.cast(n % parts, data.dtype) * te.const(1 / parts, data.dtype)
+        mixed = (1 - t) * load(i, start) + t * load(i, start + 1)
+        end = load(i, select(n < 0, index(0), index(old - 1)))
+        return te.if_then_else(te.all(n >= 0, n < parts * (old - 1)), mixed, end)
+
     def blended(*i: Expr) -> Expr:
         x = _coordinate(attrs, axis, old, new, te.cast(i[axis], FLOAT64))
         if attrs.mode == "linear":
@@ -216,7 +246,8 @@ def _along(attrs: Attrs, axis: int, data: te.Tensor, new: Dim) -> te.Tensor:
         made: Expr = value if total is None else value / total
         return made
 
-    made: te.Tensor = te.compute(shape, nearest if attrs.mode == "nearest" else blended, name=f"resize{axis}")
+    element = nearest if attrs.mode == "nearest" else blended if slope is None else between
+    made: te.Tensor = te.compute(shape, element, name=f"resize{axis}")
     return made
 
 
