@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("WEFT_STRICT", "1")  # for processes that tests start, too
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 

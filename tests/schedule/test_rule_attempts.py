@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from schedule_cases import matmul_relu
 
@@ -17,7 +19,8 @@ ZEN4 = Target("zen4")
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-def test_a_failed_attempt_leaves_the_context_as_it_was(refuses: bool) -> None:
+def test_a_failed_attempt_leaves_the_context_as_it_was(refuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_STRICT", "0")
     context = Context(Schedule(matmul_relu(rows=4, columns=8, depth=3)), ZEN4)
     context.separate.add("kept")
     context.done.add("placed")
@@ -36,8 +39,42 @@ def test_a_failed_attempt_leaves_the_context_as_it_was(refuses: bool) -> None:
     assert (context.separate, context.done, context.nested) == ({"kept"}, {"placed"}, False)
     assert str(context.schedule.program) == before
     if refuses:
+        monkeypatch.setenv("WEFT_STRICT", "1")
         with pytest.raises(ScheduleError):
-            rule(context, context.schedule.get_block("C"))
+            rules._attempt(context, rule, context.schedule.get_block("C"))
+
+
+def test_restoring_covers_every_field() -> None:
+    context = Context(Schedule(matmul_relu(rows=4, columns=8, depth=3)), ZEN4)
+    saved = context.saved()
+    for f in dataclasses.fields(context):
+        setattr(context, f.name, None)
+    context.restore(saved)
+    assert all(getattr(context, f.name) is getattr(saved, f.name) for f in dataclasses.fields(context))
+
+
+def strict_trace(y: te.Tensor, *inputs: te.Tensor) -> str:
+    """What the rules do, none of which is refused anything."""
+    return rules.default_schedule(te_to_tir("f", inputs, (y,)), ZEN4).trace.to_python()
+
+
+def test_reductions_over_two_axes_that_lanes_do_not_divide_run_in_lanes() -> None:
+    x = te.placeholder((2, 7, 7), name="x")
+    k, m = te.reduce_axis((0, 7), "k"), te.reduce_axis((0, 7), "m")
+    made = strict_trace(te.compute((2,), lambda i: te.sum(x[i, k, m], axis=(k, m)), name="y"), x)
+    assert "rfactor" in made and "vectorize" in made
+
+
+def test_windows_with_edges_run_in_lanes_below_rows() -> None:
+    x = te.placeholder((8, 30, 30, 16), name="x")
+    k, m = te.reduce_axis((0, 3), "k"), te.reduce_axis((0, 3), "m")
+
+    def at(i: te.Expr, d: te.Expr, n: te.Expr, c: te.Expr) -> te.Expr:
+        inside = te.all(d + k >= 1, d + k < 31, n + m >= 1, n + m < 31)
+        return te.max(te.if_then_else(inside, x[i, d + k - 1, n + m - 1, c], te.min_value("float32")), axis=(k, m))
+
+    made = strict_trace(te.compute((8, 30, 30, 16), at, name="y"), x)
+    assert "vectorize" in made and "parallel" in made and "unroll" in made
 
 
 def test_a_rule_that_fits_keeps_what_it_decided() -> None:

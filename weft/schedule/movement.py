@@ -54,12 +54,23 @@ def is_domain_bound(block: Block, condition: Expr) -> bool:
     if margin is None:
         return False
     for it, value in zip(block.iters, block.values, strict=True):
-        start, at = linear(it.start), linear(value)
-        for bound in ((start + linear(it.extent)).plus(-1) - at, at - start):
+        start, (at, divisor) = linear(it.start), _without_quotient(linear(value))
+        start, end = start.scaled(divisor), (start + linear(it.extent)).scaled(divisor)
+        for bound in (end.plus(-1) - at, at - start):
             apart = margin - bound
             if apart.is_constant and apart.constant >= 0:
                 return True
     return False
+
+
+def _without_quotient(form: Linear) -> tuple[Linear, int]:
+    """The outermost one of several fused loops is a quotient: (a, c) where ``form`` is a // c."""
+    for atom, factor in form.terms.items():
+        if factor == 1 and isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const):
+            divisor = int(atom.b.value)
+            if divisor > 0:
+                return (form - Linear({atom: 1})).scaled(divisor) + linear(atom.a), divisor
+    return form, 1
 
 
 def margin_of(condition: Expr) -> Linear | None:

@@ -90,9 +90,12 @@ NUM_THREADS: Final[Setting[int | None]] = Setting(
     "WEFT_NUM_THREADS", _count, _none, "threads for compiling and running; default: the cores of this process"
 )
 VERIFY: Final[Setting[bool]] = Setting("WEFT_VERIFY", _flag, lambda: False, "verify the program after every pass")
+STRICT: Final[Setting[bool]] = Setting(
+    "WEFT_STRICT", _flag, lambda: False, "a schedule rule that fails is an error, not only slower code"
+)
 PROGRESS: Final[Setting[bool]] = Setting("WEFT_PROGRESS", _flag, lambda: True, "show progress on a terminal")
 
-SETTINGS: Final[tuple[Setting[Any], ...]] = (DUMP, CACHE_DIR, CACHE_LIMIT, NUM_THREADS, VERIFY, PROGRESS)
+SETTINGS: Final[tuple[Setting[Any], ...]] = (DUMP, CACHE_DIR, CACHE_LIMIT, NUM_THREADS, VERIFY, STRICT, PROGRESS)
 
 
 def dump_directory() -> Path | None:
@@ -121,6 +124,11 @@ def num_threads() -> int:
 
 def verify_passes() -> bool:
     return VERIFY.get()
+
+
+def strict_rules() -> bool:
+    """Whether a default schedule rule that a primitive refuses raises."""
+    return STRICT.get()
 
 
 def show_progress() -> bool:

@@ -19,6 +19,7 @@ from weft.schedule.rules.recurrence import schedule_recurrence
 from weft.schedule.rules.reduction import schedule_rows
 from weft.schedule.rules.strips import schedule_strips
 from weft.schedule.schedule import Schedule
+from weft.support import settings
 from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.tir.nodes import Program
@@ -54,16 +55,20 @@ def default_schedule(program: Program, target: Target) -> Schedule:
 
 
 def _attempt(context: Context, rule: Rule, block: BlockRef) -> bool:
-    """Apply a rule, or leave the schedule as it was: a primitive that refuses only costs speed."""
-    before, done, separate = context.schedule.copy(), set(context.done), set(context.separate)
+    """Apply a rule, or leave the context as it was.
+
+    A rule looks before it acts, and says False where it does not fit. One that a primitive refuses is mistaken; the
+    schedule does without it, which only costs speed, and under ``WEFT_STRICT`` (as in tests) the refusal is raised.
+    """
+    before = context.saved()
     try:
         if rule(context, block):
+            context.nested = False
             return True
     except ScheduleError:
-        pass
-    finally:
-        context.nested = False
-    context.schedule, context.done, context.separate = before, done, separate
+        if settings.strict_rules():
+            raise
+    context.restore(before)
     return False
 
 

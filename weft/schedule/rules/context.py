@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 from weft.expr.nodes import Const, IterVar, Load, Select, Var
 from weft.expr.visit import collect, free_vars
@@ -32,6 +32,14 @@ class Context:
     nested: bool = False
     """Whether what is being placed stands in a parallel loop already."""
     _views: dict[Block, View] = field(default_factory=dict)
+
+    def saved(self) -> Context:
+        """What :meth:`restore` brings back."""
+        return replace(self, schedule=self.schedule.copy(), done=set(self.done), separate=set(self.separate))
+
+    def restore(self, saved: Context) -> None:
+        for f in fields(self):
+            setattr(self, f.name, getattr(saved, f.name))
 
     def block(self, ref: BlockRef) -> Block:
         return self.schedule.state.block(ref)

@@ -89,20 +89,19 @@ def _enough(context: Context, loops: Sequence[LoopRef]) -> bool:
 
 
 def _chain(context: Context, last: BlockRef) -> list[BlockRef]:
-    """Blocks that feed ``last``, directly or not, and are not placed yet, in program order; ``last`` at the end.
+    """Blocks that feed only ``last``, directly or not, and are not placed yet, in program order; ``last`` at the end.
 
     What is read at computed places is left out: all of it would be needed for each row.
     """
     s = context.schedule
-    found, pending = {last.name}, [last]
-    while pending:
-        for producer in s.get_producers(pending.pop()):
-            if producer.name in found or producer.name in context.done or context.is_output(producer):
-                continue
-            if not _looked_up(context, producer):
-                found.add(producer.name)
-                pending.append(producer)
-    return [b for b in s.get_blocks() if b.name in found]
+    found, read = [last], set(s.get_producers(last))
+    for block in reversed(s.get_blocks()):
+        if block not in read or block.name in context.done or context.is_output(block) or _looked_up(context, block):
+            continue
+        if all(reader in found for reader in s.get_consumers(block)):
+            found.append(block)
+            read.update(s.get_producers(block))
+    return found[::-1]
 
 
 def _looked_up(context: Context, producer: BlockRef) -> bool:
@@ -232,7 +231,9 @@ def _columns(context: Context, chain: list[BlockRef], rows: list[IterVar], lanes
 def finish_row(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at: LoopRef | None) -> None:
     """Vectorize one block of the chain, inside the row loop ``at``."""
     s, view = context.schedule, context.view(block)
-    own = {axis: loop for axis, loop in context.own_loops(block).items() if loop != at}
+    loops = s.get_loops(block)
+    inside = loops if at is None else loops[loops.index(at) + 1 :]
+    own = {axis: loop for axis, loop in context.own_loops(block).items() if loop in inside}
     if not own or lanes == 1:
         return
     reduce = [own[a] for a in view.reduce if a in own]
