@@ -18,7 +18,8 @@ of rows at a time into scratch memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 from weft.expr.nodes import Const, IterVar, Var
 from weft.schedule.library.dot_halves import DOT_BF16, PAIR
@@ -28,19 +29,24 @@ from weft.schedule.rules.context import Context, reads_whole
 from weft.schedule.rules.cost import cost_of, work_of
 from weft.schedule.rules.packing import conflicts, pack, packable
 from weft.schedule.rules.pairs import pack_pairs, pair_axis, suits_pairs
-from weft.schedule.rules.tiles import MAX_COLUMNS, RegisterTile, register_tile, steps
+from weft.schedule.rules.tiles import FAR, MAX_COLUMNS, NEAR, RegisterTile, Traffic, register_tile, steps
+from weft.target import Target
 
 UNROLLED_REDUCTION = 25
 """Window reductions of two vector operands are unrolled up to this length."""
 DEAR = 24
 """Operand stages of more operations an element are not repeated for each strip."""
+REPEATED = 3
+"""Strips that need the same part of an operand stage from which on it is computed once, before all of them."""
+KEPT = 6
+"""Eighths of the second-level cache that an operand may have to itself while others pass through it."""
 MAX_STRIP = 16
 MAX_GROUP = 28
 MANY = 8
 """Tiles of rows that must read a panel for its copy to pay."""
 FEW = 64
 """Tiles of rows for which fetching a panel beforehand pays; with more, copying it takes no time to speak of."""
-FAR = 3
+LARGE = 3
 """An operand larger than the second-level cache by this factor does not stay near."""
 REREAD = 4
 """An operand is packed if each element is used at least so often; else the sums run along it as it lies."""
@@ -57,6 +63,7 @@ class Roles:
     ``columns`` may be the vector axis itself (a long axis, cut into vectors). ``broadcasts`` says that one operand is
     read as scalars. ``row_group``: the vector operand stands still along so many consecutive rows only (the channels of
     one group), so that a tile's rows must divide it; 0 if it does along all.
+    ``lines``: a further axis that moves only the operand of scalars (the lines of a picture whose rows are pixels).
     """
 
     vector: IterVar
@@ -64,6 +71,7 @@ class Roles:
     columns: IterVar | None
     broadcasts: bool
     row_group: int = 0
+    lines: IterVar | None = None
 
 
 def size(axis: IterVar) -> int:
@@ -116,11 +124,12 @@ def _roles(view: View, vector: IterVar, still: list[Access], lanes: int) -> Role
     vectors = operands[0] if operands[1] is scalar else operands[1]
     rows = _largest(view, others, lambda a: scalar.uses(a.var) and not vectors.uses(a.var))
     columns = _largest(view, others, lambda a: vectors.uses(a.var) and not scalar.uses(a.var))
+    lines = _largest(view, others, lambda a: a is not rows and scalar.uses(a.var) and not vectors.uses(a.var))
     group = 0
     if rows is None:
         grouped = [(g, a) for a in others if scalar.uses(a.var) and (g := _still_along(view, vectors, a)) > 1]
         group, rows = max(grouped, key=lambda found: found[0], default=(0, None))
-    return Roles(vector, rows, vector if size(vector) > lanes else columns, True, group)
+    return Roles(vector, rows, vector if size(vector) > lanes else columns, True, group, lines)
 
 
 def _still_along(view: View, access: Access, axis: IterVar) -> int:
@@ -138,11 +147,12 @@ def _largest(view: View, axes: list[IterVar], fits: Callable[[IterVar], bool]) -
     return max((a for a in axes if fits(a)), key=lambda a: (min(size(a), 7), order[a]), default=None)
 
 
-def choose_tile(view: View, roles: Roles, lanes: int, registers: int, most_rows: int | None = None) -> RegisterTile:
+def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows: int | None = None) -> RegisterTile:
     """The register tile for these axes, of which ``most_rows`` rows are computed at a time (None: all)."""
     depth = 1
     for a in view.reduce:
         depth *= size(a)
+    registers = target.vector_registers
     rows = 1 if roles.rows is None else static_extent(roles.rows)
     if most_rows is not None:
         rows = most_rows if rows is None else min(rows, most_rows)
@@ -152,7 +162,51 @@ def choose_tile(view: View, roles: Roles, lanes: int, registers: int, most_rows:
         columns = extent if extent is None or roles.columns is not roles.vector else -(-extent // lanes)
     if roles.row_group:
         return _grouped_tile(roles.row_group, columns or MAX_COLUMNS, registers)
-    return register_tile(rows, columns, registers, depth, roles.broadcasts)
+    traffic = _traffic(view, roles, lanes, depth, target) if most_rows is None else NEAR
+    anywhere = replace(traffic, widest=MAX_COLUMNS)
+    tile = register_tile(rows, columns, registers, depth, roles.broadcasts, traffic=anywhere)
+    if tile.columns <= traffic.widest:
+        return tile
+    lines = static_extent(roles.lines) if roles.lines is not None and most_rows is None else None
+    return register_tile(rows, columns, registers, depth, roles.broadcasts, lines or 1, traffic)
+
+
+def _traffic(view: View, roles: Roles, lanes: int, depth: int, target: Target) -> Traffic:
+    """Where the operands of a tile come from. The rows come from far where both operands are more than a core's share
+    of the last cache; wide tiles, which read them less often, must leave panels for all cores."""
+    l2 = target.capabilities.l2
+    if not l2 or not roles.broadcasts or view.product is None:
+        return NEAR
+    scalar, vectors = sorted(view.product, key=lambda x: x.uses(roles.vector.var))
+    once, often = footprint(view, scalar) or 0, footprint(view, vectors) or 0
+    share = max(l2, target.capabilities.l3 // target.cores)
+    far = l2 < once and share < once + often and not rows_outside(view, roles, target)
+    enough = roles.columns is not roles.vector or size(roles.vector) >= 2 * target.cores * MAX_COLUMNS * lanes
+    panel = lanes * depth * vectors.buffer.dtype.nbytes
+    return replace(FAR if far and enough else NEAR, widest=3 * l2 // (4 * panel))
+
+
+def rows_outside(view: View, roles: Roles, target: Target) -> bool:
+    """Whether to go through all columns for each tile of rows, not through all rows for each panel of columns: the
+    operand of vectors stays in the second-level cache as a whole, and that of rows does not."""
+    l2 = target.capabilities.l2
+    if not l2 or not roles.broadcasts or view.product is None:
+        return False
+    scalar, vectors = sorted(view.product, key=lambda x: x.uses(roles.vector.var))
+    once, often = footprint(view, scalar), footprint(view, vectors)
+    return once is not None and often is not None and once > l2 and 8 * often <= KEPT * l2
+
+
+def footprint(view: View, access: Access) -> int | None:
+    """Bytes of an operand that go into one product of a batch; None where sizes are not known."""
+    batch = {a.var for a in view.spatial if all(x.uses(a.var) for x in view.product or ())}
+    moving = [static_extent(a) for a in view.block.iters if access.uses(a.var) and a.var not in batch]
+    shape = [n for n, index in zip(access.buffer.shape, access.indices, strict=True) if index not in batch]
+    extents = [int(n.value) for n in shape if isinstance(n, Const)]
+    if len(extents) < len(shape) or None in moving:
+        return None
+    # A window reads elements several times, a stride leaves some out.
+    return min(prod(extents), prod(n for n in moving if n is not None)) * access.buffer.dtype.nbytes
 
 
 def _grouped_tile(group: int, columns: int, registers: int) -> RegisterTile:
@@ -174,7 +228,7 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
     view, pair, roles = paired(context, block, view, roles, lanes)
     if roles is None:
         return False
-    tile = choose_tile(view, roles, lanes, context.target.vector_registers)
+    tile = choose_tile(view, roles, lanes, context.target)
     panels = pack_operands(context, block, view, roles, tile, lanes) if pair is None else ()
     output = epilogue(context, block)
     Tiling(context, block, output, context.view(block), roles, tile, lanes, pair, panels).run()
@@ -244,7 +298,7 @@ def _pack_panels(
         if depth is None or stride is None or stride < columns or columns < 2 * context.target.cores * width:
             continue
         nbytes, capabilities = x.buffer.dtype.nbytes, context.target.capabilities
-        if 4 * depth * width * nbytes <= 3 * capabilities.l2 and depth * stride * nbytes > FAR * capabilities.l2:
+        if 4 * depth * width * nbytes <= 3 * capabilities.l2 and depth * stride * nbytes > LARGE * capabilities.l2:
             copy = pack(context, block, x, roles.vector, width)
             context.separate.discard(copy.name)
             found += [x.buffer.name] if size(roles.rows) <= FEW * tile.rows else []
@@ -292,18 +346,21 @@ class Tiling:
         s, context = self.context.schedule, self.context
         stages = self._stages()
         batch, columns, strips, rows, tile = self.split_output()
+        columns, inside = ([], columns) if self._rows_outside else (columns, [])
         if stages and strips:
             strips[-1:], several = self._several_rows(stages, strips[-1], [*batch, *columns])
             rows = [*several, *rows]
         # Axes of unknown size outermost: the others' positions in the fused loop are then divisions by constants.
         above = sorted([*batch, *columns, *strips], key=lambda loop: context.extent(loop) is not None)
-        s.reorder(*above, *rows, *tile)
+        s.reorder(*above, *rows, *inside, *tile)
         work = work_of(self.view)
         if above and rows and (stages or context.extent(rows[0]) is None):
-            strip, at = context.fuse(above), rows[-1]
-        elif above and stages:
-            strip = at = context.fuse(above)
+            strip, at = context.fuse(above), [*rows, *inside][-1]
+        elif stages and (above or inside):
+            strip = context.fuse([*above, *rows])
+            at = inside[-1] if inside else strip
         else:
+            rows = [*rows, *inside]
             if not above and not rows:
                 single, tile[0] = s.split(tile[0], factors=(1, None))
                 rows.append(single)
@@ -336,6 +393,21 @@ class Tiling:
             s.unroll(loop)
         s.vectorize(tile[-1])
         self.context.done.update((self.block.name, self.output.name))
+
+    @property
+    def _rows_outside(self) -> bool:
+        inner = self.context.nested or self.panels
+        return not inner and rows_outside(self.view, self.roles, self.context.target)
+
+    def _repeats(self, stage: View) -> int:
+        """How many strips need the same part of what ``stage`` computes: one for each tile of columns that all read
+        it. What neighbouring strips share at their edges does not count."""
+        reads = [a for a in self.view.loads if a.buffer is stage.output.buffer]
+        axis = self.roles.columns
+        if self.context.nested or self._rows_outside or axis is None or any(a.uses(axis.var) for a in reads):
+            return 1
+        columns = -(-size(axis) // self.lanes) if axis is self.roles.vector else size(axis)
+        return -(-columns // self.tile.columns)
 
     def _several_rows(
         self, stages: list[BlockRef], loop: LoopRef, others: list[LoopRef]
@@ -371,12 +443,14 @@ class Tiling:
         return -(-total // rows)
 
     def _stages(self) -> list[BlockRef]:
-        """Producers to be computed a strip at a time: cheap ones. Others are computed as a whole, before."""
+        """Producers to be computed a strip at a time: cheap ones that few strips share. Others are computed as a
+        whole, before."""
         context = self.context
         producers = [p for p in context.schedule.get_producers(self.block) if p.name not in context.done]
         for p in producers:
             view = context.view(p)
-            if view.reduce or sum(cost_of(store.value) for store in view.stores) > DEAR:
+            dear = view.reduce or sum(cost_of(store.value) for store in view.stores) > DEAR
+            if dear or self._repeats(view) >= REPEATED:
                 context.separate.add(p.name)
         return [p for p in producers if p.name not in context.separate]
 
@@ -387,6 +461,7 @@ class Tiling:
         strips: list[LoopRef] = []
         column_tiles: list[LoopRef] = []
         row_tiles: list[LoopRef] = []
+        lines: list[LoopRef] = []
         inner_rows: list[LoopRef] = []
         inner_columns: list[LoopRef] = []
         vector: list[LoopRef] = []
@@ -410,11 +485,14 @@ class Tiling:
                 outer_loop, inner_loop = self._split(loop, tile.rows)
                 row_tiles += outer_loop
                 inner_rows += inner_loop
+            elif axis is roles.lines and tile.lines > 1:
+                outer_loop, lines = self._split(loop, tile.lines)
+                strips += outer_loop
             elif all(x.uses(axis.var) for x in operands) or (not strips and size(axis) == 1):
                 batch.append(loop)
             else:
                 strips.append(loop)
-        return batch, column_tiles, strips, row_tiles, [*inner_rows, *inner_columns, *vector]
+        return batch, column_tiles, strips, row_tiles, [*lines, *inner_rows, *inner_columns, *vector]
 
     def _split(self, loop: LoopRef, factor: int) -> tuple[list[LoopRef], list[LoopRef]]:
         extent = self.context.extent(loop)
@@ -452,8 +530,9 @@ class Tiling:
             columns.append(column)
         elif roles.columns is not None and roles.columns in own:
             columns.append(own[roles.columns])
-        rows = [own[roles.rows]] if roles.rows is not None and roles.rows in own else []
-        named = {roles.rows, roles.columns, roles.vector}
+        tiled = (roles.lines, roles.rows) if self.tile.lines > 1 else (roles.rows,)
+        rows = [own[axis] for axis in tiled if axis is not None and axis in own]
+        named = {*tiled, roles.columns, roles.vector}
         rest = [loop for axis, loop in own.items() if axis not in named and axis not in self.view.reduce]
         s.reorder(*rest, *reduce, *rows, *columns, vector, *pair)
         if reduce:

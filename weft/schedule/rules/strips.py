@@ -72,7 +72,7 @@ def schedule_strips(context: Context, last: BlockRef) -> bool:
     view, pair, roles = paired(context, last, view, chain.roles, lanes)
     if roles is None:
         return False
-    tile = choose_tile(view, roles, lanes, context.target.vector_registers, rows)
+    tile = choose_tile(view, roles, lanes, context.target, rows)
     if pair is None:
         pack_vectors(context, last, view, roles, lanes)
     work = sum(work_of(context.view(b)) for b in (chain.first, *chain.between, last))
@@ -242,7 +242,7 @@ def _place_first(context: Context, first: BlockRef, around: LoopRef, rows: int) 
     view, pair, roles = paired(context, first, view, analyze(view, lanes), lanes)
     if roles is None:
         return False
-    tile = choose_tile(view, roles, lanes, context.target.vector_registers, rows)
+    tile = choose_tile(view, roles, lanes, context.target, rows)
     if pair is None:
         pack_operands(context, first, view, roles, tile, lanes)
     output = epilogue(context, first)
