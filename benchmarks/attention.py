@@ -3,19 +3,20 @@
 python -m benchmarks.attention [--quick] [--lengths 512,2048] [--threads 1,2] [--seconds 3] [--markdown]
 
 Twelve heads of width 64, one sequence, float32; with and without a causal limit. Weft and onnxruntime run the same ONNX
-model, the operator ``Attention``. A causal row counts half of the operations.
+model, the operator ``Attention``. A causal row counts half of the operations. Each engine begins when the threads of
+the one before are asleep.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from benchmarks.movement import best_of
 from benchmarks.report import Table, geometric_mean
 
 HEADS, WIDTH = 12, 64
@@ -88,19 +89,6 @@ def engines(length: int, causal: bool, threads: int) -> dict[str, Callable[[], A
     }
     wanted = runs["weft"]().copy()
     return {name: run for name, run in runs.items() if np.allclose(run(), wanted, atol=TOLERANCE, rtol=TOLERANCE)}
-
-
-def best_of(runs: Mapping[str, Callable[[], Array]], seconds: float) -> dict[str, float]:
-    """The best milliseconds of each, in turns, at least three turns."""
-    found = dict.fromkeys(runs, float("inf"))
-    end, turns = time.perf_counter() + seconds, 0
-    while turns < 3 or time.perf_counter() < end:
-        turns += 1
-        for name, run in runs.items():
-            begin = time.perf_counter()
-            run()
-            found[name] = min(found[name], 1e3 * (time.perf_counter() - begin))
-    return found
 
 
 def table(lengths: Sequence[int], threads: int, seconds: float) -> Table:
