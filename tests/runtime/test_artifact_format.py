@@ -7,11 +7,22 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import artifact, vector_program
 from test_executor import CONSTANT, chain
 
-from weft.runtime.artifact import _DIGEST, _PREFIX, FORMAT_VERSION, HEADER, MAGIC, SECTION, SECTIONS, Artifact
+from weft.runtime.artifact import (
+    _DIGEST,
+    _PREFIX,
+    FORMAT_VERSION,
+    HEADER,
+    MAGIC,
+    SECTION,
+    SECTIONS,
+    Artifact,
+    quick_digest,
+)
 from weft.runtime.serialize import format_description, program_from_json, program_to_json
 from weft.support.errors import ArtifactError
 
@@ -29,10 +40,10 @@ def header_of(path: Path) -> dict[str, Any]:
     return json.loads(data[_PREFIX.size + _DIGEST :][:length])  # type: ignore[no-any-return]
 
 
-def rewrite(path: Path, header: dict[str, Any]) -> None:
+def rewrite(path: Path, header: dict[str, Any], version: int = FORMAT_VERSION) -> None:
     """A file with this header and correct checksums, sections where they belong."""
     data = path.read_bytes()
-    _, version, length, _ = _PREFIX.unpack(data[: _PREFIX.size])
+    length = _PREFIX.unpack(data[: _PREFIX.size])[2]
     aligned = -(-(_PREFIX.size + _DIGEST + length) // 64) * 64
     text = json.dumps(header).encode()
     body = bytes(-(_PREFIX.size + _DIGEST + len(text)) % 64) + data[aligned:]
@@ -82,3 +93,19 @@ def test_unknown_instructions_are_refused() -> None:
     for wrong in (["teleport", 1], [*value["instructions"][0], 0], value["instructions"][0][:-1]):
         with pytest.raises(ArtifactError, match="malformed"):
             program_from_json({**value, "instructions": [wrong]})
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_older_versions_sample_constants_more_densely(version: int, kernels: bytes, tmp_path: Path) -> None:
+    constant = np.random.default_rng(0).standard_normal(1 << 18).astype(np.float32)
+    path = tmp_path / "model.weft"
+    artifact(vector_program("double_plus_one"), kernels, (constant,)).save(path)
+    header = header_of(path)
+    (section,) = (s for s in header["sections"] if s["kind"] == "constant")
+    assert section["quick"] == quick_digest(constant.tobytes()) != quick_digest(constant.tobytes(), 64)
+    section["quick"] = quick_digest(constant.tobytes(), 64)
+    rewrite(path, header)
+    with pytest.raises(ArtifactError, match="checksum"):
+        Artifact.load(path)
+    rewrite(path, header, version)
+    np.testing.assert_array_equal(Artifact.load(path).constants[0], constant)
