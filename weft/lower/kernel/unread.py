@@ -36,9 +36,14 @@ def leave_unread(program: Program) -> tuple[Program, frozenset[str]]:
     chosen = {b for b, found in stores.items() if all(isinstance(s.value, Select) for s in found)}
     if not chosen:
         return program, frozenset()
-    search = _Search(chosen, facts_of(program))
+    search = _Search(facts_of(program), chosen)
     search.statement(program.body, ())
-    wanted = {b for b in chosen if _never_read(search.limits.get(b), search.reads.get(b, []))}
+    limits = {b: limit for b, (limit, *others) in search.limits.items() if limit is not None and not others}
+    if not limits:
+        return program, frozenset()
+    reads = _Search(facts_of(program), limited=limits)
+    reads.statement(program.body, ())
+    wanted = {b for b in limits if reads.within.get(b)}
 
     def guarded(s: Stmt) -> Stmt | None:
         if not isinstance(s, Store) or s.buffer not in wanted or not isinstance(s.value, Select):
@@ -54,19 +59,22 @@ Limit = tuple[int, int, int]
 
 @dataclass(slots=True)
 class _Search:
-    """Walks through a program and notes what is stored in, and read of, the buffers ``chosen``."""
+    """Walks through a program and notes which limits stores in the buffers ``chosen`` have, and whether loads of the
+    buffers ``limited`` lie within their limits. The two are asked one after the other: few stores have limits, and
+    what is known of a load takes long to find out."""
 
-    chosen: set[Buffer]
     facts: Facts
+    chosen: set[Buffer] = field(default_factory=set)
+    limited: dict[Buffer, Limit] = field(default_factory=dict)
     limits: dict[Buffer, set[Limit | None]] = field(default_factory=dict)
     """What the conditions of stores say; None for others."""
-    reads: dict[Buffer, list[set[Limit]]] = field(default_factory=dict)
-    """What is known of the indices of each load."""
+    within: dict[Buffer, bool] = field(default_factory=dict)
+    """Whether all loads of a buffer lie within its limit."""
 
     def statement(self, s: Stmt, guards: tuple[Expr, ...]) -> None:
         if isinstance(s, Store) and s.buffer in self.chosen and isinstance(s.value, Select):
             self.limits.setdefault(s.buffer, set()).add(self._limit(s.indices, s.value.condition))
-        for e in expressions(s):
+        for e in expressions(s) if self.limited else ():
             self._expression(e, guards)
         with ExitStack() as stack:
             if isinstance(s, (For, Let)):
@@ -83,8 +91,9 @@ class _Search:
             if (e, known) in seen:
                 continue
             seen.add((e, known))
-            if isinstance(e, Load) and e.source in self.chosen:
-                self.reads.setdefault(e.source, []).append(self._known(e.indices, known))
+            if isinstance(e, Load) and e.source in self.limited:
+                fits = self.within.get(e.source, True) and self._is_within(e.indices, known, self.limited[e.source])
+                self.within[e.source] = fits
             if isinstance(e, Select):
                 pending.append((e.condition, known))
                 pending.append((e.then, (*known, *forms_of(e.condition))))
@@ -98,24 +107,20 @@ class _Search:
             return None
         return next((found for form in forms_of(condition) for found in self._limits(indices, form)), None)
 
-    def _known(self, indices: tuple[Expr, ...], forms: tuple[Expr, ...]) -> set[Limit]:
-        """The limits that ``forms`` (at least 0) set to the indices."""
-        return {found for form in forms for found in self._limits(indices, form)}
+    def _is_within(self, indices: tuple[Expr, ...], forms: tuple[Expr, ...], limit: Limit) -> bool:
+        """Whether ``forms`` (at least 0) keep the indices within the limit."""
+        a, b, most = limit
+        found = (self._distance(indices, form, a, b) for form in forms)
+        return any(k is not None and k <= most for k in found)
 
     def _limits(self, indices: tuple[Expr, ...], form: Expr) -> Iterator[Limit]:
         for a, b in permutations(range(len(indices)), 2):
-            if not (isinstance(indices[a], Const) and isinstance(indices[b], Const)):
-                rest = self.facts.simplify(form - (indices[a] - indices[b]))
-                if isinstance(rest, Const):
-                    yield a, b, int(rest)
+            if (k := self._distance(indices, form, a, b)) is not None:
+                yield a, b, k
 
-
-def _never_read(limits: set[Limit | None] | None, reads: list[set[Limit]]) -> bool:
-    """Whether all stores have one limit, and all loads lie within it."""
-    if limits is None or len(limits) != 1 or not reads:
-        return False
-    (limit,) = limits
-    if limit is None:
-        return False
-    a, b, k = limit
-    return all(any(x == a and y == b and n <= k for x, y, n in known) for known in reads)
+    def _distance(self, indices: tuple[Expr, ...], form: Expr, a: int, b: int) -> int | None:
+        """k where ``form`` is ``indices[a] + k - indices[b]``."""
+        if isinstance(indices[a], Const) and isinstance(indices[b], Const):
+            return None
+        rest = self.facts.simplify(form - (indices[a] - indices[b]))
+        return int(rest) if isinstance(rest, Const) else None
