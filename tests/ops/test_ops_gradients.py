@@ -12,7 +12,7 @@ from test_operator_cases import operands
 import weft
 from weft.graph import build
 from weft.graph.interpret import run
-from weft.graph.nodes import Call, Function, If, Let, Module, Project, Tuple, Var, call
+from weft.graph.nodes import Call, Constant, Function, If, Let, Module, Project, Tuple, Var, call
 from weft.graph.types import TensorType, TupleType
 from weft.graph.verify import verify
 from weft.ops.catalogue import OPERATORS, op
@@ -325,6 +325,44 @@ def test_running_products_with_zeros_against_pytorch(exclusive, reverse):
     y = torch.flip(y, (1,)) if reverse else y
     (y * torch.tensor(weights)).sum().backward()
     np.testing.assert_allclose(exe(value, weights)[1], tx.grad.numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("order", [2, 3])
+def test_further_derivatives_of_running_products_at_zeros_against_pytorch(exclusive, reverse, order):
+    torch = pytest.importorskip("torch")
+    x = build.var("x", (3, 5), "float64")
+    weights = doubles(order, 3, 5, seed=1)
+    value = doubles(3, 5)
+    value[0, 2] = value[1, [0, 3]] = value[2, 4] = 0
+    made = total(o("mul", o("cumprod", x, axis=1, exclusive=exclusive, reverse=reverse), Constant(weights[0])))
+    for w in weights[1:]:
+        made = total(o("mul", gradients(made, [x])[0], Constant(w)))
+    exe = weft.compile(differentiate(Module({"main": Function((x,), made)})), threads=1)
+    tx = torch.tensor(value, requires_grad=True)
+    y = torch.flip(tx, (1,)) if reverse else tx
+    y = torch.cat([torch.ones_like(y[:, :1]), y[:, :-1]], 1) if exclusive else y
+    parts = [torch.stack([y[:, : k + 1].prod(1) for k in range(5)], 1)]  # cumprod's own derivatives divide
+    last = (torch.flip(parts[0], (1,)) if reverse else parts[0]).mul(torch.tensor(weights[0])).sum()
+    for w in weights[1:]:
+        last = (torch.autograd.grad(last, tx, create_graph=True)[0] * torch.tensor(w)).sum()
+    last.backward()
+    np.testing.assert_allclose(exe(value)[1], tx.grad.numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_recurrences_and_products_of_open_sizes(axis, reverse):
+    n = build.size("n")
+    x, y = build.var("x", (n, 4), "float64"), build.var("y", (n, 4), "float64")
+    made = o("linear_recurrence", x, y, axis=axis, reverse=reverse)
+    runs = [(doubles(k, 4), doubles(k, 4, seed=1)) for k in (5, 1, 0)]
+    against_numeric((x, y), total(o("mul", made, o("cumprod", x, axis=axis, reverse=not reverse))), *runs)
+    holes = doubles(5, 4)
+    holes[[0, 2, 4], [1, 2, 0]] = 0
+    (again,) = gradients(total(o("reduce_prod", o("mul", x, y), axes=(axis,), keepdims=True)), [x])
+    against_numeric((x, y), total(o("mul", again, y)), (holes, doubles(5, 4, seed=1)))
 
 
 def test_rows_gathered_in_batches_of_open_size():

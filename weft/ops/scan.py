@@ -40,43 +40,65 @@ def _infer(op: str) -> Callable[..., TensorType]:
 
 def _compute(op: str, start: int, combine: Callable[[Expr, Expr], Expr]) -> Callable[..., Any]:
     def compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
-        """A recurrence over the axis, which stands first in its state: one operation an element."""
-        axis, dtype = rel.axis_of(op, attrs.axis, data.ndim), accumulator(data.dtype)
-        size = data.shape[axis]
-        rest = (*data.shape[:axis], *data.shape[axis + 1 :])
-        if 0 in out.shape:
-            return te.compute(out.shape, lambda *i: data[i], name=op)
+        def first(term: Expr) -> Any:
+            return te.const(start, term.dtype) if attrs.exclusive else term
 
-        def moved(t: Any, *i: Any) -> Expr:
-            place = size - 1 - t if attrs.reverse else t
-            return te.cast(data[(*i[:axis], place, *i[axis:])], dtype)
+        def step(before: Expr, now: tuple[Expr, ...], last: tuple[Expr, ...]) -> Expr:
+            return combine(before, (last if attrs.exclusive else now)[0])
 
-        terms = te.compute((size, *rest), moved, name=f"{op}_terms")
-
-        def first(t: Expr, *i: Expr) -> Any:
-            return te.const(start, dtype) if attrs.exclusive else terms[(t, *i)]
-
-        def step(t: Expr, *i: Expr) -> Expr:
-            return combine(state[(t - 1, *i)], terms[(t - 1 if attrs.exclusive else t, *i)])
-
-        state = te.placeholder((size, *rest), dtype, f"{op}_state")
-        totals = te.scan(
-            te.compute((1, *rest), first, name=f"{op}_first"),
-            te.compute((size, *rest), step, name=f"{op}_step"),
-            state,
-            [terms],
-            name=f"{op}_scan",
-        )
-        if axis == 0 and not attrs.reverse and dtype == out.dtype:
-            return totals
-
-        def element(*i: Expr) -> Expr:
-            t = size - 1 - i[axis] if attrs.reverse else i[axis]
-            return te.cast(totals[(t, *i[:axis], *i[axis + 1 :])], out.dtype)
-
-        return te.compute(out.shape, element, name=op)
+        return _steps(op, attrs, out, (data,), first, step)
 
     return compute
+
+
+def _steps(
+    op: str,
+    attrs: Attrs,
+    out: TensorType,
+    operands: Sequence[te.Tensor],
+    first: Callable[[Expr], Any],
+    step: Callable[[Expr, tuple[Expr, ...], tuple[Expr, ...]], Expr],
+) -> Any:
+    """A recurrence over the axis, which stands first in its state: one step an element.
+
+    ``first`` makes the first total from the first term of the last operand; ``step`` makes another from the total
+    before it, the operands' terms in its place and those before it.
+    """
+    axis, dtype = rel.axis_of(op, attrs.axis, out.rank), accumulator(out.dtype)
+    size = out.shape[axis]
+    rest = (*out.shape[:axis], *out.shape[axis + 1 :])
+    if 0 in out.shape:
+        return te.compute(out.shape, lambda *i: operands[0][i], name=op)
+
+    def term(of: te.Tensor) -> Any:
+        def moved(t: Any, *i: Any) -> Expr:
+            place = size - 1 - t if attrs.reverse else t
+            return te.cast(of[(*i[:axis], place, *i[axis:])], dtype)
+
+        return te.compute((size, *rest), moved, name=f"{op}_terms")
+
+    terms = [term(of) for of in operands]
+
+    def each(t: Expr, *i: Expr) -> Expr:
+        now, last = (tuple(of[(place, *i)] for of in terms) for place in (t, t - 1))
+        return step(state[(t - 1, *i)], now, last)
+
+    state = te.placeholder((size, *rest), dtype, f"{op}_state")
+    totals = te.scan(
+        te.compute((1, *rest), lambda t, *i: first(terms[-1][(t, *i)]), name=f"{op}_first"),
+        te.compute((size, *rest), each, name=f"{op}_step"),
+        state,
+        terms,
+        name=f"{op}_scan",
+    )
+    if axis == 0 and not attrs.reverse and dtype == out.dtype:
+        return totals
+
+    def element(*i: Expr) -> Expr:
+        t = size - 1 - i[axis] if attrs.reverse else i[axis]
+        return te.cast(totals[(t, *i[:axis], *i[axis + 1 :])], out.dtype)
+
+    return te.compute(out.shape, element, name=op)
 
 
 def _reference(start: int, accumulate: Callable[..., Array]) -> Callable[..., Array]:
@@ -90,6 +112,34 @@ def _reference(start: int, accumulate: Callable[..., Array]) -> Callable[..., Ar
         return np.ascontiguousarray(np.flip(out, attrs.axis) if attrs.reverse else out).astype(data.dtype)
 
     return reference
+
+
+def _recurrence_infer(attrs: Attrs, *types: Type) -> TensorType:
+    op = "linear_recurrence"
+    factors, terms = rel.tensors(op, types, 2)
+    rel.want_kind(op, terms, "int uint float")
+    rel.same_dtype(op, (factors, terms))
+    rel.want_rank(op, factors, terms.rank, "the factors")
+    rel.axis_of(op, attrs.axis, terms.rank)
+    pairs = zip(factors.shape, terms.shape, strict=True)
+    return TensorType(tuple(rel.join_dim(op, a, b, "sizes of factors and terms") for a, b in pairs), terms.dtype)
+
+
+def _recurrence_compute(attrs: Attrs, out: TensorType, factors: te.Tensor, terms: te.Tensor) -> Any:
+    def step(before: Expr, now: tuple[Expr, ...], last: tuple[Expr, ...]) -> Expr:
+        return before * now[0] + now[1]
+
+    return _steps("linear_recurrence", attrs, out, (factors, terms), lambda term: term, step)
+
+
+def _recurrence_reference(attrs: Attrs, factors: Array, terms: Array) -> Array:
+    dtype = np.dtype(np.float32) if DType(terms.dtype).is_float and terms.dtype.itemsize < 4 else terms.dtype
+    a, b = (np.moveaxis(x.astype(dtype), attrs.axis, 0) for x in (factors, terms))
+    out, places = np.empty_like(b), range(len(b))
+    before = None
+    for t in reversed(places) if attrs.reverse else places:
+        before = out[t] = b[t] if before is None else before * a[t] + b[t]
+    return np.ascontiguousarray(np.moveaxis(out, 0, attrs.axis)).astype(terms.dtype)
 
 
 def _attributes(what: str) -> tuple[Attribute, ...]:
@@ -135,4 +185,22 @@ CUMPROD = OpDef(
     ),
     doc="products of all values up to each along an axis",
     source="ONNX CumProd-26",
+)
+LINEAR_RECURRENCE = OpDef(
+    "linear_recurrence",
+    (AXIS, Attribute("reverse", False, "whether to go from the end")),
+    _recurrence_infer,
+    _recurrence_reference,
+    compute=_recurrence_compute,
+    cases=(
+        Case((_f(2, 5), _f(2, 5)), {"axis": 1}),
+        Case((_f(5), _f(5)), {"axis": 0}),
+        Case((_f(3, 4, 2), _f(3, 4, 2)), {"axis": -2, "reverse": True}),
+        Case((_f(1), _f(1)), {"axis": 0, "reverse": True}),
+        Case((_f(0, 3), _f(0, 3)), {"axis": 0}),
+        Case((_f(3, 9, dtype="float16"), _f(3, 9, dtype="float16")), {"axis": 1}, rtol=2e-3, atol=2e-3),
+        Case((_f(4, 2, dtype="int64"), _f(4, 2, dtype="int64")), {"axis": 0}, -9, 9),
+    ),
+    doc="totals each of which is the one before it times a factor, plus a term; the first is the first term",
+    source="the form of state-space models, and of what cumprod's derivative adds up",
 )

@@ -17,7 +17,7 @@ from weft.ops.elementwise import Array, read
 from weft.ops.joining import CONCAT, SPLIT
 from weft.ops.padding import PAD
 from weft.ops.reshape import RESHAPE, SQUEEZE, UNSQUEEZE
-from weft.ops.scan import CUMPROD, CUMSUM
+from weft.ops.scan import CUMPROD, CUMSUM, LINEAR_RECURRENCE
 from weft.ops.slicing import DYNAMIC_SLICE, SLICE
 
 
@@ -270,4 +270,5 @@ SHAPES: tuple[OpDef, ...] = (
     SPACE_TO_DEPTH,
     CUMSUM,
     CUMPROD,
+    LINEAR_RECURRENCE,
 )

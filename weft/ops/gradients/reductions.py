@@ -67,24 +67,36 @@ def _cumsum(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T
 
 
 def _cumprod(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:
-    """Products without one factor, summed over where they are met: up to the first zero by division, at the first zero
-    as if it were 1; behind it all such products hold the zero. (Where there are zeros this says nothing of second
-    derivatives.)"""
+    """The product of what stands before, times a sum of products of what stands between: sum k is its own adjoint plus
+    factor k + 1 times sum k + 1. Nothing is divided by, so zeros are nothing special, in further derivatives too."""
     x, (g,) = args[0], given
     assert g is not None
-    turned = {"axis": a.axis, "exclusive": a.exclusive, "reverse": not a.reverse}
-    zeros = x.same(0.0).where(full(x, 1.0), 0.0)
-    count = zeros.do("cumsum", axis=a.axis, reverse=a.reverse)
-    first = (zeros * count).same(1.0)
-    others = first.where(full(x, 1.0), x).do("cumprod", **a)
-    at_first = first.where((g * others).do("cumsum", **turned), 0.0)
-    before = count.same(0.0)
-    quotient = (g * T(call)).do("cumsum", **turned) / before.where(x, 1.0)
-    return [before.where(quotient, at_first)]
+    before = T(call) if a.exclusive else x.do("cumprod", axis=a.axis, exclusive=True, reverse=a.reverse)
+    factors = x if a.exclusive else _later(x, a.axis, a.reverse)
+    sums = factors.do("linear_recurrence", g, axis=a.axis, reverse=not a.reverse)
+    return [before * (_later(sums, a.axis, a.reverse) if a.exclusive else sums)]
+
+
+def _linear_recurrence(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:
+    """The adjoints obey the recurrence backwards, with the factor that multiplies a total later."""
+    factors, (g,) = args[0], given
+    assert g is not None
+    terms = _later(factors, a.axis, a.reverse).do("linear_recurrence", g, axis=a.axis, reverse=not a.reverse)
+    return [terms * _later(T(call), a.axis, not a.reverse), terms]
+
+
+def _later(x: T, axis: int, reverse: bool) -> T:
+    """In each place the element that follows on the way along the axis; 0 in the last."""
+    axis %= len(x.shape)
+    pads = [0] * (2 * len(x.shape))
+    pads[axis if reverse else len(x.shape) + axis] = 1
+    begin = 0 if reverse else 1
+    return x.pad(pads).part(axis, begin, x.shape[axis] + begin)
 
 
 REDUCTIONS: dict[str, Wide] = {
     **{name: reduced(rule) for name, rule in RULES.items()},
     "cumsum": _cumsum,
     "cumprod": _cumprod,
+    "linear_recurrence": _linear_recurrence,
 }
