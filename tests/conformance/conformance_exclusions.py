@@ -26,6 +26,7 @@ ALWAYS: tuple[str, ...] = (
     "bitshift_",
     "mod_.*fmod_0",
     "attention_(3d|4d)_gqa",
+    "attention_.*window",
     "gru_|lstm_|rnn_",
     "cast_.*FLOAT8|cast_.*INT2|cast_.*FLOAT4",
     "sce_mean_weight",

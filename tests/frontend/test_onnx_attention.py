@@ -33,6 +33,7 @@ FORMS: dict[str, tuple[list[tuple[Any, ...]], list[str], list[str], dict[str, An
         [("b", "n", 32), ("b", "n", 16), ("b", "n", 16), ("b", 2, "past", 8), ("b", 2, "past", 8)],
         PAST, PRESENT, {"q_num_heads": 4, "kv_num_heads": 2},
     ),
+    "window to the right": ([(1, 4, 7, 8)] * 3, PAST[:3], ["y"], {"right_window_size": 1, "left_window_size": -1}),
 }  # fmt: skip
 """Shapes of the operands, names of operands and results, attributes."""
 
@@ -41,7 +42,12 @@ OTHERS: dict[str, tuple[list[tuple[Any, ...]], list[str], list[str], dict[str, A
     "mask": ([(1, 4, 7, 8)] * 3 + [(7, 7)], [*PAST[:3], "mask"], ["y"], {}),
     "capped": ([(1, 4, 7, 8)] * 3, PAST[:3], ["y"], {"softcap": 2.0}),
     "scores": ([(1, 4, 7, 8)] * 3, PAST[:3], ["y", "", "", "scores"], {}),
-}
+    "window": ([(1, 4, 7, 8)] * 3, PAST[:3], ["y"], {"left_window_size": 2}),
+    "window over what is past": (
+        [(2, 4, "n", 8), (2, 2, "n", 8), (2, 2, "n", 6), (2, 2, "past", 8), (2, 2, "past", 6)], PAST, PRESENT,
+        {"left_window_size": 0},
+    ),
+}  # fmt: skip
 """What stays the specification's function."""
 
 
@@ -52,7 +58,7 @@ def model(form: tuple[Any, ...], dtype: int = TensorProto.FLOAT) -> Any:
     inputs = [helper.make_tensor_value_info(n, dtype, s) for n, s in zip(names, shapes, strict=True)]
     outputs = [helper.make_tensor_value_info(n, dtype, None) for n in results if n]
     graph = helper.make_graph([node], "attention", inputs, outputs)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=13)
 
 
 def operands(form: tuple[Any, ...], seed: int, kind: Any = np.float32, **sizes: int) -> dict[str, np.ndarray]:

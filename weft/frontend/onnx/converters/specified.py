@@ -58,8 +58,9 @@ def _attention(node: Node) -> Result:
 
 
 def _looks_back_only(node: Node) -> bool:
-    """Whether a node ``Attention`` is causal and nothing else: no mask, no capped scores, no scores as a result."""
+    """Whether a node ``Attention`` is causal and nothing else: no mask, window, capped scores or scores as a result."""
     plain = not (node.has(3) or node.has(6)) and node.output_count < 4 and node.real("softcap", 0.0) == 0
+    plain = plain and node.integer("left_window_size", -1) == -1  # that to the right hides nothing more
     if not (plain and node.flag("is_causal")) or node.dtype(0) != node.dtype(1) or node.dtype(0) not in _WIDE:
         return False
     shapes = [node.shape(i) for i in range(3)]
