@@ -62,9 +62,10 @@ typedef struct weft_error {
 typedef int32_t (*weft_kernel)(void *const *buffers, const int64_t *sizes);
 typedef int32_t (*weft_parallel_body)(int64_t begin, int64_t end, void *closure);
 
-/* Runs `body` over disjoint chunks that cover 0 <= i < count, each of at least `grain` iterations except the last. The
- * caller takes part. Nested calls, and calls outside weft_parallel_begin/end and weft_run, run serially. Returns 0, or
- * the first non-zero result of a chunk, after which no further chunks are started. */
+/* Runs `body` over disjoint chunks that cover 0 <= i < count, each of at least `grain` iterations (or of all where there
+ * are fewer); the chunks depend on count, grain and the number of threads alone. The caller takes part. Nested calls,
+ * and calls outside weft_parallel_begin/end and weft_run, run serially. Returns 0, or the first non-zero result of a
+ * chunk, after which no further chunks are started. */
 WEFT_API int32_t weft_parallel_for(weft_parallel_body body, int64_t count, int64_t grain, void *closure);
 
 /* Scratch memory of the calling thread, aligned to 64 bytes, used like a stack: release in reverse order with the same

@@ -5,8 +5,8 @@
  *     generation (16 bits) | open (1 bit) | workers inside (15 bits)
  *
  * The caller publishes a job by opening the gate under a new generation; a worker may enter while the gate is open. All,
- * the caller included, claim chunks from one counter until it runs out. The caller then closes the gate and waits only
- * for workers that are inside: one that the system has not scheduled yet never enters and never delays anyone. Entering
+ * the caller included, claim chunks from one counter until it runs out; chunks shrink in rounds (see divide). The caller
+ * then closes the gate and waits only for workers that are inside: one that the system has not scheduled yet never enters and never delays anyone. Entering
  * is a compare-and-swap on the gate, so a worker cannot enter after it closed; that a generation may wrap around while
  * a worker sleeps is harmless, for joining is always optional.
  *
@@ -24,7 +24,7 @@
 
 enum {
     MAX_THREADS = 1024,
-    CHUNKS_PER_THREAD = 4,
+    ROUNDS = 4,
     MAX_IDLE_POOLS = 16,
     WORKER_STACK = 8 << 20,
     SPIN_WORKER_NS = 1000000,
@@ -37,12 +37,18 @@ enum {
 #define GATE_OPEN 0x8000u
 #define GATE_GENERATION 0x10000u
 
-typedef struct pool {
-    /* Written by the caller while the gate is closed and nobody is inside. */
+/* Iterations in rounds: every round but the last has one chunk of `size` for each thread, the last one all others, of
+ * which the first `extra` have one iteration more. Fits one cache line. */
+typedef struct {
     weft_parallel_body body;
     void *closure;
-    int64_t count, chunk;
-    _Alignas(CACHE_LINE) _Atomic int64_t next; /* first iteration not claimed */
+    int64_t size[ROUNDS];
+    int32_t chunks, threads, last, extra;
+} job;
+
+typedef struct pool {
+    _Alignas(CACHE_LINE) job job; /* written by the caller while the gate is closed and nobody is inside */
+    _Alignas(CACHE_LINE) _Atomic int32_t next; /* first chunk not claimed */
     _Alignas(CACHE_LINE) _Atomic uint32_t gate;
     _Alignas(CACHE_LINE) _Atomic uint32_t sleeping_workers;
     _Atomic uint32_t caller_sleeps;
@@ -68,17 +74,49 @@ static _Atomic int32_t worker_count;
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
 
+/* Divides iterations into chunks of at least `grain`. Of what is left, the rounds take 2/5, 2/4, 2/3 and the rest: 40, 30,
+ * 20 and 10 % of all. A thread that comes late misses large chunks, and small ones are left to end together. Where all
+ * iterations take equally long, no thread runs more than one more than another. A round that would leave less than the
+ * grain for each thread is the last. */
+static void divide(job *j, int64_t count, int64_t grain, int32_t threads) {
+    int64_t left = count;
+    int32_t round = 0;
+    for (;; round++) {
+        const int64_t each = left / threads, shared = each * 2 / (ROUNDS + 1 - round);
+        const int64_t size = shared > grain ? shared : grain;
+        if (round < ROUNDS - 1 && each - size >= grain) {
+            j->size[round] = size;
+            left -= size * threads;
+            continue;
+        }
+        const int64_t chunks = each < grain ? left / grain : each == 1 ? left : threads;
+        j->size[round] = left / chunks;
+        j->extra = (int32_t)(left % chunks);
+        j->chunks = round * threads + (int32_t)chunks;
+        j->threads = threads;
+        j->last = round;
+        return;
+    }
+}
+
 static void run_chunks(pool *p) {
-    const int64_t count = p->count, chunk = p->chunk;
+    const job j = p->job;
+    int64_t begin = 0; /* of the round */
+    int32_t round = 0, first = 0;
     for (;;) {
-        int64_t begin = atomic_fetch_add_explicit(&p->next, chunk, memory_order_relaxed);
-        if (begin >= count) return;
-        int64_t end = count - begin < chunk ? count : begin + chunk;
-        int32_t result = p->body(begin, end, p->closure);
+        const int32_t chunk = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+        if (chunk >= j.chunks) return;
+        for (; round < j.last && chunk - first >= j.threads; round++) {
+            first += j.threads;
+            begin += j.size[round] * j.threads;
+        }
+        const int32_t at = chunk - first, extra = round == j.last ? j.extra : 0;
+        const int64_t from = begin + at * j.size[round] + (at < extra ? at : extra);
+        const int32_t result = j.body(from, from + j.size[round] + (at < extra), j.closure);
         if (result) {
             int32_t none = 0;
             atomic_compare_exchange_strong(&p->result, &none, result);
-            atomic_store_explicit(&p->next, count, memory_order_relaxed);
+            atomic_store_explicit(&p->next, j.chunks, memory_order_relaxed);
         }
     }
 }
@@ -161,11 +199,9 @@ int32_t weft_parallel_for(weft_parallel_body body, int64_t count, int64_t grain,
     pool *p = current;
     if (count <= 0) return 0;
     if (grain < 1) grain = 1;
-    if (!p || p->started == 0 || count <= grain) return body(0, count, closure);
-    int64_t shares = (int64_t)(p->started + 1) * CHUNKS_PER_THREAD;
-    int64_t chunk = count / shares + (count % shares != 0);
-    p->chunk = chunk > grain ? chunk : grain;
-    p->body = body, p->closure = closure, p->count = count;
+    if (!p || p->started == 0 || count / 2 < grain) return body(0, count, closure);
+    p->job.body = body, p->job.closure = closure;
+    divide(&p->job, count, grain, p->started + 1);
     atomic_store_explicit(&p->result, 0, memory_order_relaxed);
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
     current = NULL; /* nested calls run serially */

@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from pool_shares import busy, divide
 
 from weft.runtime import _native
 
@@ -30,12 +31,13 @@ int32_t cover(void *const *b, const int64_t *s) {
     for (int64_t k = 0; k < s[2] && !r; k++) r = weft_parallel_for(visit, s[0], s[1], b[0]);
     return r;
 }
-static int32_t smallest(int64_t begin, int64_t end, void *closure) {
-    int64_t *least = closure, size = end - begin;
-    if (end != least[1] && size < least[0]) least[0] = size;
+/* The chunks as (begin, end) pairs after their number. */
+static int32_t note(int64_t begin, int64_t end, void *closure) {
+    int64_t *noted = closure, at = __atomic_fetch_add(&noted[0], 1, __ATOMIC_RELAXED);
+    noted[1 + 2 * at] = begin, noted[2 + 2 * at] = end;
     return 0;
 }
-int32_t grain(void *const *b, const int64_t *s) { return weft_parallel_for(smallest, s[0], s[1], b[0]); }
+int32_t chunks(void *const *b, const int64_t *s) { return weft_parallel_for(note, s[0], s[1], b[0]); }
 typedef struct { int32_t *seen; int64_t inner; } nest;
 static int32_t inner(int64_t begin, int64_t end, void *closure) {
     nest *n = closure;
@@ -102,11 +104,55 @@ def test_every_iteration_runs_once(code, threads, count, grain):
     assert (seen[:count] == 200).all()
 
 
-@pytest.mark.parametrize("grain", [1, 10, 333])
-def test_chunks_are_at_least_the_grain(code, grain):
-    least = np.array([1 << 40, 1000], np.int64)
-    assert code.call("grain", [least], [1000, grain], threads=4)[0] == 0
-    assert least[0] >= grain
+def chunks_of(code, count: int, grain: int, threads: int) -> list[int]:
+    """The sizes of the chunks in order."""
+    noted = np.zeros(1 + 2 * (5 * threads + 1), np.int64)
+    assert code.call("chunks", [noted], [count, grain], threads=threads)[0] == 0
+    pairs = sorted(noted[1 : 1 + 2 * noted[0]].reshape(-1, 2).tolist())
+    assert [begin for begin, _ in pairs] == [0, *(end for _, end in pairs[:-1])] and pairs[-1][1] == count
+    return [end - begin for begin, end in pairs]
+
+
+COUNTS = [*range(1, 50), 63, 64, 65, 100, 127, 128, 129, 191, 192, 1000, 4097, 1_000_003]
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4, 7, 16, 64])
+def test_equal_iterations_make_equal_shares(code, threads):
+    for count in COUNTS:
+        chunks = chunks_of(code, count, 1, threads)
+        shares = busy(chunks, threads)
+        assert max(shares) - min(shares) <= 1, (count, chunks)
+        assert len(chunks) <= 5 * threads
+
+
+@pytest.mark.parametrize("threads", [2, 3, 16, 64])
+@pytest.mark.parametrize("grain", [2, 10, 333])
+def test_chunks_are_at_least_the_grain_and_still_fair(code, threads, grain):
+    for count in COUNTS:
+        chunks = chunks_of(code, count, grain, threads)
+        assert min(chunks) >= min(grain, count)
+        shares = busy(chunks, threads)
+        if count >= grain * threads:
+            assert max(shares) - min(shares) <= 1, (count, chunks)
+        else:
+            assert max(shares) <= 2 * grain - 1
+
+
+@pytest.mark.parametrize("threads", [2, 3, 7, 64])
+def test_chunks_shrink(code, threads):
+    """Who comes late finds work, and the last chunks are a tenth of a share; there are four for each thread."""
+    chunks = chunks_of(code, 1_000_000, 1, threads)
+    assert len(chunks) == 4 * threads
+    assert chunks == sorted(chunks, reverse=True)
+    assert abs(chunks[0] * threads - 400_000) <= 2 * threads
+    assert abs(chunks[-1] * threads - 100_000) <= 2 * threads
+
+
+@pytest.mark.parametrize("grain", [1, 2, 7, 100])
+def test_the_formula_of_the_tests_is_that_of_the_pool(code, grain):
+    for threads in (2, 3, 64):
+        for count in COUNTS:
+            assert chunks_of(code, count, grain, threads) == divide(count, grain, threads)
 
 
 def test_nested_calls_run_serially(code):
