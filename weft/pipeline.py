@@ -157,6 +157,10 @@ class Report:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
+BFLOAT16_TILE = 32
+"""Numbers of bfloat16 side by side in a row of a matrix tile."""
+
+
 def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
     """The graph passes, in order."""
     lanes = target.capabilities.lanes(32)
@@ -171,7 +175,7 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
     winograd = (FoldConstants(), Rewrite(WINOGRAD_RULES, name="winograd")) if options.winograd else ()
     blocked = (
         Rewrite(TRANSPOSED_RULES, name="transposed"),
-        SelectLayouts(lanes, op("layout_transform")),
+        SelectLayouts(lanes, op("layout_transform"), tile=BFLOAT16_TILE if target.tiles_bfloat16 else 0),
         *winograd,
         Rewrite(POINTWISE_RULES, name="pointwise"),
         *clean,

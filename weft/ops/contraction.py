@@ -123,7 +123,7 @@ def _matmul_reference(attrs: Attrs, a: Array, b: Array) -> Array:
 _BATCH_LETTERS = "ABCDEF"
 
 
-def _matmul_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int) -> list[LayoutChoice]:
+def _matmul_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int, tile: int) -> list[LayoutChoice]:
     a, b = types
     result = _matmul_infer(attrs, a, b)
     if a.rank < 1 or not 2 <= b.rank <= 8 or attrs.b_layout is not None:

@@ -243,7 +243,7 @@ def _plain_cost(attrs: Attrs, data: TensorType, kernel: TensorType, result: Tens
     return layouts.ROW_CONTRACTION if rows else layouts.PLAIN_CONTRACTION
 
 
-def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int) -> list[LayoutChoice]:
+def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int, tile: int) -> list[LayoutChoice]:
     data, kernel = types
     result = _conv_infer(attrs, data, kernel)
     if any((attrs.data_layout, attrs.kernel_layout, attrs.out_layout)):
@@ -256,24 +256,29 @@ def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int) -> lis
     if not isinstance(outputs, int) or not isinstance(inputs, int) or 0 in (inputs, outputs):
         return choices
 
-    def packed(data_layout: str, kernel_layout: str, waste: float) -> None:
-        out = f"{x}{block}c"
-        there = attrs.replace(data_layout=data_layout, kernel_layout=kernel_layout, out_layout=out)
-        cost = work * waste * layouts.packed_cost(types)
-        choices.append(LayoutChoice((data_layout, kernel_layout), (out,), there, cost))
+    def packed(data_layout: str, kernel_layout: str, out_layout: str, cost: float) -> None:
+        there = attrs.replace(data_layout=data_layout, kernel_layout=kernel_layout, out_layout=out_layout)
+        choices.append(LayoutChoice((data_layout, kernel_layout), (out_layout,), there, cost))
 
-    def filled(channels: int) -> float:
-        return -(-channels // block) * block / max(channels, 1)
-
-    if attrs.groups > 1 and inputs == 1 and outputs == attrs.groups:
-        packed(f"{x}{block}c", f"{w}{block}o", filled(outputs))
-    elif attrs.groups == 1:
-        if inputs < block:
-            packed(x, f"{w}{block}o", filled(outputs))
-        packed(f"{x}{block}c", f"{w}{_around(types, block)}", filled(outputs) * filled(inputs))
-    elif inputs % block == 0 and (outputs // attrs.groups) % block == 0:
-        packed(f"{x}{block}c", f"{w}{_around(types, block)}", 1.0)
+    for size in (block, tile) if tile else (block,):
+        around = _around(types, size)
+        tiled = size == tile and layouts.are_pairs(types)
+        each = work * (layouts.tiled_cost(result.shape[-1]) if tiled else layouts.packed_cost(types))
+        c, whole_outputs = f"{x}{size}c", _filled(outputs, size)
+        if attrs.groups > 1 and inputs == 1 and outputs == attrs.groups:
+            packed(c, f"{w}{size}o", c, each * whole_outputs)
+        elif attrs.groups == 1:
+            if inputs < block:
+                packed(x, f"{w}{size}o", c, work * whole_outputs * layouts.packed_cost(types))
+            packed(c, f"{w}{around}", c, each * whole_outputs * _filled(inputs, size))
+        elif inputs % size == 0 and (outputs // attrs.groups) % size == 0:
+            packed(c, f"{w}{around}", c, each)
     return choices
+
+
+def _filled(channels: int, block: int) -> float:
+    """By how much blocks of channels exceed the channels."""
+    return -(-channels // block) * block / max(channels, 1)
 
 
 def _around(types: tuple[TensorType, ...], block: int) -> str:

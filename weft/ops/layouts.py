@@ -48,15 +48,35 @@ PAIRED = "bfloat16"
 """The dtype whose products are packed in pairs along the sum (the instructions of CPUs add two at a time)."""
 
 
+TILED_CONTRACTION = 1 / 600e9
+"""Seconds for one multiply-add of half precision in a matrix unit whose tiles are full."""
+TILE_ROWS = 16
+"""Rows of a full tile."""
+
+
+def are_pairs(types: Sequence[TensorType]) -> bool:
+    """Whether the operands are of the dtype whose products are packed in pairs."""
+    return all(t.dtype == PAIRED for t in types)
+
+
+def tiled_cost(rows: Dim) -> float:
+    """Seconds for one multiply-add in a matrix unit, of lines of ``rows`` rows: tiles of one height that divides them.
+    A tile of weights is loaded in the time of eight rows, and serves one or two tiles of rows."""
+    if not isinstance(rows, int) or rows < 1:
+        return TILED_CONTRACTION * TILE_ROWS
+    height = max(h for h in range(1, TILE_ROWS + 1) if rows % h == 0)
+    return TILED_CONTRACTION * max(1.0, 0.25 + TILE_ROWS / 2 / height)
+
+
 def pairs(types: Sequence[TensorType], depth: Dim, letter: str = "k") -> str:
     """The block of pairs in a packed layout, ``"2k"``, where operands of :data:`PAIRED` make whole ones."""
-    paired = all(t.dtype == PAIRED for t in types) and isinstance(depth, int) and depth % 2 == 0 and depth > 2
+    paired = are_pairs(types) and isinstance(depth, int) and depth % 2 == 0 and depth > 2
     return f"2{letter}" if paired else ""
 
 
 def packed_cost(types: Sequence[TensorType]) -> float:
     """Seconds for one multiply-add over packed operands of these types."""
-    return BLOCKED_CONTRACTION * (HALF_SPEED if all(t.dtype == PAIRED for t in types) else 1.0)
+    return BLOCKED_CONTRACTION * (HALF_SPEED if are_pairs(types) else 1.0)
 
 
 def follow_channels(

@@ -115,6 +115,11 @@ class Target:
         return self.has("avx512bf16", "avx512vl")
 
     @property
+    def tiles_bfloat16(self) -> bool:
+        """Whether there is a matrix unit that multiplies tiles of bfloat16 (AMX)."""
+        return self.has("amx-tile", "amx-bf16")
+
+    @property
     def feature_string(self) -> str:
         """Features in LLVM's notation, sorted, with those of the named CPU that are absent: ``+avx2,+fma,-avx512f``."""
         absent = CPU_FEATURES.get(self.mcpu, frozenset()) - self.features

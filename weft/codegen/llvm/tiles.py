@@ -1,7 +1,8 @@
 """Matrix tiles (AMX): loop nests annotated ``matrix_tile`` become tile instructions where the target has them.
 
-A nest is ``for i: for j: for k: for b: C[…] = C[…] + A[…] * B[…]`` over 16 rows, 16 columns and 64 bytes of depth,
-the second operand in groups of 4 bytes along the depth. The loops themselves are the meaning: other targets run them.
+A nest is ``for i: for j: for k: for b: C[…] = C[…] + A[…] * B[…]`` over up to 16 rows, 16 columns and 64 bytes of
+depth, the second operand in groups of 4 bytes along the depth. The loops themselves are the meaning: other targets run
+them.
 
 Sums stay in tile registers across the loops around a group of nests, as far out as the place of ``C`` does not change:
 they are read before and written after, and carried from one iteration to the next by phi nodes. Operands that several
@@ -42,7 +43,9 @@ _UNITS: Final = {
     "u8s8": Unit("amx-int8", "llvm.x86.tdpbusd.internal", (INT32, UINT8, INT8)),
     "bf16": Unit("amx-bf16", "llvm.x86.tdpbf16ps.internal", (FLOAT32, BFLOAT16, BFLOAT16)),
 }
-_SHAPE: Final = "i16 16, i16 64"
+_DEPTH: Final = 16
+"""Rows of the second operand: groups of the depth."""
+_MOST_ROWS: Final = 16
 _REGISTERS: Final = 8
 # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): Linux lets a process use tiles only after it has asked.
 PERMISSION: Final = (
@@ -52,19 +55,27 @@ PERMISSION: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """A tile in memory: its first element, and how far apart its rows are, in elements. Equal where written equally."""
+    """A tile in memory: its first element, how far apart its rows are, in elements, and how many they are. Equal where
+    written equally."""
 
     buffer: Buffer
     base: Expr
     stride: int
+    rows: int
+
+    @property
+    def shape(self) -> str:
+        """Rows and bytes of a row, as the intrinsics take them."""
+        return f"i16 {self.rows}, i16 64"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Place):
             return NotImplemented
-        return self.buffer is other.buffer and self.base is other.base and self.stride == other.stride
+        same = self.buffer is other.buffer and self.base is other.base
+        return same and self.stride == other.stride and self.rows == other.rows
 
     def __hash__(self) -> int:
-        return hash((self.buffer, self.base, self.stride))
+        return hash((self.buffer, self.base, self.stride, self.rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +110,10 @@ def matrix_tiles(f: Function, s: Stmt) -> bool:
     for p in products:
         if p.sums not in sums:
             addresses[p.sums] = _address(f, p.sums)
-            sums[p.sums] = f.op(f"call x86_amx @llvm.x86.tileloadd64.internal({_SHAPE}, {addresses[p.sums]})")
+            sums[p.sums] = f.op(f"call x86_amx @llvm.x86.tileloadd64.internal({p.sums.shape}, {addresses[p.sums]})")
     made = _emit(f, s, sums)
     for place, tile in made.items():
-        f.do(f"call void @llvm.x86.tilestored64.internal({_SHAPE}, {addresses[place]}, x86_amx {tile})")
+        f.do(f"call void @llvm.x86.tilestored64.internal({place.shape}, {addresses[place]}, x86_amx {tile})")
         f.wrote(place.buffer)
     return True
 
@@ -149,7 +160,7 @@ def _apart(x: Place, y: Place) -> bool:
         return False
     offset = abs(int(form[1].value))
     rows, columns = divmod(offset, x.stride)
-    return rows >= 16 or (16 <= columns <= x.stride - 16)
+    return rows >= max(x.rows, y.rows) or (16 <= columns <= x.stride - 16)
 
 
 def _emit(f: Function, s: Stmt, sums: Sums) -> dict[Place, str]:
@@ -165,8 +176,8 @@ def _emit(f: Function, s: Stmt, sums: Sums) -> dict[Place, str]:
     p = _product(f, s)
     assert p is not None
     a, b = _operand(f, p.a), _operand(f, p.b)
-    call = f"call x86_amx @{p.unit.multiply}({_SHAPE}, i16 64, x86_amx {sums[p.sums]}, x86_amx {a}, x86_amx {b})"
-    return {**sums, p.sums: f.op(call)}
+    tiles = f"x86_amx {sums[p.sums]}, x86_amx {a}, x86_amx {b}"
+    return {**sums, p.sums: f.op(f"call x86_amx @{p.unit.multiply}({p.sums.shape}, i16 64, {tiles})")}
 
 
 def _loop(f: Function, s: For, sums: Sums) -> dict[Place, str]:
@@ -207,7 +218,7 @@ def _address(f: Function, place: Place) -> str:
 def _operand(f: Function, place: Place) -> str:
     key = ("tile", place)
     if key not in f.memo:
-        tile = f.op(f"call x86_amx @llvm.x86.tileloadd64.internal({_SHAPE}, {_address(f, place)})")
+        tile = f.op(f"call x86_amx @llvm.x86.tileloadd64.internal({place.shape}, {_address(f, place)})")
         f.bind(key, tile, frozenset({place.buffer}))
     return f.memo[key]
 
@@ -225,8 +236,11 @@ def _product(f: Function, s: For) -> Product | None:
     operands = _operands(inner)
     if operands is None or len(loops) != 4 or tuple(buffer.dtype for buffer, _ in operands) != unit.dtypes:
         return None
+    if not isinstance(s.extent, Const) or not 0 < int(s.extent.value) <= _MOST_ROWS:
+        return None
+    rows = int(s.extent.value)
     group = 4 // operands[1][0].dtype.nbytes
-    steps = ((0, {1: 1, 2: 0, 3: 0}), (0, {1: 0, 2: group, 3: 1}), (2, {0: 0, 1: group, 3: 1}))
+    steps = ((rows, 0, {1: 1, 2: 0, 3: 0}), (rows, 0, {1: 0, 2: group, 3: 1}), (_DEPTH, 2, {0: 0, 1: group, 3: 1}))
     places = [_place(o, loops, *expected) for o, expected in zip(operands, steps, strict=True)]
     if any(p is None for p in places):
         return None
@@ -250,10 +264,14 @@ def _operands(s: Stmt) -> list[tuple[Buffer, Expr]] | None:
     return found
 
 
-def _place(operand: tuple[Buffer, Expr], loops: list[Var], row: int, steps: Mapping[int, int]) -> Place | None:
-    """The tile that an access runs over: ``row`` numbers the loop over its rows, ``steps`` are those of the others."""
+def _place(
+    operand: tuple[Buffer, Expr], loops: list[Var], rows: int, row: int, steps: Mapping[int, int]
+) -> Place | None:
+    """The tile that an access runs over: loop number ``row`` runs over its ``rows``, ``steps`` are those of the
+    others."""
     buffer, index = operand
     form = linear_form(index, loops)
     if form is None or any(form[0].get(loops[number], 0) != step for number, step in steps.items()):
         return None
-    return Place(buffer, form[1] if isinstance(form[1], Expr) else const(form[1]), int(form[0].get(loops[row], 0)))
+    base = form[1] if isinstance(form[1], Expr) else const(form[1])
+    return Place(buffer, base, int(form[0].get(loops[row], 0)), rows)

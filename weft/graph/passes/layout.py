@@ -34,7 +34,8 @@ class SelectLayouts:
     attributes ``src_layout``, ``dst_layout`` and ``sizes`` (the logical sizes in the order of the source's capitals, or
     None where nothing is padded). ``bandwidth``: bytes a second of a conversion, which reads and writes its tensor.
     ``overhead``: seconds that a conversion costs in any case. ``assumed`` stands for symbolic sizes. ``max_choices``
-    bounds the alternatives of a call.
+    bounds the alternatives of a call. ``tile``: numbers of half precision that a matrix unit sums up
+    at a time (0: none).
     """
 
     block: int
@@ -43,6 +44,7 @@ class SelectLayouts:
     overhead: float = 1e-6
     assumed: int = 8
     max_choices: int = 6
+    tile: int = 0
     name: str = "select_layouts"
 
     def run(self, module: Module) -> Module:
@@ -73,6 +75,7 @@ class _Selection:
             e for f in self.order if isinstance(f, Function) and f.is_primitive for e in post_order(f) if e is not f
         }
         self.order = [e for e in self.order if e not in inside]
+        self.tile = options.tile if any(_is_half(e) for e in self.order) else 0
         for e in self.order:
             for c in children(e) if not (isinstance(e, Function) and e.is_primitive) else ():
                 self.users[c].append(e)
@@ -93,7 +96,7 @@ class _Selection:
 
     def _listed(self, e: Call, op: Operator) -> list[_Choice]:
         types = _types(e)
-        listed = op.layout(e.attrs, types, self.options.block) if op.layout is not None else []
+        listed = op.layout(e.attrs, types, self.options.block, self.tile) if op.layout is not None else []
         listed = listed or [LayoutChoice((None,) * len(types), (None,) * len(_results(e)), e.attrs)]
         first = listed[0]
         return [_parsed(e, c, (*first.inputs, *first.outputs)) for c in listed]
@@ -277,6 +280,10 @@ def _key(value: GraphExpr) -> Key:
     if isinstance(value, Project) and isinstance(value.value, Call):
         return (value.value, value.index) if isinstance(value.value.target, Operator) else (value, 0)
     return value, 0
+
+
+def _is_half(e: GraphExpr) -> bool:
+    return isinstance(e.type, TensorType) and e.type.dtype.is_float and e.type.dtype.bits == 16
 
 
 def _types(e: Call) -> tuple[TensorType, ...]:

@@ -1,4 +1,5 @@
-"""Products of matrix tiles: AMX (``tdpbusd``, ``tdpbf16ps``), 16 × 16 sums over 64 bytes of depth in one instruction.
+"""Products of matrix tiles: AMX (``tdpbusd``, ``tdpbf16ps``), up to 16 × 16 sums over 64 bytes of depth in one
+instruction.
 
 ``B`` is packed in groups of four bytes along the depth: ``[depth // 4, columns, 4]`` bytes,
 ``[depth // 2, columns, 2]`` halves. The implementation is the loop nest itself with an annotation: code generation for
@@ -8,7 +9,7 @@ a CPU with the unit replaces it, every other target and the interpreter run the 
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from weft.expr.nodes import Expr
 from weft.schedule.intrinsic import TensorIntrinsic
@@ -51,15 +52,15 @@ TILE_BF16: Final = _tile("bf16", "bf16", "bf16", "f32", 2)
 
 
 _ROWS_HEAD: Final = """
-program "{name}"(A: bf16[16, {a_ones}32], B: bf16[16, 16, 2]) -> (C: f32[16, {c_ones}16]):
-  for i in serial(0, 16){mark}:
+program "{name}"(A: bf16[{span}, {a_ones}32], B: bf16[16, 16, 2]) -> (C: f32[{rows}, {c_ones}16]):
+  for i in serial(0, {rows}){mark}:
     for j in serial(0, 16):
       for k in serial(0, 16):
         for e in serial(0, 2):
 """
 _ROWS_DESCRIPTION: Final = """
-          block "C"(x: spatial 16 = i, y: spatial 16 = j, r: reduce 16 = k, q: reduce 2 = e):
-            reads A[x, {a_zeros}r * 2 + q], B[r, y, q]
+          block "C"(x: spatial {rows} = i, y: spatial 16 = j, r: reduce 16 = k, q: reduce 2 = e):
+            reads A[x * {step}, {a_zeros}r * 2 + q], B[r, y, q]
             writes C[x, {c_zeros}y]
             init:
               C[x, {c_zeros}y] = f32(0)
@@ -67,25 +68,38 @@ _ROWS_DESCRIPTION: Final = """
               C[x, {c_zeros}y] = C[x, {c_zeros}y] + {product}
 """
 _ROWS_IMPLEMENTATION: Final = (
-    "          C[i, {c_zeros}j] = C[i, {c_zeros}j] + f32(A[i, {a_zeros}k * 2 + e]) * f32(B[k, j, e])\n"
+    "          C[i, {c_zeros}j] = C[i, {c_zeros}j] + f32(A[i * {step}, {a_zeros}k * 2 + e]) * f32(B[k, j, e])\n"
 )
 
 
-@cache
-def tile_of_rows(a_between: int = 0, c_between: int = 0, swapped: bool = False) -> TensorIntrinsic:
-    """``C[16, 16] += A[16, 32] · B[16, 16, 2]`` of bfloat16, sums in float32, the depth of A in one dimension.
+class TileOfRows(NamedTuple):
+    """A product of ``rows`` rows of A, each the ``step``-th of those that there are, by pairs that stand side by side.
 
     ``a_between`` and ``c_between`` dimensions stand between those of the rows and of the columns of A and of C (the
     heads of attention). ``swapped``: the program multiplies B by A.
     """
-    factors = ["f32(A[x, {a_zeros}r * 2 + q])", "f32(B[r, y, q])"]
-    product = " * ".join(reversed(factors) if swapped else factors)
+
+    rows: int = 16
+    step: int = 1
+    a_between: int = 0
+    c_between: int = 0
+    swapped: bool = False
+
+
+@cache
+def tile_of_rows(form: TileOfRows) -> TensorIntrinsic:
+    """``C[rows, 16] += A[rows, 32] · B[16, 16, 2]`` of bfloat16, sums in float32, the depth of A in one dimension."""
+    factors = ["f32(A[x * {step}, {a_zeros}r * 2 + q])", "f32(B[r, y, q])"]
+    product = " * ".join(reversed(factors) if form.swapped else factors)
     values = {
-        "name": f"tile_bf16_rows_{a_between}_{c_between}" + "_swapped" * swapped,
-        "a_ones": "1, " * a_between,
-        "c_ones": "1, " * c_between,
-        "a_zeros": "0, " * a_between,
-        "c_zeros": "0, " * c_between,
+        "name": "tile_bf16_" + "_".join(str(int(x)) for x in form),
+        "rows": str(form.rows),
+        "span": str((form.rows - 1) * form.step + 1),
+        "step": str(form.step),
+        "a_ones": "1, " * form.a_between,
+        "c_ones": "1, " * form.c_between,
+        "a_zeros": "0, " * form.a_between,
+        "c_zeros": "0, " * form.c_between,
     }
     values["product"] = product.format(**values)
     description = (_ROWS_HEAD + _ROWS_DESCRIPTION.lstrip("\n")).format(mark="", **values)

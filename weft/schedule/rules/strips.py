@@ -36,7 +36,6 @@ from weft.schedule.rules.pairs import suits_pairs
 from weft.schedule.rules.reduction import finish_row
 from weft.tir.nodes import Buffer
 
-MATRIX_UNIT = ("amx-tile", "amx-bf16")
 MOST_ROWS = 64
 """Rows of a strip; more would save little traffic."""
 LEAST_ROWS = 8
@@ -89,8 +88,6 @@ def find_chain(context: Context, last: BlockRef, lanes: int) -> Chain | None:
     roles = analyze(view, lanes)
     if roles is None or roles.rows is None or not roles.broadcasts or view.product is None:
         return None
-    if suits_pairs(view) and context.target.has(*MATRIX_UNIT):
-        return None  # tiles of the unit are faster, and are made of whole operands
     rows = next(x for x in view.product if not x.uses(roles.vector.var))
     width = 1
     for axis in view.reduce:
@@ -99,6 +96,8 @@ def find_chain(context: Context, last: BlockRef, lanes: int) -> Chain | None:
     firsts = [b for b in found if context.view(b).product is not None]
     if len(firsts) != 1:
         return None
+    if context.target.tiles_bfloat16 and (suits_pairs(view) or suits_pairs(context.view(firsts[0]))):
+        return None  # tiles of the matrix unit are faster, and are made of whole operands
     between = _made_of(context, firsts[0], found)
     chain = Chain(firsts[0], between, last, roles, width)
     return chain if between and _by_rows(context, chain, rows) else None
