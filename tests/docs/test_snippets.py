@@ -72,7 +72,7 @@ def test_snippets(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     names: dict[str, object] = {"__name__": f"docs_{page.stem}", "x": random_input((1, 3, 16, 16))}
     for part in parts:
         out = io.StringIO()
-        code = compile("\n" * (part.line - 1) + part.code, str(page), "exec")
+        code = compile("\n" * (part.line - 1) + part.code, str(page), "exec", dont_inherit=True)
         with redirect_stdout(out):
             exec(code, names)
         if part.prints is not None:
