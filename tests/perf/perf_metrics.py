@@ -63,6 +63,7 @@ MEANINGS: dict[str, Meaning] = {
     "operations": Meaning(
         False, 0.02, "kernels do more: an algorithm, a tile, vectors or what follows a product was lost"
     ),
+    "tiles": Meaning(False, 0.0, "products take more matrix tiles: they are emptier, or hidden ones are not left out"),
     "jumps": Meaning(False, 0.02, "memory is read out of order: an operand is no longer packed, or columns one by one"),
     "gathers": Meaning(False, 0.0, "lanes are read one by one where contiguous reads and a shuffle did", 4),
     "streams": Meaning(True, 0.0, "fewer kernels write large results past the caches"),
@@ -120,6 +121,8 @@ def measure(
     }
     if schedules is None and (strips := sum(in_strips(g, machine) for g in dict.fromkeys(groups))):
         found["strips"] = strips
+    if tiles := sum(c.tiles for c in done):
+        found["tiles"] = tiles
     if products:
         found["fused_share"] = round(sum(d * w for d, w in products) / max(1, sum(w for _, w in products)), 3)
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from weft.codegen.llvm.tiles import MATRIX_TILE
 from weft.expr.nodes import Broadcast, Call, Cast, Const, Expr, Load, Ramp, Select, Shuffle, Var
 from weft.expr.simplify import simplify
 from weft.expr.visit import substitute
@@ -25,11 +26,13 @@ FAR = 1024
 
 @dataclass
 class Counts:
-    """``operations``: arithmetic, loads, stores and turns of loops. ``jumps``: reads that follow another far away.
+    """``operations``: arithmetic, loads, stores and turns of loops; a product of matrix tiles is one. ``tiles``: such
+    products. ``jumps``: reads that follow another far away.
     ``middle``: loop variables half of the way, for the lengths of loops that depend on them."""
 
     operations: int = 0
     jumps: int = 0
+    tiles: int = 0
     middle: dict[Var, Expr] = field(default_factory=dict)
 
     def turns(self, loop: For) -> int:
@@ -47,6 +50,10 @@ def count(kernel: Program) -> Counts:
 
 
 def _statement(s: Stmt, times: int, found: Counts) -> None:
+    if isinstance(s, For) and MATRIX_TILE in s.annotations:
+        found.operations += times
+        found.tiles += times
+        return
     if isinstance(s, For):
         turns = found.turns(s)
         found.operations += times * turns
@@ -62,6 +69,7 @@ def _statement(s: Stmt, times: int, found: Counts) -> None:
         dear = max(ways, key=lambda c: c.operations)
         found.operations += dear.operations
         found.jumps += dear.jumps
+        found.tiles += dear.tiles
         return
     if isinstance(s, (Store, Let, Evaluate)):
         found.operations += times * _cost(s)

@@ -133,7 +133,7 @@ def test_tiles_of_fewer_rows(shape: tuple[int, int, int], tiles: int) -> None:
 
 
 @imitated
-@pytest.mark.parametrize("shape", [(17, 32, 16), (32, 33, 32), (32, 48, 32), (32, 64, 40), (1, 64, 64)])
+@pytest.mark.parametrize("shape", [(17, 32, 16), (17, 768, 64), (32, 33, 32), (32, 48, 32), (32, 64, 40), (1, 64, 64)])
 @pytest.mark.parametrize("weights", [True, False])
 def test_products_of_other_sizes(shape: tuple[int, int, int], weights: bool) -> None:
     agree(*product(*shape, weights), 0)

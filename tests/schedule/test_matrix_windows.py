@@ -83,6 +83,7 @@ def code(group: Function, target: str) -> str:
         (1, 32, 9, 9, 32, 7, 2, 3),
         (1, 48, 6, 6, 40, 3, 1, 1),
         (1, 32, 6, 18, 32, 1, 1, 0),
+        (1, 64, 2, 34, 32, 3, 1, 1),
     ],
 )
 @pytest.mark.parametrize("epilogue", [False, True])
@@ -100,9 +101,11 @@ def test_groups(groups: int, tiles: int) -> None:
 
 
 @imitated
-@pytest.mark.parametrize("sizes", [(1, 3, 12, 12, 32, 7, 2, 3), (1, 32, 3, 17, 16, 1, 1, 0)])
+@pytest.mark.parametrize(
+    "sizes", [(1, 3, 12, 12, 32, 7, 2, 3), (1, 32, 3, 17, 16, 1, 1, 0), (1, 64, 2, 17, 32, 3, 1, 1)]
+)
 def test_what_would_leave_tiles_empty(sizes: Sizes) -> None:
-    """Three channels, or lines that only tiles of one row divide."""
+    """Three channels, or lines that only tiles of one row divide, however long the sums."""
     agree(*picture(sizes), 0)
 
 

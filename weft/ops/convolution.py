@@ -263,7 +263,7 @@ def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int, tile: 
     for size in (block, tile) if tile else (block,):
         around = _around(types, size)
         tiled = size == tile and layouts.are_pairs(types)
-        each = work * (layouts.tiled_cost(result.shape[-1]) if tiled else layouts.packed_cost(types))
+        each = work * (layouts.tiled_cost(result.shape[-1]) if tiled else layouts.packed_cost(types, tile))
         c, whole_outputs = f"{x}{size}c", _filled(outputs, size)
         if attrs.groups > 1 and inputs == 1 and outputs == attrs.groups:
             packed(c, f"{w}{size}o", c, each * whole_outputs)

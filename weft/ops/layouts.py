@@ -60,12 +60,11 @@ def are_pairs(types: Sequence[TensorType]) -> bool:
 
 
 def tiled_cost(rows: Dim) -> float:
-    """Seconds for one multiply-add in a matrix unit, of lines of ``rows`` rows: tiles of one height that divides them.
-    A tile of weights is loaded in the time of eight rows, and serves one or two tiles of rows."""
-    if not isinstance(rows, int) or rows < 1:
-        return TILED_CONTRACTION * TILE_ROWS
-    height = max(h for h in range(1, TILE_ROWS + 1) if rows % h == 0)
-    return TILED_CONTRACTION * max(1.0, 0.25 + TILE_ROWS / 2 / height)
+    """Seconds for one multiply-add in a matrix unit, of lines of ``rows`` rows: tiles of one height that divides them;
+    vectors where none of at least two rows does. A tile of weights is loaded in the time of eight rows, and serves one
+    or two tiles of rows."""
+    heights = [h for h in range(2, TILE_ROWS + 1) if rows % h == 0] if isinstance(rows, int) else []
+    return TILED_CONTRACTION * max(1.0, 0.25 + TILE_ROWS / 2 / max(heights)) if heights else BLOCKED_CONTRACTION
 
 
 def pairs(types: Sequence[TensorType], depth: Dim, letter: str = "k") -> str:
@@ -74,9 +73,10 @@ def pairs(types: Sequence[TensorType], depth: Dim, letter: str = "k") -> str:
     return f"2{letter}" if paired else ""
 
 
-def packed_cost(types: Sequence[TensorType]) -> float:
-    """Seconds for one multiply-add over packed operands of these types."""
-    return BLOCKED_CONTRACTION * (HALF_SPEED if are_pairs(types) else 1.0)
+def packed_cost(types: Sequence[TensorType], tile: int = 0) -> float:
+    """Seconds for one multiply-add over packed operands of these types. Where there is a matrix unit (``tile``), pairs
+    gain nothing."""
+    return BLOCKED_CONTRACTION * (HALF_SPEED if are_pairs(types) and not tile else 1.0)
 
 
 def follow_channels(

@@ -29,8 +29,9 @@ MOST_SUMS = 4
 """Tiles of sums: with the operands of two products they fill the eight registers."""
 ROW_LOADS = 2
 """Rows of tiles that are loaded in a cycle. A product takes a cycle for each row."""
-PAIR_CYCLES = 16
-"""Cycles that vectors take for one row of a product: 16 columns, 32 numbers of depth."""
+PAIR_CYCLES = 32
+"""Cycles that vectors take for one row of a product: 16 columns, 32 numbers of depth. On the machines that have the
+unit, pairs were measured at half the speed of float32."""
 TURN_CYCLES = 24
 """Cycles to bring the sums of a tile into a register and out again."""
 
@@ -87,14 +88,14 @@ def matrix_shape(view: View, roles: Roles, pair: IterVar) -> Shape | None:
     wide = columns // SIDE if roles.columns is roles.vector else 1
     lines = (static_extent(roles.lines) or 1) if roles.lines is not None else 1
     steps = _steps(view)
-    best = min(_shapes(rows, wide, lines), key=lambda x: (x.cycles(steps), x.loads))
-    return best if best.cycles(steps) < PAIR_CYCLES * steps else None
+    best = min(_shapes(rows, wide, lines), key=lambda x: (x.cycles(steps), x.loads), default=None)
+    return best if best is not None and best.cycles(steps) < PAIR_CYCLES * steps else None
 
 
 def _shapes(rows: int, wide: int, lines: int) -> Iterator[Shape]:
-    """Shapes that divide ``rows`` by ``wide`` tiles at ``lines`` positions."""
+    """Shapes that divide ``rows`` by ``wide`` tiles at ``lines`` positions. A tile of one row would be a vector."""
     counts = range(1, MOST_SUMS + 1)
-    for height in (h for h in range(1, SIDE + 1) if rows % h == 0):
+    for height in (h for h in range(2, SIDE + 1) if rows % h == 0):
         for down in (d for d in counts if rows // height % d == 0):
             for across in (a for a in counts if wide % a == 0 and down * a <= MOST_SUMS):
                 # Lines are counted together where each is one tile of rows.
