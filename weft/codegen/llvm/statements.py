@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from weft.codegen.llvm.function import Function
 from weft.codegen.llvm.memory import prefetch, store
-from weft.codegen.llvm.tiles import matrix_tiles
+from weft.codegen.llvm.tiles import matrix_tiles, tiles_after
 from weft.codegen.llvm.types import memory_type, type_of
 from weft.codegen.llvm.values import value
+from weft.codegen.llvm.zero_fill import zero_filled
 from weft.expr.nodes import Call, Const
 from weft.support.errors import InternalError
-from weft.tir.nodes import Allocate, Barrier, Buffer, Evaluate, For, If, Let, Seq, Stmt, Store
+from weft.tir.nodes import Allocate, Barrier, Buffer, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 
 STACK_LIMIT = 16 << 10
 """Bytes of a constant-sized local buffer up to which it lives on the stack."""
@@ -53,8 +54,7 @@ def statement(f: Function, s: Stmt, context: Context) -> None:
         store(f, s, value)
     elif isinstance(s, Seq):
         if not matrix_tiles(f, s):
-            for one in s.stmts:
-                statement(f, one, context)
+            _sequence(f, s.stmts, context)
     elif isinstance(s, For):
         _for(f, s, context)
     elif isinstance(s, If):
@@ -69,6 +69,19 @@ def statement(f: Function, s: Stmt, context: Context) -> None:
         _evaluate(f, s)
     elif not isinstance(s, Barrier):  # a barrier separates GPU threads; here there is one
         raise InternalError(f"a {type(s).__name__} cannot stand in a kernel; lower the program first")
+
+
+def _sequence(f: Function, stmts: Sequence[Stmt], context: Context) -> None:
+    """Emit statements in order. Zeros that are only there for matrix tiles to start from are not stored."""
+    n = 0
+    while n < len(stmts):
+        end = tiles_after(stmts, n) if "amx-tile" in f.features else n
+        zeros = zero_filled(stmts[n]) if end > n else None
+        if zeros is not None and matrix_tiles(f, seq(*stmts[n + 1 : end]), zeros):
+            n = end
+        else:
+            statement(f, stmts[n], context)
+            n += 1
 
 
 def _evaluate(f: Function, s: Evaluate) -> None:

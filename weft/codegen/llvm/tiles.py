@@ -12,7 +12,7 @@ Source: Intel 64 and IA-32 Architectures Software Developer's Manual, chapter "P
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -46,6 +46,7 @@ _UNITS: Final = {
 _DEPTH: Final = 16
 """Rows of the second operand: groups of the depth."""
 _MOST_ROWS: Final = 16
+_COLUMNS: Final = 16
 _REGISTERS: Final = 8
 # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): Linux lets a process use tiles only after it has asked.
 PERMISSION: Final = (
@@ -98,24 +99,38 @@ def uses_tiles(body: Stmt, features: frozenset[str]) -> bool:
     return any(unit is not None and unit.feature in features for unit in units)
 
 
-def matrix_tiles(f: Function, s: Stmt) -> bool:
-    """Emit a nest, or loops around a group of nests; False where ``s`` is something else or the target has no tiles."""
+def matrix_tiles(f: Function, s: Stmt, zeros: Buffer | None = None) -> bool:
+    """Emit a nest, or loops around a group of nests; False where ``s`` is something else or the target has no tiles.
+
+    ``zeros``: a buffer that is to hold zeros before and of which nothing has been written; then only sums that are all
+    of it will do, which start as zeros in their registers.
+    """
     if "amx-tile" not in f.features:
         return False
     products = _products(f, s)
-    if products is None:
+    if products is None or (zeros is not None and not _fill({p.sums for p in products}, zeros)):
         return False
     sums: dict[Place, str] = {}
     addresses = {}
     for p in products:
         if p.sums not in sums:
             addresses[p.sums] = _address(f, p.sums)
-            sums[p.sums] = f.op(f"call x86_amx @llvm.x86.tileloadd64.internal({p.sums.shape}, {addresses[p.sums]})")
+            read = f"tileloadd64.internal({p.sums.shape}, {addresses[p.sums]})"
+            start = read if zeros is None else f"tilezero.internal({p.sums.shape})"
+            sums[p.sums] = f.op(f"call x86_amx @llvm.x86.{start}")
     made = _emit(f, s, sums)
     for place, tile in made.items():
         f.do(f"call void @llvm.x86.tilestored64.internal({place.shape}, {addresses[place]}, x86_amx {tile})")
         f.wrote(place.buffer)
     return True
+
+
+def tiles_after(stmts: Sequence[Stmt], at: int) -> int:
+    """Where the nests that follow statement number ``at`` end: one loop around some, or several side by side."""
+    end = at + 1
+    while end < len(stmts) and isinstance(one := stmts[end], For) and MATRIX_TILE in one.annotations:
+        end += 1
+    return end if end > at + 1 else min(at + 2, len(stmts)) if isinstance(stmts[at], For) else at
 
 
 def _products(f: Function, s: Stmt) -> list[Product] | None:
@@ -138,6 +153,13 @@ def _products(f: Function, s: Stmt) -> list[Product] | None:
     if inner is None or any(uses_var(p.sums.base, [s.var]) for p in inner):
         return None
     return inner
+
+
+def _fill(sums: set[Place], buffer: Buffer) -> bool:
+    """Whether ``sums``, which are known to be apart, are all of ``buffer``."""
+    size = buffer.shape[0]
+    total = sum(p.rows for p in sums) * _COLUMNS
+    return isinstance(size, Const) and int(size.value) == total and all(p.buffer is buffer for p in sums)
 
 
 def _separate(products: list[Product]) -> bool:
