@@ -74,10 +74,11 @@ def products(quick: bool) -> Table:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a kernel convolves: channels and sizes, and operations of the direct form."""
+    """What a kernel convolves: channels and sizes, operations of the direct form, and the form chosen."""
 
     text: str
     flops: int
+    form: str
 
 
 def convolutions(quick: bool) -> Table:
@@ -98,10 +99,9 @@ def convolutions(quick: bool) -> Table:
     for k in sorted((k for k in roof.kernels if k.kernel in shapes), key=lambda k: -k.ms):
         shape = shapes[k.kernel]
         direct, done, time = direct + shape.flops * k.calls, done + k.flops, time + k.ms
-        form = "Winograd" if k.kernel.startswith("winograd") else "direct"
         nominal = shape.flops * k.calls / k.ms / 1e6
         shares = tuple(f"{100 * v / peaks.gflops:.0f}%" for v in (nominal, k.gflops))
-        rows.append((shape.text, form, k.calls, k.ms, nominal, shares[0], k.gflops, shares[1]))
+        rows.append((shape.text, shape.form, k.calls, k.ms, nominal, shares[0], k.gflops, shares[1]))
     if rows:
         calls = sum(int(str(r[2])) for r in rows)
         nominal, real = direct / time / 1e6, done / time / 1e6
@@ -138,13 +138,13 @@ def _shape(conv: Any, name: str) -> Shape:
     blocked = len(data) == 5
     sizes = [(s[1] * s[4], *s[2:4]) if len(s) == 5 else tuple(s[1:4]) for s in (data, out)]
     if name == "winograd_conv":
-        window, stride = (3, 3), 1
+        window, stride, form = (3, 3), 1, f"Winograd, {weights[0] - 2}×{weights[1] - 2}"
     else:
-        window, stride = tuple(weights[2:4]), conv.attrs.strides[0]
+        window, stride, form = tuple(weights[2:4]), conv.attrs.strides[0], "direct"
     depth = sizes[0][0] if blocked or name == "winograd_conv" else weights[1]
     flops = 2 * int(np.prod(sizes[1])) * depth * window[0] * window[1]
     text = " → ".join("×".join(map(str, s)) for s in sizes)
-    return Shape(f"{text}, {window[0]}×{window[1]}{f' / {stride}' if stride > 1 else ''}", flops)
+    return Shape(f"{text}, {window[0]}×{window[1]}{f' / {stride}' if stride > 1 else ''}", flops, form)
 
 
 def run(quick: bool) -> list[Table]:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,12 +49,13 @@ from weft.ops.catalogue import OPERATORS, op
 from weft.ops.rules import SIMPLIFY_RULES
 from weft.ops.rules.pointwise import POINTWISE_RULES
 from weft.ops.rules.transposed import TRANSPOSED_RULES
-from weft.ops.rules.winograd import WINOGRAD_RULES
+from weft.ops.rules.winograd import winograd_rules
+from weft.ops.winograd import POINTS as TILES
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import Program as ExecutableProgram
 from weft.runtime.threads import default_threads
 from weft.schedule.trace import Trace
-from weft.support.arguments import FLAG, WHOLE, optional
+from weft.support.arguments import FLAG, WHOLE, Form, optional
 from weft.support.dtypes import DType
 from weft.support.errors import InputError
 from weft.support.progress import Reporter, Silent
@@ -65,6 +67,10 @@ from weft.tir.nodes import Program
 from weft.tir.text import to_text as tir_text
 
 PRECISIONS = ("f32", "bf16")
+_WINOGRAD = Form(
+    f"True, False or the largest tile allowed ({' or '.join(map(str, TILES))})",
+    lambda v: isinstance(v, bool) or (WHOLE.accepts(v) and operator.index(v) in TILES),
+)
 
 
 class ScheduleSource(Protocol):
@@ -95,8 +101,10 @@ class Options:
     """What may be chosen about a compilation; the defaults are what most people want.
 
     ``layouts`` lets the compiler choose blocked layouts. ``winograd`` lets it compute 3×3 convolutions by fewer
-    multiplications where that pays, which rounds a little more (see ``weft.ops.winograd``). ``merge`` lets it multiply
-    one tensor by several constant matrices as by one where that pays, as for queries, keys and values of one row.
+    multiplications where that pays: with tiles of 2×2 results, which round less than the direct form, or of 4×4, which
+    round more (see ``weft.ops.winograd``). A number is the largest tile allowed: 2 for those alone that are as exact as
+    the direct form, 4 for both, as True; False allows none. ``merge`` lets it multiply one tensor by several constant
+    matrices as by one where that pays, as for queries, keys and values of one row.
     ``max_ops`` bounds how many operators join in one kernel (1 turns fusion off). ``precision`` is ``"f32"``, or
     ``"bf16"``: operands of matrix products and convolutions are stored as bfloat16, sums and everything else stay in
     float32. A target without instructions for such products computes in float32 (:attr:`Report.notes` says so).
@@ -105,14 +113,14 @@ class Options:
     """
 
     layouts: bool = True
-    winograd: bool = True
+    winograd: bool | int = True
     merge: bool = True
     max_ops: int = 64
     precision: str = "f32"
     jobs: int | None = None
 
     def __post_init__(self) -> None:
-        for name, form in (("layouts", FLAG), ("winograd", FLAG), ("max_ops", WHOLE), ("jobs", optional(WHOLE))):
+        for name, form in (("layouts", FLAG), ("winograd", _WINOGRAD), ("max_ops", WHOLE), ("jobs", optional(WHOLE))):
             value = getattr(self, name)
             if not form.accepts(value):
                 raise InputError(f"Options: '{name}' must be {form.says}, not {value!r}", code="I029")
@@ -124,6 +132,12 @@ class Options:
             raise InputError(
                 f"unknown precision '{self.precision}'", code="I022", hint=f"one of {', '.join(PRECISIONS)}"
             )
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        """The tiles that Winograd's algorithm may use."""
+        largest = max(TILES) if self.winograd is True else int(self.winograd)
+        return tuple(t for t in TILES if t <= largest)
 
     def precision_on(self, target: Target) -> str:
         """The precision in which ``target`` computes."""
@@ -172,7 +186,7 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
         SinkViews(op("reshape")),
         DeadCode(),
     )
-    winograd = (FoldConstants(), Rewrite(WINOGRAD_RULES, name="winograd")) if options.winograd else ()
+    winograd = (FoldConstants(), Rewrite(winograd_rules(options.tiles), name="winograd")) if options.tiles else ()
     blocked = (
         Rewrite(TRANSPOSED_RULES, name="transposed"),
         SelectLayouts(lanes, op("layout_transform"), tile=BFLOAT16_TILE if target.tiles_bfloat16 else 0),

@@ -74,12 +74,25 @@ def test_compile(model: Any, name: str, value: Any, code: str, words: str) -> No
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_ops": "a"}, {"max_ops": 0}, {"max_ops": True}, {"layouts": 3}, {"winograd": "yes"}], ids=str
+    "wrong",
+    [
+        {"max_ops": "a"},
+        {"max_ops": 0},
+        {"max_ops": True},
+        {"layouts": 3},
+        *({"winograd": v} for v in ("yes", "2", 0, 1, 3, 6, -2, 2.0, None)),
+    ],
+    ids=str,
 )
 def test_options(wrong: dict[str, Any]) -> None:
     with pytest.raises(weft.UserError, match=f"'{next(iter(wrong))}' must be") as error:
         weft.Options(**wrong)
     assert error.value.code == "I029"
+
+
+def test_tiles_on_offer_are_named() -> None:
+    with pytest.raises(weft.UserError, match=r"True, False or the largest tile allowed \(2 or 4\), not 3"):
+        weft.Options(winograd=3)
 
 
 def test_executables(executable: weft.Executable, tmp_path: Path) -> None:

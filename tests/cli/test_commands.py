@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sample_models import dense, images, onnx, onnxruntime_result, random_input, two_results
+from sample_models import dense, images, onnx, onnxruntime_result, random_input, two_results, window
 
 import weft
 from weft.cli import main as weft_main
+from weft.cli.engines import _weft
 from weft.cli.main import main
 from weft.target import Target
 
@@ -184,6 +185,54 @@ def test_a_missing_extra_is_named(model: Path) -> None:
     assert "error[X001]" in done.stderr and "pip install 'weft[onnx]'" in done.stderr
 
 
+# ---- Winograd -------------------------------------------------------------------------------------------------------
+
+
+def test_the_switch_of_winograd_when_compiling(tmp_path: Path, weft_command: Weft) -> None:
+    """28×28: on takes tiles of 4×4, 2 those of 2×2, off none. All in one cache."""
+    model, kernels, results = window(tmp_path / "window.onnx", 64, 28), {}, {}
+    x = random_input((1, 64, 28, 28))
+    for word in ("on", "4", "2", "off"):
+        answer = weft_command("compile", model, "-o", "w.weft", "--winograd", word)
+        assert answer.status == 0, answer.err
+        made = weft.load_executable("w.weft")
+        kernels[word] = {k.name for k in made.artifact.program.kernels if "conv" in k.name}
+        results[word] = made(x)
+    assert kernels["on"] == kernels["4"] and kernels["off"] != kernels["on"] != kernels["2"] != kernels["off"]
+    assert [any("winograd" in k for k in kernels[w]) for w in ("on", "2", "off")] == [True, True, False]
+    for found in results.values():
+        np.testing.assert_allclose(found, results["off"], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(("word", "there"), [("on", True), ("off", False)])
+def test_the_switch_of_winograd_when_measuring(word: str, there: bool, tmp_path: Path, weft_command: Weft) -> None:
+    model = window(tmp_path / "window.onnx", 64, 28)
+    answer = weft_command("bench", "--runs", 1, "--peers", "none", "--profile", model, "--winograd", word)
+    assert answer.status == 0 and ("winograd" in answer.out) == there, answer
+
+
+def test_the_switch_of_winograd_when_running(tmp_path: Path, weft_command: Weft) -> None:
+    model, results = window(tmp_path / "window.onnx", 64, 28), []
+    for word in ("on", "2", "off"):
+        assert weft_command("run", model, "--winograd", word, "-o", "y.npy").status == 0
+        results.append(np.load("y.npy"))
+    assert len({r.tobytes() for r in results}) == 3, "each rounds in its own way"
+    for found in results:
+        np.testing.assert_allclose(found, results[2], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("winograd", [True, 2, False])
+def test_the_measured_engine_follows_the_switch(
+    winograd: bool | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[weft.Options] = []
+    compiled = weft.compile
+    monkeypatch.setattr(weft, "compile", lambda *a, **k: seen.append(k["options"]) or compiled(*a, **k))
+    path, x = dense(tmp_path / "small.onnx"), random_input((1, 24))
+    _weft({"model": str(path), "threads": 1, "winograd": winograd}, {"x": x})
+    assert [o.winograd for o in seen] == [winograd]
+
+
 # ---- run ------------------------------------------------------------------------------------------------------------
 
 
@@ -282,7 +331,7 @@ def test_one_npy_cannot_hold_two_outputs(weft_command: Weft, tmp_path: Path) -> 
     assert answer.status == 1 and "2 outputs" in answer.err
 
 
-@pytest.mark.parametrize("words", [["--target", "x86-64-v3"], ["--precision", "bf16"]])
+@pytest.mark.parametrize("words", [["--target", "x86-64-v3"], ["--precision", "bf16"], ["--winograd", "2"]])
 def test_what_was_decided_when_compiling_is_refused(words: list[str], artifact: Path, weft_command: Weft) -> None:
     answer = weft_command("run", artifact, *words)
     assert answer.status == 1 and "compiled already" in answer.err

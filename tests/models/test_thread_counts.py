@@ -13,7 +13,7 @@ import weft
 from weft.graph.build import constant, function, var
 from weft.graph.nodes import GraphExpr, Module, call
 from weft.ops.catalogue import op
-from weft.pipeline import compile_module
+from weft.pipeline import Options, compile_module
 from weft.runtime import Executable
 from weft.runtime.artifact import Artifact
 from weft.target import Target
@@ -65,9 +65,9 @@ def one(name: str, *args: GraphExpr, **attrs: object) -> GraphExpr:
     return call(op(name), args, attrs)
 
 
-def winograd() -> Module:
-    x = var("x", (2, 64, 33, 30))
-    weights = constant(np.random.default_rng(0).standard_normal((64, 64, 3, 3)).astype(np.float32))
+def winograd(channels: int) -> Module:
+    x = var("x", (2, channels, 33, 30))
+    weights = constant(np.random.default_rng(0).standard_normal((channels, channels, 3, 3)).astype(np.float32))
     window = {"pads": (1, 1, 1, 1), "strides": (1, 1), "dilations": (1, 1)}
     return Module.of(function([x], one("conv", x, weights, **window)))
 
@@ -111,7 +111,8 @@ def scattered() -> Module:
 
 
 MODULES = {
-    "winograd": winograd,
+    "winograd": lambda: winograd(64),
+    "winograd, 2 × 2": lambda: winograd(256),
     "attention": attention,
     "product": product,
     "sums of rows": lambda: reduced(1),
@@ -129,8 +130,9 @@ def test_kernels(name: str, cores: int) -> None:
     """Compiled for few cores and for many."""
     module = MODULES[name]()
     target = Target(f"cpu -num-cores={cores}")
-    artifact, _ = compile_module(module, [target])
-    if name == "winograd":
+    options = Options(winograd=2 if name.endswith("2 × 2") else True)
+    artifact, _ = compile_module(module, [target], options=options)
+    if name.startswith("winograd"):
         assert any("winograd" in k.name for k in artifact.program.kernels)
     rng = np.random.default_rng(0)
     same(

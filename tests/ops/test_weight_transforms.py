@@ -12,7 +12,7 @@ from weft.graph.operator import Attrs
 from weft.ops.packing import pack, parse_layout, unpack
 from weft.ops.rules.normalization import scale_inputs, scale_outputs
 from weft.ops.rules.parts import CONV, CONV_TRANSPOSE, MATMUL
-from weft.ops.winograd import WEIGHTS, transform_weights
+from weft.ops.winograd import as_floats, filtering, transform_weights
 
 
 def by_definition(array: np.ndarray, source: str, target: str) -> np.ndarray:
@@ -54,11 +54,13 @@ def test_packing_pads_with_zeros(source: str, target: str, shape: tuple[int, ...
         np.testing.assert_array_equal(unpack(packed, target, source, shape), array)
 
 
+@pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize(("outer", "inner"), [(1, 1), (3, 2), (5, 7)])
-def test_winograd_weights_are_rounded_once(outer: int, inner: int) -> None:
+def test_winograd_weights_are_rounded_once(outer: int, inner: int, tile: int) -> None:
     kernel = np.random.default_rng(0).standard_normal((outer, inner, 3, 3, 4, 4)).astype(np.float32)
-    exact = np.einsum("ar,xyrsio,bs->abxyio", WEIGHTS, kernel.astype(np.longdouble), WEIGHTS)
-    made = transform_weights(kernel)
+    matrix = as_floats(filtering(tile).weights)
+    exact = np.einsum("ar,xyrsio,bs->abxyio", matrix, kernel.astype(np.longdouble), matrix)
+    made = transform_weights(kernel, tile)
     assert made.dtype == np.float32 and made.flags.c_contiguous
     np.testing.assert_allclose(made, exact, rtol=2**-23, atol=1e-12)
 

@@ -13,10 +13,6 @@ from weft.graph.visit import post_order
 from weft.ops.catalogue import op
 from weft.ops.rules.pointwise import POINTWISE_RULES
 from weft.ops.rules.transposed import TRANSPOSED_RULES
-from weft.ops.rules.winograd import WINOGRAD_RULES
-from weft.pipeline import Options, compile_module
-from weft.runtime import Executable
-from weft.target import Target
 
 RANDOM = np.random.default_rng(0)
 
@@ -51,45 +47,6 @@ def test_transposed_convolutions_become_convolutions(
 def test_other_transposed_convolutions_stay(attrs: dict[str, object]) -> None:
     before = module("conv_transpose", (1, 2, 5, 6), np.ones((2, 3, 3, 3), np.float32), attrs)
     assert Rewrite(TRANSPOSED_RULES).run(before) is before
-
-
-def blocked(size: int, channels: int, pads: tuple[int, ...] = (1, 1, 1, 1), **more: object) -> Module:
-    weights = RANDOM.standard_normal((channels // 16, channels // 16, 3, 3, 16, 16)).astype(np.float32)
-    attrs = {"data_layout": "NCHW16c", "kernel_layout": "OIHW16i16o", "out_layout": "NCHW16c", "pads": pads, **more}
-    return module("conv", (1, channels // 16, size, size, 16), weights, attrs)
-
-
-@pytest.mark.parametrize(("size", "pads"), [(16, (1, 1, 1, 1)), (18, (0, 0, 0, 0)), (21, (1, 0, 0, 1))])
-def test_winograd_gives_the_same_numbers(size: int, pads: tuple[int, ...]) -> None:
-    before = blocked(size, 64, pads)
-    after = Rewrite(WINOGRAD_RULES).run(before)
-    assert operators(after) == ["winograd_conv"]
-    x = RANDOM.standard_normal((1, 4, size, size, 16)).astype(np.float32)
-    np.testing.assert_allclose(run(after, [x]), run(before, [x]), rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize(("winograd", "rms", "largest"), [(True, 2.2e-6, 4.5e-5), (False, 5e-7, 6e-6)])
-def test_the_error_of_winograd_is_as_stated(winograd: bool, rms: float, largest: float) -> None:
-    """In parts of the result's root mean square, for 64 channels and 56² pixels; the direct form by the switch."""
-    random = np.random.default_rng(0)
-    weights = (random.standard_normal((64, 64, 3, 3)) * np.sqrt(2 / 576)).astype(np.float32)
-    model = module("conv", (1, 64, 56, 56), weights, {"pads": (1, 1, 1, 1)})
-    x = random.standard_normal((1, 64, 56, 56)).astype(np.float32)
-    exact = np.zeros((64, 56 * 56))
-    wide = np.pad(x[0].astype(np.float64), ((0, 0), (1, 1), (1, 1)))
-    for i in range(3):
-        for j in range(3):
-            exact += weights[:, :, i, j].astype(np.float64) @ wide[:, i : i + 56, j : j + 56].reshape(64, -1)
-    artifact, _ = compile_module(model, [Target("cpu")], options=Options(winograd=winograd))
-    assert any("winograd" in k.name for k in artifact.program.kernels) == winograd
-    error = Executable(artifact, 1)(x).reshape(64, -1) - exact
-    scale = np.sqrt(np.mean(exact**2))
-    assert np.sqrt(np.mean(error**2)) < rms * scale and np.max(np.abs(error)) < largest * scale
-
-
-@pytest.mark.parametrize("model", [blocked(7, 512), blocked(16, 16), blocked(16, 64, strides=(2, 2))])
-def test_winograd_stays_away_where_it_does_not_pay_or_fit(model: Module) -> None:
-    assert Rewrite(WINOGRAD_RULES).run(model) is model
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -129,7 +129,7 @@ def test_without_layouts_products_are_slower() -> None:
 @pytest.mark.parametrize(
     ("case", "place", "nothing", "metric"),
     [
-        ("convolution 3x3", "pipeline.WINOGRAD_RULES", (), "operations"),
+        ("convolution 3x3", "pipeline.winograd_rules", lambda tiles: (), "operations"),
         ("product of two inputs", "schedule.rules.contraction._pack_panels", lambda *a: (), "jumps"),
         ("larger than the caches", "schedule.rules.context.Context.stream_large", lambda *a: None, "streams"),
         ("convolution of each channel", "schedule.rules.contraction.Tiling._window", lambda s: 1 << 30, "operations"),

@@ -112,11 +112,11 @@ def windows(channels: int, size: int, lanes: int, channelwise: bool = False) -> 
     return te_to_tir("windows", [data, weight], [conv])
 
 
-def minimal_filtering(channels: int, size: int, lanes: int) -> Program:
-    """The same window, of data and transformed weights [6, 6, k, c, inner, lanes]: F(4×4, 3×3)."""
+def minimal_filtering(channels: int, size: int, lanes: int, tile: int = 4) -> Program:
+    """The same window, of data and transformed weights [tile + 2, tile + 2, k, c, inner, lanes]: F(tile, 3)."""
     groups = channels // lanes
     data = te.placeholder((1, groups, size, size, lanes), name="data")
-    weight = te.placeholder((6, 6, groups, groups, lanes, lanes), name="weight")
+    weight = te.placeholder((tile + 2, tile + 2, groups, groups, lanes, lanes), name="weight")
     compute = WINOGRAD_CONV.compute
     assert compute is not None
     result = compute(Attrs(pads=(1, 1, 1, 1)), TensorType.of(data.shape, data.dtype), data, weight)

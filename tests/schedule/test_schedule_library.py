@@ -122,21 +122,23 @@ def test_windows_of_single_channels() -> None:
 
 
 @pytest.mark.parametrize("size, pixels, channels", [(8, 2, 2), (5, 3, 1)])
-def test_minimal_filtering(size: int, pixels: int, channels: int) -> None:
-    original = minimal_filtering(8, size, 4)
+@pytest.mark.parametrize("tile", [2, 4])
+def test_minimal_filtering(size: int, pixels: int, channels: int, tile: int) -> None:
+    original = minimal_filtering(8, size, 4, tile)
     s = Schedule(original)
-    for loop in filtered_window(s, "winograd_multiply", pixels=pixels, channels=channels):
+    for loop in filtered_window(s, "winograd_multiply", tile, pixels=pixels, channels=channels):
         s.parallel(loop)
     check(original, s.program)
     given = inputs_for(original)
     np.testing.assert_array_equal(run_program(s.program, given)[0], run(original, given)[0])
 
 
-def test_minimal_filtering_is_the_direct_window() -> None:
+@pytest.mark.parametrize("tile", [2, 4])
+def test_minimal_filtering_is_the_direct_window(tile: int) -> None:
     """With transformed weights the three stages compute what the nine products of a window do."""
-    direct, filtering = windows(8, 6, 4), minimal_filtering(8, 6, 4)
+    direct, filtering = windows(8, 6, 4), minimal_filtering(8, 6, 4, tile)
     data, weight = inputs_for(direct)
     kernel = weight.reshape(2, 2, 4, 3, 3, 4).transpose(0, 1, 3, 4, 2, 5).copy()  # [k, c, kh, kw, inner, lane]
     (want,) = run(direct, [data, weight])
-    (got,) = run(filtering, [data, transform_weights(kernel)])
+    (got,) = run(filtering, [data, transform_weights(kernel, tile)])
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)

@@ -18,6 +18,7 @@ from weft.cli.common import (
     shape_option,
     table,
     target_option,
+    winograd_option,
     write_file,
 )
 from weft.cli.engines import ENGINES
@@ -46,6 +47,7 @@ from weft.support.errors import UserError
 @click.option("--profile", is_flag=True, help="Show what each kernel takes, beside what the machine allows.")
 @click.option("--json", "json_path", default=None, help="Write the records to this file.")
 @precision_option
+@winograd_option
 @target_option
 @shape_option
 def command(
@@ -58,6 +60,7 @@ def command(
     profile: bool,
     json_path: str | None,
     precision: str,
+    winograd: bool | int,
     target: str,
     shapes: tuple[str, ...],
 ) -> None:
@@ -79,17 +82,26 @@ def command(
     unknown = [p for p in wanted if p not in ENGINES or p == "weft"]
     if unknown:
         raise UserError(f"there is no peer '{unknown[0]}'", code="B001", hint="peers: " + ", ".join(list(ENGINES)[1:]))
+    options = weft.Options(precision=precision, winograd=winograd)
     records: list[Record] = []
     for model in models:
         module = weft.load(model, shapes=parse_shapes(shapes))
         specs = input_specs(module)
         inputs = {**random_inputs(specs, 0, input_shapes(specs, shapes)), **read_inputs(files, specs)}
         found, missing = measure(
-            model, wanted, threads, runs=runs, target=target, precision=precision, inputs=inputs, torch=torch_module
+            model,
+            wanted,
+            threads,
+            runs=runs,
+            target=target,
+            precision=precision,
+            winograd=winograd,
+            inputs=inputs,
+            torch=torch_module,
         )
         _show(found, missing, threads)
         if profile:
-            exe = weft.compile(module, target=target, threads=threads, precision=precision)
+            exe = weft.compile(module, target=target, threads=threads, options=options)
             click.echo(exe.roofline(inputs, peaks=measure_peaks(threads), runs=runs))
         records += found
     if json_path:

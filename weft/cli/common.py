@@ -40,6 +40,21 @@ def precision_option(f: F) -> F:
     )(f)
 
 
+WINOGRAD: dict[str, bool | int] = {"on": True, "off": False, "2": 2, "4": 4}
+"""Words of the command line for what ``weft.Options(winograd=…)`` takes."""
+
+
+def winograd_option(f: F) -> F:
+    return click.option(
+        "--winograd",
+        type=click.Choice(list(WINOGRAD)),
+        default="on",
+        show_default=True,
+        callback=lambda context, parameter, word: WINOGRAD[word],
+        help="3×3 convolutions by fewer products where that pays; 2: only with tiles of 2×2, as exact as off.",
+    )(f)
+
+
 def shape_option(f: F) -> F:
     return click.option(
         "--shape",
@@ -89,24 +104,31 @@ def load_artifact(path: str, verify: bool = False) -> Any:
     return Artifact.load(existing_file(path), verify=verify)
 
 
-def executable(path: str, target: str, threads: int | None, shapes: Sequence[str], precision: str | None = None) -> Any:
+def executable(path: str, target: str, threads: int | None, shapes: Sequence[str], **options: Any) -> Any:
     """The executable of a model file (compiled now, with progress) or of an artifact.
 
-    For a model ``shapes`` fixes sizes; what an artifact left open is a matter of its inputs. Its ``precision`` was
-    chosen when it was compiled.
+    For a model ``shapes`` fixes sizes; what an artifact left open is a matter of its inputs. Its ``options`` (fields of
+    ``weft.Options``) were chosen when it was compiled.
     """
     import weft
 
+    chosen = weft.Options(**options)
     if is_artifact(path):
-        if target != "cpu" or precision not in (None, "f32"):
+        if target != "cpu" or chosen != weft.Options():
             raise UserError(
-                f"'{path}' is compiled already: --target and --precision change nothing",
+                f"'{path}' is compiled already: {_and('target', *options)} change nothing",
                 code="I020",
                 hint="give them to weft compile",
             )
         return weft.load_executable(path, threads=threads)
     fixed = parse_shapes(shapes)
-    return weft.compile(path, target=target, threads=threads, shapes=fixed, precision=precision, progress=True)
+    return weft.compile(path, target=target, threads=threads, shapes=fixed, options=chosen, progress=True)
+
+
+def _and(*names: str) -> str:
+    """``--a, --b and --c``."""
+    *first, last = (f"--{name}" for name in names)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def input_shapes(specs: Sequence[Any], words: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -14,6 +14,7 @@ from weft.cli.common import (
     precision_option,
     shape_option,
     target_option,
+    winograd_option,
     write_file,
 )
 from weft.support.errors import InputError
@@ -33,6 +34,7 @@ from weft.support.words import counted
 )
 @shape_option
 @precision_option
+@winograd_option
 @click.option(
     "--specialize",
     multiple=True,
@@ -47,6 +49,7 @@ def command(
     also: tuple[str, ...],
     shapes: tuple[str, ...],
     precision: str,
+    winograd: bool | int,
     specialize: tuple[str, ...],
     no_cache: bool,
 ) -> None:
@@ -71,7 +74,7 @@ def command(
         target=target,
         also=also,
         shapes=parse_shapes(shapes),
-        precision=precision,
+        options=weft.Options(precision=precision, winograd=winograd),
         specialize=parse_shapes(specialize, "--specialize"),
         cache=not no_cache,
         progress=True,

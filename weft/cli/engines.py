@@ -35,7 +35,7 @@ def _weft(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
         target=request.get("target", "cpu"),
         threads=request["threads"],
         shapes=shapes,
-        precision=request.get("precision", "f32"),
+        options=weft.Options(precision=request.get("precision", "f32"), winograd=request.get("winograd", True)),
     )
     return weft.__version__, lambda: list(exe.run(inputs).values())
 

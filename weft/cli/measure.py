@@ -126,6 +126,7 @@ def measure(
     rounds: int = 5,
     target: str = "cpu",
     precision: str = "f32",
+    winograd: bool | int = True,
     inputs: dict[str, Array],
     torch: str | None = None,
 ) -> tuple[list[Record], dict[str, str]]:
@@ -142,8 +143,8 @@ def measure(
         folder = Path(temporary)
         np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type]  # stub
         request = folder / "request.json"
-        about = {"model": model, "threads": threads, "target": target, "precision": precision, "torch": torch}
-        request.write_text(json.dumps({**about, "inputs": str(folder / "inputs.npz")}))
+        about = {"model": model, "threads": threads, "target": target, "precision": precision, "winograd": winograd}
+        request.write_text(json.dumps({**about, "torch": torch, "inputs": str(folder / "inputs.npz")}))
         engines: list[Engine] = []
         try:
             for name in ["weft", *peers]:  # one after the other: what compiles slows nobody's warming up

@@ -19,6 +19,7 @@ from weft.cli.common import (
     table,
     target_option,
     threads_option,
+    winograd_option,
     write_file,
 )
 from weft.cli.inputs import PIXELS, random_inputs, read_inputs
@@ -53,6 +54,7 @@ from weft.support.errors import InputError
 @click.option("--labels", default=None, help="A text file with one label on each line.")
 @click.option("--profile", is_flag=True, help="Show where the time goes, kernel by kernel.")
 @precision_option
+@winograd_option
 @target_option
 @threads_option
 @shape_option
@@ -66,6 +68,7 @@ def command(
     labels: str | None,
     profile: bool,
     precision: str,
+    winograd: bool | int,
     target: str,
     threads: int | None,
     shapes: tuple[str, ...],
@@ -81,7 +84,7 @@ def command(
     names = read_labels(labels) if labels else None
     if output:
         _check_output(output)
-    exe = executable(model, target, threads, shapes, precision)
+    exe = executable(model, target, threads, shapes, precision=precision, winograd=winograd)
     given = read_inputs(files, exe.inputs, pixels)
     others = [spec for spec in exe.inputs if spec.name not in given]
     inputs = {**random_inputs(others, seed, input_shapes(others, shapes)), **given}

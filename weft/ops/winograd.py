@@ -1,17 +1,26 @@
-"""3×3 convolutions by Winograd's minimal filtering, F(4×4, 3×3), over channel blocks.
+"""3×3 convolutions by Winograd's minimal filtering, F(2×2, 3×3) and F(4×4, 3×3), over channel blocks.
 
-A tile of 4×4 results takes 36 multiplications a channel pair instead of 144. Overlapping 6×6 tiles of the input are
-transformed, multiplied with transformed weights as 36 independent matrix products, and transformed back.
+A tile of 4×4 results takes 36 multiplications a channel pair instead of 144, one of 2×2 takes 16 instead of 36.
+Overlapping tiles of the input are transformed, multiplied with transformed weights as 36 or 16 independent matrix
+products, and transformed back. Small tiles waste less at the edges of small pictures, have fewer weights to read and
+simpler transforms; ``weft.ops.rules.winograd`` estimates which form is the fastest.
 
-Rounding: the transforms have coefficients up to 8, which costs two of the 24 bits of a float32 on average and three in
-the worst element, compared with the direct form. Measured with normal inputs and weights, in parts of the root mean
-square of the result; ``Options(winograd=False)`` keeps the direct form.
+Rounding: F(4, 3) has coefficients up to 8, which cost two of the 24 bits of a float32 on average and three in the worst
+element, compared with the direct form. F(2, 3) only adds and subtracts, and its sums are nine times shorter: it is more
+exact than the direct form. Measured with normal inputs and weights, in parts of the root mean square of the result;
+``Options(winograd=2)`` allows F(2, 3) alone, ``Options(winograd=False)`` keeps the direct form. F(6, 3) would round
+twice as much as F(4, 3) and is not offered.
 
-    channels × pixels   direct: rms, largest   F(4, 3): rms, largest
-    64 × 56²            4.2e-7   4.0e-6        1.7e-6   3.1e-5
-    128 × 28²           6.0e-7   5.5e-6        2.3e-6   3.7e-5
-    256 × 14²           8.4e-7   7.7e-6        2.9e-6   4.9e-5
-    512 × 14²           1.2e-6   1.1e-5        4.1e-6   9.4e-5
+    channels × pixels   direct: rms, largest   F(2, 3): rms, largest   F(4, 3): rms, largest
+    64 × 56²            4.2e-7   4.0e-6        2.6e-7   1.6e-6         1.7e-6   3.1e-5
+    128 × 28²           6.0e-7   5.5e-6        3.6e-7   2.3e-6         2.3e-6   3.7e-5
+    256 × 14²           8.4e-7   7.7e-6        5.1e-7   3.2e-6         2.9e-6   4.9e-5
+    512 × 14²           1.2e-6   1.1e-5        6.9e-7   3.7e-6         4.1e-6   9.4e-5
+    512 × 7²            1.1e-6   1.1e-5        6.7e-7   4.2e-6         3.4e-6   5.2e-5
+
+Results of a tile are sums and differences of products that all of its inputs went into. So an infinite or NaN input may
+make NaN of every result of its tiles, also of those whose window does not see it, where the direct form would give
+infinity or a number.
 
 Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
 """
@@ -29,64 +38,55 @@ from weft.expr.nodes import Expr, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
+from weft.ops.cook_toom import Filtering, Matrix, cook_toom
 from weft.ops.definition import Case, OpDef
 from weft.ops.stages import padded
 from weft.support.memory import aligned_empty
 
 Array = np.ndarray[Any, Any]
 
-TILE = 4
-"""Results of one tile in each direction."""
-SPAN = TILE + 2
-"""Inputs of one tile in each direction."""
+WINDOW = 3
+"""Weights of the window in each direction."""
+POINTS: dict[int, tuple[int, ...]] = {2: (0, 1, -1), 4: (0, 1, -1, 2, -2)}
+"""Tiles on offer: results of one in each direction, and the points at which its polynomials are multiplied."""
 _BLOCKS = 16
 """Channel blocks of weights that are transformed together."""
 
-INPUT: Array = np.array(
-    [
-        [4, 0, -5, 0, 1, 0],
-        [0, -4, -4, 1, 1, 0],
-        [0, 4, -4, -1, 1, 0],
-        [0, -2, -1, 2, 1, 0],
-        [0, 2, -1, -2, 1, 0],
-        [0, 4, 0, -5, 0, 1],
-    ],
-    np.float64,
-)
-OUTPUT: Array = np.array(
-    [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]], np.float64
-)
-WEIGHTS: Array = np.array(
-    [
-        [1 / 4, 0, 0],
-        [-1 / 6, -1 / 6, -1 / 6],
-        [-1 / 6, 1 / 6, -1 / 6],
-        [1 / 24, 1 / 12, 1 / 6],
-        [1 / 24, -1 / 12, 1 / 6],
-        [0, 0, 1],
-    ],
-    np.float64,
-)
+
+def filtering(tile: int) -> Filtering:
+    """The transforms of F(``tile``, 3)."""
+    return cook_toom(tile, WINDOW, POINTS[tile])
 
 
-def tiles(size: int) -> int:
+def span(tile: int) -> int:
+    """Inputs of one tile in each direction."""
+    return tile + WINDOW - 1
+
+
+def tiles(size: int, tile: int) -> int:
     """Tiles needed for ``size`` results."""
-    return -(-size // TILE)
+    return -(-size // tile)
 
 
-def transform_weights(kernel: Array) -> Array:
-    """``OIHW16i16o`` weights [O, I, 3, 3, i, o] → [6, 6, O, I, i, o], evaluated in float64.
+def as_floats(matrix: Matrix) -> Array:
+    """The entries in float64."""
+    return np.array(matrix, np.float64)
+
+
+def transform_weights(kernel: Array, tile: int) -> Array:
+    """``OIHW16i16o`` weights [O, I, 3, 3, i, o] → [tile + 2, tile + 2, O, I, i, o], evaluated in float64.
 
     Some blocks at a time, so that the wide numbers stay in the cache.
     """
     outer, inner, height, width, *block = kernel.shape
-    both = np.kron(WEIGHTS, WEIGHTS)
+    matrix, side = as_floats(filtering(tile).weights), span(tile)
+    both = np.kron(matrix, matrix)
     source = kernel.reshape(outer * inner, height * width, math.prod(block))
-    made = aligned_empty((SPAN * SPAN, outer * inner, math.prod(block)), kernel.dtype)
+    made = aligned_empty((side * side, outer * inner, math.prod(block)), kernel.dtype)
     for at in range(0, outer * inner, _BLOCKS):
         products = np.matmul(both, source[at : at + _BLOCKS].astype(np.float64))
         made[:, at : at + _BLOCKS] = products.transpose(1, 0, 2)
-    return made.reshape(SPAN, SPAN, outer, inner, *block)
+    return made.reshape(side, side, outer, inner, *block)
 
 
 def _combine(row: Sequence[float], terms: Sequence[Expr]) -> Expr:
@@ -115,8 +115,8 @@ def _case(which: Expr, values: Sequence[Expr]) -> Expr:
 
 def _both(matrix: Array, i: Expr, j: Expr, at: Any) -> Expr:
     """Element (i, j) of ``matrix @ D @ matrix.T`` where ``at(a, b)`` is D."""
-    span = matrix.shape[1]
-    columns = [_case(i, [_combine(row, [at(a, b) for a in range(span)]) for row in matrix]) for b in range(span)]
+    side = matrix.shape[1]
+    columns = [_case(i, [_combine(row, [at(a, b) for a in range(side)]) for row in matrix]) for b in range(side)]
     return _case(j, [_combine(row, columns) for row in matrix])
 
 
@@ -131,7 +131,7 @@ def _infer(attrs: Attrs, *types: Type) -> TensorType:
     data, weights = rel.tensors("winograd_conv", types, 2)
     if data.rank != 5 or not all(isinstance(d, int) for d in data.shape[1:]):
         rel.fail("winograd_conv", f"{data} is no tensor in channel blocks of static size", "T012")
-    if weights.rank != 6 or weights.shape[:2] != (SPAN, SPAN):
+    if weights.rank != 6 or not any(weights.shape[:2] == (span(t), span(t)) for t in POINTS):
         rel.fail("winograd_conv", f"{weights} are no transformed weights", "T012")
     rel.join_dim("winograd_conv", data.shape[1], weights.shape[3], "the channel blocks")
     height, width = _sizes(attrs, data)
@@ -141,50 +141,56 @@ def _infer(attrs: Attrs, *types: Type) -> TensorType:
 
 
 def _compute(attrs: Attrs, out: TensorType, data: te.Tensor, weights: te.Tensor) -> Any:
-    source = TensorType.of(data.shape, data.dtype)
-    height, width = (tiles(s) for s in _sizes(attrs, source))
+    source, kernel = TensorType.of(data.shape, data.dtype), TensorType.of(weights.shape, weights.dtype)
+    side = int(kernel.shape[0])  # type: ignore[arg-type]  # constant
+    tile = side - WINDOW + 1
+    forward, back = (as_floats(m) for m in (filtering(tile).input, filtering(tile).output))
+    height, width = (tiles(s, tile) for s in _sizes(attrs, source))
     after = (
-        TILE * t + 2 - int(size) - low  # type: ignore[arg-type]  # constant
+        tile * t + 2 - int(size) - low  # type: ignore[arg-type]  # constant
         for t, size, low in zip((height, width), source.shape[2:4], attrs.pads[:2], strict=True)
     )
     wide = padded(data, (0, 0, *attrs.pads[:2], 0), (0, 0, *after, 0), 0.0, "winograd_pad")
 
     def transformed(i: Expr, j: Expr, c: Expr, p: Expr, lane: Expr) -> Expr:
         n, y, x = p // (height * width), p // width % height, p % width
-        return _both(INPUT, i, j, lambda a, b: wide[n, c, y * TILE + a, x * TILE + b, lane])
+        return _both(forward, i, j, lambda a, b: wide[n, c, y * tile + a, x * tile + b, lane])
 
     count = data.shape[0] * (height * width)
-    moved = te.compute((SPAN, SPAN, data.shape[1], count, data.shape[4]), transformed, name="winograd_input")
+    moved = te.compute((side, side, data.shape[1], count, data.shape[4]), transformed, name="winograd_input")
     c, inner = te.reduce_axis((0, data.shape[1]), "c"), te.reduce_axis((0, data.shape[4]), "ci")
 
     def multiplied(i: Expr, j: Expr, o: Expr, p: Expr, lane: Expr) -> Expr:
         return te.sum(moved[i, j, c.var, p, inner.var] * weights[i, j, o, c.var, inner.var, lane], axis=[c, inner])
 
     blocks, lanes = weights.shape[2], weights.shape[5]
-    products = te.compute((SPAN, SPAN, blocks, count, lanes), multiplied, name="winograd_multiply")
+    products = te.compute((side, side, blocks, count, lanes), multiplied, name="winograd_multiply")
 
     def element(n: Expr, o: Expr, h: Expr, w: Expr, lane: Expr) -> Expr:
-        p = n * (height * width) + h // TILE * width + w // TILE
-        return _both(OUTPUT, h % TILE, w % TILE, lambda a, b: products[a, b, o, p, lane])
+        p = n * (height * width) + h // tile * width + w // tile
+        return _both(back, h % tile, w % tile, lambda a, b: products[a, b, o, p, lane])
 
     return te.compute(out.shape, element, name="winograd_output")
 
 
 def _reference(attrs: Attrs, data: Array, weights: Array) -> Array:
     """Tile by tile in float64."""
+    side = weights.shape[0]
+    tile = side - WINDOW + 1
+    forward, back = (as_floats(m) for m in (filtering(tile).input, filtering(tile).output))
     n, c, h, w, lanes = data.shape
     height, width = h + attrs.pads[0] + attrs.pads[2] - 2, w + attrs.pads[1] + attrs.pads[3] - 2
-    rows, columns = tiles(height), tiles(width)
-    wide = np.zeros((n, c, TILE * rows + 2 + h, TILE * columns + 2 + w, lanes))
+    rows, columns = tile * tiles(height, tile), tile * tiles(width, tile)
+    wide = np.zeros((n, c, rows + 2 + h, columns + 2 + w, lanes))
     wide[:, :, attrs.pads[0] : attrs.pads[0] + h, attrs.pads[1] : attrs.pads[1] + w] = data
-    out = np.zeros((n, weights.shape[2], TILE * rows, TILE * columns, weights.shape[5]))
-    for y in range(0, TILE * rows, TILE):
-        for x in range(0, TILE * columns, TILE):
-            patch = wide[:, :, y : y + SPAN, x : x + SPAN]
-            moved = np.einsum("ia,ncabx,jb->ijncx", INPUT, patch, INPUT, optimize=True)
+    out = np.zeros((n, weights.shape[2], rows, columns, weights.shape[5]))
+    for y in range(0, rows, tile):
+        for x in range(0, columns, tile):
+            patch = wide[:, :, y : y + side, x : x + side]
+            moved = np.einsum("ia,ncabx,jb->ijncx", forward, patch, forward, optimize=True)
             products = np.einsum("ijncx,ijocxl->ijnol", moved, weights.astype(np.float64), optimize=True)
-            made = np.einsum("ia,abnol,jb->noijl", OUTPUT, products, OUTPUT, optimize=True)
-            out[:, :, y : y + TILE, x : x + TILE] = made
+            made = np.einsum("ia,abnol,jb->noijl", back, products, back, optimize=True)
+            out[:, :, y : y + tile, x : x + tile] = made
     return np.ascontiguousarray(out[:, :, :height, :width]).astype(data.dtype)
 
 
@@ -202,7 +208,10 @@ WINOGRAD_CONV = OpDef(
         Case((_f(1, 2, 8, 8, 4), _f(6, 6, 2, 2, 4, 4)), {"pads": (1, 1, 1, 1)}, rtol=1e-4, atol=2e-2),
         Case((_f(2, 1, 7, 9, 4), _f(6, 6, 1, 1, 4, 4)), {"pads": (1, 0, 1, 2)}, rtol=1e-4, atol=2e-2),
         Case((_f(1, 1, 5, 3, 4), _f(6, 6, 2, 1, 4, 4)), {"pads": (0, 0, 0, 0)}, rtol=1e-4, atol=2e-2),
+        Case((_f(1, 2, 8, 8, 4), _f(4, 4, 2, 2, 4, 4)), {"pads": (1, 1, 1, 1)}, rtol=1e-4, atol=1e-3),
+        Case((_f(2, 1, 7, 9, 4), _f(4, 4, 1, 1, 4, 4)), {"pads": (1, 0, 1, 2)}, rtol=1e-4, atol=1e-3),
     ),
-    doc="A 3×3 convolution of stride 1 over NCHW16c with transformed weights [6, 6, O, I, 16i, 16o].",
+    doc="A 3×3 convolution of stride 1 over NCHW16c with weights [t + 2, t + 2, O, I, 16i, 16o] that are "
+    "transformed for tiles of t × t results, t = 2 or 4.",
     source="Lavin and Gray 2016",
 )

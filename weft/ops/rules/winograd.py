@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+
 from weft.graph.nodes import Constant, GraphExpr, call
-from weft.graph.operator import Attrs
 from weft.graph.pattern import GraphMatch, GraphRule, anything, constant, op
 from weft.graph.types import TensorType
 from weft.ops.rules.parts import CONV, attrs_of
-from weft.ops.winograd import SPAN, WINOGRAD_CONV, tiles, transform_weights
+from weft.ops.winograd import WINOGRAD_CONV, filtering, span, tiles, transform_weights
 
-MULTIPLY_ADD = 1 / 56e9
-"""Seconds for one multiply-add of a contraction on one core (an orientation: only the ratio to BYTE matters)."""
-BYTE = 1 / 24e9
-"""Seconds for one byte of intermediate results or weights."""
-MARGIN = 0.85
-"""The estimate must be below this part of the direct form's."""
-SMALLEST_CHANNELS = 32
+MULTIPLY_ADD = 1 / 50e9
+"""Seconds for one multiply-add of a product on one core (an orientation, as all four: only their ratios matter)."""
+BYTE = 1 / 23e9
+"""Seconds for one byte of weights, which come from behind the second-level cache."""
+OPERATION = 1 / 11e9
+"""Seconds for one addition or multiplication of a transform; what it loads and stores is counted with it."""
+START = 20e-6
+"""Seconds that three stages take to start beyond what one takes: their code is long."""
+MARGIN = 0.95
+"""The estimate must be below this part of the direct form's, which is one stage and needs no memory of its own."""
+
+
+def winograd_rules(allowed: Sequence[int]) -> tuple[GraphRule, ...]:
+    """The rule that computes 3×3 convolutions with the best of the ``allowed`` tiles, where one pays."""
+
+    def transformed(m: GraphMatch) -> GraphExpr | None:
+        tile = best_tile(m.x.tensor, m.root.tensor, allowed)
+        if tile is None:
+            return None
+        weights = Constant(transform_weights(m.w.data, tile), m.w.origin)
+        return call(WINOGRAD_CONV, [m.x, weights], {"pads": tuple(attrs_of(m, "conv").pads)})
+
+    return (GraphRule("winograd", op(CONV, anything("x"), constant("w"), name="conv"), transformed, when=_fits),)
 
 
 def _fits(m: GraphMatch) -> bool:
@@ -33,35 +51,48 @@ def _fits(m: GraphMatch) -> bool:
         and tuple(attrs.dilations or (1, 1)) == (1, 1)
         and str(data.dtype) == "float32"
         and isinstance(attrs.pads, tuple)
-        and _pays(attrs, data, kernel, m.root.tensor)
     )
 
 
-def _pays(attrs: Attrs, data: TensorType, kernel: TensorType, result: TensorType) -> bool:
-    n, o, height, width, lanes = (int(d) for d in result.shape)  # type: ignore[arg-type]  # constant
-    inputs, outputs = int(data.shape[1]) * lanes, o * lanes  # type: ignore[arg-type]  # constant
-    if min(inputs, outputs) < SMALLEST_CHANNELS:
-        return False
-    count = n * tiles(height) * tiles(width)
-    direct = n * height * width * inputs * outputs * 9 * MULTIPLY_ADD + inputs * outputs * 36 * BYTE
-    products = SPAN * SPAN * count * inputs * outputs * MULTIPLY_ADD
-    # Rows of a product are tiles: few of them cannot fill a register tile.
-    products *= 1.0 if count >= 12 else 12 / count
-    moved = 4 * count * SPAN * SPAN * (inputs + outputs) * 2 + 4 * n * height * width * (2 * inputs + outputs)
-    transformed = products + moved * BYTE + inputs * outputs * 4 * SPAN * SPAN * BYTE
-    return transformed < MARGIN * direct
+def best_tile(data: TensorType, result: TensorType, allowed: Sequence[int]) -> int | None:
+    """The tile of the cheapest form of a convolution from ``data`` to ``result``, both in channel blocks of static
+    sizes; None where that is the direct one."""
+    costs = {tile: winograd_cost(data, result, tile) for tile in allowed}
+    best = min(costs, key=lambda tile: costs[tile], default=None)
+    return best if best is not None and costs[best] < MARGIN * direct_cost(data, result) else None
 
 
-def _transformed(m: GraphMatch) -> GraphExpr | None:
-    weights = Constant(transform_weights(m.w.data), m.w.origin)
-    return call(WINOGRAD_CONV, [m.x, weights], {"pads": tuple(attrs_of(m, "conv").pads)})
+def _channels(picture: TensorType) -> int:
+    return int(picture.shape[1]) * int(picture.shape[4])  # type: ignore[arg-type]  # constant
 
 
-WINOGRAD_RULES: tuple[GraphRule, ...] = (
-    GraphRule(
-        "winograd",
-        op(CONV, anything("x"), constant("w"), name="conv"),
-        _transformed,
-        when=_fits,
-    ),
-)
+def _pixels(picture: TensorType) -> tuple[int, int, int]:
+    """Pictures, their height and their width."""
+    n, height, width = (int(picture.shape[i]) for i in (0, 2, 3))  # type: ignore[arg-type]  # constant
+    return n, height, width
+
+
+def direct_cost(data: TensorType, result: TensorType) -> float:
+    """Seconds that nine products a pixel take."""
+    n, height, width = _pixels(result)
+    weights = 9 * _channels(data) * _channels(result)
+    return n * height * width * weights * MULTIPLY_ADD + 4 * weights * BYTE
+
+
+def winograd_cost(data: TensorType, result: TensorType, tile: int) -> float:
+    """Seconds that F(tile, 3) takes: its products (partial tiles are as dear as full ones), weights and
+    transforms."""
+    n, height, width = _pixels(result)
+    inputs, outputs = _channels(data), _channels(result)
+    count = n * tiles(height, tile) * tiles(width, tile)
+    weights = span(tile) ** 2 * inputs * outputs
+    forward, back = operations(tile)
+    transforms = count * (inputs * forward + outputs * back)
+    return count * weights * MULTIPLY_ADD + 4 * weights * BYTE + transforms * OPERATION + START
+
+
+@cache
+def operations(tile: int) -> tuple[int, int]:
+    """Terms that are added up to transform the inputs of a tile, and to transform its results back."""
+    forward, back = (sum(x != 0 for row in m for x in row) for m in (filtering(tile).input, filtering(tile).output))
+    return 2 * span(tile) * forward, (span(tile) + tile) * back

@@ -417,7 +417,7 @@ class Tiling:
         The strip's input should fit a part of the second-level cache, and there should be work for all cores.
         """
         extent = self.context.extent(loop)
-        if extent is None:
+        if not extent:
             return [loop], []
         spread = 1
         for other in others:
