@@ -45,7 +45,12 @@ def _scale(attrs: Attrs, width: Any) -> Any:
     if attrs.scale is not None:
         return attrs.scale
     size = rel.simplified(width)
-    return 1 / math.sqrt(size) if isinstance(size, int) else te.rsqrt(te.cast(size, FLOAT32))
+    return _usual_scale(size) if isinstance(size, int) else te.rsqrt(te.cast(size, FLOAT32))
+
+
+def _usual_scale(width: int) -> float:
+    """That of no width is infinite, as in arithmetic, so that scores are NaN."""
+    return 1 / math.sqrt(width) if width else math.inf
 
 
 def _compute(
@@ -90,7 +95,7 @@ def _compute(
 
 def _reference(attrs: Attrs, query: Array, key: Array, value: Array, *mask: Array) -> Array:
     q, k, v = (t.astype(np.float64) for t in (query, key, value))
-    scores = q @ np.swapaxes(k, -1, -2) * (attrs.scale if attrs.scale is not None else 1 / math.sqrt(q.shape[-1]))
+    scores = q @ np.swapaxes(k, -1, -2) * (attrs.scale if attrs.scale is not None else _usual_scale(q.shape[-1]))
     if mask:
         scores = np.where(mask[0], scores, -np.inf) if DType(mask[0].dtype) == BOOL else scores + mask[0].astype(float)
     if not attrs.causal:

@@ -85,11 +85,10 @@ def _pad_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
 
 def _pad_reference(attrs: Attrs, data: Array) -> Array:
     before, after = map(rel.known, _pads(attrs, data.ndim))
-    crop = tuple(slice(max(0, -b), s - max(0, -a)) for b, a, s in zip(before, after, data.shape, strict=True))
     widths = [(max(0, b), max(0, a)) for b, a in zip(before, after, strict=True)]
-    if attrs.mode == "constant":
-        return np.pad(data[crop], widths, constant_values=np.asarray(attrs.value).astype(data.dtype))
-    return np.pad(data[crop], widths, mode=attrs.mode)
+    filler = {"constant_values": np.asarray(attrs.value).astype(data.dtype)} if attrs.mode == "constant" else {}
+    wide = np.pad(data, widths, mode=attrs.mode, **filler)  # first, for more may be cropped than there was
+    return wide[tuple(slice(max(0, -b), s - max(0, -a)) for b, a, s in zip(before, after, wide.shape, strict=True))]
 
 
 def _pad_blocked(attrs: Attrs, data: TensorType, block: int) -> Attrs | None:

@@ -43,10 +43,11 @@ def _extent(op: str, attrs: Attrs, size: Dim, d: int) -> Dim:
     kernel, strides, dilations = _window(op, attrs)
     before, after = split_pads(op, attrs.pads, len(kernel))
     room = rel.add(size, before[d], after[d], -((kernel[d] - 1) * dilations[d] + 1))
-    if isinstance(room, int) and room < 0:
-        rel.fail(
-            op, f"the window of {kernel[d]} (dilation {dilations[d]}) does not fit into {size} with its pads", "T013"
-        )
+    rel.require(
+        op,
+        index(room) >= 0,
+        f"the window of {kernel[d]} (dilation {dilations[d]}) does not fit into {size} with its pads",
+    )
     if not attrs.ceil_mode:
         return rel.add(rel.divide(room, strides[d]), 1)
     count = rel.add(rel.ceil_divide(room, strides[d]), 1)

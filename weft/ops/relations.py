@@ -128,6 +128,15 @@ def _never_zero(difference: Expr) -> bool:
     return bool(factors) and rest % gcd(*factors) != 0
 
 
+def require(op: str, condition: Expr, message: str) -> None:
+    """That sizes fulfil a condition: known now (T013 where they do not), or checked when they are."""
+    if _facts(condition).prove(condition):
+        return
+    if not tuple(symbols(condition)):
+        fail(op, message, "T013")
+    assume(condition, f"{op}: {message}")
+
+
 def join_dim(op: str, a: Dim, b: Dim, what: str) -> Dim:
     """The common value of two sizes that must be equal; the known one if only one is known."""
     equal = equal_dims(a, b)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import te
-from weft.expr.nodes import Call, Expr, index, maximum, minimum, select
+from weft.expr.nodes import Call, Expr, any_of, index, make, maximum, minimum, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import Dim, TensorType, Type
 from weft.ops import relations as rel
@@ -44,7 +44,12 @@ def _infer(attrs: Attrs, *types: Type) -> TensorType:
             rel.fail("resize", f"unknown {name} '{attrs[name]}'", "T015", "one of " + ", ".join(allowed))
     if attrs.coordinates == "tf_crop_and_resize" and attrs.roi is None and len(others) == bool(attrs.scale_axes):
         rel.fail("resize", "tf_crop_and_resize needs a roi", "T015")
-    return TensorType(rel.nonnegative("resize", (rel.simplified(s) for s in sizes)), data.dtype)
+    made = rel.nonnegative("resize", (rel.simplified(s) for s in sizes))
+    for old, new in zip(data.shape, made, strict=True):
+        if rel.equal_dims(old, new) is not True:
+            enough = any_of(index(old) >= 1, make("eq", index(new), index(0)))
+            rel.require("resize", enough, f"{new} elements cannot be made of {old}")
+    return TensorType(made, data.dtype)
 
 
 def _check_operands(attrs: Attrs, rank: int, others: Sequence[TensorType]) -> None:
@@ -101,6 +106,8 @@ def _unless_single(count: Any, single: Any, several: Callable[[], Any]) -> Any:
 
 def _coordinate(attrs: Attrs, axis: int, old: Dim, new: Dim, i: Any) -> Any:
     """Where in the operand element ``i`` (float64) of the result lies."""
+    if not isinstance(old, Expr) and old == 0:
+        return i  # there is no element
     mode, size, count = attrs.coordinates, _number(old), _number(new)
     given = attrs.scales[axis] if attrs.scales is not None else None
     scale = count / size if given is None else given
