@@ -7,12 +7,14 @@ import pytest
 from kernel_runner import run_program
 
 from weft import te
+from weft.expr.nodes import Const
 from weft.lower.te_to_tir import te_to_tir
 from weft.lower.tir_to_kernel import tir_to_kernel
 from weft.schedule.rules import default_schedule
 from weft.target import Target
-from weft.tir.nodes import Program
+from weft.tir.nodes import For, Program
 from weft.tir.text import to_text
+from weft.tir.visit import blocks, walk
 
 TARGET = Target("x86-64-v4")
 
@@ -85,6 +87,38 @@ def test_running_sums_are_right(steps: int, columns: int) -> None:
 def test_recurrences_run_in_vectors() -> None:
     text = to_text(default_schedule(running(9, 64), TARGET).program)
     assert text[text.index('block "step"') - 200 :].count("vectorized(0, 16)") >= 1
+
+
+def steps_in(loop: For) -> bool:
+    return any(b.name == "step" for b in blocks(loop))
+
+
+@pytest.mark.parametrize(("steps", "columns"), [(1024, 256), (300, 1000), (700, 4099), (2000, 64), (65, 33_000)])
+@pytest.mark.parametrize("cores", [2, 3, 64])
+def test_threads_take_strips_of_columns(steps: int, columns: int, cores: int) -> None:
+    """All steps of a strip run in one thread, and equal strips in all of them, as far as there are columns."""
+    x = np.random.default_rng(0).standard_normal((steps, columns)).astype(np.float32)
+    target = Target(f"cpu -num-cores={cores}")
+    program = default_schedule(running(steps, columns), target).program
+    nest = next(s for s in walk(program.body) if isinstance(s, For) and s.kind == "parallel" and steps_in(s))
+    assert isinstance(nest.extent, Const) and isinstance(nest.body, For) and nest.body.kind == "serial"
+    assert int(nest.extent.value) >= min(cores, columns // (2 * target.capabilities.lanes(32)))
+    np.testing.assert_array_equal(run_program(program, [x])[0], x.cumsum(0, np.float32))
+
+
+def test_columns_that_mix_stay_in_step() -> None:
+    a, state = te.placeholder((100, 4096), name="a"), te.placeholder((100, 4096), name="state")
+    first = te.compute((1, 4096), lambda t, i: a[t, i], name="first")
+    step = te.compute((100, 4096), lambda t, i: state[t - 1, 4095 - i] + a[t, i], name="step")
+    program = default_schedule(
+        te_to_tir("mixed", [a], [te.scan(first, step, state, [a], name="mixed")]), Target("cpu -num-cores=2")
+    ).program
+    assert not any(steps_in(s) for s in walk(program.body) if isinstance(s, For) and s.kind == "parallel")
+    x = np.random.default_rng(0).integers(-9, 9, (100, 4096)).astype(np.float32)
+    expected = x.copy()
+    for t in range(1, 100):
+        expected[t] += expected[t - 1, ::-1]
+    np.testing.assert_array_equal(run_program(program, [x])[0], expected)
 
 
 @pytest.mark.parametrize(

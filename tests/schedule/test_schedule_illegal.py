@@ -52,6 +52,16 @@ def recurrence() -> Schedule:
     return Schedule(te_to_tir("recurrence", [x], [te.scan(start, step, state, [x], name="sums")]))
 
 
+def crossing(*, kept: bool = False) -> Schedule:
+    """A recurrence whose columns depend on each other: one that reads the mirrored column, or two columns at once."""
+    x = te.placeholder((6, 4), name="x")
+    state = te.placeholder((6, 4), name="state")
+    start = te.compute((1, 4), lambda _, i: x[0, i], name="start")
+    other = (lambda t, i: state[t - 1, i] + state[t - 1, 0]) if kept else (lambda t, i: state[t - 1, 3 - i])
+    step = te.compute((6, 4), lambda t, i: other(t, i) + x[t, i], name="step")
+    return Schedule(te_to_tir("crossing", [x], [te.scan(start, step, state, [x], name="sums")]))
+
+
 def argmax() -> Schedule:
     x = te.placeholder((5, 8), name="x")
     k = te.reduce_axis((0, 8), "k")
@@ -199,7 +209,12 @@ MOVES: list[tuple[str, Callable[[], Schedule], Move]] = [
     ("fusing loops of two nests", product, lambda s: s.fuse(loop(s, "C", 0), loop(s, "relu", 0))),
     ("fusing nothing", product, lambda s: s.fuse()),
     ("reordering loops of two nests", product, lambda s: s.reorder(loop(s, "C", 0), loop(s, "relu", 0))),
-    ("reordering time", recurrence, lambda s: s.reorder(loop(s, "step", 1), loop(s, "step", 0))),
+    ("reordering time", crossing, lambda s: s.reorder(loop(s, "step", 1), loop(s, "step", 0))),
+    ("reordering time, a column read by all", lambda: crossing(kept=True),
+     lambda s: s.reorder(loop(s, "step", 1), loop(s, "step", 0))),
+    ("reordering pieces of time", recurrence,
+     then(lambda s: s.split(loop(s, "step", 0), factors=(None, 5)),
+          lambda s: s.reorder(loop(s, "step", 1), loop(s, "step", 0)))),
     ("reordering across another statement", product,
      then(lambda s: s.compute_at("C", loop(s, "relu", 0)),
           lambda s: s.reorder(loop(s, "relu", 1), loop(s, "relu", 0)))),

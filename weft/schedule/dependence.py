@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from weft.expr.linear import Linear, Ranges, is_nonnegative, linear, mentions
-from weft.expr.nodes import Binary, IterVar, Var
+from weft.expr.nodes import Binary, Const, Expr, IterVar, Var
 from weft.schedule.ranges import loop_range, moving
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import bound_region, box_of, is_true, uses
@@ -199,6 +199,34 @@ def check_independent(state: State, loop: For, *, reduce_allowed: bool, kind: Lo
             reason = _shared(state, loop, block, kind)
             if reason is not None:
                 raise _refusal(state, loop, block, reason)
+
+
+def steps_kept_in_order(state: State, before: Sequence[For], after: Sequence[For]) -> list[For]:
+    """The loops over an ordered variable of the one block in a nest, if it still runs its steps in order when the loops
+    stand as ``after``: what a step reads of what others wrote lies in the same column of the other loops' variables."""
+    blocks = state.tree.blocks_under(before[-1].body)
+    if len(blocks) != 1 or blocks[0].name in state.partial:
+        return []
+    block = blocks[0]
+    ordered = [x for x in before if [block.iters[n].kind for n in uses(block, x)] == [IterVar.ORDERED]]
+    columns = {block.iters[n] for x in before if x not in ordered for n in uses(block, x)}
+    if ordered != [x for x in after if x in ordered] or any(it.kind != IterVar.SPATIAL for it in columns):
+        return []
+    return ordered if all(_stays_in_column(block, it.var) for it in columns) else []
+
+
+def _stays_in_column(block: Block, var: Var) -> bool:
+    """Whether all that the block reads and writes of what it writes has ``var`` itself as the same index."""
+    for written in block.writes:
+        at = [n for n, (start, _) in enumerate(written.ranges) if start is var]
+        same = [r for r in (*block.reads, *block.writes) if r.buffer is written.buffer]
+        if not any(all(r.ranges[n][0] is var and _is_one(r.ranges[n][1]) for r in same) for n in at):
+            return False
+    return True
+
+
+def _is_one(extent: Expr) -> bool:
+    return isinstance(extent, Const) and extent.value == 1
 
 
 CONCURRENT: Final = ("parallel", "vectorized", "thread", "virtual")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.codegen.llvm.function import Function
-from weft.codegen.llvm.patterns import stretch
+from weft.codegen.llvm.patterns import known_lanes, stretch
 from weft.codegen.llvm.types import memory_type, vector
 from weft.codegen.llvm.vectors import broadcast, mangled, shuffle
 from weft.expr.affine import split_constant
@@ -74,8 +74,10 @@ def _vector_load(f: Function, e: Load, buffer: Buffer, at: Expr, value: Value) -
         return _pairs(f, e, buffer, at, value)
     if isinstance(at, Ramp) and stride is not None and not mask:
         return _lane_by_lane(f, buffer, at, stride, value)
-    if not mask and e.dtype != "bool" and (near := stretch(at, 2 * n)) is not None:
-        return _shuffled(f, e, buffer, near, value)
+    lanes = known_lanes(e.mask, n) if e.dtype != "bool" else None
+    if lanes is not None and (near := stretch(at, 2 * n, lanes)) is not None:
+        made = _shuffled(f, e, buffer, near, value)
+        return f.op(f"select <{n} x i1> {mask}, {ty} {made}, {ty} zeroinitializer") if mask else made
     addresses = _addresses(f, buffer, at, value)
     allowed = mask or "splat (i1 true)"
     return f.op(
@@ -97,15 +99,14 @@ def _pairs(f: Function, e: Load, buffer: Buffer, at: Ramp, value: Value) -> str:
 
 
 def _shuffled(f: Function, e: Load, buffer: Buffer, near: tuple[Expr, int, tuple[int, ...]], value: Value) -> str:
-    """Lanes of the elements from a first to a last one, which are all read in order."""
+    """Lanes of the elements from a first to a last one, which are all read in order: one load, or two that overlap."""
     first, count, picks = near
     element, parts = memory_type(e.dtype), []
-    done = 0
-    while done < count:  # in powers of two, which are single instructions
-        size = min(1 << (count - done).bit_length() - 1, e.lanes)
-        address = pointer(f, buffer, first + done, value)
+    size = e.lanes if count >= e.lanes else 1 << count.bit_length() - 1
+    picks = tuple(p if p < size else p - count + 2 * size for p in picks)
+    for offset in dict.fromkeys((0, count - size)):
+        address = pointer(f, buffer, first + offset, value)
         parts.append((f.op(f"load {vector(element, size)}, ptr {address}, align {e.dtype.nbytes}"), size))
-        done += size
     if count == 1:
         return broadcast(f, parts[0][0], e.dtype, e.lanes)
     return shuffle(f, e.dtype, parts, list(picks))

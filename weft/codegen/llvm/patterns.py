@@ -1,11 +1,12 @@
 """Vectors of indices that are a known pattern above one scalar: ``base + (0, 0, 1, 1, 2, 2, …)``.
 
-Enlarged pictures are read so. What lies between the first and the last element is loaded in order and shuffled, which
-costs a fraction of a gather.
+Enlarged pictures are read so, and windows at the edges of pictures, where a mask leaves out known lanes. What lies
+between the first and the last element is loaded in order and shuffled, which costs a fraction of a gather.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 from weft.expr.nodes import Binary, Broadcast, Const, Expr, Ramp, make
@@ -21,6 +22,15 @@ _CONSTANT: dict[str, Callable[[int, int], int]] = {
     "min": min,
     "max": max,
 }
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
+_BOTH: dict[str, Callable[[bool, bool], bool]] = {"and": operator.and_, "or": operator.or_}
 _ZERO = Const(0)
 
 
@@ -56,14 +66,32 @@ def _sum(a: Expr, b: Expr) -> Expr:
     return a if b is _ZERO else make("add", a, b)
 
 
-def stretch(e: Expr, longest: int) -> tuple[Expr, int, tuple[int, ...]] | None:
-    """The first element, how many there are from the first to the last, and the place of each lane among them; None
-    where that is no pattern, or more than ``longest``."""
-    found = pattern(e) if e.dtype == INDEX else None
+def known_lanes(mask: Expr | None, lanes: int) -> tuple[bool, ...] | None:
+    """Which lanes a mask allows (all without one), where that is a comparison of known numbers; else None."""
+    if mask is None:
+        return (True,) * lanes
+    if not isinstance(mask, Binary):
+        return None
+    if mask.op in _BOTH:
+        a, b = known_lanes(mask.a, lanes), known_lanes(mask.b, lanes)
+        return None if a is None or b is None else tuple(_BOTH[mask.op](x, y) for x, y in zip(a, b, strict=True))
+    compare = _COMPARISONS.get(mask.op)
+    left, right = (pattern(e) if e.dtype == INDEX else None for e in (mask.a, mask.b))
+    if compare is None or left is None or right is None or left[0] is not right[0]:
+        return None
+    return tuple(compare(x, y) for x, y in zip(left[1], right[1], strict=True))
+
+
+def stretch(e: Expr, longest: int, lanes: tuple[bool, ...]) -> tuple[Expr, int, tuple[int, ...]] | None:
+    """The first element that one of ``lanes`` reads, how many there are to the last, and the place of each lane among
+    them (0 for others); None where that is no pattern, none reads, or they are more than ``longest``."""
+    found = pattern(e) if e.dtype == INDEX and any(lanes) else None
     if found is None:
         return None
     base, offsets = found
-    low, high = min(offsets), max(offsets)
+    read = [o for o, reads in zip(offsets, lanes, strict=True) if reads]
+    low, high = min(read), max(read)
     if high - low >= longest:
         return None
-    return _sum(base, Const(low)) if low else base, high - low + 1, tuple(o - low for o in offsets)
+    places = tuple(o - low if reads else 0 for o, reads in zip(offsets, lanes, strict=True))
+    return _sum(base, Const(low)) if low else base, high - low + 1, places

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from weft.expr.linear import ZERO, linear, mentions, simplify_index
 from weft.expr.nodes import Const, Expr, IterVar, Var, product
-from weft.schedule.dependence import check_independent, inherit_carried, runs_once
+from weft.schedule.dependence import check_independent, inherit_carried, runs_once, steps_kept_in_order
 from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import rebind, uses
@@ -129,6 +129,7 @@ def reorder(state: State, loops: Sequence[LoopRef]) -> None:
         for i: for j: for k: B   →   for j: for i: for k: B        (reorder(j, i))
 
     Legal where iterations are independent or combine (S015), and ranges do not mention loops that move inside (S014).
+    Steps of a recurrence may run column by column where each column depends on itself alone.
     """
     wanted = [state.loop(ref) for ref in loops]
     if len(set(wanted)) != len(wanted):
@@ -142,8 +143,10 @@ def reorder(state: State, loops: Sequence[LoopRef]) -> None:
         return
     first = next(n for n, (a, b) in enumerate(zip(chain, order, strict=True)) if a is not b)
     last = max(n for n, (a, b) in enumerate(zip(chain, order, strict=True)) if a is not b)
+    in_order = steps_kept_in_order(state, chain, order)
     for loop in order[first : last + 1]:
-        check_independent(state, loop, reduce_allowed=True)
+        if loop not in in_order:
+            check_independent(state, loop, reduce_allowed=True)
     for block in state.tree.blocks_under(chain[-1].body):
         reduces = any(it.kind == IterVar.REDUCE for it in block.iters)
         around = state.tree.loops_around(block)
