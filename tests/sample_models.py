@@ -101,7 +101,7 @@ def residual(path: Path, seed: int = 0) -> Path:
     """x f32[1, 3, 32, 32] → bottlenecks of 1×1, 3×3 and 1×1 convolutions beside shortcuts (ResNet) → y f32[1, 10]."""
     net = _Network(seed)
     x, width = net.add("Relu", net.conv("x", 3, 32, 3)), 32
-    for inner, stride in ((16, 1), (16, 1), (32, 2), (32, 1), (64, 2), (64, 1)):
+    for inner, stride in ((16, 1), (32, 2), (32, 1), (64, 2)):
         y = net.add("Relu", net.conv(x, width, inner, 1))
         y = net.conv(net.add("Relu", net.conv(y, inner, inner, 3, stride)), inner, 4 * inner, 1)
         short = x if (stride, width) == (1, 4 * inner) else net.conv(x, width, 4 * inner, 1, stride)
@@ -120,7 +120,7 @@ def inverted_residual(path: Path, seed: int = 0) -> Path:
         return net.add("Clip", x, *bounds)
 
     x, width = cut(net.conv("x", 3, 16, 3, 2)), 16
-    for outputs, stride in ((16, 1), (32, 2), (32, 1), (32, 1), (64, 2), (64, 1), (64, 1)):
+    for outputs, stride in ((16, 1), (32, 2), (32, 1), (64, 2), (64, 1)):
         y = cut(net.conv(x, width, 6 * width, 1))
         y = net.conv(cut(net.conv(y, 6 * width, 6 * width, 3, stride, 6 * width)), 6 * width, outputs, 1)
         x, width = net.add("Add", x, y) if (stride, width) == (1, outputs) else y, outputs

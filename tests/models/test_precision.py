@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import models_zoo as zoo
 import numpy as np
 import onnx
 import pytest
+import sample_models
 
 import weft
 from weft.api import compile_with_report
@@ -51,6 +53,11 @@ def test_dynamic_sizes(name: str) -> None:
 
 def test_convolutions() -> None:
     check(zoo.or_skip(zoo.light, "squeezenet"))
+
+
+@pytest.mark.parametrize("build", [sample_models.residual, sample_models.inverted_residual])
+def test_small_networks_of_convolutions(build: Callable[[Path], Path], tmp_path: Path) -> None:
+    check(build(tmp_path / "model.onnx"), {}, {}, {})
 
 
 @pytest.mark.slow
