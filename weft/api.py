@@ -28,6 +28,7 @@ from weft.support.arguments import FLAG, MAPPING, TEXT, WHOLE, Form, checked, in
 from weft.support.cache import DiskCache
 from weft.support.errors import InputError, InternalError, UserError
 from weft.support.files import existing_file
+from weft.support.garbage import seldom_collected
 from weft.support.progress import progress as progress_bar
 from weft.target import Target
 
@@ -214,7 +215,8 @@ def _compiled(
     options = options or Options()
     options = options if precision is None else replace(options, precision=precision)
     kernels = KernelCache(kernel_disk_cache() if cache else None)
-    with progress_bar("reading the model", show=None if progress else False) as bar:
+    bar_shown = progress_bar("reading the model", show=None if progress else False)
+    with bar_shown as bar, seldom_collected():
         module = load(model, shapes=shapes)
         keep = KeepGraphs()
         with dumping(module) as dump:

@@ -24,6 +24,7 @@ from typing import IO, Any, Final, Self
 from weft.kernel_build import MachineCode, machine_code
 from weft.schedule.trace import Trace
 from weft.support.fingerprint import compiler_fingerprint
+from weft.support.garbage import seldom_collected
 from weft.target import Target
 from weft.tir.nodes import Program
 
@@ -191,12 +192,13 @@ def serve() -> None:
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(tasks,), daemon=True).start()
     answer(compiler_fingerprint())
-    while data := tasks.get():
-        try:
-            made = machine_code(*pickle.loads(data))  # from the process that started this one
-        except Exception:  # built again by the other side, where the error is seen
-            made = None
-        answer(made)
+    with seldom_collected():
+        while data := tasks.get():
+            try:
+                made = machine_code(*pickle.loads(data))  # from the process that started this one
+            except Exception:  # built again by the other side, where the error is seen
+                made = None
+            answer(made)
 
 
 def _read(tasks: queue.SimpleQueue[bytes]) -> None:

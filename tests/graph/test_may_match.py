@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.graph.nodes import Constant, GraphExpr, Var, call
-from weft.graph.pattern import ACall, AConstant, Anything, Either, GraphPattern, matches, may_match
+from weft.graph.nodes import Call, Constant, GraphExpr, Var, call
+from weft.graph.pattern import ACall, AConstant, Anything, Either, GraphPattern, head, matches, may_begin, may_match
 from weft.graph.types import TensorType
 from weft.ops.catalogue import op
 from weft.support.dtypes import DType
@@ -43,6 +43,23 @@ patterns: st.SearchStrategy[GraphPattern] = st.recursive(
 def test_it_never_hides_a_match(pattern: GraphPattern, expr: GraphExpr) -> None:
     found = next(iter(matches(pattern, expr, {}, lambda _: 1, True)), None)
     assert found is None or may_match(pattern, expr)
+    operands = tuple(map(head, expr.args)) if isinstance(expr, Call) else None
+    assert found is None or (may_begin(pattern, head(expr), operands) and may_begin(pattern, head(expr)))
+
+
+@given(patterns, expressions)
+def test_heads_rule_out_nothing_more(pattern: GraphPattern, expr: GraphExpr) -> None:
+    operands = tuple(map(head, expr.args)) if isinstance(expr, Call) else None
+    assert may_begin(pattern, head(expr), operands) or not may_match(pattern, expr)
+
+
+def test_heads_of_operands_rule_out() -> None:
+    x, _, zero = LEAVES
+    pattern = ACall(op("sub"), (Anything(), AConstant()))
+    for args, fits in (((x, zero), True), ((zero, x), False)):
+        expr = call(op("sub"), args)
+        assert may_begin(pattern, head(expr), tuple(map(head, args))) is fits
+        assert may_begin(pattern, head(expr))
 
 
 def test_it_sees_through_the_order_of_operands() -> None:

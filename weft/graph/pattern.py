@@ -186,21 +186,6 @@ class GraphRule:
                 return made, found
         return None
 
-    def root_operators(self) -> tuple[Operator, ...] | None:
-        """The operators that the root of a match can have; None if that is not known."""
-        return _root_operators(self.pattern)
-
-
-def _root_operators(pattern: GraphPattern) -> tuple[Operator, ...] | None:
-    if isinstance(pattern, Either):
-        parts = [_root_operators(p) for p in pattern.options]
-        return None if any(p is None for p in parts) else tuple(o for p in parts for o in p or ())
-    if not isinstance(pattern, ACall):
-        return None
-    if isinstance(pattern.target, Operator):
-        return (pattern.target,)
-    return pattern.target if isinstance(pattern.target, tuple) else None
-
 
 def may_match(pattern: GraphPattern, expr: GraphExpr) -> bool:
     """Whether ``expr`` has the operators and constants of ``pattern`` in the right places: False for most expressions
@@ -224,6 +209,36 @@ def may_match(pattern: GraphPattern, expr: GraphExpr) -> bool:
     if isinstance(pattern, AField):
         return isinstance(expr, Project) and may_match(pattern.value, expr.value)
     return not isinstance(pattern, Either) or any(may_match(option, expr) for option in pattern.options)
+
+
+Head: TypeAlias = "Operator | type[GraphExpr]"
+"""What stands at the top of an expression: the operator of a call, the class of anything else."""
+
+
+def head(expr: GraphExpr) -> Head:
+    """The head of ``expr``."""
+    return expr.target if isinstance(expr, Call) and isinstance(expr.target, Operator) else type(expr)
+
+
+def may_begin(pattern: GraphPattern, top: Head, operands: tuple[Head, ...] | None = None) -> bool:
+    """Whether an expression with the head ``top``, and operands with the heads ``operands`` (None: not looked at), may
+    match: what of :func:`may_match` can be remembered for all expressions that begin alike."""
+    if isinstance(pattern, ACall):
+        if not isinstance(top, Operator) or not _fits(pattern.target, top):
+            return False
+        if operands is None:
+            return True
+        parts = pattern.args
+        if len(operands) < len(parts) or (len(operands) > len(parts) and not pattern.rest):
+            return False
+        if all(map(may_begin, parts, operands)):
+            return True
+        return len(parts) == len(operands) == 2 and top.commutative and all(map(may_begin, parts, operands[::-1]))
+    if isinstance(pattern, AConstant):
+        return top is Constant
+    if isinstance(pattern, AField):
+        return top is Project
+    return not isinstance(pattern, Either) or any(may_begin(option, top, operands) for option in pattern.options)
 
 
 def matches(

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +19,24 @@ from weft.runtime.encode import VERSION, constant_count, encode
 from weft.runtime.host import HostOperators
 from weft.runtime.profile import Profile, make_profile
 from weft.runtime.program import TensorSpec
-from weft.runtime.roofline import Bound, Peaks, Roofline, bounds, roofline
 from weft.runtime.threads import SYSTEM_FEATURES, checked_threads, cpu_features
-from weft.support.arguments import FLAG, MAPPING, NUMBER, PATH, WHOLE, checked, instance
+from weft.support.arguments import FLAG, MAPPING, NUMBER, PATH, WHOLE, Form, checked
 from weft.support.errors import ArtifactError, InputError, UserError
 from weft.support.files import existing_file
 from weft.support.memory import compact
 from weft.support.words import counted
 
-_PEAKS = instance("weft.runtime.roofline.Peaks", Peaks)
+if TYPE_CHECKING:
+    from weft.runtime.roofline import Bound, Peaks, Roofline
+
+
+def _is_peaks(value: Any) -> bool:
+    from weft.runtime.roofline import Peaks  # few executables are measured: loading one does not pay for this
+
+    return isinstance(value, Peaks)
+
+
+_PEAKS = Form("weft.runtime.roofline.Peaks", _is_peaks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +186,16 @@ class Executable:
     @checked("I029", InputError, peaks=_PEAKS, runs=WHOLE)
     def roofline(self, *inputs: Any, peaks: Peaks, runs: int = 10) -> Roofline:
         """The profile of ``runs`` runs beside what ``peaks`` allow, the kernel that loses most time first."""
+        from weft.runtime.roofline import bounds, roofline
+
         found = bounds(self._artifact.program, self._symbols(self._given(inputs)), peaks)
         return roofline(self.profile(*inputs, runs=runs), found, peaks)
 
     @checked("I029", InputError, peaks=_PEAKS)
     def bounds(self, *inputs: Any, peaks: Peaks) -> tuple[Bound, ...]:
         """The least time that ``peaks`` allow each kernel call for such inputs; nothing is run."""
+        from weft.runtime.roofline import bounds
+
         return bounds(self._artifact.program, self._symbols(self._given(inputs)), peaks)
 
     @checked("I029", InputError, seconds=NUMBER, warmup=NUMBER, max_runs=WHOLE)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weft.graph.nodes import NOWHERE, Call, Function, GraphExpr, Module, Origin
-from weft.graph.operator import Operator
-from weft.graph.pattern import GraphRule
+from weft.graph.pattern import GraphRule, Head, head, may_begin
 from weft.graph.types import TensorType, TupleType, Type
 from weft.graph.visit import children, count_uses, map_functions, rebuild, rewrite
 from weft.support.errors import InternalError
@@ -44,24 +43,26 @@ class Rewrite:
 
 
 class _Index:
-    """Rules by the operator of their root."""
+    """Rules by the heads of an expression and its operands, and the expressions that none of them fits."""
 
     def __init__(self, rules: Sequence[GraphRule]) -> None:
         self._rules = tuple(rules)
-        self._roots = [r.root_operators() for r in rules]
-        self._by_operator: dict[Operator | None, tuple[GraphRule, ...]] = {}
+        self._by_heads: dict[tuple[Head, tuple[Head, ...] | None], tuple[GraphRule, ...]] = {}
+        self.at_rest: set[GraphExpr] = set()
+        """Expressions that no rule fits, however often their parts are used."""
 
     def rules_for(self, expr: GraphExpr) -> tuple[GraphRule, ...]:
-        target = expr.target if isinstance(expr, Call) and isinstance(expr.target, Operator) else None
-        found = self._by_operator.get(target)
+        top = head(expr)
+        few = isinstance(expr, Call) and len(expr.args) <= _HEADS
+        key = top, tuple(map(head, expr.args)) if isinstance(expr, Call) and few else None
+        found = self._by_heads.get(key)
         if found is None:
-            found = tuple(
-                rule
-                for rule, roots in zip(self._rules, self._roots, strict=True)
-                if roots is None or any(o is target for o in roots)
-            )
-            self._by_operator[target] = found
+            found = self._by_heads[key] = tuple(rule for rule in self._rules if may_begin(rule.pattern, *key))
         return found
+
+
+_HEADS = 4
+"""Expressions with more operands are looked up by their operator alone."""
 
 
 @dataclass(slots=True)
@@ -73,11 +74,14 @@ class _Sweep:
     max_firings: int
     fired: int = 0
     last: str = ""
+    shared: bool = False
+    """Whether a rule asked for the uses of something that has several."""
     uses: dict[GraphExpr, int] = field(default_factory=dict)
     made: dict[GraphExpr, GraphExpr] = field(default_factory=dict)
 
     def run(self) -> Function:
         self.uses = count_uses(self.function)
+        self.index.at_rest &= self.uses.keys()  # what is gone may be large
         limit = self.max_firings * len(self.uses) + 1000
         stack: list[tuple[GraphExpr, GraphExpr | None]] = [(self.function, None)]
         while stack:
@@ -110,8 +114,11 @@ class _Sweep:
         return new
 
     def _apply(self, expr: GraphExpr) -> GraphExpr | None:
+        if expr in self.index.at_rest:
+            return None
+        self.shared = False
         for rule in self.index.rules_for(expr):
-            result = rule.apply(expr, lambda e: self.uses.get(e, 1))
+            result = rule.apply(expr, self._uses)
             if result is None:
                 continue
             made, match = result
@@ -120,7 +127,14 @@ class _Sweep:
             self.fired += 1
             self.last = rule.name
             return self._adopt(made, expr, match.origin)
+        if not self.shared:
+            self.index.at_rest.add(expr)
         return None
+
+    def _uses(self, expr: GraphExpr) -> int:
+        count = self.uses.get(expr, 1)
+        self.shared |= count != 1
+        return count
 
     def _adopt(self, made: GraphExpr, replaced: GraphExpr, origin: Origin) -> GraphExpr:
         """Give new calls their origin, and count the uses that they add (too many rather than too few)."""
