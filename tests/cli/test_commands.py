@@ -19,6 +19,7 @@ import weft
 from weft.cli import main as weft_main
 from weft.cli.engines import _weft
 from weft.cli.main import main
+from weft.runtime.artifact import Artifact
 from weft.target import Target
 
 
@@ -102,6 +103,13 @@ def test_senseless_command_lines_exit_with_2(words: list[str], weft_command: Wef
 
 
 # ---- compile --------------------------------------------------------------------------------------------------------
+
+
+def test_processes_do_not_change_what_is_built(weft_command: Weft, model: Path) -> None:
+    for jobs in "12":
+        assert weft_command("compile", model, "--no-cache", "--jobs", jobs, "-o", f"by{jobs}.weft").status == 0
+    assert Artifact.load("by1.weft").codes == Artifact.load("by2.weft").codes
+    assert weft_command("compile", model, "--jobs", "0").status == 2
 
 
 def test_compile_writes_an_artifact(model: Path, weft_command: Weft) -> None:

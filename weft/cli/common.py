@@ -55,6 +55,15 @@ def winograd_option(f: F) -> F:
     )(f)
 
 
+def jobs_option(f: F) -> F:
+    return click.option(
+        "--jobs",
+        type=click.IntRange(1),
+        default=None,
+        help="Processes that build kernels. [default: all cores, or WEFT_NUM_THREADS]",
+    )(f)
+
+
 def shape_option(f: F) -> F:
     return click.option(
         "--shape",

@@ -10,6 +10,7 @@ import click
 from weft.cli.common import (
     check_writable,
     console,
+    jobs_option,
     parse_shapes,
     precision_option,
     shape_option,
@@ -35,6 +36,7 @@ from weft.support.words import counted
 @shape_option
 @precision_option
 @winograd_option
+@jobs_option
 @click.option(
     "--specialize",
     multiple=True,
@@ -50,6 +52,7 @@ def command(
     shapes: tuple[str, ...],
     precision: str,
     winograd: bool | int,
+    jobs: int | None,
     specialize: tuple[str, ...],
     no_cache: bool,
 ) -> None:
@@ -74,7 +77,7 @@ def command(
         target=target,
         also=also,
         shapes=parse_shapes(shapes),
-        options=weft.Options(precision=precision, winograd=winograd),
+        options=weft.Options(precision=precision, winograd=winograd, jobs=jobs),
         specialize=parse_shapes(specialize, "--specialize"),
         cache=not no_cache,
         progress=True,
