@@ -185,6 +185,8 @@ def _slope(attrs: Attrs, axis: int, old: Dim, new: Dim) -> tuple[int, int, int] 
         return None
     i = np.arange(new, dtype=np.float64)
     x = _coordinate(attrs, axis, old, new, i)
+    if not np.isfinite(x).all():
+        return None
     for a, c in ((2 * old, 2 * new), (old - 1, new - 1)):
         b = round(c * float(x[0]))
         if np.abs((a * i + b) / c - x).max() <= EXACT * old:
