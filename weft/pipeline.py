@@ -120,7 +120,8 @@ class Options:
     jobs: int | None = None
 
     def __post_init__(self) -> None:
-        for name, form in (("layouts", FLAG), ("winograd", _WINOGRAD), ("max_ops", WHOLE), ("jobs", optional(WHOLE))):
+        forms = {"layouts": FLAG, "winograd": _WINOGRAD, "merge": FLAG, "max_ops": WHOLE, "jobs": optional(WHOLE)}
+        for name, form in forms.items():
             value = getattr(self, name)
             if not form.accepts(value):
                 raise InputError(f"Options: '{name}' must be {form.says}, not {value!r}", code="I029")

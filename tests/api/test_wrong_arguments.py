@@ -76,6 +76,7 @@ def test_compile(model: Any, name: str, value: Any, code: str, words: str) -> No
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"merge": "a"},
         {"max_ops": "a"},
         {"max_ops": 0},
         {"max_ops": True},

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable
 
 from weft.expr.nodes import Binary, Broadcast, Const, Expr, Ramp, make
+from weft.expr.operators import COMPARISONS, fold_values
 from weft.support.dtypes import INDEX
 
 Pattern = tuple[Expr, tuple[int, ...]]
@@ -21,14 +22,6 @@ _CONSTANT: dict[str, Callable[[int, int], int]] = {
     "mul": lambda a, b: a * b,
     "min": min,
     "max": max,
-}
-_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
 }
 _BOTH: dict[str, Callable[[bool, bool], bool]] = {"and": operator.and_, "or": operator.or_}
 _ZERO = Const(0)
@@ -75,11 +68,10 @@ def known_lanes(mask: Expr | None, lanes: int) -> tuple[bool, ...] | None:
     if mask.op in _BOTH:
         a, b = known_lanes(mask.a, lanes), known_lanes(mask.b, lanes)
         return None if a is None or b is None else tuple(_BOTH[mask.op](x, y) for x, y in zip(a, b, strict=True))
-    compare = _COMPARISONS.get(mask.op)
     left, right = (pattern(e) if e.dtype == INDEX else None for e in (mask.a, mask.b))
-    if compare is None or left is None or right is None or left[0] is not right[0]:
+    if mask.op not in COMPARISONS or left is None or right is None or left[0] is not right[0]:
         return None
-    return tuple(compare(x, y) for x, y in zip(left[1], right[1], strict=True))
+    return tuple(bool(fold_values(mask.op, INDEX, x, y)) for x, y in zip(left[1], right[1], strict=True))
 
 
 def stretch(e: Expr, longest: int, lanes: tuple[bool, ...]) -> tuple[Expr, int, tuple[int, ...]] | None:

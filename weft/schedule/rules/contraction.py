@@ -171,13 +171,20 @@ def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows:
     return register_tile(rows, columns, registers, depth, roles.broadcasts, lines or 1, traffic)
 
 
+def operands_of(view: View, roles: Roles) -> tuple[Access, Access]:
+    """The operand that is read by rows, as scalars, and that of vectors."""
+    assert view.product is not None
+    first, second = view.product
+    return (second, first) if first.uses(roles.vector.var) else (first, second)
+
+
 def _traffic(view: View, roles: Roles, lanes: int, depth: int, target: Target) -> Traffic:
     """Where the operands of a tile come from. The rows come from far where both operands are more than a core's share
     of the last cache; wide tiles, which read them less often, must leave panels for all cores."""
     l2 = target.capabilities.l2
     if not l2 or not roles.broadcasts or view.product is None:
         return NEAR
-    scalar, vectors = sorted(view.product, key=lambda x: x.uses(roles.vector.var))
+    scalar, vectors = operands_of(view, roles)
     once, often = footprint(view, scalar) or 0, footprint(view, vectors) or 0
     share = max(l2, target.capabilities.l3 // target.cores)
     far = l2 < once and share < once + often and not rows_outside(view, roles, target)
@@ -192,7 +199,7 @@ def rows_outside(view: View, roles: Roles, target: Target) -> bool:
     l2 = target.capabilities.l2
     if not l2 or not roles.broadcasts or view.product is None:
         return False
-    scalar, vectors = sorted(view.product, key=lambda x: x.uses(roles.vector.var))
+    scalar, vectors = operands_of(view, roles)
     once, often = footprint(view, scalar), footprint(view, vectors)
     return once is not None and often is not None and once > l2 and 8 * often <= KEPT * l2
 

@@ -19,7 +19,7 @@ from weft.schedule.library.matrix_tiles import TileOfRows, tile_of_rows
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.access import Access, View, static_extent
 from weft.schedule.rules.context import Context
-from weft.schedule.rules.contraction import Roles, Tiling, analyze, epilogue, paired
+from weft.schedule.rules.contraction import Roles, Tiling, analyze, epilogue, operands_of, paired
 from weft.schedule.rules.pairs import suits_pairs
 from weft.schedule.rules.tiles import RegisterTile
 
@@ -131,13 +131,6 @@ def _step(access: Access, rows: IterVar) -> int | None:
             step = form[0].get(rows.var, 0) if form is not None else 0
             return step if step > 0 else None
     return None
-
-
-def operands_of(view: View, roles: Roles) -> tuple[Access, Access]:
-    """The operand that is read by rows, and the packed one."""
-    assert view.product is not None
-    first, second = view.product
-    return (second, first) if first.uses(roles.vector.var) else (first, second)
 
 
 def depth_axis(view: View, roles: Roles, pair: IterVar) -> IterVar | None:
