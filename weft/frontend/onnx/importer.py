@@ -231,7 +231,8 @@ class Importer:
 
     def _check_overrides(self, graph: Any) -> None:
         """Whether everything that the caller fixes is there to be fixed. Raises UserError T020."""
-        dims = {i.name: i.type.tensor_type.shape.dim for i in graph.input}
+        weights = {t.name for t in graph.initializer}  # which old models list among their inputs, too
+        dims = {i.name: i.type.tensor_type.shape.dim for i in graph.input if i.name not in weights}
         sizes = {_label(n, axis, d) for n, shape in dims.items() for axis, d in enumerate(shape) if not _is_fixed(d)}
         for name, given in self.overrides.items():
             if isinstance(given, int) and name not in sizes and len(dims.get(name, ())) == 1:
