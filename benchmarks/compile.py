@@ -123,11 +123,11 @@ def models(quick: bool) -> Table:
 def steps() -> Table:
     """Medians over a convolution of ResNet-50's size."""
     from weft import te
-    from weft.codegen.llvm import compile_object, emit
-    from weft.lower.te_to_tir import te_to_tir
-    from weft.lower.tir_to_kernel import tir_to_kernel
+    from weft.backends.llvm import compile_object, emit
+    from weft.lowering.te_to_tir import te_to_tir
+    from weft.lowering.tir_to_kernel import tir_to_kernel
     from weft.schedule import Schedule
-    from weft.schedule.rules import default_schedule
+    from weft.schedule.rules.cpu import default_schedule
     from weft.target import Target
 
     target = Target("cpu")

@@ -20,10 +20,10 @@ import numpy as np
 
 from benchmarks.report import Table, geometric_mean
 from benchmarks.suite import GROUPS, SUITE, Entry, available
+from weft.bench.turns import Record, measure
 from weft.cli.common import input_shapes, input_specs, parse_shapes
 from weft.cli.inputs import random_inputs
-from weft.cli.measure import Record, measure
-from weft.runtime.roofline import Peaks
+from weft.measure.roofline import Peaks, roofline
 
 PEERS = ("onnxruntime", "openvino", "torch", "torch-compile")
 TITLES = {"openvino": "OpenVINO", "torch-compile": "torch.compile", "tvm": "Apache TVM"}
@@ -97,7 +97,7 @@ def measured(
 ) -> list[Measured]:
     """Weft and the peers on each model, and the roofline; ``kernels`` of each model are shown by lost time."""
     import weft
-    from weft.peaks import measure_peaks
+    from weft.measure.peaks import measure_peaks
 
     peaks = measure_peaks(threads)
     found: list[Measured] = []
@@ -112,7 +112,7 @@ def measured(
         )
         peaks = better(peaks, measure_peaks(threads))
         exe = weft.compile(path, threads=threads, shapes={k: v.shape for k, v in inputs.items()}, precision=precision)
-        roof = exe.roofline(inputs, peaks=peaks, runs=3)  # runs it, since loops decide how often a kernel is called
+        roof = roofline(exe, inputs, peaks=peaks, runs=3)  # runs it, since loops decide how often a kernel is called
         records = tuple(Record(**{**asdict(r), "model": entry.name}) for r in made)
         flops = model_flops(path, inputs) or roof.flops
         kinds = ("bfloat16",) if precision == "bf16" else ()

@@ -21,8 +21,8 @@ import numpy as np
 
 from benchmarks.models import better, words
 from benchmarks.report import Table, geometric_mean
-from weft.peaks import measure_peaks
-from weft.runtime.roofline import Level, Peaks
+from weft.measure.peaks import measure_peaks
+from weft.measure.roofline import Level, Peaks
 
 Array = np.ndarray[Any, Any]
 TorchRun = Callable[..., Any]

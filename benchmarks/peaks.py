@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.report import Table
-from weft.peaks import copy_bandwidth, fma_peak, read_bandwidth
+from weft.measure.peaks import copy_bandwidth, fma_peak, read_bandwidth
 from weft.target import Target
 
 BEYOND_CACHES = 256 << 20

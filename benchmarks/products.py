@@ -21,7 +21,8 @@ import numpy as np
 from benchmarks.models import better
 from benchmarks.report import Table
 from benchmarks.schedules import alternately
-from weft.peaks import fma_peak, measure_peaks
+from weft.measure.peaks import fma_peak, measure_peaks
+from weft.measure.roofline import roofline
 
 SIZES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (1000, 777, 513))
 BERT = ((128, 768, 768), (128, 3072, 768), (128, 768, 3072))
@@ -92,7 +93,7 @@ def convolutions(quick: bool) -> Table:
     exe = weft.compile(path, threads=1)
     inputs = {s.name: np.random.default_rng(0).random((1, 3, 224, 224), np.float32) for s in exe.inputs}
     peaks = measure_peaks(1)
-    roof = exe.roofline(inputs, peaks=peaks, runs=5 if quick else 30)
+    roof = roofline(exe, inputs, peaks=peaks, runs=5 if quick else 30)
     peaks = better(peaks, measure_peaks(1))
     rows: list[tuple[object, ...]] = []
     direct = done = time = 0.0

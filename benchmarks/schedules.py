@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Table
-from weft.peaks import compiled, fma_peak, vector_lanes
+from weft.measure.peaks import compiled, fma_peak, vector_lanes
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "schedule"))
 

@@ -92,7 +92,7 @@ def compare(before: dict[str, Any], after: dict[str, Any]) -> int:
             continue
         old, new = before[name], after[name]
         notes = [f"{k} {old.get(k)} -> {new.get(k)}" for k in old if k != "kernels" and old[k] != new.get(k)]
-        if (kernels := _changed(old.get("kernels", {}), new.get("kernels", {}))):
+        if kernels := _changed(old.get("kernels", {}), new.get("kernels", {})):
             notes.append(kernels)
         different += bool(notes)
         if notes:

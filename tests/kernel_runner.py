@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.codegen import llvm
+from weft.backends import llvm
 from weft.expr.nodes import Const
-from weft.lower.tir_to_kernel import tir_to_kernel
+from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.target import Target
 from weft.tir.nodes import Program
 from weft.tir.visit import substitution

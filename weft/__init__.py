@@ -9,9 +9,7 @@
 Everything below is imported when it is first used, so ``import weft`` is light.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from weft.support.version import VERSION
@@ -35,17 +33,17 @@ _PUBLIC = {
     "device": "weft.runtime",
     "load_executable": "weft.runtime",
 }
-_MODULES = {"te": "weft.classic.te", "nd": "weft.runtime.nd", "tir": "weft.tir", "graph": "weft.graph"}
+_MODULES = {"te": "weft.te", "nd": "weft.runtime.nd", "tir": "weft.tir", "graph": "weft.graph"}
 
 __all__ = ["__version__", *_PUBLIC, *_MODULES]
 
 if TYPE_CHECKING:
     from weft import graph as graph
+    from weft import te as te
     from weft import tir as tir
     from weft.api import compile as compile
     from weft.api import compile_artifact as compile_artifact
     from weft.api import load as load
-    from weft.classic import te as te
     from weft.classic.build import build as build
     from weft.classic.build import lower as lower
     from weft.classic.function import load_function as load_function
@@ -71,27 +69,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
-
-
-class _Package(ModuleType):
-    """``weft.te`` is the classic notation with schedules and ``weft.lower`` a function; importing the packages of these
-    names, which sets an attribute of their parent, does not shadow what is public."""
-
-    @property
-    def te(self) -> ModuleType:
-        return import_module("weft.classic.te")
-
-    @te.setter
-    def te(self, room: ModuleType) -> None:
-        """What ``import weft.te`` sets; the room stays reachable by ``import_module("weft.te")``."""
-
-    @property
-    def lower(self) -> Any:
-        return import_module("weft.classic.build").lower
-
-    @lower.setter
-    def lower(self, package: ModuleType) -> None:
-        """What ``import weft.lower`` sets."""
-
-
-sys.modules[__name__].__class__ = _Package

@@ -56,7 +56,7 @@ import numpy as np
 import weft
 exe = weft.load_executable(sys.argv[1])
 np.save(sys.argv[3], exe(np.load(sys.argv[2])))
-rooms = ("weft.lower", "weft.codegen", "weft.tir", "weft.graph", "weft.api")
+rooms = ("weft.lowering", "weft.backends", "weft.tir", "weft.graph", "weft.api")
 compiler = [m for m in sys.modules if m.startswith(rooms)]
 assert not compiler, compiler
 """

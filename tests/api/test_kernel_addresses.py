@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft import kernel_build, pipeline
 from weft.api import compile_with_report
 from weft.graph.nodes import Call, Function, Module, call
 from weft.graph.parser import parse
 from weft.graph.visit import post_order
-from weft.kernel_cache import GroupAddress, KernelCache, group_address
+from weft.kernels import machine_code as kernel_build
+from weft.kernels.cache import GroupAddress, KernelCache, group_address
 from weft.ops.catalogue import OPERATORS, op
-from weft.pipeline import compile_module, optimize
+from weft.pipeline import Options, compile_module, kernels, optimize
 from weft.support.cache import DiskCache
 from weft.target import Target
 
@@ -63,7 +63,7 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def no_lowering(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Calls of what a warm compilation must not call."""
     called: list[str] = []
-    steps = {pipeline: ("unscheduled", "group_to_te", "te_to_tir"), kernel_build: ("scheduled", "lowered", "emit")}
+    steps = {kernels: ("unscheduled", "group_to_te", "te_to_tir"), kernel_build: ("scheduled", "lowered", "emit")}
     for module, names in steps.items():
         for name in names:
             monkeypatch.setattr(module, name, _counted(name, getattr(module, name), called))
@@ -88,7 +88,7 @@ def test_equal_groups_of_one_model_are_lowered_once(no_lowering: list[str]) -> N
         f"def @main(%x: f32[4, 4]) -> f32[4, 4] {{\n  %0: f32[4, 4] = matmul(%x, %x)\n{text}\n  return %6\n}}",
         OPERATORS,
     )
-    _, report = compile_module(module, [TARGET], options=pipeline.Options(max_ops=1))
+    _, report = compile_module(module, [TARGET], options=Options(max_ops=1))
     assert report.calls == 7 and no_lowering.count("unscheduled") == 1
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from weft import kernel_workers
 from weft.expr.nodes import Const, Var
 from weft.graph.nodes import Call, Function, Module
 from weft.graph.parser import parse
 from weft.graph.visit import post_order
 from weft.ir.structural import structural_equal
-from weft.kernel_build import MachineCode, machine_code
-from weft.kernel_workers import Task, Workers
+from weft.kernels import workers as kernel_workers
+from weft.kernels.machine_code import MachineCode, machine_code
+from weft.kernels.workers import Task, Workers
 from weft.ops.catalogue import OPERATORS
 from weft.pipeline import Options, compile_module, optimize, unscheduled
 from weft.schedule.trace import Instruction, Trace

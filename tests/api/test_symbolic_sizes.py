@@ -9,8 +9,9 @@ import weft
 from weft.graph.build import function, size, var
 from weft.graph.nodes import Call, Function, Module, call
 from weft.graph.visit import post_order
+from weft.kernels.machine_code import scheduled
 from weft.ops.catalogue import op
-from weft.pipeline import optimize, scheduled, unscheduled
+from weft.pipeline import optimize, unscheduled
 from weft.target import Target
 
 EQUATIONS = ("bshd,bthd->bhst", "bhst,bthd->bshd", "bsd,de->bse")

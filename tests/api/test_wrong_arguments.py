@@ -12,8 +12,9 @@ from onnx import TensorProto, helper
 
 import weft
 from weft.api import compile_artifact, compile_with_report
-from weft.frontend.onnx import backend
-from weft.frontend.onnx import load as load_onnx
+from weft.frontends.onnx import backend
+from weft.frontends.onnx import load as load_onnx
+from weft.measure.roofline import kernel_bounds, roofline
 
 X = np.zeros((1, 2), np.float32)
 
@@ -109,8 +110,8 @@ def test_executables(executable: weft.Executable, tmp_path: Path) -> None:
         lambda: executable.profile(X, runs="a"),  # type: ignore[arg-type]
         lambda: executable.benchmark(X, seconds="a"),  # type: ignore[arg-type]
         lambda: executable.benchmark(X, max_runs=1.5),  # type: ignore[arg-type]
-        lambda: executable.roofline(X, peaks=3),  # type: ignore[arg-type]
-        lambda: executable.bounds(X, peaks=None),  # type: ignore[arg-type]
+        lambda: roofline(executable, X, peaks=3),  # type: ignore[arg-type]
+        lambda: kernel_bounds(executable, X, peaks=None),  # type: ignore[arg-type]
         lambda: setattr(executable, "threads", "a"),
     ]
     for call in calls:

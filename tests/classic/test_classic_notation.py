@@ -42,12 +42,12 @@ def test_the_published_program_runs_with_weft_alone() -> None:
 
 
 def test_te_is_the_same_notation_however_it_is_reached() -> None:
-    import weft.lower.te_to_tir
+    import weft.lowering.te_to_tir
     import weft.te
 
     assert weft.te is te
     assert callable(weft.lower)
-    assert te.create_schedule and te.Tensor is __import__("importlib").import_module("weft.te").Tensor
+    assert te.create_schedule and te.Tensor is weft.tensor_expr.Tensor
 
 
 def product(rows: int = 20, columns: int = 36, depth: int = 12):
@@ -235,7 +235,7 @@ def test_threads_of_a_gpu_are_not_built_for_a_cpu(axis: str) -> None:
 
 @pytest.mark.parametrize("wish", ["double_buffer", "storage_align", "prefetch"])
 def test_wishes_about_storage_are_lowered(wish: str) -> None:
-    from weft.lower.tir_to_kernel import tir_to_kernel
+    from weft.lowering.tir_to_kernel import tir_to_kernel
     from weft.tir.text import to_text
 
     a = te.placeholder((32, 40), name="A")

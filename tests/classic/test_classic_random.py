@@ -18,7 +18,7 @@ import weft
 from weft import te
 from weft.schedule.classic import StageKey
 from weft.support.errors import ScheduleError
-from weft.te.visit import topological
+from weft.tensor_expr.visit import topological
 from weft.tir.interpret import run
 from weft.tir.verify import verify
 

@@ -16,8 +16,8 @@ import pytest
 from sample_models import dense, images, onnx, onnxruntime_result, random_input, two_results, window
 
 import weft
+from weft.bench.engines import _weft
 from weft.cli import main as weft_main
-from weft.cli.engines import _weft
 from weft.cli.main import main
 from weft.runtime.artifact import Artifact
 from weft.target import Target
@@ -235,7 +235,7 @@ def test_the_measured_engine_follows_the_switch(
 ) -> None:
     seen: list[weft.Options] = []
     compiled = weft.compile
-    monkeypatch.setattr(weft, "compile", lambda *a, **k: seen.append(k["options"]) or compiled(*a, **k))
+    monkeypatch.setattr("weft.api.compile", lambda *a, **k: seen.append(k["options"]) or compiled(*a, **k))
     path, x = dense(tmp_path / "small.onnx"), random_input((1, 24))
     _weft({"model": str(path), "threads": 1, "winograd": winograd}, {"x": x})
     assert [o.winograd for o in seen] == [winograd]
@@ -553,7 +553,7 @@ def test_bench_takes_the_module_that_the_model_came_from(weft_command: Weft, tmp
 
 
 def test_differences_count_what_is_not_a_number() -> None:
-    from weft.cli.measure import difference
+    from weft.bench.turns import difference
 
     a, nan = np.array([1.0, 2.0]), np.array([1.0, np.nan])
     assert difference([a], [a]) == (0.0, 0.0) and difference([nan], [nan]) == (0.0, 0.0)

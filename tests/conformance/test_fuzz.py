@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import weft
-from weft.frontend import onnx as frontend
+from weft.frontends import onnx as frontend
 from weft.graph import interpret
 
 NODES = 8

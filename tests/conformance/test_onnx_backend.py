@@ -15,7 +15,7 @@ import pytest
 from conformance_exclusions import ALWAYS, INEXACT, REFUSED
 from onnx.backend.test import BackendTest
 
-from weft.frontend.onnx.backend import WeftBackend
+from weft.frontends.onnx.backend import WeftBackend
 from weft.support.errors import WeftError
 
 SHARE = 3

@@ -30,9 +30,9 @@ from schema_judges import bounds
 from schema_layers import LAYERS
 from schema_movement import MOVEMENT
 
-from weft.frontend import onnx as frontend
-from weft.frontend.onnx import backend
-from weft.frontend.onnx.problems import ModelProblems
+from weft.frontends import onnx as frontend
+from weft.frontends.onnx import backend
+from weft.frontends.onnx.problems import ModelProblems
 from weft.graph import interpret
 
 RECIPES = {**ELEMENTWISE, **MOVEMENT, **LAYERS}

@@ -10,7 +10,7 @@ from benchmarks import update
 from benchmarks.models import Measured, from_json, select, table, to_json
 from benchmarks.report import Table
 from benchmarks.suite import GROUPS, SUITE
-from weft.cli.measure import Record
+from weft.bench.turns import Record
 
 
 def record(engine: str, ms: float, difference: float = 1e-6) -> Record:

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import weft
-from weft.frontend.onnx import load
+from weft.frontends.onnx import load
 from weft.graph.interpret import run
 from weft.graph.nodes import Call
 from weft.graph.operator import Operator

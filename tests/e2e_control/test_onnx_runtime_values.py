@@ -10,7 +10,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from runtime_values_cases import EVERY, USUAL, Runs
 
-from weft.frontend.onnx import backend
+from weft.frontends.onnx import backend
 
 BY_ONNXRUNTIME = {"Resize-sizes-cubic-pytorch_half_pixel"}
 """Where the reference implementation breaks the specification: a single element lies at 0, not at -0.5."""

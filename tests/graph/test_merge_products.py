@@ -13,7 +13,7 @@ from weft.graph.nodes import Call, Constant, GraphExpr, If, Module, Project, cal
 from weft.graph.passes.merge import MergeProducts
 from weft.graph.verify import verify
 from weft.graph.visit import post_order
-from weft.kernel_cache import KernelCache
+from weft.kernels.cache import KernelCache
 from weft.ops.catalogue import op
 from weft.pipeline import Options, compile_module, operators_in, optimize
 from weft.runtime import Executable

@@ -18,7 +18,8 @@ import weft
 ROOT = Path(weft.__file__).parent
 
 BASE = {"support", "ir"}
-ROOMS = {"graph", "te", "tir"}
+ROOMS = {"graph", "tensor_expr", "tir"}
+COMPILER = {*BASE, *ROOMS, "expr", "ops", "schedule", "lowering", "target", "backends"}
 # What a package may import besides itself. `runtime.x` allows one module of a package only.
 ALLOWED: dict[str, set[str]] = {
     "support": set(),
@@ -27,27 +28,23 @@ ALLOWED: dict[str, set[str]] = {
     "expr": BASE,
     "target": BASE,
     "graph": {*BASE, "expr"},
-    "te": {*BASE, "expr"},
+    "tensor_expr": {*BASE, "expr"},
     "tir": {*BASE, "expr"},
-    "ops": {*BASE, "graph", "te", "expr"},
+    "ops": {*BASE, "graph", "tensor_expr", "expr"},
     "schedule": {*BASE, "tir", "expr", "target"},
-    "frontend": {*BASE, "graph", "ops", "expr"},
-    "lower": {*BASE, *ROOMS, "ops", "schedule", "expr", "target", "runtime.artifact", "runtime.program"},
-    "codegen": {*BASE, "tir", "expr", "target", "runtime.artifact"},
+    "frontends": {*BASE, "graph", "ops", "expr"},
+    "lowering": {*BASE, *ROOMS, "ops", "schedule", "expr", "target", "runtime.artifact", "runtime.program"},
+    "backends": {*BASE, "tir", "expr", "target", "runtime.artifact"},
     "view": {*BASE, *ROOMS, "expr", "runtime"},
-    "peaks": {"support", "codegen", "target", "tir", "runtime"},
-    "kernel_cache": {*BASE, "expr", "graph", "tir", "target", "runtime"},
-    "pipeline": {
-        *(*BASE, *ROOMS, "kernel_cache", "ops", "schedule", "frontend", "lower", "codegen", "target", "runtime", "expr")
-    },
+    "kernels": {*COMPILER, "runtime.program"},
+    "measure": {*BASE, "backends", "target", "tir", "runtime"},
+    "pipeline": {*COMPILER, "kernels", "runtime"},
+    "classic": {*COMPILER, "runtime"},
+    "te": {"classic", "tensor_expr"},
+    "bench": {*BASE, "api", "frontends", "measure", "pipeline", "runtime", "target"},
 }
-ALLOWED["kernel_build"] = {*BASE, "lower", "codegen", "schedule", "runtime.program", "target", "tir"}
-ALLOWED["kernel_workers"] = {"support", "kernel_build", "schedule.trace", "target", "tir"}
-ALLOWED["pipeline"] |= {"kernel_build", "kernel_workers"}
-ALLOWED["specialization"] = {"lower", "runtime", "support"}
-ALLOWED["classic"] = {"pipeline", *ALLOWED["pipeline"]}
 FREE = {"api", "cli", "__init__", "__main__"}
-FREE_MODULES = {"weft.frontend.onnx.backend"}  # compiles what its neighbours import
+FREE_MODULES = {"weft.frontends.onnx.backend"}  # compiles what its neighbours import
 
 
 @cache
@@ -128,7 +125,7 @@ OPERATOR_WORDS = re.compile(
     r"lstm|gru|embedding|attention)\b",
     re.I,
 )
-SPEAKS_OF_OPERATORS = {"ops", "frontend"}
+SPEAKS_OF_OPERATORS = {"ops", "frontends"}
 
 
 def code_names(path: Path) -> set[str]:

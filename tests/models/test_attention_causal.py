@@ -14,8 +14,9 @@ from weft.graph.interpret import run
 from weft.graph.nodes import Call, Function, Module, call
 from weft.graph.types import Dim
 from weft.graph.visit import post_order
+from weft.kernels.machine_code import lowered
 from weft.ops.catalogue import op
-from weft.pipeline import Options, compile_module, lowered, operators_in, optimize, unscheduled
+from weft.pipeline import Options, compile_module, operators_in, optimize, unscheduled
 from weft.runtime import Executable
 from weft.support.dtypes import INDEX
 from weft.support.errors import UserError

@@ -9,11 +9,12 @@ import pytest
 from pool_shares import busy, divide
 
 from weft.expr.nodes import Const
-from weft.frontend.onnx import load
+from weft.frontends.onnx import load
 from weft.graph.nodes import Call, Function
 from weft.graph.visit import post_order
-from weft.pipeline import optimize, scheduled, unscheduled
-from weft.schedule.rules.cost import CLAIM, FORK, GAIN, cycles_of, pieces_of, worth_parallel
+from weft.kernels.machine_code import scheduled
+from weft.pipeline import optimize, unscheduled
+from weft.schedule.rules.cpu.cost import CLAIM, FORK, GAIN, cycles_of, pieces_of, worth_parallel
 from weft.target import Target
 from weft.tir.nodes import For
 from weft.tir.visit import walk

@@ -5,7 +5,7 @@ import pytest
 
 from weft import te
 from weft.graph.types import TensorType, TupleType
-from weft.lower.te_to_tir import te_to_tir
+from weft.lowering.te_to_tir import te_to_tir
 from weft.ops.catalogue import OPERATORS
 from weft.support.dtypes import DType
 from weft.tir import interpret

@@ -8,7 +8,7 @@ from weft import te
 from weft.graph.layout import letters_of, pack, parse, plain, unpack
 from weft.graph.passes.layout import _maps_zeros
 from weft.graph.types import TensorType
-from weft.lower.te_to_tir import te_to_tir
+from weft.lowering.te_to_tir import te_to_tir
 from weft.ops.catalogue import OPERATORS
 from weft.ops.definition import Case
 from weft.support.dtypes import DType

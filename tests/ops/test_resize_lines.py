@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from kernel_runner import run_program
 
 from weft import te
-from weft.codegen.llvm import assembly, emit
+from weft.backends.llvm import assembly, emit
 from weft.graph.types import TensorType
-from weft.lower.te_to_tir import te_to_tir
-from weft.lower.tir_to_kernel import tir_to_kernel
+from weft.lowering.te_to_tir import te_to_tir
+from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import op
 from weft.ops.resize import COORDINATES, ROUNDINGS, _coordinate, _line, _nearest_table, _slope
-from weft.schedule.rules import default_schedule
+from weft.schedule.rules.cpu import default_schedule
 from weft.target import Target
 from weft.tir.nodes import Program
 

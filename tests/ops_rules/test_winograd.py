@@ -13,7 +13,7 @@ from weft.graph.nodes import Call, GraphExpr, Module, call
 from weft.graph.parser import parse
 from weft.graph.passes.rewrite import Rewrite
 from weft.graph.visit import post_order
-from weft.kernel_cache import KernelCache
+from weft.kernels.cache import KernelCache
 from weft.ops.catalogue import OPERATORS, op
 from weft.ops.rules.winograd import winograd_rules
 from weft.ops.winograd import POINTS

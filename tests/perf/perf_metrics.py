@@ -16,22 +16,14 @@ from pathlib import Path
 from perf_operations import Counts, count
 
 from weft.api import kernel_disk_cache
-from weft.codegen.llvm import assembly, emit
+from weft.backends.llvm import assembly, emit
 from weft.expr.nodes import Binary, Load
 from weft.graph.nodes import Call, Function, Module
 from weft.graph.visit import post_order
 from weft.ir.structural import structural_hash
-from weft.kernel_cache import KernelCache
-from weft.pipeline import (
-    Options,
-    ScheduleSource,
-    compile_module,
-    lowered,
-    operators_in,
-    optimize,
-    scheduled,
-    unscheduled,
-)
+from weft.kernels.cache import KernelCache
+from weft.kernels.machine_code import lowered, scheduled
+from weft.pipeline import Options, ScheduleSource, compile_module, operators_in, optimize, unscheduled
 from weft.target import Target
 from weft.tir.nodes import Block, For, Store
 from weft.tir.visit import postorder, walk
@@ -152,7 +144,7 @@ def _sums_products(block: Block) -> bool:
 _COUNT = """
 import json, sys
 import perf_cases
-from weft.kernel_cache import KernelCache
+from weft.kernels.cache import KernelCache
 from weft.pipeline import compile_module
 from weft.support.cache import DiskCache
 from weft.target import Target

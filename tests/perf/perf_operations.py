@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from weft.codegen.llvm.tiles import MATRIX_TILE
+from weft.backends.llvm.tiles import MATRIX_TILE
 from weft.expr.nodes import Broadcast, Call, Cast, Const, Expr, Load, Ramp, Select, Shuffle, Var
 from weft.expr.simplify import simplify
 from weft.expr.visit import substitute

@@ -113,7 +113,7 @@ def test_strips_are_not_lost_in_silence(name: str, precision: str, monkeypatch: 
     """A rule that a primitive refuses is passed over; the numbers say so."""
     options, module = Options(precision=precision), perf_cases.module(name)
     assert attention_strips(module, options) == 1
-    monkeypatch.setattr("weft.schedule.rules.schedule_strips", lambda context, block: False)
+    monkeypatch.setattr("weft.schedule.rules.cpu.schedule_strips", lambda context, block: False)
     assert attention_strips(module, options) == 0
 
 
@@ -129,16 +129,21 @@ def test_without_layouts_products_are_slower() -> None:
 @pytest.mark.parametrize(
     ("case", "place", "nothing", "metric"),
     [
-        ("convolution 3x3", "pipeline.winograd_rules", lambda tiles: (), "operations"),
-        ("product of two inputs", "schedule.rules.contraction._pack_panels", lambda *a: (), "jumps"),
-        ("larger than the caches", "schedule.rules.context.Context.stream_large", lambda *a: None, "streams"),
-        ("convolution of each channel", "schedule.rules.contraction.Tiling._window", lambda s: 1 << 30, "operations"),
-        ("transpose", "schedule.rules.elementwise._transposed", lambda *a: False, "jumps"),
-        ("sum of columns", "schedule.rules.reduction._row_by_row", lambda *a: False, "operations"),
-        ("mean of a middle axis", "schedule.rules.reduction._columns", lambda *a: 1, "operations"),
-        ("mean of pictures", "schedule.rules.reduction._joined", lambda v: 1, "operations"),
-        ("average pool", "schedule.rules.reduction.UNROLLED_WINDOW", 0, "vector_bits"),
-        ("enlarged picture", "codegen.llvm.memory.stretch", lambda *a: None, "gathers"),
+        ("convolution 3x3", "pipeline.graph.winograd_rules", lambda tiles: (), "operations"),
+        ("product of two inputs", "schedule.rules.cpu.contraction._pack_panels", lambda *a: (), "jumps"),
+        ("larger than the caches", "schedule.rules.common.context.Context.stream_large", lambda *a: None, "streams"),
+        (
+            "convolution of each channel",
+            "schedule.rules.cpu.contraction.Tiling._window",
+            lambda s: 1 << 30,
+            "operations",
+        ),
+        ("transpose", "schedule.rules.cpu.elementwise._transposed", lambda *a: False, "jumps"),
+        ("sum of columns", "schedule.rules.cpu.reduction._row_by_row", lambda *a: False, "operations"),
+        ("mean of a middle axis", "schedule.rules.cpu.reduction._columns", lambda *a: 1, "operations"),
+        ("mean of pictures", "schedule.rules.cpu.reduction._joined", lambda v: 1, "operations"),
+        ("average pool", "schedule.rules.cpu.reduction.UNROLLED_WINDOW", 0, "vector_bits"),
+        ("enlarged picture", "backends.llvm.memory.stretch", lambda *a: None, "gathers"),
     ],
 )
 def test_each_lost_optimization_shows(

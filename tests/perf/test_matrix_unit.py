@@ -35,11 +35,11 @@ def test_matrix_unit(case: str, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("case", ["convolution 3x3", "matrix product with GELU"])
 def test_without_the_rule_there_is_more_to_do(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.schedule.rules.schedule_matrix", lambda context, block: False)
+    monkeypatch.setattr("weft.schedule.rules.cpu.schedule_matrix", lambda context, block: False)
     expected = json.loads(EXPECTED.read_text())[f"{case}, matrix tiles"]
     assert any(": operations went from" in line for line in losses(case, measured(case), expected))
 
 
 def test_without_blocks_of_32_channels_windows_have_no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.pipeline.BFLOAT16_TILE", 0)
+    monkeypatch.setattr("weft.pipeline.graph.BFLOAT16_TILE", 0)
     assert "tiles" not in measured("convolution 3x3")

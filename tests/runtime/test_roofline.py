@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from conftest import artifact, vector_program
 
+from weft.measure.roofline import COLUMNS, Level, Peaks, Roofline, beside_bounds, bounds, kernel_bounds, roofline
 from weft.runtime.executable import Executable
 from weft.runtime.profile import KernelProfile, Profile
 from weft.runtime.program import BufferSpec, CallKernel, KernelRef, Program, TensorSpec
-from weft.runtime.roofline import COLUMNS, Level, Peaks, Roofline, bounds, roofline
 
 PEAKS = Peaks(1, 100.0, (Level("L1", 1 << 15, 200.0), Level("L2", 1 << 20, 100.0), Level("memory", 0, 10.0)))
 
@@ -81,7 +81,7 @@ def test_constants_come_from_where_the_model_lies():
 def test_kernels_are_sorted_by_lost_time():
     call = KernelProfile(0, "k_0123456789", "node", 3, 6.0, 2.0, 1.0, None, None)
     found = bounds(one_call(10**8, 1 << 12, 0), {}, PEAKS)
-    roof = roofline(Profile((call,), 2.5, 3, 1), found, PEAKS)
+    roof = beside_bounds(Profile((call,), 2.5, 3, 1), found, PEAKS)
     (kernel,) = roof.kernels
     assert kernel.flops == 3 * 10**8 and kernel.bound_ms == pytest.approx(3.0) and kernel.lost_ms == pytest.approx(-1.0)
     assert kernel.gflops == pytest.approx(150.0) and kernel.share == pytest.approx(1.5)
@@ -92,7 +92,7 @@ def test_kernels_are_sorted_by_lost_time():
 
 def test_an_executable_tells_its_bounds(kernels):
     exe = Executable(artifact(vector_program("double_plus_one", size="n"), kernels), threads=1)
-    (small,), (large,) = (exe.bounds(np.zeros(n, np.float32), peaks=PEAKS) for n in (100, 1_000_000))
+    (small,), (large,) = (kernel_bounds(exe, np.zeros(n, np.float32), peaks=PEAKS) for n in (100, 1_000_000))
     assert large.flops == 10_000 * small.flops and large.ms > small.ms
-    roof = exe.roofline({exe.inputs[0].name: np.zeros(100, np.float32)}, peaks=PEAKS, runs=3)
+    roof = roofline(exe, {exe.inputs[0].name: np.zeros(100, np.float32)}, peaks=PEAKS, runs=3)
     assert [k.calls for k in roof.kernels] == [1] and roof.kernels[0].bound_ms == pytest.approx(small.ms)

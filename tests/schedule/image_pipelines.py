@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from weft import te
 from weft.expr.nodes import maximum, minimum
-from weft.lower.te_to_tir import te_to_tir
+from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule
 from weft.schedule.library.stencils import inline_single_uses, register_tiles, sliding_pipeline
 from weft.support.errors import ScheduleError

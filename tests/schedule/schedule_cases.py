@@ -8,7 +8,7 @@ from weft import te
 from weft.expr.nodes import maximum
 from weft.graph.operator import Attrs
 from weft.graph.types import TensorType
-from weft.lower.te_to_tir import te_to_tir
+from weft.lowering.te_to_tir import te_to_tir
 from weft.ops.winograd import WINOGRAD_CONV
 from weft.tir.interpret import run
 from weft.tir.nodes import Program

@@ -15,8 +15,9 @@ from weft.graph.build import constant, function, var
 from weft.graph.interpret import run as interpret
 from weft.graph.nodes import Call, Function, Module, call
 from weft.graph.visit import post_order
+from weft.kernels.machine_code import scheduled
 from weft.ops.catalogue import op
-from weft.pipeline import Options, compile_module, kernel_stages, operators_in, optimize, scheduled, unscheduled
+from weft.pipeline import Options, compile_module, kernel_stages, operators_in, optimize, unscheduled
 from weft.runtime import executable
 from weft.target import Target
 from weft.tir.interpret import run as judge

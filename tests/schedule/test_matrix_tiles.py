@@ -10,9 +10,9 @@ from kernel_runner import run_program
 from schedule_cases import inputs_for
 
 from weft import te
-from weft.codegen.llvm import assembly, emit
-from weft.lower.te_to_tir import te_to_tir
-from weft.lower.tir_to_kernel import tir_to_kernel
+from weft.backends.llvm import assembly, emit
+from weft.lowering.te_to_tir import te_to_tir
+from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
 from weft.schedule.library.matrix_tiles import TILE_BF16, TILE_U8S8, tiled_product
 from weft.support.errors import ScheduleError

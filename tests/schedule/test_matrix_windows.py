@@ -11,13 +11,14 @@ import tile_unit
 from test_matrix_rule import AMX, agree, halves, hot_loop, imitated
 
 import weft
-from weft.codegen.llvm.tiles import uses_tiles
+from weft.backends.llvm.tiles import uses_tiles
 from weft.graph.build import constant, function, var
 from weft.graph.interpret import run as interpret
 from weft.graph.nodes import Call, Function, GraphExpr, Module, call
 from weft.graph.visit import post_order
+from weft.kernels.machine_code import lowered
 from weft.ops.catalogue import op
-from weft.pipeline import Options, compile_module, kernel_stages, lowered, operators_in, optimize, unscheduled
+from weft.pipeline import Options, compile_module, kernel_stages, operators_in, optimize, unscheduled
 from weft.runtime import executable
 from weft.target import Target
 

@@ -8,9 +8,9 @@ from kernel_runner import run_program
 
 from weft import te
 from weft.expr.nodes import Const
-from weft.lower.te_to_tir import te_to_tir
-from weft.lower.tir_to_kernel import tir_to_kernel
-from weft.schedule.rules import default_schedule
+from weft.lowering.te_to_tir import te_to_tir
+from weft.lowering.tir_to_kernel import tir_to_kernel
+from weft.schedule.rules.cpu import default_schedule
 from weft.target import Target
 from weft.tir.nodes import For, Program
 from weft.tir.text import to_text

@@ -8,8 +8,9 @@ import pytest
 from weft.graph.build import function, var
 from weft.graph.nodes import Call, Function, Module, call
 from weft.graph.visit import post_order
+from weft.kernels.machine_code import scheduled
 from weft.ops.catalogue import op
-from weft.pipeline import compile_module, optimize, scheduled, unscheduled
+from weft.pipeline import compile_module, optimize, unscheduled
 from weft.runtime import Executable
 from weft.schedule.schedule import Schedule
 from weft.target import Target

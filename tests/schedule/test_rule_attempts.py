@@ -8,10 +8,11 @@ import pytest
 from schedule_cases import matmul_relu
 
 from weft import te
-from weft.lower.te_to_tir import te_to_tir
-from weft.schedule import Schedule, rules
+from weft.lowering.te_to_tir import te_to_tir
+from weft.schedule import Schedule
 from weft.schedule.refs import BlockRef
-from weft.schedule.rules.context import Context
+from weft.schedule.rules import cpu as rules
+from weft.schedule.rules.common.context import Context
 from weft.support.errors import ScheduleError
 from weft.target import Target
 

@@ -10,11 +10,11 @@ from kernel_runner import run_program
 
 import weft
 from weft import te
-from weft.lower.te_to_tir import te_to_tir
+from weft.lowering.te_to_tir import te_to_tir
 from weft.runtime import Executable
-from weft.schedule.rules import default_schedule
-from weft.schedule.rules.access import View
-from weft.schedule.rules.cost import CLAIM, FORK, bytes_of, cycles_of, pieces_of, work_of, worth_parallel
+from weft.schedule.rules.common.access import View
+from weft.schedule.rules.cpu import default_schedule
+from weft.schedule.rules.cpu.cost import CLAIM, FORK, bytes_of, cycles_of, pieces_of, work_of, worth_parallel
 from weft.schedule.schedule import Schedule
 from weft.target import Target
 from weft.tir.nodes import Program

@@ -11,7 +11,7 @@ from schedule_cases import check, conv2d_relu, matmul_relu, softmax
 
 from weft import te
 from weft.expr.nodes import maximum
-from weft.lower.te_to_tir import te_to_tir
+from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule, TensorIntrinsic, Trace
 from weft.schedule.classic import create_schedule
 from weft.support.errors import ScheduleError

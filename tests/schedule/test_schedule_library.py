@@ -8,9 +8,9 @@ from kernel_runner import run_program
 from schedule_cases import check, inputs_for, matmul_relu, minimal_filtering, softmax, windows
 
 from weft import te
-from weft.codegen.llvm import assembly, emit
-from weft.lower.te_to_tir import te_to_tir
-from weft.lower.tir_to_kernel import tir_to_kernel
+from weft.backends.llvm import assembly, emit
+from weft.lowering.te_to_tir import te_to_tir
+from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.ops.winograd import transform_weights
 from weft.schedule import Schedule
 from weft.schedule.library.dot_products import DOT_U8S8

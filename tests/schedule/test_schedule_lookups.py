@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft import te
-from weft.lower.te_to_tir import te_to_tir
-from weft.schedule.rules import default_schedule
+from weft.lowering.te_to_tir import te_to_tir
+from weft.schedule.rules.cpu import default_schedule
 from weft.target import Target
 from weft.tir.interpret import execute
 

@@ -9,7 +9,7 @@ from schedule_cases import check, inputs_for, matmul_relu
 
 import weft
 from weft import te
-from weft.lower.te_to_tir import te_to_tir
+from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule
 from weft.tir.interpret import run
 from weft.tir.text import to_text

@@ -7,9 +7,9 @@ import pytest
 from image_pipelines import PIPELINES, SCHEDULES
 from kernel_runner import run_program
 
+from weft.backends.llvm import emit
 from weft.classic.build import executable
-from weft.codegen.llvm import emit
-from weft.lower.tir_to_kernel import tir_to_kernel
+from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
 from weft.schedule.library.stencils import inline_single_uses, register_tiles, sliding_pipeline
 from weft.support.errors import ScheduleError

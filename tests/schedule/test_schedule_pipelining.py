@@ -7,8 +7,8 @@ import pytest
 from kernel_runner import run_program
 
 from weft import te
-from weft.lower.te_to_tir import te_to_tir
-from weft.lower.tir_to_kernel import tir_to_kernel
+from weft.lowering.te_to_tir import te_to_tir
+from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
 from weft.support.errors import ScheduleError
 from weft.target import Target

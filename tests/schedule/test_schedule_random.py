@@ -14,13 +14,13 @@ from schedule_cases import check, inputs_for
 
 from weft import te
 from weft.expr.nodes import Const, maximum, minimum
-from weft.lower.te_to_tir import te_to_tir
-from weft.lower.tir_to_kernel import tir_to_kernel
+from weft.lowering.te_to_tir import te_to_tir
+from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import BlockRef, LoopRef, Schedule, Trace
 from weft.schedule.tree import statements_of
 from weft.support.errors import ScheduleError
 from weft.target import Target
-from weft.te.nodes import Tensor
+from weft.tensor_expr.nodes import Tensor
 from weft.tir.interpret import Interpreter, run
 from weft.tir.nodes import Program
 from weft.tir.text import to_text

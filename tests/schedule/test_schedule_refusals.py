@@ -8,7 +8,7 @@ import pytest
 from schedule_cases import conv2d_relu, matmul_relu, softmax
 
 from weft import te
-from weft.lower.te_to_tir import te_to_tir
+from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule, Trace
 from weft.schedule.errors import RULES
 from weft.support.errors import ScheduleError

@@ -14,7 +14,7 @@ from kernel_runner import run_program
 import weft
 from weft import te
 from weft.expr.nodes import Const
-from weft.lower.te_to_tir import te_to_tir
+from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule
 from weft.support.errors import ScheduleError
 from weft.tir.interpret import run

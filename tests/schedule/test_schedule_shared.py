@@ -10,8 +10,8 @@ from kernel_runner import run_program
 from schedule_cases import check, inputs_for, matmul_relu
 
 from weft import te
-from weft.lower.te_to_tir import te_to_tir
-from weft.lower.tir_to_kernel import tir_to_kernel
+from weft.lowering.te_to_tir import te_to_tir
+from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
 from weft.support.errors import ScheduleError
 from weft.target import Target

@@ -16,10 +16,11 @@ from weft.graph.interpret import run
 from weft.graph.nodes import Call, Function, Module
 from weft.graph.parser import parse
 from weft.graph.visit import post_order
+from weft.kernels.machine_code import scheduled
 from weft.ops.catalogue import OPERATORS
-from weft.pipeline import Options, compile_module, optimize, scheduled, unscheduled
+from weft.pipeline import Options, compile_module, optimize, unscheduled
 from weft.runtime import Executable
-from weft.schedule.rules.tiles import FAR, NEAR, RegisterTile, register_tile
+from weft.schedule.rules.cpu.tiles import FAR, NEAR, RegisterTile, register_tile
 from weft.schedule.schedule import Schedule
 from weft.target import Target
 from weft.tir.text import to_text
@@ -103,7 +104,7 @@ def test_all_columns_for_each_tile_of_rows_where_the_columns_stay_near() -> None
     assert outermost(schedule_of(product("192", 96, 384), machine)) == "columns", "all is near"
 
 
-SMALL = Target("llvm -mcpu=znver4 -mtriple=x86_64-unknown-linux-gnu -num-cores=2 -l1=1024 -l2=4096 -l3=16384")
+SMALL = Target("cpu -num-cores=2 -l1=1024 -l2=4096 -l3=16384")
 
 
 @pytest.mark.parametrize(

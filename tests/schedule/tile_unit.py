@@ -15,7 +15,7 @@ from pathlib import Path
 
 from weft.target import Target
 
-SOURCE = Path(__file__).parent.parent / "codegen" / "tile_unit.c"
+SOURCE = Path(__file__).parent.parent / "backends" / "tile_unit.c"
 _FEATURES = "+amx-tile,+amx-int8,+amx-bf16"
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from weft import te
-from weft.codegen.llvm import assembly, emit
-from weft.lower.te_to_tir import te_to_tir
-from weft.lower.tir_to_kernel import tir_to_kernel
+from weft.backends.llvm import assembly, emit
+from weft.lowering.te_to_tir import te_to_tir
+from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
-from weft.schedule.rules import default_schedule
+from weft.schedule.rules.cpu import default_schedule
 from weft.target import Target
 from weft.view.assembly import LoopCode, hot_loop, innermost_loops
 

@@ -120,7 +120,7 @@ def test_a_failing_stage_leaves_what_came_before(out: Path, tmp_path: Path, monk
     def fail(program, target):
         raise InternalError("no kernel form today")
 
-    monkeypatch.setattr("weft.pipeline.tir_to_kernel", fail)
+    monkeypatch.setattr("weft.pipeline.stages.tir_to_kernel", fail)
     with pytest.raises(InternalError):
         weft.compile(dense(tmp_path / "model.onnx"))
     (folder,) = (out / "kernels").iterdir()

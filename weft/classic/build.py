@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.backends.llvm import compile_object, emit
 from weft.classic.function import Function
 from weft.classic.schedule import TensorSchedule
-from weft.codegen.llvm import compile_object, emit
 from weft.expr.nodes import IterVar, Var, product
-from weft.lower.sizes import shape_expr, size_expr
-from weft.lower.tir_to_kernel import symbol, tir_to_kernel
+from weft.lowering.sizes import shape_expr, size_expr
+from weft.lowering.tir_to_kernel import symbol, tir_to_kernel
 from weft.runtime import Executable
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import BufferSpec, CallKernel, KernelRef, TensorSpec
@@ -22,7 +22,7 @@ from weft.schedule.schedule import Schedule
 from weft.support.arguments import TEXT, Form, checked, instance, optional
 from weft.support.errors import InputError, ScheduleError
 from weft.target import CODE_FEATURES, Target
-from weft.te.nodes import Tensor
+from weft.tensor_expr.nodes import Tensor
 from weft.tir.nodes import Buffer, Program
 from weft.tir.text import to_text
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from weft.lower.te_to_tir import te_to_tir
+from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.support.arguments import FUNCTION, TEXT, checked, instance, optional, several
 from weft.support.errors import ScheduleError
-from weft.te.nodes import Operation, PlaceholderOp, Tensor
-from weft.te.visit import topological
+from weft.tensor_expr.nodes import Operation, PlaceholderOp, Tensor
+from weft.tensor_expr.visit import topological
 from weft.tir.nodes import Stmt
 
 

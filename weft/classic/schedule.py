@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.lower.te_to_tir import Stages, te_to_stages
+from weft.lowering.te_to_tir import Stages, te_to_stages
 from weft.schedule.classic import ClassicSchedule
 from weft.schedule.schedule import Schedule
 from weft.support.errors import ScheduleError
-from weft.te.nodes import ComputeOp, Operation, PlaceholderOp, Tensor
-from weft.te.visit import topological
+from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, Tensor
+from weft.tensor_expr.visit import topological
 
 
 class Stagewise:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from weft.bench.engines import ENGINES
+from weft.bench.turns import Record, measure
 from weft.cli.common import (
     check_writable,
     console,
@@ -21,9 +23,7 @@ from weft.cli.common import (
     winograd_option,
     write_file,
 )
-from weft.cli.engines import ENGINES
 from weft.cli.inputs import random_inputs, read_inputs
-from weft.cli.measure import Record, measure
 from weft.support.errors import UserError
 
 
@@ -76,7 +76,8 @@ def command(
     if json_path:
         check_writable(json_path)
     import weft
-    from weft.peaks import measure_peaks
+    from weft.measure.peaks import measure_peaks
+    from weft.measure.roofline import roofline
 
     wanted = [p for p in peers.split(",") if p and p != "none"]
     unknown = [p for p in wanted if p not in ENGINES or p == "weft"]
@@ -102,7 +103,7 @@ def command(
         _show(found, missing, threads)
         if profile:
             exe = weft.compile(module, target=target, threads=threads, options=options)
-            click.echo(exe.roofline(inputs, peaks=measure_peaks(threads), runs=runs))
+            click.echo(roofline(exe, inputs, peaks=measure_peaks(threads), runs=runs))
         records += found
     if json_path:
         text = json.dumps([asdict(r) for r in records], indent=1) + "\n"

@@ -26,8 +26,8 @@ def graph_passes(target: Any) -> Mapping[str, Any]:
 
 def tir_passes(target: Any) -> Mapping[str, Callable[[Any], Any]]:
     """What can be done to the text of a tensor program."""
-    from weft.lower.tir_to_kernel import tir_to_kernel
-    from weft.schedule.rules import default_schedule
+    from weft.lowering.tir_to_kernel import tir_to_kernel
+    from weft.schedule.rules.cpu import default_schedule
 
     return {
         "schedule": lambda p: default_schedule(p, target).program,
@@ -145,9 +145,9 @@ def _graph(text: str, path: Path | None, passes: tuple[str, ...], target: Any) -
 
 
 def _te(text: str, path: Path | None, passes: tuple[str, ...]) -> str:
-    from weft.lower.te_to_tir import te_to_tir
-    from weft.te.text import parse, to_text
-    from weft.te.verify import verify
+    from weft.lowering.te_to_tir import te_to_tir
+    from weft.tensor_expr.text import parse, to_text
+    from weft.tensor_expr.verify import verify
     from weft.tir.text import to_text as tir_text
 
     inputs, outputs = parse(text, str(path) if path else None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import tensor_expr as te
 from weft.expr.intrinsics import call
 from weft.expr.nodes import Call, Expr, index, make, select
 from weft.graph.layout import follow_elementwise

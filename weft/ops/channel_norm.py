@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import tensor_expr as te
 from weft.expr.nodes import Expr, index, minimum
 from weft.graph.layout import parse
 from weft.graph.operator import REQUIRED, Attribute, Attrs, LayoutChoice

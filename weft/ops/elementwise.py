@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft import te
+from weft import tensor_expr as te
 from weft.expr.nodes import Const, Expr, const, minimum
 from weft.graph.layout import follow_elementwise
 from weft.graph.operator import Attribute, Attrs

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import tensor_expr as te
 from weft.expr.nodes import Expr, index, select
 from weft.graph.layout import follow_concat, parse
 from weft.graph.operator import REQUIRED, Attribute, Attrs, LayoutChoice

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import tensor_expr as te
 from weft.expr.nodes import Expr
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import TensorType, Type

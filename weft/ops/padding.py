@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import tensor_expr as te
 from weft.expr.nodes import Expr, any_of, index, make, maximum, minimum
 from weft.graph.assume import assume
 from weft.graph.operator import REQUIRED, Attribute, Attrs

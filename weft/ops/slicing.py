@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import tensor_expr as te
 from weft.expr.nodes import Expr, index, maximum, minimum, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import Dim, TensorType, Type

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft import te
+from weft import tensor_expr as te
 from weft.expr.nodes import Const, Expr, IterVar, index, select
 from weft.graph.types import Dim
 from weft.support.dtypes import FLOAT32, DType

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft import te
+from weft import tensor_expr as te
 from weft.expr.evaluate import convert
 from weft.expr.nodes import Call, Expr, Not, make, maximum, minimum, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,23 +20,11 @@ from weft.runtime.host import HostOperators
 from weft.runtime.profile import Profile, make_profile
 from weft.runtime.program import TensorSpec
 from weft.runtime.threads import SYSTEM_FEATURES, checked_threads, cpu_features
-from weft.support.arguments import FLAG, MAPPING, NUMBER, PATH, WHOLE, Form, checked
+from weft.support.arguments import FLAG, MAPPING, NUMBER, PATH, WHOLE, checked
 from weft.support.errors import ArtifactError, InputError, UserError
 from weft.support.files import existing_file
 from weft.support.memory import compact
 from weft.support.words import counted
-
-if TYPE_CHECKING:
-    from weft.runtime.roofline import Bound, Peaks, Roofline
-
-
-def _is_peaks(value: Any) -> bool:
-    from weft.runtime.roofline import Peaks  # few executables are measured: loading one does not pay for this
-
-    return isinstance(value, Peaks)
-
-
-_PEAKS = Form("weft.runtime.roofline.Peaks", _is_peaks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,21 +171,6 @@ class Executable:
             totals.append((time.perf_counter() - start) * 1e3)
         return make_profile(self._artifact.program, times, totals, self._symbols(given), self.threads)
 
-    @checked("I029", InputError, peaks=_PEAKS, runs=WHOLE)
-    def roofline(self, *inputs: Any, peaks: Peaks, runs: int = 10) -> Roofline:
-        """The profile of ``runs`` runs beside what ``peaks`` allow, the kernel that loses most time first."""
-        from weft.runtime.roofline import bounds, roofline
-
-        found = bounds(self._artifact.program, self._symbols(self._given(inputs)), peaks)
-        return roofline(self.profile(*inputs, runs=runs), found, peaks)
-
-    @checked("I029", InputError, peaks=_PEAKS)
-    def bounds(self, *inputs: Any, peaks: Peaks) -> tuple[Bound, ...]:
-        """The least time that ``peaks`` allow each kernel call for such inputs; nothing is run."""
-        from weft.runtime.roofline import bounds
-
-        return bounds(self._artifact.program, self._symbols(self._given(inputs)), peaks)
-
     @checked("I029", InputError, seconds=NUMBER, warmup=NUMBER, max_runs=WHOLE)
     def benchmark(self, *inputs: Any, seconds: float = 1.0, warmup: float = 0.1, max_runs: int = 10_000) -> Timing:
         """Latency of whole runs, repeated for about ``seconds``. Inputs as for a call, or one mapping by name."""
@@ -213,6 +186,10 @@ class Executable:
             self._run(given)
             times.append((time.perf_counter() - start) * 1e3)
         return Timing(tuple(times))
+
+    def sizes(self, *inputs: Any) -> dict[str, int]:
+        """The values of the open sizes for such inputs, which are given as for a call, or as one mapping by name."""
+        return self._symbols(self._given(inputs))
 
     def _symbols(self, given: Sequence[Any]) -> dict[str, int]:
         shapes = [getattr(self._arguments.convert(i, x), "shape", ()) for i, x in enumerate(given)]

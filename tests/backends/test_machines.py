@@ -1,0 +1,116 @@
+"""Every named machine gets code: in a process of its own (LLVM ends it at what it does not know), with the vectors that
+the machine has and no other's instructions."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from weft.backends.llvm import assembly, emit
+from weft.graph.nodes import Call, Function
+from weft.graph.parser import parse
+from weft.graph.visit import post_order
+from weft.kernels.machine_code import lowered
+from weft.ops.catalogue import OPERATORS
+from weft.pipeline import Options, optimize, unscheduled
+from weft.target import CPU_FEATURES, MACHINES, Target
+
+_WINDOW = "dilations=(1, 1), strides=(1, 1), pads=(1, 1, 1, 1)"
+MODEL = f"""
+def @main(
+  %x: f32[1, 16, 12, 12], %x1: f32[16, 16, 3, 3], %x2: f32[16, 1, 3, 3], %a: f32[2, 32, 64], %b: f32[64, 48]
+) -> (f32[1, 16, 12, 12], f32[2, 32, 48], f32[2]) {{
+  %0: f32[1, 16, 12, 12] = conv(%x, %x1, {_WINDOW})
+  %1: f32[1, 16, 12, 12] = conv(%0, %x2, {_WINDOW}, groups=16)
+  %2: f32[1, 16, 12, 12] = relu(%1)
+  %3: f32[2, 64, 32] = transpose(%a, perm=(0, 2, 1))
+  %4: f32[2, 32, 32] = matmul(%a, %3)
+  %5: f32[2, 32, 32] = softmax(%4, axis=2)
+  %6: f32[2, 32, 64] = matmul(%5, %a)
+  %7: f32[2, 32, 48] = matmul(%6, %b)
+  %8: f32[2, 32, 48] = gelu(%7)
+  %9: f32[2] = reduce_sum(%8, axes=(1, 2), keepdims=false)
+  return (%2, %8, %9)
+}}"""
+
+
+def texts(target: Target, precision: str) -> list[str]:
+    """The assembly of the model's kernels."""
+    fused = optimize(parse(MODEL, OPERATORS), target, Options(precision=precision)).main
+    groups = [e.target for e in post_order(fused, into_functions=False) if isinstance(e, Call)]
+    return [
+        assembly(emit(lowered(unscheduled(g)[0], target), target), target) for g in groups if isinstance(g, Function)
+    ]
+
+
+FOREIGN = (
+    # Unless the target has the feature, nothing in its code may match.
+    ("avx512f", re.compile(r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])\b|\{%k[0-7]\}")),
+    ("avx512bf16", re.compile(r"\tvdpbf16ps|\tvcvtne2?ps2?bf16")),
+    ("amx-bf16", re.compile(r"%tmm|\ttdp")),
+    ("avx2", re.compile(r"%ymm")),
+    ("avx", re.compile(r"\tv(add|mul|mov)[au]?ps")),
+    ("fma", re.compile(r"\tvfn?m(add|sub)")),
+)
+
+
+PLAIN = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "zen4")
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"), [*((n, "f32") for n in PLAIN), ("zen4", "bf16"), ("sapphire-rapids", "bf16")]
+)
+def test_code_has_no_instructions_of_other_machines(name: str, precision: str) -> None:
+    target = Target(name)
+    every = "\n".join(texts(target, precision))
+    for feature, instructions in FOREIGN:
+        if feature not in target.features:
+            found = instructions.search(every)
+            assert found is None, f"{found and found[0]} without {feature}"
+    assert {512: "%zmm", 256: "%ymm", 128: "%xmm"}[target.vector_bits] in every
+    if precision == "bf16" and target.has("amx-bf16"):
+        assert "tdpbf16ps" in every
+
+
+@pytest.mark.parametrize(("name", "product"), [("graviton2", r"fmla\tv\d+\.4s"), ("riscv64", r"vfm(acc|add)\.v")])
+def test_other_architectures_multiply_and_add_vectors(name: str, product: str) -> None:
+    every = "\n".join(texts(Target(name), "f32"))
+    assert len(re.findall(product, every)) > 40
+    assert not re.search(r"\tfmadd(\.s)?\t", every), "one number at a time"
+
+
+_COMPILE = """
+import sys
+from weft.backends.llvm import compile_object, emit
+from weft.graph.nodes import Call, Function
+from weft.graph.parser import parse
+from weft.graph.visit import post_order
+from weft.ops.catalogue import OPERATORS
+from weft.kernels.machine_code import lowered
+from weft.pipeline import optimize, unscheduled
+from weft.target import Target
+for name in sys.argv[2:]:
+    target = Target(name)
+    for e in post_order(optimize(parse(sys.argv[1], OPERATORS), target).main, into_functions=False):
+        if isinstance(e, Call) and isinstance(e.target, Function):
+            assert compile_object(emit(lowered(unscheduled(e.target)[0], target), target), target)
+    print(name)
+"""
+ROWS = """
+def @main(%x: f32[64, 80], %w: f32[80, 48], %g: f32[48], %b: f32[48]) -> f32[48, 64] {
+  %0: f32[64, 48] = matmul(%x, %w)
+  %1: f32[64, 48] = gelu(%0)
+  %2: f32[64, 48] = layer_norm(%1, %g, %b, axis=1, epsilon=0.001)
+  %out: f32[48, 64] = transpose(%2, perm=(1, 0))
+  return %out
+}"""
+
+
+def test_every_machine_and_processor_compiles() -> None:
+    names = [*MACHINES, *(f"llvm -mcpu={n}" for n in CPU_FEATURES if n not in {m.mcpu for m in MACHINES.values()})]
+    names.append("llvm -mtriple=riscv64-unknown-linux-gnu -mcpu=unheard-of -mattr=+m,+a,+f,+d,+c,+v")
+    done = subprocess.run([sys.executable, "-c", _COMPILE, ROWS, *names], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.split("\n")[:-1] == names, done.stdout[-200:] + done.stderr[-2000:]

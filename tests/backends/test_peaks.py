@@ -1,0 +1,58 @@
+"""The programs that measure peaks: right instructions, nothing else in their loops. No clock decides."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from weft.backends.llvm import assembly, emit
+from weft.measure.peaks import CHAINS, DOTS, Dots, dot_peaks, tile_products, vector_dots
+from weft.support.dtypes import DType
+from weft.target import Target
+from weft.tir.text import parse
+from weft.tir.verify import verify
+from weft.view.assembly import hot_loop
+
+NAMES = [d.dtype for d in DOTS]
+INSTRUCTION = {"bf16": "vdpbf16ps", "u8": "vpdpbusd"}
+TILE = {"bf16": "tdpbf16ps", "u8": "tdpbusd"}
+
+
+@pytest.mark.parametrize("dots", DOTS, ids=NAMES)
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_vectors_stay_in_registers(dots: Dots, lanes: int) -> None:
+    text, operations = vector_dots(dots, 4, lanes)
+    program = parse(text)
+    verify(program, form="kernel")
+    target = Target("zen4")
+    code = assembly(emit(program, target), target)
+    loop = hot_loop(code)
+    assert loop.vector_bits == 32 * lanes and loop.spills == 0
+    assert code.count(INSTRUCTION[dots.dtype]) % CHAINS == 0 and code.count(INSTRUCTION[dots.dtype]) > 0
+    assert operations == 4 * CHAINS * lanes * 20_000 * 2 * 4 // DType(dots.dtype).nbytes
+
+
+@pytest.mark.parametrize("dots", DOTS, ids=NAMES)
+def test_tiles_stay_in_registers(dots: Dots) -> None:
+    text, operations = tile_products(dots, 3)
+    program = parse(text)
+    verify(program, form="kernel")
+    target = Target("sapphire-rapids")
+    assert target.has(*dots.tile_needs) and target.has(*dots.needs)
+    code = assembly(emit(program, target), target)
+    assert len(re.findall(rf"\b{TILE[dots.dtype]}\b", code)) == 4, "two by two tiles"
+    assert len(re.findall(r"\btilestored\b", code)) == 4, "sums are stored once, after the loop"
+    assert operations == 3 * 2_000 * 4 * 16 * 16 * 64 // DType(dots.dtype).nbytes * 2
+
+
+def test_only_what_the_machine_has_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.measure.peaks.vector_dot_peak", lambda dots, threads: 10.0 * dots.group)
+    monkeypatch.setattr("weft.measure.peaks.tile_peak", lambda dots, threads: 100.0 * dots.group)
+    found = {}
+    for name in ("zen4", "zen3", "sapphire-rapids"):
+        monkeypatch.setattr("weft.measure.peaks.Target", lambda _, name=name: Target(name))
+        found[name] = dot_peaks(1)
+    assert found["zen3"] == {}
+    assert found["zen4"] == {"bfloat16": 20.0, "int8": 40.0, "uint8": 40.0}
+    assert found["sapphire-rapids"] == {"bfloat16": 200.0, "int8": 400.0, "uint8": 400.0}

@@ -1,0 +1,206 @@
+"""What the importer says about models it cannot import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx_samples import convolutional, model, shape_arithmetic, tensor_info
+
+from weft.frontends import onnx as frontend
+from weft.support.errors import MissingExtra, ModelError, UserError
+
+
+def refused(proto: onnx.ModelProto, **options: Any) -> str:
+    with pytest.raises(ModelError) as caught:
+        frontend.load(proto, name="m.onnx", **options)
+    return str(caught.value)
+
+
+def test_all_problems_at_once() -> None:
+    nodes = [
+        helper.make_node("Frobnicate", ["x"], ["a"], name="f1"),
+        helper.make_node("Frobnicate", ["a"], ["b"], name="f2"),
+        helper.make_node("Squash", ["x"], ["c"], name="s1", domain="com.acme"),
+        helper.make_node("MatMul", ["x", "x"], ["d"], name="product"),
+        helper.make_node("Relu", ["nowhere"], ["e"], name="lost"),
+        helper.make_node("LeakyRelu", ["x"], ["g"], name="leak", alpha="steep"),
+        helper.make_node("Concat", ["x", "x"], ["y"], name="join"),
+    ]
+    proto = model(nodes, [tensor_info("x", [2, 3])], ["y", "missing"], domains={"com.acme": 1})
+    assert refused(proto) == (
+        "error[M010] the model cannot be imported: 7 problems\n"
+        "  [M004] Frobnicate 'f1': this operator is not supported\n"
+        "  [M004] com.acme.Squash 's1': this operator is not supported\n"
+        "  [T013] MatMul 'product': matmul: the contracted dimensions of f32[2, 3] and f32[2, 3] differ: 3 and 2\n"
+        "  [M003] Relu 'lost': nothing before it in the graph computes its input 'nowhere'\n"
+        "  [M003] LeakyRelu 'leak': its attribute 'alpha' must be of type FLOAT\n"
+        "  [M003] Concat 'join': it needs the attribute 'axis'\n"
+        "  [M003] nothing computes the output 'missing'\n"
+        "  operators that Weft does not have: Frobnicate ×2, com.acme.Squash ×1\n"
+        " --> m.onnx"
+    )
+
+
+def test_problems_are_data() -> None:
+    proto = model([helper.make_node("Frobnicate", ["x"], ["y"])], [tensor_info("x", [2])], ["y"])
+    with pytest.raises(frontend.ModelProblems) as caught:
+        frontend.load(proto)
+    (problem,) = caught.value.problems
+    assert (problem.node, problem.op_type, problem.code) == ("Frobnicate_0", "Frobnicate", "M004")
+    assert caught.value.unsupported == {"Frobnicate": 1}
+
+
+def test_inside_functions_and_subgraphs() -> None:
+    bad = helper.make_graph([helper.make_node("Frobnicate", ["x"], ["a"])], "bad", [], [tensor_info("a", [2])])
+    good = helper.make_graph([helper.make_node("Neg", ["x"], ["b"])], "good", [], [tensor_info("b", [2])])
+    nodes = [helper.make_node("If", ["c"], ["y"], name="choice", then_branch=bad, else_branch=good)]
+    proto = model(nodes, [tensor_info("x", [2]), tensor_info("c", [], TensorProto.BOOL)], ["y"])
+    assert "Frobnicate 'choice/Frobnicate_0': this operator is not supported" in refused(proto)
+    assert "1 problem\n" in refused(proto)
+
+
+def test_recursive_function() -> None:
+    body = [helper.make_node("Again", ["a"], ["b"], domain="own")]
+    function = helper.make_function("own", "Again", ["a"], ["b"], body, [helper.make_opsetid("own", 1)])
+    proto = model([helper.make_node("Again", ["x"], ["y"], domain="own")], [tensor_info("x", [2])], ["y"],
+                  functions=[function], domains={"own": 1})  # fmt: skip
+    assert "nest deeper than" in refused(proto)
+
+
+def test_many_expansions() -> None:
+    """Each function calls the next one twice: 2^24 nodes."""
+    functions = []
+    for i in range(24):
+        inner = ("Identity", "") if i == 23 else (f"F{i + 1}", "own")
+        body = [helper.make_node(inner[0], [a], [b], domain=inner[1]) for a, b in (("a", "t"), ("t", "b"))]
+        imports = [helper.make_opsetid("own", 1), helper.make_opsetid("", 21)]
+        functions.append(helper.make_function("own", f"F{i}", ["a"], ["b"], body, imports))
+    proto = model([helper.make_node("F0", ["x"], ["y"], domain="own")], [tensor_info("x", [2])], ["y"],
+                  functions=functions, domains={"own": 1})  # fmt: skip
+    assert "more than 100,000 nodes" in refused(proto)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [([1 << 40, 1 << 40], "a tensor of"), ([-3], "its shape is [-3]")],
+)
+def test_absurd_sizes(shape: list[int], message: str) -> None:
+    nodes = [helper.make_node("ConstantOfShape", ["s"], ["y"])]
+    assert message in refused(model(nodes, [], ["y"], {"s": np.array(shape, np.int64)}))
+
+
+def test_weights_that_do_not_fit() -> None:
+    proto = convolutional()
+    proto.graph.initializer[0].dims[0] = 1 << 40
+    assert "needs" in refused(proto) and "bytes, but has 432" in refused(proto)
+
+
+def test_unknown_rank() -> None:
+    proto = shape_arithmetic()
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    assert "the input 'x': its rank is not known" in refused(proto)
+    assert frontend.load(proto, shapes={"x": ("batch", "length", 6)}).main.params[0].tensor.rank == 3
+
+
+@pytest.mark.parametrize(
+    "shapes, says",
+    [
+        ({"length": 3}, "the model has no open size 'length'\n --> m.onnx\n  = there are: batch, w, x_1"),
+        ({"y": (2, 3)}, "the model has no input 'y'\n --> m.onnx\n  = there are: x, v"),
+        ({"batch": -1}, "'batch' cannot have the size -1"),
+        ({"batch": 2.0}, "'batch' cannot have the size 2.0"),
+        ({"batch": True}, "'batch' cannot have the size True"),
+        ({"batch": "two"}, "'batch' cannot have the size 'two'"),
+        ({"x": (2, -3)}, "'x' cannot have the size (2, -3)"),
+    ],
+)
+def test_sizes_that_make_no_sense(shapes: dict[str, object], says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        frontend.load(_open_sizes(), name="m.onnx", shapes=shapes)
+    assert says in str(caught.value)
+
+
+def test_a_dimension_whose_name_is_not_text() -> None:
+    data = _open_sizes().SerializeToString().replace(b"batch", b"b\xfftch")
+    with pytest.raises(ModelError, match="the name of dimension 0 of the input 'x' is not text"):
+        frontend.load(data)
+
+
+@pytest.mark.parametrize("sizes", [{"batch": 2, "x_1": 3, "w": 4}, {"batch": np.int64(2), "x_1": np.uint8(3), "v": 4}])
+def test_sizes_by_name(sizes: dict[str, int]) -> None:
+    """By the model's name, by the one that stands for a dimension without a name, and a whole shape of one number."""
+    module = frontend.load(_open_sizes(), shapes=sizes)
+    assert [p.tensor.shape for p in module.main.params] == [(2, 3), (4,)]
+
+
+def _open_sizes() -> onnx.ModelProto:
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Relu", ["v"], ["z"])]
+    return model(nodes, [tensor_info("x", ["batch", None]), tensor_info("v", ["w"])], ["y", "z"])
+
+
+def test_no_operator_set() -> None:
+    proto = convolutional()
+    del proto.opset_import[:]
+    assert "which version of the operator set" in refused(proto)
+    assert frontend.load(proto, opset=21)
+
+
+def test_external_data(tmp_path: Path) -> None:
+    proto = convolutional()
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert frontend.load(tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="not read from a file"):
+        frontend.load((tmp_path / "m.onnx").read_bytes())
+    (tmp_path / "w.bin").write_bytes(b"short")
+    with pytest.raises(ModelError, match="beyond the end"):
+        frontend.load(tmp_path / "m.onnx")
+    moved = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    for entry in moved.graph.initializer[0].external_data:
+        if entry.key == "location":
+            entry.value = "../../secret"
+    (tmp_path / "n.onnx").write_bytes(moved.SerializeToString())
+    with pytest.raises(ModelError, match="outside the folder"):
+        frontend.load(tmp_path / "n.onnx")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "empty"), (b"\x08\x07", "no ONNX graph"), (b"not a model at all", "not an ONNX model")],
+)
+def test_foreign_files(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=message) as caught:
+        frontend.load(path)
+    assert " --> model.onnx" in str(caught.value)
+
+
+def test_absent_file() -> None:
+    with pytest.raises(ModelError, match="No such file"):
+        frontend.load("/nowhere/model.onnx")
+
+
+def test_without_the_onnx_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingExtra, match="needs the package 'onnx'"):
+        frontend.load("model.onnx")
+
+
+def test_importing_the_frontend_does_not_import_onnx() -> None:
+    code = "import sys, weft.frontends.onnx; sys.exit('onnx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("policy", ["stretch", "not_larger"])
+def test_sizes_of_another_number_than_axes(policy: str) -> None:
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], keep_aspect_ratio_policy=policy)
+    sizes = {"sizes": np.array([3, 5], np.int64)}
+    said = refused(model([node], [tensor_info("x", (1, 1, 6, 8))], ["y"], sizes, opset=19))
+    assert "it resizes 4 axes, but is given 2 numbers" in said

@@ -1,0 +1,135 @@
+"""Large weights are read past protobuf, and nothing else changes by that."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from weft.frontends.onnx import load, payloads
+from weft.frontends.onnx.payloads import read_apart
+from weft.frontends.onnx.reader import read
+from weft.frontends.onnx.tensors import to_array
+from weft.graph.text import to_text
+from weft.support.errors import ModelError, WeftError
+
+DTYPES = ("float32", "float16", "int64", "int8", "bool", "float64")
+
+
+@pytest.fixture(autouse=True)
+def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payloads, "LARGE", 100)
+    monkeypatch.setattr(payloads, "_PIECE", 64)
+    monkeypatch.setattr(payloads, "_WINDOW", 33)
+
+
+def model(seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    weights = []
+    for i in range(12):
+        shape = tuple(int(n) for n in rng.integers(1, 9, size=rng.integers(0, 4)))
+        dtype = DTYPES[i % len(DTYPES)]
+        weights.append(numpy_helper.from_array(rng.integers(0, 2, shape).astype(dtype), f"w{i}"))
+    weights.append(helper.make_tensor("listed", TensorProto.FLOAT, (50,), rng.standard_normal(50)))  # no raw bytes
+    weights.append(numpy_helper.from_array(rng.standard_normal((8, 40)).astype(np.float32), "used"))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 8))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, (2, 40))
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "used"], ["y"])], "g", [x], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_arrays_are_those_of_protobuf(seed: int, threads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_NUM_THREADS", threads)
+    proto = model(seed)
+    source = read(written(tmp_path / "m.onnx", proto.SerializeToString()))
+    assert source.payloads and len(source.model.graph.initializer) == len(proto.graph.initializer)
+    for number, (rest, whole) in enumerate(zip(source.model.graph.initializer, proto.graph.initializer, strict=True)):
+        payload = source.payloads.get(number)
+        assert (payload is not None) == (len(whole.raw_data) >= 100), whole.name
+        assert payload is None or (payload.ctypes.data % 64 == 0 and not rest.HasField("raw_data"))
+        found, expected = to_array(rest, None, payload), to_array(whole)
+        assert found.dtype == expected.dtype and np.array_equal(found, expected)
+
+
+def test_the_module_is_the_same(tmp_path: Path) -> None:
+    data = model().SerializeToString()
+    assert to_text(load(written(tmp_path / "g.onnx", data))) == to_text(load(data, name="g.onnx"))
+
+
+def test_weights_of_branches_stay_in_the_message(tmp_path: Path) -> None:
+    """Only initializers of the main graph are taken out, whatever their numbers in branches are."""
+    branches = []
+    for value in (1.0, 2.0):
+        weight = numpy_helper.from_array(np.full((8, 40), value, np.float32), "b")
+        out = helper.make_tensor_value_info("r", TensorProto.FLOAT, (8, 40))
+        node = helper.make_node("Identity", ["b"], ["r"])
+        branches.append(helper.make_graph([node], f"branch{value}", [], [out], [weight]))
+    proto = model()
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(True), "condition"))
+    node = helper.make_node("If", ["condition"], ["chosen"], then_branch=branches[0], else_branch=branches[1])
+    proto.graph.node.append(node)
+    proto.graph.output.append(helper.make_tensor_value_info("chosen", TensorProto.FLOAT, (8, 40)))
+    data = proto.SerializeToString()
+    assert to_text(load(written(tmp_path / "g.onnx", data))) == to_text(load(data, name="g.onnx"))
+
+
+def test_unusual_encodings_are_left_to_protobuf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = model()
+    twice = proto.SerializeToString() + onnx.ModelProto(graph=onnx.GraphProto(name="other")).SerializeToString()
+    assert read_apart(written(tmp_path / "twice.onnx", twice)) is None
+    assert len(read(tmp_path / "twice.onnx").model.graph.initializer) == len(proto.graph.initializer)
+    monkeypatch.setattr(payloads, "LARGE", 1 << 20)
+    assert read_apart(written(tmp_path / "small.onnx", proto.SerializeToString())) is None
+
+
+def test_the_last_of_several_raw_fields_counts(tmp_path: Path) -> None:
+    """A field that comes twice is legal in protobuf; such a tensor is not touched."""
+    tensor = numpy_helper.from_array(np.zeros(64, np.float32), "w").SerializeToString()
+    other = onnx.TensorProto(raw_data=np.ones(64, np.float32).tobytes()).SerializeToString()
+    graph = payloads._tagged(5, tensor + other) + onnx.GraphProto(name="g").SerializeToString()
+    path = written(tmp_path / "m.onnx", payloads._tagged(7, graph))
+    assert read_apart(path) is None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damage_is_found_as_before(seed: int, tmp_path: Path) -> None:
+    """Truncated and altered files: the same module, or an error of the same kind, as from the bytes."""
+    rng = random.Random(seed)
+    data = bytearray(model(seed % 3).SerializeToString())
+    for _ in range(rng.randint(0, 3)):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    if rng.random() < 0.5:
+        del data[rng.randrange(len(data)) :]
+    path = written(tmp_path / "m.onnx", bytes(data))
+    found, expected = (_text(what) for what in (path, bytes(data)))
+    assert found == expected
+
+
+def _text(what: Any) -> str:
+    try:
+        return to_text(load(what, name="m.onnx"))
+    except WeftError as error:
+        return type(error).__name__
+
+
+def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "m.onnx", model().SerializeToString())
+    monkeypatch.setattr(payloads.os, "preadv", lambda *_: 0)
+    assert read_apart(path) is None
+
+
+def test_a_folder_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot read"):
+        load(tmp_path)

@@ -1,0 +1,99 @@
+"""Conditions known in every lane go away, and strided windows at the edges are right on the machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weft.api
+from weft.expr.evaluate import evaluate
+from weft.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Select, Var, const, make
+from weft.graph import build
+from weft.graph.nodes import Module, call
+from weft.lowering.kernel.common.masks import folded, uniform
+from weft.ops.catalogue import op
+from weft.support.dtypes import FLOAT32
+from weft.tir.nodes import Buffer
+
+LANES = 4
+EDGES = st.integers(-6, 6)
+VECTORS = st.one_of(
+    st.builds(lambda b, s: Ramp(const(b), const(s), LANES), EDGES, EDGES),
+    st.builds(lambda b: Broadcast(const(b), LANES), EDGES),
+)
+COMPARISONS = st.builds(make, st.sampled_from(("lt", "le", "gt", "ge", "eq", "ne")), VECTORS, VECTORS)
+
+
+def simplest(e: Expr) -> Expr:
+    """``e`` folded from the leaves up."""
+    return folded(e.rebuild([simplest(c) for c in e.children]) if e.children else e)
+
+
+@given(a=COMPARISONS, b=COMPARISONS, kind=st.sampled_from(("and", "or")))
+def test_folded_conditions_mean_the_same(a: Expr, b: Expr, kind: str) -> None:
+    whole = Binary(kind, a, b)
+    made = simplest(whole)
+    lanes = np.broadcast_to(evaluate(whole), LANES)
+    np.testing.assert_array_equal(np.broadcast_to(evaluate(made), LANES), lanes)
+    if lanes.all() and np.broadcast_to(evaluate(a), LANES).all() and np.broadcast_to(evaluate(b), LANES).all():
+        assert uniform(made) is True
+
+
+def test_what_stands_under_them() -> None:
+    buffer = Buffer("a", (Const(64),), FLOAT32)
+    at = Ramp(Var("i"), const(2), LANES)
+    always, never = Broadcast(const(True), LANES), Broadcast(const(False), LANES)
+    some = make("lt", Ramp(const(0), const(1), LANES), Broadcast(const(2), LANES))
+    zero = Broadcast(Const(0.0, FLOAT32), LANES)
+    assert folded(Load(buffer, (at,), always)) is Load(buffer, (at,))
+    masked = Load(buffer, (at,), some)
+    assert folded(masked) is masked
+    assert folded(Select(always, masked, zero)) is masked and folded(Select(never, masked, zero)) is zero
+    choice = Select(some, masked, zero)
+    assert folded(choice) is choice
+
+
+def compiled(name: str, x: np.ndarray, *weights: np.ndarray, **attrs: object) -> tuple[np.ndarray, np.ndarray]:
+    """What the machine computes, without blocked layouts, and what the reference does."""
+    operator, p = op(name), build.var("x", x.shape)
+    made = call(operator, [p, *map(build.constant, weights)], attrs)
+    module = Module.of(build.function([p], made))
+    got = weft.api.compile(module, options=weft.Options(layouts=False), threads=1)(x)
+    return np.asarray(got), np.asarray(operator.reference(operator.complete(attrs), x, *weights))
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    size=st.tuples(st.integers(5, 19), st.integers(5, 70)),
+    channels=st.integers(1, 3),
+    kernel=st.integers(1, 4),
+    strides=st.tuples(st.integers(1, 3), st.integers(2, 3)),
+    pads=st.tuples(*[st.integers(0, 1)] * 4),
+    name=st.sampled_from(("conv", "avg_pool", "max_pool")),
+)
+def test_strided_windows(size, channels, kernel, strides, pads, name) -> None:  # type: ignore[no-untyped-def]
+    if name != "conv":
+        pads = tuple(min(p, kernel - 1) for p in pads)
+    random = np.random.default_rng(size[1])
+    x = random.standard_normal((2, channels, *size)).astype(np.float32)
+    if name == "conv":
+        w = random.standard_normal((2 * channels, 1, kernel, kernel)).astype(np.float32)
+        got, want = compiled(name, x, w, strides=strides, pads=pads, groups=channels)
+    else:
+        got, want = compiled(name, x, kernel=(kernel, kernel), strides=strides, pads=pads)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+@pytest.mark.parametrize("space", [(14, 14), (5, 3), (1, 40)])
+def test_joined_tensors(axis: int, space: tuple[int, int]) -> None:
+    sizes = [[2, 4, *space] for _ in range(3)]
+    for i, s in enumerate(sizes):
+        s[axis] += i
+    parts = [np.random.default_rng(i).standard_normal(s).astype(np.float32) for i, s in enumerate(sizes)]
+    params = [build.var(f"x{i}", p.shape) for i, p in enumerate(parts)]
+    made = call(op("relu"), [call(op("concat"), params, {"axis": axis})])
+    got = weft.api.compile(Module.of(build.function(params, made)), threads=1)(*parts)
+    np.testing.assert_array_equal(got, np.maximum(np.concatenate(parts, axis), 0))

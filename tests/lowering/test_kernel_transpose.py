@@ -1,0 +1,67 @@
+"""Transposition in registers: the shuffles by themselves, and kernels that move data against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_runner import run_program
+
+from weft import te
+from weft.expr.nodes import Const, Expr, Ramp, Shuffle, Var
+from weft.lowering.kernel.cpu.transpose import _square
+from weft.lowering.te_to_tir import te_to_tir
+from weft.lowering.tir_to_kernel import tir_to_kernel
+from weft.schedule.rules.cpu import default_schedule
+from weft.target import Target
+from weft.tir.text import to_text
+
+TARGET = Target("cpu")
+
+
+def _lanes(e: Expr, known: dict[Expr, np.ndarray]) -> np.ndarray:
+    if isinstance(e, Shuffle):
+        return np.concatenate([_lanes(v, known) for v in e.vectors])[list(e.picks)]
+    return known[e]
+
+
+@pytest.mark.parametrize("nbytes", (1, 2, 4, 8))
+@pytest.mark.parametrize("n", (4, 8, 16))
+def test_square(n: int, nbytes: int) -> None:
+    matrix = np.arange(n * n).reshape(n, n)
+    rows: list[Expr] = [Ramp(Var(f"row{i}"), Const(1), n) for i in range(n)]
+    columns = _square(rows, nbytes)
+    known = dict(zip(rows, matrix, strict=True))
+    assert (np.stack([_lanes(c, known) for c in columns]) == matrix.T).all()
+
+
+CASES = {
+    "square tiles": ((64, 48), (1, 0), "float32"),
+    "heads": ((24, 3, 16), (1, 2, 0), "float32"),
+    "rest of the rows": ((37, 32), (1, 0), "float32"),
+    "rest of the columns": ((32, 44), (1, 0), "float32"),
+    "nothing fits": ((17, 13), (1, 0), "float32"),
+    "doubles": ((16, 40), (1, 0), "float64"),
+    "bytes": ((64, 32), (1, 0), "int8"),
+    "halves": ((32, 64), (1, 0), "float16"),
+    "all axes": ((6, 16, 16, 8), (3, 1, 0, 2), "float32"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_transposed(case: str) -> None:
+    shape, order, dtype = CASES[case]
+    a = te.placeholder(shape, dtype, name="a")
+    inverse = [order.index(d) for d in range(len(order))]
+    out = te.compute(tuple(shape[d] for d in order), lambda *i: a[tuple(i[p] for p in inverse)], name="out")
+    program = default_schedule(te_to_tir("move", [a], [out]), TARGET).program
+    data = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    (made,) = run_program(program, [data])
+    assert (made == data.transpose(order)).all()
+
+
+def test_rows_are_read_once() -> None:
+    a = te.placeholder((64, 64), name="a")
+    out = te.compute((64, 64), lambda i, j: a[j, i], name="out")
+    kernel = tir_to_kernel(default_schedule(te_to_tir("move", [a], [out]), TARGET).program, TARGET)
+    assert "shuffle" in to_text(kernel)
+    assert "64, 16)]" not in to_text(kernel)  # no load of lanes 64 elements apart

@@ -1,0 +1,307 @@
+"""What people call: load a model, compile it, run it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.graph.dims import given_sizes
+from weft.graph.nodes import Module
+from weft.graph.passes.infer import BindSizes
+from weft.graph.text import to_text
+from weft.graph.verify import verify
+from weft.ir.passes import Instrument, Verify
+from weft.kernels.cache import KernelCache
+from weft.pipeline import Options, Report, ScheduleSource, compile_module
+from weft.pipeline.specialize import Build, Hot, SpecializingExecutable, specialized
+from weft.runtime import Artifact, Executable
+from weft.support import settings
+from weft.support.arguments import FLAG, MAPPING, TEXT, WHOLE, Form, checked, instance, one_or_several, optional
+from weft.support.cache import DiskCache
+from weft.support.errors import InputError, InternalError, UserError
+from weft.support.files import existing_file
+from weft.support.garbage import seldom_collected
+from weft.support.progress import progress as progress_bar
+from weft.target import Target
+
+if TYPE_CHECKING:
+    from weft.view.dump import Dump
+
+Sizes = Mapping[str, "int | Sequence[int]"]
+
+_TARGET = instance("a target (a text or a weft.Target)", str, Target)
+_FORMS = {
+    "target": _TARGET,
+    "threads": optional(WHOLE),
+    "shapes": optional(MAPPING),
+    "also": one_or_several(_TARGET),
+    "options": optional(instance("weft.Options", Options)),
+    "precision": optional(TEXT),
+    "schedules": optional(
+        Form("a source of schedules with a method 'find'", lambda v: callable(getattr(v, "find", None)))
+    ),
+    "cache": FLAG,
+    "progress": FLAG,
+    "specialize": optional(MAPPING),
+    "specialize_after": optional(WHOLE),
+}
+
+
+@checked("I029", InputError, shapes=optional(MAPPING), name=optional(TEXT))
+def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None) -> Module:
+    """The graph of a model: a path to an ``.onnx`` file, its bytes, an ``onnx.ModelProto``, a path to a ``.graph`` file
+    (the notation of :mod:`weft.graph.text`), or a graph already.
+
+    ``shapes`` fixes open dimensions by name (``{"batch": 8}``) or whole inputs (``{"x": (1, 3, 224, 224)}``). Raises
+    ModelError, which lists everything in the model that is not understood, UserError T020 for a name that the model
+    does not have, InputError I020 for what is no size.
+    """
+    if isinstance(model, Module):
+        return _bound(model, shapes or {})
+    if isinstance(model, (str, os.PathLike)):
+        existing_file(model)
+    suffix = Path(model).suffix.lower() if isinstance(model, (str, os.PathLike)) else ".onnx"
+    if suffix == ".graph":
+        return _bound(load_graph(Path(model)), shapes or {})
+    if suffix != ".onnx":
+        compiled = "a .weft file is compiled already: 'weft run', 'weft inspect' and weft.load_executable take it; "
+        raise UserError(
+            f"'{model}' is of no known kind of model",
+            code="M002",
+            hint=f"{compiled if suffix == '.weft' else ''}models are read from .onnx files, and programs in Weft's own "
+            "notation from .graph files",
+        )
+    from weft.frontends.onnx import load as load_onnx
+
+    return load_onnx(model, shapes=shapes, name=name)
+
+
+def _bound(module: Module, shapes: Sizes) -> Module:
+    sizes = tuple((name, size) for name, size in given_sizes(shapes).items() if isinstance(size, int))
+    if len(sizes) < len(shapes):
+        raise UserError("sizes of a graph are fixed by name, one number each", code="I020")
+    return BindSizes(sizes).run(module) if sizes else module
+
+
+def load_graph(path: Path) -> Module:
+    """The program in a text file, checked. Large constants come from the ``.npz`` beside it. Raises ParseError."""
+    from weft.graph.text import load as load_text
+    from weft.ops.catalogue import OPERATORS
+
+    module = load_text(path, OPERATORS)
+    if "main" not in module.functions:
+        raise UserError(f"'{path}' has no function @main", code="M003", hint="a program starts there")
+    try:
+        verify(module)
+    except InternalError as error:  # here the program is the user's, not the compiler's
+        raise UserError(f"'{path}': {error.message}", code="M004") from error
+    return module
+
+
+@checked("I029", InputError, **_FORMS)
+def compile(
+    model: Any,
+    target: str | Target = "cpu",
+    *,
+    threads: int | None = None,
+    shapes: Sizes | None = None,
+    also: str | Target | Sequence[str | Target] = (),
+    options: Options | None = None,
+    precision: str | None = None,
+    schedules: ScheduleSource | None = None,
+    cache: bool = True,
+    progress: bool = False,
+    specialize: Hot | None = None,
+    specialize_after: int | None = None,
+) -> Executable:
+    """Compile a model (anything :func:`load` takes) into an executable.
+
+    ``target`` is ``"cpu"`` (the machine at hand), a named machine or a target in full; ``also`` adds code for further
+    CPU levels, of which the best is picked when an artifact is loaded. ``threads`` defaults to all cores. Compiled
+    kernels are kept on disk unless ``cache`` is False. ``progress`` shows a bar on a terminal. ``precision="bf16"``
+    stores operands of matrix products and convolutions as bfloat16 (see :class:`Options`, whose field it overrides);
+    where the target cannot multiply those, a RuntimeWarning says that it computes in float32.
+
+    A model with open sizes runs at all of them. ``specialize={"batch": [1, 8]}`` compiles it for these as well, each
+    combination by itself (constants are shared, and the sizes of a run decide which code runs);
+    ``specialize_after=n`` does so for sizes with which it has run ``n`` times.
+
+    Raises ModelError for models that are not understood or cannot be specialized (M022), TargetError for unknown
+    targets, InputError I022 for an unknown precision, UserError T020 for open sizes that the model does not have, and
+    InputError I029 for arguments of another kind.
+    """
+    made, _ = compile_with_report(
+        model,
+        target,
+        threads=threads,
+        shapes=shapes,
+        also=also,
+        options=options,
+        precision=precision,
+        schedules=schedules,
+        cache=cache,
+        progress=progress,
+        specialize=specialize,
+        specialize_after=specialize_after,
+    )
+    return made
+
+
+@checked("I029", InputError, **_FORMS)
+def compile_with_report(
+    model: Any,
+    target: str | Target = "cpu",
+    *,
+    threads: int | None = None,
+    shapes: Sizes | None = None,
+    also: str | Target | Sequence[str | Target] = (),
+    options: Options | None = None,
+    precision: str | None = None,
+    schedules: ScheduleSource | None = None,
+    cache: bool = True,
+    progress: bool = False,
+    specialize: Hot | None = None,
+    specialize_after: int | None = None,
+) -> tuple[Executable, Report]:
+    """Like :func:`compile`, and a report of what happened: times, kernels, memory."""
+    artifact, report, build = _compiled(
+        model, target, shapes, also, options, precision, schedules, cache, progress, specialize
+    )
+    if specialize_after is not None:
+        return SpecializingExecutable(artifact, threads, specialize_after, build), report
+    return Executable(artifact, threads), report
+
+
+@checked("I029", InputError, **_FORMS)
+def compile_artifact(
+    model: Any,
+    target: str | Target = "cpu",
+    *,
+    shapes: Sizes | None = None,
+    also: str | Target | Sequence[str | Target] = (),
+    options: Options | None = None,
+    precision: str | None = None,
+    schedules: ScheduleSource | None = None,
+    cache: bool = True,
+    progress: bool = False,
+    specialize: Hot | None = None,
+) -> Artifact:
+    """What :func:`compile` makes, without loading it: for another machine than this one, to be saved to a file."""
+    return _compiled(model, target, shapes, also, options, precision, schedules, cache, progress, specialize)[0]
+
+
+def _compiled(
+    model: Any,
+    target: str | Target,
+    shapes: Sizes | None,
+    also: str | Target | Sequence[str | Target],
+    options: Options | None,
+    precision: str | None,
+    schedules: ScheduleSource | None,
+    cache: bool,
+    progress: bool,
+    specialize: Hot | None,
+) -> tuple[Artifact, Report, Build]:
+    """The artifact, what happened, and what compiles the model for given sizes alone."""
+    targets = [_target(t) for t in (target, *([also] if isinstance(also, (str, Target)) else also))]
+    options = options or Options()
+    options = options if precision is None else replace(options, precision=precision)
+    kernels = KernelCache(kernel_disk_cache() if cache else None)
+    bar_shown = progress_bar("reading the model", show=None if progress else False)
+    with bar_shown as bar, seldom_collected():
+        module = load(model, shapes=shapes)
+        keep = KeepGraphs()
+        with dumping(module) as dump:
+            artifact, report = compile_module(
+                module,
+                targets,
+                options=options,
+                schedules=schedules,
+                cache=kernels,
+                instruments=[*graph_instruments(), keep, *([dump] if dump else [])],
+                progress=bar,
+                observer=dump,
+            )
+            if dump:
+                dump.facts = {"target": " ".join(map(str, targets)), **asdict(report)}
+    for note in report.notes:
+        warnings.warn(note, RuntimeWarning, stacklevel=6)  # where compile was called
+    artifact = replace(artifact, metadata={**artifact.metadata, "graphs": keep.packed()})
+
+    def build(sizes: Mapping[str, int]) -> Artifact:
+        fixed = BindSizes(tuple(sizes.items())).run(module)
+        return compile_module(fixed, targets, options=options, schedules=schedules, cache=kernels)[0]
+
+    if specialize:
+        artifact = specialized(artifact, specialize, build)
+    return artifact, report, build
+
+
+def _target(target: str | Target) -> Target:
+    return target if isinstance(target, Target) else Target(target)
+
+
+def graph_instruments() -> list[Instrument[Module]]:
+    """What the environment asks to be done after each graph pass: verify (WEFT_VERIFY)."""
+    return [Verify(verify, to_text)] if settings.verify_passes() else []
+
+
+@contextmanager
+def dumping(module: Module) -> Iterator[Dump | None]:
+    """What WEFT_DUMP asks for: every stage in files, with an index that is written even where the compilation fails."""
+    directory = settings.dump_directory()
+    if directory is None:
+        yield None
+        return
+    from weft.view.dump import Dump
+
+    dump = Dump(directory)
+    try:
+        yield dump
+    except Exception as error:  # noted in the page, and raised on
+        dump.facts = {"failed": str(error)}
+        raise
+    finally:
+        dump.finish(str(module.attrs.get("name", "")) or "model")
+
+
+class KeepGraphs:
+    """Keeps the graph as imported and as fused, so that an artifact can be inspected at every stage."""
+
+    def __init__(self) -> None:
+        self._first: Module | None = None
+        self._last: Module | None = None
+
+    def before(self, step: Any, program: Module) -> None:
+        self._first = self._first or program
+
+    def after(self, step: Any, before: Module, after: Module) -> None:
+        self._last = after
+
+    def packed(self) -> str:
+        """Both texts, compressed, without large constants: a few kilobytes."""
+        texts = {"imported": self._first, "groups": self._last}
+        plain = json.dumps({k: to_text(m) for k, m in texts.items() if m is not None})
+        return base64.b85encode(zlib.compress(plain.encode())).decode()
+
+
+def kept_graphs(artifact: Artifact) -> dict[str, str]:
+    """The texts that :class:`KeepGraphs` left in the artifact: ``imported`` and ``groups``; empty if there are none."""
+    packed = artifact.metadata.get("graphs")
+    if not isinstance(packed, str):
+        return {}
+    found: dict[str, str] = json.loads(zlib.decompress(base64.b85decode(packed)))
+    return found
+
+
+def kernel_disk_cache() -> DiskCache:
+    """The cache of compiled kernels that the environment asks for."""
+    return DiskCache.default("kernels")

@@ -1,0 +1,80 @@
+"""LLVM itself, through llvmlite: text of LLVM IR → machine code or assembly.
+
+LLVM is initialized on first use. It allows one thread at a time: compile in parallel with processes.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from typing import Any
+
+from weft.backends.llvm.types import processor
+from weft.support.errors import InternalError, TargetError
+from weft.target import Target
+
+_lock = threading.RLock()
+
+
+@cache
+def _llvm() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()  # for the one system call of matrix tiles
+    return llvm
+
+
+@cache
+def _machine(triple: str, cpu: str, features: str, opt_level: int) -> Any:
+    llvm = _llvm()
+    cpu, convention = processor(triple, cpu)
+    try:
+        return llvm.Target.from_triple(triple).create_target_machine(
+            cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="small", abiname=convention
+        )
+    except RuntimeError as error:
+        raise TargetError(f"LLVM has no code generator for '{triple}': {error}", code="G021") from error
+
+
+def _optimized(ir_text: str, target: Target, opt_level: int) -> tuple[Any, Any]:
+    llvm = _llvm()
+    machine = _machine(target.triple, target.mcpu, target.feature_string, opt_level)
+    try:
+        module = llvm.parse_assembly(ir_text)
+    except RuntimeError as error:
+        raise InternalError(f"LLVM refuses the generated code: {error}", reproducer=ir_text) from error
+    module.data_layout = str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
+    # Where vectors are explicit, schedules have decided: LLVM's own vectorizing and unrolling would only cost time.
+    plain = " x float>" not in ir_text and " x i32>" not in ir_text
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = plain
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module, machine
+
+
+def compile_object(ir_text: str, target: Target, opt_level: int = 3) -> bytes:
+    """A relocatable ELF object: position-independent, small code model.
+
+    Raises InternalError (with the text as reproducer) if LLVM refuses the text, TargetError for an unknown target.
+    """
+    with _lock:
+        module, machine = _optimized(ir_text, target, opt_level)
+        made = machine.emit_object(module)
+        assert isinstance(made, bytes)
+        return made
+
+
+def assembly(ir_text: str, target: Target, opt_level: int = 3) -> str:
+    """The assembly text of the same code."""
+    with _lock:
+        module, machine = _optimized(ir_text, target, opt_level)
+        return str(machine.emit_assembly(module))
+
+
+def optimized_ir(ir_text: str, target: Target, opt_level: int = 3) -> str:
+    """The LLVM IR after LLVM's own passes."""
+    with _lock:
+        return str(_optimized(ir_text, target, opt_level)[0])

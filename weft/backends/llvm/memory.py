@@ -1,0 +1,225 @@
+"""Loads and stores: contiguous vectors, broadcasts, strided and gathered lanes, masks.
+
+An address is split into a variable part and a constant offset, so that neighbours share all but the displacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.backends.llvm.function import Function
+from weft.backends.llvm.patterns import known_lanes, stretch
+from weft.backends.llvm.types import memory_type, vector
+from weft.backends.llvm.vectors import broadcast, mangled, shuffle
+from weft.expr.affine import split_constant
+from weft.expr.nodes import Broadcast, Const, Expr, Load, Ramp
+from weft.support.errors import InternalError
+from weft.tir.nodes import Buffer, Store
+
+STREAM_BYTES = 16
+"""Bytes of a store past the caches. Rows of images and arrays of NumPy are rarely aligned to more; neighbouring stores
+meet in the line that is written anyway."""
+
+Value = Callable[[Function, Expr], str]
+
+
+def pointer(f: Function, buffer: Buffer, e: Expr, value: Value) -> str:
+    """The address of element ``e`` (a scalar index)."""
+    base = f.pointers.get(buffer)
+    if base is None:
+        raise InternalError(f"the buffer '{buffer.name}' has no storage here")
+    ty = memory_type(buffer.dtype)
+    variable, offset = split_constant(e)
+    if variable is not None:
+        key = ("pointer", buffer, variable)
+        found = f.memo.get(key)
+        if found is None:
+            # With an offset still to come, this address alone may lie outside of the buffer.
+            inbounds = "inbounds " if offset == 0 else ""
+            found = f.op(f"getelementptr {inbounds}{ty}, ptr {base}, i64 {value(f, variable)}")
+            f.bind(key, found, f.reads.get(variable, frozenset()))
+        base = found
+    if offset == 0:
+        return base
+    shifted = ("pointer", base, ty, offset)
+    found = f.memo.get(shifted)
+    if found is None:
+        found = f.bind(shifted, f.op(f"getelementptr {ty}, ptr {base}, i64 {offset}"))
+    return found
+
+
+def load(f: Function, e: Load, value: Value) -> str:
+    """The value of a load."""
+    buffer, at = _flat(e.source, e.indices)
+    if isinstance(at, Broadcast) and e.mask is None:
+        return broadcast(f, value(f, Load(buffer, (at.value,), None)), e.dtype, at.count)
+    if at.lanes == 1:
+        raw = f.op(f"load {memory_type(e.dtype)}, ptr {pointer(f, buffer, at, value)}, align {e.dtype.nbytes}")
+        return f.op(f"trunc i8 {raw} to i1") if e.dtype == "bool" else raw
+    raw = _vector_load(f, e, buffer, at, value)
+    return f.op(f"trunc {vector('i8', e.lanes)} {raw} to {vector('i1', e.lanes)}") if e.dtype == "bool" else raw
+
+
+def _vector_load(f: Function, e: Load, buffer: Buffer, at: Expr, value: Value) -> str:
+    ty, align, n = vector(memory_type(e.dtype), e.lanes), e.dtype.nbytes, e.lanes
+    mask = "" if e.mask is None else value(f, e.mask)
+    stride = int(at.stride.value) if isinstance(at, Ramp) and isinstance(at.stride, Const) else None
+    if isinstance(at, Ramp) and stride == 1:
+        address = pointer(f, buffer, at.base, value)
+        if not mask:
+            return f.op(f"load {ty}, ptr {address}, align {align}")
+        masked = f"ptr align {align} {address}, <{n} x i1> {mask}, {ty} zeroinitializer"
+        return f.op(f"call {ty} @llvm.masked.load.{mangled(ty)}.p0({masked})")
+    if isinstance(at, Ramp) and stride == 2 and not mask and e.dtype != "bool":
+        return _pairs(f, e, buffer, at, value)
+    if isinstance(at, Ramp) and stride is not None and not mask:
+        return _lane_by_lane(f, buffer, at, stride, value)
+    lanes = known_lanes(e.mask, n) if e.dtype != "bool" else None
+    if lanes is not None and (near := stretch(at, 2 * n, lanes)) is not None:
+        made = _shuffled(f, e, buffer, near, value)
+        return f.op(f"select <{n} x i1> {mask}, {ty} {made}, {ty} zeroinitializer") if mask else made
+    addresses = _addresses(f, buffer, at, value)
+    allowed = mask or "splat (i1 true)"
+    return f.op(
+        f"call {ty} @llvm.masked.gather.{mangled(ty)}.v{n}p0(<{n} x ptr> align {align} {addresses}, "
+        f"<{n} x i1> {allowed}, {ty} zeroinitializer)"
+    )
+
+
+def _pairs(f: Function, e: Load, buffer: Buffer, at: Ramp, value: Value) -> str:
+    """Every second element, from two contiguous loads that stay inside the elements from first to last."""
+    n = e.lanes
+    ty = vector(memory_type(e.dtype), n)
+    halves = []
+    for offset in (0, n - 1):
+        address = pointer(f, buffer, at.base + offset, value)
+        halves.append((f.op(f"load {ty}, ptr {address}, align {e.dtype.nbytes}"), n))
+    picks = [2 * i if 2 * i < n else n + 2 * i - (n - 1) for i in range(n)]
+    return shuffle(f, e.dtype, halves, picks)
+
+
+def _shuffled(f: Function, e: Load, buffer: Buffer, near: tuple[Expr, int, tuple[int, ...]], value: Value) -> str:
+    """Lanes of the elements from a first to a last one, which are all read in order: one load, or two that overlap."""
+    first, count, picks = near
+    element, parts = memory_type(e.dtype), []
+    size = e.lanes if count >= e.lanes else 1 << count.bit_length() - 1
+    picks = tuple(p if p < size else p - count + 2 * size for p in picks)
+    for offset in dict.fromkeys((0, count - size)):
+        address = pointer(f, buffer, first + offset, value)
+        parts.append((f.op(f"load {vector(element, size)}, ptr {address}, align {e.dtype.nbytes}"), size))
+    if count == 1:
+        return broadcast(f, parts[0][0], e.dtype, e.lanes)
+    return shuffle(f, e.dtype, parts, list(picks))
+
+
+def _lane_by_lane(f: Function, buffer: Buffer, at: Ramp, stride: int, value: Value) -> str:
+    """Elements a known distance apart: single loads are faster than a gather."""
+    element = memory_type(buffer.dtype)
+    ty = vector(element, at.count)
+    made = "poison"
+    for lane in range(at.count):
+        address = pointer(f, buffer, at.base + lane * stride, value)
+        one = f.op(f"load {element}, ptr {address}, align {buffer.dtype.nbytes}")
+        made = f.op(f"insertelement {ty} {made}, {element} {one}, i64 {lane}")
+    return made
+
+
+def _store_lanes(f: Function, buffer: Buffer, at: Ramp, stride: int, operand: str, value: Value) -> None:
+    element = memory_type(buffer.dtype)
+    for lane in range(at.count):
+        one = f.op(f"extractelement {vector(element, at.count)} {operand}, i64 {lane}")
+        address = pointer(f, buffer, at.base + lane * stride, value)
+        f.do(f"store {element} {one}, ptr {address}, align {buffer.dtype.nbytes}")
+
+
+def _addresses(f: Function, buffer: Buffer, at: Expr, value: Value) -> str:
+    n, ty = at.lanes, memory_type(buffer.dtype)
+    if isinstance(at, Ramp) and isinstance(at.stride, Const):
+        base = pointer(f, buffer, at.base, value)
+        listed = ", ".join(f"i64 {i * int(at.stride.value)}" for i in range(n))
+        return f.op(f"getelementptr {ty}, ptr {base}, <{n} x i64> <{listed}>")
+    return f.op(f"getelementptr {ty}, ptr {f.pointers[buffer]}, <{n} x i64> {value(f, at)}")
+
+
+def store(f: Function, s: Store, value: Value) -> None:
+    """Write ``s.value``; a scalar condition on a store is an If around it, so masks are vectors."""
+    buffer, at = _flat(s.buffer, s.indices)
+    n, dtype = at.lanes, buffer.dtype
+    ty, align = vector(memory_type(dtype), n), dtype.nbytes
+    operand = value(f, s.value)
+    if s.value.dtype != dtype:
+        raise InternalError(f"a store to '{buffer.name}' of {dtype} gets a value of {s.value.dtype}")
+    if s.value.lanes == 1 and n > 1:
+        operand = broadcast(f, operand, dtype, n)
+    if dtype == "bool":
+        operand = f.op(f"zext {vector('i1', n)} {operand} to {ty}")
+    mask = None if s.mask is None else value(f, s.mask)
+    if n == 1:
+        f.do(f"store {ty} {operand}, ptr {pointer(f, buffer, at, value)}, align {align}")
+    elif isinstance(at, Ramp) and isinstance(at.stride, Const) and at.stride.value == 1:
+        address = pointer(f, buffer, at.base, value)
+        if mask is None and buffer.name in f.streamed and n * dtype.nbytes % STREAM_BYTES == 0:
+            _stream(f, operand, address, ty, n * dtype.nbytes, align)
+        elif mask is None:
+            f.do(f"store {ty} {operand}, ptr {address}, align {align}")
+        else:
+            masked = f"{ty} {operand}, ptr align {align} {address}, <{n} x i1> {mask}"
+            f.do(f"call void @llvm.masked.store.{mangled(ty)}.p0({masked})")
+    elif isinstance(at, Ramp) and isinstance(at.stride, Const) and mask is None:
+        _store_lanes(f, buffer, at, int(at.stride.value), operand, value)
+    else:
+        addresses = _addresses(f, buffer, at, value)
+        allowed = mask or "splat (i1 true)"
+        masked = f"{ty} {operand}, <{n} x ptr> align {align} {addresses}, <{n} x i1> {allowed}"
+        f.do(f"call void @llvm.masked.scatter.{mangled(ty)}.v{n}p0({masked})")
+    f.wrote(buffer)
+
+
+def _stream(f: Function, operand: str, address: str, ty: str, nbytes: int, align: int) -> None:
+    """A store past the caches where the address is as aligned as the instruction wants: of the whole vector, or in
+    parts of the least size; a plain one elsewhere."""
+    f.streams = True
+    n = f.fresh()
+    place = f.op(f"ptrtoint ptr {address} to i64")
+    whole = nbytes > STREAM_BYTES and nbytes & (nbytes - 1) == 0
+    if whole:
+        f.branch(_aligned(f, place, nbytes), f"stream.{n}", f"unaligned.{n}")
+        f.start(f"stream.{n}")
+        f.do(f"store {ty} {operand}, ptr {address}, align {nbytes}, !nontemporal !0")
+        f.jump(f"streamed.{n}")
+        f.start(f"unaligned.{n}")
+    f.branch(_aligned(f, place, STREAM_BYTES), f"parts.{n}", f"plain.{n}")
+    f.start(f"parts.{n}")
+    words, count = f"<{nbytes // 4} x float>", STREAM_BYTES // 4
+    parts = f.op(f"bitcast {ty} {operand} to {words}")
+    for i in range(nbytes // STREAM_BYTES):
+        at = address if i == 0 else f.op(f"getelementptr i8, ptr {address}, i64 {i * STREAM_BYTES}")
+        picks = ", ".join(f"i32 {count * i + k}" for k in range(count))
+        one = f.op(f"shufflevector {words} {parts}, {words} poison, <{count} x i32> <{picks}>")
+        f.do(f"store <{count} x float> {one}, ptr {at}, align {STREAM_BYTES}, !nontemporal !0")
+    f.jump(f"streamed.{n}")
+    f.start(f"plain.{n}")
+    f.do(f"store {ty} {operand}, ptr {address}, align {align}")
+    f.jump(f"streamed.{n}")
+    f.start(f"streamed.{n}")
+
+
+def _aligned(f: Function, place: str, nbytes: int) -> str:
+    low = f.op(f"and i64 {place}, {nbytes - 1}")
+    return f.op(f"icmp eq i64 {low}, 0")
+
+
+def _flat(source: object, indices: tuple[Expr, ...]) -> tuple[Buffer, Expr]:
+    assert isinstance(source, Buffer)
+    if len(indices) != 1:
+        raise InternalError(f"an access of '{source.name}' has {len(indices)} indices; kernel form has one")
+    return source, indices[0]
+
+
+def prefetch(f: Function, e: Expr, value: Value) -> None:
+    """Ask for the cache line of a loaded element."""
+    if isinstance(e, Load):
+        buffer, at = _flat(e.source, e.indices)
+        base = at.base if isinstance(at, Ramp) else at
+        if base.lanes == 1:
+            f.do(f"call void @llvm.prefetch.p0(ptr {pointer(f, buffer, base, value)}, i32 0, i32 3, i32 1)")

@@ -1,0 +1,182 @@
+"""Statements → basic blocks. Loops are emitted rotated (test at the end); parallel loops are outlined by ``module``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from weft.backends.llvm.function import Function
+from weft.backends.llvm.memory import prefetch, store
+from weft.backends.llvm.tiles import matrix_tiles, tiles_after
+from weft.backends.llvm.types import memory_type, type_of
+from weft.backends.llvm.values import value
+from weft.backends.llvm.zero_fill import zero_filled
+from weft.expr.nodes import Call, Const
+from weft.support.errors import InternalError
+from weft.tir.nodes import Allocate, Barrier, Buffer, Evaluate, For, If, Let, Seq, Stmt, Store, seq
+
+STACK_LIMIT = 16 << 10
+"""Bytes of a constant-sized local buffer up to which it lives on the stack."""
+
+
+@dataclass(slots=True)
+class Context:
+    """What statement emission needs from the module: how to outline a parallel loop, and loop metadata."""
+
+    parallel: Callable[[Function, For], None]
+    inside_parallel: bool = False
+    metadata: list[str] = field(default_factory=list)
+
+
+def constant_bytes(buffer: Buffer) -> int | None:
+    """Bytes of a buffer of constant size."""
+    total = buffer.dtype.nbytes
+    for extent in buffer.shape:
+        if not isinstance(extent, Const):
+            return None
+        total *= int(extent.value)
+    return total
+
+
+def on_stack(buffer: Buffer) -> bool:
+    """Whether a buffer becomes an alloca of the function that uses it."""
+    size = constant_bytes(buffer)
+    if buffer.scope == "register":
+        if size is None:
+            raise InternalError(f"the register buffer '{buffer.name}' has no constant size")
+        return True
+    return buffer.scope == "local" and size is not None and size <= STACK_LIMIT
+
+
+def statement(f: Function, s: Stmt, context: Context) -> None:
+    """Emit one statement at the end of the current block."""
+    if isinstance(s, Store):
+        store(f, s, value)
+    elif isinstance(s, Seq):
+        if not matrix_tiles(f, s):
+            _sequence(f, s.stmts, context)
+    elif isinstance(s, For):
+        _for(f, s, context)
+    elif isinstance(s, If):
+        _if(f, s, context)
+    elif isinstance(s, Let):
+        with f.scope():
+            f.define(s.var, value(f, s.value))
+            statement(f, s.body, context)
+    elif isinstance(s, Allocate):
+        _allocate(f, s, context)
+    elif isinstance(s, Evaluate):
+        _evaluate(f, s)
+    elif not isinstance(s, Barrier):  # a barrier separates GPU threads; here there is one
+        raise InternalError(f"a {type(s).__name__} cannot stand in a kernel; lower the program first")
+
+
+def _sequence(f: Function, stmts: Sequence[Stmt], context: Context) -> None:
+    """Emit statements in order. Zeros that are only there for matrix tiles to start from are not stored."""
+    n = 0
+    while n < len(stmts):
+        end = tiles_after(stmts, n) if "amx-tile" in f.features else n
+        zeros = zero_filled(stmts[n]) if end > n else None
+        if zeros is not None and matrix_tiles(f, seq(*stmts[n + 1 : end]), zeros):
+            n = end
+        else:
+            statement(f, stmts[n], context)
+            n += 1
+
+
+def _evaluate(f: Function, s: Evaluate) -> None:
+    if isinstance(s.value, Call) and s.value.name == "prefetch":
+        prefetch(f, s.value.args[0], value)
+    else:
+        value(f, s.value)
+
+
+def _allocate(f: Function, s: Allocate, context: Context) -> None:
+    b = s.buffer
+    if b not in f.pointers:
+        if not on_stack(b):
+            raise InternalError(f"the buffer '{b.name}' of scope {b.scope} was given no storage")
+        size = constant_bytes(b)
+        assert size is not None
+        count = max(1, size // b.dtype.nbytes)
+        f.pointers[b] = f.entry_op(f"alloca [{count} x {memory_type(b.dtype)}], align 64")
+    statement(f, s.body, context)
+    f.wrote(b)
+
+
+def _if(f: Function, s: If, context: Context) -> None:
+    condition, n = value(f, s.condition), f.fresh()
+    last = f"endif.{n}"
+    f.branch(condition, f"if.{n}", f"else.{n}" if s.otherwise is not None else last)
+    for label, part in ((f"if.{n}", s.then), (f"else.{n}", s.otherwise)):
+        if part is not None:
+            f.start(label)
+            with f.scope():
+                statement(f, part, context)
+            f.jump(last)
+    f.start(last)
+
+
+def _for(f: Function, s: For, context: Context) -> None:
+    if matrix_tiles(f, s):
+        return
+    if s.kind == "parallel" and not context.inside_parallel and not _single(s):
+        f.forget_reads()
+        context.parallel(f, s)
+        f.forget_reads()
+        return
+    if s.kind not in ("serial", "parallel", "unrolled"):
+        raise InternalError(f"a {s.kind} loop cannot stand in a kernel for this target")
+    if isinstance(s.extent, Const) and s.extent.value <= 1:
+        if s.extent.value == 1:
+            with f.scope():
+                f.define(s.var, value(f, s.start))
+                statement(f, s.body, context)
+        return
+    begin = value(f, s.start)
+    end = value(f, s.start + s.extent)
+    loop(f, s, begin, end, context, certain=isinstance(s.extent, Const))
+
+
+def _single(s: For) -> bool:
+    return isinstance(s.extent, Const) and s.extent.value <= 1
+
+
+def loop(f: Function, s: For, begin: str, end: str, context: Context, certain: bool) -> None:
+    """``s.body`` for ``begin <= s.var < end``; ``certain`` says that it runs at least once."""
+    n, ty = f.fresh(), type_of(s.var)
+    head, exit_label = f"loop.{n}", f"done.{n}"
+    if certain:
+        f.jump(head)
+    else:
+        some = f.op(f"icmp slt {ty} {begin}, {end}")
+        f.branch(some, head, exit_label)
+    before = f.label
+    f.forget_reads()
+    f.start(head)
+    flags, f.flags = f.flags, "reassoc contract " if s.annotations.get("reassociate") else f.flags
+    variable = f"%i.{n}"
+    f.lines.append(f"  {variable} = phi {ty} [ {begin}, %{before} ], [ {variable}.next, %latch.{n} ]")
+    with f.scope():
+        f.define(s.var, variable)
+        statement(f, s.body, context)
+    f.flags = flags
+    f.jump(f"latch.{n}")
+    f.start(f"latch.{n}")
+    f.lines.append(f"  {variable}.next = add nsw {ty} {variable}, 1")
+    more = f.op(f"icmp slt {ty} {variable}.next, {end}")
+    f.lines.append(f"  br i1 {more}, label %{head}, label %{exit_label}{_metadata(s, context)}")
+    f.start(exit_label)
+    f.forget_reads()
+
+
+def _metadata(s: For, context: Context) -> str:
+    """Unrolling asked for by annotation: ``unroll=4`` (a count) or ``unroll=0`` (never)."""
+    asked = s.annotations.get("unroll")
+    if asked is None:
+        return ""
+    count = int(asked)
+    hint = f'!{{!"llvm.loop.unroll.count", i32 {count}}}' if count > 1 else '!{!"llvm.loop.unroll.disable"}'
+    number = len(context.metadata)
+    context.metadata += [f"!{number} = distinct !{{!{number}, !{number + 1}}}", f"!{number + 1} = {hint}"]
+    return f", !llvm.loop !{number}"

@@ -1,0 +1,276 @@
+"""Expressions → LLVM instructions.
+
+Integer index arithmetic carries ``nsw``; other integers wrap. Float arithmetic carries ``contract`` (so that a product
+feeding a sum becomes one fused multiply-add) and nothing that changes the result further, unless a loop is annotated
+``reassociate``. Minimum and maximum return NaN if either side is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from weft.backends.llvm.conversions import convert
+from weft.backends.llvm.function import Function
+from weft.backends.llvm.intrinsics import emit_call
+from weft.backends.llvm.memory import load
+from weft.backends.llvm.packed import is_packed_load, packed_load
+from weft.backends.llvm.types import constant, literal, scalar_type, splat, type_of, vector
+from weft.backends.llvm.vectors import broadcast, intrinsic, shuffle
+from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Var
+from weft.expr.visit import loads
+from weft.support.dtypes import DType
+from weft.support.errors import InternalError
+from weft.tir.nodes import Buffer
+
+_NOTHING: Final[frozenset[Buffer]] = frozenset()
+
+
+def value(f: Function, root: Expr) -> str:
+    """The operand that holds ``root``, emitting what is not there yet."""
+    found = known(f, root)
+    if found is not None:
+        return found
+    stack = [root]
+    while stack:
+        e = stack[-1]
+        if known(f, e) is not None:
+            stack.pop()
+            continue
+        missing = [c for c in _operands(e) if known(f, c) is None]
+        if missing:
+            stack.extend(reversed(missing))
+            continue
+        stack.pop()
+        made = _EMIT[type(e)](f, e)
+        f.bind(e, made, _reads(f, e))
+    result = known(f, root)
+    assert result is not None
+    return result
+
+
+def known(f: Function, e: Expr) -> str | None:
+    """The operand of ``e`` if it needs no instruction."""
+    if type(e) is Const:
+        return constant(e)
+    if type(e) is Broadcast and type(e.value) is Const:
+        return splat(e.value.value, e.value.dtype, e.count)
+    return f.memo.get(e)
+
+
+def _reads(f: Function, e: Expr) -> frozenset[Buffer]:
+    out = _NOTHING
+    for c in e.children:
+        more = f.reads.get(c)
+        if more:
+            out = out | more
+    if isinstance(e, Load):
+        out = out | {e.source}  # type: ignore[arg-type]  # buffer
+    if isinstance(e, Call) and is_packed_load(e):
+        out = out | {e.args[0].source}  # type: ignore[attr-defined]  # Load
+    return out
+
+
+def _operands(e: Expr) -> tuple[Expr, ...]:
+    """What must have a value before ``e`` is emitted; the sides of a guarding select come later, inside branches."""
+    if isinstance(e, Load):
+        return () if e.mask is None else (e.mask,)
+    if isinstance(e, Select) and guards(e):
+        return (e.condition,)
+    if isinstance(e, Call) and is_packed_load(e):
+        return ()
+    if isinstance(e, Broadcast):
+        return (e.value,)
+    return e.children
+
+
+def guards(e: Select) -> bool:
+    """Whether a scalar select must branch: a side may read memory or divide."""
+    if e.condition.lanes != 1:
+        return False
+    stack: list[Expr] = [e.then, e.otherwise]
+    seen: set[Expr] = set()
+    while stack:
+        c = stack.pop()
+        if c in seen:
+            continue
+        seen.add(c)
+        if isinstance(c, Load) or (isinstance(c, Binary) and c.op in _DIVISIONS and not isinstance(c.b, Const)):
+            return True
+        stack.extend(c.children)
+    return False
+
+
+_DIVISIONS: Final = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
+_FLOAT_OPS: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_INT_OPS: Final = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or"}
+_FLOAT_COMPARE: Final = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+_SIGNED: Final = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
+_UNSIGNED: Final = {"lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge", "eq": "eq", "ne": "ne"}
+
+
+def _binary(f: Function, e: Binary) -> str:
+    a, b, kind, ty = value(f, e.a), value(f, e.b), e.a.dtype.kind, type_of(e.a)
+    if e.a.dtype.is_float and e.a.dtype.bits < 32:
+        raise InternalError(f"arithmetic on {e.a.dtype} reached code generation; lowering must widen it")
+    if kind == "float":
+        if e.op in _FLOAT_OPS:
+            return f.op(f"{_FLOAT_OPS[e.op]} {f.flags}{ty} {a}, {b}")
+        if e.op in _FLOAT_COMPARE:
+            return f.op(f"fcmp {_FLOAT_COMPARE[e.op]} {ty} {a}, {b}")
+        if e.op in ("min", "max"):
+            return _float_extremum(f, e, ty, a, b)
+    elif e.op in _INT_OPS:
+        flag = "nsw " if e.a.dtype == "int64" and e.op in ("add", "sub", "mul") else ""
+        return f.op(f"{_INT_OPS[e.op]} {flag}{ty} {a}, {b}")
+    elif e.op in _SIGNED:
+        table = _SIGNED if kind == "int" else _UNSIGNED
+        return f.op(f"icmp {table[e.op]} {ty} {a}, {b}")
+    elif e.op in ("min", "max"):
+        if kind == "bool":
+            return f.op(f"{'and' if e.op == 'min' else 'or'} {ty} {a}, {b}")
+        name = f"llvm.{'s' if kind == 'int' else 'u'}{e.op}"
+        return intrinsic(f, name, ty, [(ty, a), (ty, b)])
+    elif e.op in _DIVISIONS:
+        return _division(f, e, ty, a, b)
+    raise InternalError(f"no LLVM code for '{e.op}' on {e.a.dtype}")
+
+
+def _ordered(e: Expr) -> bool:
+    """Whether ``e`` is surely not NaN."""
+    if isinstance(e, Broadcast):
+        e = e.value
+    if isinstance(e, Const):
+        return not math.isnan(float(e.value))
+    return isinstance(e, Cast) and not e.a.dtype.is_float
+
+
+def _float_extremum(f: Function, e: Binary, ty: str, a: str, b: str) -> str:
+    """``a > b ? a : b`` is one x86 instruction, which gives ``b`` if either is NaN: exact if ``a`` surely is not.
+
+    Elsewhere ``llvm.maximum``; ``nsz`` leaves the order of +0 and -0 open, which saves half of its instructions.
+    """
+    if f.x86 and (_ordered(e.a) or _ordered(e.b)):
+        if not _ordered(e.a):
+            a, b = b, a
+        wins = f.op(f"fcmp {'ogt' if e.op == 'max' else 'olt'} {ty} {a}, {b}")
+        return f.op(f"select {vector('i1', e.lanes)} {wins}, {ty} {a}, {ty} {b}")
+    return intrinsic(f, f"llvm.{e.op}imum", ty, [(ty, a), (ty, b)], flags="nsz ")
+
+
+def _division(f: Function, e: Binary, ty: str, a: str, b: str) -> str:
+    floor, remainder = e.op.startswith("floor"), e.op.endswith("mod")
+    dtype, lanes = e.a.dtype, e.lanes
+    if loads(e.b):
+        a, b = _harmless(f, dtype, lanes, a, b)
+    if dtype.kind == "uint":
+        return f.op(f"{'urem' if remainder else 'udiv'} {ty} {a}, {b}")
+    if not floor:
+        return f.op(f"{'srem' if remainder else 'sdiv'} {ty} {a}, {b}")
+    scalar = e.b.value if isinstance(e.b, Broadcast) else e.b
+    if isinstance(scalar, Const):
+        by = int(scalar.value)
+        if by > 0 and by & (by - 1) == 0:  # arithmetic shift and mask round toward minus infinity by themselves
+            if remainder:
+                return f.op(f"and {ty} {a}, {splat(by - 1, dtype, lanes)}")
+            return f.op(f"ashr {ty} {a}, {splat(by.bit_length() - 1, dtype, lanes)}")
+    zero, bools = splat(0, dtype, lanes), vector("i1", lanes)
+    rest = f.op(f"srem {ty} {a}, {b}")
+    inexact = f.op(f"icmp ne {ty} {rest}, {zero}")
+    signs = f.op(f"xor {ty} {rest}, {b}")
+    differ = f.op(f"icmp slt {ty} {signs}, {zero}")
+    fix = f.op(f"and {bools} {inexact}, {differ}")
+    if remainder:
+        moved = f.op(f"add {ty} {rest}, {b}")
+        return f.op(f"select {bools} {fix}, {ty} {moved}, {ty} {rest}")
+    quotient = f.op(f"sdiv {ty} {a}, {b}")
+    less = f.op(f"sext {bools} {fix} to {ty}")
+    return f.op(f"add {ty} {quotient}, {less}")
+
+
+def _harmless(f: Function, dtype: DType, lanes: int, a: str, b: str) -> tuple[str, str]:
+    """Operands that cannot trap: data may hold 0 (taken as 1), and the smallest number divided by -1 (stays as it is).
+    Lanes that a mask switches off hold zeros."""
+    ty, bools = vector(scalar_type(dtype), lanes), vector("i1", lanes)
+    bad = f.op(f"icmp eq {ty} {b}, {splat(0, dtype, lanes)}")
+    if dtype.kind == "int":
+        lowest = f.op(f"icmp eq {ty} {a}, {splat(-(1 << (dtype.bits - 1)), dtype, lanes)}")
+        minus = f.op(f"icmp eq {ty} {b}, {splat(-1, dtype, lanes)}")
+        bad = f.op(f"or {bools} {bad}, {f.op(f'and {bools} {lowest}, {minus}')}")
+    return a, f.op(f"select {bools} {bad}, {ty} {splat(1, dtype, lanes)}, {ty} {b}")
+
+
+def _not(f: Function, e: Not) -> str:
+    ty = type_of(e.a)
+    return f.op(f"xor {ty} {value(f, e.a)}, {splat(True, e.a.dtype, e.lanes)}")
+
+
+def _select(f: Function, e: Select) -> str:
+    ty, condition = type_of(e), value(f, e.condition)
+    if not guards(e):
+        bools = vector("i1", e.condition.lanes)
+        return f.op(f"select {bools} {condition}, {ty} {value(f, e.then)}, {ty} {value(f, e.otherwise)}")
+    n = f.fresh()
+    f.branch(condition, f"then.{n}", f"else.{n}")
+    arms = []
+    for label, side in ((f"then.{n}", e.then), (f"else.{n}", e.otherwise)):
+        f.start(label)
+        with f.scope():
+            arms.append((value(f, side), f.label))
+        f.jump(f"join.{n}")
+    f.start(f"join.{n}")
+    return f.op(f"phi {ty} " + ", ".join(f"[ {v}, %{label} ]" for v, label in arms))
+
+
+def _cast(f: Function, e: Cast) -> str:
+    return convert(f, value(f, e.a), e.a.dtype, e.dtype, e.lanes)
+
+
+def _ramp(f: Function, e: Ramp) -> str:
+    ty, dtype = type_of(e), e.dtype
+    base = broadcast(f, value(f, e.base), dtype, e.count)
+    if isinstance(e.stride, Const):
+        listed = ", ".join(f"{scalar_type(dtype)} {literal(i * e.stride.value, dtype)}" for i in range(e.count))
+        return f.op(f"add {ty} {base}, <{listed}>")
+    listed = ", ".join(f"{scalar_type(dtype)} {i}" for i in range(e.count))
+    steps = f.op(f"mul {ty} {broadcast(f, value(f, e.stride), dtype, e.count)}, <{listed}>")
+    return f.op(f"add {ty} {base}, {steps}")
+
+
+def _broadcast(f: Function, e: Broadcast) -> str:
+    if e.value.lanes != 1:
+        return shuffle(f, e.value.dtype, [(value(f, e.value), e.value.lanes)], list(range(e.value.lanes)) * e.count)
+    return broadcast(f, value(f, e.value), e.dtype, e.count)
+
+
+def _shuffle(f: Function, e: Shuffle) -> str:
+    return shuffle(f, e.dtype, [(value(f, v), v.lanes) for v in e.vectors], list(e.picks))
+
+
+def _load(f: Function, e: Load) -> str:
+    return load(f, e, value)
+
+
+def _call(f: Function, e: Call) -> str:
+    if is_packed_load(e):
+        return packed_load(f, e, value)
+    return emit_call(f, e, [value(f, a) for a in e.args])
+
+
+def _var(f: Function, e: Var) -> str:
+    raise InternalError(f"the variable '{e.name}' has no value here")
+
+
+_EMIT: Final[dict[type, Callable[[Function, Any], str]]] = {
+    Binary: _binary,
+    Not: _not,
+    Select: _select,
+    Cast: _cast,
+    Ramp: _ramp,
+    Broadcast: _broadcast,
+    Shuffle: _shuffle,
+    Load: _load,
+    Call: _call,
+    Var: _var,
+}

@@ -1,0 +1,1 @@
+"""Measuring whole models beside other engines."""

@@ -1,0 +1,235 @@
+"""Engines to measure against, each driven in a process of its own: ``python -m weft.bench.engines NAME REQUEST.json``.
+
+The process loads the model with the engine's best settings for a number of threads, then obeys one-line JSON commands
+on its standard input: ``{"runs": n, "seconds": s}`` runs n times, or fewer once s seconds have passed, and answers with
+the times in milliseconds; ``{"save": path}`` writes the outputs of one run. So engines can be measured alternately
+without sharing threads, allocators or imports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from typing import Any
+
+import numpy as np
+
+Run = Callable[[], Sequence[Any]]
+Inputs = dict[str, np.ndarray[Any, Any]]
+
+WARMUP_SECONDS = 2.0
+"""An engine is warmed up no longer than this, and by one run at least."""
+
+
+def _weft(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
+    from weft.api import compile
+    from weft.pipeline import Options
+    from weft.support.version import VERSION
+
+    shapes = {name: value.shape for name, value in inputs.items()}
+    exe = compile(
+        request["model"],
+        target=request.get("target", "cpu"),
+        threads=request["threads"],
+        shapes=shapes,
+        options=Options(precision=request.get("precision", "f32"), winograd=request.get("winograd", True)),
+    )
+    return VERSION, lambda: list(exe.run(inputs).values())
+
+
+def _onnxruntime(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = request["threads"]
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(request["model"], options, providers=["CPUExecutionProvider"])
+    return onnxruntime.__version__, lambda: session.run(None, inputs)
+
+
+def _openvino(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
+    import openvino
+
+    core = openvino.Core()
+    settings = {
+        "INFERENCE_NUM_THREADS": request["threads"],
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": request.get("precision", "f32"),
+    }
+    model = core.read_model(request["model"])
+    model.reshape({name: list(value.shape) for name, value in inputs.items()})
+    compiled = core.compile_model(model, "CPU", settings)
+    made = compiled.create_infer_request()
+
+    def run() -> Sequence[Any]:
+        result = made.infer(inputs, share_inputs=True, share_outputs=True)
+        return [result[o] for o in compiled.outputs]
+
+    return str(openvino.__version__), run
+
+
+def _torch_module(request: dict[str, Any]) -> Any:
+    """The module that the model was exported from, where the request names it; else one that runs the ONNX nodes."""
+    if source := request.get("torch"):
+        path, _, call = source.partition(":")
+        spec = spec_from_file_location("torch_source", path)
+        if spec is None or spec.loader is None:
+            raise FileNotFoundError(f"{path} is not a Python file")
+        loaded = module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        name, *words = call.split(",")
+        return getattr(loaded, name)(*words)
+    from weft.frontends.onnx.in_torch import torch_module
+
+    return torch_module(request["model"])
+
+
+def _in_torch(request: dict[str, Any], inputs: Inputs, prepare: Callable[[Any, Any, tuple[Any, ...]], Run]) -> Run:
+    """``prepare(torch, module, tensors)`` gives what is timed; its result becomes a list of arrays."""
+    import torch
+
+    torch.set_num_threads(request["threads"])
+    tensors = tuple(torch.from_numpy(v) for v in inputs.values())
+    with torch.no_grad():
+        call = prepare(torch, _torch_module(request).eval(), tensors)
+
+    def run() -> Sequence[Any]:
+        with torch.no_grad():
+            result = call()
+        return [result] if isinstance(result, torch.Tensor) else list(result)
+
+    return run
+
+
+def _eager(torch: Any, module: Any, tensors: tuple[Any, ...]) -> Run:
+    """As it is, or with channels last where pictures come in, whichever is faster."""
+
+    def plain() -> Any:
+        return module(*tensors)
+
+    if all(t.dim() != 4 for t in tensors):
+        return plain
+    before = _seconds(plain)
+    module.to(memory_format=torch.channels_last)
+    turned = [t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t for t in tensors]
+    if _seconds(lambda: module(*turned)) < before:
+        return lambda: module(*turned)
+    module.to(memory_format=torch.contiguous_format)
+    return plain
+
+
+def _inductor(torch: Any, module: Any, tensors: tuple[Any, ...]) -> Run:
+    """TorchInductor with the weights frozen into the code; graph breaks are errors, so that nothing runs eagerly."""
+    config: Any = import_module("torch._inductor.config")
+    config.freezing = True
+    dynamo: Any = import_module("torch._dynamo.config")
+    dynamo.allow_rnn = True
+    if not any(True for _ in module.parameters()):  # runs ONNX nodes: what they do for these inputs, as a graph
+        module = import_module("torch.fx.experimental.proxy_tensor").make_fx(module)(*tensors)
+    compiled = torch.compile(module, fullgraph=True)
+    return lambda: compiled(*tensors)
+
+
+def _seconds(run: Run) -> float:
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _torch(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
+    run = _in_torch(request, inputs, _eager)
+    return str(import_module("torch").__version__), run
+
+
+def _torch_compile(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
+    run = _in_torch(request, inputs, _inductor)
+    return str(import_module("torch").__version__), run
+
+
+def _tvm(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
+    os.environ["TVM_NUM_THREADS"] = str(request["threads"])
+    import onnx
+
+    tvm: Any = import_module("tvm")
+    relax: Any = import_module("tvm.relax")
+    module = import_module("tvm.relax.frontend.onnx").from_onnx(
+        onnx.load(request["model"]),
+        shape_dict={k: list(v.shape) for k, v in inputs.items()},
+        keep_params_in_input=False,
+    )
+    target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
+    with target:
+        built = relax.build(relax.get_pipeline("default_build")(relax.get_pipeline("zero")(module)), target)
+    machine = relax.VirtualMachine(built, tvm.cpu())
+    tensors = [tvm.runtime.tensor(v) for v in inputs.values()]
+
+    def run() -> Sequence[Any]:
+        result = machine["main"](*tensors)
+        return [r.numpy() for r in (result if not hasattr(result, "numpy") else [result])]
+
+    return str(tvm.__version__), run
+
+
+ENGINES: dict[str, tuple[str, Callable[[dict[str, Any], Inputs], tuple[str, Run]]]] = {
+    "weft": ("weft", _weft),
+    "onnxruntime": ("onnxruntime", _onnxruntime),
+    "openvino": ("openvino", _openvino),
+    "torch": ("torch", _torch),
+    "torch-compile": ("torch", _torch_compile),
+    "tvm": ("apache-tvm", _tvm),
+}
+"""Engine name → the package it needs, and what loads a model with it."""
+
+
+def serve(name: str, request_path: str) -> None:
+    """Load the model and obey commands until the input ends."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever the engine prints must not mix with the answers
+    with open(request_path) as file:
+        request = json.load(file)
+    with np.load(request["inputs"]) as archive:
+        inputs = {k: archive[k] for k in archive.files}
+
+    def answer(**values: Any) -> None:
+        replies.write(json.dumps(values) + "\n")
+        replies.flush()
+
+    try:
+        version, run = ENGINES[name][1](request, inputs)
+        _timed(run, request.get("warmup", 3), WARMUP_SECONDS)
+    except Exception as problem:  # engines of others raise what they like
+        answer(error=f"{type(problem).__name__}: {problem}")
+        return
+    answer(version=version)
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "save" in order:
+            np.savez(order["save"], *[np.asarray(v) for v in run()])
+            answer(saved=True)
+            continue
+        answer(times=_timed(run, order["runs"], order.get("seconds", float("inf"))))
+
+
+def _timed(run: Run, count: int, seconds: float) -> list[float]:
+    """Milliseconds of ``count`` runs, of fewer if they would take longer than ``seconds``; of one at least."""
+    times: list[float] = []
+    while len(times) < count and (not times or sum(times) < seconds * 1e3):
+        start = time.perf_counter()
+        run()
+        times.append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], sys.argv[2])

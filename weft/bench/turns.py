@@ -1,0 +1,211 @@
+"""Engines measured alternately, each in its own warmed process, with their outputs compared."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.support.errors import UserError
+
+Array = np.ndarray[Any, Any]
+
+LOWERED = ("weft", "openvino")
+"""Engines that compute a float32 model in another precision when asked."""
+
+TURN_MS = 60
+"""A turn of one engine takes at least so long."""
+
+REST_S = 0.1
+"""Between turns all engines rest so long: threads of the one before may still be spinning."""
+
+LONGEST_TURN = 2.0
+"""Seconds after which a turn ends, however few runs it had (one at least)."""
+
+HOPELESS = 10
+"""An engine that takes so many times Weft's time has one turn only."""
+
+LOADING = 300.0
+"""Seconds that an engine may take to load a model, compile it and warm up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One engine on one model. Times in milliseconds; differences are against the first engine (Weft)."""
+
+    model: str
+    engine: str
+    version: str
+    precision: str
+    threads: int
+    median_ms: float
+    min_ms: float
+    runs: int
+    max_abs_diff: float
+    max_rel_diff: float
+
+
+class Engine:
+    """A running engine process; ``error`` says why there is none (any more)."""
+
+    def __init__(self, name: str, request: Path, folder: Path) -> None:
+        """Start the engine and wait until it is ready."""
+        self.name, self.folder = name, folder
+        self.times: list[float] = []
+        self.error: str | None = None
+        self.log = (folder / f"{name}.log").open("w")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "weft.bench.engines", name, str(request)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+        patience = threading.Timer(LOADING, self.process.kill)
+        patience.start()
+        self.version: str = self._reply().get("version", "")
+        if not patience.is_alive():
+            self.error = f"not ready within {LOADING:.0f} s"
+        patience.cancel()
+
+    def run(self, count: int) -> list[float]:
+        """The times of a turn of ``count`` runs, or of as many as fit."""
+        times: list[float] = self._ask(runs=count, seconds=LONGEST_TURN).get("times", [])
+        return times
+
+    def outputs(self) -> list[Array]:
+        """What one run gives."""
+        path = self.folder / f"{self.name}.npz"
+        if not self._ask(save=str(path)).get("saved"):
+            return []
+        with np.load(path) as archive:
+            return [archive[k] for k in archive.files]
+
+    def close(self) -> None:
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
+
+    def _ask(self, **order: Any) -> dict[str, Any]:
+        if self.error is not None:
+            return {}
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        return self._reply()
+
+    def _reply(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if line:
+            answer: dict[str, Any] = json.loads(line)
+            self.error = answer.get("error")
+            return answer
+        tail = (self.folder / f"{self.name}.log").read_text()[-500:]
+        self.error = f"the process ended with status {self.process.wait()}: {tail}"
+        return {}
+
+
+def measure(
+    model: str,
+    peers: list[str],
+    threads: int,
+    *,
+    runs: int = 20,
+    rounds: int = 5,
+    target: str = "cpu",
+    precision: str = "f32",
+    winograd: bool | int = True,
+    inputs: dict[str, Array],
+    torch: str | None = None,
+) -> tuple[list[Record], dict[str, str]]:
+    """Records of Weft and the peers, and why peers are missing.
+
+    Each of ``rounds`` rounds runs every engine at least ``runs / rounds`` times in turn, for at least TURN_MS, for
+    LONGEST_TURN at most and after a rest, so that drift of the machine meets all alike. A peer that fails is left out
+    with its reason; one that takes HOPELESS times as long as Weft has one turn. ``torch``
+    (``FILE.py:FUNCTION[,WORD…]``) makes the module that the model was exported from.
+
+    Raises UserError where Weft itself fails.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type]  # stub
+        request = folder / "request.json"
+        about = {"model": model, "threads": threads, "target": target, "precision": precision, "winograd": winograd}
+        request.write_text(json.dumps({**about, "torch": torch, "inputs": str(folder / "inputs.npz")}))
+        engines: list[Engine] = []
+        try:
+            for name in ["weft", *peers]:  # one after the other: what compiles slows nobody's warming up
+                engines.append(Engine(name, request, folder))
+                if engines[0].error is not None:
+                    raise UserError(engines[0].error, code="B002")
+            _take_turns(engines, max(1, runs // rounds), rounds)
+            outputs = {e.name: e.outputs() for e in engines}
+        finally:
+            for e in engines:
+                e.close()
+    records = []
+    for e in engines:
+        if e.error is None:
+            worst, relative = difference(outputs["weft"], outputs[e.name])
+            kind = "bf16" if precision == "bf16" and e.name in LOWERED else _precision(inputs)
+            median, best = statistics.median(e.times), min(e.times)
+            name = Path(model).stem
+            records.append(Record(name, e.name, e.version, kind, threads, median, best, len(e.times), worst, relative))
+    return records, {e.name: e.error for e in engines if e.error is not None}
+
+
+def _take_turns(engines: list[Engine], fewest: int, rounds: int) -> None:
+    """Fill in the times of ``engines``, of which the first is Weft."""
+    first = {e.name: e.run(fewest) for e in engines}
+    ours = min(first[engines[0].name], default=float("inf"))
+    turns = {}
+    for e in engines:
+        best = min(first[e.name], default=0.0)
+        if best > HOPELESS * ours:
+            e.times += first[e.name]
+        elif best:
+            turns[e.name] = max(fewest, int(TURN_MS / best))
+    for _ in range(rounds):
+        for e in engines:
+            if e.name in turns:
+                time.sleep(REST_S)
+                e.times += e.run(turns[e.name])
+
+
+def _precision(inputs: dict[str, Array]) -> str:
+    """The float type that the model works in, told from its inputs; f32 where they are whole numbers."""
+    kinds = [v.dtype for v in inputs.values() if v.dtype.kind == "f"]
+    return f"f{kinds[0].itemsize * 8}" if kinds else "f32"
+
+
+def difference(ours: list[Array], theirs: list[Array]) -> tuple[float, float]:
+    """Largest absolute difference, and largest difference relative to the largest magnitude of that output; infinite
+    where outputs do not correspond or one is not a number."""
+    worst = relative = 0.0
+    if len(ours) != len(theirs):
+        return float("inf"), float("inf")
+    for a, b in zip(ours, theirs, strict=True):
+        if a.shape != b.shape:
+            return float("inf"), float("inf")
+        if a.size == 0:
+            continue
+        gap = float(np.max(np.abs(a.astype(np.float64) - b.astype(np.float64))))
+        if np.isnan(gap):
+            same = np.array_equal(np.isnan(a), np.isnan(b))
+            gap = float(np.nanmax(np.abs(a - b))) if same and not np.isnan(a).all() else 0.0 if same else float("inf")
+        worst = max(worst, gap)
+        relative = max(relative, gap / max(1e-12, float(np.nanmax(np.abs(b.astype(np.float64))))))
+    return worst, relative

@@ -1,0 +1,181 @@
+"""Axes, bounds and steps that are computed by the model: one executable serves all their values.
+
+What an axis decides are sizes, and sizes may be found at run time: of a tensor seen as *outer × axis × inner*, or with
+every dimension as *kept × gone* (one of the two is 1), only the sizes depend on the axis, so that ordinary operators on
+fixed dimensions do the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.expr.nodes import index, make
+from weft.frontends.onnx.converters.numbers import Tensor, constant
+from weft.frontends.onnx.node import Node
+from weft.frontends.onnx.sizes import Sizes, object_array, product
+from weft.graph.nodes import GraphExpr
+from weft.graph.types import Dim
+from weft.support.dtypes import INDEX
+
+_LONG = 1 << 40
+"""No dimension is as long; larger steps are cut to this, so that nothing overflows."""
+
+
+def vector(node: Node, dims: Sequence[Dim]) -> Tensor:
+    """Sizes as a vector of int64."""
+    return Tensor(node, node.as_data(Sizes(object_array(list(dims)), INDEX)))
+
+
+def integers(node: Node, i: int) -> Tensor:
+    """Operand ``i`` as a vector of int64."""
+    x = Tensor(node, node.data(i))
+    return x.to(INDEX).reshape(product(x.shape))
+
+
+def _places(node: Node, rank: int) -> Tensor:
+    return constant(node, range(rank), INDEX)
+
+
+def _total(x: Tensor, axis: int = 0, name: str = "reduce_sum") -> Tensor:
+    return x.call(name, axes=(axis,), keepdims=False)
+
+
+def require(node: Node, holds: Tensor, message: str) -> None:
+    """Stop with an error where an element of a bool vector does not hold."""
+    (every,) = node.importer.bound(_total(holds.to(INDEX), name="reduce_min").reshape(1).x, "valid")
+    node.importer.require(make("eq", every, index(1)), f"{node.name}: {message}")
+
+
+class ComputedAxes:
+    """Operand ``i`` of a node, distinct axes of a tensor of ``rank`` dimensions, which is checked at run time.
+
+    ``rows`` (axes × dimensions) is 1 where an axis names a dimension, ``flags`` (dimensions) where any does; ``count``
+    is the number of axes, symbolic where it is not known. Negative axes count back from ``counted``, the rank if None.
+    """
+
+    def __init__(self, node: Node, i: int, rank: int, what: str = "axes", counted: int | None = None) -> None:
+        if rank == 0:
+            raise node.needs(f"its input '{what}' is computed by the model, but there are no dimensions", i)
+        self.node, self.rank = node, rank
+        axes = integers(node, i)
+        self.count = axes.shape[0]
+        counted = rank if counted is None else counted
+        wrapped = (axes < 0).to(INDEX) * counted + axes
+        self.rows = wrapped.reshape(self.count, 1).equals(_places(node, rank).reshape(1, rank)).to(INDEX)
+        self.flags = _total(self.rows, name="reduce_sum").call("minimum", 1)
+        hits = _total(self.flags).reshape(1)
+        wanted = "axis must be" if what == "axis" else f"{what} must differ and be"
+        require(node, hits.equals(vector(node, [self.count])), f"its {wanted} from {-counted} to {rank - 1}")
+
+    def all_if_none(self) -> Tensor:
+        """The flags; all are 1 where there are no axes."""
+        if isinstance(self.count, int):
+            return self.flags
+        none = vector(self.node, [self.count]).equals(0).to(INDEX)
+        return self.flags.call("maximum", none)
+
+    def spread(self, values: Tensor, default: Tensor) -> Tensor:
+        """``values`` of the axes where they belong among the dimensions, ``default`` (a vector) elsewhere."""
+        given = _total(self.rows * values.reshape(self.count, 1))
+        return self.flags.equals(1).choose(given, default)
+
+    def bound(self, sizes: Tensor) -> tuple[Dim, ...]:
+        return self.node.bound(sizes.x, "size")
+
+    def around(self, x: Tensor) -> Tensor:
+        """``x`` as outer × axis × inner, for a single axis."""
+        node, sizes = self.node, vector(self.node, x.shape[: self.rank])
+        places = _places(node, self.rank)
+        place = _total(self.flags * places).reshape(1)
+        outer = (places < place).choose(sizes, 1)
+        inner = (places > place).choose(sizes, 1)
+        axis = self.flags.equals(1).choose(sizes, 1)
+        three = [_total(t, name="reduce_prod").reshape(1).x for t in (outer, axis, inner)]
+        return x.reshape(*self.bound(Tensor(node, node.call("concat", *three, axis=0))), *x.shape[self.rank :])
+
+    def in_order(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """The sizes of the dimensions that are no axes, then those of the axes."""
+        order = self.flags.call("argsort", axis=0)
+        return self.bound(vector(self.node, shape).call("gather", order, axis=0))
+
+
+def reduce_computed(node: Node, name: str, x: GraphExpr, *, keepdims: bool, empty: bool) -> GraphExpr:
+    """``x`` reduced over the axes that operand 1 holds; ``empty``: no axes mean no dimension, not all."""
+    data, rank = Tensor(node, x), x.tensor.rank
+    axes = ComputedAxes(node, 1, rank)
+    if not keepdims and not isinstance(axes.count, int):
+        raise node.needs("how many axes its input 'axes' holds is not known, so that the rank of the result is not", 1)
+    flags = axes.flags if empty else axes.all_if_none()
+    sizes = vector(node, data.shape)
+    if axes.count == 1:
+        made = axes.around(data).call(name, axes=(1,), keepdims=False)
+    else:
+        kept, gone = flags.equals(1).choose(sizes * 0 + 1, sizes), flags.equals(1).choose(sizes, 1)
+        both = kept.reshape(rank, 1).call("concat", gone.reshape(rank, 1), axis=1).reshape(2 * rank)
+        made = data.reshape(*axes.bound(both)).call(name, axes=tuple(range(1, 2 * rank, 2)), keepdims=False)
+    if keepdims:
+        return made.reshape(*axes.bound(flags.equals(1).choose(sizes * 0 + 1, sizes))).x
+    assert isinstance(axes.count, int)
+    return made.reshape(*axes.in_order(data.shape)[: rank - axes.count]).x
+
+
+def along_computed(node: Node, name: str, x: GraphExpr, **attrs: object) -> GraphExpr:
+    """An operator that works along the one axis that operand 1 holds and keeps the shape."""
+    axes = ComputedAxes(node, 1, x.tensor.rank, "axis")
+    return axes.around(Tensor(node, x)).call(name, axis=1, **attrs).reshape(*x.tensor.shape).x
+
+
+def squeeze_computed(node: Node, x: GraphExpr) -> GraphExpr:
+    """``x`` without the dimensions that operand 1 names, as many as it has elements."""
+    axes = ComputedAxes(node, 1, x.tensor.rank)
+    if not isinstance(axes.count, int):
+        raise node.needs("how many axes its input 'axes' holds is not known, so that the rank of the result is not", 1)
+    sizes = axes.in_order(x.tensor.shape)
+    left = x.tensor.rank - axes.count
+    for gone in sizes[left:]:
+        node.importer.assume("eq", gone, 1, f"{node.name}: a dimension that it removes")
+    return node.call("reshape", x, shape=sizes[:left])
+
+
+def unsqueeze_computed(node: Node, x: GraphExpr) -> GraphExpr:
+    """``x`` with dimensions of size 1 where operand 1 says, as many as it has elements."""
+    count = product(node.shape(1))
+    if not isinstance(count, int):
+        raise node.needs("how many axes its input 'axes' holds is not known, so that the rank of the result is not", 1)
+    axes = ComputedAxes(node, 1, x.tensor.rank + count)
+    old = axes.flags * -1 + 1
+    taken = (old.call("cumsum", axis=0) - 1).call("maximum", 0)
+    sizes = vector(node, (*x.tensor.shape, 1)).call("gather", taken, axis=0)
+    return node.call("reshape", x, shape=axes.bound(axes.flags.equals(1).choose(sizes * 0 + 1, sizes)))
+
+
+def slice_computed(node: Node, x: GraphExpr, axes: Sequence[int] | None) -> GraphExpr:
+    """A slice of which starts, ends or steps are computed, and axes too where ``axes`` is None."""
+    starts, ends = integers(node, 1), integers(node, 2)
+    steps = integers(node, 4) if node.has(4) else starts * 0 + 1
+    if axes is not None:
+        where = tuple(node.checked_axis(a, x.tensor.rank) for a in axes)
+        sizes = vector(node, [x.tensor.shape[a] for a in where])
+    else:
+        where = tuple(range(x.tensor.rank))
+        sizes = vector(node, x.tensor.shape)
+        named = ComputedAxes(node, 3, x.tensor.rank)
+        starts, ends = named.spread(starts, sizes * 0), named.spread(ends, sizes)
+        steps = named.spread(steps, sizes * 0 + 1)
+    return strided(node, x, where, starts, ends, steps)
+
+
+def strided(node: Node, x: GraphExpr, axes: Sequence[int], starts: Tensor, ends: Tensor, steps: Tensor) -> GraphExpr:
+    """``[start:end:step]`` of each of ``axes``: vectors of their starts, ends and steps, all known at run time only."""
+    sizes = vector(node, [x.tensor.shape[a] for a in axes])
+    require(node, steps.equals(0).call("logical_not"), "its steps must not be 0")
+    steps = steps.limited(-_LONG, _LONG)
+    forwards = steps > 0
+    starts, ends = ((b < 0).choose(sizes + b, b) for b in (starts, ends))
+    first = starts.call("maximum", 0).call("minimum", forwards.choose(sizes, sizes - 1))
+    low = forwards.choose(sizes * 0, sizes * 0 - 1)
+    last = ends.call("maximum", low).call("minimum", forwards.choose(sizes, sizes - 1))
+    room = forwards.choose(last - first, first - last).call("maximum", 0)
+    width = steps.call("abs")
+    counts = node.bound(((room + width - 1) / width).x, "size")
+    return node.call("dynamic_slice", x, first.x, steps.x, axes=tuple(axes), sizes=counts)

@@ -1,0 +1,245 @@
+"""Attention as the operators of com.microsoft mean it: heads, masks of every kind, capped scores, sinks, states."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.frontends.onnx.converters.numbers import Tensor, constant, size
+from weft.frontends.onnx.node import Node
+from weft.frontends.onnx.problems import Malformed, Unsupported
+from weft.frontends.onnx.sizes import arithmetic, product
+from weft.graph.types import Dim
+from weft.support.dtypes import FLOAT32, INT64, DType
+
+
+def whole(d: Dim, what: str) -> int:
+    """A size that must be known. Raises Unsupported."""
+    if not isinstance(d, int):
+        raise Unsupported(f"{what} must be known when the model is compiled, but is {d}")
+    return d
+
+
+def want_rank(t: Tensor, ranks: Sequence[int], what: str) -> None:
+    """Raises Malformed where ``t`` has another number of dimensions."""
+    if len(t.shape) not in ranks:
+        raise Malformed(f"its input '{what}' is {t.x.tensor}; it must have {' or '.join(map(str, ranks))} dimensions")
+
+
+def counted(node: Node, count: Dim, start: Dim = 0) -> Tensor:
+    """The int64 vector start, start + 1, …"""
+    return Tensor(node, node.call("arange", start=start, count=count, dtype=INT64))
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """[batch, length, heads · width] → [batch, heads, length, width]. Raises Malformed where it does not divide."""
+    batch, length, hidden = x.shape
+    return x.reshape(batch, length, heads, head_width(hidden, heads)).transpose(0, 2, 1, 3)
+
+
+def head_width(hidden: Dim, heads: int) -> int:
+    """The size of one head. Raises Malformed where the heads do not divide the hidden size."""
+    total = whole(hidden, "the hidden size")
+    if heads < 1 or total % heads:
+        raise Malformed(f"its hidden size {total} does not divide into {heads} heads")
+    return total // heads
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """[batch, heads, length, width] → [batch, length, heads · width]"""
+    batch, heads, length, width = x.shape
+    return x.transpose(0, 2, 1, 3).reshape(batch, length, product([heads, width]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """How scores become weights.
+
+    ``scale`` None means 1 / sqrt(width). ``bias`` is added; where ``keep`` (bool) does not hold, a key has no weight.
+    Both broadcast to [batch, heads, queries, keys] and have four dimensions. ``softcap`` > 0 limits scores to
+    ±softcap before. ``sink`` ([heads]) is one more score, whose weight is lost.
+    """
+
+    scale: float | None = None
+    bias: Tensor | None = None
+    keep: Tensor | None = None
+    softcap: float = 0.0
+    sink: Tensor | None = None
+
+    @property
+    def plain(self) -> bool:
+        return self.softcap == 0 and self.sink is None
+
+
+def attended(query: Tensor, key: Tensor, value: Tensor, how: Scores) -> Tensor:
+    """Weighted means of values; the key has as many heads as the query, or one for a group of its heads."""
+    node, heads, shared = query.node, whole(query.shape[1], "the number of heads"), whole(key.shape[1], "key heads")
+    if heads % shared:
+        raise Malformed(f"its {heads} heads do not divide into groups for {shared} heads of keys")
+    if not how.plain:
+        return mixed(weights(scores(query, key, how), how), value)
+    group = heads // shared
+    batch, _, length, width = query.shape
+    rows = product([group, length])
+    folded = query.reshape(batch, shared, rows, width)
+    mask = _combined(how)
+    operands = [folded.x, key.x, value.x]
+    if mask is not None:
+        operands.append(_grouped(mask, shared, group, length, key.shape[2]).x)
+    made = node.call("scaled_dot_product_attention", *operands, causal=False, scale=how.scale)
+    return Tensor(node, made).reshape(batch, heads, length, value.shape[3])
+
+
+def _combined(how: Scores) -> Tensor | None:
+    """Bias and mask in one."""
+    if how.bias is None or how.keep is None:
+        return how.bias if how.keep is None else how.keep
+    return how.keep.choose(how.bias, -math.inf)
+
+
+def _grouped(mask: Tensor, shared: int, group: int, queries: Dim, keys: Dim) -> Tensor:
+    """A mask over [batch, heads, queries, keys] for queries whose groups of heads are rows of one head."""
+    if group == 1:
+        return mask
+    batch, heads, rows, columns = mask.shape
+    if heads == 1:
+        raised = mask.reshape(batch, 1, 1, rows, columns).expand(batch, 1, group, queries, columns)
+        return raised.reshape(batch, 1, product([group, queries]), columns)
+    raised = mask.expand(batch, heads, queries, columns)
+    return raised.reshape(batch, shared, product([group, queries]), columns)
+
+
+def repeated(x: Tensor, heads: int) -> Tensor:
+    """Each head of keys or values for all heads of queries that share it."""
+    batch, shared, length, width = x.shape
+    group = heads // whole(shared, "the number of heads of keys")
+    if group == 1:
+        return x
+    return x.reshape(batch, shared, 1, length, width).expand(batch, shared, group, length, width).reshape(
+        batch, heads, length, width
+    )  # fmt: skip
+
+
+def scores(query: Tensor, key: Tensor, how: Scores) -> Tensor:
+    """query · keyᵀ, scaled, capped, biased and masked, in float32: [batch, heads, queries, keys]"""
+    wide = query.to(FLOAT32), repeated(key, whole(query.shape[1], "the number of heads")).to(FLOAT32)
+    scale = how.scale if how.scale is not None else 1 / math.sqrt(whole(query.shape[3], "the size of a head"))
+    made = wide[0].call("matmul", wide[1].transpose(0, 1, 3, 2)) * scale
+    if how.softcap > 0:
+        made = (made * (1 / how.softcap)).call("tanh") * how.softcap
+    if how.bias is not None:
+        made = made + how.bias.to(FLOAT32)
+    return made if how.keep is None else how.keep.choose(made, -math.inf)
+
+
+def weights(made: Tensor, how: Scores) -> Tensor:
+    """Scores → weights."""
+    if how.sink is None:
+        return made.call("softmax", axis=-1)
+    sink = how.sink.to(FLOAT32).reshape(1, how.sink.shape[0], 1, 1)
+    top = made.call("reduce_max", axes=(-1,), keepdims=True).call("maximum", sink)
+    powers = (made - top).call("exp")
+    total = powers.call("reduce_sum", axes=(-1,), keepdims=True) + (sink - top).call("exp")
+    return powers / total
+
+
+def mixed(by: Tensor, value: Tensor) -> Tensor:
+    """Values weighted, in their dtype."""
+    values = repeated(value, whole(by.shape[1], "the number of heads"))
+    return by.call("matmul", values.to(FLOAT32)).to(value.dtype)
+
+
+# --- masks ------------------------------------------------------------------------------------------------------------
+
+
+def causal_hidden(node: Node, queries: Dim, keys: Dim) -> Tensor:
+    """Where a key comes after the query, with the last query beside the last key: bool [1, 1, queries, keys]"""
+    row = counted(node, queries, arithmetic("sub", keys, queries)).reshape(queries, 1)
+    return (counted(node, keys).reshape(1, keys) > row).reshape(1, 1, queries, keys)
+
+
+def padding_hidden(mask: Tensor, batch: Dim, keys: Dim) -> Tensor:
+    """Where a mask of numbers forbids to look, as bool that broadcasts to [batch, heads, queries, keys].
+
+    [batch, keys] and [batch, queries, keys] hold 0 where nothing is to be seen; [batch] the number of keys that may be
+    seen; [2 · batch] also, behind these, the first key that may; [3 · batch + 2] begins with the numbers of keys.
+    """
+    node = mask.node
+    if len(mask.shape) == 4:
+        raise Unsupported(
+            "masks of four dimensions are not supported; a mask of [batch, queries, keys] or an attention_bias is"
+        )
+    if len(mask.shape) == 3:
+        return (mask <= 0).call("unsqueeze", axes=(1,))
+    if len(mask.shape) == 2:
+        return (mask <= 0).call("unsqueeze", axes=(1, 2))
+    place = counted(node, keys).reshape(1, keys)
+    whole_batch, entries = whole(batch, "the batch"), whole(mask.shape[0], "the length of the mask")
+    if entries not in (whole_batch, 2 * whole_batch, 3 * whole_batch + 2):
+        raise Malformed(f"its mask {mask.x.tensor} fits no batch of {whole_batch}")
+    ends = mask.part(0, 0, whole_batch).to(INT64).reshape(batch, 1)
+    hidden = place >= ends
+    if entries == 2 * whole_batch:
+        starts = mask.part(0, whole_batch, entries).to(INT64).reshape(batch, 1)
+        hidden = hidden.call("logical_or", place < starts)
+    return hidden.reshape(batch, 1, 1, keys)
+
+
+def filled_bias(hidden: Sequence[Tensor], filler: float, dtype: str) -> Tensor:
+    """What masks add to scores: ``filler`` for each that hides, within the range of ``dtype``."""
+    limits = DType(dtype).limits()
+    value = float(np.clip(filler, *limits))
+    total = hidden[0].to(FLOAT32) * value
+    for other in hidden[1:]:
+        total = (total + other.to(FLOAT32) * value).limited(*limits)
+    return total.to(dtype)
+
+
+def added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """The sum of two terms that may be absent."""
+    if one is None or other is None:
+        return one if other is None else other
+    return one + other
+
+
+def four_dimensions(bias: Tensor) -> Tensor:
+    """An attention bias, which must have four dimensions."""
+    want_rank(bias, (4,), "attention_bias")
+    return bias
+
+
+# --- states -----------------------------------------------------------------------------------------------------------
+
+
+def appended(past: Tensor | None, new: Tensor, filled: Dim | None = None) -> tuple[Tensor, Tensor]:
+    """Keys or values with those of earlier runs in front: what is attended to, and the state to keep.
+
+    Without ``filled`` the state is the past followed by the new ones. With it ``past`` is a buffer of which ``filled``
+    places are taken; the state is the buffer with the new ones behind them.
+    """
+    if past is None:
+        return new, new
+    want_rank(past, (4,), "past")
+    if filled is None:
+        joined = past.call("concat", new, axis=2)
+        return joined, joined
+    end = arithmetic("add", filled, new.shape[2])
+    used = past.part(2, 0, filled).call("concat", new, axis=2)
+    return used, used.call("concat", past.part(2, end, past.shape[2]), axis=2)
+
+
+def scalar_size(node: Node, i: int, what: str) -> Dim:
+    """Operand ``i``, one number, as a size."""
+    found = node.dims(i, what)
+    if len(found) != 1:
+        raise Malformed(f"its input '{what}' holds {len(found)} numbers, not one")
+    return found[0]
+
+
+def number(node: Node, d: Dim) -> Tensor:
+    """A size as an int64 tensor without dimensions."""
+    made = size(node, d, INT64)
+    return made if isinstance(made, Tensor) else constant(node, made, INT64)

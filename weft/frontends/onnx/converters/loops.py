@@ -1,0 +1,261 @@
+"""Control flow that is decided at run time: branches of different shapes, and loops that become loops of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.expr.nodes import Var as Symbol
+from weft.expr.nodes import index, make
+from weft.frontends.onnx.node import Absent, Node, Sequence_, Value
+from weft.frontends.onnx.problems import Malformed, Unsupported
+from weft.frontends.onnx.sizes import Sizes, arithmetic, object_array
+from weft.graph.build import let
+from weft.graph.dims import symbols
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Loop, Project, Tuple, Var
+from weft.graph.types import Dim, TensorType, TupleType
+from weft.support.dtypes import INDEX
+
+_SWEEPS = 4
+"""How often the shapes of a loop's state may turn out to vary before they are given up."""
+
+_HUGE = 1 << 62
+"""Trip counts beyond this mean no limit."""
+
+
+def branches(node: Node, condition: GraphExpr) -> list[GraphExpr]:
+    """The outputs of an If whose condition is computed by the model."""
+    if condition.tensor.shape:
+        condition = node.call("reshape", condition, shape=())
+    (then, why_not_then), (otherwise, why_not_otherwise) = (_branch(node, b) for b in ("then_branch", "else_branch"))
+    if then is None or otherwise is None:
+        return _only_branch(node, condition, (then, otherwise), (why_not_then, why_not_otherwise))
+    sides = (then, otherwise)
+    counts = [len(_types(s)) for s in sides]
+    if counts[0] != counts[1] or not counts[0]:
+        raise Malformed("its branches have different numbers of outputs")
+    if any(a.rank != b.rank for a, b in zip(_types(sides[0]), _types(sides[1]), strict=True)):
+        squeezing = _squeezing(node)
+        if squeezing is not None:
+            other = "it keeps a dimension that the other drops"
+            left = (then, None) if squeezing == 0 else (None, otherwise)
+            return _only_branch(node, condition, left, (other, other))
+    return either(node, 0, condition, *sides)
+
+
+def either(node: Node, i: int, condition: GraphExpr, then: GraphExpr, otherwise: GraphExpr) -> list[GraphExpr]:
+    """The fields of one of two tuples of tensors, of which only that is computed; sizes that differ become known with
+    it. Operand ``i`` decides. Raises NeedsValue where ranks or dtypes differ."""
+    pairs = list(zip(_types(then), _types(otherwise), strict=True))
+    joined = tuple(_joined(node, i, a, b) for a, b in pairs)
+    made: GraphExpr = If(condition, then, otherwise, TupleType(joined), node.origin)
+    if any(a != b for a, b in pairs):
+        made = node.importer.hold(made, "if")
+    return [Project(made, i, node.origin) for i in range(len(joined))]
+
+
+def _branch(node: Node, name: str) -> tuple[GraphExpr | None, str]:
+    """The outputs of a branch as a tuple; None and the reason where it cannot run, which is no error until it is taken:
+    a branch may be meant for inputs of other shapes. Raises Noted where operators are missing."""
+    with node.importer.problems.attempt() as trial, node.importer.inner_block() as block:
+        found = node.importer.subgraph(node, node.subgraph(name), {})
+        if any(isinstance(v, (Sequence_, Absent)) for v in found):
+            raise node.needs(
+                "its branches give sequences or optionals, which a condition of the model cannot choose", 0
+            )
+        values = tuple(node.as_data(v) for v in found)
+    return (None, trial.reason) if trial.reason else (let(block.bindings, Tuple(values)), "")
+
+
+def _squeezing(node: Node) -> int | None:
+    """The branch that drops dimensions where the other only hands on its operand: how PyTorch exports ``x.squeeze(d)``,
+    which drops a dimension if its size is 1. What comes after it is made for the squeezed shape."""
+    kinds = [
+        [n.op_type for n in node.subgraph(b).node if n.op_type != "Constant"] for b in ("then_branch", "else_branch")
+    ]
+    found = [i for i in (0, 1) if kinds[i] == ["Squeeze"] and kinds[1 - i] in (["Identity"], [])]
+    return found[0] if found else None
+
+
+def _only_branch(
+    node: Node, condition: GraphExpr, sides: Sequence[GraphExpr | None], reasons: Sequence[str]
+) -> list[GraphExpr]:
+    """The outputs of the branch that can run, with a check that it is the one to take."""
+    taken = 1 if sides[0] is None else 0
+    only = sides[taken]
+    if only is None:
+        raise node.needs(f"neither branch can run: {reasons[0]}; {reasons[1]}", 0)
+    as_number = node.call("cast", node.call("reshape", condition, shape=(1,)), to=INDEX)
+    (chosen,) = node.bound(as_number, "condition")
+    message = f"{node.name}: the other branch would be taken, which cannot run with these shapes ({reasons[1 - taken]})"
+    node.importer.require(make("eq", index(chosen), index(1 - taken)), message)
+    held = node.importer.hold(only, "branch")
+    return [Project(held, i, node.origin) for i in range(len(_types(only)))]
+
+
+def _types(value: GraphExpr) -> tuple[TensorType, ...]:
+    assert isinstance(value.type, TupleType)
+    return tuple(t for t in value.type.fields if isinstance(t, TensorType))
+
+
+def _joined(node: Node, i: int, a: TensorType, b: TensorType) -> TensorType:
+    """What both branches give: sizes that differ are known once a branch has run."""
+    if a.rank != b.rank or a.dtype != b.dtype:
+        raise node.needs(f"it chooses between {a} and {b}, of different rank or dtype", i)
+    pairs = zip(a.shape, b.shape, strict=True)
+    shape = [x if x is y or x == y else node.importer.fresh("size") for x, y in pairs]
+    return TensorType(tuple(shape), a.dtype)
+
+
+# --- loops ----------------------------------------------------------------------------------------------------------
+
+Step = Callable[[Symbol, "list[GraphExpr]"], "tuple[GraphExpr | None, list[GraphExpr], list[GraphExpr]]"]
+"""One iteration: from its number and the state to the condition (None: always on), the next state and the rows."""
+
+
+def repeat(
+    node: Node,
+    state: Sequence[GraphExpr],
+    step: Step,
+    *,
+    trips: Dim | None = None,
+    going: GraphExpr | None = None,
+    conditional: bool = False,
+) -> tuple[list[GraphExpr], list[GraphExpr]]:
+    """A loop of the graph; gives the last state and the collected rows. ``conditional`` says that ``step`` gives a
+    condition, and ``going`` is the first."""
+    importer = node.importer
+    number = importer.fresh("i")
+    types = [s.tensor for s in state]
+    for _ in range(_SWEEPS):
+        params = [Var(f"state{i}", t) for i, t in enumerate(types)]
+        with importer.inner_block() as block:
+            condition, after, rows = step(number, list(params))
+        wider = [_widened(node, t, a.tensor, block.bindings) for t, a in zip(types, after, strict=True)]
+        if wider == types:
+            break
+        types = wider
+    else:
+        raise Unsupported("the shapes of its state change in a way that is not followed")
+    checked = conditional and not (isinstance(condition, Constant) and bool(condition.data.all()))
+    count: Dim = importer.fresh("count") if checked or trips is None else trips
+    results = [TensorType(tuple(_outside(node, d, state[i]) for d in t.shape), t.dtype) for i, t in enumerate(types)]
+    inner = {s for b in block.bindings for s in _bound_by(b[1])} | {number}
+    inner |= {s for t, given in zip(types, state, strict=True) for s in _fresh(t, given.tensor)}
+    columns = [TensorType((count, *(_escaped(node, d, inner) for d in r.tensor.shape)), r.tensor.dtype) for r in rows]
+    if checked:
+        assert condition is not None
+        if condition.tensor.shape:
+            condition = node.call("reshape", condition, shape=())
+        going = node.constant(True, "bool") if going is None else going
+        if going.tensor.shape:
+            going = node.call("reshape", going, shape=())
+    parts = ([condition] if checked and condition is not None else []) + [*after, *rows]
+    body = Function(tuple(params), let(block.bindings, Tuple(tuple(parts))))
+    type_ = TupleType((*results, *columns))
+    made = Loop(tuple(state), body, type_, number, trips, count, going if checked else None, node.origin)
+    held = importer.hold(made, "loop")
+    fields: list[GraphExpr] = [Project(held, i, node.origin) for i in range(len(type_.fields))]
+    return fields[: len(state)], fields[len(state) :]
+
+
+def _widened(node: Node, before: TensorType, after: TensorType, bindings: object) -> TensorType:
+    """The type of a state that may have either: sizes that change become symbols."""
+    if before.rank != after.rank or before.dtype != after.dtype:
+        raise Unsupported(f"its state changes from {before} to {after}")
+    shape = [
+        x if x is y or x == y or _is_state(x) else node.importer.fresh("state")
+        for x, y in zip(before.shape, after.shape, strict=True)
+    ]
+    return TensorType(tuple(shape), before.dtype)
+
+
+def _is_state(d: Dim) -> bool:
+    return isinstance(d, Symbol) and d.name.startswith("state_")
+
+
+def _fresh(t: TensorType, given: TensorType) -> list[Symbol]:
+    """The sizes that vary from iteration to iteration."""
+    return [x for x, y in zip(t.shape, given.shape, strict=True) if isinstance(x, Symbol) and x is not y]
+
+
+def _outside(node: Node, d: Dim, given: GraphExpr) -> Dim:
+    return node.importer.fresh("last") if _is_state(d) and d not in given.tensor.shape else d
+
+
+def _bound_by(value: GraphExpr) -> list[Symbol]:
+    """Sizes that a binding of the loop's body makes known."""
+    if isinstance(value, Call):
+        return [s for s in value.attrs.get("sizes", ()) if isinstance(s, Symbol)]
+    return list(symbols(value.type))
+
+
+def _escaped(node: Node, d: Dim, inner: set[Symbol]) -> Dim:
+    """A size of a row as it is known outside the loop."""
+    return node.importer.fresh("row") if any(s in inner for s in symbols(d)) else d
+
+
+def loop(node: Node) -> list[GraphExpr]:
+    """ONNX Loop, with any trip count and condition."""
+    body = node.subgraph("body")
+    carried = [node.data(i) for i in range(2, len(node.inputs))]
+    if len(body.input) != 2 + len(carried) or len(body.output) < 1 + len(carried):
+        raise Malformed("the inputs and outputs of its body do not fit its own")
+    names = [i.name for i in body.input]
+
+    def step(number: Symbol, state: list[GraphExpr]) -> tuple[GraphExpr | None, list[GraphExpr], list[GraphExpr]]:
+        trip = Sizes(object_array([number], ()), INDEX)
+        values: list[Value] = [trip, node.constant(True, "bool"), *state]
+        found = node.importer.subgraph(node, body, dict(zip(names, values, strict=True)))
+        results = [node.as_data(v) for v in found]
+        return results[0], results[1 : 1 + len(carried)], results[1 + len(carried) :]
+
+    trips = _trips(node) if node.has(0) else None
+    going = node.data(1) if node.has(1) else None
+    if isinstance(going, Constant):
+        if not bool(going.data.all()):
+            trips, going = 0, None
+        else:
+            going = None
+    state, rows = repeat(node, carried, step, trips=trips, going=going, conditional=True)
+    return [*state, *rows]
+
+
+def _trips(node: Node) -> Dim | None:
+    """The trip count as a size; None where it is no limit."""
+    known = node.elements(0)
+    if known is not None:
+        count = known.reshape(-1)[0]
+        return max(0, count) if isinstance(count, int) and count < _HUGE else None if isinstance(count, int) else count
+    given = node.call("reshape", node.data(0), shape=(1,))
+    return node.bound(node.call("maximum", given, node.constant([0], given.tensor.dtype)), "trips")[0]
+
+
+def scan(
+    node: Node,
+    states: Sequence[GraphExpr],
+    scanned: Sequence[GraphExpr],
+    axes: Sequence[int],
+    backward: Sequence[int],
+    step: Callable[[list[GraphExpr], list[GraphExpr]], tuple[list[GraphExpr], list[GraphExpr]]],
+) -> tuple[list[GraphExpr], list[GraphExpr]]:
+    """A loop over one axis of each of ``scanned``; ``step`` takes the state and the slices."""
+    length = scanned[0].tensor.shape[axes[0]]
+
+    def one(number: Symbol, state: list[GraphExpr]) -> tuple[GraphExpr | None, list[GraphExpr], list[GraphExpr]]:
+        last = arithmetic("sub", length, 1)
+        slices = [
+            slice_at(node, x, axis, arithmetic("sub", last, number) if back else number)
+            for x, axis, back in zip(scanned, axes, backward, strict=True)
+        ]
+        after, rows = step(state, slices)
+        return None, after, rows
+
+    return repeat(node, states, one, trips=length)
+
+
+def slice_at(node: Node, x: GraphExpr, axis: int, place: Dim) -> GraphExpr:
+    """The slice of ``x`` at a place of an axis that may be symbolic; the axis is dropped."""
+    shape = x.tensor.shape
+    end = index(place) + 1
+    one = node.call("slice", x, begin=(place,), end=(end,), axes=(axis,), in_bounds=True)
+    return node.call("reshape", one, shape=(*shape[:axis], *shape[axis + 1 :]))

@@ -1,0 +1,126 @@
+"""Arithmetic on graph tensors in the usual notation, for operators that are formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.frontends.onnx.converters.elementwise import cast_to
+from weft.frontends.onnx.node import Node
+from weft.frontends.onnx.sizes import Sizes, arithmetic, object_array
+from weft.graph.nodes import GraphExpr
+from weft.graph.types import Dim
+from weft.support.dtypes import FLOAT32, INDEX, DType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """A tensor of the graph under construction; operators broadcast, plain numbers take its dtype."""
+
+    node: Node
+    x: GraphExpr
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return self.x.tensor.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.x.tensor.dtype
+
+    def call(self, name: str, *others: Operand, **attrs: Any) -> Tensor:
+        """An operator of the catalogue on this tensor and others."""
+        operands = (o.x if isinstance(o, Tensor) else self.node.scalar(o, self.x) for o in others)
+        return Tensor(self.node, self.node.call(name, self.x, *operands, **attrs))
+
+    def __add__(self, other: Operand) -> Tensor:
+        return self.call("add", other)
+
+    def __sub__(self, other: Operand) -> Tensor:
+        return self.call("sub", other)
+
+    def __mul__(self, other: Operand) -> Tensor:
+        return self.call("mul", other)
+
+    def __truediv__(self, other: Operand) -> Tensor:
+        return self.call("div", other)
+
+    def __rsub__(self, other: float) -> Tensor:
+        return self.call("neg") + other
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __lt__(self, other: Operand) -> Tensor:
+        return self.call("less", other)
+
+    def __le__(self, other: Operand) -> Tensor:
+        return self.call("less_equal", other)
+
+    def __gt__(self, other: Operand) -> Tensor:
+        return self.call("greater", other)
+
+    def __ge__(self, other: Operand) -> Tensor:
+        return self.call("greater_equal", other)
+
+    def __and__(self, other: Tensor) -> Tensor:
+        return self.call("logical_and", other)
+
+    def equals(self, other: Operand) -> Tensor:
+        return self.call("equal", other)
+
+    def limited(self, low: Operand, high: Operand) -> Tensor:
+        """``min(max(x, low), high)``"""
+        return self.call("maximum", low).call("minimum", high)
+
+    def to(self, dtype: str) -> Tensor:
+        return Tensor(self.node, cast_to(self.node, self.x, DType(dtype)))
+
+    def reshape(self, *shape: Dim) -> Tensor:
+        return self if self.shape == shape else self.call("reshape", shape=shape)
+
+    def transpose(self, *perm: int) -> Tensor:
+        return self if perm == tuple(range(len(perm))) else self.call("transpose", perm=perm)
+
+    def expand(self, *shape: Dim) -> Tensor:
+        return self if self.shape == shape else self.call("broadcast_to", shape=shape)
+
+    def choose(self, then: Tensor, otherwise: Operand) -> Tensor:
+        """Where this bool tensor holds, ``then``, else ``otherwise``."""
+        other = otherwise.x if isinstance(otherwise, Tensor) else self.node.scalar(otherwise, then.x)
+        return Tensor(self.node, self.node.call("where", self.x, then.x, other))
+
+    def part(self, axis: int, start: Dim, stop: Dim | None = None) -> Tensor:
+        """``[start:stop]`` of an axis; without ``stop`` one element, the axis dropped."""
+        end = arithmetic("add", start, 1) if stop is None else stop
+        made = self.call("slice", begin=(start,), end=(end,), strides=(1,), axes=(axis,), in_bounds=True)
+        shape = self.shape
+        return made if stop is not None else made.reshape(*shape[:axis], *shape[axis + 1 :])
+
+
+Operand: TypeAlias = "Tensor | float"
+
+
+def operand(node: Node, i: int) -> Tensor:
+    """Operand ``i`` of a node."""
+    return Tensor(node, node.data(i))
+
+
+def constant(node: Node, values: Any, dtype: str = FLOAT32) -> Tensor:
+    return Tensor(node, node.constant(np.asarray(values, DType(dtype).numpy)))
+
+
+def size(node: Node, d: Dim, dtype: str = FLOAT32) -> Operand:
+    """A size as a number: plain where it is known."""
+    if isinstance(d, int):
+        return d
+    return Tensor(node, node.as_data(Sizes(object_array([d], ()), INDEX))).to(dtype)
+
+
+def stack(parts: Sequence[Tensor], axis: int = -1) -> Tensor:
+    """Tensors joined along a new axis; shapes broadcast."""
+    raised = [p.call("unsqueeze", axes=(axis,)) for p in parts]
+    return raised[0].call("concat", *raised[1:], axis=axis)

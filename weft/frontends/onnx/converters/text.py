@@ -1,0 +1,128 @@
+"""Strings: operators on them, and how operators that only move elements move strings.
+
+Whatever only moves elements moves the numbers of the places instead, by kernels; then the strings are looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.expr.nodes import product
+from weft.frontends.onnx.node import Node, Result, Value
+from weft.frontends.onnx.problems import Unsupported
+from weft.graph.nodes import GraphExpr
+from weft.graph.types import TensorType, dim
+from weft.support.dtypes import INT64
+
+if TYPE_CHECKING:
+    from weft.frontends.onnx.converters.numbers import Tensor
+
+MOVES = frozenset(
+    [
+        "Compress",
+        "Concat",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Reshape",
+        "ReverseSequence",
+        "ScatterElements",
+        "ScatterND",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Trilu",
+        "Unsqueeze",
+        "Where",
+    ]
+)
+"""Operators each of whose results is an element of an operand."""
+
+
+def is_text(value: Value | None) -> bool:
+    """Whether a value is a tensor of strings."""
+    return isinstance(value, GraphExpr) and isinstance(value.type, TensorType) and value.type.dtype.kind == "string"
+
+
+def convert(node: Node, again: Callable[[Node], Any]) -> Any:
+    """The values of a node that has strings among its operands; None where its own converter knows what to do."""
+    if node.domain:
+        return None
+    if node.op_type in MOVES:
+        return _moved(node, again)
+    if node.op_type == "Equal":
+        return node.call("text_equal", node.data(0), node.data(1))
+    return None
+
+
+def _moved(node: Node, again: Callable[[Node], Any]) -> Any:
+    inputs: list[Value | None] = []
+    texts: list[GraphExpr] = []
+    before: Any = 0
+    for v in node.inputs:
+        if not is_text(v):
+            inputs.append(v)
+            continue
+        assert isinstance(v, GraphExpr)
+        shape, count = v.tensor.shape, product(v.tensor.shape)
+        places = node.call("arange", start=before, step=1, count=dim(count), dtype="int64")
+        inputs.append(node.call("reshape", places, shape=shape))
+        texts.append(v)
+        before = count + before
+    made = again(node.altered(tuple(inputs)))
+    text = texts[0] if len(texts) == 1 else node.call("text_join", *texts)
+    results: Sequence[Any] = made if isinstance(made, (tuple, list)) else (made,)
+    found = tuple(node.call("text_take", text, node.as_data(r)) for r in results)
+    return found if isinstance(made, (tuple, list)) else found[0]
+
+
+def selected(places: Tensor, values: Sequence[str], default: str = "_Unused") -> GraphExpr:
+    """The strings of a table at places that the model computes."""
+    return places.node.call("text_select", places.to(INT64).x, values=tuple(values), default=default)
+
+
+def _concat(node: Node) -> Result:
+    return node.call("text_concat", node.data(0), node.data(1))
+
+
+def _full_match(node: Node) -> Result:
+    return node.call("text_matches", node.data(0), pattern=node.text("pattern", ""))
+
+
+def _normalizer(node: Node) -> Result:
+    x = node.data(0)
+    if x.tensor.rank not in (1, 2) or (x.tensor.rank == 2 and x.tensor.shape[0] != 1):
+        raise Unsupported(f"words must stand in a vector or in one row, not in {x.tensor}")
+    attrs = {
+        "case": node.text("case_change_action", "NONE"),
+        "case_sensitive": node.flag("is_case_sensitive"),
+        "stopwords": node.texts("stopwords"),
+    }
+    (size,) = node.bound(node.call("text_normalize_count", x, **attrs), "words")
+    return node.call("text_normalize", x, size=size, **attrs)
+
+
+def _split(node: Node) -> Result:
+    x = node.data(0)
+    attrs: dict[str, Any] = {"delimiter": node.text("delimiter", "")}
+    if node.has_attribute("maxsplit"):
+        attrs["maxsplit"] = node.integer("maxsplit")
+    counts = node.call("text_split_counts", x, **attrs)
+    flat = node.call("reshape", counts, shape=(dim(product(x.tensor.shape)),))
+    zero = node.constant([0], "int64")
+    most = node.call("reduce_max", node.call("concat", flat, zero, axis=0), axes=(0,), keepdims=True)
+    (size,) = node.bound(most, "pieces")
+    return node.call("text_split", x, size=size, **attrs), counts
+
+
+TEXT_OPERATORS: dict[str, Callable[[Node], Result]] = {
+    "RegexFullMatch": _full_match,
+    "StringConcat": _concat,
+    "StringNormalizer": _normalizer,
+    "StringSplit": _split,
+}

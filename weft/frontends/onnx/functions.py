@@ -1,0 +1,121 @@
+"""Operators that are defined by other operators: the model's own functions and those of the ONNX specification."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from weft.frontends.onnx.node import OMITTED, Node, Omitted, Scope, Value
+from weft.frontends.onnx.problems import Malformed, Noted
+from weft.frontends.onnx.reader import onnx_package, opsets
+from weft.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from weft.frontends.onnx.importer import Importer
+
+
+def key(function: Any) -> tuple[str, str, str]:
+    """What identifies a function of the model."""
+    return ("" if function.domain == "ai.onnx" else function.domain, function.name, getattr(function, "overload", ""))
+
+
+def find(known: Mapping[tuple[str, str, str], Any], domain: str, proto: Any) -> Any | None:
+    """The model's own function that a node calls, if it calls one."""
+    return known.get((domain, proto.op_type, getattr(proto, "overload", "")))
+
+
+def _schema(domain: str, op_type: str, opset: int) -> Any | None:
+    defs = onnx_package().defs
+    try:
+        return defs.get_schema(op_type, opset, domain)
+    except defs.SchemaError:
+        return None
+
+
+def is_specified(domain: str, op_type: str, opset: int) -> bool:
+    """Whether the specification defines the operator by a function."""
+    schema = _schema(domain, op_type, opset)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def specified_body(node: Node) -> Any | None:
+    """The function that the ONNX specification gives for a node's operator; None if it gives none.
+
+    Functions that depend on the context are built by the ``onnx`` package from the node, whose attributes are checked
+    against the operator's schema first.
+    """
+    schema = _schema(node.domain, node.op_type, node.opset)
+    if schema is None or node.proto.op_type != node.op_type:
+        return None
+    if schema.has_function:
+        return schema.function_body
+    if not schema.has_context_dependent_function:
+        return None
+    _check_against(schema, node)
+    types = [_type_proto(node.data(i).tensor if node.has(i) else None) for i in range(len(node.inputs))]
+    made = onnx_package().FunctionProto()
+    data = schema.get_context_dependent_function(
+        _plain(node).SerializeToString(), [t.SerializeToString() for t in types]
+    )
+    made.ParseFromString(data)
+    return made if made.node else None
+
+
+def _check_against(schema: Any, node: Node) -> None:
+    for name, attribute in node.attributes.items():
+        if name not in schema.attributes:
+            raise Malformed(f"the operator has no attribute '{name}'")
+        if int(schema.attributes[name].type.value) != int(attribute.type):
+            raise Malformed(f"its attribute '{name}' has the wrong type")
+    missing = [a.name for a in schema.attributes.values() if a.required and not node.has_attribute(a.name)]
+    if missing:
+        raise Malformed(f"it needs the attribute '{missing[0]}'")
+    if not schema.min_input <= len(node.inputs) <= schema.max_input:
+        raise Malformed(f"it takes {schema.min_input} to {schema.max_input} inputs, not {len(node.inputs)}")
+
+
+def _plain(node: Node) -> Any:
+    """The node with references to attributes of an enclosing function replaced by their values."""
+    proto = onnx_package().NodeProto()
+    proto.CopyFrom(node.proto)
+    del proto.attribute[:]
+    for name, attribute in node.attributes.items():
+        copied = proto.attribute.add()
+        copied.CopyFrom(attribute)
+        copied.name = name
+    return proto
+
+
+def _type_proto(t: TensorType | None) -> Any:
+    onnx = onnx_package()
+    if t is None:
+        return onnx.TypeProto()
+    code = onnx.helper.np_dtype_to_tensor_dtype(t.dtype.numpy)
+    return onnx.helper.make_tensor_type_proto(code, [d if isinstance(d, int) else None for d in t.shape])
+
+
+def _defaults(node: Node) -> dict[str, Any]:
+    """The attributes that the specification gives a default; none for functions of the model."""
+    schema = _schema(node.domain, node.op_type, node.opset)
+    if schema is None:
+        return {}
+    return {n: a.default_value for n, a in schema.attributes.items() if a.default_value.type}
+
+
+def expand(node: Node, function: Any, importer: Importer) -> list[Value | None]:
+    """The outputs of a function applied to the node's operands; None for those that the node does not use."""
+    if len(node.inputs) > len(function.input):
+        raise Malformed(f"the function takes {len(function.input)} inputs, not {len(node.inputs)}")
+    attributes = {a.name: a for a in function.attribute_proto} | _defaults(node) | dict(node.attributes)
+    versions = {**node.scope.opsets, **opsets(function)}
+    scope = Scope(None, versions, attributes=attributes, prefix=f"{node.name}/", depth=node.scope.depth + 1)
+    for i, name in enumerate(function.input):
+        scope.values[name] = node.inputs[i] if node.has(i) else OMITTED
+    importer.nodes(function.node, scope)
+    outputs: list[Value | None] = []
+    for name, wanted in zip(function.output, node.proto.output, strict=False):
+        found = scope.find(name) if wanted else None
+        if wanted and (found is None or isinstance(found, Omitted)):
+            raise Noted("the function that defines it could not be imported")
+        outputs.append(None if isinstance(found, Omitted) else found)
+    return outputs

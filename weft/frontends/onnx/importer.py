@@ -1,0 +1,467 @@
+"""ONNX graph → graph module: walks the nodes in order and hands each to its converter.
+
+A node goes, in this order, to: the shape rule of its operator (where all its operands are small integers known as
+expressions over symbolic dimensions), the converter of its operator, the model's own function of that name, or the
+function body in the ONNX specification. A node that fails is noted and its outputs poisoned, so that all problems of a
+model are reported together.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.expr.nodes import Const, Expr, index, make
+from weft.expr.nodes import Var as Symbol
+from weft.frontends.onnx import functions
+from weft.frontends.onnx.converters import CONVERTERS, text
+from weft.frontends.onnx.node import OMITTED, Absent, Maps, Node, Omitted, Scope, Sequence_, Value
+from weft.frontends.onnx.payloads import Array
+from weft.frontends.onnx.problems import Malformed, NeedsValue, Noted, Problem, Problems, Unsupported
+from weft.frontends.onnx.reader import Source, opsets
+from weft.frontends.onnx.shapes import SHAPE_RULES, materialize
+from weft.frontends.onnx.sizes import MAX_ELEMENTS, Sizes
+from weft.frontends.onnx.tensors import dtype_of, to_array
+from weft.graph.assume import collect_assumptions
+from weft.graph.build import let
+from weft.graph.dims import given_sizes
+from weft.graph.nodes import Constant, Function, GraphExpr, Module, Origin, Tuple, Var, call
+from weft.graph.operator import Attrs
+from weft.graph.types import Dim, TensorType
+from weft.graph.visit import post_order
+from weft.ops.catalogue import op
+from weft.support.errors import InternalError, ModelError, Place, UserError, WeftError
+
+MAX_NODES = 100_000
+"""Nodes a model may have after functions are expanded and loops unrolled."""
+MAX_DEPTH = 32
+"""How deep subgraphs and functions may nest."""
+
+ShapeOverride: TypeAlias = "Mapping[str, int | Sequence[int | str | None]]"
+
+Given: TypeAlias = "np.ndarray[Any, Any] | TensorType | tuple[Any, ...] | None"
+"""What is known of an input: its value, or its type (a tuple for a sequence; None for an optional without a value)."""
+
+Leaving: TypeAlias = "int | tuple[int | str, ...] | None"
+"""What leaves a graph: a tensor (-1), a list of so many, the values of maps with these keys, nothing (None)."""
+
+# What converters raise on operands and attributes that make no sense; anything else is a bug of Weft.
+_NONSENSE = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
+
+
+@dataclass(slots=True, eq=False)
+class Lets:
+    """What a block of the graph binds before its result: lets in order, and the sizes bound to tensors."""
+
+    parent: Lets | None = None
+    bindings: list[tuple[Var, GraphExpr]] = field(default_factory=list)
+    sizes: dict[GraphExpr, tuple[Symbol, ...]] = field(default_factory=dict)
+
+    def find(self, value: GraphExpr) -> tuple[Symbol, ...] | None:
+        """The sizes that ``value`` is bound to in this block or one around it."""
+        block: Lets | None = self
+        while block is not None:
+            if value in block.sizes:
+                return block.sizes[value]
+            block = block.parent
+        return None
+
+
+def _is_fixed(declared: Any) -> bool:
+    return bool(declared.HasField("dim_value") and declared.dim_value >= 0)
+
+
+def _label(name: str, axis: int, declared: Any) -> str:
+    """The name of an open dimension of an input: its own, or one made up. Raises Malformed."""
+    if not isinstance(declared.dim_param, str):  # protobuf gives bytes where a string is not UTF-8
+        raise Malformed(f"the name of dimension {axis} of the input '{name}' is not text")
+    label = declared.dim_param.strip()
+    return label if label not in ("", "?") else f"{name}_{axis}"
+
+
+class Importer:
+    """The state of importing one model."""
+
+    def __init__(
+        self,
+        source: Source,
+        shapes: ShapeOverride | None,
+        opset: int | None,
+        known: Mapping[str, Given] | None = None,
+    ) -> None:
+        self.source = source
+        self.folder = source.folder
+        self.proto = source.model
+        self.problems = Problems(source.name)
+        self.overrides = given_sizes(shapes or {})
+        self.known = dict(known or {})
+        self.structure: list[Leaving] = []
+        self.deciding: dict[str, None] = {}
+        self.output_names: list[str] = []
+        self.symbols: dict[str, Symbol] = {}
+        self.requirements: dict[Expr, str] = {}
+        self.opset = opset
+        self.functions = {functions.key(f): f for f in self.proto.functions}
+        self.count = 0
+        self.fresh_count = 0
+        self._sizes: dict[Sizes, GraphExpr] = {}
+        self.block = Lets()
+
+    def run(self) -> Module:
+        """The whole model. Raises ModelProblems."""
+        try:
+            scope = Scope(None, self._opsets())
+        except ModelError as why:
+            raise why.at(Place(file=self.source.name)) from None
+        graph = self.proto.graph
+        if self.overrides:
+            self._check_overrides(graph)
+        self._initializers(graph, scope, self.source.payloads)
+        params = self._inputs(graph, scope)
+        with collect_assumptions() as assumed:
+            self.nodes(graph.node, scope)
+        outputs = self._outputs(graph, scope)
+        self.problems.raise_if_any()
+        for condition, message in assumed:
+            self.require(condition, message)
+        body = let(self.block.bindings, outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs)))
+        return Module({"main": Function(tuple(params), body)}, attrs=self._attributes(graph))
+
+    def _opsets(self) -> dict[str, int]:
+        found = opsets(self.proto)
+        if self.opset is not None:
+            found[""] = self.opset
+        if "" not in found and any(not n.domain or n.domain == "ai.onnx" for n in self.proto.graph.node):
+            raise ModelError("the model does not say which version of the operator set it uses", hint="give opset=")
+        return found
+
+    def _attributes(self, graph: Any) -> Attrs:
+        return Attrs(
+            name=graph.name or self.source.name,
+            outputs=tuple(self.output_names),
+            structure=tuple(self.structure),
+            deciding=tuple(self.deciding),
+            requires=tuple(self.requirements.items()),
+        )
+
+    def require(self, condition: Expr, message: str) -> None:
+        """Note a condition on symbolic dimensions that the model takes for granted."""
+        if isinstance(condition, Const):
+            if not condition.value:
+                raise Malformed(message)
+        elif self.block.parent is None:
+            self.requirements.setdefault(condition, message)
+        else:
+            made = call(op("require_sizes"), (), {"conditions": (condition,), "messages": (message,)})
+            self.block.bindings.append((Var("required", made.type), made))
+
+    def assume(self, op: str, a: Dim, b: Dim, name: str) -> None:
+        """Note that the node ``name`` takes ``a op b`` for granted."""
+        words = {"eq": "equal", "le": "be at most", "ge": "be at least"}
+        self.require(make(op, index(a), index(b)), f"{name}: the size {a} must {words[op]} {b}")
+
+    # --- inputs, weights, outputs -----------------------------------------------------------------------------------
+
+    def _initializers(self, graph: Any, scope: Scope, payloads: Mapping[int, Array] | None = None) -> None:
+        for number, tensor in enumerate(graph.initializer):
+            try:
+                array = to_array(tensor, self.folder, payloads.get(number) if payloads else None)
+                scope.values[tensor.name] = Constant(array, Origin((tensor.name,)))
+            except WeftError as why:
+                self._fail(scope, (tensor.name,), "", "", why)
+        for sparse in graph.sparse_initializer:
+            self._fail(scope, (sparse.values.name,), "", "", Unsupported("sparse weights are not supported"))
+
+    def _inputs(self, graph: Any, scope: Scope) -> list[Var]:
+        params: list[Var] = []
+        for value in graph.input:
+            if value.name in scope.values and value.name not in self.overrides:
+                continue  # before IR version 4 weights were listed among the inputs
+            if value.name in self.known:
+                scope.values[value.name] = self._given(value.name, self.known[value.name], params)
+                continue
+            try:
+                var = Var(value.name, self._input_type(value), Origin((value.name,)))
+            except WeftError as why:
+                scope.values[value.name] = None
+                text = f"the input '{value.name}': {why.message}"
+                self.problems.add(Problem(text, code=why.code, hint=why.hint, **_needs(why)))
+                continue
+            scope.values[value.name] = var
+            params.append(var)
+        return params
+
+    def _given(self, name: str, given: Given, params: list[Var]) -> Value:
+        """The value of an input of which more is known than the model declares; parameters are added to ``params``."""
+        if given is None:
+            return Absent()
+        if isinstance(given, tuple):
+            return Sequence_(tuple(self._given(f"{name}.{i}", g, params) for i, g in enumerate(given)))
+        if isinstance(given, TensorType):
+            params.append(Var(name, given, Origin((name,))))
+            return params[-1]
+        return Constant(given, Origin((name,)))
+
+    def inputs_behind(self, value: GraphExpr) -> list[str]:
+        """The inputs of the model that a value is computed from."""
+        return [e.name for e in post_order(value) if isinstance(e, Var)]
+
+    def _input_type(self, value: Any) -> TensorType:
+        kind = value.type.WhichOneof("value")
+        if kind != "tensor_type":
+            what = (kind or "unknown").removesuffix("_type")
+            raise NeedsValue(f"inputs of kind {what} are not supported", [value.name])
+        declared = value.type.tensor_type
+        dtype = dtype_of(declared.elem_type)
+        given = self.overrides.get(value.name)
+        if given is not None and not isinstance(given, int):
+            if declared.HasField("shape") and len(given) != len(declared.shape.dim):
+                raise ModelError(f"it has {len(declared.shape.dim)} dimensions, but shapes= gives {tuple(given)}")
+            return TensorType(tuple(self._given_dim(value.name, i, d) for i, d in enumerate(given)), dtype)
+        if not declared.HasField("shape"):
+            raise NeedsValue("its rank is not known", [value.name])
+        shape = tuple(self._declared_dim(value.name, i, d) for i, d in enumerate(declared.shape.dim))
+        return TensorType(shape, dtype)
+
+    def _check_overrides(self, graph: Any) -> None:
+        """Whether everything that the caller fixes is there to be fixed. Raises UserError T020."""
+        weights = {t.name for t in graph.initializer}  # which old models list among their inputs, too
+        dims = {i.name: i.type.tensor_type.shape.dim for i in graph.input if i.name not in weights}
+        sizes = {_label(n, axis, d) for n, shape in dims.items() for axis, d in enumerate(shape) if not _is_fixed(d)}
+        for name, given in self.overrides.items():
+            if isinstance(given, int) and name not in sizes and len(dims.get(name, ())) == 1:
+                self.overrides[name] = (given,)
+            elif name not in (sizes if isinstance(given, int) else dims):
+                what, there = ("open size", sorted(sizes)) if isinstance(given, int) else ("input", list(dims))
+                raise UserError(
+                    f"the model has no {what} '{name}'",
+                    code="T020",
+                    place=Place(file=self.source.name),
+                    hint=f"there are: {', '.join(there) or 'none'}",
+                )
+
+    def _given_dim(self, name: str, axis: int, given: int | str | None) -> Dim:
+        if isinstance(given, str):
+            return self.symbol(given)
+        return int(given) if given is not None else self.symbol(f"{name}_{axis}")
+
+    def _declared_dim(self, name: str, axis: int, declared: Any) -> Dim:
+        if _is_fixed(declared):
+            return int(declared.dim_value)
+        label = _label(name, axis, declared)
+        bound = self.overrides.get(label)
+        return bound if isinstance(bound, int) else self.symbol(label)
+
+    def symbol(self, label: str) -> Symbol:
+        """The symbolic dimension of that name: one variable a name in the whole model."""
+        if label not in self.symbols:
+            name = re.sub(r"\W", "_", label, flags=re.ASCII) or "n"
+            name = f"n{name}" if name[0].isdigit() else name
+            taken = {s.name for s in self.symbols.values()}
+            while name in taken:
+                name += "_"
+            self.symbols[label] = Symbol(name)
+        return self.symbols[label]
+
+    def _outputs(self, graph: Any, scope: Scope) -> list[GraphExpr]:
+        outputs = []
+        for value in graph.output:
+            try:
+                found = scope.find(value.name)
+                if found is not None and not isinstance(found, Omitted):
+                    outputs += self._leaving(found, value.name, scope)
+            except WeftError:
+                self.problems.add(Problem(f"nothing computes the output '{value.name}'", code="M003"))
+        return outputs
+
+    def _leaving(self, value: Value, name: str, scope: Scope) -> list[GraphExpr]:
+        """A value as the tensors that leave the graph, noted in ``structure``."""
+        if isinstance(value, Absent):
+            self.structure.append(None)
+            return []
+        if isinstance(value, Sequence_):
+            self.structure.append(len(value.items))
+            self.output_names += [f"{name}.{i}" for i in range(len(value.items))]
+            return [self.output(v, f"{name}.{i}", scope) for i, v in enumerate(value.items)]
+        self.structure.append(value.keys if isinstance(value, Maps) else -1)
+        self.output_names.append(name)
+        value = value.values if isinstance(value, Maps) else value
+        return [self.output(value, name, scope)]
+
+    def output(self, value: Value, name: str, scope: Scope) -> GraphExpr:
+        """A value as a tensor that leaves the graph."""
+        node = Node(_empty_node(), "output", "", name, scope.opsets.get("", 1), (value,), scope, self)
+        return node.data(0)
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def nodes(self, protos: Iterable[Any], scope: Scope) -> None:
+        """Convert nodes in order, defining their outputs in ``scope``."""
+        if scope.depth > MAX_DEPTH:
+            raise Unsupported(f"functions or subgraphs nest deeper than {MAX_DEPTH}")
+        for i, proto in enumerate(protos):
+            self.count += 1
+            if self.count > MAX_NODES:
+                raise Unsupported(f"the model has more than {MAX_NODES:,} nodes with its functions expanded")
+            self._node(proto, scope, f"{scope.prefix}{proto.name or f'{proto.op_type}_{i}'}")
+
+    def _node(self, proto: Any, scope: Scope, name: str) -> None:
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        full_name = f"{domain}.{proto.op_type}" if domain else proto.op_type
+        outputs = tuple(o for o in proto.output if o)
+        try:
+            found = [scope.find(i) if i else OMITTED for i in proto.input]
+            if any(v is None for v in found):
+                if not self._is_known(domain, proto, scope):
+                    self.problems.add_missing(full_name, name)
+                scope.values.update(dict.fromkeys(outputs))
+                return
+            repeated = [o for o in outputs if o in scope.values]
+            if repeated:
+                raise Malformed(f"its output '{repeated[0]}' exists already")
+            inputs = tuple(None if isinstance(v, Omitted) else v for v in found)
+            node = Node(proto, proto.op_type, domain, name, scope.opsets.get(domain, 1), inputs, scope, self)
+            self._define(scope, proto.output, self.convert(node))
+        except _Missing:
+            self.problems.add_missing(full_name, name)
+            scope.values.update(dict.fromkeys(outputs))
+        except Noted:
+            scope.values.update(dict.fromkeys(outputs))
+        except InternalError:
+            raise
+        except WeftError as why:
+            self._fail(scope, outputs, full_name, name, why)
+        except _NONSENSE as why:
+            text = f"its operands or attributes make no sense ({type(why).__name__}: {why})"
+            self._fail(scope, outputs, full_name, name, Malformed(text))
+
+    def _is_known(self, domain: str, proto: Any, scope: Scope) -> bool:
+        return (
+            (domain, proto.op_type) in CONVERTERS
+            or functions.find(self.functions, domain, proto) is not None
+            or functions.is_specified(domain, proto.op_type, scope.opsets.get(domain, 1))
+        )
+
+    def _fail(self, scope: Scope, outputs: Iterable[str], op_type: str, name: str, why: WeftError) -> None:
+        self.problems.add(Problem(why.message, name, op_type, why.code, why.hint, **_needs(why)))
+        scope.values.update(dict.fromkeys(outputs))
+
+    def _define(self, scope: Scope, names: Sequence[str], result: Any) -> None:
+        values: Sequence[Value] = result if isinstance(result, (tuple, list)) else (result,)
+        used = [i for i, n in enumerate(names) if n]
+        if used and used[-1] >= len(values):
+            raise Unsupported(f"its output {used[-1]} is used, but only {len(values)} are computed")
+        for i in used:
+            scope.values[names[i]] = values[i]
+
+    def convert(self, node: Node) -> Any:
+        """The values of a node: one, or a tuple of several."""
+        followed = self._follow_shapes(node)
+        if followed is not None:
+            return followed
+        if any(map(text.is_text, node.inputs)):
+            made = text.convert(node, self.convert)
+            if made is not None:
+                return made
+        converter = CONVERTERS.get((node.domain, node.op_type))
+        if converter is not None:
+            return converter(node)
+        own = functions.find(self.functions, node.domain, node.proto)
+        if own is not None:
+            return functions.expand(node, own, self)
+        body = functions.specified_body(node)
+        if body is None:
+            raise _Missing
+        return functions.expand(node, body, self)
+
+    def _follow_shapes(self, node: Node) -> Any:
+        """The result of a shape rule, where one applies."""
+        rule = SHAPE_RULES.get(node.op_type) if not node.domain else None
+        if rule is None or not any(isinstance(v, Sizes) for v in node.inputs):
+            return None
+        elements = [node.elements(i) if node.has(i) else None for i in range(len(node.inputs))]
+        if any(e is None and node.has(i) for i, e in enumerate(elements)):
+            return None
+        made = rule(node, elements)
+        if not isinstance(made, Sizes):
+            return made
+        if made.elements.size > MAX_ELEMENTS:
+            return None
+        return node.as_data(made) if made.is_known else made
+
+    def materialize(self, node: Node, value: Sizes) -> GraphExpr:
+        """The tensor that holds element-wise known sizes; made once each."""
+        if value not in self._sizes:
+            self._sizes[value] = materialize(node, value)
+        return self._sizes[value]
+
+    @contextmanager
+    def inner_block(self) -> Iterator[Lets]:
+        """Import into a block of its own: what is bound or required in it holds only there."""
+        self.block = Lets(self.block)
+        try:
+            with collect_assumptions() as assumed:
+                yield self.block
+            for condition, message in assumed:
+                self.require(condition, message)
+        finally:
+            assert self.block.parent is not None
+            self.block = self.block.parent
+
+    def fresh(self, base: str) -> Symbol:
+        """A new symbolic size."""
+        self.fresh_count += 1
+        return self.symbol(f"{base}_{self.fresh_count}")
+
+    def bound(self, value: GraphExpr, base: str) -> tuple[Symbol, ...]:
+        """Sizes with the values that an integer tensor has at run time; the same for the same tensor."""
+        known = self.block.find(value)
+        if known is None:
+            count = math.prod(d for d in value.tensor.shape if isinstance(d, int))
+            known = tuple(self.fresh(base) for _ in range(count))
+            self.deciding |= dict.fromkeys(self.inputs_behind(value))
+            made = call(op("bind_sizes"), (value,), {"sizes": known}, origin=value.origin)
+            self.block.bindings.append((Var(base, made.type), made))
+            self.block.sizes[value] = known
+        return known
+
+    def hold(self, value: GraphExpr, base: str) -> Var:
+        """Compute ``value`` here and now: the sizes that its type tells hold from here on."""
+        var = Var(f"{base}_{len(self.block.bindings)}", value.type)
+        self.block.bindings.append((var, value))
+        return var
+
+    def subgraph(self, node: Node, graph: Any, bindings: Mapping[str, Value]) -> list[Value]:
+        """The outputs of a subgraph, whose inputs are bound to values. Raises Noted if it could not be imported."""
+        scope = node.scope.child(f"{node.name}/")
+        self._initializers(graph, scope)
+        scope.values.update(bindings)
+        self.nodes(graph.node, scope)
+        found = [scope.find(o.name) for o in graph.output]
+        values = [v for v in found if v is not None and not isinstance(v, Omitted)]
+        if len(values) != len(found):
+            raise Noted("its subgraph could not be imported")
+        return values
+
+
+class _Missing(Exception):
+    """No converter, no function."""
+
+
+def _needs(why: WeftError) -> dict[str, Any]:
+    """What would have to be known for a problem not to be there."""
+    if not isinstance(why, NeedsValue):
+        return {}
+    return {"needs_shape" if why.shape else "needs": why.inputs}
+
+
+def _empty_node() -> Any:
+    from weft.frontends.onnx.reader import onnx_package
+
+    return onnx_package().NodeProto()

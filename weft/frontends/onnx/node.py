@@ -1,0 +1,362 @@
+"""What a converter sees of one ONNX node: its operands, its attributes (checked), and a way to emit operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from weft.expr.nodes import Expr
+from weft.frontends.onnx.problems import Malformed, NeedsValue, Unsupported
+from weft.frontends.onnx.sizes import MAX_ELEMENTS, Sizes, from_array
+from weft.frontends.onnx.tensors import to_array
+from weft.graph.nodes import Call, Constant, GraphExpr, Origin, Project, Tuple, call
+from weft.graph.types import Dim, TensorType, TupleType, Type
+from weft.ops.catalogue import op
+from weft.support.dtypes import DType
+
+if TYPE_CHECKING:
+    from weft.frontends.onnx.importer import Importer
+
+Array = np.ndarray[Any, Any]
+
+FOLD_LIMIT = 1 << 16
+"""Operators on constants are evaluated at once if the result has at most this many elements; larger ones are left to
+the constant folding of the compiler, which knows what is needed."""
+MAX_BOUND = 64
+"""So many sizes at most are read from one tensor at run time."""
+MAX_TENSOR = 1 << 36
+"""A tensor of more elements is taken for a malformed model."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sequence_:
+    """An ONNX sequence of known length: a value that exists only during import."""
+
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Absent:
+    """An ONNX optional without a value; one with a value is that value."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Maps:
+    """A sequence of maps with the same keys: the values, rows × keys. Leaves a model as the rows."""
+
+    values: GraphExpr
+    keys: tuple[int | str, ...]
+
+
+class Omitted:
+    """Stands for an optional input that the caller of a function left out."""
+
+
+OMITTED = Omitted()
+Value: TypeAlias = "GraphExpr | Sizes | Sequence_ | Absent | Maps"
+Result: TypeAlias = "Value | Sequence[Value]"
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """Names visible in a graph: its own, then those of the graph around it.
+
+    ``attributes`` binds the attribute parameters of the function whose body is being imported; ``opsets`` are the
+    operator-set versions that hold in it; ``prefix`` goes in front of node names.
+    """
+
+    parent: Scope | None
+    opsets: Mapping[str, int]
+    values: dict[str, Value | Omitted | None] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    prefix: str = ""
+    depth: int = 0
+
+    def child(self, prefix: str) -> Scope:
+        """The scope of a subgraph of this one."""
+        return Scope(self, self.opsets, attributes=self.attributes, prefix=prefix, depth=self.depth + 1)
+
+    def find(self, name: str) -> Value | Omitted | None:
+        """The value of a name; None if computing it failed, OMITTED for an input that a function's caller left out.
+
+        Raises Malformed for unknown names."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.parent
+        raise Malformed(f"nothing before it in the graph computes its input '{name}'")
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One node during its conversion.
+
+    ``inputs`` holds None for omitted optional operands. Reading an attribute of the wrong type raises Malformed;
+    needing a value that is not known during import raises Unsupported.
+    """
+
+    proto: Any
+    op_type: str
+    domain: str
+    name: str
+    opset: int
+    inputs: tuple[Value | None, ...]
+    scope: Scope
+    importer: Importer
+    origin: Origin = field(init=False)
+    _attributes: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.origin = Origin((self.name,))
+        self._attributes = dict(self._resolved())
+
+    def _resolved(self) -> Iterator[tuple[str, Any]]:
+        for attribute in self.proto.attribute:
+            if not attribute.ref_attr_name:
+                yield attribute.name, attribute
+            elif attribute.ref_attr_name in self.scope.attributes:
+                yield attribute.name, self.scope.attributes[attribute.ref_attr_name]
+
+    def altered(self, inputs: tuple[Value | None, ...] | None = None, opset: int | None = None) -> Node:
+        """The same node with other operands, or read as a version of the standard operator set says."""
+        given = self.inputs if inputs is None else inputs
+        version = self.opset if opset is None else opset
+        return Node(self.proto, self.op_type, self.domain, self.name, version, given, self.scope, self.importer)
+
+    # --- operands ---------------------------------------------------------------------------------------------------
+
+    def has(self, i: int) -> bool:
+        """Whether operand ``i`` is given."""
+        return i < len(self.inputs) and self.inputs[i] is not None
+
+    def value(self, i: int) -> Value:
+        """Operand ``i`` as it is. Raises Malformed if it is missing."""
+        found = self.inputs[i] if i < len(self.inputs) else None
+        if found is None:
+            raise Malformed(f"it needs input {i}, which is missing")
+        return found
+
+    def data(self, i: int) -> GraphExpr:
+        """Operand ``i`` as a tensor of the graph."""
+        return self.as_data(self.value(i))
+
+    def optional(self, i: int) -> GraphExpr | None:
+        """Operand ``i`` as a tensor, None where it is omitted."""
+        return self.data(i) if self.has(i) else None
+
+    def all_data(self) -> list[GraphExpr]:
+        """All operands as tensors; none may be omitted."""
+        return [self.data(i) for i in range(len(self.inputs))]
+
+    def shape(self, i: int) -> tuple[Dim, ...]:
+        """The shape of operand ``i``, without computing it."""
+        found = self.value(i)
+        return tuple(found.elements.shape) if isinstance(found, Sizes) else self.as_data(found).tensor.shape
+
+    def dtype(self, i: int) -> DType:
+        found = self.value(i)
+        return found.dtype if isinstance(found, Sizes) else self.as_data(found).tensor.dtype
+
+    def as_data(self, value: Value) -> GraphExpr:
+        """A value as a tensor of the graph: element-wise known values become a constant or an operator."""
+        if isinstance(value, GraphExpr):
+            return value
+        if isinstance(value, Sequence_):
+            raise Unsupported("a sequence of tensors is used where a tensor is needed")
+        if isinstance(value, Maps):
+            raise Unsupported("a sequence of maps is used where a tensor is needed")
+        if isinstance(value, Absent):
+            raise Malformed("an optional without a value is used where a tensor is needed")
+        if value.is_known:
+            return self.constant(np.array(value.elements.tolist(), value.dtype.numpy).reshape(value.elements.shape))
+        return self.importer.materialize(self, value)
+
+    def is_computed(self, i: int) -> bool:
+        """Whether operand ``i`` is given and its integers are known only at run time."""
+        return self.has(i) and self.elements(i) is None
+
+    def array(self, i: int) -> Array | None:
+        """Operand ``i`` if its value is known, else None."""
+        found = self.data(i)
+        return found.data if isinstance(found, Constant) else None
+
+    def known(self, i: int, what: str) -> Array:
+        """Operand ``i``, whose value must be known. ``what`` names it in the error."""
+        found = self.array(i)
+        if found is None:
+            raise self.needs(f"its input '{what}' is computed by the model; only constants are supported there", i)
+        return found
+
+    def elements(self, i: int) -> Array | None:
+        """Operand ``i`` as an object array of ints and size expressions, None where it is not known or too large."""
+        found = self.value(i)
+        if isinstance(found, Sizes):
+            return found.elements
+        if isinstance(found, Constant) and found.data.dtype.kind in "iub" and found.data.size <= MAX_ELEMENTS:
+            return from_array(found.data)
+        return None
+
+    def dims(self, i: int, what: str) -> tuple[Dim, ...]:
+        """Operand ``i``, a list of sizes that may be symbolic. ``what`` names it in the error."""
+        found = self.elements(i)
+        if found is None:
+            return self.bound(self.data(i), what, i)
+        return tuple(found.reshape(-1))
+
+    def bound(self, value: GraphExpr, what: str, i: int = 0) -> tuple[Dim, ...]:
+        """Sizes with the values that ``value`` has at run time, where none may be negative."""
+        t = value.tensor
+        if t.rank > 1 or not t.is_static or not t.dtype.is_integer or _count(t) > MAX_BOUND:
+            raise self.needs(f"its input '{what}' depends on the values of tensors, not on shapes alone", i)
+        return self.importer.bound(value, what)
+
+    def numbers(self, i: int, what: str) -> tuple[int, ...]:
+        """Operand ``i``, a list of known integers. ``what`` names it in the error."""
+        elements = self.elements(i)
+        if elements is None:
+            raise self.needs(f"its input '{what}' is computed by the model; only constants are supported there", i)
+        found = tuple(elements.reshape(-1))
+        if any(isinstance(v, Expr) for v in found):
+            raise Unsupported(f"its input '{what}' must be constant, but depends on a dynamic dimension")
+        return tuple(int(v) for v in found if not isinstance(v, Expr))
+
+    def needs(self, message: str, i: int) -> NeedsValue:
+        """The error that operand ``i`` must be known."""
+        return NeedsValue(message, self.importer.inputs_behind(self.data(i)))
+
+    # --- attributes -------------------------------------------------------------------------------------------------
+
+    def has_attribute(self, name: str) -> bool:
+        return name in self._attributes
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The given attributes (AttributeProto) by name, references to those of a function resolved."""
+        return self._attributes
+
+    def _attribute(self, name: str, kind: str, field_name: str, default: Any) -> Any:
+        found = self._attributes.get(name)
+        if found is None:
+            if default is None:
+                raise Malformed(f"it needs the attribute '{name}'")
+            return default
+        if found.type and found.type != getattr(type(found), kind):
+            raise Malformed(f"its attribute '{name}' must be of type {kind}")
+        return getattr(found, field_name)
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        return int(self._attribute(name, "INT", "i", default))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return bool(self.integer(name, default))
+
+    def real(self, name: str, default: float | None = None) -> float:
+        """A float attribute; like the given ones, defaults have single precision."""
+        return float(np.float32(self._attribute(name, "FLOAT", "f", default)))
+
+    def text(self, name: str, default: str | None = None) -> str:
+        found = self._attribute(name, "STRING", "s", default)
+        return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+
+    def texts(self, name: str, default: Sequence[str] = ()) -> tuple[str, ...]:
+        found = self._attribute(name, "STRINGS", "strings", list(default))
+        return tuple(s.decode("utf-8", "replace") if isinstance(s, bytes) else s for s in found)
+
+    def integers(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
+        return tuple(int(v) for v in self._attribute(name, "INTS", "ints", default))
+
+    def reals(self, name: str, default: Sequence[float] | None = None) -> tuple[float, ...]:
+        return tuple(float(v) for v in self._attribute(name, "FLOATS", "floats", default))
+
+    def tensor(self, name: str) -> Array:
+        return to_array(self._attribute(name, "TENSOR", "t", None), self.folder)
+
+    def subgraph(self, name: str) -> Any:
+        """A subgraph (GraphProto)."""
+        return self._attribute(name, "GRAPH", "g", None)
+
+    @property
+    def folder(self) -> Path | None:
+        return self.importer.folder
+
+    def axes(self, i: int, attribute: str = "axes") -> tuple[int, ...] | None:
+        """Axes that older operator sets give as an attribute and newer ones as operand ``i``; None where omitted."""
+        if self.has_attribute(attribute):
+            return self.integers(attribute)
+        return self.numbers(i, attribute) if self.has(i) else None
+
+    def axis(self, rank: int, default: int | None = None, name: str = "axis") -> int:
+        """An axis attribute, counted from the front. Raises Malformed if it is out of range."""
+        return self.checked_axis(self.integer(name, default), rank)
+
+    def checked_axis(self, axis: int, rank: int) -> int:
+        if not -rank <= axis < rank:
+            raise Malformed(f"its axis {axis} is out of range for a tensor of {rank} dimensions")
+        return axis % rank
+
+    # --- results ----------------------------------------------------------------------------------------------------
+
+    @property
+    def output_count(self) -> int:
+        """How many outputs are listed, names left out at the end not counted."""
+        names = list(self.proto.output)
+        while names and not names[-1]:
+            names.pop()
+        return len(names)
+
+    def constant(self, value: Any, dtype: str | None = None) -> Constant:
+        """A constant; ``dtype`` None keeps NumPy's."""
+        return Constant(np.asarray(value, None if dtype is None else DType(dtype).numpy), self.origin)
+
+    def scalar(self, value: float, like: GraphExpr) -> Constant:
+        """A constant without dimensions, of the dtype of ``like``."""
+        return self.constant(value, like.tensor.dtype)
+
+    def call(self, name: str, *args: GraphExpr, **attrs: Any) -> GraphExpr:
+        """The operator ``name`` of the catalogue applied to tensors; evaluated at once where all of them are known
+        and the result is small. Raises TypeRelationError where types do not fit."""
+        made = call(op(name), args, attrs, origin=self.origin)
+        _check_size(made.type)
+        if all(isinstance(a, Constant) for a in args) and op(name).pure:
+            return self._folded(made)
+        return made
+
+    def calls(self, name: str, *args: GraphExpr, **attrs: Any) -> tuple[GraphExpr, ...]:
+        """The outputs of an operator that has several."""
+        made = self.call(name, *args, **attrs)
+        if isinstance(made, Tuple):
+            return made.fields
+        if not isinstance(made.type, TupleType):
+            return (made,)
+        return tuple(Project(made, i, self.origin) for i in range(len(made.type.fields)))
+
+    def _folded(self, made: Call) -> GraphExpr:
+        types = made.type.fields if isinstance(made.type, TupleType) else (made.type,)
+        if any(not isinstance(t, TensorType) or not t.is_static or _count(t) > FOLD_LIMIT for t in types):
+            return made
+        if any(
+            isinstance(v, Expr) for attr in made.attrs.values() for v in (attr if isinstance(attr, tuple) else (attr,))
+        ):
+            return made
+        with np.errstate(all="ignore"):
+            assert not isinstance(made.target, GraphExpr)
+            result = made.target.reference(made.attrs, *(a.data for a in made.args if isinstance(a, Constant)))
+        if isinstance(result, tuple):
+            return Tuple(tuple(self.constant(r) for r in result), self.origin)
+        return self.constant(result)
+
+
+def _count(t: TensorType) -> int:
+    return math.prod(d for d in t.shape if isinstance(d, int))
+
+
+def _check_size(t: Type) -> None:
+    for one in t.fields if isinstance(t, TupleType) else (t,):
+        if isinstance(one, TensorType) and _count(one) > MAX_TENSOR:
+            raise Malformed(f"it would compute a tensor of {_count(one):,} elements")

@@ -1,0 +1,127 @@
+"""Reading ONNX files: bytes → ModelProto, with everything checked that later stages rely on.
+
+Files come from anywhere, so nothing of the C++ side of ``onnx`` runs on them (its checker, shape inference and version
+converter may abort the process on malformed input); protobuf parsing itself is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from weft.frontends.onnx.payloads import Array, read_apart
+from weft.frontends.onnx.problems import Malformed
+from weft.support.errors import MissingExtra, ModelError, Place
+
+PROTOBUF_LIMIT = (1 << 31) - 1
+"""The largest message protobuf can hold, in bytes; bigger models keep weights in external files."""
+_FETCH = "download or export it again, and compare its size"
+NEWEST_IR = 64
+"""IR versions above this are taken for garbage; between it and the newest known one nothing has ever changed that
+an importer would have to refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A parsed model: ``name`` is for messages, ``folder`` where external data lies (None: there is none).
+
+    ``payloads``: raw bytes of initializers that ``model`` lacks, by their number in its graph."""
+
+    model: Any
+    name: str
+    folder: Path | None
+    payloads: Mapping[int, Array] = field(default_factory=dict)
+
+
+def onnx_package() -> ModuleType:
+    """The ``onnx`` package, imported when first needed. Raises MissingExtra."""
+    try:
+        import onnx
+    except ImportError:
+        raise MissingExtra("onnx", "onnx", "importing ONNX models") from None
+    return onnx
+
+
+def read(model: Any, name: str | None = None) -> Source:
+    """``model`` (a path, the bytes of a file, or a ModelProto) parsed and checked as a whole.
+
+    Raises ModelError if there is no such file, or it is truncated, corrupt or not an ONNX model.
+    """
+    onnx = onnx_package()
+    folder: Path | None = None
+    payloads: Mapping[int, Array] = {}
+    if isinstance(model, (str, Path)):
+        path = Path(model)
+        name, folder = name or path.name, path.resolve().parent
+        data, payloads = _contents(path)
+        proto = _parse(onnx, data, name)
+    elif isinstance(model, (bytes, bytearray, memoryview)):
+        name = name or "model"
+        proto = _parse(onnx, bytes(model), name)
+    elif isinstance(model, onnx.ModelProto):
+        name = name or model.graph.name or "model"
+        proto = model
+    else:
+        raise ModelError(
+            f"cannot read a model from {type(model).__name__}", code="M002", hint="give a path, bytes or a ModelProto"
+        )
+    _check_whole(proto, name)
+    return Source(proto, name, folder, payloads)
+
+
+def _contents(path: Path) -> tuple[bytes, Mapping[int, Array]]:
+    """The message in a file, and large payloads that were taken out of it."""
+    place = Place(file=str(path))
+    try:
+        size = path.stat().st_size
+        if size > PROTOBUF_LIMIT:
+            raise ModelError(
+                f"the file has {size:,} bytes, more than a protobuf message can hold", code="M002", place=place,
+                hint="store the weights as external data",
+            )  # fmt: skip
+        return read_apart(path) or (path.read_bytes(), {})
+    except OSError as why:
+        raise ModelError(f"cannot read the model: {why.strerror or why}", code="M002", place=place) from None
+
+
+def _parse(onnx: ModuleType, data: bytes, name: str) -> Any:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # stub
+
+    place = Place(file=name)
+    if not data:
+        raise ModelError("the file is empty", code="M002", place=place, hint=_FETCH)
+    try:
+        return onnx.ModelProto.FromString(data)
+    except DecodeError:
+        raise ModelError(
+            "the file is not an ONNX model, or it is truncated or corrupt (protobuf cannot parse it)",
+            code="M002",
+            place=place,
+            hint=_FETCH,
+        ) from None
+
+
+def _check_whole(proto: Any, name: str) -> None:
+    place = Place(file=name)
+    if not proto.HasField("graph"):
+        raise ModelError("the file holds no ONNX graph; is it another kind of file?", code="M002", place=place)
+    if not 0 <= proto.ir_version <= NEWEST_IR:
+        raise ModelError(f"the file claims the IR version {proto.ir_version}: it is corrupt", code="M002", place=place)
+    if not proto.graph.output:
+        raise ModelError("the graph has no outputs", code="M002", place=place)
+
+
+def opsets(proto: Any) -> dict[str, int]:
+    """Operator-set version by domain (``""`` is the standard one, also spelled ``ai.onnx``). Raises Malformed."""
+    found: dict[str, int] = {}
+    for entry in proto.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if not 0 < entry.version < 1000:
+            raise Malformed(f"the operator set '{domain or 'ai.onnx'}' has the version {entry.version}")
+        found[domain] = int(entry.version)
+    if "" not in found and getattr(proto, "ir_version", 3) < 3:
+        found[""] = 1
+    return found

@@ -1,0 +1,210 @@
+"""Arithmetic on shapes that are not all known: the values of small integer tensors during import.
+
+A :class:`Sizes` value is an integer (or bool) tensor of at most :data:`MAX_ELEMENTS` elements, each an int or an
+expression over symbolic dimensions. ``Shape`` makes them, the rules of :mod:`weft.frontends.onnx.shapes` compute with
+them, and Reshape, Expand, Slice, Range… take them as targets. Symbolic dimensions are never negative, which decides
+most comparisons (a dimension never equals -1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.expr.nodes import Binary, Const, Expr, Select, Var, index, make, select
+from weft.frontends.onnx.problems import Unsupported
+from weft.graph.types import Dim, dim
+from weft.ops.relations import simplified
+from weft.support.dtypes import INDEX, DType
+
+MAX_ELEMENTS = 1024
+"""Integer tensors up to this many elements are followed element by element."""
+MAX_NODES = 400
+"""Expressions over sizes may have this many nodes; real models need a dozen."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sizes:
+    """An integer or bool tensor whose elements are known as ints or INDEX expressions.
+
+    ``elements`` is an object array of the tensor's shape. A bool tensor holds Python bools only.
+    """
+
+    elements: np.ndarray[Any, Any]
+    dtype: DType
+
+    @property
+    def is_known(self) -> bool:
+        return all(isinstance(e, (int, bool)) for e in self.elements.flat)
+
+
+def object_array(values: Sequence[Any], shape: Sequence[int] | None = None) -> np.ndarray[Any, Any]:
+    """An object array of exactly these elements (NumPy would otherwise look into them)."""
+    made = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        made[i] = value
+    return made if shape is None else made.reshape(tuple(shape))
+
+
+def from_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The elements of a known integer or bool tensor."""
+    kind: Any = bool if array.dtype == np.bool_ else int
+    return object_array([kind(v) for v in array.reshape(-1)], array.shape)
+
+
+def tidy(value: Expr | int) -> Dim:
+    """A size in normal form. Raises Unsupported where the expression has grown beyond reason."""
+    if isinstance(value, int):
+        return value
+    if not _is_small(value):
+        raise Unsupported("the arithmetic on shapes is too long to follow")
+    return simplified(value)
+
+
+def _is_small(e: Expr) -> bool:
+    stack, seen = [e], 0
+    while stack:
+        top = stack.pop()
+        seen += 1
+        if seen > MAX_NODES:
+            return False
+        stack.extend(top.children)
+    return True
+
+
+def bounds(e: Dim) -> tuple[float, float]:
+    """An interval that holds the value; symbols are at least 0."""
+    if isinstance(e, int):
+        return e, e
+    if isinstance(e, Const):
+        return float(e.value), float(e.value)
+    if isinstance(e, Var):
+        return 0, math.inf
+    if isinstance(e, Select):
+        (a, b), (c, d) = bounds(e.then), bounds(e.otherwise)
+        return min(a, c), max(b, d)
+    if isinstance(e, Binary) and e.dtype == INDEX:
+        return _binary_bounds(e.op, bounds(e.a), bounds(e.b))
+    return -math.inf, math.inf
+
+
+def _binary_bounds(op: str, a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    if op == "add":
+        return a[0] + b[0], a[1] + b[1]
+    if op == "sub":
+        return a[0] - b[1], a[1] - b[0]
+    if op == "min":
+        return min(a[0], b[0]), min(a[1], b[1])
+    if op == "max":
+        return max(a[0], b[0]), max(a[1], b[1])
+    if op == "mul":
+        ends = [0 if x == 0 or y == 0 else x * y for x in a for y in b]
+        return min(ends), max(ends)
+    if op in ("floordiv", "truncdiv") and b[0] >= 1 and a[0] >= 0:
+        return a[0] // b[1] if b[1] < math.inf else 0, a[1] if a[1] == math.inf else a[1] // b[0]
+    if op == "floormod" and b[0] >= 1:
+        return 0, b[1] - 1
+    return -math.inf, math.inf
+
+
+# op -> (surely true, surely false) of an interval of the difference
+_ORDER: dict[str, tuple[Callable[[float, float], bool], Callable[[float, float], bool]]] = {
+    "lt": (lambda low, high: high < 0, lambda low, high: low >= 0),
+    "le": (lambda low, high: high <= 0, lambda low, high: low > 0),
+    "gt": (lambda low, high: low > 0, lambda low, high: high <= 0),
+    "ge": (lambda low, high: low >= 0, lambda low, high: high < 0),
+}
+
+
+def decide(op: str, a: Dim, b: Dim) -> bool | None:
+    """The truth of ``a op b`` (eq, ne, lt, le, gt, ge) for all sizes, or None where it depends on them."""
+    difference = tidy(index(a) - index(b))
+    low, high = bounds(difference)
+    if op in ("eq", "ne"):
+        equal = True if low == high == 0 else False if low > 0 or high < 0 else None
+        return equal if equal is None or op == "eq" else not equal
+    true, false = _ORDER[op]
+    return True if true(low, high) else False if false(low, high) else None
+
+
+def arithmetic(op: str, a: Dim, b: Dim) -> Dim:
+    """``a op b`` for add, sub, mul, min, max, floordiv, floormod and truncdiv. Division by zero is Unsupported."""
+    if op in ("floordiv", "truncdiv", "floormod"):
+        if isinstance(b, int) and b == 0:
+            raise Unsupported("a shape is divided by zero")
+        if op == "truncdiv" and bounds(a)[0] >= 0 and bounds(b)[0] >= 0:
+            op = "floordiv"
+        if op == "floordiv" and not (isinstance(a, int) and isinstance(b, int)):
+            return divide_products([a], [b])
+    if op in ("min", "max"):
+        if decide("le", a, b):
+            return a if op == "min" else b
+        if decide("ge", a, b):
+            return b if op == "min" else a
+    return tidy(make(op, index(a), index(b)))
+
+
+def choose(condition: bool | Expr, then: Dim, otherwise: Dim) -> Dim:
+    """``then if condition else otherwise``."""
+    if isinstance(condition, bool):
+        return then if condition else otherwise
+    return then if then is otherwise else tidy(select(condition, index(then), index(otherwise)))
+
+
+def compare(op: str, a: Dim, b: Dim) -> bool | Expr:
+    """``a op b`` as a bool where it can be decided, else as a condition."""
+    known = decide(op, a, b)
+    if known is not None:
+        return known
+    made = make(op, index(a), index(b))
+    return bool(made.value) if isinstance(made, Const) else made
+
+
+def product(values: Iterable[Dim]) -> Dim:
+    total: Dim = 1
+    for value in values:
+        total = total * value if isinstance(total, int) and isinstance(value, int) else tidy(index(total) * value)
+    return total
+
+
+def divide_products(numerator: Iterable[Dim], denominator: Iterable[Dim]) -> Dim:
+    """The floor of the quotient of two products, with equal factors cancelled: how Reshape finds a size of -1."""
+    above, below = _factors(numerator), _factors(denominator)
+    known_above, known_below = above.pop(), below.pop()
+    for factor in list(below):
+        if factor in above:
+            above.remove(factor)
+            below.remove(factor)
+    if known_below == 0:
+        raise Unsupported("a shape is divided by zero")
+    common = math.gcd(known_above, known_below)
+    top = tidy(index(product(above)) * (known_above // common))
+    bottom = tidy(index(product(below)) * (known_below // common))
+    if isinstance(top, int) and isinstance(bottom, int):
+        return top // bottom
+    return tidy(index(top) // index(bottom))
+
+
+def _factors(values: Iterable[Dim]) -> list[Any]:
+    """Symbolic factors, then the product of the known ones as the last entry."""
+    known, out = 1, []
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if isinstance(value, Binary) and value.op == "mul":
+            stack += [value.a, value.b]
+            continue
+        d = dim(value)
+        if isinstance(d, int):
+            known *= d
+        else:
+            out.append(d)
+    return [*out, known]
+
+
+def clamp(value: Dim, low: Dim, high: Dim) -> Dim:
+    return arithmetic("min", arithmetic("max", value, low), high)

@@ -1,0 +1,585 @@
+"""Programs whose control flow decides what runs, and sizes known only at run time, as instructions of the executor.
+
+A block of the graph becomes a stretch of instructions: its nodes in post-order, each branch of an ``if`` and the body
+of a loop in place, with jumps around them. Tensors get *places* (buffers): known sizes lie in the arena, planned over
+the order in which the instructions stand; others are allocated where they are made and freed after their last use. See
+"Dynamic programs" in docs/design.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from weft.expr.nodes import Expr, ExprLike, index, make, product
+from weft.expr.nodes import Var as Symbol
+from weft.graph import dims
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Project, Tuple
+from weft.graph.passes.aliases import is_check, is_view
+from weft.graph.types import Dim, TensorType, TupleType, Type
+from weft.lowering.control_parts import (
+    Column,
+    Goto,
+    KernelCall,
+    Label,
+    Place,
+    binds,
+    dealt,
+    ends_stretch,
+    flat,
+    flat_all,
+    is_object,
+    may_be_negative,
+    range_check,
+    touched,
+    unknown_size,
+)
+from weft.lowering.pending import Pending, is_computed
+from weft.lowering.sizes import size_expr
+from weft.runtime.program import (
+    Allocate,
+    BufferKind,
+    BufferSpec,
+    CallKernel,
+    Check,
+    Copy,
+    Free,
+    NewTensor,
+    Reserve,
+    SetSize,
+    Share,
+    SizeExpr,
+)
+from weft.support.errors import InternalError
+
+Item = "Instruction | Label"
+
+
+Describe = Callable[[Call, Mapping[Symbol, str]], KernelCall]
+Members = dict[tuple[GraphExpr | None, int], list[GraphExpr]]
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the functions of one program have in common."""
+
+    describe: Describe
+    places: list[Place] = field(default_factory=list)
+    constants: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+
+class Emitter:
+    """Emits one function: branches, loops and sizes. ``weft.lowering.functions`` adds what deals with other values."""
+
+    def __init__(
+        self,
+        members: Members,
+        pending: Pending,
+        names: dict[Symbol, str],
+        shared: Shared,
+        requires: Iterable[tuple[Expr, str]] = (),
+    ) -> None:
+        self.members, self.pending, self.names, self.shared = members, pending, names, shared
+        self.inputs = frozenset(names)
+        self.requires = list(requires)
+        self.places: list[Place] = []
+        self.items: list[Any] = []
+        self.ranges: list[tuple[int, int]] = []
+        self.made: dict[GraphExpr, list[Place]] = {}
+        self.bound: dict[GraphExpr, GraphExpr] = {}
+        self.wanted: dict[tuple[GraphExpr, int], Place] = {}
+        self.checked: set[Expr] = set()
+        self.stale: set[Symbol] = set()
+
+    def spec(self, p: Place, offset: ExprLike) -> BufferSpec:
+        """The buffer of a place."""
+        if p.kind == "object":
+            return BufferSpec("object", dtype=p.dtype)
+        if p.late and p.kind == "arena":
+            return BufferSpec("dynamic", dtype=p.dtype)
+        nbytes = (0,) if p.late or (p.kind == "arena" and p.first < 0) else size_expr(p.nbytes, self.names)
+        return BufferSpec(p.kind, p.index, size_expr(offset, self.names), nbytes, p.dtype)
+
+    # -- places --------------------------------------------------------------------------------------------------------
+
+    def place(self, t: TensorType, kind: BufferKind = "arena", number: int = 0, *, late: bool = False) -> Place:
+        if is_object(t):
+            return self.object(t)
+        nbytes = self._bytes(t)
+        return self._add(Place(0, kind, nbytes, str(t.dtype), number, late or self._is_late(nbytes)))
+
+    def object(self, t: TensorType) -> Place:
+        """A place that holds a value."""
+        return self._add(Place(0, "object", 0, str(t.dtype), late=True, type=t))
+
+    def _add(self, place: Place) -> Place:
+        place.number = len(self.shared.places)
+        self.shared.places.append(place)
+        self.places.append(place)
+        return place
+
+    def _space(self, nbytes: ExprLike) -> Place:
+        return self.place(TensorType.of((nbytes,), "uint8"))
+
+    def _bytes(self, t: TensorType) -> ExprLike:
+        return product(t.shape) * t.dtype.nbytes
+
+    def _is_late(self, value: Any) -> bool:
+        return any(s not in self.inputs for s in dims.symbols(value))
+
+    def leaves(self, e: GraphExpr) -> list[Place]:
+        """The places of the tensors that make up a value."""
+        low, count = 0, len(flat(e.type))
+        while e not in self.made:
+            if isinstance(e, Project):
+                assert isinstance(e.value.type, TupleType)
+                low += len(flat(TupleType(e.value.type.fields[: e.index])))
+                e = e.value
+            elif isinstance(e, Tuple):
+                self.made[e] = [p for f in e.fields for p in self.leaves(f)]
+            elif isinstance(e, Let):
+                e = e.body
+            elif e in self.bound:
+                e = self.bound[e]
+            elif isinstance(e, Call) and (is_view(e) or is_check(e) or binds(e)):
+                e = e.args[0]
+            elif isinstance(e, Constant):
+                self.made[e] = [self._constant(e)]
+            else:
+                return self._atom(e)
+        return self.made[e][low : low + count]
+
+    def _constant(self, e: Constant) -> Place:
+        self.shared.constants.append(np.ascontiguousarray(e.data))
+        return self.place(e.tensor, "constant", len(self.shared.constants) - 1)
+
+    def _atom(self, e: GraphExpr) -> list[Place]:
+        """The places of a value that no node of the function makes."""
+        raise InternalError(f"a {type(e).__name__} is used before it is made")
+
+    def _other(self, e: GraphExpr) -> None:
+        """Emit a node that is neither a kernel nor a branch nor a loop, where it needs instructions."""
+
+    def _claim(self, result: GraphExpr, places: Sequence[Place | None], types: Sequence[TensorType]) -> None:
+        """Have the tensors of a block's result made at these places right away, where that is safe."""
+        for i, (place, t) in enumerate(zip(places, types, strict=True)):
+            key = self._maker(result, i, whole=False)
+            if place is None or key is None or key in self.wanted or key[0] in self.made:
+                continue
+            own = flat(key[0].type)[key[1]]
+            by_kernel = isinstance(key[0], Call)
+            if (place.late and by_kernel) or (not place.late and product(own.shape) is product(t.shape)):
+                self.wanted[key] = place
+
+    def _maker(self, e: GraphExpr, i: int, *, whole: bool = True) -> tuple[GraphExpr, int] | None:
+        """The node that makes tensor ``i`` of a value and which of its results that is; None where nothing is made, and
+        unless ``whole`` where other parts of the program may have made it."""
+        while True:
+            if not whole and e in self.pending:
+                return None
+            if isinstance(e, Project):
+                assert isinstance(e.value.type, TupleType)
+                i += len(flat(TupleType(e.value.type.fields[: e.index])))
+                e = e.value
+            elif isinstance(e, Tuple):
+                for f in e.fields:
+                    width = len(flat(f.type))
+                    if i < width:
+                        e = f
+                        break
+                    i -= width
+            elif isinstance(e, Let):
+                self.bound.setdefault(e.var, e.value)
+                e = e.body
+            elif e in self.bound:
+                e = self.bound[e]
+            elif isinstance(e, Call) and (is_view(e) or is_check(e)):
+                e = e.args[0]
+            elif isinstance(e, (If, Loop, Match)) or (isinstance(e, Call) and not binds(e)):
+                return e, i
+            else:
+                return None
+
+    def _results(self, e: GraphExpr, *, late: bool = False) -> list[Place]:
+        """Places for what ``e`` makes: where somebody wants it, else new ones."""
+        known = self.pending.places.get(e)
+        types = flat(e.type)
+        return known or [self.wanted.get((e, i)) or self.place(t, late=late) for i, t in enumerate(types)]
+
+    # -- emitting ------------------------------------------------------------------------------------------------------
+
+    def emit(self, item: Any) -> None:
+        self.items.append(item)
+
+    def _size(self, value: ExprLike) -> SizeExpr:
+        try:
+            return size_expr(value, self._valid())
+        except KeyError as missing:
+            raise unknown_size(missing.args[0].name) from None
+
+    def _set(self, name: str, value: ExprLike) -> None:
+        self.emit(SetSize(name, self._size(value)))
+
+    def _name(self, base: str) -> str:
+        """A new name for an integer register."""
+        return f"{base}.{next(self.shared.numbers)}"
+
+    def _known(self, symbol: Symbol) -> bool:
+        """Whether a size has its value where we are."""
+        return symbol in self.names and symbol not in self.stale
+
+    def _bind(self, symbol: Symbol) -> str:
+        """The register of a size that gets its value now."""
+        self.stale.discard(symbol)
+        if symbol not in self.names:
+            self.names[symbol] = self._name(symbol.name)
+        return self.names[symbol]
+
+    def _valid(self) -> dict[Symbol, str]:
+        return {s: n for s, n in self.names.items() if s not in self.stale} if self.stale else self.names
+
+    @contextmanager
+    def _branch(self, fresh: Iterable[Symbol] = ()) -> Iterator[None]:
+        """A stretch that may be skipped: what is made in it is not there after it, and sizes that get their values in
+        it have none, but for ``fresh``, which every branch sets anew."""
+        known, stale, count = set(self.names), set(self.stale), len(self.made)
+        self.stale.update(fresh)
+        yield
+        self.stale = (stale | (self.names.keys() - known)) - set(fresh)
+        made = [self.made.popitem() for _ in range(len(self.made) - count)]
+        self.made.update((e, places) for e, places in made if isinstance(e, Constant))
+
+    def _flush_requires(self) -> None:
+        """Check what the model takes for granted, as soon as its sizes are known."""
+        ready = [r for r in self.requires if all(self._known(s) for s in dims.symbols(r[0]))]
+        for condition, message in ready:
+            self.emit(Check(self._size(condition), str(message)))
+        self.requires = [r for r in self.requires if r not in ready]
+
+    def _agree(self, declared: Type, actual: Type, fresh: Iterable[Symbol] = ()) -> None:
+        """Give fresh sizes of ``declared`` the values they have in ``actual``; the others must be equal."""
+        again = set(fresh)
+        for d, a in zip(flat(declared), flat(actual), strict=True):
+            for x, y in zip(d.shape, a.shape, strict=True):
+                if isinstance(x, Symbol) and (not self._known(x) or x in again):
+                    again.discard(x)
+                    self._set(self._bind(x), y)
+                elif x is not y and x != y:
+                    message = f"a size that must be {x} is {y}"
+                    self.emit(Check(self._size(make("eq", index(x), index(y))), message))
+        self._flush_requires()
+
+    def _allocate(self, place: Place, nbytes: ExprLike) -> None:
+        if place.late and place.kind == "arena":
+            self.emit(Allocate(place.number, self._size(nbytes)))
+
+    def _allocate_tensor(self, place: Place, t: TensorType) -> None:
+        if place.kind == "object":
+            self.emit(NewTensor(place.number, self._size(self._bytes(t)), tuple(map(self._size, t.shape))))
+        else:
+            self._allocate(place, self._bytes(t))
+
+    def _copy(self, source: Place, target: Place, t: TensorType) -> None:
+        """Have ``target`` hold what ``source`` holds, a tensor of type ``t``."""
+        if is_object(t):
+            self.emit(Share(source.number, target.number))
+            return
+        self._allocate_tensor(target, t)
+        self.emit(Copy(source.number, target.number, self._size(self._bytes(t))))
+
+    def _block(self, owner: GraphExpr, slot: int, leave: GraphExpr | None = None) -> None:
+        """Everything in a block but for ``leave``; lets at its end without nesting."""
+        with self._unchecked():
+            self._nodes(owner, slot, leave)
+
+    @contextmanager
+    def _unchecked(self) -> Iterator[None]:
+        """A stretch whose checks say nothing about what follows it."""
+        checked = set(self.checked)
+        yield
+        self.checked = checked
+
+    def _begin(self, owner: GraphExpr, slot: int) -> list[GraphExpr]:
+        """The nodes of a block, last ones first, once nothing that is pending in it has been computed."""
+        for e in self.pending.by_block.get((owner, slot), ()):
+            if is_computed(e):
+                label = self.pending.begin(e, self.pending.flags.get(e) or self._name("done"))
+                self.emit(SetSize(self.pending.flags[e], (0,)))
+                self.emit(label)
+        return self.members.get((owner, slot), [])[::-1]
+
+    def _once(self, e: GraphExpr) -> None:
+        """Compute what is pending, unless it has been."""
+        flag, begin, done, fresh = self.pending.flags[e], len(self.items), Label(), self._fresh(e.type)
+        self.emit(Goto(done, (flag, 0, "eq")))
+        with self._branch(fresh), self._unchecked():
+            self._emit([e], first=e)
+            made = self.leaves(e)
+            places = self.pending.keep(e, made)
+            for source, target, t in zip(made, places, flat(e.type), strict=True):
+                if source is not target:
+                    self._copy(source, target, t)
+        self.emit(SetSize(flag, (1,)))
+        self.emit(done)
+        self.ranges.append((begin, len(self.items) - 1))
+        self.made[e] = places
+
+    def _nodes(self, owner: GraphExpr, slot: int, leave: GraphExpr | None) -> None:
+        self._emit(self._begin(owner, slot), leave=leave)
+
+    def _emit(self, todo: list[GraphExpr], leave: GraphExpr | None = None, first: GraphExpr | None = None) -> None:
+        """Emit nodes, the last one of the list first, but for ``leave``; ``first`` has not been computed for sure."""
+        while todo:
+            e = todo.pop()
+            if e is leave:
+                continue
+            if e in self.pending and e is not first and is_computed(e):
+                self._once(e)
+            elif isinstance(e, Let):
+                self.bound[e.var] = e.value
+                self._agree(e.var.type, e.value.type)
+                todo.extend(self._begin(e, 1))
+            elif isinstance(e, If):
+                self._if(e)
+            elif isinstance(e, Loop):
+                self._loop(e)
+            elif isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive:
+                self._call(e)
+            elif isinstance(e, Call) and binds(e):
+                self._bind_sizes(e)
+            elif isinstance(e, Call) and is_check(e):
+                self.emit(range_check(e, self.leaves(e.args[0])[0].number, self._size))
+            elif not is_view(e):
+                self._other(e)
+
+    def _bind_sizes(self, e: Call) -> None:
+        if not e.args:
+            for condition, message in zip(e.attrs.conditions, e.attrs.messages, strict=True):
+                self.emit(Check(self._size(condition), message))
+            self.made[e] = []
+            return
+        source = self.leaves(e.args[0])[0]
+        for i, symbol in enumerate(e.attrs.sizes):
+            name = self._bind(symbol)
+            self.emit(SetSize(name, buffer=source.number, element=i))
+            self.emit(Check((name, 0, "ge"), f"the size '{symbol.name}' computed by the model is negative"))
+        self._flush_requires()
+
+    def _call(self, e: Call) -> None:
+        self._check_shapes(e)
+        sources = [p for a in e.args for p in self.leaves(a)]
+        targets = self._results(e)
+        for place, t in zip(targets, flat(e.type), strict=True):
+            self._allocate_tensor(place, t)
+        try:
+            known = self.shared.describe(e, self._valid())
+        except KeyError as missing:
+            raise unknown_size(str(missing.args[0])) from None
+        buffers = [*sources, *targets]
+        if not (isinstance(known.workspace, int) and known.workspace == 0):
+            space = self._space(known.workspace)
+            self._allocate(space, known.workspace)
+            buffers.append(space)
+        numbers = tuple(p.number for p in buffers)
+        self.emit(CallKernel(known.kernel, numbers, known.sizes, known.label, known.flops, known.nbytes))
+        self.shared.calls.append(e)
+        self.made[e] = targets
+
+    def _check_shapes(self, e: Call) -> None:
+        """Kernels take for granted that no size is negative."""
+        for t in flat(e.type):
+            for d in t.shape:
+                if not isinstance(d, int) and not isinstance(d, Symbol) and d not in self.checked:
+                    self.checked.add(d)
+                    if may_be_negative(d):
+                        self.emit(Check(self._size(make("ge", d, index(0))), f"the size {d} would be negative"))
+
+    def _if(self, e: If) -> None:
+        condition = self._name("if")
+        self.emit(SetSize(condition, buffer=self.leaves(e.condition)[0].number))
+        begin, otherwise, end = len(self.items), Label(), Label()
+        fresh = self._fresh(e.type)
+        targets = self._results(e)
+        self.emit(Goto(otherwise, (condition,)))
+        for slot, branch in ((1, e.then), (2, e.otherwise)):
+            with self._branch(fresh):
+                self._one_branch(e, slot, branch, targets, fresh)
+            if slot == 1:
+                self.emit(Goto(end))
+                self.emit(otherwise)
+        self.emit(end)
+        self.ranges.append((begin, len(self.items) - 1))
+        self.made[e] = targets
+
+    def _fresh(self, t: Type) -> list[Symbol]:
+        """Sizes of a type that have no value here."""
+        return [s for s in dict.fromkeys(dims.symbols(t)) if not self._known(s)]
+
+    def _one_branch(
+        self, e: GraphExpr, slot: int, branch: GraphExpr, targets: Sequence[Place], fresh: Sequence[Symbol]
+    ) -> None:
+        """Emit child ``slot`` of ``e`` so that its value is at ``targets``."""
+        self._claim(branch, targets, flat(e.type))
+        self._block(e, slot)
+        self._agree(e.type, branch.type, fresh)
+        for source, target, t in zip(self.leaves(branch), targets, flat(branch.type), strict=True):
+            if source is not target:
+                self._copy(source, target, t)
+
+    # -- loops ---------------------------------------------------------------------------------------------------------
+
+    def _loop(self, e: Loop) -> None:
+        count = len(e.state)
+        params = [p.type for p in e.body.params]
+        varying = self._fresh(TupleType(tuple(params)))
+        states, columns = self._loop_places(e, params)
+        self._agree(TupleType(tuple(params)), TupleType(tuple(s.type for s in e.state)), varying)
+        for target, source, t in zip(
+            states, [p for s in e.state for p in self.leaves(s)], flat_all(e.state), strict=True
+        ):
+            self._copy(source, target, t)
+        at = len(states)
+        self.made.update(dealt(e.body.params, states))
+        number, going = self._bind(e.index), self._name("going") if e.going is not None else None
+        self.emit(SetSize(number, (0,)))
+        if e.going is not None and going is not None:
+            self.emit(SetSize(going, buffer=self.leaves(e.going)[0].number))
+        begin, start, end = len(self.items), Label(tuple(c.place.number for c in columns)), Label()
+        self.emit(start)
+        for condition in self._go_on(e, number, going):
+            self.emit(Goto(end, condition))
+        self._block(e.body, 0)
+        results = self.leaves(e.body.body)
+        made = e.body.body.type
+        assert isinstance(made, TupleType)
+        next_types = made.fields[e.first_state : e.first_state + count]
+        if going is not None:
+            self.emit(SetSize(going, buffer=results[0].number))
+        results = results[e.first_state :]
+        for column, row, t in zip(columns, results[at:], flat(made)[e.first_state + at :], strict=True):
+            self._append(column, row, t, number)
+        self._advance(states, results[:at], next_types, params, varying)
+        self.emit(SetSize(number, (number, 1, "add")))
+        self.emit(Goto(start))
+        self.emit(end)
+        self.ranges.append((begin, len(self.items) - 1))
+        if isinstance(e.count, Symbol) and e.count is not e.trips:
+            self._set(self._bind(e.count), e.index)
+        self._agree(TupleType(e.results[:count]), TupleType(tuple(params)))
+        self.made[e] = [*states, *(c.place for c in columns)]
+
+    def _go_on(self, e: Loop, number: str, going: str | None) -> list[SizeExpr]:
+        """The conditions that must all hold for another iteration."""
+        found: list[SizeExpr] = [] if going is None else [(going,)]
+        return found if e.trips is None else [*found, (number, *self._size(e.trips), "lt")]
+
+    def _loop_places(self, e: Loop, params: Sequence[Type]) -> tuple[list[Place], list[Column]]:
+        """Places of the state (those of the result) and of what is collected."""
+        types, inner = flat(e.type), flat(TupleType(tuple(params)))
+        states = []
+        for i, (t, p) in enumerate(zip(types, inner, strict=False)):
+            fixed = product(t.shape) is product(p.shape)
+            place = self.wanted.get((e, i)) if fixed else None
+            states.append(place or self.place(t, late=not fixed))
+        columns = []
+        for i, t in enumerate(types[len(states) :], len(states)):
+            known = all(self._known(s) for s in dims.symbols(t))
+            wanted = self.wanted.get((e, i)) if known else None
+            place = wanted or self.place(t, late=not known)
+            fresh = [s for s in dict.fromkeys(dims.symbols(t.shape[1:])) if not self._known(s)]
+            for s in fresh:
+                self.emit(SetSize(self._bind(s), (0,)))
+            self._allocate(place, self._bytes(t) if known else 0)
+            columns.append(Column(place, t, known, frozenset(fresh)))
+        return states, columns
+
+    def _append(self, column: Column, row: Place, t: TensorType, number: str) -> None:
+        """Put a row behind the others; all rows have one size."""
+        for declared, actual in zip(column.type.shape[1:], t.shape, strict=True):
+            if declared is actual or declared == actual:
+                continue
+            same = self._size(make("eq", index(declared), index(actual)))
+            free = (number, 0, "eq") if declared in column.fresh else (0,)
+            self.emit(Check((*same, *free, "or"), "the rows that a loop collects have different sizes"))
+            if isinstance(declared, Symbol) and declared in column.fresh:
+                self._set(self.names[declared], actual)
+        nbytes = self._size(self._bytes(t))
+        offset = (number, *nbytes, "mul")
+        if not column.known:
+            self.emit(Reserve(column.place.number, (*offset, *nbytes, "add")))
+        self.emit(Copy(row.number, column.place.number, nbytes, target_offset=offset))
+
+    def _advance(
+        self,
+        states: Sequence[Place],
+        made: Sequence[Place],
+        made_types: Sequence[Type],
+        params: Sequence[Type],
+        varying: Sequence[Symbol],
+    ) -> None:
+        """Make the new state the state; what would be overwritten before it is read goes through a copy."""
+        types = [t for one in made_types for t in flat(one)]
+        moves = [(s, d, t) for s, d, t in zip(made, states, types, strict=True) if s is not d]
+        overwritten = {d for _, d, _ in moves}
+        safe = []
+        for source, target, t in moves:
+            if source in overwritten:
+                source, original = self.object(t) if is_object(t) else self._space(self._bytes(t)), source
+                self._copy(original, source, t)
+            safe.append((source, target, t))
+        values: list[tuple[Symbol, Dim]] = []
+        for p, t in zip(flat(TupleType(tuple(params))), types, strict=True):
+            for x, y in zip(p.shape, t.shape, strict=True):
+                if isinstance(x, Symbol) and x in varying and all(x is not s for s, _ in values):
+                    values.append((x, y))
+                elif x is not y and x != y:
+                    known = dims.substitute(index(x), dict(values))
+                    self.emit(
+                        Check(self._size(make("eq", known, index(y))), f"a size of a loop that must be {x} is {y}")
+                    )
+        for source, target, t in safe:
+            self._copy(source, target, t)
+        later = [(s, self._name("next"), v) for s, v in values if s is not v]
+        for _, name, v in later:
+            self._set(name, v)
+        for s, name, _ in later:
+            self.emit(SetSize(self.names[s], (name,)))
+
+    # -- finishing -----------------------------------------------------------------------------------------------------
+
+    def measure(self) -> None:
+        """How long each place is needed: beyond a loop's end what it needs again, beyond an if what came before it."""
+        for at, item in enumerate(self.items):
+            for number in touched(item):
+                place = self.shared.places[number]
+                place.first = at if place.first < 0 else place.first
+                place.last = at
+        for begin, end in sorted(self.ranges, key=lambda r: r[1] - r[0]):
+            for place in self.places:
+                if begin <= place.last < end and place.first <= begin:
+                    place.last = end
+
+    def free_late(self) -> None:
+        """Free what was allocated on the way after its last use."""
+        ends: dict[int, list[Place]] = {}
+        for place in self.places:
+            if place.late and place.kind in ("arena", "object") and place.last >= 0:
+                ends.setdefault(place.last, []).append(place)
+        out: list[Any] = []
+        moved: list[int] = []
+        for at, item in enumerate(self.items):
+            moved.append(len(out))
+            out.append(item)
+            if not ends_stretch(item):
+                out.extend(Free(p.number) for p in ends.get(at, ()))
+        for place in self.places:
+            if place.first >= 0:
+                place.first, place.last = moved[place.first], moved[place.last]
+        self.items = out

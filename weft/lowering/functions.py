@@ -1,0 +1,582 @@
+"""A whole module as instructions: functions, closures, data and ``match``, and operators that the host runs.
+
+Each function becomes a stretch of instructions with a window of buffers and registers of its own; an inner function is
+lifted out, and what it captures becomes further parameters. Values that go from one function to another are objects;
+what a function computes for itself lies in the arena, except what must survive a call, which could use the same place.
+See "Functions and data" in docs/design.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.expr.nodes import Expr, ExprLike, index, make
+from weft.expr.nodes import Var as Symbol
+from weft.graph import dims
+from weft.graph.assume import collect_assumptions
+from weft.graph.nodes import (
+    Call,
+    Constant,
+    Constructor,
+    Function,
+    GlobalVar,
+    GraphExpr,
+    If,
+    Let,
+    Loop,
+    Match,
+    Module,
+    Pattern,
+    Tuple,
+)
+from weft.graph.operator import Operator
+from weft.graph.passes.memory import MemoryPlan, plan_lives
+from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
+from weft.graph.visit import post_order
+from weft.lowering.captures import Scopes
+from weft.lowering.control_flow import Describe, Emitter, Shared
+from weft.lowering.control_parts import Goto, Label, Opaque, Place, assembled, flat, is_object, unsupported
+from weft.lowering.function_table import Functions, Job, as_values
+from weft.lowering.pending import Pending
+from weft.runtime.program import (
+    Allocate,
+    Box,
+    BufferSpec,
+    CallHost,
+    Check,
+    Construct,
+    Extent,
+    Field,
+    FunctionSpec,
+    Give,
+    HostOperator,
+    Instruction,
+    Invoke,
+    Return,
+    SetSize,
+    Share,
+    Tag,
+    Take,
+    View,
+)
+from weft.support.dtypes import INDEX, DType
+
+_NO_ELEMENTS = DType("uint8")
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """The finished program: what goes into a ``runtime.program.Program``. ``output_types``: a tensor type or an
+    :class:`Opaque` for each output."""
+
+    instructions: tuple[Instruction, ...]
+    buffers: tuple[BufferSpec, ...]
+    constants: tuple[np.ndarray[Any, Any], ...]
+    output_types: tuple[TensorType, ...]
+    functions: tuple[FunctionSpec, ...]
+    hosts: tuple[HostOperator, ...]
+    plan: MemoryPlan
+
+
+def lower_functions(module: Module, names: dict[Symbol, str], describe: Describe) -> Instructions:
+    """The instructions that run ``module``.
+
+    ``names`` holds the sizes of the inputs and takes those bound at run time; ``describe`` tells what is to be known of
+    the call of a fused group. Raises ModelError (M020) where functions would have to be passed in or out of the
+    program.
+    """
+    work = Functions(module, Shared(describe), as_values(module))
+    main = _Unit(work, work.scopes(module.main), module.main, names, tuple(module.attrs.get("requires", ())))
+    main.run_main()
+    units = []
+    while work.jobs:
+        job = work.jobs.pop(0)
+        unit = _Unit(work, job.scopes, job.function, {})
+        unit.run_function(job)
+        units.append(unit)
+    return _finished(work, main, units)
+
+
+class _Unit(Emitter):
+    """One function of the program."""
+
+    def __init__(
+        self,
+        work: Functions,
+        scopes: Scopes,
+        function: Function,
+        names: dict[Symbol, str],
+        requires: Iterable[tuple[Expr, str]] = (),
+    ) -> None:
+        super().__init__(scopes.members, Pending(scopes.wanted_in, scopes.pending), names, work.shared, requires)
+        self.work, self.scopes, self.function = work, scopes, function
+        self.recorded = {condition for condition, _ in self.requires}
+        self.is_main = False
+        self.boxed: set[tuple[GraphExpr, int]] = set()
+
+    # -- the whole -----------------------------------------------------------------------------------------------------
+
+    def run_main(self) -> None:
+        self.is_main = True
+        for i, p in enumerate(self.function.params):
+            (t,) = flat(p.type) if not isinstance(p.type, TupleType) else (None,)
+            if t is None or (isinstance(t, Opaque) and not isinstance(t.holds, DataType)):
+                raise unsupported(f"takes the input '{p.name}' of type {p.type}")
+            place = self.place(t, "input", i)
+            self.made[p] = [place]
+            if is_object(t):
+                self.emit(Take(place.number, i))
+                self._learn([(place, t)], f"input '{p.name}'")
+        self._flush_requires()
+        body = self.function.body
+        fields = body.fields if isinstance(body, Tuple) else (body,)
+        types = flat(TupleType(tuple(f.type for f in fields)))
+        for t in types:
+            if isinstance(t, Opaque) and not isinstance(t.holds, DataType):
+                raise unsupported(f"gives a result of type {t.holds}")
+        self._demand_all(())
+        outputs = [None if is_object(t) else self.place(t, "output", i) for i, t in enumerate(types)]
+        self._claim(body, outputs, types)
+        self._block(self.function, 0)
+        for i, (source, target, t) in enumerate(zip(self.leaves(body), outputs, types, strict=True)):
+            if target is None:
+                self.emit(Give(source.number, i))
+            elif source is not target:
+                self._copy(source, target, t)
+        self.output_types = types
+
+    def run_function(self, job: Job) -> None:
+        params = [self._parameters(p, p.type) for p in self.function.params]
+        captured = [self._parameters(e, e.type) for e in job.captured]
+        sizes = [self.object(TensorType((), INDEX)) for _ in job.sizes]
+        for symbol, place in zip(job.sizes, sizes, strict=True):
+            self.emit(SetSize(self._bind(symbol), buffer=place.number))
+        given = [x for p, places in zip(self.function.params, params, strict=True) for x in _paired(places, p.type)]
+        held = [x for e, places in zip(job.captured, captured, strict=True) for x in _paired(places, e.type)]
+        self._learn(given, f"an argument of @{job.name}", whole=job.open)
+        self._learn(held, "what a function captures")
+        self._demand_all((self.function.body,))
+        self._finish(self.function, 0, self.function.body)
+        self.job = job
+        self.parameters = tuple(p.number for places in params for p in places)
+        self.captured = tuple(p.number for places in (*captured, sizes) for p in places)
+        self.results = len(flat(self.function.body.type))
+
+    def _parameters(self, e: GraphExpr, t: Type) -> list[Place]:
+        self.made[e] = [self.object(part) for part in flat(t)]
+        return self.made[e]
+
+    def function_spec(self, entry: int, end: int) -> FunctionSpec:
+        window = (self.places[0].number, self.places[-1].number + 1) if self.places else (0, 0)
+        return FunctionSpec(self.job.name, entry, end, window, self.parameters, self.captured, self.results)
+
+    # -- what must be an object ----------------------------------------------------------------------------------------
+
+    def _demand_all(self, results: Iterable[GraphExpr]) -> None:
+        """Find the kernels' results that go to other functions: these are made as objects right away."""
+        for e in self.scopes.nodes(self.function):
+            if isinstance(e, Let):
+                self.bound.setdefault(e.var, e.value)
+        for e in results:
+            self._demand(e)
+        for e in self.scopes.nodes(self.function):
+            if isinstance(e, Call) and not (isinstance(e.target, Function) and e.target.is_primitive):
+                if not isinstance(e.target, Operator) or e.target.host:
+                    for a in e.args:
+                        self._demand(a)
+            elif self.scopes.is_closure(e):
+                for c in self.scopes.captures(e):
+                    self._demand(c)
+
+    def _demand(self, e: GraphExpr) -> None:
+        waiting = [(e, i) for i in range(len(flat(e.type)))]
+        while waiting:
+            key = self._maker(*waiting.pop())
+            if key is None or key in self.boxed:
+                continue
+            self.boxed.add(key)
+            if isinstance(key[0], If):
+                waiting += [(key[0].then, key[1]), (key[0].otherwise, key[1])]
+            elif isinstance(key[0], Match):
+                waiting += [(body, key[1]) for _, body in key[0].clauses]
+
+    def _claim(self, result: GraphExpr, places: Sequence[Place | None], types: Sequence[TensorType]) -> None:
+        kept = []
+        for i, place in enumerate(places):
+            key = self._maker(result, i)
+            free = key is not None and key not in self.boxed and isinstance(key[0], (Call, If, Loop, Match))
+            own = free and key is not None and not (isinstance(key[0], Call) and not _is_kernel(key[0]))
+            kept.append(place if own and place is not None and place.kind != "object" else None)
+        super()._claim(result, kept, types)
+
+    def _results(self, e: GraphExpr, *, late: bool = False) -> list[Place]:
+        if e in self.pending.places:
+            return self.pending.places[e]
+        found = []
+        for i, t in enumerate(flat(e.type)):
+            wanted = self.wanted.get((e, i))
+            boxed = is_object(t) or ((e, i) in self.boxed and not isinstance(e, Loop))
+            found.append(wanted or (self.object(t) if boxed else self.place(t, late=late)))
+        return found
+
+    def _object(self, source: Place, t: TensorType) -> Place:
+        """An object that holds the tensor or value at ``source``, a tensor being of type ``t``."""
+        if source.kind == "object" and (is_object(t) or (source.type is not None and source.type.shape == t.shape)):
+            return source
+        target = self.object(t)
+        if source.kind in ("object", "input", "constant"):
+            shape = tuple(map(self._size, t.shape))
+            self.emit(View(target.number, source.number, self._size(self._bytes(t)), shape))
+        else:
+            self._copy(source, target, t)
+        return target
+
+    def _objects(self, values: Iterable[GraphExpr]) -> list[Place]:
+        return [self._object(place, t) for v in values for place, t in zip(self.leaves(v), flat(v.type), strict=True)]
+
+    def _copy(self, source: Place, target: Place, t: TensorType) -> None:
+        if (
+            target.kind == "object"
+            and source.kind == "object"
+            and (is_object(t) or (source.type is not None and source.type.shape == t.shape))
+        ):
+            self.emit(Share(source.number, target.number))
+        else:
+            super()._copy(source, target, t)
+
+    def _allocate(self, place: Place, nbytes: ExprLike) -> None:
+        if place.kind == "arena" and not (self.is_main and not place.late):
+            self.emit(Allocate(place.number, self._size(nbytes)))
+
+    def _learn(self, tensors: Sequence[tuple[Place, TensorType]], what: str, *, whole: bool = False) -> None:
+        """Give the sizes in types the values that the tensors have; those known already must agree. With ``whole``
+        sizes that are numbers are checked, too."""
+        left = []
+        for place, t in tensors:
+            for axis, d in enumerate(t.shape):
+                if isinstance(d, Symbol) and not self._known(d):
+                    self.emit(Extent(self._bind(d), place.number, axis))
+                elif whole or not isinstance(d, int):
+                    left.append((place, axis, d))
+        for place, axis, d in left:
+            if all(self._known(s) for s in dims.symbols(d)):
+                self._must_be(place, axis, d, what)
+        self._flush_requires()
+
+    def _must_be(self, place: Place, axis: int, d: ExprLike, what: str) -> None:
+        actual = self._name("extent")
+        self.emit(Extent(actual, place.number, axis))
+        message = f"dimension {axis} of {what} is not {d}, as its type says"
+        self.emit(Check((actual, *self._size(d), "eq"), message))
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _other(self, e: GraphExpr) -> None:
+        if isinstance(e, Match):
+            self._match(e)
+        elif self.scopes.is_closure(e):
+            assert isinstance(e, Function)
+            self._closure(e)
+        elif isinstance(e, Call) and isinstance(e.target, Constructor):
+            self._construct(e, e.target)
+        elif isinstance(e, Call) and isinstance(e.target, Operator):
+            if e.target.host:  # others stand here only because several fused groups have them in common
+                self._host(e, e.target)
+        elif isinstance(e, Call):
+            self._invoke(e, tail=False)
+
+    def _atom(self, e: GraphExpr) -> list[Place]:
+        if isinstance(e, (GlobalVar, Constructor)):
+            place = self.object(Opaque((), _NO_ELEMENTS, e.type))
+            if isinstance(e, GlobalVar):
+                number = self.work.global_function(e.name)
+            else:
+                number = self.work.constructor_function(e)
+            self.emit(Construct(place.number, number, ()))
+            return [place]
+        return super()._atom(e)
+
+    def _constant(self, e: Constant) -> Place:
+        if not is_object(e.tensor):
+            return super()._constant(e)
+        place = self.object(e.tensor)
+        attrs = {"values": e.data.reshape(-1).tolist(), "shape": list(e.data.shape)}
+        self._call_host("constant", attrs, (), [place], ())
+        return place
+
+    def _closure(self, e: Function) -> None:
+        captured = self.scopes.captures(e)
+        sizes = [s for s in self.scopes.sizes(e) if self._known(s)]
+        fields = self._objects(captured)
+        for s in sizes:
+            place = self.object(TensorType((), INDEX))
+            self.emit(Box(place.number, self._size(s)))
+            fields.append(place)
+        number = self.work.closure(e, self.scopes, captured, sizes)
+        self.made[e] = [self.object(Opaque((), _NO_ELEMENTS, e.type))]
+        self.emit(Construct(self.made[e][0].number, number, tuple(p.number for p in fields)))
+
+    def _construct(self, e: Call, target: Constructor) -> None:
+        assert isinstance(e.type, DataType) and isinstance(target.type, FunctionType)
+        fields = self._objects(e.args)
+        self._check_arguments(e.args, target.type.params, f"a field of {target.name}")
+        self.made[e] = [self.object(Opaque((), _NO_ELEMENTS, e.type))]
+        tag = self.work.tag(e.type, target.name)
+        self.emit(Construct(self.made[e][0].number, tag, tuple(p.number for p in fields)))
+
+    def _invoke(self, e: Call, tail: bool) -> None:
+        target = e.target
+        assert isinstance(target, GraphExpr) and isinstance(target.type, FunctionType)
+        function, closure, known = None, None, None
+        params = target.type.params
+        if isinstance(target, GlobalVar):
+            function = self.work.global_function(target.name)
+            called = self.work.module.functions[target.name]
+            params, known = tuple(p.type for p in called.params), called.body.type
+        else:
+            closure = self.leaves(target)[0].number
+        arguments = tuple(p.number for p in self._objects(e.args))
+        self._check_arguments(e.args, params, "an argument")
+        results = [self.object(t) for t in flat(e.type)]
+        label = target.name if isinstance(target, GlobalVar) else ""
+        numbers = tuple(p.number for p in results)
+        self.emit(Invoke(function, closure, arguments, numbers, tail, label))
+        self.made[e] = results
+        if not tail:
+            self._learn_results(results, e.type, known)
+
+    def _learn_results(self, places: Sequence[Place], t: Type, known: Type | None) -> None:
+        """Sizes of what a call gave; a size that the type states but the function's own type does not is checked."""
+        actual = flat(known) if known is not None else [None] * len(places)
+        for place, declared, own in zip(places, flat(t), actual, strict=True):
+            certain = own is not None and all(isinstance(d, int) for d in own.shape)
+            self._learn([(place, declared)], "a result", whole=not certain)
+
+    def _check_arguments(self, args: Sequence[GraphExpr], params: Sequence[Type], what: str) -> None:
+        """Sizes that the parameters state must be those of the arguments; others the function learns."""
+        declared = [t for p in params for t in flat(p)]
+        for d, a in zip(declared, [t for x in args for t in flat(x.type)], strict=True):
+            for x, y in zip(d.shape, a.shape, strict=True):
+                if isinstance(x, int) and not isinstance(y, int):
+                    self.emit(Check(self._size(make("eq", index(x), index(y))), f"a size of {what} is not {x}"))
+
+    def _call(self, e: Call) -> None:
+        self._check_assumptions(e)
+        super()._call(e)
+
+    def _check_assumptions(self, e: Call) -> None:
+        """What the operators of a group take for granted of sizes, where the module does not say it already."""
+        for inner in post_order(e.target) if isinstance(e.target, Function) else ():
+            if not isinstance(inner, Call) or not isinstance(inner.target, Operator):
+                continue
+            types = [a.type for a in inner.args]
+            if not dims.is_symbolic(inner.attrs) and not any(dims.is_symbolic(t) for t in types):
+                continue
+            with collect_assumptions() as assumed:
+                inner.target.infer(inner.attrs, *types)
+            for condition, message in assumed:
+                if condition not in self.recorded and condition not in self.checked:
+                    self.checked.add(condition)
+                    self.emit(Check(self._size(condition), str(message)))
+
+    # -- host operators ------------------------------------------------------------------------------------------------
+
+    def _host(self, e: Call, op: Operator) -> None:
+        arguments = self._objects(e.args)
+        results = [self.object(t) for t in flat(e.type)]
+        attrs = {k: _plain(v) for k, v in e.attrs.items() if not dims.is_symbolic(v)}
+        dtypes = tuple(str(t.dtype) for a in e.args for t in flat(a.type))
+        self._call_host(op.name, attrs, dtypes, results, arguments, "+".join(e.origin.names) or op.name)
+        self.made[e] = results
+        self._learn(_paired(results, e.type), f"a result of {op.name}", whole=True)
+
+    def _call_host(
+        self,
+        name: str,
+        attrs: dict[str, Any],
+        dtypes: tuple[str, ...],
+        results: Sequence[Place],
+        arguments: Sequence[Place],
+        label: str = "",
+    ) -> None:
+        made = HostOperator(name, attrs, dtypes, tuple(p.dtype for p in results))
+        if made not in self.work.hosts:
+            self.work.hosts.append(made)
+        given, taken = tuple(p.number for p in arguments), tuple(p.number for p in results)
+        self.emit(CallHost(self.work.hosts.index(made), given, taken, label))
+
+    # -- match ---------------------------------------------------------------------------------------------------------
+
+    def _match(self, e: Match) -> None:
+        begin, end = len(self.items), Label()
+        fresh = self._fresh(e.type)
+        targets = self._results(e)
+        for slot, (pattern, body) in enumerate(e.clauses, 1):
+            missed = Label()
+            with self._branch(fresh):
+                fails = self._pattern(e.value, pattern, missed)
+                self._one_branch(e, slot, body, targets, fresh)
+            self.emit(Goto(end))
+            self.emit(missed)
+            if not fails:
+                break
+        else:
+            self.emit(Check((0,), "no clause of a match fits"))
+        self.emit(end)
+        self.stale.difference_update(fresh)
+        self.ranges.append((begin, len(self.items) - 1))
+        self.made[e] = targets
+
+    def _pattern(self, value: GraphExpr, pattern: Pattern, missed: Label) -> bool:
+        """Jump to ``missed`` unless the value fits, and learn the pattern's variables. False if it always fits."""
+        return self._fits(self.leaves(value), value.type, pattern, missed)
+
+    def _fits(self, places: list[Place], t: Type, pattern: Pattern, missed: Label, whole: bool = False) -> bool:
+        if pattern.var is not None:
+            self.made[pattern.var] = places
+            known = [x for x in _paired(places, pattern.var.type) if x[0].kind == "object"]
+            self._learn(known, f"'{pattern.var.name}'", whole=whole)
+        if pattern.constructor is None:
+            return False
+        assert isinstance(t, DataType)
+        tag = self._name("tag")
+        self.emit(Tag(tag, places[0].number))
+        self.emit(Goto(missed, (tag, self.work.tag(t, pattern.constructor), "eq")))
+        generic = bool(self.work.module.types[t.name].params)  # fields may have been made under another type
+        at = 0
+        for inner, of in zip(pattern.fields, self.work.fields(t, pattern.constructor), strict=True):
+            parts = flat(of)
+            if inner.constructor is not None or (inner.var is not None and inner.var in self.scopes.used):
+                found = [self.object(part) for part in parts]
+                for i, place in enumerate(found):
+                    self.emit(Field(place.number, places[0].number, at + i))
+                self._fits(found, of, inner, missed, generic)
+            at += len(parts)
+        return True
+
+    # -- the end of a function -----------------------------------------------------------------------------------------
+
+    def _finish(self, owner: GraphExpr, slot: int, result: GraphExpr) -> None:
+        """A block whose value is the function's: each way through it ends with a return or a call in its place."""
+        final = result
+        while isinstance(final, Let) and final not in self.pending:
+            final = final.body
+        special = isinstance(final, (If, Match)) or (
+            isinstance(final, Call) and not isinstance(final.target, (Operator, Function, Constructor))
+        )
+        self._block(owner, slot, final if special else None)
+        if not special or final in self.made:
+            self._return(final)
+            return
+        if final in self.pending.places:  # what is there already is not computed again
+            again = Label()
+            self.emit(Goto(again, (self.pending.flags[final],)))
+            with self._branch(), self._unchecked():
+                self.made[final] = self.pending.places[final]
+                self._return(final)
+            self.emit(again)
+        if isinstance(final, Call):
+            self._invoke(final, tail=True)
+        elif isinstance(final, If):
+            self._finish_if(final)
+        else:
+            assert isinstance(final, Match)
+            self._finish_match(final)
+
+    def _return(self, e: GraphExpr) -> None:
+        values = self._objects([e])
+        self.emit(Return(tuple(p.number for p in values)))
+
+    def _finish_if(self, e: If) -> None:
+        condition, otherwise = self._name("if"), Label()
+        self.emit(SetSize(condition, buffer=self.leaves(e.condition)[0].number))
+        self.emit(Goto(otherwise, (condition,)))
+        with self._branch(), self._unchecked():
+            self._finish(e, 1, e.then)
+        self.emit(otherwise)
+        with self._branch(), self._unchecked():
+            self._finish(e, 2, e.otherwise)
+
+    def _finish_match(self, e: Match) -> None:
+        for slot, (pattern, body) in enumerate(e.clauses, 1):
+            missed = Label()
+            with self._branch(), self._unchecked():
+                fails = self._pattern(e.value, pattern, missed)
+                self._finish(e, slot, body)
+            self.emit(missed)
+            if not fails:
+                return
+        self.emit(Check((0,), "no clause of a match fits"))
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Measure lives; what must outlast a call of a function cannot lie in the arena, which is everybody's."""
+        self.measure()
+        calls = [at for at, item in enumerate(self.items) if isinstance(item, Invoke)]
+        for p in self.places if not self.is_main else ():
+            if p.kind == "arena" and any(p.first < at < p.last for at in calls):
+                p.late = True
+
+    def in_arena(self) -> list[Place]:
+        return [p for p in self.places if p.kind == "arena" and not p.late and p.first >= 0]
+
+    def instructions(self) -> list[Any]:
+        """The items, without allocations of what has its place in the arena."""
+        places = self.work.shared.places
+        return [i for i in self.items if not isinstance(i, Allocate) or places[i.buffer].late]
+
+
+def _finished(work: Functions, main: _Unit, units: Sequence[_Unit]) -> Instructions:
+    offsets: dict[Place, ExprLike] = {}
+    area = 0  # of all functions: whichever runs has it for itself, but for what outlasts calls
+    for unit in (main, *units):
+        unit.settle()
+    for unit in units:
+        arena = unit.in_arena()
+        lives = plan_lives([(p.nbytes, p.first, p.last) for p in arena])
+        assert isinstance(lives.total, int)
+        offsets.update(zip(arena, lives.offsets, strict=True))
+        area = max(area, lives.total)
+    arena = main.in_arena()
+    lives = plan_lives([(p.nbytes, p.first, p.last) for p in arena])
+    offsets.update((p, _plus(area, o)) for p, o in zip(arena, lives.offsets, strict=True))
+    plan = MemoryPlan(
+        tuple(work.shared.calls), {}, {}, _plus(area, lives.total), lives.largest + area, lives.assumed + area
+    )
+    specs: dict[Place, BufferSpec] = {}
+    items: list[Any] = []
+    labels = []
+    end = Label()
+    leave = [Goto(end)] if units else []
+    for unit in (main, *units):
+        unit.free_late()
+        specs.update((p, unit.spec(p, offsets.get(p, 0))) for p in unit.places)
+        labels.append((Label(), Label()))
+        items += [labels[-1][0], *unit.instructions(), *(leave if unit is main else []), labels[-1][1]]
+    instructions = assembled([*items, end])
+    functions = tuple(u.function_spec(a.at, b.at) for u, (a, b) in zip(units, labels[1:], strict=True))
+    buffers = tuple(specs[p] for p in work.shared.places)
+    constants = tuple(work.shared.constants)
+    return Instructions(instructions, buffers, constants, tuple(main.output_types), functions, tuple(work.hosts), plan)
+
+
+def _paired(places: Sequence[Place], t: Type) -> list[tuple[Place, TensorType]]:
+    return list(zip(places, flat(t), strict=True))
+
+
+def _is_kernel(e: Call) -> bool:
+    return isinstance(e.target, Function) and e.target.is_primitive
+
+
+def _plus(a: ExprLike, b: ExprLike) -> ExprLike:
+    return a + b if isinstance(a, int) and isinstance(b, int) else index(a) + index(b)
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as JSON has it."""
+    return [_plain(v) for v in value] if isinstance(value, tuple) else str(value) if isinstance(value, DType) else value

@@ -1,0 +1,132 @@
+"""The door from fused groups of the graph to tensor expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+
+from weft import tensor_expr as te
+from weft.expr.nodes import Const, Expr
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, Project, Tuple
+from weft.graph.operator import Attrs
+from weft.graph.types import TensorType, Type
+from weft.graph.visit import post_order
+from weft.ir.fusion_kind import FusionKind
+from weft.ops.definition import OpDef
+from weft.support.dtypes import DType
+from weft.support.errors import InternalError, TypeRelationError
+from weft.tensor_expr import analysis
+from weft.tensor_expr.nodes import Tensor
+
+_LONGEST_NAME = 60
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A fused group as tensor expressions: ``inputs`` in the order of the function's parameters."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+def group_to_te(function: Function) -> Group:
+    """The tensor expressions of a fused group.
+
+    Constants inside the group have a single element and become literals. Raises InternalError for anything that is
+    not a call of an operator on tensors.
+    """
+    made: dict[GraphExpr, tuple[Tensor, ...]] = {}
+    names: list[str] = []
+    for p in function.params:
+        made[p] = (te.placeholder(p.tensor.shape, p.tensor.dtype, _identifier(p.name)),)
+    for e in post_order(function.body):
+        if e in made:
+            continue
+        if isinstance(e, Constant):
+            made[e] = (_literal(e),)
+        elif isinstance(e, Tuple):
+            made[e] = tuple(t for f in e.fields for t in made[f])
+        elif isinstance(e, Project):
+            made[e] = (made[e.value][e.index],)
+        elif isinstance(e, Call) and isinstance(e.target, OpDef):
+            made[e] = compute(e.target, e.attrs, e.type, [made[a][0] for a in e.args])
+            names.append(e.target.name)
+        else:
+            raise InternalError(f"a {type(e).__name__} cannot stand in a fused group")
+    inputs = tuple(made[p][0] for p in function.params)
+    return Group(_identifier("_".join(names))[:_LONGEST_NAME], inputs, made[function.body])
+
+
+def compute(op: OpDef, attrs: Attrs, result: Type, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The tensors that ``op`` computes from ``operands``."""
+    if op.compute is None:
+        raise TypeRelationError(
+            f"{op.name} has no tensor expression", code="T090", hint="a graph pass should have rewritten it"
+        )
+    outputs = op.compute(attrs, result, *operands)
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def fusion_kind(call: Call) -> FusionKind:
+    """How a call may fuse, derived from its tensor expression."""
+    return _derived(call, _kind, FusionKind.OPAQUE)
+
+
+def reduces_rows(call: Call) -> bool:
+    """Whether a call, if it reduces at all, does so along the last dimension alone."""
+    return _derived(call, _by_rows, False)
+
+
+def _derived(call: Call, question: Callable[[OpDef, Attrs, Type, tuple[TensorType, ...]], T], otherwise: T) -> T:
+    """The answer to ``question`` for calls that have tensor expressions."""
+    if not isinstance(call.target, OpDef) or call.target.compute is None or not call.target.pure:
+        return otherwise
+    types = tuple(t for a in call.args if isinstance(t := a.type, TensorType))
+    if len(types) != len(call.args):
+        return otherwise
+    return question(call.target, call.attrs, call.type, types)
+
+
+@lru_cache(maxsize=4096)
+def _kind(op: OpDef, attrs: Attrs, result: Type, types: tuple[TensorType, ...]) -> FusionKind:
+    operands = _placeholders(types)
+    return analysis.fusion_kind(compute(op, attrs, result, operands), operands)
+
+
+@lru_cache(maxsize=4096)
+def _by_rows(op: OpDef, attrs: Attrs, result: Type, types: tuple[TensorType, ...]) -> bool:
+    operands = _placeholders(types)
+    return analysis.reduces_rows(compute(op, attrs, result, operands), operands)
+
+
+def _placeholders(types: tuple[TensorType, ...]) -> list[te.Tensor]:
+    return [te.placeholder(t.shape, t.dtype, f"p{i}") for i, t in enumerate(types)]
+
+
+def _literal(e: Constant) -> Tensor:
+    if e.data.size != 1:
+        raise InternalError(f"a constant of shape {e.data.shape} stands inside a fused group")
+    value = _number(e.data.reshape(-1), e.tensor.dtype)
+    made: Tensor = te.compute(e.tensor.shape, lambda *i: value, name="literal")
+    return made
+
+
+def _number(data: np.ndarray[Any, Any], dtype: DType) -> Expr:
+    """The only element of ``data``. The literal NaN stands for one pattern of bits; others are written as bits."""
+    number = data[0].item()
+    if number == number or data.tobytes() == np.full(1, np.nan, data.dtype).tobytes():
+        return Const(number, dtype)
+    word = DType(f"uint{8 * data.itemsize}")
+    return te.reinterpret(Const(int(data.view(word.numpy)[0]), word), dtype)
+
+
+def _identifier(name: str) -> str:
+    clean = re.sub(r"\W+", "_", name).strip("_")
+    return clean if clean and not clean[0].isdigit() else f"v_{clean}"

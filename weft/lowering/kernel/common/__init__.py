@@ -1,0 +1,1 @@
+"""Passes between scheduled and kernel form that every machine shares."""

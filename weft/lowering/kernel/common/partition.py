@@ -1,0 +1,539 @@
+"""Simplify with what is known at each place, and split loops so that checks leave the common case.
+
+A loop whose body checks ``i * 8 + j < n`` or ``0 <= h * 2 + k - 1 < height`` runs in up to three pieces: iterations
+before, within and after the range where the checks surely succeed. Within, they vanish; outside, they stay, and inner
+loops are split in turn. Where a single check surely fails from some iteration on, these are a piece of their own, which
+often is empty. Growth of the code is limited by a budget of statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from weft.expr.affine import is_arithmetic
+from weft.expr.nodes import (
+    Binary,
+    Call,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Select,
+    Source,
+    Var,
+    all_of,
+    logical_not,
+    make,
+    maximum,
+    minimum,
+)
+from weft.expr.prove import Facts
+from weft.expr.visit import uses_var
+from weft.lowering.kernel.common.context import below_zero, between, facts_of, forms_of, inside
+from weft.support.dtypes import INDEX
+from weft.tir.nodes import Allocate, Block, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
+from weft.tir.visit import children, expressions, postorder, walk
+
+BUDGET = 1500
+"""How many stores (unrolled ones counted as often as they repeat) the copies made by splitting may add."""
+
+MOST_OUTCOMES = 3
+"""More versions of a body than this, besides the common one, are not made: two checks, each met or not."""
+
+FEWEST_LANES = 4
+"""Lanes of the shortest vector that is as good as a masked one."""
+
+EMPTY = Seq(())
+
+
+@dataclass(slots=True)
+class _State:
+    facts: Facts
+    budget: int = BUDGET
+    inside_parallel: bool = False
+    conditional: dict[Stmt, bool] = field(default_factory=dict)
+    """Statements already searched for conditions."""
+
+
+def partition(program: Program) -> Program:
+    """The program simplified in context, its loops split around the checks."""
+    return replace(program, body=_visit(program.body, _State(facts_of(program))))
+
+
+def simplify_program(program: Program) -> Program:
+    """The program simplified in context, no loop split."""
+    return replace(program, body=_visit(program.body, _State(facts_of(program), budget=-1)))
+
+
+def _visit(s: Stmt, state: _State) -> Stmt:
+    simplify = state.facts.simplify
+    if isinstance(s, Seq):
+        return seq(*(m for c in s.stmts if (m := _visit(c, state)) is not EMPTY))  # an empty one vanishes in ``seq``
+    if isinstance(s, Store):
+        mask = None if s.mask is None else simplify(s.mask)
+        return Store(s.buffer, tuple(simplify(i) for i in s.indices), simplify(s.value), mask)
+    if isinstance(s, For):
+        return _loop(s, state)
+    if isinstance(s, If):
+        return _if(s, state)
+    if isinstance(s, Let):
+        bound = Let(s.var, simplify(s.value), s.body)
+        with inside(state.facts, bound):
+            return replace(bound, body=_visit(s.body, state))
+    if isinstance(s, Allocate):
+        body = _visit(s.body, state)
+        return EMPTY if body is EMPTY else Allocate(s.buffer, body)
+    if isinstance(s, Evaluate):
+        return Evaluate(simplify(s.value))
+    assert not isinstance(s, Block)
+    return s
+
+
+def _if(s: If, state: _State) -> Stmt:
+    condition = state.facts.simplify(s.condition)
+    if isinstance(condition, Const):
+        if condition.value:
+            return _visit(s.then, state)
+        return EMPTY if s.otherwise is None else _visit(s.otherwise, state)
+    with state.facts.assuming(condition):
+        then = _visit(s.then, state)
+    otherwise = None
+    if s.otherwise is not None:
+        with state.facts.assuming(logical_not(condition)):
+            otherwise = _visit(s.otherwise, state)
+    if is_empty(then) and (otherwise is None or is_empty(otherwise)):
+        return EMPTY
+    return If(condition, then, None if otherwise is None or is_empty(otherwise) else otherwise)
+
+
+def is_empty(s: Stmt) -> bool:
+    return isinstance(s, Seq) and not s.stmts
+
+
+def _loop(s: For, state: _State) -> Stmt:
+    start, extent = state.facts.simplify(s.start), state.facts.simplify(s.extent)
+    s = replace(s, start=start, extent=extent)
+    if isinstance(extent, Const) and int(extent) <= 0:
+        return EMPTY
+    if s.kind in ("serial", "parallel") and not _once(s) and state.budget > 0:
+        pieces = _pieces(s, state)
+        if pieces is not None:
+            return pieces
+    return _plain(s, state)
+
+
+def _once(s: For) -> bool:
+    return isinstance(s.extent, Const) and int(s.extent) == 1
+
+
+def _plain(s: For, state: _State, *least: Expr) -> Stmt:
+    """The loop with its body simplified, where the forms ``least`` are at least 0."""
+    outer, state.inside_parallel = state.inside_parallel, state.inside_parallel or s.kind == "parallel"
+    with inside(state.facts, s, *least):
+        body = _visit(s.body, state)
+    state.inside_parallel = outer
+    if is_empty(body):
+        return EMPTY
+    if _once(s):
+        return body  # the variable has been replaced by its only value
+    if s.kind == "vectorized" and (count := _first_lanes(s, body, state.facts)):
+        return _plain(replace(s, extent=Const(count)), state, *least)
+    return replace(s, body=body)
+
+
+def _first_lanes(s: For, body: Stmt, facts: Facts) -> int | None:
+    """How many lanes a vectorized loop has that a guard allows the first ones only, where these are at most two whole
+    vectors: those need no mask, and a result in memory between them none either. None for all other loops."""
+    if not isinstance(body, If) or body.otherwise is not None or not isinstance(s.extent, Const):
+        return None
+    forms = list(forms_of(body.condition))
+    parts = facts.linear(forms[0], s.var) if len(forms) == 1 else None
+    if parts is None or parts[0] != {s.var: -1} or not isinstance(parts[1], Const) or s.start != Const(0):
+        return None
+    count = int(parts[1]) + 1
+    return count if 0 < count < int(s.extent) and count % FEWEST_LANES == 0 and count.bit_count() <= 2 else None
+
+
+# -- splitting -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Interval:
+    """``low <= var < high`` (None: the loop's own end) and the forms that are >= 0 there.
+
+    ``low_fact`` is a form that is negative everywhere below ``low``, if one is known; ``high_fact`` likewise above.
+    """
+
+    low: Expr | None
+    high: Expr | None
+    least: list[Expr]
+    low_fact: Expr | None = None
+    high_fact: Expr | None = None
+
+
+def _pieces(s: For, state: _State) -> Stmt | None:
+    checks = _checks(s, state)
+    interval = _interior(s, checks, state.facts) if checks else None
+    if interval is None:
+        return _guarded(s, checks, state)
+    weight = weigh(s.body)
+    copies = (interval.low is not None) + (interval.high is not None)
+    if weight * copies > state.budget:
+        return None
+    state.budget -= weight * copies
+    if s.kind == "parallel":
+        return _versions(s, interval, state)
+    end = state.facts.simplify(s.start + s.extent)
+    low = s.start if interval.low is None else interval.low
+    high = end if interval.high is None else interval.high
+    parts: list[Stmt] = []
+    if interval.low is not None:
+        parts.append(_segment(s, s.start, low, state, _negated(interval.low_fact)))
+    parts.append(_segment(s, low, high, state, interval.least))
+    if interval.high is not None:
+        behind = _nowhere(s, checks, high, end, state.facts)
+        if behind is None:
+            parts.append(_segment(s, high, end, state, _negated(interval.high_fact)))
+        else:
+            bound, fact = behind
+            state.budget -= weight
+            parts.append(_segment(s, high, bound, state, _negated(interval.high_fact)))
+            parts.append(_segment(s, bound, end, state, [below_zero(fact)]))
+    return seq(*parts)
+
+
+def _nowhere(s: For, checks: list[_Check], low: Expr, end: Expr, facts: Facts) -> tuple[Expr, Expr] | None:
+    """Where the iterations begin in which the only check holds for nothing that the loops inside do, and the form that
+    is below 0 from there on; None where that cannot be told, or is clear anyway."""
+    if len({c.form for c in checks}) != 1 or checks[0].high is None or checks[0].low is checks[0].high:
+        return None
+    parts = facts.linear(checks[0].high, s.var)
+    if parts is None or parts[0].get(s.var, 0) >= 0:
+        return None
+    factor, rest = parts[0][s.var], parts[1]
+    bound = facts.simplify(rest // -factor + 1)
+    if isinstance(rest, Const) or facts.nonnegative(bound - end):
+        return None
+    return _clamp(bound, low, end, facts), s.var * factor + rest
+
+
+def _negated(fact: Expr | None) -> list[Expr]:
+    return [] if fact is None else [below_zero(fact)]
+
+
+def _segment(s: For, low: Expr, high: Expr, state: _State, least: list[Expr]) -> Stmt:
+    extent = state.facts.simplify(high - low)
+    if isinstance(extent, Const) and int(extent) <= 0:
+        return EMPTY
+    if isinstance(extent, Const) and int(extent) < 4 and s.kind == "serial" and weigh(s.body) * int(extent) < 64:
+        return _each(s, low, int(extent), state)
+    return _plain(replace(s, start=low, extent=extent), state, *least)
+
+
+def _each(s: For, low: Expr, count: int, state: _State) -> Stmt:
+    """A few iterations, each by itself, so that checks on the variable are decided where it is constant."""
+    parts = []
+    for i in range(count):
+        at = state.facts.simplify(low + i)
+        parts.append(_plain(replace(s, start=at, extent=Const(1)), state))
+    return seq(*parts)
+
+
+def _versions(s: For, interval: _Interval, state: _State) -> Stmt | None:
+    """A parallel loop stays one loop: the two versions stand in its body."""
+    facts, end = state.facts, s.start + s.extent
+    conditions = []
+    if interval.low is not None:
+        conditions.append(make("le", interval.low, s.var))
+    if interval.high is not None:
+        conditions.append(make("lt", s.var, interval.high))
+    with inside(facts, s):
+        condition = facts.simplify(all_of(*conditions))
+    low = s.start if interval.low is None else interval.low
+    high = end if interval.high is None else interval.high
+    state.inside_parallel = True
+    common = outside = None
+    if not (isinstance(condition, Const) and not condition.value):
+        with between(facts, s.var, low, high, *interval.least):
+            common = _visit(s.body, state)
+    if not (isinstance(condition, Const) and condition.value):
+        rest = (s.start, end)  # what remains is one piece only at the end, or at the start
+        if interval.low is None:
+            rest = (high, end)
+        elif interval.high is None:
+            rest = (s.start, low)
+        with between(facts, s.var, *rest):
+            outside = _visit(s.body, state)
+    state.inside_parallel = False
+    if common is None or outside is None:
+        body = common or outside
+        assert body is not None
+        return replace(s, body=body)
+    return replace(s, body=If(condition, common, outside))
+
+
+def _guarded(s: For, checks: list[_Check], state: _State) -> Stmt | None:
+    """Guards on quotients or remainders of the variable (a fused loop): a version of the body for each outcome, so that
+    what remains of a tile at an edge is as straight as a whole tile; two versions where that would be too much code."""
+    facts = state.facts
+    forms: dict[Expr, None] = {}
+    for check in checks:
+        if check.guard and not check.equal and check.low is not None:
+            forms[check.low] = None
+    weight = weigh(s.body) if forms else 0
+    if not forms or weight > state.budget:
+        return None
+    with inside(facts, s):
+        undecided = [f for f in forms if not facts.nonnegative(f) and not facts.nonnegative(below_zero(f))]
+    if not undecided:
+        return None
+    more = 2 ** len(undecided) - 1
+    apart = more <= MOST_OUTCOMES and weight * more <= state.budget
+    state.budget -= weight * (more if apart else 1)
+    state.inside_parallel, outer = state.inside_parallel or s.kind == "parallel", state.inside_parallel
+    body = _outcomes(s, undecided, [], state) if apart else _all_or_not(s, undecided, state)
+    state.inside_parallel = outer
+    return replace(s, body=body)
+
+
+def _outcomes(s: For, undecided: list[Expr], known: list[Expr], state: _State) -> Stmt:
+    """The body where the forms ``known`` are at least 0, in versions for each of ``undecided`` being so or not."""
+    with inside(state.facts, s, *known):
+        if not undecided:
+            return _visit(s.body, state)
+        condition = state.facts.simplify(make("ge", undecided[0], 0))
+    first, rest = undecided[0], undecided[1:]
+    if isinstance(condition, Const):
+        return _outcomes(s, rest, known, state)
+    then = _outcomes(s, rest, [*known, first], state)
+    otherwise = _outcomes(s, rest, [*known, below_zero(first)], state)
+    return If(condition, then, None if is_empty(otherwise) else otherwise)
+
+
+def _all_or_not(s: For, undecided: list[Expr], state: _State) -> Stmt:
+    """The body in a version where all of ``undecided`` are at least 0, and one where that is not known."""
+    with inside(state.facts, s):
+        condition = state.facts.simplify(all_of(*(make("ge", f, 0) for f in undecided)))
+    with inside(state.facts, s, *undecided):
+        common = _visit(s.body, state)
+    with inside(state.facts, s):
+        outside = _visit(s.body, state)
+    return If(condition, common, None if is_empty(outside) else outside)
+
+
+def weigh(s: Stmt) -> int:
+    """Stores in ``s`` after unrolling."""
+    if isinstance(s, Seq):
+        return sum(weigh(c) for c in s.stmts)
+    if isinstance(s, For):
+        times = int(s.extent) if s.kind == "unrolled" and isinstance(s.extent, Const) else 1
+        return times * weigh(s.body)
+    if isinstance(s, If):
+        return weigh(s.then) + (0 if s.otherwise is None else weigh(s.otherwise))
+    if isinstance(s, (Let, Allocate)):
+        return weigh(s.body)
+    return 1
+
+
+@dataclass(slots=True)
+class _Check:
+    """A form that would better be >= 0 (``equal``: whether it is 0 would better be known).
+
+    ``low`` is the least that it is whatever the loops inside do, ``high`` the most, if that can be told; ``guard`` says
+    that a statement without an alternative depends on it.
+    """
+
+    form: Expr
+    low: Expr | None
+    equal: bool = False
+    guard: bool = False
+    high: Expr | None = None
+
+
+def _checks(s: For, state: _State) -> list[_Check]:
+    """The checks in a loop's body that depend on its variable, and that no inner loop can settle for nothing."""
+    if not _is_conditional(s.body, state.conditional):
+        return []
+    written = frozenset(x.buffer for x in walk(s.body) if isinstance(x, Store))
+    finder = _Finder(s.var, state.facts, written, state.conditional)
+    with inside(state.facts, s):
+        finder.visit(s.body)
+    return finder.found
+
+
+class _Finder:
+    """Collects the checks on ``var``; ``moving`` are the loops around the place it is at.
+
+    What the loop itself writes (``written``) changes from one iteration to the next: checks on it settle nothing.
+    """
+
+    def __init__(self, var: Var, facts: Facts, written: frozenset[Source], conditional: dict[Stmt, bool]) -> None:
+        self.var, self.facts, self.written, self.conditional = var, facts, written, conditional
+        self.moving: list[Var] = []
+        self.serial: list[Var] = []
+        self.found: list[_Check] = []
+
+    def visit(self, s: Stmt) -> None:
+        facts = self.facts
+        if not _is_conditional(s, self.conditional):
+            return
+        if isinstance(s, Seq):
+            for c in s.stmts:
+                self.visit(c)
+        elif isinstance(s, For):
+            settles = s.kind == "serial" and isinstance(_only(s.body), If)
+            self.moving.append(s.var)
+            if settles:
+                self.serial.append(s.var)
+            with inside(facts, s):
+                self.visit(s.body)
+            self.moving.pop()
+            if settles:
+                self.serial.pop()
+        else:
+            self.conditions(s)
+            if isinstance(s, If):
+                with facts.assuming(s.condition):
+                    self.visit(s.then)
+                if s.otherwise is not None:
+                    with facts.assuming(logical_not(s.condition)):
+                        self.visit(s.otherwise)
+            elif isinstance(s, (Let, Allocate)):
+                with inside(facts, s):
+                    self.visit(s.body)
+
+    def conditions(self, s: Stmt) -> None:
+        for condition, guard in _conditions(s):
+            if not uses_var(condition, (self.var,)):
+                continue
+            for form, equal in _atoms(self.facts.simplify(condition)):
+                if not uses_var(form, (self.var,)):
+                    continue  # another loop's affair
+                if any(isinstance(e, Load) and e.source in self.written for e in postorder(form)):
+                    continue
+                inner = self.facts.linear(form, *self.serial) if guard else None
+                if inner is None or not inner[0]:
+                    swept = self.facts.sweep(form, self.moving)
+                    low, high = (None, None) if swept is None else (swept.low, swept.low + swept.width)
+                    self.found.append(_Check(form, low, equal, guard, high))
+
+
+def _is_conditional(s: Stmt, known: dict[Stmt, bool]) -> bool:
+    """Whether there is any condition in ``s``."""
+    found = known.get(s)
+    if found is None:
+        own = isinstance(s, If) or any(True for _ in _conditions(s))
+        found = known[s] = own or any(_is_conditional(c, known) for c in children(s))
+    return found
+
+
+def _only(s: Stmt) -> Stmt:
+    """``s``, or what is alone inside allocations."""
+    while isinstance(s, Allocate):
+        s = s.body
+    return s
+
+
+def _conditions(s: Stmt) -> Iterator[tuple[Expr, bool]]:
+    """The conditions in a statement; whether it is a guard without an alternative."""
+    if isinstance(s, If):
+        yield s.condition, s.otherwise is None
+        return
+    for e in postorder(*expressions(s)):
+        if isinstance(e, Select):
+            yield e.condition, False
+
+
+def _atoms(condition: Expr) -> Iterator[tuple[Expr, bool]]:
+    """The forms that a condition wants to be at least 0, or (True) equal to 0 or not."""
+    stack = [condition]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Call) and e.name == "likely":
+            stack.append(e.args[0])
+        elif isinstance(e, Binary) and e.op in ("and", "or"):
+            stack += [e.a, e.b]
+        elif isinstance(e, Not):
+            stack.append(e.a)
+        elif isinstance(e, Binary) and e.op in ("eq", "ne") and e.a.dtype == INDEX and e.lanes == 1:
+            yield e.a - e.b, True
+        else:
+            for form in forms_of(e):
+                yield form, False
+
+
+def _interior(s: For, checks: list[_Check], facts: Facts) -> _Interval | None:
+    """The iterations for which every check that can be settled is settled."""
+    found = _Interval(None, None, [])
+    useful = False
+    for check in checks:
+        low = check.form if check.equal else check.low
+        parts = None if low is None else facts.linear(low, s.var)
+        if parts is None or s.var not in parts[0]:
+            continue
+        factor, rest = parts[0][s.var], parts[1]
+        if check.equal:
+            useful |= _settle_equal(s, factor, rest, found, facts)
+        elif s.kind != "parallel" or _of_variables(rest):
+            useful |= _narrow(s, factor, rest, found, facts)
+    return _ordered(found, facts) if useful else None
+
+
+def _of_variables(e: Expr) -> bool:
+    """Whether ``e`` is a sum of products of variables."""
+    return all(isinstance(x, (Var, Const)) or is_arithmetic(x) for x in postorder(e))
+
+
+def _ordered(found: _Interval, facts: Facts) -> _Interval | None:
+    """The interval with ``low <= high``, so that no iteration belongs to two pieces; None where it is surely empty."""
+    if found.low is None or found.high is None or facts.nonnegative(found.high - found.low):
+        return found
+    if facts.nonnegative(found.low - found.high):
+        return None
+    found.high, found.high_fact = facts.simplify(maximum(found.low, found.high)), None
+    return found
+
+
+def _narrow(s: For, factor: int, rest: Expr, found: _Interval, facts: Facts) -> bool:
+    """Intersect with ``factor * var + rest >= 0``; whether that leaves something out."""
+    end = s.start + s.extent
+    fact = s.var * factor + rest
+    if factor > 0:  # var >= ceil(-rest / factor)
+        bound = facts.simplify((factor - 1 - rest) // factor)
+        if facts.nonnegative(bound - end):
+            return False  # it holds nowhere
+        if facts.nonnegative(s.start - bound):
+            return False  # it holds everywhere
+        if found.low is None or facts.nonnegative(bound - found.low):
+            found.low, found.low_fact = _clamp(bound, s.start, end, facts), fact
+        elif not facts.nonnegative(found.low - bound):
+            found.low, found.low_fact = _clamp(maximum(found.low, bound), s.start, end, facts), None
+    else:  # var < floor(rest / |factor|) + 1
+        bound = facts.simplify(rest // -factor + 1)
+        if facts.nonnegative(s.start - bound) or facts.nonnegative(bound - end):
+            return False
+        if found.high is None or facts.nonnegative(found.high - bound):
+            found.high, found.high_fact = _clamp(bound, s.start, end, facts), fact
+        elif not facts.nonnegative(bound - found.high):
+            found.high, found.high_fact = _clamp(minimum(found.high, bound), s.start, end, facts), None
+    found.least.append(fact)
+    return True
+
+
+def _clamp(bound: Expr, start: Expr, end: Expr, facts: Facts) -> Expr:
+    return facts.simplify(minimum(maximum(bound, start), end))
+
+
+def _settle_equal(s: For, factor: int, rest: Expr, found: _Interval, facts: Facts) -> bool:
+    """``var == first`` or ``var == last``: split off that one iteration."""
+    if not isinstance(rest, Const) or int(rest) % factor:
+        return False
+    point = -int(rest) // factor
+    if found.low is None and facts.equal(s.start, point):
+        found.low = Const(point + 1)
+        return True
+    if found.high is None and facts.equal(s.start + s.extent, point + 1):
+        found.high = Const(point)
+        return True
+    return False

@@ -1,0 +1,129 @@
+"""Unrolled loops → copies of their bodies.
+
+All unrolled loops around a statement are expanded at once: the variable part of an index is built a single time, and
+each copy only adds its constant, so that a register tile of many statements costs little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from weft.expr.affine import is_arithmetic, split_constant
+from weft.expr.nodes import Binary, Const, Expr, Select, Var, make
+from weft.expr.prove import Facts
+from weft.lowering.kernel.common.masks import folded as without_masks
+from weft.lowering.kernel.common.partition import is_empty, weigh
+from weft.support.dtypes import INDEX
+from weft.tir.nodes import For, If, Program, Seq, Stmt, seq
+from weft.tir.visit import children, map_expressions, with_children
+
+LIMIT = 1024
+"""Stores up to which a loop is unrolled; a larger one stays a loop that LLVM may unroll in part."""
+
+
+def unroll(program: Program) -> Program:
+    """The program without unrolled loops."""
+    return replace(program, body=_Unroller().visit(program.body, {}))
+
+
+_Parts: TypeAlias = "tuple[Expr | None, int, tuple[tuple[Var, int], ...]] | None"
+
+
+class _Unroller:
+    """For each set of unrolled loops around, the variable part of each index and what the variables contribute."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[Var, ...], dict[Expr, _Parts]] = {}
+        self.facts = Facts()
+
+    def visit(self, s: Stmt, at: Mapping[Var, int]) -> Stmt:
+        if isinstance(s, For) and s.kind == "unrolled":
+            return self._expand(s, at)
+        if at:
+            memo: dict[Expr, Expr] = {}
+            s = map_expressions(s, lambda e: self.expression(e, at, memo))
+            if isinstance(s, If) and isinstance(s.condition, Const):
+                chosen = s.then if s.condition.value else s.otherwise
+                return Seq(()) if chosen is None else self.visit(chosen, at)
+        parts = children(s)
+        if not parts:
+            return s
+        made = tuple(self.visit(c, at) for c in parts)
+        if all(a is b for a, b in zip(made, parts, strict=True)):
+            return s
+        return seq(*(m for m in made if not is_empty(m))) if isinstance(s, Seq) else with_children(s, made)
+
+    def _expand(self, s: For, at: Mapping[Var, int]) -> Stmt:
+        memo: dict[Expr, Expr] = {}
+        start, extent = (self.expression(e, at, memo) for e in (s.start, s.extent))
+        if not (isinstance(start, Const) and isinstance(extent, Const)) or int(extent) * weigh(s.body) > LIMIT:
+            return For(s.var, start, extent, self.visit(s.body, at), "serial", s.thread, s.annotations)
+        first = int(start)
+        copies = []
+        for i in range(first, first + int(extent)):
+            copies.append(self.visit(s.body, {**at, s.var: i}))
+        return seq(*(c for c in copies if not is_empty(c)))
+
+    def expression(self, root: Expr, at: Mapping[Var, int], memo: dict[Expr, Expr]) -> Expr:
+        """``root`` with the variables replaced."""
+        parts = self.known.setdefault(tuple(at), {})
+        stack = [root]
+        while stack:
+            e = stack[-1]
+            if e in memo:
+                stack.pop()
+                continue
+            quick = self._quick(e, at, parts)
+            if quick is not None:
+                memo[e] = quick
+                stack.pop()
+                continue
+            todo = [c for c in e.children if c not in memo]
+            if todo:
+                stack.extend(todo)
+                continue
+            stack.pop()
+            memo[e] = self._rebuild(e, [memo[c] for c in e.children])
+        return memo[root]
+
+    def _quick(self, e: Expr, at: Mapping[Var, int], parts: dict[Expr, _Parts]) -> Expr | None:
+        if isinstance(e, Const):
+            return e
+        if isinstance(e, Var):
+            return Const(at[e], e.dtype) if e in at else e
+        if not is_arithmetic(e):
+            return None
+        if e not in parts:
+            parts[e] = self._split(e, at)
+        found = parts[e]
+        if found is None:
+            return None
+        base, constant, factors = found
+        for var, factor in factors:
+            constant += factor * at[var]
+        if base is None:
+            return Const(constant, INDEX)
+        return base + constant if constant >= 0 else base - -constant
+
+    def _split(self, e: Expr, at: Mapping[Var, int]) -> _Parts:
+        """The part of ``e`` that stays, its constant, and the factors of the variables in ``at``; None if they
+        occur in any other way."""
+        found = self.facts.linear(e, *at)
+        if found is None:
+            return None
+        factors, rest = found
+        return *split_constant(rest), tuple(factors.items())
+
+    def _rebuild(self, e: Expr, made: list[Expr]) -> Expr:
+        if all(a is b for a, b in zip(made, e.children, strict=True)):
+            return e
+        if isinstance(e, Binary) and e.a.dtype == INDEX and e.lanes == 1:
+            folded = make(e.op, made[0], made[1])
+            return self.facts.simplify(folded) if folded.dtype == INDEX else folded
+        if isinstance(e, Binary) and e.op in ("and", "or") and e.lanes == 1:
+            return make(e.op, made[0], made[1])
+        if isinstance(e, Select) and isinstance(made[0], Const):
+            return made[1] if made[0].value else made[2]
+        return without_masks(e.rebuild(made))

@@ -1,0 +1,358 @@
+"""Vectorized loops → vectors of the machine's width.
+
+The loop variable becomes a ramp. A loop longer than a register is cut into chunks, and every store in it is repeated
+for each chunk; the loops inside stay shared. A condition that differs between lanes becomes a mask. A store to one
+place for all lanes is a reduction: the lanes are combined first. What cannot be expressed stays a serial loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from contextlib import nullcontext
+from dataclasses import replace
+
+from weft.expr.nodes import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Not,
+    Ramp,
+    Select,
+    Shuffle,
+    Var,
+    all_of,
+    logical_not,
+    make,
+)
+from weft.expr.prove import Facts
+from weft.lowering.kernel.common.context import facts_of, forms_of, inside
+from weft.support.dtypes import INDEX
+from weft.target import Target
+from weft.tir.nodes import Allocate, Buffer, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
+from weft.tir.visit import children, expressions, postorder, substitute, substitution, walk, with_children
+
+MAX_CHUNKS = 32
+
+
+class _NoVector(Exception):
+    """This loop cannot be expressed with vectors."""
+
+
+def vectorize(program: Program, target: Target) -> Program:
+    """The program without vectorized loops."""
+    return replace(program, body=_visit(program.body, facts_of(program), target))
+
+
+def _visit(s: Stmt, facts: Facts, target: Target) -> Stmt:
+    if isinstance(s, For):
+        with inside(facts, s):
+            body = _visit(s.body, facts, target)
+        s = s if body is s.body else replace(s, body=body)
+        return _loop(s, facts, target) if s.kind == "vectorized" else s
+    parts = children(s)
+    with inside(facts, s) if isinstance(s, Let) else nullcontext():
+        made = tuple(_visit(c, facts, target) for c in parts)
+    return s if all(a is b for a, b in zip(made, parts, strict=True)) else with_children(s, made)
+
+
+def _loop(s: For, facts: Facts, target: Target) -> Stmt:
+    lanes = lanes_for(s.body, target)
+    serial = replace(s, kind="serial")
+    if not isinstance(s.extent, Const) or lanes < 2 or any(_has_vectors(x) for x in walk(s.body)):
+        return serial
+    chunks = list(_chunks(int(s.extent), lanes))
+    if len(chunks) > MAX_CHUNKS:
+        return _strip(s, lanes, facts, target)
+    try:
+        return _statement(s.body, [_Lanes(s.var, s.start + at, n, facts) for at, n in chunks])
+    except _NoVector:
+        return serial
+
+
+def _strip(s: For, lanes: int, facts: Facts, target: Target) -> Stmt:
+    """A very long vectorized loop: a serial loop over vectors, and a rest."""
+    assert isinstance(s.extent, Const)
+    outer = Var(s.var.name + "_v")
+    count, rest = divmod(int(s.extent), lanes)
+    around = For(outer, Const(0), Const(count), s.body)
+    with inside(facts, around):
+        body = _loop(replace(s, start=s.start + outer * lanes, extent=Const(lanes)), facts, target)
+    parts: list[Stmt] = [replace(around, body=body)]
+    if rest:
+        parts.append(_loop(replace(s, start=s.start + count * lanes, extent=Const(rest)), facts, target))
+    return seq(*parts)
+
+
+def _has_vectors(s: Stmt) -> bool:
+    return any(e.lanes > 1 for e in expressions(s))
+
+
+def lanes_for(body: Stmt, target: Target) -> int:
+    """Elements of the widest type computed in ``body`` that fit in a register; addresses do not count."""
+    bits = 8
+    for s in walk(body):
+        if isinstance(s, Store):
+            bits = max(bits, s.buffer.dtype.bits)
+            for e in postorder(s.value):
+                if e.dtype != INDEX or isinstance(e, (Load, Cast)):
+                    bits = max(bits, e.dtype.bits)
+    return max(1, target.vector_bits // bits)
+
+
+def _chunks(extent: int, lanes: int) -> Iterator[tuple[int, int]]:
+    """Start and length of each vector: as many full ones as fit, then halves."""
+    at = 0
+    while extent - at >= lanes:
+        yield at, lanes
+        at += lanes
+    while at < extent:
+        while lanes > extent - at:
+            lanes //= 2
+        yield at, lanes
+        at += lanes
+
+
+def _statement(s: Stmt, chunks: list[_Lanes]) -> Stmt:
+    if isinstance(s, Store):
+        if chunks[0].combines(s):
+            return _reduction(s, chunks)
+        if not chunks[0].varies(s.indices[0]):
+            return s  # the same for all lanes, and perhaps an update: once is enough
+        return seq(*(c.store(s) for c in chunks))
+    if isinstance(s, Seq):
+        return seq(*(_statement(c, chunks) for c in s.stmts))
+    if isinstance(s, Let):
+        return _let(s, chunks)
+    if isinstance(s, For):
+        if chunks[0].varies(s.start) or chunks[0].varies(s.extent):
+            raise _NoVector
+        return replace(s, body=_statement(s.body, chunks))
+    if isinstance(s, If):
+        return _if(s, chunks)
+    if isinstance(s, Evaluate):
+        return s if not chunks[0].varies(s.value) else Evaluate(chunks[0].scalar(s.value))
+    raise _NoVector  # an allocation would be needed once for each lane
+
+
+def _let(s: Let, chunks: list[_Lanes]) -> Stmt:
+    if not chunks[0].varies(s.value):
+        return Let(s.var, s.value, _statement(s.body, chunks))
+    read = {e.source for e in postorder(s.value) if isinstance(e, Load)}
+    if not any(isinstance(x, Store) and x.buffer in read for x in walk(s.body)):
+        return _statement(substitute(s.body, {s.var: s.value}), chunks)
+    # The value must be taken before the body writes what it reads: keep it in a register for each lane.
+    first, last = chunks[0], chunks[-1]
+    size = first.index(last) + last.count
+    kept = Buffer(f"{s.var.name}.lanes", (Const(size),), s.var.dtype, "register")
+    at = first.var - first.start
+    body = seq(Store(kept, (at,), s.value), substitute(s.body, {s.var: Load(kept, (at,))}))
+    return Allocate(kept, _statement(body, chunks))
+
+
+def _if(s: If, chunks: list[_Lanes]) -> Stmt:
+    if not chunks[0].varies(s.condition):
+        otherwise = None if s.otherwise is None else _statement(s.otherwise, chunks)
+        return If(s.condition, _statement(s.then, chunks), otherwise)
+    if any(isinstance(e, Load) for e in postorder(s.condition)) and _writes_what(s):
+        raise _NoVector
+    same, differing = chunks[0].split(s.condition)
+    if s.otherwise is None and not isinstance(same, Const):
+        return If(same, _if(If(differing, s.then), chunks))
+    out: list[Stmt] = []
+    for c in chunks:
+        condition = s.condition if s.otherwise is not None else differing
+        mask = c.expr(condition)
+        some = c.some(condition) if s.otherwise is None else None
+        then = _statement(s.then, [c.under(mask, strict=some is None)])
+        out.append(then if some is None or isinstance(some, Const) else If(some, then))
+        if s.otherwise is not None:
+            out.append(_statement(s.otherwise, [c.under(logical_not(mask))]))
+    return seq(*out)
+
+
+def _writes_what(s: If) -> bool:
+    """Whether the condition reads a buffer that the branches write."""
+    read = {e.source for e in postorder(s.condition) if isinstance(e, Load)}
+    return any(isinstance(x, Store) and x.buffer in read for x in walk(s))
+
+
+class _Lanes:
+    """One chunk: lanes ``start <= var < start + count``, of which those in ``mask`` run."""
+
+    def __init__(
+        self, var: Var, start: Expr, count: int, facts: Facts, mask: Expr | None = None, strict: bool = False
+    ) -> None:
+        self.var, self.start, self.count, self.mask, self.strict = var, start, count, mask, strict
+        self.around, self.facts = facts, facts.copy()
+        self.facts.bind(var, start, count)
+        self._memo: dict[Expr, Expr] = {}
+        self._varies: dict[Expr, bool] = {}
+
+    def index(self, other: _Lanes) -> int:
+        """How many lanes ``other`` starts after this one."""
+        return int(self.around.simplify(other.start - self.start))  # type: ignore[call-overload, no-any-return]  # Const
+
+    def under(self, mask: Expr, strict: bool = True) -> _Lanes:
+        """The same lanes, fewer of them running. ``strict`` says that perhaps none runs, so that even a load that is
+        the same for all lanes needs the mask."""
+        both = mask if self.mask is None else make("and", self.mask, mask)
+        return _Lanes(self.var, self.start, self.count, self.around, both, strict or self.strict)
+
+    def split(self, condition: Expr) -> tuple[Expr, Expr]:
+        """A conjunction as what is the same for all lanes and what differs."""
+        same: list[Expr] = []
+        differing: list[Expr] = []
+        stack = [condition]
+        while stack:
+            e = stack.pop()
+            if isinstance(e, Binary) and e.op == "and":
+                stack += [e.b, e.a]
+            else:
+                (differing if self.varies(e) else same).append(e)
+        return all_of(*same), all_of(*differing)
+
+    def some(self, condition: Expr) -> Expr | None:
+        """Whether any lane passes one comparison of indices; None where that cannot be told."""
+        forms = forms_of(condition)
+        if len(forms) != 1 or not isinstance(condition, Binary) or condition.op in ("eq", "and"):
+            return None
+        parts = self.facts.linear(forms[0], self.var)
+        if parts is None or self.var not in parts[0]:
+            return None
+        factor = parts[0][self.var]
+        best = self.start + (self.count - 1 if factor > 0 else 0)
+        return self.around.simplify(make("ge", parts[1] + best * factor, 0))
+
+    def varies(self, e: Expr) -> bool:
+        """Whether ``e`` may differ between lanes."""
+        found = self._varies.get(e)
+        if found is None:
+            found = e is self.var or any(self.varies(c) for c in e.children)
+            self._varies[e] = found
+        return found
+
+    def scalar(self, e: Expr) -> Expr:
+        """``e`` in the first lane."""
+        return substitution({self.var: self.start})(e)
+
+    def wide(self, e: Expr) -> Expr:
+        """``e`` as a vector, whether it varies or not."""
+        made = self.expr(e)
+        return made if made.lanes > 1 or self.count == 1 else Broadcast(made, self.count)
+
+    def combines(self, s: Store) -> bool:
+        """Whether all lanes are stored to one place."""
+        return not self.varies(s.indices[0]) and (self.varies(s.value) or self.mask is not None)
+
+    def store(self, s: Store) -> Stmt:
+        if self.count == 1:
+            return self._scalar_store(s)
+        at = s.indices[0]
+        if not self.varies(at):
+            return s
+        mask = self.mask if s.mask is None else make("and", self.mask or s.mask, s.mask)
+        return Store(s.buffer, (self.expr(at),), self.wide(s.value), mask)
+
+    def _scalar_store(self, s: Store) -> Stmt:
+        made = Store(s.buffer, (self.scalar(s.indices[0]),), self.scalar(s.value))
+        return made if self.mask is None else If(self.scalar(self.mask), made)
+
+    def expr(self, e: Expr) -> Expr:
+        """``e`` for all lanes: a vector where it varies, else itself."""
+        if not self.varies(e) and not (self.strict and _loads(e)):
+            return e
+        if self.count == 1:
+            return self.scalar(e)
+        found = self._memo.get(e)
+        if found is None:
+            found = self._memo[e] = self._expr(e)
+        return found
+
+    def _expr(self, e: Expr) -> Expr:
+        if e.dtype == INDEX:
+            ramp = self._ramp(e)
+            if ramp is not None:
+                return ramp
+        if isinstance(e, Binary):
+            return Binary(e.op, self.wide(e.a), self.wide(e.b))
+        if isinstance(e, Select):
+            return self._select(e)
+        if isinstance(e, Load):
+            return Load(e.source, (self.wide(e.indices[0]),), self.mask)
+        if isinstance(e, Cast):
+            return Cast(self.wide(e.a), e.dtype)
+        if isinstance(e, Call):
+            return Call(e.name, tuple(self.wide(a) for a in e.args), e.dtype)
+        if isinstance(e, Not):
+            return Not(self.wide(e.a))
+        raise _NoVector
+
+    def _ramp(self, e: Expr) -> Expr | None:
+        """Index arithmetic that is linear in the lane."""
+        parts = self.facts.linear(e, self.var)
+        if parts is None:
+            return None
+        step = parts[0].get(self.var, 0)
+        base = self.around.simplify(parts[1] + self.start * step)
+        return Ramp(base, Const(step), self.count) if step else Broadcast(base, self.count)
+
+    def _select(self, e: Select) -> Expr:
+        if not self.varies(e.condition) and not self.strict:
+            return Select(e.condition, self.wide(e.then), self.wide(e.otherwise))
+        condition = self.wide(e.condition)
+        then, otherwise = e.then, e.otherwise
+        safe = _always_loaded(e.condition)
+        chosen = self.under(condition).wide(then) if _loads(then, safe) else self.wide(then)
+        other = self.under(logical_not(condition)).wide(otherwise) if _loads(otherwise, safe) else self.wide(otherwise)
+        return Select(condition, chosen, other)
+
+
+def _loads(e: Expr, safe: Set[Expr] = frozenset()) -> bool:
+    """Whether ``e`` loads anything but what is ``safe``."""
+    return any(isinstance(x, Load) and x not in safe for x in postorder(e))
+
+
+def _always_loaded(e: Expr) -> set[Expr]:
+    """Loads that evaluating ``e`` does in any case; what may be skipped (branches, second conditions) is left out."""
+    found: set[Expr] = set()
+    pending = [e]
+    while pending:
+        x = pending.pop()
+        if isinstance(x, Load):
+            found.add(x)
+        lazy = isinstance(x, Select) or (isinstance(x, Binary) and x.op in ("and", "or"))
+        pending.extend(x.children[:1] if lazy else x.children)
+    return found
+
+
+def _reduction(s: Store, chunks: list[_Lanes]) -> Stmt:
+    """``x = x + f(lane)``: combine the chunks, then the lanes as a tree, then with ``x``."""
+    value, widen = s.value, None
+    if isinstance(value, Cast) and isinstance(value.a, Binary):
+        value, widen = value.a, value.dtype
+    if chunks[0].mask is not None or not isinstance(value, Binary) or value.op not in ("add", "mul", "min", "max"):
+        raise _NoVector
+    for so_far, more in ((value.a, value.b), (value.b, value.a)):
+        inner = so_far.a if isinstance(so_far, Cast) else so_far
+        if isinstance(inner, Load) and inner.source is s.buffer and not chunks[0].varies(so_far):
+            parts: dict[int, Expr] = {}
+            for c in chunks:
+                part = c.wide(more)
+                parts[c.count] = part if c.count not in parts else Binary(value.op, parts[c.count], part)
+            total = so_far
+            for part in parts.values():
+                total = make(value.op, total, _combine(value.op, part))
+            return Store(s.buffer, s.indices, total if widen is None else Cast(total, widen))
+    raise _NoVector
+
+
+def _combine(op: str, vector: Expr) -> Expr:
+    while vector.lanes > 1:
+        half = vector.lanes // 2
+        low, high = Shuffle((vector,), tuple(range(half))), Shuffle((vector,), tuple(range(half, vector.lanes)))
+        vector = Binary(op, low, high)
+    return vector

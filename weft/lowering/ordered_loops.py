@@ -1,0 +1,67 @@
+"""Loops of tensor expressions whose steps run in order: updates of single elements, and orders, one row of which runs
+in parallel to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.expr.nodes import Const, Expr, IterVar, Var, product
+from weft.ir.frozen import FrozenMap
+from weft.lowering.sorting import NewBuffer, Sorting
+from weft.support.dtypes import INDEX
+from weft.tensor_expr.nodes import OrderOp, UpdateOp
+from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store
+
+_ZERO = Const(0, INDEX)
+_STEP_WORK = 20_000
+"""Steps that one share of a parallel loop has at least."""
+
+
+def update_loops(op: UpdateOp, out: Buffer, swap: Callable[[Expr], Expr]) -> Stmt:
+    """The steps of an update of ``out``; ``swap`` rewrites expressions to buffers."""
+    at, value, condition = tuple(swap(i) for i in op.at), swap(op.value), swap(op.condition)
+    body: Stmt = Store(out, at, value)
+    if not isinstance(condition, Const):
+        body = If(condition, body)
+    for d, axis in reversed(list(enumerate(op.axes))):
+        parallel = d == 0 and axis.kind == IterVar.SPATIAL
+        each = _steps(op.axes[1:])
+        body = _loop(axis.var, axis.extent, body, each if parallel else None)
+    return body
+
+
+def order_loops(op: OrderOp, out: Buffer, swap: Callable[[Expr], Expr], new: NewBuffer) -> Stmt:
+    """The loops that fill ``out`` with numbers in order; ``new(name, shape, scope)`` makes buffers."""
+    return _rows(op.axes, Sorting(op, out, swap, new).body(), op.size)
+
+
+def _steps(axes: Sequence[IterVar]) -> int | None:
+    """How many steps the axes make; None where that is not known."""
+    total = product([a.extent for a in axes]) if axes else 1
+    return int(total) if isinstance(total, (int, Const)) else None
+
+
+def _loop(var: Var, extent: Expr, body: Stmt, work: int | None = None) -> For:
+    """A loop; a parallel one if ``work``, the steps of one iteration, is given."""
+    if work is None:
+        return For(var, _ZERO, extent, body)
+    if isinstance(extent, Const) and int(extent) * max(1, work) < 2 * _STEP_WORK:
+        return For(var, _ZERO, extent, body)
+    grain = max(1, _STEP_WORK // max(1, work))
+    return For(var, _ZERO, extent, body, "parallel", annotations=FrozenMap({"grain": grain}))
+
+
+def _rows(axes: Sequence[IterVar], body: Stmt, size: Expr) -> Stmt:
+    """``body`` for each step of the axes, in parallel over all of them."""
+    if not axes:
+        return body
+    work = 8 * int(size) if isinstance(size, Const) else 1000
+    flat = Var("row", INDEX)
+    rest: Expr = flat
+    for axis in reversed(axes[1:]):
+        body = Let(axis.var, rest % axis.extent, body)
+        rest = rest // axis.extent
+    total = axes[0].extent
+    for axis in axes[1:]:
+        total = total * axis.extent
+    return _loop(flat, total, Let(axes[0].var, rest, body), work)

@@ -1,0 +1,267 @@
+"""The loops that put numbers in order, for one row of an order.
+
+A few of many numbers are kept in a heap, in the place of the result. Of all numbers short runs are sorted by counting,
+then merged in runs of doubling length between the result and a buffer of its size. Where some take no part or are left
+out, those that do form a heap from which the first is taken until enough are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from weft.expr.nodes import Const, Expr, Load, Not, Var, all_of, any_of, cast, make, minimum, select
+from weft.expr.visit import substitute
+from weft.support.dtypes import BOOL, INDEX, DType
+from weft.tensor_expr.nodes import OrderOp
+from weft.tir.nodes import Buffer, For, If, Let, LoopKind, Stmt, Store, seq
+
+_ZERO, _ONE = Const(0, INDEX), Const(1, INDEX)
+_LONGEST = 48
+"""Bits of the largest size that is thought possible where it is not known."""
+_MERGED = 8
+"""All numbers are sorted where at least one in so many is wanted."""
+_RUN = 64
+"""So many numbers are sorted by counting."""
+_LANES, _GROUP = 16, 64
+"""So many numbers are tested at once, and so many between two questions whether one of them matters."""
+
+Before = Callable[[Expr, Expr], Expr]
+
+
+class NewBuffer(Protocol):
+    """Makes a buffer of a program."""
+
+    def __call__(self, name: str, shape: Sequence[Expr], scope: str, dtype: str = INDEX) -> Buffer: ...
+
+
+class Sorting:
+    """The loops of one row of ``op`` into ``out``; ``swap`` rewrites its expressions to buffers, ``new(name, shape,
+    scope)`` makes buffers."""
+
+    def __init__(self, op: OrderOp, out: Buffer, swap: Callable[[Expr], Expr], new: NewBuffer) -> None:
+        self.op, self.count, self.size, self.out, self.new = op, op.count, op.size, out, new
+        self.row: tuple[Expr, ...] = tuple(a.var for a in op.axes)
+        self.conditions = {e: swap(e) for e in (op.before, op.among, op.hides)}
+
+    def body(self) -> Stmt:
+        """All of them, by the way that fits."""
+        count, size = self.count, self.size
+        if self.op.is_filtered:
+            return self.filtered()
+        every = count is size
+        if isinstance(count, Const) and isinstance(size, Const):
+            every = every or int(count) * _MERGED >= int(size) > 1
+        return self.merged() if every else self.selected()
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def holds(self, condition: Expr, a: Expr, b: Expr) -> Expr:
+        """A condition of the order for two numbers."""
+        return substitute(self.conditions[condition], {self.op.a: a, self.op.b: b})
+
+    def before(self, a: Expr, b: Expr) -> Expr:
+        return self.holds(self.op.before, a, b)
+
+    def tied_before(self, a: Expr, b: Expr) -> Expr:
+        """Whether ``a`` comes before ``b``; of equal numbers the smaller does."""
+        return make("or", self.before(a, b), all_of(a < b, Not(self.before(b, a))))
+
+    def tied_after(self, a: Expr, b: Expr) -> Expr:
+        return self.tied_before(b, a)
+
+    def at(self, i: Expr, buffer: Buffer | None = None) -> Expr:
+        return Load(buffer or self.out, (*self.row, i))
+
+    def put(self, i: Expr, value: Expr, buffer: Buffer | None = None) -> Stmt:
+        return Store(buffer or self.out, (*self.row, i), value)
+
+    def room(self, name: str) -> Buffer:
+        """A buffer for all numbers of each row."""
+        return self.new(name, (*self.out.shape[:-1], self.size), "global")
+
+    def scalar(self, name: str) -> tuple[Expr, Callable[[Expr], Stmt]]:
+        """A variable that statements may change: its value, and what stores another."""
+        buffer = self.new(name, (_ONE,), "register")
+        return Load(buffer, (_ZERO,)), lambda value: Store(buffer, (_ZERO,), value)
+
+    def each(self, start: Expr, count: Expr, matters: Callable[[Expr], Expr], then: Callable[[Expr], Stmt]) -> Stmt:
+        """``then`` for each number that ``matters``, few of ``count`` from ``start``: many at once are passed over."""
+        e, group, lane, rest = (Var(n, INDEX) for n in ("e", "group", "lane", "rest"))
+        if isinstance(count, Const) and int(count) < 2 * _GROUP:
+            return For(e, start, count, If(matters(e), then(e)))
+        first, lanes = start + group * _GROUP, Const(_LANES, INDEX)
+        marks = self.new("marks", (lanes,), "register", "int32")
+        any_of_lane = any_of(*(matters(first + i + lane) for i in range(0, _GROUP, _LANES)))
+        mark = For(lane, _ZERO, lanes, Store(marks, (lane,), cast(any_of_lane, "int32")), "vectorized")
+        marked = sum((Load(marks, (Const(i, INDEX),)) for i in range(1, _LANES)), Load(marks, (_ZERO,)))
+
+        def one_by_one(begin: Expr, number: Var, extent: Expr) -> Stmt:
+            return For(number, _ZERO, extent, Let(e, begin + number, If(matters(e), then(e))))
+
+        some = If(marked > 0, one_by_one(first, Var("each", INDEX), Const(_GROUP, INDEX)))
+        tail = one_by_one(start + count // _GROUP * _GROUP, rest, count % _GROUP)
+        return seq(For(group, _ZERO, count // _GROUP, seq(mark, some)), tail)
+
+    def heapify(self, buffer: Buffer, count: Expr, worse: Before) -> Stmt:
+        """Order ``count`` numbers so that none is ``worse`` than its parent."""
+        s = Var("s", INDEX)
+        return For(s, _ZERO, count // 2, self.sift(buffer, count // 2 - 1 - s, count, None, worse))
+
+    def sift(self, buffer: Buffer, start: Expr, end: Expr, item: Expr | None, below: Before) -> Stmt:
+        """Put ``item`` (None: what is there) into the heap of ``end`` numbers at ``start``, under all it is ``below``
+        of."""
+        hole, set_hole = self.scalar("hole")
+        child, set_child = self.scalar("child")
+        level, other, pick = Var("level", INDEX), Var("other", INDEX), Var("pick", INDEX)
+        moving = Var("moving", INDEX)
+        room = buffer.shape[-1]
+        levels = int(room).bit_length() if isinstance(room, Const) else _LONGEST
+        up = seq(self.put(hole, self.at(pick, buffer), buffer), set_hole(pick), set_child(pick * 2 + 1))
+        choose = If(below(moving, self.at(pick, buffer)), up, set_child(end))
+        higher = select(below(self.at(child, buffer), self.at(other, buffer)), other, child)
+        step = If(child < end, Let(other, minimum(child + 1, end - 1), Let(pick, higher, choose)))
+        down = For(level, _ZERO, Const(levels, INDEX), step)
+        body = seq(set_hole(start), set_child(start * 2 + 1), down, self.put(hole, moving, buffer))
+        return Let(moving, self.at(start, buffer) if item is None else item, body)
+
+    # -- a few of many -------------------------------------------------------------------------------------------------
+
+    def selected(self) -> Stmt:
+        """The best so far as a heap, the worst of them at its root; then sorted in place."""
+        j, t = Var("j", INDEX), Var("t", INDEX)
+        count, out = self.count, self.out
+        fill = For(j, _ZERO, count, self.put(j, j))
+        offer = self.each(
+            count,
+            self.size - count,
+            lambda e: self.before(e, self.at(_ZERO)),
+            lambda e: self.sift(out, _ZERO, count, e, self.tied_before),
+        )
+        last = count - 1 - t
+        worst, moved = Var("worst", INDEX), Var("moved", INDEX)
+        shrink = seq(self.put(last, worst), self.sift(out, _ZERO, last, moved, self.tied_before))
+        drain = For(t, _ZERO, count - 1, Let(moved, self.at(last), Let(worst, self.at(_ZERO), shrink)))
+        whole = seq(fill, self.heapify(out, count, self.tied_before), offer, drain)
+        return If(count > 0, whole) if not isinstance(count, Const) else whole if int(count) else seq()
+
+    # -- those that take part and are not left out ---------------------------------------------------------------------
+
+    def filtered(self) -> Stmt:
+        """Those that take part as a heap, the first at its root; each that is taken out and not hidden is kept."""
+        waiting = self.room("waiting")
+        found, set_found = self.scalar("found")
+        kept, set_kept = self.scalar("kept")
+        hidden, set_hidden = self.scalar("hidden")
+        e, t, c, rest, first, moved = (Var(n, INDEX) for n in ("e", "t", "c", "left", "first", "moved"))
+        takes_part = select(self.holds(self.op.among, e, e), _ONE, _ZERO)
+        filter_ = For(e, _ZERO, self.size, seq(self.put(found, e, waiting), set_found(found + takes_part)))
+        end = found - 1 - t
+        test = If(hidden < 1, If(self.holds(self.op.hides, self.at(c), first), set_hidden(_ONE)))
+        group, lane = Var("group", INDEX), Var("lane", INDEX)
+        some = For(
+            lane, _ZERO, minimum(kept - group * _LANES, Const(_LANES, INDEX)), Let(c, group * _LANES + lane, test)
+        )
+        compare = For(group, _ZERO, (kept + _LANES - 1) // _LANES, If(hidden < 1, some))
+        keep = If(hidden < 1, seq(self.put(kept, first), set_kept(kept + 1)))
+        out_of_heap = self.sift(waiting, _ZERO, end, moved, self.tied_after)
+        take = seq(set_hidden(_ZERO), compare, keep, If(end > 0, Let(moved, self.at(end, waiting), out_of_heap)))
+        taking = For(t, _ZERO, found, If(kept < self.count, Let(first, self.at(_ZERO, waiting), take)))
+        fill = For(rest, kept, self.count - kept, self.put(rest, Const(-1, INDEX)))
+        heap = self.heapify(waiting, found, self.tied_after)
+        return seq(set_found(_ZERO), set_kept(_ZERO), set_hidden(_ZERO), filter_, heap, taking, fill)
+
+    # -- all -----------------------------------------------------------------------------------------------------------
+
+    def merged(self) -> Stmt:
+        """Short runs by counting, then runs of doubling width, merged from the result into a buffer and back until one
+        is left."""
+        ordered = self.out if self.count is self.size else self.room("ordered")
+        turns = self.turns()
+        stmts = [self.short_runs(ordered)]
+        if turns:
+            spare = self.room("spare")
+            width, set_width = self.scalar("width")
+            both = seq(
+                self.merge(ordered, spare, width),
+                self.merge(spare, ordered, width * 2),
+                set_width(width * 4),
+            )
+            turning = For(Var("turn", INDEX), _ZERO, Const(turns, INDEX), If(width < self.size, both))
+            stmts += [set_width(Const(_RUN, INDEX)), turning]
+        if ordered is not self.out:
+            first = Var("first", INDEX)
+            stmts.append(For(first, _ZERO, self.count, self.put(first, self.at(first, ordered))))
+        return seq(*stmts)
+
+    def turns(self) -> int:
+        """How often runs are merged twice, at most."""
+        if not isinstance(self.size, Const):
+            return _LONGEST // 2
+        runs = -(-int(self.size) // _RUN)
+        return (max(0, runs - 1).bit_length() + 1) // 2
+
+    def short_runs(self, target: Buffer) -> Stmt:
+        """Runs of a few, each number put where as many come before it in its run."""
+        run, rest = Var("run", INDEX), self.size % _RUN
+        whole = For(run, _ZERO, self.size // _RUN, self.counted(target, run * _RUN, Const(_RUN, INDEX), "vectorized"))
+        last = self.counted(target, self.size // _RUN * _RUN, rest, "serial")
+        return seq(whole, last) if not isinstance(rest, Const) or int(rest) else whole
+
+    def counted(self, target: Buffer, start: Expr, length: Expr, kind: LoopKind) -> Stmt:
+        """One run, sorted by counting for each number those that come before it."""
+        i, j, k, clear = (Var(n, INDEX) for n in ("i", "j", "k", "clear"))
+        ranks = self.new("ranks", (Const(_RUN, INDEX),), "register" if kind == "vectorized" else "local", "int32")
+        a, b = start + j, start + i
+        comes_first = select(cast(j, "int32") < cast(i, "int32"), Not(self.before(b, a)), self.before(a, b))
+        count = Store(ranks, (i,), Load(ranks, (i,)) + cast(comes_first, "int32"))
+        counting = For(j, _ZERO, length, For(i, _ZERO, length, count, kind))
+        place = self.put(start + cast(Load(ranks, (k,)), INDEX), start + k, target)
+        zero = For(clear, _ZERO, length, Store(ranks, (clear,), Const(0, DType("int32"))), kind)
+        return seq(zero, counting, For(k, _ZERO, length, place))
+
+    def merge(self, source: Buffer, target: Buffer, width: Expr) -> Stmt:
+        """All pairs of neighbouring runs of ``width`` in ``source`` merged into ``target``."""
+        pair = Var("pair", INDEX)
+        pairs = self.size // (width * 2)
+        return seq(
+            For(pair, _ZERO, pairs, self.merge_equal(source, target, pair * width * 2, width)),
+            self.merge_rest(source, target, pairs * width * 2, width),
+        )
+
+    def merge_equal(self, source: Buffer, target: Buffer, start: Expr, width: Expr) -> Stmt:
+        """Two runs of ``width`` from both ends at once: neither can come to an end before the last step, and the two
+        ways do not wait for one another."""
+        low, set_low = self.scalar("low")
+        high, set_high = self.scalar("high")
+        low_end, set_low_end = self.scalar("low_end")
+        high_end, set_high_end = self.scalar("high_end")
+        t, a, b, c, d = (Var(n, INDEX) for n in ("t", "first", "second", "third", "fourth"))
+        swaps, keeps = Var("swaps", BOOL), Var("keeps", BOOL)
+        one, other = select(swaps, _ONE, _ZERO), select(keeps, _ONE, _ZERO)
+        front = seq(self.put(start + t, select(swaps, b, a), target), set_low(low + 1 - one), set_high(high + one))
+        back = seq(
+            self.put(start + width * 2 - 1 - t, select(keeps, c, d), target),
+            set_low_end(low_end - other),
+            set_high_end(high_end - 1 + other),
+        )
+        step: Stmt = Let(swaps, self.before(b, a), Let(keeps, self.before(d, c), seq(front, back)))
+        for var, place in ((d, high_end), (c, low_end), (b, high), (a, low)):
+            step = Let(var, self.at(place, source), step)
+        middle = start + width
+        begin = (set_low(start), set_high(middle), set_low_end(middle - 1), set_high_end(middle + width - 1))
+        return seq(*begin, For(t, _ZERO, width, step))
+
+    def merge_rest(self, source: Buffer, target: Buffer, start: Expr, width: Expr) -> Stmt:
+        """What is left at the end: at most a run of ``width`` and a shorter one."""
+        left, set_left = self.scalar("left")
+        right, set_right = self.scalar("right")
+        k, takes, a, b = Var("k", INDEX), Var("takes", BOOL), Var("first", INDEX), Var("second", INDEX)
+        size, middle = self.size, minimum(start + width, self.size)
+        from_left = all_of(left < middle, make("or", right >= size, Not(self.before(b, a))))
+        one = select(takes, _ONE, _ZERO)
+        move = seq(self.put(k, select(takes, a, b), target), set_left(left + one), set_right(right + 1 - one))
+        step: Stmt = Let(takes, from_left, move)
+        step = Let(b, self.at(minimum(right, size - 1), source), step)
+        step = Let(a, self.at(minimum(left, size - 1), source), step)
+        return seq(set_left(start), set_right(middle), For(k, start, size - start, step))

@@ -1,0 +1,244 @@
+"""What the machine at hand can do, measured with kernels of our own.
+
+Fused multiply-adds on independent vectors in registers give the arithmetic peak, dot products and matrix tiles that of
+bfloat16 and of bytes where the CPU has them. Arrays of the size of each level of
+memory, summed up and copied, give its bandwidth: the better of the two, bytes read and written together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.backends.llvm import compile_object, emit
+from weft.measure.roofline import Level, Peaks
+from weft.runtime import Artifact, CodeObject, Executable, Variant
+from weft.runtime.program import BufferSpec, CallKernel, KernelRef, Program, TensorSpec
+from weft.support.dtypes import DType
+from weft.target import CODE_FEATURES, Target
+from weft.tir.text import parse
+
+ROUNDS = 20_000
+CHUNKS = 16  # of the parallel loop for each thread: a millisecond, so that some of many rounds are not interrupted
+CHAINS = 12  # independent accumulators: more than latency times throughput of any CPU at hand
+BEYOND_CACHES = 128 << 20  # bytes for each thread that no cache holds; four times the L3 cache if that is more
+FILL = 0.5  # of a cache, so that nothing else drives the data out
+
+
+def measure_peaks(threads: int) -> Peaks:
+    """The limits of the machine at hand with so many threads: about a second of computing for each."""
+    caches = Target("cpu").capabilities
+    shared = caches.l3 // threads
+    sizes = (("L1", caches.l1), ("L2", caches.l2), ("L3", shared if shared > 2 * caches.l2 else 0))
+    levels = [Level(name, size * threads, bandwidth(int(size * FILL), threads)) for name, size in sizes if size]
+    levels.append(Level("memory", 0, bandwidth(max(BEYOND_CACHES, 4 * shared), threads)))
+    return Peaks(threads, fma_peak(threads), tuple(levels), dot_peaks(threads))
+
+
+def fma_peak(threads: int) -> float:
+    """GFLOP/s of single precision."""
+    lanes, chunks = vector_lanes(), CHUNKS * threads
+    start, factor, more = (f"x[ramp({lanes * k}, 1, {lanes})]" for k in range(3))
+    chains = [f"a[ramp({lanes * k}, 1, {lanes})]" for k in range(CHAINS)]
+    first = "\n".join(f"    {a} = {start}" for a in chains)
+    steps = "\n".join(f"      {a} = {a} * {factor} + {more}" for a in chains)
+    width = CHAINS * lanes
+    last = "\n".join(f"    y[ramp(p * {width} + {lanes * k}, 1, {lanes})] = {a}" for k, a in enumerate(chains))
+    text = f"""program "peak"(x: f32[{3 * lanes}]) -> (y: f32[{chunks * width}]):
+  for p in parallel(0, {chunks}):
+    allocate a: f32[{CHAINS * lanes}] register
+{first}
+    for i in serial(0, {ROUNDS}):
+{steps}
+{last}
+"""
+    run = compiled(text, threads)
+    x = np.repeat(np.array([1.0, 0.999, 0.001], np.float32), lanes)
+    return 2.0 * chunks * width * ROUNDS / best_seconds(lambda: run(x), 32) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """Instructions that multiply numbers of ``dtype`` and sum up in ``total``, ``group`` products for each sum: the
+    intrinsic and what it needs, and the kind of matrix tile (a row operand of ``dtype``, a column operand of
+    ``columns``) and what that needs."""
+
+    dtype: str
+    columns: str
+    total: str
+    group: int
+    intrinsic: str
+    needs: tuple[str, ...]
+    tile: str
+    tile_needs: tuple[str, ...]
+
+
+DOTS = (
+    Dots("bf16", "bf16", "f32", 2, "dot2", ("avx512bf16",), "bf16", ("amx-tile", "amx-bf16")),
+    Dots("u8", "i8", "i32", 4, "dot4", ("avx512vnni",), "u8s8", ("amx-tile", "amx-int8")),
+)
+
+
+def dot_peaks(threads: int) -> dict[str, float]:
+    """10⁹ operations a second of products that are summed up in 32 bits, by the dtype of the operands; those that the
+    CPU has no instructions for are left out."""
+    target = Target("cpu")
+    found: dict[str, float] = {}
+    for dots in DOTS:
+        rates = [vector_dot_peak(dots, threads)] if target.has(*dots.needs) else []
+        rates += [tile_peak(dots, threads)] if target.has(*dots.tile_needs) else []
+        if rates:
+            found.update(dict.fromkeys({str(DType(dots.dtype)), str(DType(dots.columns))}, max(rates)))
+    return dict(sorted(found.items()))
+
+
+def vector_dot_peak(dots: Dots, threads: int) -> float:
+    """10⁹ operations a second with vectors in registers."""
+    text, operations = vector_dots(dots, CHUNKS * threads, vector_lanes())
+    run = compiled(text, threads)
+    x = np.zeros(3 * vector_lanes(), np.int32)
+    return operations / best_seconds(lambda: run(x), 32) / 1e9
+
+
+def vector_dots(dots: Dots, chunks: int, lanes: int) -> tuple[str, float]:
+    """A program of independent chains of dot products, and how many operations it does."""
+    width = CHAINS * lanes
+    sums = [f"ramp({lanes * k}, 1, {lanes})" for k in range(CHAINS)]
+    factors = f"x[ramp(0, 1, {lanes})], x[ramp({lanes}, 1, {lanes})]"
+    zero = "0.0" if dots.total == "f32" else "i32(0)"
+    first = "\n".join(f"    a[{at}] = broadcast({zero}, {lanes})" for at in sums)
+    steps = "\n".join(f"      a[{at}] = {dots.intrinsic}(a[{at}], {factors})" for at in sums)
+    last = "\n".join(f"    y[ramp(p * {width} + {lanes * k}, 1, {lanes})] = a[{at}]" for k, at in enumerate(sums))
+    text = f"""program "dots"(x: i32[{3 * lanes}]) -> (y: {dots.total}[{chunks * width}]):
+  for p in parallel(0, {chunks}):
+    allocate a: {dots.total}[{width}] register
+{first}
+    for i in serial(0, {ROUNDS}):
+{steps}
+{last}
+"""
+    return text, 2.0 * dots.group * chunks * width * ROUNDS
+
+
+def tile_peak(dots: Dots, threads: int) -> float:
+    """10⁹ operations a second with four matrix tiles of sums, the operands in the nearest cache."""
+    text, operations = tile_products(dots, CHUNKS * threads)
+    run = compiled(text, threads)
+    x = np.zeros(2 * _TILE_ELEMENTS * dots.group, DType(dots.dtype).numpy)
+    w = np.zeros(2 * _TILE_ELEMENTS * dots.group, DType(dots.columns).numpy)
+    return operations / best_seconds(lambda: run(x, w), 32) / 1e9
+
+
+_TILE_ELEMENTS = 16 * 16  # of sums; operands have a group for each
+
+
+def tile_products(dots: Dots, chunks: int) -> tuple[str, float]:
+    """A program of products of two by two matrix tiles, and how many operations it does."""
+    group, size, rounds = dots.group, _TILE_ELEMENTS, ROUNDS // 10
+    zero = "0.0" if dots.total == "f32" else "i32(0)"
+
+    def nest(r: int, c: int) -> str:
+        a = f"a[i * 16 + j + {(2 * r + c) * size}]"
+        x = f"{dots.total}(x[i * {16 * group} + k * {group} + e + {r * size * group}])"
+        w = f"{dots.total}(w[k * {16 * group} + j * {group} + e + {c * size * group}])"
+        return f"""      for i in serial(0, 16) {{matrix_tile = "{dots.tile}"}}:
+        for j in serial(0, 16):
+          for k in serial(0, 16):
+            for e in serial(0, {group}):
+              {a} = {a} + {x} * {w}
+"""
+
+    nests = "".join(nest(r, c) for r in range(2) for c in range(2))
+    operands = f"x: {dots.dtype}[{2 * size * group}], w: {dots.columns}[{2 * size * group}]"
+    text = f"""program "tiles"({operands}) -> (y: {dots.total}[{4 * size * chunks}]):
+  for p in parallel(0, {chunks}):
+    allocate a: {dots.total}[{4 * size}] register
+    for z in serial(0, {4 * size // 16}):
+      a[ramp(z * 16, 1, 16)] = broadcast({zero}, 16)
+    for round in serial(0, {rounds}):
+{nests}    for z in serial(0, {4 * size // 16}):
+      y[ramp(p * {4 * size} + z * 16, 1, 16)] = a[ramp(z * 16, 1, 16)]
+"""
+    return text, 2.0 * 16 * group * 4 * size * rounds * chunks
+
+
+def bandwidth(nbytes: int, threads: int) -> float:
+    """GB/s with a working set of so many bytes for each thread: the better of reading and of copying."""
+    return max(read_bandwidth(nbytes, threads), copy_bandwidth(nbytes, threads))
+
+
+def read_bandwidth(nbytes: int, threads: int) -> float:
+    """GB/s of summing up ``nbytes`` for each thread."""
+    lanes, chains = vector_lanes(), 8
+    steps = max(1, nbytes // (4 * lanes * chains))
+    count, repeats = steps * chains * lanes, max(1, (64 << 20) // nbytes)
+    sums = [f"a[ramp({lanes * k}, 1, {lanes})]" for k in range(chains)]
+    first = "\n".join(f"    {a} = broadcast(0.0, {lanes})" for a in sums)
+    adds = "\n".join(
+        f"        {a} = {a} + x[ramp(p * {count} + (i * {chains} + {k}) * {lanes}, 1, {lanes})]"
+        for k, a in enumerate(sums)
+    )
+    last = "\n".join(f"    y[ramp((p * {chains} + {k}) * {lanes}, 1, {lanes})] = {a}" for k, a in enumerate(sums))
+    text = f"""program "read"(x: f32[{count * threads}]) -> (y: f32[{threads * chains * lanes}]):
+  for p in parallel(0, {threads}):
+    allocate a: f32[{chains * lanes}] register
+{first}
+    for r in serial(0, {repeats}):
+      for i in serial(0, {steps}):
+{adds}
+{last}
+"""
+    run = compiled(text, threads)
+    x = np.ones(count * threads, np.float32)
+    return 4.0 * count * threads * repeats / best_seconds(lambda: run(x)) / 1e9
+
+
+def copy_bandwidth(nbytes: int, threads: int) -> float:
+    """GB/s of reading and writing together, half of ``nbytes`` each for each thread."""
+    lanes = vector_lanes()
+    vectors = max(1, nbytes // (8 * lanes))
+    count, repeats = vectors * lanes * threads, max(1, (64 << 20) // nbytes)
+    at = f"ramp((p * {vectors} + i) * {lanes}, 1, {lanes})"
+    text = f"""program "stream"(x: f32[{count}]) -> (y: f32[{count}]):
+  for p in parallel(0, {threads}):
+    for r in serial(0, {repeats}):
+      for i in serial(0, {vectors}):
+        y[{at}] = x[{at}] + broadcast(1.0, {lanes})
+"""
+    run = compiled(text, threads)
+    x, y = np.ones(count, np.float32), np.empty(count, np.float32)
+    return 8.0 * count * repeats / best_seconds(lambda: run(x, out=y)) / 1e9
+
+
+def vector_lanes() -> int:
+    """Single-precision numbers in a vector register of the machine at hand."""
+    return Target("cpu").capabilities.lanes(32)
+
+
+def compiled(text: str, threads: int) -> Executable:
+    """An executable of one program in kernel form: inputs as it names them, ``y`` out."""
+    target = Target("cpu")
+    kernel = parse(text)
+    code = CodeObject((Variant(target.features & CODE_FEATURES, compile_object(emit(kernel, target), target)),))
+    shapes = [tuple((int(d),) for d in b.shape) for b in kernel.params]  # type: ignore[call-overload]  # constant
+    specs = [TensorSpec(b.name, str(b.dtype), shape) for b, shape in zip(kernel.params, shapes, strict=True)]
+    count = len(specs) - 1
+    buffers = (*(BufferSpec("input", i) for i in range(count)), BufferSpec("output"))
+    call = CallKernel(0, tuple(range(count + 1)))
+    program = Program((), tuple(specs[:count]), (specs[count],), buffers, (KernelRef(kernel.name, 0),), (call,))
+    return Executable(Artifact(program, (code,), (), str(target)), threads)
+
+
+def best_seconds(function: Callable[[], Any], rounds: int = 8) -> float:
+    """The best of several calls, after one to warm up."""
+    function()
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)

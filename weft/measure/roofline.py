@@ -1,0 +1,252 @@
+"""How far each kernel is from what the machine allows (S. Williams et al., "Roofline", CACM 2009).
+
+A kernel can be no faster than its arithmetic at the measured peak, which is that of the fastest instructions for its
+operands: kernels that read bfloat16 or bytes may use dot products or matrix tiles. And it can be no faster than its
+bytes at the measured bandwidth of the memory they come from: constants come from the level that holds the whole model,
+since all of it passes between two uses; other operands from the level that holds what the kernel itself touches.
+Operations are those of the algorithm that was chosen (Winograd's, where that is it), bytes are those that must move
+however it is scheduled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.runtime.executable import Executable
+from weft.runtime.profile import Profile, shorten
+from weft.runtime.program import CallKernel, Program
+from weft.runtime.sizes import evaluate
+from weft.support.arguments import WHOLE, checked, instance
+from weft.support.errors import InputError
+from weft.support.words import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A level of memory: bytes that it holds for all threads together (0: any number), and its bandwidth in GB/s."""
+
+    name: str
+    holds: int
+    gigabytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """What a machine can do with so many threads: GFLOP/s in float32, and its levels of memory, the nearest first.
+
+    ``dots`` are the rates of products of narrower numbers that are summed up in 32 bits, by the dtype of the operands:
+    10⁹ operations a second, a multiplication and an addition counting as two."""
+
+    threads: int
+    gflops: float
+    levels: tuple[Level, ...]
+    dots: Mapping[str, float] = field(default_factory=dict)
+
+    def arithmetic(self, dtypes: Iterable[str] = ()) -> float:
+        """The highest rate at which a kernel with operands of these dtypes can compute."""
+        return max(self.gflops, *(self.dots.get(d, 0.0) for d in dtypes), 0.0)
+
+    def level(self, nbytes: int) -> Level:
+        """The nearest level that holds so many bytes."""
+        return next((v for v in self.levels if v.holds >= nbytes), self.levels[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The least milliseconds of one instruction that calls a kernel; ``level`` is the farthest memory it needs."""
+
+    instruction: int
+    kernel: str
+    label: str
+    flops: int
+    bytes: int
+    compute_ms: float
+    memory_ms: float
+    level: str
+
+    @property
+    def ms(self) -> float:
+        """The least time, in milliseconds, that the binding limit allows."""
+        return max(self.compute_ms, self.memory_ms)
+
+    @property
+    def limit(self) -> str:
+        """What decides: ``compute``, or the name of a level of memory."""
+        return "compute" if self.compute_ms >= self.memory_ms else self.level
+
+
+def bounds(program: Program, symbols: Mapping[str, int], peaks: Peaks) -> tuple[Bound, ...]:
+    """The bound of every kernel call whose work is known for the values of ``symbols``, for one execution of it."""
+    sizes = [evaluate(b.nbytes, symbols) or 0 for b in program.buffers]
+    constants = {b.index: n for b, n in zip(program.buffers, sizes, strict=True) if b.kind == "constant"}
+    outside = sum(n for b, n in zip(program.buffers, sizes, strict=True) if b.kind in ("input", "output"))
+    far = peaks.level(sum(constants.values()) + outside + (evaluate(program.arena_bytes, symbols) or 0))
+    found = []
+    for i, call in enumerate(program.instructions):
+        if not isinstance(call, CallKernel):
+            continue
+        flops, nbytes = evaluate(call.flops, symbols), evaluate(call.bytes, symbols)
+        if flops is None or nbytes is None:
+            continue
+        weights = sum(sizes[b] for b in set(call.buffers) if program.buffers[b].kind == "constant")
+        streamed = min(nbytes, weights)
+        near = peaks.level(nbytes - streamed)
+        memory_ms = streamed / far.gigabytes / 1e6 + (nbytes - streamed) / near.gigabytes / 1e6
+        level = far.name if streamed / far.gigabytes >= (nbytes - streamed) / near.gigabytes else near.name
+        name = program.kernels[call.kernel].name
+        rate = peaks.arithmetic(_dtypes(program, call))
+        found.append(Bound(i, name, call.label, flops, nbytes, flops / rate / 1e6, memory_ms, level))
+    return tuple(found)
+
+
+def _dtypes(program: Program, call: CallKernel) -> set[str]:
+    """Dtypes of a kernel's operands: of all buffers but the last, its result. A workspace is bytes in the arena, which
+    say nothing."""
+    buffers = [program.buffers[b] for b in call.buffers]
+    return {str(b.dtype) for b in [b for b in buffers if b.kind != "arena" or b.dtype != "uint8"][:-1]}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRoof:
+    """All calls of one kernel in one run: ``calls`` of them, for the nodes of ``label`` first.
+
+    ``ms`` is measured, ``bound_ms`` the least possible, ``limit`` what decides that (see :class:`Bound`).
+    """
+
+    kernel: str
+    label: str
+    calls: int
+    flops: int
+    bytes: int
+    ms: float
+    bound_ms: float
+    limit: str
+
+    @property
+    def lost_ms(self) -> float:
+        """Milliseconds a run above the bound."""
+        return self.ms - self.bound_ms
+
+    @property
+    def gflops(self) -> float:
+        """Arithmetic reached, in 10⁹ operations a second."""
+        return self.flops / self.ms / 1e6 if self.ms else 0.0
+
+    @property
+    def gigabytes(self) -> float:
+        """Traffic reached, in 10⁹ bytes a second."""
+        return self.bytes / self.ms / 1e6 if self.ms else 0.0
+
+    @property
+    def share(self) -> float:
+        """Of the bound: 1 is as fast as the machine allows."""
+        return self.bound_ms / self.ms if self.ms else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Kernels by the time they lose, the worst first."""
+
+    kernels: tuple[KernelRoof, ...]
+    run_ms: float
+    peaks: Peaks
+
+    @property
+    def kernel_ms(self) -> float:
+        """Milliseconds a run in all kernels."""
+        return sum(k.ms for k in self.kernels)
+
+    @property
+    def bound_ms(self) -> float:
+        """The least milliseconds that all kernels could take."""
+        return sum(k.bound_ms for k in self.kernels)
+
+    @property
+    def flops(self) -> int:
+        """Operations a run of all kernels."""
+        return sum(k.flops for k in self.kernels)
+
+    def rows(self, count: int | None = None) -> list[tuple[str, ...]]:
+        """Cells under :data:`COLUMNS` for the ``count`` worst kernels, and a last row for all of them together."""
+        whole = self.kernel_ms or 1.0
+        made = [
+            (shorten(re.sub(r"_[0-9a-f]{10}$", "", k.kernel), 40), shorten(k.label, 24), str(k.calls), f"{k.ms:.3f}",
+             f"{100 * k.ms / whole:.1f}%", f"{k.gflops:.1f}", f"{k.gigabytes:.1f}", f"{100 * k.share:.0f}%", k.limit,
+             f"{k.lost_ms:.3f}")
+            for k in self.kernels[:count]
+        ]  # fmt: skip
+        moved = sum(k.bytes for k in self.kernels)
+        last = (f"{self.kernel_ms:.3f}", "100%", f"{self.flops / whole / 1e6:.1f}", f"{moved / whole / 1e6:.1f}",
+                f"{100 * self.bound_ms / whole:.0f}%", "", f"{self.kernel_ms - self.bound_ms:.3f}")  # fmt: skip
+        every = f"all {counted(len(self.kernels), 'kernel')}"
+        return [*made, (every, "", str(sum(k.calls for k in self.kernels)), *last)]
+
+    def table(self, count: int | None = None) -> str:
+        """An aligned table of the ``count`` worst kernels, or of all."""
+        cells = [COLUMNS, *self.rows(count)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(COLUMNS))]
+        left = (0, 1, COLUMNS.index("limit"))
+        return "\n".join(
+            "  ".join(c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+            for row in cells
+        )
+
+    def __str__(self) -> str:
+        memory = ", ".join(f"{v.name} {v.gigabytes:.0f}" for v in self.peaks.levels)
+        threads = "1 thread" if self.peaks.threads == 1 else f"{self.peaks.threads} threads"
+        dots = "".join(f", {rate:.0f} in {dtype}" for dtype, rate in self.peaks.dots.items())
+        return (
+            f"{self.run_ms:.3f} ms a run, {self.kernel_ms:.3f} ms in kernels, which could take {self.bound_ms:.3f} ms\n"
+            f"measured limits of {threads}: {self.peaks.gflops:.0f} GFLOP/s{dots}; GB/s: {memory}\n\n{self.table()}"
+        )
+
+
+COLUMNS = ("kernel", "for", "calls", "ms", "share", "GFLOP/s", "GB/s", "of roofline", "limit", "lost ms")
+
+
+def beside_bounds(profile: Profile, found: Sequence[Bound], peaks: Peaks) -> Roofline:
+    """Measured times beside what is possible; kernels whose work is unknown are left out."""
+    by_instruction = {b.instruction: b for b in found}
+    groups: dict[str, list[tuple[int, float, Bound]]] = {}
+    for k in profile.kernels:
+        bound = by_instruction.get(k.instruction)
+        if bound is not None:
+            groups.setdefault(k.kernel, []).append((k.calls, k.median_ms, bound))
+    made = []
+    for name, parts in groups.items():
+        worst = max(parts, key=lambda p: p[0] * p[2].ms)[2]
+        label = worst.label if len(parts) == 1 else f"{parts[0][2].label} and {len(parts) - 1} more"
+        made.append(
+            KernelRoof(
+                kernel=name,
+                label=label,
+                calls=sum(n for n, _, _ in parts),
+                flops=sum(n * b.flops for n, _, b in parts),
+                bytes=sum(n * b.bytes for n, _, b in parts),
+                ms=sum(ms for _, ms, _ in parts),
+                bound_ms=sum(n * b.ms for n, _, b in parts),
+                limit=worst.limit,
+            )
+        )
+    return Roofline(tuple(sorted(made, key=lambda k: -k.lost_ms)), profile.run_ms, peaks)
+
+
+_PEAKS = instance("weft.measure.roofline.Peaks", Peaks)
+
+
+@checked("I029", InputError, exe=instance("an executable", Executable), peaks=_PEAKS)
+def kernel_bounds(exe: Executable, *inputs: Any, peaks: Peaks) -> tuple[Bound, ...]:
+    """The least time that ``peaks`` allow each kernel call for such inputs; nothing is run."""
+    return bounds(exe.artifact.program, exe.sizes(*inputs), peaks)
+
+
+@checked("I029", InputError, exe=instance("an executable", Executable), peaks=_PEAKS, runs=WHOLE)
+def roofline(exe: Executable, *inputs: Any, peaks: Peaks, runs: int = 10) -> Roofline:
+    """The profile of ``runs`` runs beside what ``peaks`` allow, the kernel that loses most time first.
+
+    ``peaks`` come from :func:`weft.measure.peaks.measure_peaks`.
+    """
+    return beside_bounds(exe.profile(*inputs, runs=runs), kernel_bounds(exe, *inputs, peaks=peaks), peaks)

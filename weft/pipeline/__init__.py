@@ -1,0 +1,31 @@
+"""The whole story: a graph becomes an artifact.
+
+    graph ── optimize ──▶ fused graph ── build_kernels ──▶ machine code ─┐
+                                    └──── graph_to_program ──▶ program ──┴──▶ artifact
+
+:func:`compile_module` tells it from end to end; :func:`kernel_stages` is the story of one fused group: graph → te → tir
+→ scheduled tir → kernel → machine code.
+"""
+
+from weft.pipeline.graph import graph_passes, optimize
+from weft.pipeline.kernels import Observer, ScheduleSource, build_kernels, unscheduled
+from weft.pipeline.options import PRECISIONS, Options
+from weft.pipeline.program import compile_module, operators_in
+from weft.pipeline.report import Report
+from weft.pipeline.stages import Stage, kernel_stages
+
+__all__ = [
+    "PRECISIONS",
+    "Observer",
+    "Options",
+    "Report",
+    "ScheduleSource",
+    "Stage",
+    "build_kernels",
+    "compile_module",
+    "graph_passes",
+    "kernel_stages",
+    "operators_in",
+    "optimize",
+    "unscheduled",
+]

@@ -1,0 +1,78 @@
+"""The passes over a graph, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.graph.nodes import Module
+from weft.graph.passes.chain import JoinChains
+from weft.graph.passes.cse import CommonSubexpressions
+from weft.graph.passes.dead_code import DeadCode
+from weft.graph.passes.fold_constants import FoldConstants
+from weft.graph.passes.fuse import Fuse
+from weft.graph.passes.inline import Inline
+from weft.graph.passes.layout import SelectLayouts
+from weft.graph.passes.merge import MergeProducts
+from weft.graph.passes.place_parts import PlaceParts
+from weft.graph.passes.precision import LowerPrecision
+from weft.graph.passes.requirements import RecordRequirements
+from weft.graph.passes.rewrite import Rewrite
+from weft.graph.passes.sink_views import SinkViews
+from weft.ir.passes import Instrument, Pass, run_passes
+from weft.kernels.machine_code import lowered as lowered
+from weft.lowering.graph_to_te import fusion_kind, reduces_rows
+from weft.ops.catalogue import op
+from weft.ops.rules import SIMPLIFY_RULES
+from weft.ops.rules.pointwise import POINTWISE_RULES
+from weft.ops.rules.transposed import TRANSPOSED_RULES
+from weft.ops.rules.winograd import winograd_rules
+from weft.pipeline.options import Options
+from weft.support.dtypes import DType
+from weft.target import Target
+
+BFLOAT16_TILE = 32
+"""Numbers of bfloat16 side by side in a row of a matrix tile."""
+
+
+def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
+    """The graph passes, in order."""
+    lanes = target.capabilities.lanes(32)
+    clean: tuple[Pass[Module], ...] = (
+        FoldConstants(),
+        Rewrite(SIMPLIFY_RULES),
+        FoldConstants(),
+        CommonSubexpressions(),
+        SinkViews(op("reshape")),
+        DeadCode(),
+    )
+    winograd = (FoldConstants(), Rewrite(winograd_rules(options.tiles), name="winograd")) if options.tiles else ()
+    blocked = (
+        Rewrite(TRANSPOSED_RULES, name="transposed"),
+        SelectLayouts(lanes, op("layout_transform"), tile=BFLOAT16_TILE if target.tiles_bfloat16 else 0),
+        *winograd,
+        Rewrite(POINTWISE_RULES, name="pointwise"),
+        *clean,
+    )
+    layouts = blocked if options.layouts and lanes > 1 else ()
+    halved = (LowerPrecision(DType("bfloat16"), op("cast")), *clean) if options.precision_on(target) == "bf16" else ()
+    merged = (MergeProducts(op("split")),) if options.merge else ()
+    record = RecordRequirements()
+    return (
+        Inline(),
+        record,
+        *clean,
+        *merged,
+        *halved,
+        *layouts,
+        record,
+        Fuse(fusion_kind, max_ops=options.max_ops),
+        *((JoinChains(fusion_kind, reduces_rows),) if options.max_ops > 1 else ()),
+        PlaceParts(),
+    )
+
+
+def optimize(
+    module: Module, target: Target, options: Options | None = None, instruments: Sequence[Instrument[Module]] = ()
+) -> Module:
+    """The module with every operator call inside a fused group."""
+    return run_passes(graph_passes(target, options or Options()), module, instruments)

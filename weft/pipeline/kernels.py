@@ -1,0 +1,120 @@
+"""The kernels of fused groups: found in the cache, or built."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from weft.graph.nodes import Function
+from weft.kernels.cache import GroupAddress, Kernel, KernelCache, group_address, kernel_key
+from weft.kernels.machine_code import MachineCode
+from weft.kernels.machine_code import lowered as lowered
+from weft.kernels.workers import Task, Workers
+from weft.lowering.graph_to_te import group_to_te
+from weft.lowering.sizes import size_expr
+from weft.lowering.te_to_tir import te_to_tir
+from weft.ops.catalogue import OPERATORS
+from weft.pipeline.stages import Stage, kernel_stages
+from weft.schedule.trace import Trace
+from weft.support.progress import Reporter
+from weft.target import Target
+from weft.tensor_expr.analysis import Work, work
+from weft.tir.nodes import Program
+
+
+class ScheduleSource(Protocol):
+    """Where schedules come from besides the default rules: a tuner's database implements it."""
+
+    def find(self, program: Program, target: Target) -> Trace | None:
+        """The best known schedule of ``program``, or None."""
+
+
+class Observer(Protocol):
+    """Looks at every fused group while its kernel comes into being: ``WEFT_DUMP`` implements it."""
+
+    def kernel(self, key: str, group: Function, name: str, target: Target, stages: Iterator[Stage]) -> None:
+        """Groups of equal ``key`` share a kernel. ``stages`` computes each stage when it is asked for."""
+
+
+def build_kernels(
+    groups: Sequence[Function],
+    target: Target,
+    schedules: ScheduleSource | None,
+    cache: KernelCache,
+    progress: Reporter,
+    observer: Observer | None = None,
+    jobs: int = 1,
+) -> dict[Function, Kernel]:
+    """The code of every group; groups of equal structure share it. ``jobs`` processes build what is missing."""
+    made: dict[Function, Kernel] = {}
+    missing: dict[Hashable, tuple[Function, GroupAddress | None]] = {}
+    later: list[Function] = []  # of the structure of one that is missing
+    plain = schedules is None and observer is None
+    for group in groups:
+        address = group_address(group, target, OPERATORS) if plain else None
+        kernel = cache.at(address) if address is not None else None
+        if kernel is not None:
+            made[group] = kernel
+        elif address is not None and address.key in missing:
+            later.append(group)
+        else:
+            missing[group if address is None else address.key] = group, address
+    progress.advance(len(made))
+    users: dict[str, list[_User]] = {}
+    with Workers(min(jobs - 1, len(missing) // KERNELS_FOR_A_WORKER)) as workers:
+        for group, address in missing.values():
+            program, cost = unscheduled(group)
+            progress.describe(program.name)
+            trace = schedules.find(program, target) if schedules is not None else None
+            key = kernel_key(program, trace.to_json() if trace is not None else "", target)
+            if observer is not None:
+                observer.kernel(key, group, program.name, target, kernel_stages(group, target, trace))
+            user = _User(group, address, program, cost)
+            if key in users:
+                users[key].append(user)
+            elif (kernel := cache.get(key, program.sizes)) is not None:
+                made[group] = _noted(cache, key, user, kernel, progress)
+            else:
+                users[key] = [user]
+                workers.submit(Task(key, program, target, trace))
+        for task, code in workers.results():
+            for user in users[task.key]:
+                kernel = _kernel(code, user.program, user.cost)
+                if user is users[task.key][0]:
+                    cache.put(task.key, kernel)
+                made[user.group] = _noted(cache, task.key, user, kernel, progress)
+    return {**made, **build_kernels(later, target, schedules, cache, progress, observer)} if later else made
+
+
+KERNELS_FOR_A_WORKER = 4
+"""Starting a process takes as long as building a few kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class _User:
+    """A group that waits for a kernel, with its plain loops and their work."""
+
+    group: Function
+    address: GroupAddress | None
+    program: Program
+    cost: Work
+
+
+def _noted(cache: KernelCache, key: str, user: _User, kernel: Kernel, progress: Reporter) -> Kernel:
+    if user.address is not None:
+        cache.note(user.address, key, user.program.sizes)
+    progress.advance()
+    return kernel
+
+
+def _kernel(code: MachineCode, program: Program, cost: Work) -> Kernel:
+    names = {v: f"s{i}" for i, v in enumerate(program.sizes)}
+    flops, bytes = size_expr(cost.flops, names), size_expr(cost.bytes, names)
+    return Kernel(code.name, code.code, program.sizes, code.workspace, flops, bytes)
+
+
+def unscheduled(group: Function) -> tuple[Program, Work]:
+    """The plain loops of a fused group, and the work they do."""
+    stages = group_to_te(group)
+    return te_to_tir(stages.name, stages.inputs, stages.outputs), work(stages.outputs, stages.inputs)

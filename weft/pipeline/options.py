@@ -1,0 +1,67 @@
+"""What may be chosen about a compilation."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+
+from weft.kernels.machine_code import lowered as lowered
+from weft.ops.winograd import POINTS as TILES
+from weft.support.arguments import FLAG, WHOLE, Form, optional
+from weft.support.errors import InputError
+from weft.target import Target
+
+PRECISIONS = ("f32", "bf16")
+_WINOGRAD = Form(
+    f"True, False or the largest tile allowed ({' or '.join(map(str, TILES))})",
+    lambda v: isinstance(v, bool) or (WHOLE.accepts(v) and operator.index(v) in TILES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What may be chosen about a compilation; the defaults are what most people want.
+
+    ``layouts`` lets the compiler choose blocked layouts. ``winograd`` lets it compute 3×3 convolutions by fewer
+    multiplications where that pays: with tiles of 2×2 results, which round less than the direct form, or of 4×4, which
+    round more (see ``weft.ops.winograd``). A number is the largest tile allowed: 2 for those alone that are as exact as
+    the direct form, 4 for both, as True; False allows none. ``merge`` lets it multiply one tensor by several constant
+    matrices as by one where that pays, as for queries, keys and values of one row.
+    ``max_ops`` bounds how many operators join in one kernel (1 turns fusion off). ``precision`` is ``"f32"``, or
+    ``"bf16"``: operands of matrix products and convolutions are stored as bfloat16, sums and everything else stay in
+    float32. A target without instructions for such products computes in float32 (:attr:`Report.notes` says so).
+    ``jobs`` processes build kernels (None: as many as ``WEFT_NUM_THREADS`` says, or cores; 1: this process alone); what
+    they build does not depend on it.
+    """
+
+    layouts: bool = True
+    winograd: bool | int = True
+    merge: bool = True
+    max_ops: int = 64
+    precision: str = "f32"
+    jobs: int | None = None
+
+    def __post_init__(self) -> None:
+        forms = {"layouts": FLAG, "winograd": _WINOGRAD, "merge": FLAG, "max_ops": WHOLE, "jobs": optional(WHOLE)}
+        for name, form in forms.items():
+            value = getattr(self, name)
+            if not form.accepts(value):
+                raise InputError(f"Options: '{name}' must be {form.says}, not {value!r}", code="I029")
+        for name in ("max_ops", "jobs"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"Options: '{name}' must be at least 1, not {value}", code="I029")
+        if self.precision not in PRECISIONS:
+            raise InputError(
+                f"unknown precision '{self.precision}'", code="I022", hint=f"one of {', '.join(PRECISIONS)}"
+            )
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        """The tiles that Winograd's algorithm may use."""
+        largest = max(TILES) if self.winograd is True else int(self.winograd)
+        return tuple(t for t in TILES if t <= largest)
+
+    def precision_on(self, target: Target) -> str:
+        """The precision in which ``target`` computes."""
+        return self.precision if self.precision == "f32" or target.multiplies_bfloat16 else "f32"

@@ -1,0 +1,137 @@
+"""From a graph to an artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from weft.expr.nodes import ExprLike, index, make
+from weft.graph.nodes import Call, Function, GraphExpr, Module
+from weft.graph.passes.memory import MemoryPlan, is_straight, plan_memory, takes_tensors
+from weft.graph.passes.memory_verify import verify_plan
+from weft.graph.visit import post_order
+from weft.ir.fusion_kind import FusionKind
+from weft.ir.passes import Instrument
+from weft.kernels.cache import Kernel, KernelCache
+from weft.kernels.machine_code import lowered as lowered
+from weft.lowering.graph_to_program import control_to_program, graph_to_program
+from weft.lowering.graph_to_te import fusion_kind
+from weft.lowering.sizes import expression
+from weft.pipeline.graph import optimize
+from weft.pipeline.kernels import Observer, ScheduleSource, build_kernels
+from weft.pipeline.options import Options
+from weft.pipeline.report import Report
+from weft.runtime.artifact import Artifact, CodeObject, Variant
+from weft.runtime.program import Program as ExecutableProgram
+from weft.runtime.threads import default_threads
+from weft.support.progress import Reporter, Silent
+from weft.support.version import VERSION
+from weft.target import CODE_FEATURES, Target
+
+
+def compile_module(
+    module: Module,
+    targets: Sequence[Target],
+    *,
+    options: Options | None = None,
+    schedules: ScheduleSource | None = None,
+    cache: KernelCache | None = None,
+    instruments: Sequence[Instrument[Module]] = (),
+    progress: Reporter | None = None,
+    observer: Observer | None = None,
+) -> tuple[Artifact, Report]:
+    """Compile for ``targets``: the first decides layouts and memory, further ones add code for other CPU levels."""
+    report = Report(operators=_count_calls(module))
+    cache = cache if cache is not None else KernelCache(None)
+    progress = progress or Silent()
+    options = options or Options()
+    precision = options.precision_on(targets[0])
+    if precision != options.precision:
+        report.notes.append(f"{targets[0].mcpu} has no products of {options.precision}: computed in {precision}")
+    with report.stage("graph"):
+        fused = optimize(module, targets[0], options, instruments)
+    groups = list(
+        dict.fromkeys(c.target for c in _calls(fused) if isinstance(c.target, Function) and c.target.is_primitive)
+    )
+    with report.stage("kernels"):
+        jobs = default_threads() if options.jobs is None else options.jobs
+        variants = [build_kernels(groups, t, schedules, cache, progress, observer, jobs) for t in targets]
+    with report.stage("program"):
+        kernels = variants[0]
+
+        def workspace(call: Call) -> ExprLike:
+            return _workspace(call, variants)
+
+        if is_straight(fused.main) and takes_tensors(fused.main):
+            plan = plan_memory(fused.main, workspace=workspace, in_place=_in_place)
+            verify_plan(fused.main, plan, in_place=_in_place)
+            program, constants = graph_to_program(fused, plan, kernels)
+        else:
+            program, constants, plan = control_to_program(fused, kernels, workspace)
+        codes = _codes(program, kernels, variants, targets)
+    report.calls, report.groups = len(plan.order), len({k.name for k in kernels.values()})
+    report.built, report.cached = cache.misses, cache.hits
+    report.arena_bytes, report.largest_live_set = plan.assumed_bytes, plan.largest_live_set
+    metadata = {"weft": VERSION, "model": str(module.attrs.get("name", "")), "precision": precision, **_memory(plan)}
+    return Artifact(program, codes, tuple(constants), str(targets[0]), metadata), report
+
+
+def _calls(module: Module) -> Iterator[Call]:
+    return (e for f in module.functions.values() for e in post_order(f) if isinstance(e, Call))
+
+
+def _count_calls(module: Module) -> int:
+    return sum(isinstance(e, Call) for f in module.functions.values() for e in post_order(f))
+
+
+def _in_place(call: Call) -> list[tuple[int, int]]:
+    """Operands that a kernel may write its result over: those of the result's type in element-wise groups, where each
+    element of the result needs only that element of the operand."""
+    inner = [e for e in post_order(call.target) if isinstance(e, Call)] if isinstance(call.target, Function) else []
+    if not inner or any(fusion_kind(e) > FusionKind.BROADCAST for e in inner):
+        return []
+    return [(i, 0) for i, a in enumerate(call.args) if a.type == call.type]
+
+
+def _workspace(call: Call, variants: Sequence[dict[Function, Kernel]]) -> ExprLike:
+    """The workspace of a call: the largest that any variant needs."""
+    assert isinstance(call.target, Function)
+    largest: ExprLike = 0
+    for kernels in variants:
+        kernel = kernels[call.target]
+        needed = expression(kernel.workspace, {f"s{i}": v for i, v in enumerate(kernel.sizes)})
+        if needed is not largest:
+            both = isinstance(largest, int) and isinstance(needed, int)
+            largest = (
+                max(largest, needed) if both else needed if largest == 0 else make("max", index(largest), index(needed))
+            )
+    return largest
+
+
+def _codes(
+    program: ExecutableProgram,
+    kernels: dict[Function, Kernel],
+    variants: Sequence[dict[Function, Kernel]],
+    targets: Sequence[Target],
+) -> tuple[CodeObject, ...]:
+    """One code object for each kernel of the program, in its order, with a variant for each target."""
+    groups = {kernel.name: group for group, kernel in kernels.items()}
+    return tuple(
+        CodeObject(
+            tuple(
+                Variant(t.features & CODE_FEATURES, v[groups[k.name]].code)
+                for t, v in zip(targets, variants, strict=True)
+            )
+        )
+        for k in program.kernels
+    )
+
+
+def _memory(plan: MemoryPlan) -> dict[str, Any]:
+    return {"arena_bytes": plan.assumed_bytes, "largest_live_set": plan.largest_live_set}
+
+
+def operators_in(group: GraphExpr) -> list[str]:
+    """Names of the operators of a fused group, in order of execution."""
+    found = [e for e in post_order(group) if isinstance(e, Call)]
+    return [str(getattr(e.target, "name", "")) for e in found]

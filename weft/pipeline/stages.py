@@ -1,0 +1,43 @@
+"""The story of one fused group, stage by stage, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weft.backends.llvm import assembly, emit
+from weft.graph.nodes import Function
+from weft.kernels.machine_code import lowered as lowered
+from weft.kernels.machine_code import scheduled
+from weft.lowering.graph_to_te import group_to_te
+from weft.lowering.te_to_tir import te_to_tir
+from weft.lowering.tir_to_kernel import tir_to_kernel
+from weft.schedule.trace import Trace
+from weft.target import Target
+from weft.tensor_expr.text import to_text as te_text
+from weft.tir.text import to_text as tir_text
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The text of one kernel at one place of its way; ``suffix`` names the language (``.txt``: an IR's own)."""
+
+    name: str
+    suffix: str
+    text: str
+
+
+def kernel_stages(group: Function, target: Target, trace: Trace | None = None) -> Iterator[Stage]:
+    """Every stage of a fused group as text, from tensor expressions to assembly."""
+    stages = group_to_te(group)
+    yield Stage("te", ".txt", te_text(stages.outputs, stages.inputs))
+    program = te_to_tir(stages.name, stages.inputs, stages.outputs)
+    yield Stage("tir", ".txt", tir_text(program))
+    schedule = scheduled(program, target, trace)
+    yield Stage("trace", ".py", schedule.trace.to_python())
+    yield Stage("scheduled", ".txt", tir_text(schedule.program))
+    kernel = tir_to_kernel(schedule.program, target)
+    yield Stage("kernel", ".txt", tir_text(kernel))
+    ir = emit(kernel, target)
+    yield Stage("llvm", ".ll", ir)
+    yield Stage("assembly", ".s", assembly(ir, target))

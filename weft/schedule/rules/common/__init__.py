@@ -1,0 +1,1 @@
+"""What the schedule rules of all machines share."""

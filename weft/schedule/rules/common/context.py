@@ -1,0 +1,162 @@
+"""What schedule rules share: the schedule being built, questions about its blocks, moves that several rules make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+
+from weft.expr.nodes import Const, IterVar, Load, Select, Var
+from weft.expr.visit import collect, free_vars
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rules.common.access import View, static_extent
+from weft.schedule.rules.cpu.cost import pieces_of, worth_parallel
+from weft.schedule.schedule import Schedule
+from weft.target import Target
+from weft.tir.nodes import Block, Buffer, For
+from weft.tir.visit import blocks as blocks_below
+
+LINE = 64
+"""Bytes of a cache line."""
+
+
+@dataclass
+class Context:
+    """A schedule under construction for a target."""
+
+    schedule: Schedule
+    target: Target
+    done: set[str] = field(default_factory=set)
+    """Names of blocks that a rule has placed already."""
+    separate: set[str] = field(default_factory=set)
+    """Names of blocks to be computed as a whole, before what reads them."""
+    nested: bool = False
+    """Whether what is being placed stands in a parallel loop already."""
+    _views: dict[Block, View] = field(default_factory=dict)
+
+    def saved(self) -> Context:
+        """What :meth:`restore` brings back."""
+        return replace(self, schedule=self.schedule.copy(), done=set(self.done), separate=set(self.separate))
+
+    def restore(self, saved: Context) -> None:
+        for f in fields(self):
+            setattr(self, f.name, getattr(saved, f.name))
+
+    def block(self, ref: BlockRef) -> Block:
+        return self.schedule.state.block(ref)
+
+    def loop(self, ref: LoopRef) -> For:
+        return self.schedule.state.loop(ref)
+
+    def view(self, ref: BlockRef) -> View:
+        block = self.block(ref)
+        if block not in self._views:
+            self._views[block] = View(block)
+        return self._views[block]
+
+    def is_output(self, ref: BlockRef) -> bool:
+        """Whether the block writes a parameter of the program."""
+        params = set(self.schedule.program.params)
+        return any(w.buffer in params for w in self.block(ref).writes)
+
+    def is_injective(self, ref: BlockRef) -> bool:
+        """One store of a value computed from single elements: no reduction, no loop inside."""
+        view = self.view(ref)
+        return view.is_simple and len(view.spatial) == len(view.block.iters) and view.block.init is None
+
+    def is_reduction(self, ref: BlockRef) -> bool:
+        view = self.view(ref)
+        return (
+            bool(view.reduce)
+            and view.block.init is not None
+            and len(view.reduce) + len(view.spatial) == len(view.block.iters)
+        )
+
+    def lanes(self, view: View) -> int:
+        """Elements of one vector for the widest type the block handles (half precision is computed in 32 bits)."""
+        bits = [32 if s.value.dtype.is_float else 8 for s in view.stores]
+        bits += [s.buffer.dtype.bits for s in view.stores] + [a.buffer.dtype.bits for a in view.loads]
+        return self.target.capabilities.lanes(max(bits, default=32))
+
+    def extent(self, ref: LoopRef) -> int | None:
+        found = self.loop(ref).extent
+        return int(found.value) if isinstance(found, Const) else None
+
+    def own_loops(self, ref: BlockRef) -> dict[IterVar, LoopRef]:
+        """The loops around this block alone, by the iteration variable that they drive."""
+        block = self.block(ref)
+        own = [x for x in self.schedule.get_loops(ref) if sum(1 for _ in blocks_below(self.loop(x))) == 1]
+        by_var = {loop.var: loop for loop in own}
+        found: dict[IterVar, LoopRef] = {}
+        for axis, value in zip(block.iters, block.values, strict=True):
+            drivers = [by_var[v] for v in free_vars(value) if v in by_var]
+            if drivers:
+                found[axis] = max(drivers, key=own.index)
+        return found
+
+    def finish_stage(self, ref: BlockRef) -> None:
+        """Vectorize an operand stage that has just been placed."""
+        loops = list(self.own_loops(ref).values())
+        lanes = self.lanes(self.view(ref))
+        if loops and lanes > 1:
+            self.vectorize(loops[-1], lanes)
+        self.done.add(ref.name)
+
+    def stream_large(self, ref: BlockRef, in_order: int) -> None:
+        """Let a block write a result past the caches where they cannot hold it: the lines need not be read before, and
+        what is in the caches stays there. Its innermost ``in_order`` axes must make whole lines: half of a line goes to
+        memory by itself, which costs more than reading it."""
+        caches = self.target.capabilities
+        last = caches.l3 or caches.l2
+        axes, nbytes = self.view(ref).spatial, self.view(ref).output.buffer.dtype.nbytes
+        for n, axis in enumerate(reversed(axes)):
+            if n == in_order and nbytes % LINE:
+                return
+            nbytes *= static_extent(axis) or 0
+        if last and nbytes > last and self.is_output(ref):
+            self.schedule.stream(ref)
+
+    # -- moves -----------------------------------------------------------------------------------------------
+
+    def fuse(self, loops: Sequence[LoopRef]) -> LoopRef:
+        """One loop from several adjacent ones."""
+        return loops[0] if len(loops) == 1 else self.schedule.fuse(*loops)
+
+    def parallelize(self, loop: LoopRef, work: float) -> None:
+        """Run ``loop`` in parallel where that is worth it; ``work`` counts the scalar operations of all iterations."""
+        extent = self.extent(loop)
+        if self.nested or extent in (0, 1) or (extent is not None and not worth_parallel(work, self.target)):
+            return
+        self.schedule.parallel(loop)
+        if extent is not None:
+            self.schedule.annotate(loop, "grain", max(1, extent // (2 * pieces_of(work, self.target))))
+
+    def vectorize(self, loop: LoopRef, lanes: int, unroll: int = 1) -> None:
+        """Run ``loop`` in vectors of ``lanes``, ``unroll`` of them at a time where it is long enough."""
+        s, extent = self.schedule, self.extent(loop)
+        if extent is not None and extent <= lanes:
+            if extent > 1:
+                s.vectorize(loop)
+            return
+        if unroll > 1 and extent is not None and extent >= lanes * unroll:
+            _, middle, inner = s.split(loop, factors=(None, unroll, lanes))
+            s.unroll(middle)
+        else:
+            _, inner = s.split(loop, factors=(None, lanes))
+        s.vectorize(inner)
+
+
+def guarded_load(view: View) -> bool:
+    """Whether the block loads under a condition (padding)."""
+    return any(len(collect(e, Load)) > 0 for s in view.stores for e in collect(s.value, Select))
+
+
+def reads_whole(view: View, buffer: Buffer, axes: Sequence[Var]) -> bool:
+    """Whether ``buffer`` is read at exactly ``axes``, or at 0 in dimensions of size 1."""
+    for access in view.loads:
+        if access.buffer is not buffer:
+            continue
+        for index, axis, size in zip(access.indices, axes, buffer.shape, strict=True):
+            unit = isinstance(size, Const) and size.value == 1
+            if index is not axis and not (unit and isinstance(index, Const)):
+                return False
+    return True

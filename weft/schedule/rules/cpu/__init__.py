@@ -1,0 +1,75 @@
+"""Default schedules: good without tuning, for programs nobody has seen before.
+
+A rule looks at the shape of the loops and at the target's record, never at names. :func:`default_schedule` inlines
+cheap work, gives each contraction its tile, runs chains of reductions row by row, and the rest in parallel vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.schedule.refs import BlockRef
+from weft.schedule.rules.common.context import Context
+from weft.schedule.rules.common.inlining import inline_producers
+from weft.schedule.rules.cpu.cases import schedule_cases
+from weft.schedule.rules.cpu.contraction import schedule_contraction
+from weft.schedule.rules.cpu.elementwise import schedule_elementwise
+from weft.schedule.rules.cpu.matrix import schedule_matrix
+from weft.schedule.rules.cpu.recurrence import schedule_recurrence
+from weft.schedule.rules.cpu.reduction import schedule_rows
+from weft.schedule.rules.cpu.strips import schedule_strips
+from weft.schedule.schedule import Schedule
+from weft.support import settings
+from weft.support.errors import ScheduleError
+from weft.target import Target
+from weft.tir.nodes import Program
+
+Rule = Callable[[Context, BlockRef], bool]
+
+RULES: tuple[Rule, ...] = (
+    schedule_contraction,
+    schedule_rows,
+    schedule_cases,
+    schedule_elementwise,
+    schedule_recurrence,
+)
+"""In order of preference; each is called as ``rule(context, block)`` and says whether it fits."""
+
+
+def default_schedule(program: Program, target: Target) -> Schedule:
+    """The schedule that the rules give ``program`` on ``target``."""
+    schedule = Schedule(program)
+    context = Context(schedule, target)
+    inline_producers(context)
+    contractions = [b for b in schedule.get_blocks() if context.is_reduction(b) and context.view(b).product]
+    for block in reversed(contractions):
+        if block.name not in context.done:
+            _attempt(context, schedule_strips, block)
+    for block in contractions:
+        if block.name not in context.done:
+            any(_attempt(context, rule, block) for rule in (schedule_matrix, schedule_contraction))
+    for block in reversed(context.schedule.get_blocks()):
+        if block.name not in context.done:
+            any(_attempt(context, rule, block) for rule in RULES[1:])
+    return context.schedule
+
+
+def _attempt(context: Context, rule: Rule, block: BlockRef) -> bool:
+    """Apply a rule, or leave the context as it was.
+
+    A rule looks before it acts, and says False where it does not fit. One that a primitive refuses is mistaken; the
+    schedule does without it, which only costs speed, and under ``WEFT_STRICT`` (as in tests) the refusal is raised.
+    """
+    before = context.saved()
+    try:
+        if rule(context, block):
+            context.nested = False
+            return True
+    except ScheduleError:
+        if settings.strict_rules():
+            raise
+    context.restore(before)
+    return False
+
+
+__all__ = ["RULES", "default_schedule"]

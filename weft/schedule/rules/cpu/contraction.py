@@ -1,0 +1,586 @@
+"""Contractions: sums of products, from matrix products to windows over blocked channels.
+
+The schedule keeps a tile of results in registers over the whole reduction. Its vectors run along the axis in which the
+result and at least one operand are contiguous; its rows along an axis that moves the other operand only (its scalars
+are then broadcast), its columns along one that moves the vector operand only. What follows the contraction element by
+element is computed on the tile while it is in registers; what precedes it (padding, packing) is computed one strip
+of rows at a time into scratch memory.
+
+    parallel (batch, column tiles, strips):
+        operand stages for this strip
+        for row tiles:
+            acc[rows, columns] = 0                    registers
+            for reduction:
+                unrolled rows, columns: acc += broadcast(a) * vector(b)
+            output = epilogue(acc)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+from weft.expr.nodes import Const, IterVar, Var
+from weft.schedule.library.dot_halves import DOT_BF16, PAIR
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rules.common.access import Access, View, static_extent
+from weft.schedule.rules.common.context import Context, reads_whole
+from weft.schedule.rules.cpu.cost import cost_of, work_of
+from weft.schedule.rules.cpu.packing import conflicts, pack, packable
+from weft.schedule.rules.cpu.pairs import pack_pairs, pair_axis, suits_pairs
+from weft.schedule.rules.cpu.tiles import FAR, MAX_COLUMNS, NEAR, RegisterTile, Traffic, register_tile, steps
+from weft.target import Target
+
+UNROLLED_REDUCTION = 25
+"""Window reductions of two vector operands are unrolled up to this length."""
+DEAR = 24
+"""Operand stages of more operations an element are not repeated for each strip."""
+REPEATED = 3
+"""Strips that need the same part of an operand stage from which on it is computed once, before all of them."""
+KEPT = 6
+"""Eighths of the second-level cache that an operand may have to itself while others pass through it."""
+MAX_STRIP = 16
+MAX_GROUP = 28
+MANY = 8
+"""Tiles of rows that must read a panel for its copy to pay."""
+FEW = 64
+"""Tiles of rows for which fetching a panel beforehand pays; with more, copying it takes no time to speak of."""
+LARGE = 3
+"""An operand larger than the second-level cache by this factor does not stay near."""
+REREAD = 4
+"""An operand is packed if each element is used at least so often; else the sums run along it as it lies."""
+SKIPPING = 2
+"""The stride at which two contiguous loads and a shuffle make a vector."""
+UNKNOWN = 64
+"""What a symbolic extent counts as."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The roles of a contraction's axes: ``vector`` always, ``rows`` and ``columns`` where there are such axes.
+
+    ``columns`` may be the vector axis itself (a long axis, cut into vectors). ``broadcasts`` says that one operand is
+    read as scalars. ``row_group``: the vector operand stands still along so many consecutive rows only (the channels of
+    one group), so that a tile's rows must divide it; 0 if it does along all.
+    ``lines``: a further axis that moves only the operand of scalars (the lines of a picture whose rows are pixels).
+    """
+
+    vector: IterVar
+    rows: IterVar | None
+    columns: IterVar | None
+    broadcasts: bool
+    row_group: int = 0
+    lines: IterVar | None = None
+
+
+def size(axis: IterVar) -> int:
+    """The extent, symbolic ones as :data:`UNKNOWN`."""
+    found = static_extent(axis)
+    return UNKNOWN if found is None else found
+
+
+def analyze(view: View, lanes: int, unit: int = 1) -> Roles | None:
+    """The roles of the axes, or None where no axis makes a vector of the result and of an operand.
+
+    ``unit`` is the distance of neighbouring lanes in an operand: 1, or that of pairs that stand side by side.
+    """
+    operands = view.product
+    if operands is None:
+        return None
+    for effort in ("as it lies", "packed", "skipping")[: 3 if unit == 1 else 1]:
+        for vector in reversed(view.spatial):
+            if size(vector) < 2 or view.stride(view.output, vector, lanes) != 1:
+                continue
+            strides = [view.stride(x, vector, lanes) for x in operands]
+            still = [x for x, s in zip(operands, strides, strict=True) if s == 0]
+            moving = [x for x, s in zip(operands, strides, strict=True) if s not in (0, unit)]
+            fits = (
+                not moving
+                or (effort == "packed" and still and _worth_packing(view, moving[0], vector))
+                or (effort == "skipping" and still and SKIPPING in strides)
+            )
+            if any(strides) and fits:
+                return _roles(view, vector, still, lanes)
+    return None
+
+
+def _worth_packing(view: View, access: Access, vector: IterVar) -> bool:
+    """Whether the operand can be packed and each of its elements is used often enough for that."""
+    times = 1
+    for axis in view.spatial:
+        times *= 1 if access.uses(axis.var) else size(axis)
+    return times >= REREAD and packable(access, vector)
+
+
+def _roles(view: View, vector: IterVar, still: list[Access], lanes: int) -> Roles:
+    operands = view.product
+    assert operands is not None
+    others = [a for a in view.spatial if a is not vector and size(a) > 1]
+    if not still:
+        rows = _largest(view, others, lambda a: not all(x.uses(a.var) for x in operands))
+        return Roles(vector, rows, None, False)
+    scalar = still[0]
+    vectors = operands[0] if operands[1] is scalar else operands[1]
+    rows = _largest(view, others, lambda a: scalar.uses(a.var) and not vectors.uses(a.var))
+    columns = _largest(view, others, lambda a: vectors.uses(a.var) and not scalar.uses(a.var))
+    lines = _largest(view, others, lambda a: a is not rows and scalar.uses(a.var) and not vectors.uses(a.var))
+    group = 0
+    if rows is None:
+        grouped = [(g, a) for a in others if scalar.uses(a.var) and (g := _still_along(view, vectors, a)) > 1]
+        group, rows = max(grouped, key=lambda found: found[0], default=(0, None))
+    return Roles(vector, rows, vector if size(vector) > lanes else columns, True, group, lines)
+
+
+def _still_along(view: View, access: Access, axis: IterVar) -> int:
+    """Along how many consecutive, aligned positions of ``axis`` (at most MAX_GROUP) the access does not move."""
+    extent = static_extent(axis)
+    if extent is None:
+        return 1
+    sizes = [g for g in range(2, MAX_GROUP + 1) if extent % g == 0]
+    return max((g for g in sizes if view.stride(access, axis, g) == 0), default=1)
+
+
+def _largest(view: View, axes: list[IterVar], fits: Callable[[IterVar], bool]) -> IterVar | None:
+    """The fitting axis that is long enough for a tile, the innermost of those."""
+    order = {a: i for i, a in enumerate(view.spatial)}
+    return max((a for a in axes if fits(a)), key=lambda a: (min(size(a), 7), order[a]), default=None)
+
+
+def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows: int | None = None) -> RegisterTile:
+    """The register tile for these axes, of which ``most_rows`` rows are computed at a time (None: all)."""
+    depth = 1
+    for a in view.reduce:
+        depth *= size(a)
+    registers = target.vector_registers
+    rows = 1 if roles.rows is None else static_extent(roles.rows)
+    if most_rows is not None:
+        rows = most_rows if rows is None else min(rows, most_rows)
+    columns: int | None = 1
+    if roles.columns is not None:
+        extent = static_extent(roles.columns)
+        columns = extent if extent is None or roles.columns is not roles.vector else -(-extent // lanes)
+    if roles.row_group:
+        return _grouped_tile(roles.row_group, columns or MAX_COLUMNS, registers)
+    traffic = _traffic(view, roles, lanes, depth, target) if most_rows is None else NEAR
+    anywhere = replace(traffic, widest=MAX_COLUMNS)
+    tile = register_tile(rows, columns, registers, depth, roles.broadcasts, traffic=anywhere)
+    if tile.columns <= traffic.widest:
+        return tile
+    lines = static_extent(roles.lines) if roles.lines is not None and most_rows is None else None
+    return register_tile(rows, columns, registers, depth, roles.broadcasts, lines or 1, traffic)
+
+
+def operands_of(view: View, roles: Roles) -> tuple[Access, Access]:
+    """The operand that is read by rows, as scalars, and that of vectors."""
+    assert view.product is not None
+    first, second = view.product
+    return (second, first) if first.uses(roles.vector.var) else (first, second)
+
+
+def _traffic(view: View, roles: Roles, lanes: int, depth: int, target: Target) -> Traffic:
+    """Where the operands of a tile come from. The rows come from far where both operands are more than a core's share
+    of the last cache; wide tiles, which read them less often, must leave panels for all cores."""
+    l2 = target.capabilities.l2
+    if not l2 or not roles.broadcasts or view.product is None:
+        return NEAR
+    scalar, vectors = operands_of(view, roles)
+    once, often = footprint(view, scalar) or 0, footprint(view, vectors) or 0
+    share = max(l2, target.capabilities.l3 // target.cores)
+    far = l2 < once and share < once + often and not rows_outside(view, roles, target)
+    enough = roles.columns is not roles.vector or size(roles.vector) >= 2 * target.cores * MAX_COLUMNS * lanes
+    panel = lanes * depth * vectors.buffer.dtype.nbytes
+    return replace(FAR if far and enough else NEAR, widest=3 * l2 // (4 * panel))
+
+
+def rows_outside(view: View, roles: Roles, target: Target) -> bool:
+    """Whether to go through all columns for each tile of rows, not through all rows for each panel of columns: the
+    operand of vectors stays in the second-level cache as a whole, and that of rows does not."""
+    l2 = target.capabilities.l2
+    if not l2 or not roles.broadcasts or view.product is None:
+        return False
+    scalar, vectors = operands_of(view, roles)
+    once, often = footprint(view, scalar), footprint(view, vectors)
+    return once is not None and often is not None and once > l2 and 8 * often <= KEPT * l2
+
+
+def footprint(view: View, access: Access) -> int | None:
+    """Bytes of an operand that go into one product of a batch; None where sizes are not known."""
+    batch = {a.var for a in view.spatial if all(x.uses(a.var) for x in view.product or ())}
+    moving = [static_extent(a) for a in view.block.iters if access.uses(a.var) and a.var not in batch]
+    shape = [n for n, index in zip(access.buffer.shape, access.indices, strict=True) if index not in batch]
+    extents = [int(n.value) for n in shape if isinstance(n, Const)]
+    if len(extents) < len(shape) or None in moving:
+        return None
+    # A window reads elements several times, a stride leaves some out.
+    return min(prod(extents), prod(n for n in moving if n is not None)) * access.buffer.dtype.nbytes
+
+
+def _grouped_tile(group: int, columns: int, registers: int) -> RegisterTile:
+    """The best tile whose rows divide ``group``."""
+    tiles = [
+        RegisterTile(r, c)
+        for r in range(1, group + 1)
+        for c in range(1, min(columns, MAX_COLUMNS) + 1)
+        if group % r == 0 and r * c + c + 1 <= registers
+    ]
+    return max(tiles, key=lambda t: t.rows * t.columns / steps(t.rows, t.columns))
+
+
+def schedule_contraction(context: Context, block: BlockRef) -> bool:
+    """Schedule ``block``, what it feeds element by element and its operand stages; False where it does not fit."""
+    view = context.view(block)
+    lanes = context.lanes(view)
+    roles = analyze(view, lanes) if lanes > 1 else None
+    view, pair, roles = paired(context, block, view, roles, lanes)
+    if roles is None:
+        return False
+    tile = choose_tile(view, roles, lanes, context.target)
+    panels = pack_operands(context, block, view, roles, tile, lanes) if pair is None else ()
+    output = epilogue(context, block)
+    Tiling(context, block, output, context.view(block), roles, tile, lanes, pair, panels).run()
+    return True
+
+
+def paired(
+    context: Context, block: BlockRef, view: View, roles: Roles | None, lanes: int
+) -> tuple[View, IterVar | None, Roles | None]:
+    """The view, axis of pairs and roles with which pairs are multiplied, the vector operand packed first if need be;
+    no such axis where single numbers are multiplied."""
+    if lanes == 1 or not suits_pairs(view):
+        return view, None, roles
+    pair = pair_axis(view)
+    found = analyze(view, lanes, PAIR) if pair is not None else None
+    if found is not None and found.broadcasts:
+        return view, pair, found
+    if roles is None or not roles.broadcasts or view.product is None:
+        return view, None, roles
+    scalar = next(x for x in view.product if not x.uses(roles.vector.var))
+    if not pack_pairs(context, block, view, scalar, roles.vector, lanes):
+        return view, None, roles
+    view = context.view(block)
+    return view, pair_axis(view), analyze(view, lanes, PAIR)
+
+
+def pack_operands(
+    context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int
+) -> tuple[str, ...]:
+    """Copy operands into an order that the tile reads one after another, where they are not in a good one. Returns the
+    names of those of which a panel at a time is copied and should be fetched beforehand."""
+    operands = view.product
+    assert operands is not None
+    if not roles.broadcasts:
+        return ()
+    pack_vectors(context, block, view, roles, lanes)
+    panels = _pack_panels(context, block, view, roles, tile, lanes)
+    for x in operands:
+        if x.uses(roles.vector.var):
+            continue
+        if roles.rows is not None and packable(x, roles.rows) and conflicts(context, view, x, roles.rows, tile.rows):
+            pack(context, block, x, roles.rows, tile.rows)
+    return panels
+
+
+def pack_vectors(context: Context, block: BlockRef, view: View, roles: Roles, lanes: int) -> None:
+    """Copy the operand that vectors are loaded of into panels of lanes, where they are not side by side."""
+    for x in view.product or ():
+        if x.uses(roles.vector.var) and view.stride(x, roles.vector, lanes) != 1 and packable(x, roles.vector):
+            pack(context, block, x, roles.vector, lanes)
+
+
+def _pack_panels(
+    context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int
+) -> tuple[str, ...]:
+    """Copy a large operand of vectors a panel at a time, just before all rows are multiplied with it: each step of the
+    reduction would read another page, and a copy of the whole would go through memory twice."""
+    if context.nested or roles.columns is not roles.vector or roles.rows is None or size(roles.rows) < MANY * tile.rows:
+        return ()
+    found: list[str] = []
+    width = tile.columns * lanes
+    for x in view.product or ():
+        columns, steps = static_extent(roles.vector), [a for a in view.reduce if x.uses(a.var)]
+        if not x.uses(roles.vector.var) or len(steps) != 1 or columns is None or not packable(x, roles.vector):
+            continue
+        depth, stride = static_extent(steps[0]), view.stride(x, steps[0])
+        if depth is None or stride is None or stride < columns or columns < 2 * context.target.cores * width:
+            continue
+        nbytes, capabilities = x.buffer.dtype.nbytes, context.target.capabilities
+        if 4 * depth * width * nbytes <= 3 * capabilities.l2 and depth * stride * nbytes > LARGE * capabilities.l2:
+            copy = pack(context, block, x, roles.vector, width)
+            context.separate.discard(copy.name)
+            found += [x.buffer.name] if size(roles.rows) <= FEW * tile.rows else []
+    return tuple(found)
+
+
+def epilogue_of(context: Context, block: BlockRef) -> BlockRef | None:
+    """The injective block that alone reads the contraction's result, in place."""
+    view = context.view(block)
+    readers = context.schedule.get_consumers(block)
+    if len(readers) == 1 and not context.is_output(block) and context.is_injective(readers[0]):
+        reader = context.view(readers[0])
+        axes = [i.var for i in reader.spatial]
+        if len(axes) == len(view.spatial) and reads_whole(reader, view.output.buffer, axes):
+            return readers[0]
+    return None
+
+
+def epilogue(context: Context, block: BlockRef) -> BlockRef:
+    """The injective block that reads the contraction's result in place, or a new copy of the result."""
+    reader = epilogue_of(context, block)
+    if reader is None:
+        return context.schedule.cache_write(block, 0, "register")
+    context.schedule.set_scope(block, 0, "register")
+    return reader
+
+
+@dataclass
+class Tiling:
+    """The placing of ``block`` by tiles of ``output``, the block that takes the results from the registers."""
+
+    context: Context
+    block: BlockRef
+    output: BlockRef
+    view: View
+    roles: Roles
+    tile: RegisterTile
+    lanes: int
+    pair: IterVar | None = None
+    """The reduction axis of which an instruction adds two neighbouring products."""
+    panels: tuple[str, ...] = ()
+    """Operands of which a panel at a time is copied: while one is multiplied, the next is fetched."""
+
+    def run(self) -> None:
+        s, context = self.context.schedule, self.context
+        stages = self._stages()
+        batch, columns, strips, rows, tile = self.split_output()
+        columns, inside = ([], columns) if self._rows_outside else (columns, [])
+        if stages and strips:
+            strips[-1:], several = self._several_rows(stages, strips[-1], [*batch, *columns])
+            rows = [*several, *rows]
+        # Axes of unknown size outermost: the others' positions in the fused loop are then divisions by constants.
+        above = sorted([*batch, *columns, *strips], key=lambda loop: context.extent(loop) is not None)
+        s.reorder(*above, *rows, *inside, *tile)
+        work = work_of(self.view)
+        if above and rows and (stages or context.extent(rows[0]) is None):
+            strip, at = context.fuse(above), [*rows, *inside][-1]
+        elif stages and (above or inside):
+            strip = context.fuse([*above, *rows])
+            at = inside[-1] if inside else strip
+        else:
+            rows = [*rows, *inside]
+            if not above and not rows:
+                single, tile[0] = s.split(tile[0], factors=(1, None))
+                rows.append(single)
+            # In one thread nothing is gained from one loop, and the edges of two are easier to see.
+            strip = at = rows[-1] if rows and context.nested else context.fuse([*above, *rows])
+        context.parallelize(strip, work)
+        s.compute_at(self.block, at)
+        for stage in stages:
+            s.compute_at(stage, strip)
+            context.finish_stage(stage)
+        self.finish(tile)
+        self._fetch_panels(strip)
+
+    def _fetch_panels(self, strip: LoopRef) -> None:
+        """Ask for the next panel during the reductions of this one. Copying it reads a little of every page, which no
+        hardware foresees."""
+        if not self.panels:
+            return
+        loops = self.context.schedule.get_loops(self.block)
+        kept = [loop for loop in loops if self.context.loop(loop).kind == "serial"]
+        known = all(self.context.extent(loop) is not None for loop in loops[loops.index(strip) + 1 :])
+        for name in self.panels if known and kept and kept[-1] is not strip else ():
+            self.context.schedule.prefetch(strip, name, within=kept[-1])
+
+    def finish(self, tile: list[LoopRef]) -> None:
+        """Arrange the loops of the tile, once it has its place."""
+        s = self.context.schedule
+        self._inner()
+        for loop in tile[:-1]:
+            s.unroll(loop)
+        s.vectorize(tile[-1])
+        self.context.done.update((self.block.name, self.output.name))
+
+    @property
+    def _rows_outside(self) -> bool:
+        inner = self.context.nested or self.panels
+        return not inner and rows_outside(self.view, self.roles, self.context.target)
+
+    def _repeats(self, stage: View) -> int:
+        """How many strips need the same part of what ``stage`` computes: one for each tile of columns that all read
+        it. What neighbouring strips share at their edges does not count."""
+        reads = [a for a in self.view.loads if a.buffer is stage.output.buffer]
+        axis = self.roles.columns
+        if self.context.nested or self._rows_outside or axis is None or any(a.uses(axis.var) for a in reads):
+            return 1
+        columns = -(-size(axis) // self.lanes) if axis is self.roles.vector else size(axis)
+        return -(-columns // self.tile.columns)
+
+    def _several_rows(
+        self, stages: list[BlockRef], loop: LoopRef, others: list[LoopRef]
+    ) -> tuple[list[LoopRef], list[LoopRef]]:
+        """Cut the strip axis so that a strip holds several rows: neighbouring windows share most of their input.
+
+        The strip's input should fit a part of the second-level cache, and there should be work for all cores.
+        """
+        extent = self.context.extent(loop)
+        if not extent:
+            return [loop], []
+        spread = 1
+        for other in others:
+            spread *= self.context.extent(other) or 1
+        row = max(self._row_bytes(stage, extent) for stage in stages)
+        most = min(MAX_STRIP, self.context.target.capabilities.l2 // 4 // max(1, row))
+        sizes = [r for r in range(2, extent + 1) if extent % r == 0 and r <= most]
+        sizes = [r for r in sizes if spread * (extent // r) >= 4 * self.context.target.cores]
+        if not sizes:
+            return [loop], []
+        high, low = self.context.schedule.split(loop, factors=(None, max(sizes)))
+        return [high], [low]
+
+    def _row_bytes(self, stage: BlockRef, rows: int) -> int:
+        """Bytes of one row of what a stage computes for a strip: without the axes that are the same for a strip."""
+        buffer = self.context.view(stage).output.buffer
+        reads = [a for a in self.view.loads if a.buffer is buffer]
+        still = {a.var for a in self.view.spatial if a not in (self.roles.rows, self.roles.vector)}
+        total = buffer.dtype.nbytes
+        for size_of, index in zip(buffer.shape, reads[0].indices if reads else (), strict=True):
+            if isinstance(size_of, Const) and not (isinstance(index, Var) and index in still):
+                total *= int(size_of.value)
+        return -(-total // rows)
+
+    def _stages(self) -> list[BlockRef]:
+        """Producers to be computed a strip at a time: cheap ones that few strips share. Others are computed as a
+        whole, before."""
+        context = self.context
+        producers = [p for p in context.schedule.get_producers(self.block) if p.name not in context.done]
+        for p in producers:
+            view = context.view(p)
+            dear = view.reduce or sum(cost_of(store.value) for store in view.stores) > DEAR
+            if dear or self._repeats(view) >= REPEATED:
+                context.separate.add(p.name)
+        return [p for p in producers if p.name not in context.separate]
+
+    def split_output(self) -> tuple[list[LoopRef], list[LoopRef], list[LoopRef], list[LoopRef], list[LoopRef]]:
+        """The output's loops by role: batch axes, column tiles, strips, row tiles, and the loops of one tile."""
+        roles, tile = self.roles, self.tile
+        batch: list[LoopRef] = []
+        strips: list[LoopRef] = []
+        column_tiles: list[LoopRef] = []
+        row_tiles: list[LoopRef] = []
+        lines: list[LoopRef] = []
+        inner_rows: list[LoopRef] = []
+        inner_columns: list[LoopRef] = []
+        vector: list[LoopRef] = []
+        operands = self.view.product
+        assert operands is not None
+        loops = self.context.own_loops(self.output)
+        for axis, own in zip(self.view.spatial, self.context.block(self.output).iters, strict=True):
+            loop = loops.get(own)
+            if loop is None:
+                continue  # of extent 1
+            if axis is roles.vector:
+                *outer, inner = self._split_vector(loop)
+                column_tiles += outer[:1]
+                inner_columns += outer[1:]
+                vector = [inner]
+            elif axis is roles.columns:
+                outer_loop, inner_loop = self._split(loop, tile.columns)
+                column_tiles += outer_loop
+                inner_columns += inner_loop
+            elif axis is roles.rows:
+                outer_loop, inner_loop = self._split(loop, tile.rows)
+                row_tiles += outer_loop
+                inner_rows += inner_loop
+            elif axis is roles.lines and tile.lines > 1:
+                outer_loop, lines = self._split(loop, tile.lines)
+                strips += outer_loop
+            elif all(x.uses(axis.var) for x in operands) or (not strips and size(axis) == 1):
+                batch.append(loop)
+            else:
+                strips.append(loop)
+        return batch, column_tiles, strips, row_tiles, [*lines, *inner_rows, *inner_columns, *vector]
+
+    def _split(self, loop: LoopRef, factor: int) -> tuple[list[LoopRef], list[LoopRef]]:
+        extent = self.context.extent(loop)
+        if factor <= 1:
+            return [loop], []
+        if extent == factor:
+            return [], [loop]
+        outer, inner = self.context.schedule.split(loop, factors=(None, factor))
+        return [outer], [inner]
+
+    def _split_vector(self, loop: LoopRef) -> tuple[LoopRef, ...]:
+        """[tiles, vectors of a tile,] lanes."""
+        if self._one_piece():
+            return (loop,)
+        if self.tile.columns == 1:
+            return self.context.schedule.split(loop, factors=(None, self.lanes))
+        return self.context.schedule.split(loop, factors=(None, self.tile.columns, self.lanes))
+
+    def _one_piece(self) -> bool:
+        """Whether the vector axis stays one loop: it fits into the tile, and lowering cuts it into vectors."""
+        extent = static_extent(self.roles.vector)
+        if extent is None:
+            return False
+        return extent <= self.lanes or (extent < self.tile.columns * self.lanes and extent % self.lanes != 0)
+
+    def _inner(self) -> None:
+        """Order the contraction's own loops: the reduction outside, the unrolled tile inside."""
+        s, roles = self.context.schedule, self.roles
+        own = self.context.own_loops(self.block)
+        reduce, pair = self._reduction(own)
+        vector = own.pop(roles.vector)
+        columns: list[LoopRef] = []
+        if roles.columns is roles.vector and self.tile.columns > 1 and not self._one_piece():
+            column, vector = s.split(vector, factors=(None, self.lanes))
+            columns.append(column)
+        elif roles.columns is not None and roles.columns in own:
+            columns.append(own[roles.columns])
+        tiled = (roles.lines, roles.rows) if self.tile.lines > 1 else (roles.rows,)
+        rows = [own[axis] for axis in tiled if axis is not None and axis in own]
+        named = {*tiled, roles.columns, roles.vector}
+        rest = [loop for axis, loop in own.items() if axis not in named and axis not in self.view.reduce]
+        s.reorder(*rest, *reduce, *rows, *columns, vector, *pair)
+        if reduce:
+            init = s.decompose_reduction(self.block, reduce[0])
+            self._finish_init(init, len(rows) + len(columns) + 1)
+        for loop in (*rows, *columns):
+            s.unroll(loop)
+        if (not roles.broadcasts or not rows) and self._window() <= UNROLLED_REDUCTION:
+            for loop in reduce:
+                s.unroll(loop)
+        s.vectorize(vector)
+        for loop in pair:
+            self.context.done.add(s.tensorize(loop, DOT_BF16).name)
+
+    def _reduction(self, own: dict[IterVar, LoopRef]) -> tuple[list[LoopRef], list[LoopRef]]:
+        """The loops of the reduction, and apart from them the one over a pair."""
+        reduce: list[LoopRef] = []
+        pair: list[LoopRef] = []
+        for axis in self.view.reduce:
+            if axis not in own:
+                continue
+            if axis is not self.pair:
+                reduce.append(own[axis])
+            elif static_extent(axis) == PAIR:
+                pair = [own[axis]]
+            else:
+                outer, inner = self.context.schedule.split(own[axis], factors=(None, PAIR))
+                reduce.append(outer)
+                pair = [inner]
+        return reduce, pair
+
+    def _window(self) -> int:
+        length = 1
+        for axis in self.view.reduce:
+            length *= size(axis)
+        return length
+
+    def _finish_init(self, init: BlockRef, inner: int) -> None:
+        s = self.context.schedule
+        self.context.done.add(init.name)
+        loops = s.get_loops(init)[-inner:]
+        for loop in loops[:-1]:
+            s.unroll(loop)
+        s.vectorize(loops[-1])

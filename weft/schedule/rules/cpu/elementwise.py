@@ -1,0 +1,166 @@
+"""Element-wise and other injective blocks: one parallel loop outside, vectors inside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from weft.expr.nodes import Binary, Const, IterVar, Load, Select, Var
+from weft.expr.simplify import simplify
+from weft.expr.visit import collect, free_vars, substitute
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, continues, static_extent
+from weft.schedule.rules.common.context import Context
+from weft.schedule.rules.cpu.cost import work_of
+
+UNROLL = 2
+"""Vectors in flight at a time."""
+LONGEST_PERIOD = 8
+"""Vectors in flight at most, where so many have a pattern of places that repeats."""
+SHORT = 4
+"""Vectors in an inner loop up to which it is short."""
+ENOUGH, CHUNKS = 32, 4
+"""Iterations that keep all threads busy: in all, and for each core."""
+LARGEST_TILE = 16
+"""Rows of a tile that is transposed in registers, at most."""
+
+
+def schedule_elementwise(context: Context, block: BlockRef) -> bool:
+    """Schedule an injective block by itself; False where it is none."""
+    if not context.is_injective(block):
+        return False
+    s, view = context.schedule, context.view(block)
+    loops = list(s.get_loops(block))
+    if not loops:
+        context.done.add(block.name)
+        return True
+    lanes = context.lanes(view)
+    if lanes > 1 and _transposed(context, block, loops, lanes):
+        context.done.add(block.name)
+        return True
+    flat = contiguous_suffix(view)
+    context.stream_large(block, max(1, flat))
+    inner = context.fuse(loops[len(loops) - flat :]) if flat > 1 else loops[-1]
+    outer = loops[: len(loops) - max(1, flat)]
+    work = work_of(view)
+    extent = context.extent(inner)
+    if not outer and (extent is None or extent > 4 * lanes):
+        outer, inner = _cut(context, inner, lanes, extent)
+    if lanes > 1:
+        context.vectorize(inner, lanes, _period(view, lanes) if flat <= 1 else UNROLL)
+    if _leaves_enough(context, outer, extent, lanes):
+        outer = outer[:-1]  # the innermost of them counts by itself: its index needs no division
+    if outer:
+        context.parallelize(context.fuse(outer), work)
+    context.done.add(block.name)
+    return True
+
+
+def _period(view: View, lanes: int) -> int:
+    """How many vectors side by side: those after which quotients of the innermost index by constants repeat, so that
+    each reads a pattern of places known beforehand (an enlarged picture), or as many as usual."""
+    axis = view.spatial[-1].var
+    period = 1
+    for e in collect([i for a in view.loads for i in a.indices], Binary):
+        if e.op == "floordiv" and isinstance(e.b, Const) and axis in free_vars(e.a):
+            step = simplify(substitute(e.a, {axis: axis + lanes}) - e.a)
+            divisor = int(e.b.value)
+            if isinstance(step, Const) and divisor > 0:
+                period = math.lcm(period, divisor // math.gcd(divisor, int(step.value)))
+    return period if UNROLL < period <= LONGEST_PERIOD else UNROLL
+
+
+def _leaves_enough(context: Context, outer: list[LoopRef], extent: int | None, lanes: int) -> bool:
+    """Whether the inner loop is so short that dividing a fused index for each would cost, and the loops outside of the
+    last of ``outer`` are enough for all threads."""
+    if extent is None or extent > SHORT * lanes or len(outer) < 2:
+        return False
+    iterations = 1
+    for size in map(context.extent, outer[:-1]):
+        iterations *= size or ENOUGH
+    return iterations >= max(ENOUGH, CHUNKS * context.target.cores)
+
+
+def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: int) -> bool:
+    """An operand read along another axis than the result is written: square tiles, transposed in registers.
+
+    False where no operand is, or where no tile fits the axes.
+    """
+    view, s = context.view(block), context.schedule
+    axes = view.spatial
+    if len(loops) != len(axes) or len(axes) < 2 or view.stride(view.output, axes[-1]) != 1:
+        return False
+    across = contiguous_elsewhere(view)
+    if across is None:
+        return False
+    work = work_of(view)
+    first = across
+    while first and continues(view, axes[first - 1], axes[first]):
+        first -= 1
+    whole = [context.extent(x) for x in loops]
+    extent = 1
+    for size in whole[first : across + 1]:
+        extent = extent * size if size is not None else 0
+    tile = next((n for n in (min(lanes, LARGEST_TILE), 8, 4) if extent and n <= lanes and extent % n == 0), None)
+    if tile is None:
+        return False
+    moving = context.fuse(loops[first : across + 1])
+    outside, copies = s.split(moving, factors=(None, tile))
+    last, around = loops[-1], [*loops[:first], outside, *loops[across + 1 : -1]]
+    if whole[-1] is None or whole[-1] > lanes:
+        more, last = s.split(last, factors=(None, lanes))
+        around.append(more)
+    s.reorder(*around, copies, last)
+    s.unroll(copies)
+    s.vectorize(last)
+    context.parallelize(context.fuse(around), work)
+    return True
+
+
+def _cut(context: Context, loop: LoopRef, lanes: int, extent: int | None) -> tuple[list[LoopRef], LoopRef]:
+    """One long loop as chunks to share between threads and the loop over one chunk."""
+    chunk = 16 * lanes
+    if extent is not None:
+        while chunk > 2 * lanes and extent % chunk and extent < 8 * chunk:
+            chunk //= 2
+    outer, inner = context.schedule.split(loop, factors=(None, chunk))
+    return [outer], inner
+
+
+def contiguous_suffix(view: View) -> int:
+    """How many of the innermost axes can be fused so that every access still moves by one element (or not at all).
+
+    That holds for axes over which the result and all operands are compact in the same order; an operand that does not
+    move along any of them is fine too.
+    """
+    axes = view.spatial
+    accesses = [view.output, *view.loads]
+    chosen_by = _chosen_by(view)
+    count = 0
+    expected = 1
+    for position in range(len(axes) - 1, -1, -1):
+        extent = static_extent(axes[position])
+        strides = [view.stride(a, axes[position]) for a in accesses]
+        moving = [a for a, s in zip(accesses, strides, strict=True) if s != 0]
+        if extent != 1 and (strides[0] != expected or any(s not in (0, expected) for s in strides)):
+            break
+        if count and extent != 1 and axes[position].var in chosen_by:
+            break  # the choice is made once for all that lies inside
+        if count and extent != 1 and len(moving) != len([a for a in accesses if _moves(view, a, axes[position + 1 :])]):
+            break
+        count += 1
+        if extent is None:
+            break
+        expected *= extent
+    return count
+
+
+def _chosen_by(view: View) -> set[Var]:
+    """Axes that a choice between operands depends on: joined tensors, padding."""
+    return {
+        v for s in view.stores for e in collect(s.value, Select) if collect(e, Load) for v in free_vars(e.condition)
+    }
+
+
+def _moves(view: View, access: Access, axes: Iterable[IterVar]) -> bool:
+    return any(view.stride(access, a) != 0 for a in axes if static_extent(a) != 1)

@@ -1,0 +1,217 @@
+"""Contractions of bfloat16 by matrix tiles: up to 16 × 16 sums over 32 numbers of depth in one instruction (AMX).
+
+The operands are those of :mod:`weft.schedule.rules.cpu.pairs`: the vector operand, packed
+``[…, depth // 2, lanes, 2]``, lies as the unit wants it, and the rows of the other one may be any distance apart: those
+of a matrix, or the pixels of a line of a picture whose channels stand side by side, each or every second one. The sums
+stay in tile registers over the whole reduction, are stored once, and what follows element by element reads them in the
+first-level cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weft.expr.affine import linear_form
+from weft.expr.nodes import IterVar
+from weft.expr.visit import free_vars
+from weft.schedule.library.dot_halves import PAIR
+from weft.schedule.library.matrix_tiles import TileOfRows, tile_of_rows
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rules.common.access import Access, View, static_extent
+from weft.schedule.rules.common.context import Context
+from weft.schedule.rules.cpu.contraction import Roles, Tiling, analyze, epilogue, operands_of, paired
+from weft.schedule.rules.cpu.pairs import suits_pairs
+from weft.schedule.rules.cpu.tiles import RegisterTile
+
+SIDE = 16
+"""Columns of a tile, the most rows, and pairs of its depth."""
+MOST_SUMS = 4
+"""Tiles of sums: with the operands of two products they fill the eight registers."""
+ROW_LOADS = 2
+"""Rows of tiles that are loaded in a cycle. A product takes a cycle for each row."""
+PAIR_CYCLES = 32
+"""Cycles that vectors take for one row of a product: 16 columns, 32 numbers of depth. On the machines that have the
+unit, pairs were measured at half the speed of float32."""
+TURN_CYCLES = 24
+"""Cycles to bring the sums of a tile into a register and out again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """``down`` × ``across`` tiles of ``height`` rows each, for each of ``lines`` positions along a further axis."""
+
+    height: int
+    down: int
+    across: int
+    lines: int = 1
+
+    @property
+    def loads(self) -> float:
+        """Rows of tiles loaded for one row of a product."""
+        rows = self.down * self.lines * self.height
+        return (rows + self.across * SIDE) / (rows * self.across)
+
+    def cycles(self, steps: int) -> float:
+        """For one row of a tile and ``steps`` steps of depth, bound by arithmetic or by loads."""
+        return steps * max(1.0, self.loads / ROW_LOADS) + TURN_CYCLES / self.height
+
+
+def schedule_matrix(context: Context, block: BlockRef) -> bool:
+    """Schedule ``block`` and what it feeds element by element by matrix tiles; False where the target has no matrix
+    unit, the block does not consist of whole tiles, or vectors would do as well."""
+    view = context.view(block)
+    lanes = context.lanes(view)
+    if not context.target.tiles_bfloat16 or lanes != SIDE or not suits_pairs(view):
+        return False
+    view, pair, roles = paired(context, block, view, analyze(view, lanes), lanes)
+    if pair is None or roles is None:
+        return False
+    shape = matrix_shape(view, roles, pair)
+    if shape is None:
+        return False
+    output = epilogue(context, block)
+    tile = RegisterTile(shape.down * shape.height, shape.across, shape.lines)
+    MatrixTiling(context, block, output, context.view(block), roles, tile, lanes, pair, height=shape.height).run()
+    return True
+
+
+def matrix_shape(view: View, roles: Roles, pair: IterVar) -> Shape | None:
+    """The tiles of sums to be kept in registers; None where the block does not consist of whole tiles, or they would
+    be mostly empty."""
+    if roles.rows is None or roles.row_group:
+        return None
+    rows, columns = static_extent(roles.rows), static_extent(roles.vector)
+    if rows is None or columns is None or columns % SIDE or depth_axis(view, roles, pair) is None:
+        return None
+    if tile_form(view, roles, SIDE) is None:
+        return None
+    wide = columns // SIDE if roles.columns is roles.vector else 1
+    lines = (static_extent(roles.lines) or 1) if roles.lines is not None else 1
+    steps = _steps(view)
+    best = min(_shapes(rows, wide, lines), key=lambda x: (x.cycles(steps), x.loads), default=None)
+    return best if best is not None and best.cycles(steps) < PAIR_CYCLES * steps else None
+
+
+def _shapes(rows: int, wide: int, lines: int) -> Iterator[Shape]:
+    """Shapes that divide ``rows`` by ``wide`` tiles at ``lines`` positions. A tile of one row would be a vector."""
+    counts = range(1, MOST_SUMS + 1)
+    for height in (h for h in range(2, SIDE + 1) if rows % h == 0):
+        for down in (d for d in counts if rows // height % d == 0):
+            for across in (a for a in counts if wide % a == 0 and down * a <= MOST_SUMS):
+                # Lines are counted together where each is one tile of rows.
+                most = MOST_SUMS // (down * across) if down * height == rows else 1
+                yield from (Shape(height, down, across, n) for n in range(1, most + 1) if lines % n == 0)
+
+
+def _steps(view: View) -> int:
+    """Steps of depth of a sum."""
+    total = 1
+    for axis in view.reduce:
+        total *= static_extent(axis) or PAIR * SIDE
+    return -(-total // (PAIR * SIDE))
+
+
+def tile_form(view: View, roles: Roles, height: int) -> TileOfRows | None:
+    """How operands and result lie; None where rows of a tile are no constant distance apart, or not in one
+    dimension."""
+    assert roles.rows is not None and view.product is not None
+    scalar, _ = operands_of(view, roles)
+    a, c = _between(scalar, roles.rows), _between(view.output, roles.rows)
+    step = _step(scalar, roles.rows)
+    if a is None or c is None or step is None or _step(view.output, roles.rows) != 1:
+        return None
+    return TileOfRows(height, step, a, c, view.product[0] is not scalar)
+
+
+def _step(access: Access, rows: IterVar) -> int | None:
+    """By how many places of its dimension the access moves from one row to the next; None if that is not constant."""
+    for index in access.indices:
+        if rows.var in free_vars(index):
+            form = linear_form(index, (rows.var,))
+            step = form[0].get(rows.var, 0) if form is not None else 0
+            return step if step > 0 else None
+    return None
+
+
+def depth_axis(view: View, roles: Roles, pair: IterVar) -> IterVar | None:
+    """The reduction axis that becomes a tile's depth: of pairs, or of numbers where ``pair`` itself is long."""
+    extent = static_extent(pair)
+    if extent is None or extent % PAIR:
+        return None
+    scalar, packed = operands_of(view, roles)
+    if extent > PAIR:
+        whole = extent % (PAIR * SIDE) == 0 and view.stride(scalar, pair, PAIR * SIDE) == 1
+        return pair if whole else None
+    for axis in view.reduce:
+        pairs = static_extent(axis)
+        if axis is not pair and pairs is not None and pairs % SIDE == 0:
+            between = view.stride(packed, axis, SIDE)
+            if view.stride(scalar, axis, SIDE) == PAIR and between is not None and between >= PAIR * SIDE:
+                return axis
+    return None
+
+
+def _between(access: Access, rows: IterVar) -> int | None:
+    """How many dimensions stand between that of the rows and the last; None where not one dimension is the rows'."""
+    found = [d for d, i in enumerate(access.indices) if rows.var in free_vars(i)]
+    last = len(access.indices) - 1
+    return last - found[0] - 1 if len(found) == 1 and found[0] < last else None
+
+
+@dataclass
+class MatrixTiling(Tiling):
+    """The placing of a contraction by matrix tiles of ``height`` rows."""
+
+    height: int = SIDE
+
+    def _stages(self) -> list[BlockRef]:
+        """None: products are so fast that to compute an operand once for each strip would be most of the work."""
+        context = self.context
+        producers = context.schedule.get_producers(self.block)
+        context.separate.update(p.name for p in producers if p.name not in context.done)
+        return []
+
+    def finish(self, tile: list[LoopRef]) -> None:
+        """The rows of the result stay a loop: there are many, and all sums are in memory."""
+        s = self.context.schedule
+        self._inner()
+        s.vectorize(tile[-1])
+        self.context.done.update((self.block.name, self.output.name))
+
+    def _inner(self) -> None:
+        s, roles, view = self.context.schedule, self.roles, self.view
+        assert self.pair is not None and roles.rows is not None
+        own = self.context.own_loops(self.block)
+        axis = depth_axis(view, roles, self.pair)
+        assert axis is not None
+        lines = [own[roles.lines]] if self.tile.lines > 1 and roles.lines is not None else []
+        tiled = (axis, self.pair, roles.rows, roles.vector, *([roles.lines] if lines else []))
+        steps, depth, pair = self._depth(own, axis)
+        row_tiles, row = self._cut(own[roles.rows], self.height)
+        column_tiles, column = self._cut(own[roles.vector], SIDE)
+        rest = sorted((x for x in own if x not in tiled), key=view.reduce.__contains__)
+        reduce = [*(own[x] for x in rest if x in view.reduce), steps]
+        above = [own[x] for x in rest if x not in view.reduce]
+        s.reorder(*above, *reduce, *lines, row_tiles, column_tiles, row, column, depth, pair)
+        init = s.decompose_reduction(self.block, reduce[0])
+        self.context.done.add(init.name)
+        s.vectorize(s.get_loops(init)[-1])
+        for loop in (*lines, row_tiles, column_tiles):
+            s.unroll(loop)
+        form = tile_form(view, roles, self.height)
+        assert form is not None
+        made = s.tensorize(row, tile_of_rows(form))
+        self.context.done.add(made.name)  # a block of its own, of which no other rule knows better
+
+    def _depth(self, own: dict[IterVar, LoopRef], axis: IterVar) -> tuple[LoopRef, LoopRef, LoopRef]:
+        """Loops over steps of depth, pairs of a step and numbers of a pair."""
+        assert self.pair is not None
+        if axis is self.pair:
+            steps, depth, pair = self.context.schedule.split(own[axis], factors=(None, SIDE, PAIR))
+            return steps, depth, pair
+        return *self._cut(own[axis], SIDE), own[self.pair]
+
+    def _cut(self, loop: LoopRef, size: int) -> tuple[LoopRef, LoopRef]:
+        outer, inner = self.context.schedule.split(loop, factors=(None, size))
+        return outer, inner

@@ -1,0 +1,63 @@
+"""Packed copies of operands: panels that a register tile reads one after another."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from weft.expr.nodes import Expr, IterVar
+from weft.expr.visit import free_vars
+from weft.schedule.refs import BlockRef
+from weft.schedule.rules.common.access import Access, View, static_extent
+from weft.schedule.rules.common.context import Context
+
+CACHE_LINE = 64
+PAGE = 4096
+"""Lines whose addresses agree modulo a page compete for the ways of one set of the first-level cache."""
+WAYS = 8
+
+
+def packable(access: Access, axis: IterVar) -> bool:
+    """Whether one dimension of the operand is indexed by ``axis`` alone and no other depends on it."""
+    return sum(i is axis.var for i in access.indices) == 1 and sum(_uses(i, axis) for i in access.indices) == 1
+
+
+def _uses(index: Expr, axis: IterVar) -> bool:
+    return axis.var in free_vars(index)
+
+
+def conflicts(context: Context, view: View, access: Access, axis: IterVar, rows: int) -> bool:
+    """Whether ``rows`` consecutive positions along ``axis`` fall into too few sets of the first-level cache.
+
+    Each row is read along another axis, one line after the other; the rows' lines must stay until they are used up.
+    """
+    stride = view.stride(access, axis)
+    extent = static_extent(axis)
+    if stride is None or rows < 2 or (extent is not None and extent < 4 * rows):
+        return False
+    nbytes = stride * access.buffer.dtype.nbytes
+    if nbytes < CACHE_LINE:
+        return False
+    sets = PAGE // CACHE_LINE
+    distinct = sets // gcd(max(1, nbytes // CACHE_LINE), sets) if nbytes % CACHE_LINE == 0 else sets
+    return rows > distinct * (WAYS // 2)
+
+
+def pack(context: Context, block: BlockRef, access: Access, axis: IterVar, factor: int) -> BlockRef:
+    """Make ``block`` read a copy of the operand whose dimension of ``axis`` is cut into panels of ``factor``.
+
+    With m that dimension: ``[…, m, …] → […, m // factor, …, m % factor]``. Returns the copying block, which is computed
+    as a whole first.
+    """
+    s = context.schedule
+    reads = [r.buffer for r in context.block(block).reads]
+    position = next(d for d, i in enumerate(access.indices) if i is axis.var)
+    copy = s.cache_read(block, reads.index(access.buffer), "global")
+    packed = context.block(copy).writes[0].buffer.name
+
+    def panels(*indices: Expr) -> tuple[Expr, ...]:
+        m = indices[position]
+        return (*indices[:position], m // factor, *indices[position + 1 :], m % factor)
+
+    s.transform_layout(copy, packed, panels, pad=0.0)
+    context.separate.add(copy.name)
+    return copy

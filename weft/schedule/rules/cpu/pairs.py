@@ -1,0 +1,84 @@
+"""Contractions of bfloat16 by instructions that add two neighbouring products at a time.
+
+Such an instruction wants, for each lane, two neighbours along the reduction side by side in both operands: the scalar
+operand is read as words of two, the vector operand is packed as ``[…, reduction // 2, lanes, 2]``. Weights come packed
+like that from the graph; operands that are computed are copied here.
+"""
+
+from __future__ import annotations
+
+from weft.expr.nodes import Expr, IterVar
+from weft.schedule.library.dot_halves import PAIR
+from weft.schedule.refs import BlockRef
+from weft.schedule.rules.common.access import Access, View, static_extent
+from weft.schedule.rules.common.context import Context
+from weft.schedule.rules.cpu.packing import packable
+from weft.support.dtypes import DType
+
+BFLOAT16 = DType("bfloat16")
+
+
+def suits_pairs(view: View) -> bool:
+    """Whether the block adds up products of bfloat16 in float32. (Without an instruction for it, a pair in one word
+    still is the cheapest way to read two numbers.) Not under a condition, which may hold for one of a pair only."""
+    operands = view.product
+    return (
+        operands is not None
+        and view.is_simple
+        and all(x.buffer.dtype == BFLOAT16 for x in operands)
+        and view.output.buffer.dtype == "float32"
+    )
+
+
+def pair_axis(view: View) -> IterVar | None:
+    """The reduction axis whose neighbours stand side by side in both operands; there must be more than one pair."""
+    operands = view.product
+    assert operands is not None
+    total = 1
+    for axis in view.reduce:
+        total *= static_extent(axis) or PAIR * PAIR
+    for axis in reversed(view.reduce):
+        extent = static_extent(axis)
+        if extent is not None and extent % PAIR == 0 and total > PAIR and _adjacent(view, axis, *operands):
+            return axis
+    return None
+
+
+def _adjacent(view: View, axis: IterVar, *operands: Access) -> bool:
+    return all(view.stride(x, axis, PAIR) == 1 for x in operands)
+
+
+def pack_pairs(context: Context, block: BlockRef, view: View, scalar: Access, vector: IterVar, lanes: int) -> bool:
+    """Make ``block`` read a copy of its vector operand with pairs side by side: with m the dimension of ``vector`` and
+    k that of the reduction, ``[…, m, …, k] → […, m // lanes, k // 2, m % lanes, k % 2]``. False where the operands do
+    not suit."""
+    operands = view.product
+    assert operands is not None
+    moving = operands[0] if operands[1] is scalar else operands[1]
+    axis = next((a for a in view.reduce if _fits(view, a, scalar, moving)), None)
+    if axis is None or not packable(moving, vector):
+        return False
+    across, along = _dimension(moving, vector), _dimension(moving, axis)
+    s = context.schedule
+    reads = [r.buffer for r in context.block(block).reads]
+    copy = s.cache_read(block, reads.index(moving.buffer), "global")
+    packed = context.block(copy).writes[0].buffer.name
+
+    def panels(*indices: Expr) -> tuple[Expr, ...]:
+        m, k = indices[across], indices[along]
+        others = (x for d, x in enumerate(indices) if d not in (across, along))
+        return (*others, m // lanes, k // PAIR, m % lanes, k % PAIR)
+
+    s.transform_layout(copy, packed, panels, pad=0.0)
+    context.separate.add(copy.name)
+    return True
+
+
+def _fits(view: View, axis: IterVar, scalar: Access, moving: Access) -> bool:
+    extent = static_extent(axis)
+    pairs = extent is not None and extent % PAIR == 0 and extent > PAIR
+    return pairs and packable(moving, axis) and _adjacent(view, axis, scalar)
+
+
+def _dimension(access: Access, axis: IterVar) -> int:
+    return next(d for d, i in enumerate(access.indices) if i is axis.var)

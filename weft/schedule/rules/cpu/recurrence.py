@@ -1,0 +1,72 @@
+"""Recurrences: each step of an ordered axis needs the one before; vectors run along the last of the other axes.
+
+Where several threads are worth it, each takes strips of columns and runs all steps of a strip.
+"""
+
+from __future__ import annotations
+
+from weft.expr.nodes import IterVar, Load
+from weft.expr.visit import collect
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rules.common.access import View
+from weft.schedule.rules.common.context import Context
+from weft.schedule.rules.cpu.cost import pieces_of, work_of, worth_parallel
+from weft.tir.visit import blocks as blocks_below
+
+UNROLL = 2
+"""Vectors in flight at a time."""
+SHARES = 4
+"""Strips for each core, where there are so many columns: to be shared equally by fewer threads, too."""
+WIDEST = 16
+"""Vectors in a strip at most: as many lines of a row one after another are read at the speed of whole rows."""
+
+
+def schedule_recurrence(context: Context, block: BlockRef) -> bool:
+    """Schedule a block of one store with an ordered axis first; False where it is none, or has no vectors."""
+    s, view = context.schedule, context.view(block)
+    kinds = [i.kind for i in view.block.iters]
+    if not view.is_simple or view.block.init is not None or kinds.count(IterVar.ORDERED) != 1 or view.reduce:
+        return False
+    loops, lanes = list(s.get_loops(block)), context.lanes(view)
+    if len(loops) != len(kinds) or kinds[0] != IterVar.ORDERED or len(kinds) < 2 or lanes < 2:
+        return False
+    last = view.spatial[-1]
+    if view.stride(view.output, last) != 1 or any(view.stride(a, last) not in (0, 1) for a in view.loads):
+        return False
+    alone = sum(1 for _ in blocks_below(context.loop(loops[0]))) == 1
+    if alone and _steps_column_by_column(view):
+        loops = _in_strips(context, view, loops, lanes)
+    context.vectorize(loops[-1], lanes, UNROLL)
+    context.done.add(block.name)
+    return True
+
+
+def _steps_column_by_column(view: View) -> bool:
+    """Whether a step reads of the result the same column alone."""
+    store = view.stores[0]
+    own = [e.indices for e in collect(store.value, Load) if e.source is store.buffer]
+    return all(
+        any(i is axis.var and all(read[d] is axis.var for read in own) for d, i in enumerate(store.indices))
+        for axis in view.spatial
+    )
+
+
+def _in_strips(context: Context, view: View, loops: list[LoopRef], lanes: int) -> list[LoopRef]:
+    """All steps of a strip of columns in one iteration of a parallel loop; the loops as they are if that is not worth
+    it. Strips of one row of columns lie side by side."""
+    s, work, extent = context.schedule, work_of(view), context.extent(loops[-1])
+    if context.nested or not worth_parallel(work, context.target):
+        return loops
+    steps, *around, last = loops
+    wanted = min(pieces_of(work, context.target), SHARES * context.target.cores)
+    for x in around:
+        wanted = -(-wanted // (context.extent(x) or 1))
+    vectors = WIDEST if extent is None else min(WIDEST, max(UNROLL, extent // (lanes * wanted * UNROLL) * UNROLL))
+    if extent is None or extent >= 2 * lanes * vectors:
+        strips, last = s.split(last, factors=(None, lanes * vectors))
+        around = [*around, strips]
+    if not around:
+        return loops
+    s.reorder(*around, steps, last)
+    context.parallelize(context.fuse(around), work)
+    return [steps, last]

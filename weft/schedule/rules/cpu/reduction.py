@@ -1,0 +1,311 @@
+"""Reductions and chains of them over the same rows (a maximum, then a sum, then a quotient).
+
+All blocks of a chain that share leading axes run row by row: the row is in cache for every one of them. Along a row,
+vectors run over an axis that is not reduced if the data is contiguous there, and over the reduction itself otherwise
+(partial results in lanes, combined at the end).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from weft.expr.nodes import IterVar, Load, Var
+from weft.expr.visit import collect
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rules.common.access import View, continues, static_extent
+from weft.schedule.rules.common.context import Context, guarded_load
+from weft.schedule.rules.cpu.cost import cost_of, pieces_of, work_of, worth_parallel
+
+UNROLLED_WINDOW = 16
+"""Windows of at most so many elements are unrolled: the result then stays in a register."""
+SKIPPING = 2
+"""The stride at which two contiguous loads and a shuffle make a vector."""
+ACCUMULATORS = 4
+"""Vectors of partial results of a long reduction, to hide the latency of the operation."""
+
+
+COLUMNS = 8
+"""Vectors of results of a long reduction over rows."""
+ROWS = 4
+"""Rows that are added to the columns at a time."""
+PIECE = 32
+"""Rows that a piece of work has at least, so that adding up the pieces is little."""
+CHEAP = 6
+"""Operations of a step that leave registers for so many."""
+CHUNKS = 4
+"""Pieces of work for each thread."""
+
+
+def schedule_rows(context: Context, last: BlockRef) -> bool:
+    """Schedule ``last`` and all the blocks before it that work on the same rows; False where there is no reduction."""
+    chain = _chain(context, last)
+    if not any(context.is_reduction(b) for b in chain):
+        return False
+    rows = _row_axes(context, last, chain)
+    if rows is None:
+        return False
+    s, view = context.schedule, context.view(last)
+    if len(chain) == 1 and (_row_by_row(context, last) or _in_pieces(context, last)):
+        return True
+    loops = dict(zip(view.block.iters, s.get_loops(last), strict=True))
+    inner = [loops[a] for a in view.block.iters if a not in rows]
+    vector_axis = rows[-1] if rows and _columns_contiguous(context, last, chain, rows[-1]) else None
+    lanes = min(context.lanes(context.view(b)) for b in chain)
+    row_loops = [loops[a] for a in rows]
+    lane_loop: LoopRef | None = None
+    if vector_axis is not None and lanes > 1:
+        extent = static_extent(vector_axis)
+        if extent is None or extent > lanes:
+            width = lanes * _columns(context, chain, rows, lanes)
+            outer, lane_loop = s.split(row_loops[-1], factors=(None, width))
+            row_loops[-1] = outer
+        elif extent > 1:
+            lane_loop = row_loops.pop()
+    s.reorder(*row_loops, *inner, *([lane_loop] if lane_loop is not None else []))
+    work = sum(work_of(context.view(b)) for b in chain)
+    at: LoopRef | None = None
+    if len(row_loops) > 1 and any(guarded_load(context.view(b)) for b in chain):
+        # The edges of windows are checked along the innermost axes: a loop of its own loses its ends, not a fused one.
+        *others, at = row_loops
+        if len(others) > 1 and _enough(context, others[:-1]):
+            others = others[:-1]
+        context.parallelize(context.fuse(others), work)
+    elif row_loops:
+        at = context.fuse(row_loops)
+        context.parallelize(at, work)
+    if at is not None:
+        for block in reversed(chain[:-1]):
+            s.compute_at(block, at)
+    for block in chain:
+        finish_row(context, block, lane_loop is not None, lanes, at)
+        context.done.add(block.name)
+    return True
+
+
+def _enough(context: Context, loops: Sequence[LoopRef]) -> bool:
+    """Whether loops have pieces of work for all threads."""
+    return math.prod(context.extent(x) or 1 for x in loops) >= CHUNKS * context.target.cores
+
+
+def _chain(context: Context, last: BlockRef) -> list[BlockRef]:
+    """Blocks that feed only ``last``, directly or not, and are not placed yet, in program order; ``last`` at the end.
+
+    What is read at computed places is left out: all of it would be needed for each row.
+    """
+    s = context.schedule
+    found, read = [last], set(s.get_producers(last))
+    for block in reversed(s.get_blocks()):
+        if block not in read or block.name in context.done or context.is_output(block) or _looked_up(context, block):
+            continue
+        if all(reader in found for reader in s.get_consumers(block)):
+            found.append(block)
+            read.update(s.get_producers(block))
+    return found[::-1]
+
+
+def _looked_up(context: Context, producer: BlockRef) -> bool:
+    """Whether a reader finds elements of what ``producer`` makes at computed places."""
+    made = {s.buffer for s in context.view(producer).stores}
+    loads = [a for reader in context.schedule.get_consumers(producer) for a in context.view(reader).loads]
+    return any(collect(i, Load) for a in loads if a.buffer in made for i in a.indices)
+
+
+def _row_axes(context: Context, last: BlockRef, chain: list[BlockRef]) -> list[IterVar] | None:
+    """Axes of ``last`` that name the row: those with which it reads what the reductions before it made."""
+    view = context.view(last)
+    if view.reduce:
+        return list(view.spatial)
+    made = {context.view(b).output.buffer for b in chain[:-1] if context.is_reduction(b)}
+    used: set[Var] = {i.var for i in view.spatial}
+    reads = [a for a in view.loads if a.buffer in made]
+    if not reads:
+        indirect = [b for b in chain[:-1] if not context.is_reduction(b)]
+        common = [_row_axes(context, b, chain[: chain.index(b) + 1]) for b in indirect]
+        lengths = [len(c) for c in common if c is not None]
+        return list(view.spatial[: min(lengths)]) if lengths else None
+    for access in reads:
+        used &= {v for i in view.spatial for v in (i.var,) if any(v is x for x in access.indices)}
+    return [i for i in view.spatial if i.var in used]
+
+
+def _row_by_row(context: Context, block: BlockRef) -> bool:
+    """A long reduction over the rows of a large matrix: a few rows at a time are added to all columns, whose results
+    stay in the first cache. Else each step would jump over the rest of a row, and memory is read in no order."""
+    s, view, caches = context.schedule, context.view(block), context.target.capabilities
+    lanes = context.lanes(view)
+    if len(view.spatial) != 1 or len(view.reduce) != 1 or lanes < 2 or not view.is_simple:
+        return False
+    columns, rows = static_extent(view.spatial[0]), static_extent(view.reduce[0])
+    if columns is None or rows is None or columns % lanes:
+        return False
+    nbytes = view.output.buffer.dtype.nbytes
+    reads = [a for a in view.loads if view.stride(a, view.reduce[0]) == columns]
+    if len(reads) != 1 or any(view.stride(a, view.spatial[0]) not in (0, 1) for a in view.loads):
+        return False
+    pieces = min(CHUNKS * context.target.cores, rows // PIECE)
+    large = columns >= COLUMNS * lanes and rows * columns * nbytes >= caches.l2
+    if pieces < CHUNKS or not large or cost_of(view.stores[0].value) > CHEAP:
+        return False
+    column, row = s.get_loops(block)
+    piece, _ = s.split(row, factors=(None, -(-rows // (pieces * ROWS)) * ROWS))
+    s.reorder(piece, column)
+    _add_rows(context, s.rfactor(piece, 0, reassociate=True), lanes)
+    _add_rows(context, block, lanes)
+    return True
+
+
+def _in_pieces(context: Context, block: BlockRef) -> bool:
+    """A long reduction of few rows: pieces of the rows are reduced in parallel, then their results. How many there are
+    follows from the work, never from the threads at hand, so that the result does not either."""
+    s, view = context.schedule, context.view(block)
+    if not view.is_simple or context.lanes(view) < 2 or _joined(view) < len(view.reduce):
+        return False
+    rows, length = (math.prod(static_extent(a) or 0 for a in axes) for axes in (view.spatial, view.reduce))
+    work = work_of(view)
+    pieces = pieces_of(work, context.target) // max(1, rows)
+    if not rows or not length or rows >= CHUNKS or pieces < 2 or not worth_parallel(work, context.target):
+        return False
+    whole = next((n for n in range(pieces, 2 * pieces) if length % (n * context.lanes(view)) == 0), pieces)
+    joined = context.fuse(s.get_loops(block)[-len(view.reduce) :])
+    piece, _ = s.split(joined, factors=(whole, None))
+    partial = s.rfactor(piece, 0, reassociate=True)
+    return schedule_rows(context, partial) and schedule_rows(context, block)
+
+
+def _add_rows(context: Context, block: BlockRef, lanes: int) -> None:
+    """Add ``ROWS`` rows at a time to all columns, in parallel for each piece of the rows if there are any."""
+    s, view = context.schedule, context.view(block)
+    *pieces, column, row = s.get_loops(block)
+    kept = context.target.capabilities.l1 // 2 // view.output.buffer.dtype.nbytes // lanes * lanes
+    if (context.extent(column) or 0) > kept:
+        outside, column = s.split(column, factors=(None, kept))
+        pieces.append(outside)
+    column, lane = s.split(column, factors=(None, lanes))
+    several, row = s.split(row, factors=(None, ROWS))
+    s.reorder(*pieces, several, column, row, lane)
+    if pieces:
+        context.parallelize(context.fuse(pieces), work_of(view))
+    init = s.decompose_reduction(block, several)
+    s.vectorize(s.get_loops(init)[-1])
+    s.unroll(row)
+    s.vectorize(lane)
+    context.done |= {init.name, block.name}
+
+
+def _columns_contiguous(context: Context, last: BlockRef, chain: list[BlockRef], axis: IterVar) -> bool:
+    """Whether vectors can run along the row axis ``axis``: the result and the large operands are contiguous there."""
+    view = context.view(last)
+    if view.stride(view.output, axis) != 1:
+        return False
+    for block in chain:
+        if context.is_reduction(block):
+            reduction = context.view(block)
+            match = reduction.spatial[-1] if reduction.spatial else None
+            if match is None or static_extent(match) != static_extent(axis):
+                return False
+            strides = [reduction.stride(a, match) for a in reduction.loads]
+            if any(s not in (0, 1, SKIPPING) for s in strides) or not any(strides):
+                return False
+    return True
+
+
+def _columns(context: Context, chain: list[BlockRef], rows: list[IterVar], lanes: int) -> int:
+    """How many vectors of columns are reduced at a time: independent sums hide the latency of the addition, and memory
+    is read in longer stretches. One where the reduction is short or computes a lot, or threads would lack work."""
+    views = [context.view(b) for b in chain]
+    long = any(v.reduce and _steps(v) > UNROLLED_WINDOW for v in views)
+    if not long or any(cost_of(s.value) > CHEAP for v in views for s in v.stores):
+        return 1
+    instances = 1
+    for axis in rows:
+        instances *= static_extent(axis) or 1
+    extent = static_extent(rows[-1])
+    for count in (COLUMNS, COLUMNS // 2, COLUMNS // 4):
+        width = count * lanes
+        if extent is not None and extent % width == 0 and instances >= width * CHUNKS * context.target.cores:
+            return count
+    return 1
+
+
+def finish_row(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at: LoopRef | None) -> None:
+    """Vectorize one block of the chain, inside the row loop ``at``."""
+    s, view = context.schedule, context.view(block)
+    loops = s.get_loops(block)
+    inside = loops if at is None else loops[loops.index(at) + 1 :]
+    own = {axis: loop for axis, loop in context.own_loops(block).items() if loop in inside}
+    if not own or lanes == 1:
+        return
+    reduce = [own[a] for a in view.reduce if a in own]
+    if in_lanes:
+        vector = own.get(view.spatial[-1])
+        if vector is None:
+            return
+        s.reorder(*[loop for loop in own.values() if loop is not vector], vector)
+        if reduce:
+            init = s.decompose_reduction(block, reduce[0])
+            s.vectorize(s.get_loops(init)[-1])
+            context.done.add(init.name)
+        s.vectorize(vector)
+        if _steps(view) <= UNROLLED_WINDOW:
+            for loop in reduce:
+                s.unroll(loop)
+    elif reduce:
+        _across(context, block, reduce, lanes)
+    else:
+        context.vectorize(list(own.values())[-1], lanes, 2)
+
+
+def _steps(view: View) -> int:
+    """Steps of the reduction; symbolic sizes count as many."""
+    total = 1
+    for axis in view.reduce:
+        total *= static_extent(axis) or UNROLLED_WINDOW + 1
+    return total
+
+
+def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int) -> None:
+    """Reduce in lanes: each lane its own partial result, combined at the end (floats are re-associated)."""
+    s, view = context.schedule, context.view(block)
+    innermost = view.reduce[-1]
+    joined = _joined(view) if len(reduce) == len(view.reduce) else 1
+    extent: int | None = 1
+    for axis in view.reduce[len(view.reduce) - joined :]:
+        size = static_extent(axis)
+        extent = None if size is None or extent is None else extent * size
+    if not any(view.stride(a, innermost) == 1 for a in view.loads) or (extent is not None and extent < 2 * lanes):
+        return
+    reduce = [*reduce[: len(reduce) - joined], context.fuse(reduce[len(reduce) - joined :])]
+    several = extent is None or extent >= 2 * ACCUMULATORS * lanes
+    factor = lanes * (ACCUMULATORS if several else 1)
+    _, inner = s.split(reduce[-1], factors=(None, factor))
+    partial = s.rfactor(inner, 0, reassociate=True)
+    s.set_scope(partial, 0, "register")
+    context.done.add(partial.name)
+    _finish_partial(context, partial)
+    lane = s.get_loops(block)[-1]
+    context.done.add(s.decompose_reduction(block, lane).name)
+    s.vectorize(lane, reassociate=True)
+
+
+def _joined(view: View) -> int:
+    """How many of the innermost reduction axes all operands move over as if they were one."""
+    axes = view.reduce
+    count = 1
+    while count < len(axes) and continues(view, axes[-count - 1], axes[-count]):
+        count += 1
+    return count
+
+
+def _finish_partial(context: Context, partial: BlockRef) -> None:
+    """The lanes' partial results: kept in registers over the whole reduction."""
+    s, view = context.schedule, context.view(partial)
+    own = context.own_loops(partial)
+    lane = own[view.spatial[-1]] if view.spatial[-1] in own else s.get_loops(partial)[-1]
+    reduce = [own[a] for a in view.reduce if a in own]
+    s.reorder(*reduce, lane)
+    if reduce:
+        init = s.decompose_reduction(partial, reduce[0])
+        context.done.add(init.name)
+        s.vectorize(s.get_loops(init)[-1])
+    s.vectorize(lane)

@@ -1,0 +1,250 @@
+"""Two contractions with work on rows between them, strip by strip: what the first makes never leaves the cache.
+
+In ``softmax(query · keyᵀ) · value`` the second contraction reads, row by row, what was made of the rows of the first. A
+strip of rows is therefore computed to its end before the next one is begun: the tiles of the first contraction, the
+reductions over each row, the tiles of the second contraction. Only the strip is ever stored. It is as high as half of
+the second-level cache allows, so that the other operands serve many rows; of very long rows it is one tile high.
+
+    parallel (batch, strips):
+        scores[strip, columns] = tiles of the first contraction
+        for row in strip:
+            reductions over the row, and what follows them
+        output[strip] = tiles of the second contraction
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.expr.nodes import Const
+from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.rules.common.access import Access, static_extent
+from weft.schedule.rules.common.context import Context
+from weft.schedule.rules.cpu.contraction import (
+    Roles,
+    Tiling,
+    analyze,
+    choose_tile,
+    epilogue,
+    epilogue_of,
+    pack_operands,
+    pack_vectors,
+    paired,
+)
+from weft.schedule.rules.cpu.cost import work_of
+from weft.schedule.rules.cpu.pairs import suits_pairs
+from weft.schedule.rules.cpu.reduction import finish_row
+from weft.tir.nodes import Buffer
+
+MOST_ROWS = 64
+"""Rows of a strip; more would save little traffic."""
+LEAST_ROWS = 8
+UNKNOWN_ROWS = 16
+"""Rows of a strip where it is not known how many there are."""
+ASSUMED_WIDTH = 512
+"""What a row of unknown length counts as."""
+BYTES = 4
+"""Of an element of a strip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """``first`` makes what ``between`` turns, in program order, into the rows that ``last`` reads."""
+
+    first: BlockRef
+    between: tuple[BlockRef, ...]
+    last: BlockRef
+    roles: Roles
+    """Of ``last``: its rows are those of the strip."""
+    width: int
+    """Elements of a row."""
+
+
+def schedule_strips(context: Context, last: BlockRef) -> bool:
+    """Schedule ``last`` and all from the contraction that feeds it; False where the blocks are not such a chain."""
+    view = context.view(last)
+    lanes = context.lanes(view)
+    chain = find_chain(context, last, lanes) if lanes > 1 else None
+    if chain is None:
+        return False
+    rows = _rows_of_strip(context, chain)
+    view, pair, roles = paired(context, last, view, chain.roles, lanes)
+    if roles is None:
+        return False
+    tile = choose_tile(view, roles, lanes, context.target, rows)
+    if pair is None:
+        pack_vectors(context, last, view, roles, lanes)
+    work = sum(work_of(context.view(b)) for b in (chain.first, *chain.between, last))
+    output = epilogue(context, last)
+    around = _LastTiling(context, last, output, context.view(last), roles, tile, lanes, pair).place(rows, work)
+    context.nested = True
+    _place_between(context, chain, around)
+    return _place_first(context, chain.first, around, rows)
+
+
+def find_chain(context: Context, last: BlockRef, lanes: int) -> Chain | None:
+    """The chain that ends in the contraction ``last``."""
+    view = context.view(last)
+    roles = analyze(view, lanes)
+    if roles is None or roles.rows is None or not roles.broadcasts or view.product is None:
+        return None
+    rows = next(x for x in view.product if not x.uses(roles.vector.var))
+    width = 1
+    for axis in view.reduce:
+        width *= static_extent(axis) or ASSUMED_WIDTH
+    found = _producers(context, last, rows.buffer)
+    firsts = [b for b in found if context.view(b).product is not None]
+    if len(firsts) != 1:
+        return None
+    if context.target.tiles_bfloat16 and (suits_pairs(view) or suits_pairs(context.view(firsts[0]))):
+        return None  # tiles of the matrix unit are faster, and are made of whole operands
+    between = _made_of(context, firsts[0], found)
+    chain = Chain(firsts[0], between, last, roles, width)
+    return chain if between and _by_rows(context, chain, rows) else None
+
+
+def _producers(context: Context, last: BlockRef, rows: Buffer) -> list[BlockRef]:
+    """Blocks not placed yet that lead to ``rows``, from contractions on, in program order."""
+    s = context.schedule
+    pending = [b for b in s.get_producers(last) if context.view(b).output.buffer is rows]
+    found = {b.name for b in pending}
+    while pending:
+        block = pending.pop()
+        if context.view(block).product is None:
+            more = [b for b in s.get_producers(block) if b.name not in found and b.name not in context.done]
+            found.update(b.name for b in more)
+            pending += more
+    return [b for b in s.get_blocks() if b.name in found]
+
+
+def _made_of(context: Context, first: BlockRef, found: list[BlockRef]) -> tuple[BlockRef, ...]:
+    """Those of ``found`` that read what ``first`` makes, directly or not; none if somebody else reads it too."""
+    s = context.schedule
+    made = {context.view(first).output.buffer}
+    between = []
+    for block in found:
+        view = context.view(block)
+        if block.name != first.name and any(a.buffer in made for a in view.loads):
+            if context.is_output(block) or not view.is_single:
+                return ()
+            made.add(view.output.buffer)
+            between.append(block)
+    names = {first.name, *(b.name for b in between)}
+    outside = {r.name for b in (first, *between) for r in s.get_consumers(b)} - names
+    if len(outside) != 1 or context.is_output(first):
+        return ()
+    behind = epilogue_of(context, first)  # goes where the first is: on its tiles
+    return tuple(b for b in between if behind is None or b.name != behind.name)
+
+
+def _by_rows(context: Context, chain: Chain, rows: Access) -> bool:
+    """Whether every block of the chain reads the others at its own row."""
+    view = context.view(chain.last)
+    names = [d for d, i in enumerate(rows.indices) if any(i is a.var for a in view.spatial)]
+    assert chain.roles.rows is not None
+    if not any(rows.indices[d] is chain.roles.rows.var for d in names):
+        return False
+    made = {context.view(b).output.buffer for b in (chain.first, *chain.between)}
+    for block in chain.between:
+        own = context.view(block)
+        target = own.output.indices
+        for access in own.loads:
+            if access.buffer in made and not all(
+                len(access.indices) == len(target) and _same(access, target[d], d) for d in names
+            ):
+                return False
+    # Sizes other than the row's own are those of the reductions: one number a row.
+    return all(len(b.shape) == len(rows.indices) for b in made)
+
+
+def _same(access: Access, own: object, dimension: int) -> bool:
+    size, index = access.buffer.shape[dimension], access.indices[dimension]
+    return index is own or (isinstance(size, Const) and size.value == 1 and isinstance(index, Const))
+
+
+def _rows_of_strip(context: Context, chain: Chain) -> int:
+    """The rows of a strip: two copies of it fill half of the second-level cache at most. A divisor of all rows that is
+    not much less; there should be strips for all cores."""
+    assert chain.roles.rows is not None
+    rows = static_extent(chain.roles.rows)
+    if rows is None:
+        return UNKNOWN_ROWS
+    most = max(LEAST_ROWS, min(MOST_ROWS, rows, context.target.capabilities.l2 // 2 // (2 * chain.width * BYTES)))
+    enough = rows * _batch(context, chain) // (4 * context.target.cores)
+    most = min(most, max(LEAST_ROWS, enough))
+    divisors = [r for r in range(1, most + 1) if rows % r == 0]
+    return divisors[-1] if 2 * divisors[-1] >= most else -(-rows // -(-rows // most))
+
+
+def _batch(context: Context, chain: Chain) -> int:
+    """How many independent chains there are (symbolic sizes count one)."""
+    view = context.view(chain.last)
+    batch = 1
+    for axis in view.spatial:
+        if all(x.uses(axis.var) for x in view.product or ()):
+            batch *= static_extent(axis) or 1
+    return batch
+
+
+class _LastTiling(Tiling):
+    """The second contraction, whose rows are cut into strips."""
+
+    def place(self, rows: int, work: float) -> LoopRef:
+        """Give the contraction its place; the loop over the strips."""
+        s, context = self.context.schedule, self.context
+        assert self.roles.rows is not None
+        own = dict(zip(self.view.spatial, context.block(self.output).iters, strict=True))
+        outer, _ = s.split(context.own_loops(self.output)[own[self.roles.rows]], factors=(None, rows))
+        batch, columns, strips, row_tiles, tile = self.split_output()
+        if not row_tiles:
+            single, tile[0] = s.split(tile[0], factors=(1, None))
+            row_tiles = [single]
+        s.reorder(*batch, *strips, outer, *columns, *row_tiles, *tile)
+        around = self._parallel([*batch, *strips], outer, work)
+        s.compute_at(self.block, row_tiles[-1])
+        self.finish(tile)
+        return around
+
+    def _parallel(self, batch: list[LoopRef], strips: LoopRef, work: float) -> LoopRef:
+        """Run batches in parallel, where there are some for all threads, and the strips of each in order: the last
+        strip, which may be shorter, is then known."""
+        context = self.context
+        count = 1
+        for loop in batch:
+            count *= context.extent(loop) or 1
+        if batch and count >= 4 * context.target.cores:
+            context.parallelize(context.fuse(batch), work)
+            return strips
+        around = context.fuse([*batch, strips])
+        context.parallelize(around, work)
+        return around
+
+
+def _place_between(context: Context, chain: Chain, around: LoopRef) -> None:
+    """What happens to the rows of a strip: row by row where numbers are reduced, the last block's loops around."""
+    s = context.schedule
+    *before, final = chain.between
+    s.compute_at(final, around)
+    own = context.own_loops(final)
+    row = next(iter(own.values()))
+    for block in reversed(before):
+        s.compute_at(block, row)
+    for block in chain.between:
+        finish_row(context, block, False, context.lanes(context.view(block)), row)
+        context.done.add(block.name)
+
+
+def _place_first(context: Context, first: BlockRef, around: LoopRef, rows: int) -> bool:
+    """The first contraction, for the rows of a strip."""
+    view = context.view(first)
+    lanes = context.lanes(view)
+    view, pair, roles = paired(context, first, view, analyze(view, lanes), lanes)
+    if roles is None:
+        return False
+    tile = choose_tile(view, roles, lanes, context.target, rows)
+    if pair is None:
+        pack_operands(context, first, view, roles, tile, lanes)
+    output = epilogue(context, first)
+    context.schedule.compute_at(output, around)
+    Tiling(context, first, output, context.view(first), roles, tile, lanes, pair).run()
+    return True

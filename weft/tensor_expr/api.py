@@ -1,0 +1,219 @@
+"""The classic notation for tensor expressions.
+
+>>> from weft import te
+>>> n = te.var("n")
+>>> A, B = te.placeholder((n, 64), name="A"), te.placeholder((64, 32), name="B")
+>>> k = te.reduce_axis((0, 64), name="k")
+>>> C = te.compute((n, 32), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+
+Everything here is literal: no dtype is widened, nothing is simplified beyond constant folding.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, index, select, wrap
+from weft.support.arguments import FUNCTION, MAPPING, TEXT, Form, checked, instance, one_or_several, optional, several
+from weft.support.dtypes import INDEX, DType
+from weft.support.errors import UserError
+from weft.tensor_expr.nodes import ComputeOp, ExternOp, PlaceholderOp, Reduce, ScanOp, Tensor
+
+Shape = Sequence[ExprLike]
+
+TENSOR = instance("a tensor", Tensor)
+_DOMAIN = Form("an extent or a pair (low, high)", lambda v: not isinstance(v, (tuple, list)) or len(v) == 2)
+_PAIR = Form("a pair (low, high)", lambda v: isinstance(v, (tuple, list)) and len(v) == 2)
+
+
+@checked("E110", name=TEXT)
+def var(name: str = "n", dtype: str = "int64") -> Var:
+    """A new symbolic size (or another scalar, where ``dtype`` says so)."""
+    return Var(name, DType(dtype))
+
+
+@checked("E110", name=TEXT)
+def size_var(name: str = "size", dtype: str = "int64") -> Var:
+    """A new symbolic size, which like all sizes is not negative."""
+    return var(name, dtype)
+
+
+def _shape(shape: Shape | ExprLike) -> tuple[Expr, ...]:
+    dims = shape if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple(index(d) for d in dims)
+
+
+@checked("E110", name=TEXT)
+def placeholder(shape: Shape | ExprLike, dtype: str = "float32", name: str = "placeholder") -> Tensor:
+    """An input tensor."""
+    return PlaceholderOp(name, _shape(shape), DType(dtype)).output(0)
+
+
+def _axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
+    """Names of the axes, from the parameters of ``fn``; ``*i`` stands for the rest: i0, i1, …"""
+    names: list[str] = []
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except ValueError:  # built-in functions have no signature
+        return [f"i{d}" for d in range(rank)]
+    for p in parameters:
+        if p.kind is p.VAR_POSITIONAL:
+            names.extend(f"{p.name}{d}" for d in range(rank - len(names)))
+        elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and (p.default is p.empty or len(names) < rank):
+            names.append(p.name)
+    if len(names) != rank:
+        raise UserError(
+            f"the function takes {len(names)} indices but the shape has {rank} dimensions",
+            code="E120",
+            hint="give it one parameter for each dimension, or *indices",
+        )
+    return [n.strip("_") or f"i{d}" for d, n in enumerate(names)]
+
+
+@checked("E110", fn=FUNCTION, name=TEXT, attrs=optional(MAPPING))
+def compute(
+    shape: Shape | ExprLike,
+    fn: Callable[..., Any],
+    name: str = "compute",
+    attrs: Mapping[str, Any] | None = None,
+) -> Any:
+    """The tensor of ``shape`` whose element at ``i, j, …`` is ``fn(i, j, …)``.
+
+    ``fn`` returns an expression, or a tuple of them (or a tuple reduction): then a tuple of tensors results.
+    ``attrs`` are handed on to the block that computes the tensor. Raises UserError E120 where the number of
+    indices is wrong, E121 where reductions stand anywhere but on top.
+    """
+    dims = _shape(shape)
+    axis = tuple(IterVar(Var(n, INDEX), d) for n, d in zip(_axis_names(fn, len(dims)), dims, strict=True))
+    result = fn(*(a.var for a in axis))
+    several = isinstance(result, (tuple, list))
+    body = tuple(wrap(b) for b in (result if several else (result,)))
+    op = ComputeOp(name, axis, _reduce_axes(name, body), body, tuple(sorted((attrs or {}).items())))
+    outputs = tuple(op.output(i) for i in range(len(body)))
+    return outputs if several else outputs[0]
+
+
+def _reduce_axes(name: str, body: tuple[Expr, ...]) -> tuple[IterVar, ...]:
+    """The reduce axes of a body, whose parts must be the values of one and the same reduction, or none be one."""
+    first = body[0] if body else None
+    if not isinstance(first, Reduce):
+        bad = any(isinstance(b, Reduce) for b in body)
+    else:
+        bad = len(body) != len(first.sources) or any(
+            b is not Reduce(first.reducer, first.sources, first.axes, first.condition, i) for i, b in enumerate(body)
+        )
+    if bad:
+        raise UserError(
+            f"the values of '{name}' must all come from one reduction",
+            code="E121",
+            hint="compute each reduction as a tensor of its own, or write one tuple reducer with te.comm_reducer",
+        )
+    return first.axes if isinstance(first, Reduce) else ()
+
+
+@checked("E110", dom=_PAIR, name=TEXT)
+def reduce_axis(dom: tuple[ExprLike, ExprLike], name: str = "rv") -> IterVar:
+    """An axis to reduce over, ``lo <= axis < hi``."""
+    lo, hi = (index(d) for d in dom)
+    return IterVar(Var(name, INDEX), hi - lo, IterVar.REDUCE, lo)
+
+
+@checked("E110", dom=_DOMAIN, tag=TEXT, name=optional(TEXT))
+def thread_axis(dom: Any = None, tag: str = "", name: str | None = None) -> IterVar:
+    """A GPU thread axis: ``thread_axis("threadIdx.x")`` or ``thread_axis((0, 64), "threadIdx.x")``.
+
+    Without a domain the extent is 0, which stands for "as long as the loop that is bound to it".
+    """
+    if isinstance(dom, str):
+        dom, tag = None, dom
+    if not tag:
+        raise UserError("a thread axis needs the name of a hardware axis", code="E122", hint='such as "threadIdx.x"')
+    lo, hi = (0, 0) if dom is None else (0, dom) if not isinstance(dom, (tuple, list)) else dom
+    return IterVar(Var(name or tag, INDEX), index(hi) - index(lo), IterVar.THREAD, index(lo), tag)
+
+
+@checked("E110")
+def if_then_else(condition: ExprLike, then: ExprLike, otherwise: ExprLike) -> Expr:
+    """``then`` where ``condition`` holds, else ``otherwise``; only the chosen side is evaluated."""
+    return select(condition, then, otherwise)
+
+
+@checked(
+    "E110",
+    init=one_or_several(TENSOR),
+    update=one_or_several(TENSOR),
+    state=one_or_several(TENSOR),
+    inputs=one_or_several(TENSOR),
+    name=TEXT,
+)
+def scan(
+    init: Tensor | Sequence[Tensor],
+    update: Tensor | Sequence[Tensor],
+    state: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor] = (),
+    name: str = "scan",
+) -> Any:
+    """A recurrence over the first dimension: the first ``init.shape[0]`` steps are ``init``, the others ``update``.
+
+    ``state`` are placeholders of the shape of the result through which ``update`` reads earlier steps. Returns a
+    tensor for each state (a single one not in a tuple). Raises UserError E123 where shapes or dtypes differ.
+    """
+    several = isinstance(state, (tuple, list))
+    inits, updates, states, ins = (
+        tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (init, update, state, inputs)
+    )
+    if not len(inits) == len(updates) == len(states) or not states:
+        raise UserError(f"scan '{name}' needs one init and one update for each state", code="E123")
+    for i, u, s in zip(inits, updates, states, strict=True):
+        if u.shape != s.shape or i.shape[1:] != s.shape[1:] or not i.dtype == u.dtype == s.dtype:
+            raise UserError(
+                f"init, update and state '{s.name}' of scan '{name}' differ: {i!r}, {u!r}, {s!r}",
+                code="E123",
+                hint="update has the shape of the state; init may be shorter in the first dimension only",
+            )
+    start = inits[0].shape[0]
+    axis = IterVar(Var("t", INDEX), states[0].shape[0] - start, IterVar.ORDERED, start)
+    op = ScanOp(name, axis, inits, updates, states, ins)
+    outputs = tuple(op.output(i) for i in range(len(states)))
+    return outputs if several else outputs[0]
+
+
+@checked("E110", inputs=several(TENSOR), fn=FUNCTION, name=TEXT, dtype=optional(one_or_several(TEXT)))
+def extern(
+    shape: Any,
+    inputs: Sequence[Tensor],
+    fn: Callable[[Sequence[Any], Sequence[Any]], Any],
+    name: str = "extern",
+    dtype: str | Sequence[str] | None = None,
+) -> Any:
+    """Tensors filled by code: ``fn(ins, outs)`` gets buffers and returns a statement of the tir.
+
+    ``shape`` is one shape, or a list of shapes for several outputs; ``dtype`` likewise (the first input's when left
+    out). Returns one tensor, or a tuple for a list of shapes.
+    """
+    several = isinstance(shape, (list, tuple)) and len(shape) > 0 and isinstance(shape[0], (list, tuple))
+    shapes = tuple(_shape(s) for s in (shape if several else (shape,)))
+    if dtype is None:
+        if not inputs:
+            raise UserError(f"extern '{name}' has no input to take its dtype from", code="E124", hint="give dtype=")
+        dtype = inputs[0].dtype
+    dtypes = (dtype,) * len(shapes) if isinstance(dtype, str) else tuple(dtype)
+    if len(dtypes) != len(shapes):
+        raise UserError(f"extern '{name}' has {len(shapes)} outputs but {len(dtypes)} dtypes", code="E124")
+    op = ExternOp(name, tuple(inputs), shapes, tuple(DType(d) for d in dtypes), fn)
+    outputs = tuple(op.output(i) for i in range(len(shapes)))
+    return outputs if several else outputs[0]
+
+
+@checked("E110", dtype=TEXT)
+def max_value(dtype: str) -> Const:
+    """The largest finite value of ``dtype``."""
+    return Const(DType(dtype).limits()[1], DType(dtype))
+
+
+@checked("E110", dtype=TEXT)
+def min_value(dtype: str) -> Const:
+    """The smallest (most negative) finite value of ``dtype``."""
+    return Const(DType(dtype).limits()[0], DType(dtype))

@@ -1,0 +1,87 @@
+"""What depends on the order of steps: updates of single elements, and numbers in the order of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, index, wrap
+from weft.support.arguments import FUNCTION, TEXT, Form, check_takes, checked, optional
+from weft.support.dtypes import BOOL, INDEX
+from weft.support.errors import UserError
+from weft.tensor_expr.api import TENSOR
+from weft.tensor_expr.nodes import OrderOp, PlaceholderOp, Tensor, UpdateOp
+
+ROW = Form("a row of extents", lambda v: isinstance(v, (tuple, list)))
+STEPS = Form("positions of extents", lambda v: isinstance(v, Collection) and not isinstance(v, (str, bytes)))
+
+
+@checked("E110", base=TENSOR, extents=ROW, fn=FUNCTION, name=TEXT, independent=STEPS)
+def update(
+    base: Tensor,
+    extents: Sequence[ExprLike],
+    fn: Callable[..., Any],
+    name: str = "update",
+    independent: Collection[int] = (),
+) -> Tensor:
+    """A copy of ``base`` with elements changed by steps that run in row-major order.
+
+    ``fn(state, i, j, …)`` returns ``(at, value)`` or ``(at, value, condition)``: the indices of the element that the
+    step changes, its new value (which may read ``state[at]``, the element so far), and whether it does so at all.
+    ``independent`` are positions of ``extents`` of which no two steps touch one element; these may run in parallel.
+    Raises UserError E125 where the parts do not fit ``base``.
+    """
+    axes = tuple(
+        IterVar(Var(f"u{d}", INDEX), index(e), IterVar.SPATIAL if d in independent else IterVar.ORDERED)
+        for d, e in enumerate(extents)
+    )
+    state = PlaceholderOp(f"{name}_state", base.shape, base.dtype).output(0)
+    step = (state, *(a.var for a in axes))
+    check_takes(fn, *step, what=f"the function of update '{name}'", code="E125")
+    at, value, *rest = fn(*step)
+    at, value = tuple(index(i) for i in at), wrap(value)
+    condition = wrap(rest[0]) if rest else Const(True, BOOL)
+    if len(at) != len(base.shape) or value.dtype != base.dtype or condition.dtype != BOOL:
+        raise UserError(
+            f"update '{name}' changes {base!r} at {len(at)} indices to values of {value.dtype}",
+            code="E125",
+            hint="give an index for each dimension, a value of the tensor's dtype and a bool condition",
+        )
+    return UpdateOp(name, base, axes, state, at, value, condition).output()
+
+
+@checked("E110", extents=ROW, before=FUNCTION, name=TEXT, among=optional(FUNCTION), hides=optional(FUNCTION))
+def order(
+    extents: Sequence[ExprLike],
+    count: ExprLike,
+    size: ExprLike,
+    before: Callable[..., Expr],
+    name: str = "order",
+    *,
+    among: Callable[..., Expr] | None = None,
+    hides: Callable[..., Expr] | None = None,
+) -> Tensor:
+    """The first ``count`` of the numbers below ``size`` in order, int64, for each step of ``extents``.
+
+    ``before(a, b, i, j, …)`` says whether number ``a`` comes strictly before ``b`` at the step ``i, j, …``; it must be
+    a strict weak order. Of equal ones the smaller number is first. ``count`` is at most ``size``. O(size · log count).
+
+    ``among(a, i, j, …)`` says which numbers take part, ``hides(a, b, i, j, …)`` whether ``a``, which comes before ``b``
+    and is not left out, leaves ``b`` out; the places that then remain hold -1. With m that take part, O(size + m · (log
+    m + count)), and it ends as soon as ``count`` are found. Raises UserError E125 for a condition that is not bool.
+    """
+    axes = tuple(IterVar(Var(f"i{d}", INDEX), index(e)) for d, e in enumerate(extents))
+    a, b = Var("a", INDEX), Var("b", INDEX)
+    step = tuple(x.var for x in axes)
+    for fn, given in ((before, (a, b, *step)), (among, (a, *step)), (hides, (a, b, *step))):
+        if fn is not None:
+            check_takes(fn, *given, what=f"a function of order '{name}'", code="E125")
+    conditions = (
+        wrap(before(a, b, *step)),
+        Const(True, BOOL) if among is None else wrap(among(a, *step)),
+        Const(False, BOOL) if hides is None else wrap(hides(a, b, *step)),
+    )
+    for condition in conditions:
+        if condition.dtype != BOOL:
+            raise UserError(f"order '{name}' compares by a value of {condition.dtype}, not bool", code="E125")
+    return OrderOp(name, axes, index(count), index(size), a, b, *conditions).output()

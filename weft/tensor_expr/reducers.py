@@ -1,0 +1,187 @@
+"""Reducers: commutative, associative ways to combine the values along an axis.
+
+``sum(expr, axis=k)``, and for minimum, maximum, all and any also the form with several operands, ``max(a, b)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, all_of, any_of, make, wrap
+from weft.support.arguments import FUNCTION, TEXT, check_takes, checked, instance
+from weft.support.dtypes import BOOL, DType
+from weft.support.errors import UserError
+from weft.tensor_expr.nodes import Reduce, Reducer
+
+Axes = IterVar | Sequence[IterVar]
+
+
+@checked("E110", dtype=TEXT, sign=instance("1 or -1", int))
+def infinity(dtype: str, sign: int = 1) -> Const:
+    """Infinity of the given sign where ``dtype`` has one, else its outermost finite value."""
+    kind = DType(dtype)
+    if kind.is_float and np.isinf(np.asarray(np.inf, np.float32).astype(kind.numpy).astype(np.float32)):
+        return Const(sign * float("inf"), kind)
+    low, high = kind.limits()
+    return Const(high if sign > 0 else low, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Simple:
+    """A reducer of single values: the operator that combines them and the identity by dtype."""
+
+    name: str
+    op: str
+    identity: Callable[[DType], Const]
+
+
+@cache
+def _reducer(kind: _Simple, dtype: DType) -> Reducer:
+    x, y = Var("x", dtype), Var("y", dtype)
+    return Reducer(kind.name, (x,), (y,), (make(kind.op, x, y),), (kind.identity(dtype),))
+
+
+_SUM = _Simple("sum", "add", lambda t: Const(0, t))
+_PROD = _Simple("prod", "mul", lambda t: Const(1, t))
+_MAX = _Simple("max", "max", lambda t: infinity(t, -1))
+_MIN = _Simple("min", "min", lambda t: infinity(t, 1))
+_ALL = _Simple("all", "and", lambda t: Const(True, t))
+_ANY = _Simple("any", "or", lambda t: Const(False, t))
+SIMPLE = {kind.name: kind for kind in (_SUM, _PROD, _MAX, _MIN, _ALL, _ANY)}
+
+
+@checked("E110", name=TEXT, dtype=TEXT)
+def named_reducer(name: str, dtype: str) -> Reducer:
+    """The built-in reducer ``name`` (sum, prod, max, min, all, any) for values of ``dtype``."""
+    if name not in SIMPLE:
+        raise UserError(f"no reducer is named '{name}'", code="E130", hint="one of " + ", ".join(SIMPLE))
+    return _reducer(SIMPLE[name], DType(dtype))
+
+
+def _axes(axis: Axes) -> tuple[IterVar, ...]:
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    for a in axes:
+        if not isinstance(a, IterVar) or a.kind != IterVar.REDUCE:
+            raise UserError(
+                f"cannot reduce over '{getattr(a, 'var', a)}'",
+                code="E131",
+                hint="reduce over axes made by te.reduce_axis",
+            )
+    return axes
+
+
+def _reduce(kind: _Simple, expr: ExprLike, axis: Axes, where: ExprLike | None, init: object = None) -> Expr:
+    if init is not None:
+        raise UserError(
+            f"te.{kind.name} starts at its identity, not at a value of one's own",
+            code="E135",
+            hint="combine the value in a stage after the reduction: te.compute(S.shape, lambda *i: S[i] + first[i])",
+        )
+    value = wrap(expr)
+    if kind.op in ("and", "or") and value.dtype != BOOL:
+        raise UserError(f"{kind.name} reduces bool values, not {value.dtype}", code="E132", hint="compare with 0 first")
+    if kind.op in ("add", "mul") and value.dtype == BOOL:
+        raise UserError(f"{kind.name} of bool values is not defined", code="E132", hint="cast to an integer first")
+    condition = wrap(True if where is None else where)
+    return Reduce(_reducer(kind, value.dtype), (value,), _axes(axis), condition)
+
+
+def _operands(name: str, op: str, operands: Sequence[ExprLike]) -> Expr:
+    if len(operands) < 2:
+        raise UserError(f"te.{name} needs an axis, or two operands", code="E133", hint=f"te.{name}(expr, axis=k)")
+    out = wrap(operands[0])
+    for value in operands[1:]:
+        out = make(op, out, value)
+    return out
+
+
+@checked("E110")
+def sum(expr: ExprLike, axis: Axes, where: ExprLike | None = None, *, init: None = None) -> Expr:
+    """The sum over ``axis`` of the values for which ``where`` holds, in the dtype of ``expr``.
+
+    ``init`` is refused (E135): a value to start from is added in a stage of its own.
+    """
+    return _reduce(_SUM, expr, axis, where, init)
+
+
+@checked("E110")
+def prod(expr: ExprLike, axis: Axes, where: ExprLike | None = None, *, init: None = None) -> Expr:
+    """The product over ``axis``."""
+    return _reduce(_PROD, expr, axis, where, init)
+
+
+@checked("E110")
+def max(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: None = None) -> Expr:
+    """``max(a, b, …)``: the largest operand; ``max(expr, axis=k)``: the largest value along the axis."""
+    return _reduce(_MAX, operands[0], axis, where, init) if axis is not None else _operands("max", "max", operands)
+
+
+@checked("E110")
+def min(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: None = None) -> Expr:
+    """``min(a, b, …)``: the smallest operand; ``min(expr, axis=k)``: the smallest value along the axis."""
+    return _reduce(_MIN, operands[0], axis, where, init) if axis is not None else _operands("min", "min", operands)
+
+
+@checked("E110")
+def all(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None) -> Expr:
+    """``all(a, b, …)``: whether every condition holds; ``all(expr, axis=k)``: whether it holds along the axis."""
+    return _reduce(_ALL, operands[0], axis, where) if axis is not None else all_of(*operands)
+
+
+@checked("E110")
+def any(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None) -> Expr:
+    """``any(a, b, …)``: whether a condition holds; ``any(expr, axis=k)``: whether it holds along the axis."""
+    return _reduce(_ANY, operands[0], axis, where) if axis is not None else any_of(*operands)
+
+
+@checked("E110", fcombine=FUNCTION, fidentity=FUNCTION, name=TEXT)
+def comm_reducer(
+    fcombine: Callable[[Any, Any], Any], fidentity: Callable[..., Any], name: str = "reduce"
+) -> Callable[..., Any]:
+    """A reducer of one's own; ``fcombine`` must be commutative and associative with ``fidentity`` as identity.
+
+    ``fcombine(x, y)`` combines two values, or two tuples of values; ``fidentity(dtype, …)`` gives the identity.
+    The result is a function ``(expr or tuple, axis, where=None)``; for a tuple it returns a tuple.
+
+    >>> arg_max = comm_reducer(
+    ...     lambda x, y: (select(x[1] >= y[1], x[0], y[0]), maximum(x[1], y[1])),
+    ...     lambda i, v: (const(-1, i), min_value(v)), name="arg_max")
+    """
+
+    @cache
+    def reducer(dtypes: tuple[DType, ...], several: bool) -> Reducer:
+        lhs = tuple(Var(f"x{i}" if several else "x", t) for i, t in enumerate(dtypes))
+        rhs = tuple(Var(f"y{i}" if several else "y", t) for i, t in enumerate(dtypes))
+        check_takes(fcombine, lhs, rhs, what=f"the combination of reducer '{name}'", code="E134")
+        check_takes(fidentity, *dtypes, what=f"the identity of reducer '{name}'", code="E134")
+        result = fcombine(lhs, rhs) if several else (fcombine(lhs[0], rhs[0]),)
+        identity = fidentity(*dtypes) if several else (fidentity(dtypes[0]),)
+        made = Reducer(name, lhs, rhs, tuple(wrap(r) for r in result), tuple(wrap(v) for v in identity))
+        _check(made, dtypes)
+        return made
+
+    def reduce(expr: Any, axis: Axes, where: ExprLike | None = None) -> Any:
+        several = isinstance(expr, (tuple, list))
+        values = tuple(wrap(e) for e in (expr if several else (expr,)))
+        kind = reducer(tuple(v.dtype for v in values), several)
+        condition, axes = wrap(True if where is None else where), _axes(axis)
+        made = tuple(Reduce(kind, values, axes, condition, i) for i in range(len(values)))
+        return made if several else made[0]
+
+    return reduce
+
+
+def _check(reducer: Reducer, dtypes: tuple[DType, ...]) -> None:
+    for what, values in (("combination", reducer.result), ("identity", reducer.identity)):
+        got = tuple(v.dtype for v in values)
+        if got != dtypes:
+            raise UserError(
+                f"the {what} of reducer '{reducer.name}' has the dtypes {', '.join(got)}, not {', '.join(dtypes)}",
+                code="E134",
+                hint="cast the values, or give the constants a dtype",
+            )
