@@ -66,3 +66,9 @@ def test_cache_detection_reads_sysfs(tmp_path: Path) -> None:
     l1, l2, l3 = cache_sizes(tmp_path)
     assert (l1, l2) == (48 << 10, 2 << 20)
     assert l3 > 0
+
+
+def test_a_matrix_unit_alone_multiplies_bfloat16() -> None:
+    tiles = "+amx-tile,+amx-int8,+amx-bf16"
+    assert Target(f"llvm -mcpu=skylake-avx512 -mattr={tiles}").multiplies_bfloat16
+    assert not Target("skylake-x").multiplies_bfloat16

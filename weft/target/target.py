@@ -111,8 +111,9 @@ class Target:
 
     @property
     def multiplies_bfloat16(self) -> bool:
-        """Whether there are instructions for products of bfloat16 (AVX-512 BF16), faster than those of float32."""
-        return self.has("avx512bf16", "avx512vl")
+        """Whether there are instructions for products of bfloat16, faster than those of float32: of pairs (AVX-512
+        BF16) or of matrix tiles (AMX)."""
+        return self.has("avx512bf16", "avx512vl") or self.tiles_bfloat16
 
     @property
     def tiles_bfloat16(self) -> bool:
