@@ -14,7 +14,7 @@ import pytest
 from weft.expr.affine import Poly, Ring, add
 from weft.expr.bounds import Interval
 from weft.expr.evaluate import evaluate
-from weft.expr.match import LITERAL, VALUE, WILD, Pattern, Rule
+from weft.expr.match import LITERAL, VALUE, WILD, ExprPattern, Rule
 from weft.expr.nodes import BINARY, Binary, Broadcast, Cast, Const, Expr, Not, Ramp, Select, Var
 from weft.expr.normalize import Normalizer
 from weft.expr.operators import COMPARISONS
@@ -22,7 +22,7 @@ from weft.expr.prove import Facts
 from weft.expr.rules.division import DIVISION_RULES, DivisionRule
 from weft.expr.rules.logic import LOGIC_RULES
 from weft.expr.rules.values import VALUE_RULES
-from weft.expr.solver import State
+from weft.expr.solver import Assumptions
 from weft.expr.visit import free_vars
 from weft.support.dtypes import BOOL, DType
 from weft.support.errors import UserError
@@ -41,7 +41,7 @@ class Misfit(Exception):
     """The pattern has no instance of this dtype."""
 
 
-def instance(p: Pattern, dtype: DType, wilds: dict[str, Expr], pick: random.Random) -> Expr:
+def instance(p: ExprPattern, dtype: DType, wilds: dict[str, Expr], pick: random.Random) -> Expr:
     if p.kind == WILD:
         found = wilds.setdefault(p.name, Var(p.name, dtype))
         if found.dtype != dtype:
@@ -162,7 +162,7 @@ def test_division_rule_keeps_the_value(rule: DivisionRule) -> None:
     fired = 0
     for _ in range(400):
         ring = Ring()
-        normal = Normalizer(ring, State())
+        normal = Normalizer(ring, Assumptions())
         ends = {i: (0, pick.randint(0, 20)), j: (pick.choice((0, -3)), pick.randint(1, 9)), n: (1, 9)}
         for var, (lo, hi) in ends.items():
             normal.solver.state_range(ring.number(var), Interval(lo, hi))

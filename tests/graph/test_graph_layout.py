@@ -15,7 +15,7 @@ from weft.graph.operator import Attrs
 from weft.graph.passes.fold_constants import FoldConstants
 from weft.graph.passes.fuse import Fuse
 from weft.graph.passes.layout import SelectLayouts
-from weft.graph.pbqp import Problem
+from weft.graph.pbqp import Pbqp
 from weft.graph.text import to_text
 from weft.graph.types import TensorType
 from weft.graph.visit import post_order
@@ -70,7 +70,7 @@ def test_series_parallel_problems_are_solved_exactly(seed):
     edges = [(0, 1), (1, 2), (2, 3), (1, 3), (3, 4), (3, 5), (4, 5)]
     nodes = [rng.random(n) for n in sizes]
     matrices = {e: rng.random((sizes[e[0]], sizes[e[1]])) for e in edges}
-    problem = Problem()
+    problem = Pbqp()
     for i, c in enumerate(nodes):
         problem.node(i, c)
     for (a, b), m in matrices.items():

@@ -162,6 +162,34 @@ def test_operators_are_named_only_in_their_rooms() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+# Names that several public classes share, each with its reason.
+SHARED_NAMES = {
+    "Call": "the same construct in expressions and in graphs",
+    "If": "the same construct in graphs and in loops",
+    "Let": "the same construct in graphs and in loops",
+    "Var": "the same construct in expressions and in graphs",
+    "Allocate": "the same construct in loops and in the executor's programs",
+    "Tensor": "what users call both: te.Tensor is symbolic, weft.Tensor holds data",
+    "Origin": "graphs, and the relations of a classic schedule",
+    "Place": "aliases of memory, and buffers of programs with control flow",
+    "Slot": "places in the arena, and results of a trace's instructions",
+    "View": "an instruction of the executor, and a schedule rule's view of a block",
+    "Program": "loops (tir.Program), and what the executor runs",
+}
+
+
+def test_one_word_one_thing() -> None:
+    """No two public classes share a name, but for those with a reason; docs/design.md has the glossary."""
+    homes: dict[str, list[str]] = {}
+    for name, path in modules().items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(name)
+    shared = {name: places for name, places in homes.items() if len(places) > 1}
+    assert shared.keys() <= SHARED_NAMES.keys(), {n: p for n, p in shared.items() if n not in SHARED_NAMES}
+    assert SHARED_NAMES.keys() <= shared.keys(), "reasons for names that are not shared any more"
+
+
 def test_every_module_imports_and_exports_what_it_says() -> None:
     for info in pkgutil.walk_packages(weft.__path__, "weft."):
         if info.name.endswith(".__main__"):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from weft.ir.passes import Dump, FunctionPass, Timing, Verify, run_passes
+from weft.ir.passes import FunctionPass, Verify, run_passes
 from weft.support.errors import InternalError, ModelError
 
 
@@ -25,11 +24,25 @@ def _refuse_b(program: str) -> None:
         raise ValueError("there is a b")
 
 
-def test_passes_run_in_order_and_are_timed() -> None:
-    timing: Timing[str] = Timing()
-    assert run_passes((Append("a"), Append("b"), Append("c", "last")), "", (timing,)) == "abc"
-    assert [name for name, _ in timing.rows] == ["append", "append", "last"]
-    assert set(timing.totals()) == {"append", "last"}
+class _Names:
+    """An instrument that notes which passes ran."""
+
+    def __init__(self) -> None:
+        self.before_each: list[str] = []
+        self.after_each: list[tuple[str, str]] = []
+
+    def before(self, step: Append, program: str) -> None:
+        self.before_each.append(step.name)
+
+    def after(self, step: Append, before: str, after: str) -> None:
+        self.after_each.append((before, after))
+
+
+def test_passes_run_in_order_and_instruments_look_on() -> None:
+    seen = _Names()
+    assert run_passes((Append("a"), Append("b"), Append("c", "last")), "", (seen,)) == "abc"
+    assert seen.before_each == ["append", "append", "last"]
+    assert seen.after_each == [("", "a"), ("a", "ab"), ("ab", "abc")]
 
 
 def test_verify_names_the_pass_and_keeps_the_program_before() -> None:
@@ -51,12 +64,3 @@ def test_a_failing_pass_is_blamed_and_users_errors_pass_through() -> None:
 
     with pytest.raises(ModelError):
         run_passes((FunctionPass("refuse", refuse),), "x")
-
-
-def test_dump_numbers_the_stages(tmp_path: Path) -> None:
-    dump: Dump[str] = Dump(tmp_path, str)
-    dump.write("start", "x")
-    run_passes((Append("a"), Append("", "idle"), Append("b", "odd name/")), "x", (dump,))
-    files = sorted(p.name for p in tmp_path.iterdir())
-    assert files == ["00-start.txt", "01-append.txt", "02-odd_name_.txt"]
-    assert (tmp_path / files[2]).read_text() == "xab"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.backends.llvm import compile_object, emit
-from weft.classic.function import Function
+from weft.classic.function import CompiledFunction
 from weft.classic.schedule import TensorSchedule
 from weft.expr.nodes import IterVar, Var, product
 from weft.lowering.sizes import shape_expr, size_expr
@@ -62,14 +62,14 @@ def build(
     name: str = "main",
     *,
     threads: int | None = None,
-) -> Function:
+) -> CompiledFunction:
     """Compile ``schedule`` into a function that takes ``args`` in their order and fills the computed ones in place.
 
     Raises InputError where an argument is missing or unknown, TargetError for unknown targets.
     """
     machine = target if isinstance(target, Target) else Target(target)
     made = _with_params(schedule, args, name)
-    return Function(_artifact(made, machine), threads)
+    return CompiledFunction(_artifact(made, machine), threads)
 
 
 def executable(program: Program, target: str | Target = "llvm", threads: int | None = None) -> Executable:

@@ -45,7 +45,7 @@ class Measurement:
         return min(self.results)
 
 
-class Function:
+class CompiledFunction:
     """A compiled schedule. Call it with the arguments of ``build`` in their order; computed tensors are filled.
 
     Called with the inputs alone it returns the outputs. Arguments may be ``weft.nd`` tensors, NumPy arrays, or anything
@@ -158,11 +158,11 @@ class Function:
             file.write(data + len(data).to_bytes(8, "little") + _FOOTER)
 
     def __repr__(self) -> str:
-        return f"<Function {self.name}({', '.join(kind for kind, _ in self._order)})>"
+        return f"<CompiledFunction {self.name}({', '.join(kind for kind, _ in self._order)})>"
 
 
-def load_function(path: str | os.PathLike[str], threads: int | None = None) -> Function:
-    """Load what :meth:`Function.save` or :meth:`Function.export_library` wrote.
+def load_function(path: str | os.PathLike[str], threads: int | None = None) -> CompiledFunction:
+    """Load what :meth:`CompiledFunction.save` or :meth:`CompiledFunction.export_library` wrote.
 
     Raises InputError if there is no such file, ArtifactError if it is not a function.
     """
@@ -176,7 +176,7 @@ def load_function(path: str | os.PathLike[str], threads: int | None = None) -> F
             artifact = Artifact.load(file.name)
     if "function" not in artifact.metadata:
         raise ArtifactError(f"'{os.fspath(path)}' is a model", code="A021", hint="use weft.load_executable")
-    return Function(artifact, threads)
+    return CompiledFunction(artifact, threads)
 
 
 def _carried(path: Path) -> bytes | None:

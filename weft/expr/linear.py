@@ -154,21 +154,21 @@ def is_nonnegative(form: Linear, ranges: Ranges) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sweep:
+class LinearSweep:
     """The interval ``low <= value <= low + width`` (``width`` is one less than the extent)."""
 
     low: Linear
     width: Linear
 
 
-def relax(e: Expr, moving: Ranges, ranges: Ranges) -> Sweep | None:
+def relax(e: Expr, moving: Ranges, ranges: Ranges) -> LinearSweep | None:
     """An interval that holds all values of ``e`` while the variables in ``moving`` run through their ranges.
 
     The bounds mention only variables that are not moving. ``ranges`` are those of all variables (moving ones too).
     """
     known = _facts({**ranges, **moving})
     swept = known.facts.sweep(known.sized(e), moving)
-    return None if swept is None else Sweep(known.form(swept.low), known.form(swept.width))
+    return None if swept is None else LinearSweep(known.form(swept.low), known.form(swept.width))
 
 
 def mentions(e: Expr, variables: Mapping[Var, object]) -> bool:

@@ -19,7 +19,7 @@ from weft.expr.visit import rebuild
 from weft.support.dtypes import BOOL, DType
 
 
-class Match:
+class Bindings:
     """What the names of a pattern stand for, as attributes."""
 
     def __init__(self) -> None:
@@ -45,50 +45,50 @@ class Match:
 
 Ask: TypeAlias = Callable[[Expr], bool]
 Guard: TypeAlias = Callable[[Any, Ask], bool]
-PatternLike: TypeAlias = "Pattern | int | float | bool"
+PatternLike: TypeAlias = "ExprPattern | int | float | bool"
 
 
 @dataclass(frozen=True, eq=False)
-class Pattern:
+class ExprPattern:
     """A shape of expression: ``kind`` is an operator of BINARY, or one of those below."""
 
     kind: str
-    args: tuple[Pattern, ...] = ()
+    args: tuple[ExprPattern, ...] = ()
     name: str = ""
     value: Any = None
 
-    def __add__(self, other: PatternLike) -> Pattern:
+    def __add__(self, other: PatternLike) -> ExprPattern:
         return _operator("add", self, other)
 
-    def __radd__(self, other: PatternLike) -> Pattern:
+    def __radd__(self, other: PatternLike) -> ExprPattern:
         return _operator("add", other, self)
 
-    def __sub__(self, other: PatternLike) -> Pattern:
+    def __sub__(self, other: PatternLike) -> ExprPattern:
         return _operator("sub", self, other)
 
-    def __rsub__(self, other: PatternLike) -> Pattern:
+    def __rsub__(self, other: PatternLike) -> ExprPattern:
         return _operator("sub", other, self)
 
-    def __mul__(self, other: PatternLike) -> Pattern:
+    def __mul__(self, other: PatternLike) -> ExprPattern:
         return _operator("mul", self, other)
 
-    def __truediv__(self, other: PatternLike) -> Pattern:
+    def __truediv__(self, other: PatternLike) -> ExprPattern:
         return _operator("div", self, other)
 
-    def __floordiv__(self, other: PatternLike) -> Pattern:
+    def __floordiv__(self, other: PatternLike) -> ExprPattern:
         return _operator("floordiv", self, other)
 
-    def __mod__(self, other: PatternLike) -> Pattern:
+    def __mod__(self, other: PatternLike) -> ExprPattern:
         return _operator("floormod", self, other)
 
-    def __and__(self, other: PatternLike) -> Pattern:
+    def __and__(self, other: PatternLike) -> ExprPattern:
         return _operator("and", self, other)
 
-    def __or__(self, other: PatternLike) -> Pattern:
+    def __or__(self, other: PatternLike) -> ExprPattern:
         return _operator("or", self, other)
 
-    def __invert__(self) -> Pattern:
-        return Pattern("not", (self,))
+    def __invert__(self) -> ExprPattern:
+        return ExprPattern("not", (self,))
 
 
 WILD: Final = "wild"
@@ -96,52 +96,52 @@ LITERAL: Final = "literal"
 VALUE: Final = "value"
 
 
-def wild(name: str) -> Pattern:
+def wild(name: str) -> ExprPattern:
     """Matches anything; the same name must match the same thing."""
-    return Pattern(WILD, name=name)
+    return ExprPattern(WILD, name=name)
 
 
-def literal(name: str) -> Pattern:
+def literal(name: str) -> ExprPattern:
     """Matches a constant (also one repeated in all lanes)."""
-    return Pattern(LITERAL, name=name)
+    return ExprPattern(LITERAL, name=name)
 
 
-def _operator(kind: str, *args: PatternLike) -> Pattern:
-    return Pattern(kind, tuple(as_pattern(a) for a in args))
+def _operator(kind: str, *args: PatternLike) -> ExprPattern:
+    return ExprPattern(kind, tuple(as_pattern(a) for a in args))
 
 
-def as_pattern(value: PatternLike) -> Pattern:
-    return value if isinstance(value, Pattern) else Pattern(VALUE, value=value)
+def as_pattern(value: PatternLike) -> ExprPattern:
+    return value if isinstance(value, ExprPattern) else ExprPattern(VALUE, value=value)
 
 
-def binary(op: str, a: PatternLike, b: PatternLike) -> Pattern:
+def binary(op: str, a: PatternLike, b: PatternLike) -> ExprPattern:
     return _operator(op, a, b)
 
 
-def minimum(a: PatternLike, b: PatternLike) -> Pattern:
+def minimum(a: PatternLike, b: PatternLike) -> ExprPattern:
     return _operator("min", a, b)
 
 
-def maximum(a: PatternLike, b: PatternLike) -> Pattern:
+def maximum(a: PatternLike, b: PatternLike) -> ExprPattern:
     return _operator("max", a, b)
 
 
-def choose(condition: PatternLike, then: PatternLike, otherwise: PatternLike) -> Pattern:
+def choose(condition: PatternLike, then: PatternLike, otherwise: PatternLike) -> ExprPattern:
     return _operator("select", condition, then, otherwise)
 
 
-def converted(a: PatternLike, to: str) -> Pattern:
+def converted(a: PatternLike, to: str) -> ExprPattern:
     """A cast; ``to`` names the dtype in the match."""
-    return Pattern("cast", (as_pattern(a),), name=to)
+    return ExprPattern("cast", (as_pattern(a),), name=to)
 
 
-def repeated(a: PatternLike, lanes: str = "lanes") -> Pattern:
+def repeated(a: PatternLike, lanes: str = "lanes") -> ExprPattern:
     """A broadcast; ``lanes`` names the number of lanes in the match."""
-    return Pattern("broadcast", (as_pattern(a),), name=lanes)
+    return ExprPattern("broadcast", (as_pattern(a),), name=lanes)
 
 
-def ramp(base: PatternLike, stride: PatternLike, lanes: str = "lanes") -> Pattern:
-    return Pattern("ramp", (as_pattern(base), as_pattern(stride)), name=lanes)
+def ramp(base: PatternLike, stride: PatternLike, lanes: str = "lanes") -> ExprPattern:
+    return ExprPattern("ramp", (as_pattern(base), as_pattern(stride)), name=lanes)
 
 
 _KINDS: Final[dict[type[Expr], tuple[str, Callable[[Any], Any]]]] = {
@@ -161,7 +161,7 @@ def kind_of(e: Expr) -> str:
     return known[0] if known is not None else type(e).__name__
 
 
-def matches(pattern: Pattern, e: Expr, found: Match) -> bool:
+def matches(pattern: ExprPattern, e: Expr, found: Bindings) -> bool:
     """Whether ``e`` has the shape of ``pattern``; names are bound in ``found``."""
     kind = pattern.kind
     if kind == WILD:
@@ -190,7 +190,7 @@ def matches(pattern: Pattern, e: Expr, found: Match) -> bool:
     return False
 
 
-def build(pattern: Pattern, found: Match, like: Expr) -> Expr:
+def build(pattern: ExprPattern, found: Bindings, like: Expr) -> Expr:
     """The expression of ``pattern``; literals in it get the dtype and lanes of ``like``."""
     kind = pattern.kind
     if kind in (WILD, LITERAL):
@@ -219,22 +219,24 @@ class Rule:
     """``before`` becomes ``after`` (a pattern, or a function of the match) where ``when`` holds."""
 
     name: str
-    before: Pattern
-    after: Pattern | Callable[[Any], Expr]
+    before: ExprPattern
+    after: ExprPattern | Callable[[Any], Expr]
     when: Guard | None = None
 
     def apply(self, e: Expr, ask: Ask) -> Expr | None:
-        found = Match()
+        found = Bindings()
         if not matches(self.before, e, found):
             return None
         if self.when is not None and not self.when(found, ask):
             return None
-        if isinstance(self.after, Pattern):
+        if isinstance(self.after, ExprPattern):
             return build(self.after, found, e)
         return self.after(found)
 
 
-def rule(name: str, before: Pattern, after: PatternLike | Callable[[Any], Expr], *, when: Guard | None = None) -> Rule:
+def rule(
+    name: str, before: ExprPattern, after: PatternLike | Callable[[Any], Expr], *, when: Guard | None = None
+) -> Rule:
     return Rule(name, before, after if callable(after) else as_pattern(after), when)
 
 

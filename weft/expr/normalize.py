@@ -31,7 +31,7 @@ from weft.expr.rules.division import DIVISION_RULES
 from weft.expr.rules.logic import LOGIC_RULES, NEGATED
 from weft.expr.rules.values import VALUE_RULES
 from weft.expr.rules.vectors import simplify_lanes
-from weft.expr.solver import Key, Solver, State
+from weft.expr.solver import Assumptions, Key, Solver
 from weft.expr.visit import variables_of
 from weft.support.dtypes import BOOL, INDEX
 
@@ -45,7 +45,7 @@ _DEEPEST_CONTEXT: Final = 24
 class Normalizer:
     """Brings nodes into normal form under the facts of ``solver``; answers are remembered until facts change."""
 
-    def __init__(self, ring: Ring, state: State, depth: int = 0, parent: Normalizer | None = None) -> None:
+    def __init__(self, ring: Ring, state: Assumptions, depth: int = 0, parent: Normalizer | None = None) -> None:
         self.ring = ring
         self._parent = parent
         self._about: frozenset[Expr] = frozenset()

@@ -18,7 +18,7 @@ from weft.expr.affine import Poly, Ring, constant, linear_form, plus, scaled
 from weft.expr.bounds import Interval
 from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, index, wrap
 from weft.expr.normalize import Normalizer
-from weft.expr.solver import State
+from weft.expr.solver import Assumptions
 from weft.expr.sweep import Sweep, sweep
 from weft.support.dtypes import INDEX
 
@@ -30,7 +30,7 @@ class Facts:
         """``sizes`` are symbolic dimensions. With ``keeps_variables`` a loop variable stays one where only one value is
         possible for it."""
         self._ring = Ring()
-        self._normal = Normalizer(self._ring, State(keeps_variables=keeps_variables))
+        self._normal = Normalizer(self._ring, Assumptions(keeps_variables=keeps_variables))
         for size in sizes:
             self.bind_size(size)
 

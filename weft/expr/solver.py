@@ -38,7 +38,7 @@ _DEPTH: Final = 10
 
 
 @dataclass(slots=True)
-class State:
+class Assumptions:
     """All that is assumed; copied when a scope opens."""
 
     ranges: dict[int, Interval] = field(default_factory=dict)
@@ -50,8 +50,8 @@ class State:
     keeps_variables: bool = False
     """Whether a variable of which only one value is possible stays."""
 
-    def copy(self) -> State:
-        return State(
+    def copy(self) -> Assumptions:
+        return Assumptions(
             dict(self.ranges),
             {k: list(v) for k, v in self.lower.items()},
             {k: list(v) for k, v in self.upper.items()},
@@ -63,11 +63,11 @@ class State:
 
 
 class Solver:
-    """Decides inequalities over a ring, given a :class:`State`."""
+    """Decides inequalities over a ring, given :class:`Assumptions`."""
 
-    def __init__(self, ring: Ring, state: State | None = None) -> None:
+    def __init__(self, ring: Ring, state: Assumptions | None = None) -> None:
         self.ring = ring
-        self.state = state or State()
+        self.state = state or Assumptions()
         self.forget()
         self._steps = 0
 

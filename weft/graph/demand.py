@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from weft.graph.nodes import Call, Constant, Constructor, Function, GlobalVar, GraphExpr, If, Let, Loop, Match, Var
 from weft.graph.operator import Operator
-from weft.graph.scope import Block, opens_block
+from weft.graph.scope import Scope, opens_scope
 from weft.graph.visit import children, post_order
 
 Key: TypeAlias = "tuple[GraphExpr | None, int]"
@@ -22,8 +22,8 @@ MOST_BLOCKS = 256
 thousand blocks for each of many thousand values takes too long."""
 
 
-def on_demand(root: GraphExpr, placed: Mapping[GraphExpr, Block]) -> dict[GraphExpr, tuple[Key, ...]]:
-    """The values that some ways through their block (``placed``: see :func:`weft.graph.scope.blocks`) do not need; for
+def on_demand(root: GraphExpr, placed: Mapping[GraphExpr, Scope]) -> dict[GraphExpr, tuple[Key, ...]]:
+    """The values that some ways through their block (``placed``: see :func:`weft.graph.scope.scopes`) do not need; for
     each, the blocks within it that do. In one run several of these may be entered, one after the other.
 
     A closure needs what it captures when it is made. Operators that leave a loop, since nothing in it changes their
@@ -46,14 +46,14 @@ def on_demand(root: GraphExpr, placed: Mapping[GraphExpr, Block]) -> dict[GraphE
         ways.homes_of[e] = homes
         for slot, child in enumerate(children(e)):
             into = demands.setdefault(child, {})
-            into.update({(e, slot): None} if opens_block(e, slot) else dict.fromkeys(homes))
+            into.update({(e, slot): None} if opens_scope(e, slot) else dict.fromkeys(homes))
     return found
 
 
 class _Ways:
     """How blocks are reached. ``homes_of`` holds the blocks where each node seen so far is computed."""
 
-    def __init__(self, order: Iterable[GraphExpr], placed: Mapping[GraphExpr, Block]) -> None:
+    def __init__(self, order: Iterable[GraphExpr], placed: Mapping[GraphExpr, Scope]) -> None:
         self.placed = placed
         self.homes_of: dict[GraphExpr, Iterable[Key]] = {}
         self.bodies = {e.body for e in order if isinstance(e, Loop)}
@@ -105,7 +105,7 @@ class _Ways:
         return known.get(key, False)
 
 
-def _key(block: Block) -> Key:
+def _key(block: Scope) -> Key:
     return block.owner, block.slot
 
 

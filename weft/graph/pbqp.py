@@ -16,7 +16,7 @@ K = TypeVar("K", bound=Hashable)
 Array = np.ndarray[Any, Any]
 
 
-class Problem(Generic[K]):
+class Pbqp(Generic[K]):
     """Add nodes and edges, then :meth:`solve`."""
 
     def __init__(self) -> None:

@@ -17,16 +17,16 @@ from weft.graph.visit import bound_vars, children, post_order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class Scope:
     """A block: ``owner`` is the node that has it (None for the outermost), ``slot`` which child of that node it is."""
 
-    parent: Block | None
+    parent: Scope | None
     depth: int
     owner: GraphExpr | None
     slot: int
 
 
-def blocks(root: GraphExpr) -> dict[GraphExpr, Block]:
+def scopes(root: GraphExpr) -> dict[GraphExpr, Scope]:
     """The block of every node under ``root`` (inner functions included); ``root`` itself is in the outermost.
 
     What does not change from iteration to iteration of a loop stands outside of it.
@@ -37,7 +37,7 @@ def blocks(root: GraphExpr) -> dict[GraphExpr, Block]:
     return _placed(root, order, _levels(order, found, bodies), bodies) if bodies else found
 
 
-def _levels(order: list[GraphExpr], found: dict[GraphExpr, Block], bodies: set[Function]) -> dict[GraphExpr, int]:
+def _levels(order: list[GraphExpr], found: dict[GraphExpr, Scope], bodies: set[Function]) -> dict[GraphExpr, int]:
     """The depth of the innermost block of a loop that a node depends on."""
     top = order[-1]
     binders: dict[object, int] = {}
@@ -82,21 +82,21 @@ def _fresh(e: Let) -> Iterator[Symbol]:
 
 def _placed(
     root: GraphExpr, order: list[GraphExpr], levels: dict[GraphExpr, int], bodies: Iterable[Function] = ()
-) -> dict[GraphExpr, Block]:
+) -> dict[GraphExpr, Scope]:
     loops = frozenset(bodies)
-    found: dict[GraphExpr, Block] = {root: Block(None, 0, None, 0)}
+    found: dict[GraphExpr, Scope] = {root: Scope(None, 0, None, 0)}
     for expr in reversed(order):
         here = found[expr]
         if levels:
             here = found[expr] = _hoisted(here, levels[expr], loops)
         for slot, child in enumerate(children(expr)):
-            block = Block(here, here.depth + 1, expr, slot) if opens_block(expr, slot) else here
+            block = Scope(here, here.depth + 1, expr, slot) if opens_scope(expr, slot) else here
             known = found.get(child)
             found[child] = block if known is None else common(known, block)
     return found
 
 
-def _hoisted(block: Block, level: int, loops: frozenset[Function]) -> Block:
+def _hoisted(block: Scope, level: int, loops: frozenset[Function]) -> Scope:
     """The block outside of all loops that nothing at ``level`` needs."""
     best, at = block, block
     while at.parent is not None and at.depth > level:
@@ -108,14 +108,14 @@ def _hoisted(block: Block, level: int, loops: frozenset[Function]) -> Block:
     return best
 
 
-def opens_block(expr: GraphExpr, slot: int) -> bool:
+def opens_scope(expr: GraphExpr, slot: int) -> bool:
     """Whether child ``slot`` of ``expr`` is a block of its own."""
     if isinstance(expr, Function):
         return True
     return slot > 0 and isinstance(expr, (If, Let, Match))
 
 
-def common(a: Block, b: Block) -> Block:
+def common(a: Scope, b: Scope) -> Scope:
     """The innermost block that contains both. Blocks are the same if owner and slot are."""
     while not _same(a, b):
         if a.depth > b.depth or (a.depth == b.depth and a.parent is not None):
@@ -127,9 +127,9 @@ def common(a: Block, b: Block) -> Block:
     return a
 
 
-def _same(a: Block, b: Block) -> bool:
+def _same(a: Scope, b: Scope) -> bool:
     return a is b or (a.owner is b.owner and a.slot == b.slot)
 
 
-def same_block(a: Block, b: Block) -> bool:
+def same_scope(a: Scope, b: Scope) -> bool:
     return _same(a, b)

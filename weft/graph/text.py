@@ -64,7 +64,7 @@ from weft.graph.nodes import (
 )
 from weft.graph.operator import Operator
 from weft.graph.parser import KEYWORDS, parse
-from weft.graph.scope import blocks
+from weft.graph.scope import scopes
 from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
 from weft.graph.visit import post_order
 from weft.ir.text import Printer, clean_name, quote
@@ -262,7 +262,7 @@ class _BodyPrinter:
         self.owner, self.function = owner, function
         self.values: dict[GraphExpr, str] = {}
         self.members: dict[tuple[GraphExpr | None, int], list[GraphExpr]] = {}
-        placed = blocks(function)
+        placed = scopes(function)
         for e in post_order(function):
             block = placed[e]
             self.members.setdefault((block.owner, block.slot), []).append(e)

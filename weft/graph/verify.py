@@ -37,10 +37,10 @@ from weft.graph.nodes import (
 )
 from weft.graph.operator import Operator
 from weft.graph.relations import check, expect
-from weft.graph.scope import Block, blocks
+from weft.graph.scope import Scope, scopes
 from weft.graph.types import DataType, FunctionType, Type
 from weft.graph.visit import bound_vars, free_vars, pattern_vars, post_order
-from weft.support.errors import InternalError, Place, TypeRelationError, WeftError
+from weft.support.errors import InternalError, Location, TypeRelationError, WeftError
 
 
 def verify(module: Module) -> None:
@@ -49,7 +49,7 @@ def verify(module: Module) -> None:
         try:
             _Verifier(module, function).run()
         except InternalError as error:
-            raise error.at(Place(node=f"@{name}")) from None
+            raise error.at(Location(node=f"@{name}")) from None
 
 
 def _fail(message: str, e: GraphExpr | None = None) -> InternalError:
@@ -70,7 +70,7 @@ class _Verifier:
             self._node(e)
 
     def _scopes(self) -> None:
-        placed = blocks(self.function)
+        placed = scopes(self.function)
         binders: dict[Var, tuple[GraphExpr, int]] = {}
         for e in placed:
             slots: Sequence[tuple[Var, int]]
@@ -143,9 +143,9 @@ class _Verifier:
             raise _fail(error.message, e) from None
 
 
-def _inside(block: Block, owner: GraphExpr, slot: int) -> bool:
+def _inside(block: Scope, owner: GraphExpr, slot: int) -> bool:
     """Whether ``block`` is the given child of ``owner`` or lies in it."""
-    at: Block | None = block
+    at: Scope | None = block
     while at is not None:
         if at.owner is owner and at.slot == slot:
             return True

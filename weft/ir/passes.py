@@ -3,16 +3,13 @@
 A pass is a frozen dataclass: its fields are its options, so a pass prints as it was written, compares by content and
 can be named on the command line. Valid in, valid out; it returns the program it was given if there is nothing to do.
 
-    program = run_passes((FoldConstants(), Fuse(limit=8)), program, (Verify(verify), Dump(directory, to_text)))
+    program = run_passes((FoldConstants(), Fuse(limit=8)), program, (Verify(verify, to_text),))
 """
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from weft.support.errors import InternalError, UserError
@@ -89,27 +86,6 @@ def blame(name: str, error: Exception, program: P, to_text: Callable[[P], str] |
 
 
 @dataclass
-class Timing(Generic[P]):
-    """Seconds spent in each pass, in order: ``rows`` holds (name, seconds)."""
-
-    rows: list[tuple[str, float]] = field(default_factory=list)
-    _start: float = 0.0
-
-    def before(self, step: Pass[P], program: P) -> None:
-        self._start = time.perf_counter()
-
-    def after(self, step: Pass[P], before: P, after: P) -> None:
-        self.rows.append((step.name, time.perf_counter() - self._start))
-
-    def totals(self) -> dict[str, float]:
-        """Seconds by pass name, the most expensive first."""
-        sums: dict[str, float] = {}
-        for name, seconds in self.rows:
-            sums[name] = sums.get(name, 0.0) + seconds
-        return dict(sorted(sums.items(), key=lambda row: -row[1]))
-
-
-@dataclass
 class Verify(Generic[P]):
     """Calls ``verify`` on what each pass gives; what it raises becomes an InternalError that names the pass."""
 
@@ -127,34 +103,3 @@ class Verify(Generic[P]):
             blamed = blame(step.name, error, before, self.to_text)
             blamed.message = blamed.message.replace("failed:", "gave an invalid program:", 1)
             raise blamed from error
-
-
-class Dump(Generic[P]):
-    """Writes the program after each pass to ``NN-name.txt`` in ``directory``, numbered on from what is there."""
-
-    def __init__(self, directory: str | Path, to_text: Callable[[P], str], suffix: str = ".txt") -> None:
-        self.directory, self.to_text, self.suffix = Path(directory), to_text, suffix
-
-    def before(self, step: Pass[P], program: P) -> None: ...
-
-    def after(self, step: Pass[P], before: P, after: P) -> None:
-        if after is not before:
-            self.write(step.name, after)
-
-    def write(self, name: str, program: P) -> Path:
-        """Write ``program`` as the next stage, called ``name``."""
-        return write_stage(self.directory, name, self.to_text(program), self.suffix)
-
-
-_STAGE = re.compile(r"^(\d+)-")
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-
-
-def write_stage(directory: str | Path, name: str, text: str, suffix: str = ".txt") -> Path:
-    """Write ``text`` to the next numbered file of ``directory`` (``07-name.txt``); the file's path."""
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    numbers = [int(m[1]) for m in (_STAGE.match(p.name) for p in folder.iterdir()) if m]
-    path = folder / f"{max(numbers, default=-1) + 1:02d}-{_UNSAFE.sub('_', name)}{suffix}"
-    path.write_text(text)
-    return path

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple, NoReturn, TypeVar
 
-from weft.support.errors import ParseError, Place
+from weft.support.errors import Location, ParseError
 
 T = TypeVar("T")
 
@@ -71,14 +71,14 @@ def _bad_character(source: str, position: int, file: str | None) -> NoReturn:
     raise ParseError(message, code="P002", place=place_at(source, position, 1, file))
 
 
-def place_at(source: str, position: int, length: int = 1, file: str | None = None) -> Place:
+def place_at(source: str, position: int, length: int = 1, file: str | None = None) -> Location:
     """The place of ``source[position : position + length]``."""
     begin = source.rfind("\n", 0, position) + 1
     end = source.find("\n", begin)
     text = source[begin : len(source) if end < 0 else end]
     column = min(position - begin, len(text))
     line = source.count("\n", 0, begin) + 1
-    return Place(file=file, line=line, text=text, column=column, length=max(1, min(length, len(text) - column)))
+    return Location(file=file, line=line, text=text, column=column, length=max(1, min(length, len(text) - column)))
 
 
 def tokenize(source: str, *, sigils: bool = False, layout: bool = False, file: str | None = None) -> list[Token]:
@@ -234,7 +234,7 @@ class TokenStream:
         if self.current.kind != END:
             self.fail(f"expected the end of the text, found {self.current.describe()}")
 
-    def place(self, token: Token | None = None) -> Place:
+    def place(self, token: Token | None = None) -> Location:
         token = token or self.current
         return place_at(self.source, token.start, len(token.text), self.file)
 

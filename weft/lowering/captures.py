@@ -8,7 +8,7 @@ from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
 from weft.graph.demand import Key, on_demand
 from weft.graph.nodes import Call, Constant, Constructor, Function, GlobalVar, GraphExpr, Loop, Var
-from weft.graph.scope import Block, blocks
+from weft.graph.scope import Scope, scopes
 from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import bound_vars, children, post_order
 
@@ -25,7 +25,7 @@ class Scopes:
     def __init__(self, root: Function) -> None:
         self.root = root
         self.order = list(post_order(root))
-        placed = blocks(root)
+        placed = scopes(root)
         self.wanted_in = on_demand(root, placed)
         self.members: dict[Key, list[GraphExpr]] = {}
         self.pending: dict[Key, list[GraphExpr]] = {}
@@ -47,13 +47,13 @@ class Scopes:
         for e in self.order:
             self._nodes.setdefault(self._unit[e], []).append(e)
 
-    def _units(self, placed: dict[GraphExpr, Block]) -> dict[GraphExpr, GraphExpr]:
+    def _units(self, placed: dict[GraphExpr, Scope]) -> dict[GraphExpr, GraphExpr]:
         """The innermost closure (or the root) that computes each node."""
         known: dict[Key, GraphExpr] = {}
         found: dict[GraphExpr, GraphExpr] = {}
         for e in self.order:
             way: list[Key] = []
-            at: Block | None = placed[e]
+            at: Scope | None = placed[e]
             unit: GraphExpr = self.root
             while at is not None:
                 key = (at.owner, at.slot)

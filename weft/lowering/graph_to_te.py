@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FusedStages:
     """A fused group as tensor expressions: ``inputs`` in the order of the function's parameters."""
 
     name: str
@@ -36,7 +36,7 @@ class Group:
     outputs: tuple[Tensor, ...]
 
 
-def group_to_te(function: Function) -> Group:
+def group_to_te(function: Function) -> FusedStages:
     """The tensor expressions of a fused group.
 
     Constants inside the group have a single element and become literals. Raises InternalError for anything that is
@@ -61,7 +61,7 @@ def group_to_te(function: Function) -> Group:
         else:
             raise InternalError(f"a {type(e).__name__} cannot stand in a fused group")
     inputs = tuple(made[p][0] for p in function.params)
-    return Group(_identifier("_".join(names))[:_LONGEST_NAME], inputs, made[function.body])
+    return FusedStages(_identifier("_".join(names))[:_LONGEST_NAME], inputs, made[function.body])
 
 
 def compute(op: OpDef, attrs: Attrs, result: Type, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:

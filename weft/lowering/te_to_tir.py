@@ -23,7 +23,7 @@ from weft.ir.frozen import EMPTY, FrozenMap
 from weft.ir.text import Names
 from weft.lowering.ordered_loops import order_loops, update_loops
 from weft.support.dtypes import BOOL, INDEX
-from weft.support.errors import InternalError, Place, UserError
+from weft.support.errors import InternalError, Location, UserError
 from weft.tensor_expr.nodes import (
     ComputeOp,
     ExternOp,
@@ -153,7 +153,7 @@ class _Lowering:
             self.names.of(v)
         for t in self.inputs:
             if t in self.buffers:
-                raise UserError(f"the input '{t.name}' is given twice", code="L011", place=Place(node=t.name))
+                raise UserError(f"the input '{t.name}' is given twice", code="L011", place=Location(node=t.name))
             self.buffers[t] = self._buffer(t)
             self.input_buffers.append(self.buffers[t])
         copies = []
@@ -193,7 +193,7 @@ class _Lowering:
             raise UserError(
                 f"the placeholder '{op.name}' is read but is not among the inputs",
                 code="L010",
-                place=Place(node=op.name),
+                place=Location(node=op.name),
                 hint="add it to inputs",
             )
         raise InternalError(f"operation '{op.name}' of kind {type(op).__name__} cannot be lowered")
@@ -300,7 +300,7 @@ class _Lowering:
             raise UserError(
                 f"the code of extern '{op.name}' returned {type(body).__name__}, not a statement",
                 code="L014",
-                place=Place(node=op.name),
+                place=Location(node=op.name),
             )
         reads = tuple(whole(b) for b in dict.fromkeys(ins))
         name = self.blocks[op] = self.block_names.fresh(op.name)
@@ -401,6 +401,6 @@ def _scan_error(scan: ScanOp, op: Operation, what: str, hint: str | None = None)
     return UserError(
         f"'{op.name}', which depends on the state of scan '{scan.name}', {what}",
         code="L013",
-        place=Place(node=op.name),
+        place=Location(node=op.name),
         hint=hint,
     )

@@ -21,7 +21,7 @@ from weft.support.dtypes import FLOAT64, INDEX, DType
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class _Row:
     """``scalar(a, b)`` and ``numpy(a, b)`` say the same of two elements and of two arrays."""
 
     name: str
@@ -67,13 +67,13 @@ _COMMUTATIVE = frozenset(
 )
 
 
-def _arithmetic(name: str, op: str, numpy: Callable[[Any, Any], Any], source: str, doc: str, **more: Any) -> Row:
+def _arithmetic(name: str, op: str, numpy: Callable[[Any, Any], Any], source: str, doc: str, **more: Any) -> _Row:
     """A row for an operator of scalar expressions."""
-    return Row(name, lambda a, b: make(op, a, b), numpy, source, doc, **more)
+    return _Row(name, lambda a, b: make(op, a, b), numpy, source, doc, **more)
 
 
-def _bits(name: str, intrinsic: str, numpy: Callable[[Any, Any], Any], source: str, doc: str) -> Row:
-    return Row(name, lambda a, b: Call(intrinsic, (a, b), a.dtype), numpy, source, doc, "int uint")
+def _bits(name: str, intrinsic: str, numpy: Callable[[Any, Any], Any], source: str, doc: str) -> _Row:
+    return _Row(name, lambda a, b: Call(intrinsic, (a, b), a.dtype), numpy, source, doc, "int uint")
 
 
 _SHIFT_DOC = "bits of a moved by b places; by fewer than none or all of them: nothing is left but the sign to the right"
@@ -122,7 +122,7 @@ ARITHMETIC = (
     _arithmetic("add", "add", np.add, "ONNX Add-14", "a + b"),
     _arithmetic("sub", "sub", np.subtract, "ONNX Sub-14", "a - b"),
     _arithmetic("mul", "mul", np.multiply, "ONNX Mul-14", "a · b"),
-    Row(
+    _Row(
         "div",
         _divide,
         _np_divide,
@@ -154,8 +154,8 @@ LOGIC = (
     _bits("bitwise_and", "bitand", np.bitwise_and, "ONNX BitwiseAnd-18", "bits set in both"),
     _bits("bitwise_or", "bitor", np.bitwise_or, "ONNX BitwiseOr-18", "bits set in either"),
     _bits("bitwise_xor", "bitxor", np.bitwise_xor, "ONNX BitwiseXor-18", "bits set in exactly one"),
-    Row("shift_left", _shift("shl"), _np_shift(np.left_shift), "ONNX BitShift-28 LEFT", _SHIFT_DOC, "int uint"),
-    Row("shift_right", _shift("shr"), _np_shift(np.right_shift), "ONNX BitShift-28 RIGHT", _SHIFT_DOC, "int uint"),
+    _Row("shift_left", _shift("shl"), _np_shift(np.left_shift), "ONNX BitShift-28 LEFT", _SHIFT_DOC, "int uint"),
+    _Row("shift_right", _shift("shr"), _np_shift(np.right_shift), "ONNX BitShift-28 RIGHT", _SHIFT_DOC, "int uint"),
 )
 
 

@@ -15,7 +15,7 @@ from weft.ops import layouts
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import NUMBER, Array
-from weft.ops.packing import Layout, pack, parse_layout, unpack
+from weft.ops.packing import LetterLayout, pack, parse_layout, unpack
 from weft.ops.stages import accumulator, narrowed, padded
 from weft.support.dtypes import DType
 
@@ -172,7 +172,7 @@ def _joined(axes: list[IterVar]) -> tuple[Expr, ...]:
     return (at,)
 
 
-def _block_indices(layout: Layout, places: dict[tuple[str, int], Expr]) -> list[Expr]:
+def _block_indices(layout: LetterLayout, places: dict[tuple[str, int], Expr]) -> list[Expr]:
     """The indices of the blocks of a layout: ``places`` by letter and number of the block among its letter's."""
     seen: dict[str, int] = {}
     found = []

@@ -31,7 +31,7 @@ _TOKEN = re.compile(r"([A-Z])|(\d+)([a-z])")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LetterLayout:
     """``dims`` are the physical dimensions in order: a letter and, for a block, its size (None for the outer one).
     ``blocks`` holds, for each letter that is split, the product of its blocks."""
 
@@ -61,7 +61,7 @@ class Layout:
 
 
 @cache
-def parse_layout(text: str) -> Layout:
+def parse_layout(text: str) -> LetterLayout:
     """Read a layout string; TypeRelationError T015 where it is malformed."""
     dims: list[tuple[str, int | None]] = []
     blocks: dict[str, int] = {}
@@ -82,7 +82,7 @@ def parse_layout(text: str) -> Layout:
     outer = [letter for letter, block in dims if block is None]
     if position != len(text) or len(set(outer)) != len(outer) or not set(blocks) <= set(outer):
         rel.fail("layout", f"'{text}' is not a layout", "T015", "such as NCHW or NCHW16c")
-    return Layout(text, tuple(dims), blocks)
+    return LetterLayout(text, tuple(dims), blocks)
 
 
 def pack(array: Array, source: str, target: str) -> Array:
@@ -106,7 +106,7 @@ def pack(array: Array, source: str, target: str) -> Array:
     return made
 
 
-def _split(array: Array, packed: Layout) -> Array:
+def _split(array: Array, packed: LetterLayout) -> Array:
     """``array``, whose sizes are multiples of the blocks, as "outer, blocks, outer, blocks, …" by letter."""
     shape: list[int] = []
     for size, letter in zip(array.shape, packed.letters, strict=True):
@@ -147,11 +147,11 @@ def unpack(array: Array, source: str, target: str, sizes: Sequence[int] | None =
     return array
 
 
-def _own_blocks(packed: Layout, letter: str) -> list[int]:
+def _own_blocks(packed: LetterLayout, letter: str) -> list[int]:
     return [block for other, block in packed.dims if other == letter and block is not None]
 
 
-def _split_order(packed: Layout) -> list[int]:
+def _split_order(packed: LetterLayout) -> list[int]:
     """For each physical dimension its place in the order "outer, blocks, outer, blocks, …" by letter."""
     place: dict[int, int] = {}
     for letter in packed.letters:
@@ -161,7 +161,7 @@ def _split_order(packed: Layout) -> list[int]:
     return [place[i] for i in range(len(packed.dims))]
 
 
-def _logical_sizes(attrs: Attrs, data: TensorType, source: Layout, target: Layout) -> dict[str, Dim]:
+def _logical_sizes(attrs: Attrs, data: TensorType, source: LetterLayout, target: LetterLayout) -> dict[str, Dim]:
     """Logical sizes by letter; ``attrs.sizes`` gives them in the order of the letters of the source."""
     name = "layout_transform"
     if len(source.dims) != data.rank:

@@ -42,7 +42,7 @@ def _blocked(attrs: Attrs, data: TensorType, block: int) -> Attrs | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class _Row:
     """``finish(combine(before(x)), count)`` in scalars; ``numpy(x, axes, keepdims)`` on arrays."""
 
     name: str
@@ -129,9 +129,9 @@ _REAL = ("reduce_l2", "reduce_log_sum")
 """Reductions whose results are no integers."""
 
 ROWS = (
-    Row("reduce_sum", te.sum, lambda x, a, k: np.sum(x, a, keepdims=k), "ONNX ReduceSum-13", "sum"),
-    Row("reduce_mean", te.sum, _np_mean, "ONNX ReduceMean-18", "mean", finish=_mean),
-    Row(
+    _Row("reduce_sum", te.sum, lambda x, a, k: np.sum(x, a, keepdims=k), "ONNX ReduceSum-13", "sum"),
+    _Row("reduce_mean", te.sum, _np_mean, "ONNX ReduceMean-18", "mean", finish=_mean),
+    _Row(
         "reduce_max",
         te.max,
         lambda x, a, k: np.max(x, a, keepdims=k, initial=_extreme(x.dtype, -1)),
@@ -139,7 +139,7 @@ ROWS = (
         "largest value; NaN if any is; of bool: whether any",
         kinds="bool int uint float",
     ),
-    Row(
+    _Row(
         "reduce_min",
         te.min,
         lambda x, a, k: np.min(x, a, keepdims=k, initial=_extreme(x.dtype, 1)),
@@ -147,8 +147,8 @@ ROWS = (
         "smallest value; NaN if any is; of bool: whether all",
         kinds="bool int uint float",
     ),
-    Row("reduce_prod", te.prod, lambda x, a, k: np.prod(x, a, keepdims=k), "ONNX ReduceProd-18", "product"),
-    Row(
+    _Row("reduce_prod", te.prod, lambda x, a, k: np.prod(x, a, keepdims=k), "ONNX ReduceProd-18", "product"),
+    _Row(
         "reduce_l1",
         te.sum,
         lambda x, a, k: np.sum(np.abs(x), a, keepdims=k),
@@ -156,7 +156,7 @@ ROWS = (
         "sum of magnitudes",
         before=te.abs,
     ),
-    Row(
+    _Row(
         "reduce_l2",
         te.sum,
         lambda x, a, k: np.sqrt(np.sum(x * x, a, keepdims=k)),
@@ -166,7 +166,7 @@ ROWS = (
         finish=lambda total, count: te.sqrt(total),
         kinds="float",
     ),
-    Row(
+    _Row(
         "reduce_log_sum",
         te.sum,
         lambda x, a, k: np.log(np.sum(x, a, keepdims=k)),
@@ -176,7 +176,7 @@ ROWS = (
         kinds="float",
         low=0.1,
     ),
-    Row(
+    _Row(
         "reduce_sum_square",
         te.sum,
         lambda x, a, k: np.sum(x * x, a, keepdims=k),

@@ -21,7 +21,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class _Row:
     """``scalar(attrs, x)`` and ``numpy(attrs, x)`` say the same of one element and of an array. ``low`` and ``high``
     bound the operands in tests; ``exact`` rows are also tested at infinities and NaN."""
 
@@ -65,13 +65,13 @@ def _function(
     *,
     kinds: str = "float",
     exact: bool = False,
-) -> Row:
+) -> _Row:
     """A row for a function that is an intrinsic of the same name."""
 
     def scalar(attrs: Attrs, x: Expr) -> Expr:
         return Call(name, (x,), x.dtype) if x.dtype.is_float else x
 
-    return Row(name, scalar, lambda a, x: numpy(x), source, doc, low, high, exact, kinds)
+    return _Row(name, scalar, lambda a, x: numpy(x), source, doc, low, high, exact, kinds)
 
 
 MATHEMATICS = (
@@ -97,10 +97,10 @@ MATHEMATICS = (
     _function("ceil", np.ceil, "ONNX Ceil-13", "smallest integer not below x", kinds=NUMBER, exact=True),
     _function("trunc", np.trunc, "", "x rounded toward zero", kinds=NUMBER, exact=True),
     _function("round", np.rint, "ONNX Round-22", "nearest integer, halves to even", kinds=NUMBER, exact=True),
-    Row("abs", lambda a, x: te.abs(x), lambda a, x: np.abs(x), "ONNX Abs-13", "magnitude", exact=True, kinds=NUMBER),
-    Row("neg", lambda a, x: -x, lambda a, x: np.negative(x), "ONNX Neg-13", "x with the other sign", kinds=NUMBER),
-    Row("reciprocal", lambda a, x: number(1, x) / x, lambda a, x: 1 / x, "ONNX Reciprocal-13", "1 / x", 0.5, 4),
-    Row(
+    _Row("abs", lambda a, x: te.abs(x), lambda a, x: np.abs(x), "ONNX Abs-13", "magnitude", exact=True, kinds=NUMBER),
+    _Row("neg", lambda a, x: -x, lambda a, x: np.negative(x), "ONNX Neg-13", "x with the other sign", kinds=NUMBER),
+    _Row("reciprocal", lambda a, x: number(1, x) / x, lambda a, x: 1 / x, "ONNX Reciprocal-13", "1 / x", 0.5, 4),
+    _Row(
         "sign",
         lambda a, x: select(x > 0, number(1, x), x if x.dtype.kind == "uint" else select(x < 0, number(-1, x), x)),
         lambda a, x: np.sign(x),
@@ -109,15 +109,15 @@ MATHEMATICS = (
         exact=True,
         kinds=NUMBER,
     ),
-    Row("identity", lambda a, x: x, lambda a, x: x.copy(), "ONNX Identity", "x itself", exact=True, kinds=ANY),
-    Row(
+    _Row("identity", lambda a, x: x, lambda a, x: x.copy(), "ONNX Identity", "x itself", exact=True, kinds=ANY),
+    _Row(
         "dropout",
         lambda a, x: x,
         lambda a, x: x.copy(),
         "ONNX Dropout-22, inference",
         "x itself; marks where training would drop values",
     ),
-    Row(
+    _Row(
         "isnan",
         lambda a, x: te.isnan(x),
         lambda a, x: np.isnan(x),
@@ -126,7 +126,7 @@ MATHEMATICS = (
         exact=True,
         result=to_bool,
     ),
-    Row(
+    _Row(
         "isinf",
         lambda a, x: _infinite(a, x),
         lambda a, x: np.isinf(x) & ((a.detect_positive & (x > 0)) | (a.detect_negative & (x < 0))),
@@ -140,8 +140,8 @@ MATHEMATICS = (
         ),
         variants=({}, {"detect_negative": False}, {"detect_positive": False}),
     ),
-    Row("logical_not", lambda a, x: Not(x), lambda a, x: ~x, "ONNX Not-1", "negation", kinds="bool"),
-    Row(
+    _Row("logical_not", lambda a, x: Not(x), lambda a, x: ~x, "ONNX Not-1", "negation", kinds="bool"),
+    _Row(
         "bitwise_not",
         lambda a, x: number(-1, x) - x,
         lambda a, x: ~x,
@@ -204,7 +204,7 @@ def _alpha(default: float) -> Attribute:
 
 
 ACTIVATIONS = (
-    Row(
+    _Row(
         "relu",
         lambda a, x: maximum(x, number(0, x)),
         lambda a, x: np.maximum(x, 0),
@@ -213,7 +213,7 @@ ACTIVATIONS = (
         exact=True,
         kinds=NUMBER,
     ),
-    Row(
+    _Row(
         "leaky_relu",
         lambda a, x: _half_line(x, x * a.alpha),
         lambda a, x: np.where(x < 0, x * x.dtype.type(a.alpha), x),
@@ -223,7 +223,7 @@ ACTIVATIONS = (
         attributes=(_alpha(0.01),),
         variants=({}, {"alpha": 0.3}),
     ),
-    Row(
+    _Row(
         "elu",
         lambda a, x: _half_line(x, te.expm1(x) * a.alpha),
         lambda a, x: np.where(x < 0, a.alpha * np.expm1(np.minimum(x, 0)), x),
@@ -232,7 +232,7 @@ ACTIVATIONS = (
         attributes=(_alpha(1.0),),
         variants=({}, {"alpha": 2.0}),
     ),
-    Row(
+    _Row(
         "selu",
         lambda a, x: _half_line(x, te.expm1(x) * a.alpha) * a.gamma,
         lambda a, x: a.gamma * np.where(x < 0, a.alpha * np.expm1(np.minimum(x, 0)), x),
@@ -240,7 +240,7 @@ ACTIVATIONS = (
         "gamma·x, gamma·alpha·(exp(x) - 1) where negative",
         attributes=(_alpha(1.67326319217681884765625), Attribute("gamma", 1.05070102214813232421875, "scale")),
     ),
-    Row(
+    _Row(
         "celu",
         lambda a, x: maximum(x, 0.0) + minimum(te.expm1(x / a.alpha) * a.alpha, 0.0),
         lambda a, x: np.maximum(x, 0) + np.minimum(a.alpha * np.expm1(x / a.alpha), 0),
@@ -249,7 +249,7 @@ ACTIVATIONS = (
         attributes=(_alpha(1.0),),
         variants=({}, {"alpha": 2.0}),
     ),
-    Row(
+    _Row(
         "thresholded_relu",
         lambda a, x: select(x > a.alpha, x, number(0, x)),
         lambda a, x: np.where(x > a.alpha, x, 0),
@@ -258,22 +258,22 @@ ACTIVATIONS = (
         exact=True,
         attributes=(Attribute("alpha", 1.0, "threshold"),),
     ),
-    Row("softplus", lambda a, x: _softplus(x), lambda a, x: _np_softplus(x), "ONNX Softplus-22", "log(1 + exp(x))"),
-    Row(
+    _Row("softplus", lambda a, x: _softplus(x), lambda a, x: _np_softplus(x), "ONNX Softplus-22", "log(1 + exp(x))"),
+    _Row(
         "softsign",
         lambda a, x: x / (te.abs(x) + 1.0),
         lambda a, x: x / (1 + np.abs(x)),
         "ONNX Softsign-22",
         "x / (1 + |x|)",
     ),
-    Row(
+    _Row(
         "silu",
         lambda a, x: x * te.sigmoid(x),
         lambda a, x: x / (1 + np.exp(-x)),
         "ONNX Swish-24",
         "x · sigmoid(x)",
     ),
-    Row(
+    _Row(
         "gelu",
         _gelu,
         _np_gelu,
@@ -282,7 +282,7 @@ ACTIVATIONS = (
         attributes=(Attribute("approximate", "none", "none or tanh"),),
         variants=({}, {"approximate": "tanh"}),
     ),
-    Row(
+    _Row(
         "hard_sigmoid",
         lambda a, x: _unit_clamp(x * a.alpha + a.beta),
         lambda a, x: _np_unit_clamp(x * x.dtype.type(a.alpha) + x.dtype.type(a.beta)),
@@ -291,7 +291,7 @@ ACTIVATIONS = (
         attributes=(Attribute("alpha", 0.2, "slope"), Attribute("beta", 0.5, "offset")),
         variants=({}, {"alpha": 0.5, "beta": 0.25}),
     ),
-    Row(
+    _Row(
         "hard_swish",
         lambda a, x: x * _unit_clamp(x * (1 / 6) + 0.5),
         lambda a, x: x * _np_unit_clamp(x * x.dtype.type(1 / 6) + x.dtype.type(0.5)),
@@ -300,7 +300,7 @@ ACTIVATIONS = (
         low=-4.0,
         high=4.0,
     ),
-    Row(
+    _Row(
         "mish",
         lambda a, x: x * te.tanh(_softplus(x)),
         lambda a, x: x * np.tanh(_np_softplus(x)),
@@ -331,7 +331,7 @@ def _cast(attrs: Attrs, x: Expr) -> Expr:
 
 
 OTHERS = (
-    Row(
+    _Row(
         "clip",
         _clip,
         _np_clip,
@@ -342,7 +342,7 @@ OTHERS = (
         attributes=(Attribute("min", None, "lower bound"), Attribute("max", None, "upper bound")),
         variants=({"min": -1, "max": 1}, {"min": 0}, {"max": 1}),
     ),
-    Row(
+    _Row(
         "cast",
         _cast,
         lambda a, x: np.asarray(convert(x, DType(a.to))),

@@ -12,7 +12,7 @@ from weft.pipeline.kernels import Observer, ScheduleSource, build_kernels, unsch
 from weft.pipeline.options import PRECISIONS, Options
 from weft.pipeline.program import compile_module, operators_in
 from weft.pipeline.report import Report
-from weft.pipeline.stages import Stage, kernel_stages
+from weft.pipeline.stages import StageText, kernel_stages
 
 __all__ = [
     "PRECISIONS",
@@ -20,7 +20,7 @@ __all__ = [
     "Options",
     "Report",
     "ScheduleSource",
-    "Stage",
+    "StageText",
     "build_kernels",
     "compile_module",
     "graph_passes",

@@ -15,7 +15,7 @@ from weft.lowering.graph_to_te import group_to_te
 from weft.lowering.sizes import size_expr
 from weft.lowering.te_to_tir import te_to_tir
 from weft.ops.catalogue import OPERATORS
-from weft.pipeline.stages import Stage, kernel_stages
+from weft.pipeline.stages import StageText, kernel_stages
 from weft.schedule.trace import Trace
 from weft.support.progress import Reporter
 from weft.target import Target
@@ -33,7 +33,7 @@ class ScheduleSource(Protocol):
 class Observer(Protocol):
     """Looks at every fused group while its kernel comes into being: ``WEFT_DUMP`` implements it."""
 
-    def kernel(self, key: str, group: Function, name: str, target: Target, stages: Iterator[Stage]) -> None:
+    def kernel(self, key: str, group: Function, name: str, target: Target, stages: Iterator[StageText]) -> None:
         """Groups of equal ``key`` share a kernel. ``stages`` computes each stage when it is asked for."""
 
 

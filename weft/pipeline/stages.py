@@ -19,7 +19,7 @@ from weft.tir.text import to_text as tir_text
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageText:
     """The text of one kernel at one place of its way; ``suffix`` names the language (``.txt``: an IR's own)."""
 
     name: str
@@ -27,17 +27,17 @@ class Stage:
     text: str
 
 
-def kernel_stages(group: Function, target: Target, trace: Trace | None = None) -> Iterator[Stage]:
+def kernel_stages(group: Function, target: Target, trace: Trace | None = None) -> Iterator[StageText]:
     """Every stage of a fused group as text, from tensor expressions to assembly."""
     stages = group_to_te(group)
-    yield Stage("te", ".txt", te_text(stages.outputs, stages.inputs))
+    yield StageText("te", ".txt", te_text(stages.outputs, stages.inputs))
     program = te_to_tir(stages.name, stages.inputs, stages.outputs)
-    yield Stage("tir", ".txt", tir_text(program))
+    yield StageText("tir", ".txt", tir_text(program))
     schedule = scheduled(program, target, trace)
-    yield Stage("trace", ".py", schedule.trace.to_python())
-    yield Stage("scheduled", ".txt", tir_text(schedule.program))
+    yield StageText("trace", ".py", schedule.trace.to_python())
+    yield StageText("scheduled", ".txt", tir_text(schedule.program))
     kernel = tir_to_kernel(schedule.program, target)
-    yield Stage("kernel", ".txt", tir_text(kernel))
+    yield StageText("kernel", ".txt", tir_text(kernel))
     ir = emit(kernel, target)
-    yield Stage("llvm", ".ll", ir)
-    yield Stage("assembly", ".s", assembly(ir, target))
+    yield StageText("llvm", ".ll", ir)
+    yield StageText("assembly", ".s", assembly(ir, target))

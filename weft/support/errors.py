@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where an error points.
 
     ``file`` and ``node`` name a model file and a node in it; ``line`` (1-based) with ``text`` quotes a line
@@ -64,7 +64,7 @@ class WeftError(Exception):
         message: str,
         *,
         code: str | None = None,
-        place: Place | None = None,
+        place: Location | None = None,
         hint: str | None = None,
     ) -> None:
         self.message = message
@@ -73,7 +73,7 @@ class WeftError(Exception):
         self.hint = hint
         super().__init__(message)
 
-    def at(self, place: Place) -> WeftError:
+    def at(self, place: Location) -> WeftError:
         """Return the error itself, with ``place`` filled in where it was unknown."""
         if self.place is None:
             self.place = place
@@ -169,7 +169,7 @@ class InternalError(WeftError):
         message: str,
         *,
         code: str | None = None,
-        place: Place | None = None,
+        place: Location | None = None,
         hint: str | None = None,
         reproducer: str | None = None,
     ) -> None:

@@ -15,7 +15,7 @@ from typing import NoReturn
 from weft.expr.nodes import Binary, Expr, IterVar, Load, Not, Select, Var
 from weft.expr.visit import free_vars, post_order
 from weft.support.dtypes import BOOL, INDEX
-from weft.support.errors import Place, UserError
+from weft.support.errors import Location, UserError
 from weft.tensor_expr.nodes import ComputeOp, Operation, OrderOp, Reduce, Reducer, ScanOp, Tensor, UpdateOp
 from weft.tensor_expr.visit import topological
 
@@ -38,7 +38,7 @@ def verify(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> None:
 
 
 def _fail(op: Operation, code: str, message: str, hint: str | None = None) -> NoReturn:
-    raise UserError(message, code=code, place=Place(node=f"tensor {op.name}"), hint=hint)
+    raise UserError(message, code=code, place=Location(node=f"tensor {op.name}"), hint=hint)
 
 
 def _compute(op: ComputeOp, owner: dict[Var, ComputeOp]) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from weft.expr.nodes import BINARY, Binary, Cast, Const, Expr, Not, Select, Var
-from weft.support.errors import InputError, Place, ProgramError
+from weft.support.errors import InputError, Location, ProgramError
 from weft.tir import values
 from weft.tir.nodes import Buffer, Program
 from weft.tir.python_code import Site, Writer
@@ -90,7 +90,7 @@ class _Support:
 
 
 def _failure(site: Site, where: tuple[Any, ...], race: bool = False) -> ProgramError:
-    place = Place(node=f"block {site.block}") if site.block else None
+    place = Location(node=f"block {site.block}") if site.block else None
     at = ", ".join(str(w) for w in where)
     if race:
         name = "" if site.buffer is None else site.buffer.name

@@ -33,7 +33,7 @@ from weft.expr.affine import linear_form
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, IterVar, Load, Not, Ramp, Select, Shuffle, Var
 from weft.expr.visit import free_vars, loads
 from weft.support.dtypes import BOOL, INDEX
-from weft.support.errors import Place, ProgramError
+from weft.support.errors import Location, ProgramError
 from weft.tir.nodes import (
     Allocate,
     Block,
@@ -85,10 +85,10 @@ class _Verifier:
     used: set[Buffer] = field(default_factory=set)
 
     def fail(self, code: str, message: str, hint: str | None = None) -> NoReturn:
-        place = Place(node=self.block.block.name if self.block else self.program.name)
+        place = Location(node=self.block.block.name if self.block else self.program.name)
         if self.stmt is not None:
             text = stmt_to_text(self.stmt).split("\n", 1)[0]
-            place = Place(node=place.node, text=text, length=len(text))
+            place = Location(node=place.node, text=text, length=len(text))
         raise ProgramError(message, code=code, place=place, hint=hint)
 
     # -- the program -------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from weft.support.errors import InputError
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class StageText(Protocol):
+class StageLike(Protocol):
     """What a kernel's stage offers: ``name``, ``suffix`` of its file, ``text``."""
 
     @property
@@ -123,7 +123,7 @@ class Dump:
 
     # ---- kernels ----------------------------------------------------------------------------------------------------
 
-    def kernel(self, key: str, group: Function, name: str, target: Any, stages: Iterator[StageText]) -> None:
+    def kernel(self, key: str, group: Function, name: str, target: Any, stages: Iterator[StageLike]) -> None:
         """Write each stage as it is reached; an error passes through once it has been noted."""
         if key in self.by_key:
             self.kernel_of.setdefault(group, self.by_key[key])

@@ -1,7 +1,7 @@
 """Machine code for CPUs through LLVM: ``emit`` writes LLVM IR as text, ``compile_object`` makes an ELF object of it."""
 
 from weft.backends.llvm.backend import assembly, compile_object, optimized_ir
-from weft.backends.llvm.module import Module
+from weft.backends.llvm.module import LlvmModule
 from weft.target import Target
 from weft.tir.nodes import Program
 
@@ -11,7 +11,7 @@ def emit(kernel: Program, target: Target) -> str:
 
     Raises TargetError G020 for element types that have no arithmetic here, InternalError for a malformed kernel.
     """
-    return Module(kernel, target).emit()
+    return LlvmModule(kernel, target).emit()
 
 
 __all__ = ["assembly", "compile_object", "emit", "optimized_ir"]

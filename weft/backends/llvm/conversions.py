@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.backends.llvm.function import Function
+from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.types import scalar_type, splat, vector
 from weft.support.dtypes import DType
 
@@ -12,7 +12,7 @@ _SUBNORMAL = 0x90
 """Of either sign, as ``llvm.is.fpclass`` names classes of numbers."""
 
 
-def convert(f: Function, x: str, source: DType, to: DType, lanes: int) -> str:
+def convert(f: LlvmFunction, x: str, source: DType, to: DType, lanes: int) -> str:
     """``x`` of dtype ``source`` as a value of dtype ``to``."""
     if source.is_float and source.bits == 16:
         wide = _from_half(f, x, lanes) if source == "float16" else _from_bfloat(f, x, lanes)
@@ -38,7 +38,7 @@ def convert(f: Function, x: str, source: DType, to: DType, lanes: int) -> str:
     return f.op(f"{'sext' if source.kind == 'int' else 'zext'} {a} {x} to {b}")
 
 
-def _to_integer(f: Function, x: str, source: DType, to: DType, lanes: int) -> str:
+def _to_integer(f: LlvmFunction, x: str, source: DType, to: DType, lanes: int) -> str:
     """Truncation toward zero. Narrow integers go through int32, which wraps as C code on this machine does."""
     a, b = (vector(scalar_type(d), lanes) for d in (source, to))
     if to.bits >= 32:
@@ -47,13 +47,13 @@ def _to_integer(f: Function, x: str, source: DType, to: DType, lanes: int) -> st
     return f.op(f"trunc {wide} {f.op(f'fptosi {a} {x} to {wide}')} to {b}")
 
 
-def _from_bfloat(f: Function, x: str, lanes: int) -> str:
+def _from_bfloat(f: LlvmFunction, x: str, lanes: int) -> str:
     wide = f.op(f"zext {vector('i16', lanes)} {x} to {vector('i32', lanes)}")
     up = f.op(f"shl {vector('i32', lanes)} {wide}, {_i32(16, lanes)}")
     return f.op(f"bitcast {vector('i32', lanes)} {up} to {vector('float', lanes)}")
 
 
-def _to_bfloat(f: Function, x: str, lanes: int) -> str:
+def _to_bfloat(f: LlvmFunction, x: str, lanes: int) -> str:
     """Round to nearest even; NaN stays a (quiet) NaN. The instruction, where there is one, takes subnormals as zero:
     vectors that hold one go another way."""
     if not (lanes in _ROUNDED and "avx512bf16" in f.features and "avx512vl" in f.features):
@@ -73,7 +73,7 @@ def _to_bfloat(f: Function, x: str, lanes: int) -> str:
     return f.op(f"phi {vector('i16', lanes)} [ {rounded}, %{before} ], [ {exact}, %{rare} ]")
 
 
-def _rounded(f: Function, x: str, lanes: int) -> str:
+def _rounded(f: LlvmFunction, x: str, lanes: int) -> str:
     """The same in whole numbers."""
     ty, bools = vector("i32", lanes), vector("i1", lanes)
     bits = f.op(f"bitcast {vector('float', lanes)} {x} to {ty}")
@@ -88,7 +88,7 @@ def _rounded(f: Function, x: str, lanes: int) -> str:
     return f.op(f"trunc {ty} {chosen} to {vector('i16', lanes)}")
 
 
-def _from_half(f: Function, x: str, lanes: int) -> str:
+def _from_half(f: LlvmFunction, x: str, lanes: int) -> str:
     if f.native_half:
         half = f.op(f"bitcast {vector('i16', lanes)} {x} to {vector('half', lanes)}")
         return f.op(f"fpext {vector('half', lanes)} {half} to {vector('float', lanes)}")
@@ -106,7 +106,7 @@ def _from_half(f: Function, x: str, lanes: int) -> str:
     return f.op(f"bitcast {ty} {f.op(f'or {ty} {chosen}, {sign}')} to {single}")
 
 
-def _to_odd(f: Function, x: str, lanes: int) -> str:
+def _to_odd(f: LlvmFunction, x: str, lanes: int) -> str:
     """A float64 as the float32 next to it whose last bit is set, or as itself where float32 has it: rounding that once
     more gives what rounding ``x`` at once would. (After S. Boldo and G. Melquiond, "Emulation of FMA and correctly
     rounded sums: proved algorithms using rounding to odd".)"""
@@ -128,7 +128,7 @@ def _suffix(lanes: int) -> str:
     return f"v{lanes}" if lanes > 1 else ""
 
 
-def _to_half(f: Function, x: str, lanes: int) -> str:
+def _to_half(f: LlvmFunction, x: str, lanes: int) -> str:
     if f.native_half:
         half = f.op(f"fptrunc {vector('float', lanes)} {x} to {vector('half', lanes)}")
         return f.op(f"bitcast {vector('half', lanes)} {half} to {vector('i16', lanes)}")

@@ -9,7 +9,7 @@ from weft.expr.nodes import Expr, Var
 from weft.tir.nodes import Buffer
 
 
-class Function:
+class LlvmFunction:
     """Lines of a function and the values known at the point of emission.
 
     A value may be reused wherever its definition dominates: values bound inside :meth:`scope` are forgotten at its end.

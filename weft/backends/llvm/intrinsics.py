@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from weft.backends.llvm.function import Function
+from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.packed import dot2, dot4, pack
 from weft.backends.llvm.types import scalar_type, splat, type_of, vector
 from weft.backends.llvm.vectors import intrinsic
@@ -48,7 +48,7 @@ _HYPERBOLIC: Final = ("sinh", "cosh", "asinh", "acosh", "atanh")
 C_MATH: Final = frozenset((*_EXPONENTIAL, *_CIRCULAR, *_HYPERBOLIC))
 
 
-def emit_call(f: Function, e: Call, args: list[str]) -> str:
+def emit_call(f: LlvmFunction, e: Call, args: list[str]) -> str:
     """The value of a call whose arguments have values."""
     ty, dtype = type_of(e), e.args[0].dtype
     typed = [(type_of(a), v) for a, v in zip(e.args, args, strict=True)]
@@ -80,7 +80,7 @@ def emit_call(f: Function, e: Call, args: list[str]) -> str:
     raise InternalError(f"no LLVM code for the intrinsic '{e.name}' on {dtype}")
 
 
-def _scaled(f: Function, e: Call, args: list[str]) -> str:
+def _scaled(f: LlvmFunction, e: Call, args: list[str]) -> str:
     """The instruction where the target has it; else two products with powers of two, of which the first is exact."""
     ty, lanes = type_of(e), e.lanes
     x, n = args
@@ -101,7 +101,7 @@ def _scaled(f: Function, e: Call, args: list[str]) -> str:
     return x
 
 
-def _integer(f: Function, e: Call, ty: str, typed: list[tuple[str, str]]) -> str | None:
+def _integer(f: LlvmFunction, e: Call, ty: str, typed: list[tuple[str, str]]) -> str | None:
     a = typed[0][1]
     dtype = e.args[0].dtype
     if e.name in _BITS:
@@ -123,7 +123,7 @@ def _ones(dtype: DType) -> int:
     return 1 if dtype.kind == "bool" else (1 << dtype.bits) - 1
 
 
-def _library(f: Function, e: Call, typed: list[tuple[str, str]]) -> str:
+def _library(f: LlvmFunction, e: Call, typed: list[tuple[str, str]]) -> str:
     element = scalar_type(e.dtype)
     name = e.name + ("f" if e.dtype == "float32" else "")
     if e.lanes == 1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.backends.llvm.function import Function
+from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.patterns import known_lanes, stretch
 from weft.backends.llvm.types import memory_type, vector
 from weft.backends.llvm.vectors import broadcast, mangled, shuffle
@@ -20,10 +20,10 @@ STREAM_BYTES = 16
 """Bytes of a store past the caches. Rows of images and arrays of NumPy are rarely aligned to more; neighbouring stores
 meet in the line that is written anyway."""
 
-Value = Callable[[Function, Expr], str]
+Value = Callable[[LlvmFunction, Expr], str]
 
 
-def pointer(f: Function, buffer: Buffer, e: Expr, value: Value) -> str:
+def pointer(f: LlvmFunction, buffer: Buffer, e: Expr, value: Value) -> str:
     """The address of element ``e`` (a scalar index)."""
     base = f.pointers.get(buffer)
     if base is None:
@@ -48,7 +48,7 @@ def pointer(f: Function, buffer: Buffer, e: Expr, value: Value) -> str:
     return found
 
 
-def load(f: Function, e: Load, value: Value) -> str:
+def load(f: LlvmFunction, e: Load, value: Value) -> str:
     """The value of a load."""
     buffer, at = _flat(e.source, e.indices)
     if isinstance(at, Broadcast) and e.mask is None:
@@ -60,7 +60,7 @@ def load(f: Function, e: Load, value: Value) -> str:
     return f.op(f"trunc {vector('i8', e.lanes)} {raw} to {vector('i1', e.lanes)}") if e.dtype == "bool" else raw
 
 
-def _vector_load(f: Function, e: Load, buffer: Buffer, at: Expr, value: Value) -> str:
+def _vector_load(f: LlvmFunction, e: Load, buffer: Buffer, at: Expr, value: Value) -> str:
     ty, align, n = vector(memory_type(e.dtype), e.lanes), e.dtype.nbytes, e.lanes
     mask = "" if e.mask is None else value(f, e.mask)
     stride = int(at.stride.value) if isinstance(at, Ramp) and isinstance(at.stride, Const) else None
@@ -86,7 +86,7 @@ def _vector_load(f: Function, e: Load, buffer: Buffer, at: Expr, value: Value) -
     )
 
 
-def _pairs(f: Function, e: Load, buffer: Buffer, at: Ramp, value: Value) -> str:
+def _pairs(f: LlvmFunction, e: Load, buffer: Buffer, at: Ramp, value: Value) -> str:
     """Every second element, from two contiguous loads that stay inside the elements from first to last."""
     n = e.lanes
     ty = vector(memory_type(e.dtype), n)
@@ -98,7 +98,7 @@ def _pairs(f: Function, e: Load, buffer: Buffer, at: Ramp, value: Value) -> str:
     return shuffle(f, e.dtype, halves, picks)
 
 
-def _shuffled(f: Function, e: Load, buffer: Buffer, near: tuple[Expr, int, tuple[int, ...]], value: Value) -> str:
+def _shuffled(f: LlvmFunction, e: Load, buffer: Buffer, near: tuple[Expr, int, tuple[int, ...]], value: Value) -> str:
     """Lanes of the elements from a first to a last one, which are all read in order: one load, or two that overlap."""
     first, count, picks = near
     element, parts = memory_type(e.dtype), []
@@ -112,7 +112,7 @@ def _shuffled(f: Function, e: Load, buffer: Buffer, near: tuple[Expr, int, tuple
     return shuffle(f, e.dtype, parts, list(picks))
 
 
-def _lane_by_lane(f: Function, buffer: Buffer, at: Ramp, stride: int, value: Value) -> str:
+def _lane_by_lane(f: LlvmFunction, buffer: Buffer, at: Ramp, stride: int, value: Value) -> str:
     """Elements a known distance apart: single loads are faster than a gather."""
     element = memory_type(buffer.dtype)
     ty = vector(element, at.count)
@@ -124,7 +124,7 @@ def _lane_by_lane(f: Function, buffer: Buffer, at: Ramp, stride: int, value: Val
     return made
 
 
-def _store_lanes(f: Function, buffer: Buffer, at: Ramp, stride: int, operand: str, value: Value) -> None:
+def _store_lanes(f: LlvmFunction, buffer: Buffer, at: Ramp, stride: int, operand: str, value: Value) -> None:
     element = memory_type(buffer.dtype)
     for lane in range(at.count):
         one = f.op(f"extractelement {vector(element, at.count)} {operand}, i64 {lane}")
@@ -132,7 +132,7 @@ def _store_lanes(f: Function, buffer: Buffer, at: Ramp, stride: int, operand: st
         f.do(f"store {element} {one}, ptr {address}, align {buffer.dtype.nbytes}")
 
 
-def _addresses(f: Function, buffer: Buffer, at: Expr, value: Value) -> str:
+def _addresses(f: LlvmFunction, buffer: Buffer, at: Expr, value: Value) -> str:
     n, ty = at.lanes, memory_type(buffer.dtype)
     if isinstance(at, Ramp) and isinstance(at.stride, Const):
         base = pointer(f, buffer, at.base, value)
@@ -141,7 +141,7 @@ def _addresses(f: Function, buffer: Buffer, at: Expr, value: Value) -> str:
     return f.op(f"getelementptr {ty}, ptr {f.pointers[buffer]}, <{n} x i64> {value(f, at)}")
 
 
-def store(f: Function, s: Store, value: Value) -> None:
+def store(f: LlvmFunction, s: Store, value: Value) -> None:
     """Write ``s.value``; a scalar condition on a store is an If around it, so masks are vectors."""
     buffer, at = _flat(s.buffer, s.indices)
     n, dtype = at.lanes, buffer.dtype
@@ -175,7 +175,7 @@ def store(f: Function, s: Store, value: Value) -> None:
     f.wrote(buffer)
 
 
-def _stream(f: Function, operand: str, address: str, ty: str, nbytes: int, align: int) -> None:
+def _stream(f: LlvmFunction, operand: str, address: str, ty: str, nbytes: int, align: int) -> None:
     """A store past the caches where the address is as aligned as the instruction wants: of the whole vector, or in
     parts of the least size; a plain one elsewhere."""
     f.streams = True
@@ -204,7 +204,7 @@ def _stream(f: Function, operand: str, address: str, ty: str, nbytes: int, align
     f.start(f"streamed.{n}")
 
 
-def _aligned(f: Function, place: str, nbytes: int) -> str:
+def _aligned(f: LlvmFunction, place: str, nbytes: int) -> str:
     low = f.op(f"and i64 {place}, {nbytes - 1}")
     return f.op(f"icmp eq i64 {low}, 0")
 
@@ -216,7 +216,7 @@ def _flat(source: object, indices: tuple[Expr, ...]) -> tuple[Buffer, Expr]:
     return source, indices[0]
 
 
-def prefetch(f: Function, e: Expr, value: Value) -> None:
+def prefetch(f: LlvmFunction, e: Expr, value: Value) -> None:
     """Ask for the cache line of a loaded element."""
     if isinstance(e, Load):
         buffer, at = _flat(e.source, e.indices)

@@ -13,9 +13,9 @@ import re
 from typing import Final
 
 from weft.backends.free import Uses, uses_of
-from weft.backends.llvm.function import Function
+from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.intrinsics import C_MATH
-from weft.backends.llvm.statements import Context, loop, on_stack, statement
+from weft.backends.llvm.statements import Emission, loop, on_stack, statement
 from weft.backends.llvm.tiles import PERMISSION, uses_tiles
 from weft.backends.llvm.types import processor, type_of
 from weft.backends.llvm.values import value
@@ -32,7 +32,7 @@ _RUNTIME: Final = (
 )
 
 
-class Module:
+class LlvmModule:
     """The functions of one kernel, while they are emitted."""
 
     def __init__(self, kernel: Program, target: Target) -> None:
@@ -43,16 +43,16 @@ class Module:
         self.x86 = target.triple.startswith(("x86_64", "i686"))
         self.native_half = not self.x86 or "f16c" in target.features
 
-    def function(self, name: str) -> Function:
-        made = Function(name)
+    def function(self, name: str) -> LlvmFunction:
+        made = LlvmFunction(name)
         made.native_half, made.x86 = self.native_half, self.x86
         made.features = self.target.features
         made.streamed = set(map(str, self.kernel.attrs.get("stream", ()))) if self.x86 else set()
         made.start("body")
         return made
 
-    def context(self, inside_parallel: bool) -> Context:
-        return Context(self.parallel, inside_parallel, self.metadata)
+    def context(self, inside_parallel: bool) -> Emission:
+        return Emission(self.parallel, inside_parallel, self.metadata)
 
     def emit(self) -> str:
         """The whole module."""
@@ -97,7 +97,7 @@ class Module:
         shell.do(f"ret i32 {shell.op(f'call i32 @{k.name}.work({arguments})')}")
         self.functions.append(shell.text(f"i32 @{k.name}(ptr %buffers, ptr %sizes) #0"))
 
-    def _worker(self, name: str, buffers: list[Buffer], variables: list[Var]) -> Function:
+    def _worker(self, name: str, buffers: list[Buffer], variables: list[Var]) -> LlvmFunction:
         work = self.function(f"{name}.work")
         for i, b in enumerate(buffers):
             work.pointers[b] = f"%b{i}"
@@ -105,13 +105,13 @@ class Module:
             work.define(v, f"%v{i}")
         return work
 
-    def _finish(self, work: Function, signature: str) -> None:
+    def _finish(self, work: LlvmFunction, signature: str) -> None:
         if work.streams:  # such stores are ordered with nothing that follows but a fence
             work.do("call void @llvm.x86.sse.sfence()")
         work.do("ret i32 0")
         self.functions.append(work.text(f"internal i32 {signature} #1"))
 
-    def parallel(self, f: Function, s: For) -> None:
+    def parallel(self, f: LlvmFunction, s: For) -> None:
         """Outline a parallel loop and call the runtime to run it."""
         name = f"{self.kernel.name}.par{self.parallel_loops}"
         self.parallel_loops += 1
@@ -131,7 +131,7 @@ class Module:
         status = f.op(f"call i32 @weft_parallel_for(ptr @{name}, i64 {count}, i64 {grain}, ptr {closure})")
         self._return_if_failed(f, status)
 
-    def _return_if_failed(self, f: Function, status: str) -> None:
+    def _return_if_failed(self, f: LlvmFunction, status: str) -> None:
         n = f.fresh()
         f.branch(f.op(f"icmp eq i32 {status}, 0"), f"ok.{n}", f"failed.{n}")
         f.start(f"failed.{n}")
@@ -169,7 +169,7 @@ class Module:
         self._parallel_worker(name, s, [*buffers, *scratch], variables)
         self.functions.append(shell.text(f"internal i32 @{name}(i64 %begin, i64 %end, ptr %closure) #0"))
 
-    def _return_if_missing(self, shell: Function, base: str) -> None:
+    def _return_if_missing(self, shell: LlvmFunction, base: str) -> None:
         status = shell.op(f"icmp eq ptr {base}, null")
         self._return_if_failed(shell, shell.op(f"zext i1 {status} to i32"))
 
@@ -183,7 +183,7 @@ class Module:
         self._finish(work, _signature(f"{name}.work", ["i64 %begin", "i64 %end"], buffers, variables))
 
 
-def _slot(f: Function, base: str, i: int) -> str:
+def _slot(f: LlvmFunction, base: str, i: int) -> str:
     return base if i == 0 else f.op(f"getelementptr inbounds i64, ptr {base}, i64 {i}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from weft.backends.llvm.function import Function
+from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.memory import pointer
 from weft.backends.llvm.types import splat, type_of, vector
 from weft.expr.affine import split_constant
@@ -48,7 +48,7 @@ def _start(index: Expr, step: int) -> tuple[Expr | None, int] | None:
     return split_constant(index) if index.lanes == 1 else None
 
 
-def packed_load(f: Function, e: Call, value: Callable[[Function, Expr], str]) -> str:
+def packed_load(f: LlvmFunction, e: Call, value: Callable[[LlvmFunction, Expr], str]) -> str:
     """The word of each lane in one load."""
     load = e.args[0]
     assert isinstance(load, Load) and isinstance(load.source, Buffer)
@@ -57,7 +57,7 @@ def packed_load(f: Function, e: Call, value: Callable[[Function, Expr], str]) ->
     return f.op(f"load {type_of(e)}, ptr {pointer(f, load.source, base, value)}, align 1")
 
 
-def pack(f: Function, e: Call, args: list[str]) -> str:
+def pack(f: LlvmFunction, e: Call, args: list[str]) -> str:
     """Elements from anywhere."""
     bits = 32 // len(args)
     ty, narrow = type_of(e), vector(f"i{bits}", e.lanes)
@@ -69,7 +69,7 @@ def pack(f: Function, e: Call, args: list[str]) -> str:
     return total
 
 
-def dot4(f: Function, e: Call, args: list[str]) -> str:
+def dot4(f: LlvmFunction, e: Call, args: list[str]) -> str:
     """The instruction where the target has it, else shifts and multiplications."""
     total, x, y = args
     ty, lanes = type_of(e), e.lanes
@@ -87,7 +87,7 @@ def dot4(f: Function, e: Call, args: list[str]) -> str:
     return total
 
 
-def dot2(f: Function, e: Call, args: list[str]) -> str:
+def dot2(f: LlvmFunction, e: Call, args: list[str]) -> str:
     """The instruction where the target has it, else two multiply-adds."""
     total, x, y = args
     ty, words, lanes = type_of(e), vector("i32", e.lanes), e.lanes
@@ -102,9 +102,9 @@ def dot2(f: Function, e: Call, args: list[str]) -> str:
     return total
 
 
-def _low_half(f: Function, words: str, x: str, lanes: int) -> str:
+def _low_half(f: LlvmFunction, words: str, x: str, lanes: int) -> str:
     return f.op(f"shl {words} {x}, {splat(16, INT32, lanes)}")
 
 
-def _high_half(f: Function, words: str, x: str, lanes: int) -> str:
+def _high_half(f: LlvmFunction, words: str, x: str, lanes: int) -> str:
     return f.op(f"and {words} {x}, {splat(-65536, INT32, lanes)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from weft.backends.llvm.function import Function
+from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.memory import prefetch, store
 from weft.backends.llvm.tiles import matrix_tiles, tiles_after
 from weft.backends.llvm.types import memory_type, type_of
@@ -20,10 +20,10 @@ STACK_LIMIT = 16 << 10
 
 
 @dataclass(slots=True)
-class Context:
+class Emission:
     """What statement emission needs from the module: how to outline a parallel loop, and loop metadata."""
 
-    parallel: Callable[[Function, For], None]
+    parallel: Callable[[LlvmFunction, For], None]
     inside_parallel: bool = False
     metadata: list[str] = field(default_factory=list)
 
@@ -48,7 +48,7 @@ def on_stack(buffer: Buffer) -> bool:
     return buffer.scope == "local" and size is not None and size <= STACK_LIMIT
 
 
-def statement(f: Function, s: Stmt, context: Context) -> None:
+def statement(f: LlvmFunction, s: Stmt, context: Emission) -> None:
     """Emit one statement at the end of the current block."""
     if isinstance(s, Store):
         store(f, s, value)
@@ -71,7 +71,7 @@ def statement(f: Function, s: Stmt, context: Context) -> None:
         raise InternalError(f"a {type(s).__name__} cannot stand in a kernel; lower the program first")
 
 
-def _sequence(f: Function, stmts: Sequence[Stmt], context: Context) -> None:
+def _sequence(f: LlvmFunction, stmts: Sequence[Stmt], context: Emission) -> None:
     """Emit statements in order. Zeros that are only there for matrix tiles to start from are not stored."""
     n = 0
     while n < len(stmts):
@@ -84,14 +84,14 @@ def _sequence(f: Function, stmts: Sequence[Stmt], context: Context) -> None:
             n += 1
 
 
-def _evaluate(f: Function, s: Evaluate) -> None:
+def _evaluate(f: LlvmFunction, s: Evaluate) -> None:
     if isinstance(s.value, Call) and s.value.name == "prefetch":
         prefetch(f, s.value.args[0], value)
     else:
         value(f, s.value)
 
 
-def _allocate(f: Function, s: Allocate, context: Context) -> None:
+def _allocate(f: LlvmFunction, s: Allocate, context: Emission) -> None:
     b = s.buffer
     if b not in f.pointers:
         if not on_stack(b):
@@ -104,7 +104,7 @@ def _allocate(f: Function, s: Allocate, context: Context) -> None:
     f.wrote(b)
 
 
-def _if(f: Function, s: If, context: Context) -> None:
+def _if(f: LlvmFunction, s: If, context: Emission) -> None:
     condition, n = value(f, s.condition), f.fresh()
     last = f"endif.{n}"
     f.branch(condition, f"if.{n}", f"else.{n}" if s.otherwise is not None else last)
@@ -117,7 +117,7 @@ def _if(f: Function, s: If, context: Context) -> None:
     f.start(last)
 
 
-def _for(f: Function, s: For, context: Context) -> None:
+def _for(f: LlvmFunction, s: For, context: Emission) -> None:
     if matrix_tiles(f, s):
         return
     if s.kind == "parallel" and not context.inside_parallel and not _single(s):
@@ -142,7 +142,7 @@ def _single(s: For) -> bool:
     return isinstance(s.extent, Const) and s.extent.value <= 1
 
 
-def loop(f: Function, s: For, begin: str, end: str, context: Context, certain: bool) -> None:
+def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certain: bool) -> None:
     """``s.body`` for ``begin <= s.var < end``; ``certain`` says that it runs at least once."""
     n, ty = f.fresh(), type_of(s.var)
     head, exit_label = f"loop.{n}", f"done.{n}"
@@ -170,7 +170,7 @@ def loop(f: Function, s: For, begin: str, end: str, context: Context, certain: b
     f.forget_reads()
 
 
-def _metadata(s: For, context: Context) -> str:
+def _metadata(s: For, context: Emission) -> str:
     """Unrolling asked for by annotation: ``unroll=4`` (a count) or ``unroll=0`` (never)."""
     asked = s.annotations.get("unroll")
     if asked is None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from weft.backends.llvm.function import Function
+from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.memory import pointer
 from weft.backends.llvm.types import type_of
 from weft.backends.llvm.values import value
@@ -55,7 +55,7 @@ PERMISSION: Final = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class TileInMemory:
     """A tile in memory: its first element, how far apart its rows are, in elements, and how many they are. Equal where
     written equally."""
 
@@ -70,7 +70,7 @@ class Place:
         return f"i16 {self.rows}, i16 64"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Place):
+        if not isinstance(other, TileInMemory):
             return NotImplemented
         same = self.buffer is other.buffer and self.base is other.base
         return same and self.stride == other.stride and self.rows == other.rows
@@ -84,12 +84,12 @@ class Product:
     """One instruction's work: ``sums += a · b``."""
 
     unit: Unit
-    sums: Place
-    a: Place
-    b: Place
+    sums: TileInMemory
+    a: TileInMemory
+    b: TileInMemory
 
 
-Sums = Mapping[Place, str]
+Sums = Mapping[TileInMemory, str]
 
 
 def uses_tiles(body: Stmt, features: frozenset[str]) -> bool:
@@ -99,7 +99,7 @@ def uses_tiles(body: Stmt, features: frozenset[str]) -> bool:
     return any(unit is not None and unit.feature in features for unit in units)
 
 
-def matrix_tiles(f: Function, s: Stmt, zeros: Buffer | None = None) -> bool:
+def matrix_tiles(f: LlvmFunction, s: Stmt, zeros: Buffer | None = None) -> bool:
     """Emit a nest, or loops around a group of nests; False where ``s`` is something else or the target has no tiles.
 
     ``zeros``: a buffer that is to hold zeros before and of which nothing has been written; then only sums that are all
@@ -110,7 +110,7 @@ def matrix_tiles(f: Function, s: Stmt, zeros: Buffer | None = None) -> bool:
     products = _products(f, s)
     if products is None or (zeros is not None and not _fill({p.sums for p in products}, zeros)):
         return False
-    sums: dict[Place, str] = {}
+    sums: dict[TileInMemory, str] = {}
     addresses = {}
     for p in products:
         if p.sums not in sums:
@@ -133,7 +133,7 @@ def tiles_after(stmts: Sequence[Stmt], at: int) -> int:
     return end if end > at + 1 else min(at + 2, len(stmts)) if isinstance(stmts[at], For) else at
 
 
-def _products(f: Function, s: Stmt) -> list[Product] | None:
+def _products(f: LlvmFunction, s: Stmt) -> list[Product] | None:
     """The nests of ``s`` in order where it consists of nothing else and their sums fit the registers.
 
     A loop around them must not move the place of a sum, and must run at least once: sums are read before it.
@@ -155,7 +155,7 @@ def _products(f: Function, s: Stmt) -> list[Product] | None:
     return inner
 
 
-def _fill(sums: set[Place], buffer: Buffer) -> bool:
+def _fill(sums: set[TileInMemory], buffer: Buffer) -> bool:
     """Whether ``sums``, which are known to be apart, are all of ``buffer``."""
     size = buffer.shape[0]
     total = sum(p.rows for p in sums) * _COLUMNS
@@ -174,7 +174,7 @@ def _separate(products: list[Product]) -> bool:
     return all(_apart(x, y) for n, x in enumerate(sums) for y in sums[:n])
 
 
-def _apart(x: Place, y: Place) -> bool:
+def _apart(x: TileInMemory, y: TileInMemory) -> bool:
     if x.buffer is not y.buffer:
         return True
     form = linear_form(x.base - y.base, ())
@@ -185,7 +185,7 @@ def _apart(x: Place, y: Place) -> bool:
     return rows >= max(x.rows, y.rows) or (16 <= columns <= x.stride - 16)
 
 
-def _emit(f: Function, s: Stmt, sums: Sums) -> dict[Place, str]:
+def _emit(f: LlvmFunction, s: Stmt, sums: Sums) -> dict[TileInMemory, str]:
     """The tiles of ``sums`` after ``s``."""
     if isinstance(s, Seq):
         with f.scope():
@@ -202,7 +202,7 @@ def _emit(f: Function, s: Stmt, sums: Sums) -> dict[Place, str]:
     return {**sums, p.sums: f.op(f"call x86_amx @{p.unit.multiply}({p.sums.shape}, i16 64, {tiles})")}
 
 
-def _loop(f: Function, s: For, sums: Sums) -> dict[Place, str]:
+def _loop(f: LlvmFunction, s: For, sums: Sums) -> dict[TileInMemory, str]:
     """A loop that runs at least once, with the sums in phi nodes."""
     n, ty = f.fresh(), type_of(s.var)
     begin, end, before = value(f, s.start), value(f, s.start + s.extent), None
@@ -232,12 +232,12 @@ def _loop(f: Function, s: For, sums: Sums) -> dict[Place, str]:
     return made
 
 
-def _address(f: Function, place: Place) -> str:
+def _address(f: LlvmFunction, place: TileInMemory) -> str:
     address = pointer(f, place.buffer, place.base, value)
     return f"ptr {address}, i64 {place.stride * place.buffer.dtype.nbytes}"
 
 
-def _operand(f: Function, place: Place) -> str:
+def _operand(f: LlvmFunction, place: TileInMemory) -> str:
     key = ("tile", place)
     if key not in f.memo:
         tile = f.op(f"call x86_amx @llvm.x86.tileloadd64.internal({place.shape}, {_address(f, place)})")
@@ -245,7 +245,7 @@ def _operand(f: Function, place: Place) -> str:
     return f.memo[key]
 
 
-def _product(f: Function, s: For) -> Product | None:
+def _product(f: LlvmFunction, s: For) -> Product | None:
     """What an annotated nest computes; None where the target or the nest is another."""
     unit = _UNITS.get(str(s.annotations[MATRIX_TILE]))
     if unit is None or unit.feature not in f.features:
@@ -288,7 +288,7 @@ def _operands(s: Stmt) -> list[tuple[Buffer, Expr]] | None:
 
 def _place(
     operand: tuple[Buffer, Expr], loops: list[Var], rows: int, row: int, steps: Mapping[int, int]
-) -> Place | None:
+) -> TileInMemory | None:
     """The tile that an access runs over: loop number ``row`` runs over its ``rows``, ``steps`` are those of the
     others."""
     buffer, index = operand
@@ -296,4 +296,4 @@ def _place(
     if form is None or any(form[0].get(loops[number], 0) != step for number, step in steps.items()):
         return None
     base = form[1] if isinstance(form[1], Expr) else const(form[1])
-    return Place(buffer, base, int(form[0].get(loops[row], 0)), rows)
+    return TileInMemory(buffer, base, int(form[0].get(loops[row], 0)), rows)

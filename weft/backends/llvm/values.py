@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from weft.backends.llvm.conversions import convert
-from weft.backends.llvm.function import Function
+from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.intrinsics import emit_call
 from weft.backends.llvm.memory import load
 from weft.backends.llvm.packed import is_packed_load, packed_load
@@ -27,7 +27,7 @@ from weft.tir.nodes import Buffer
 _NOTHING: Final[frozenset[Buffer]] = frozenset()
 
 
-def value(f: Function, root: Expr) -> str:
+def value(f: LlvmFunction, root: Expr) -> str:
     """The operand that holds ``root``, emitting what is not there yet."""
     found = known(f, root)
     if found is not None:
@@ -50,7 +50,7 @@ def value(f: Function, root: Expr) -> str:
     return result
 
 
-def known(f: Function, e: Expr) -> str | None:
+def known(f: LlvmFunction, e: Expr) -> str | None:
     """The operand of ``e`` if it needs no instruction."""
     if type(e) is Const:
         return constant(e)
@@ -59,7 +59,7 @@ def known(f: Function, e: Expr) -> str | None:
     return f.memo.get(e)
 
 
-def _reads(f: Function, e: Expr) -> frozenset[Buffer]:
+def _reads(f: LlvmFunction, e: Expr) -> frozenset[Buffer]:
     out = _NOTHING
     for c in e.children:
         more = f.reads.get(c)
@@ -110,7 +110,7 @@ _SIGNED: Final = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq"
 _UNSIGNED: Final = {"lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge", "eq": "eq", "ne": "ne"}
 
 
-def _binary(f: Function, e: Binary) -> str:
+def _binary(f: LlvmFunction, e: Binary) -> str:
     a, b, kind, ty = value(f, e.a), value(f, e.b), e.a.dtype.kind, type_of(e.a)
     if e.a.dtype.is_float and e.a.dtype.bits < 32:
         raise InternalError(f"arithmetic on {e.a.dtype} reached code generation; lowering must widen it")
@@ -146,7 +146,7 @@ def _ordered(e: Expr) -> bool:
     return isinstance(e, Cast) and not e.a.dtype.is_float
 
 
-def _float_extremum(f: Function, e: Binary, ty: str, a: str, b: str) -> str:
+def _float_extremum(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
     """``a > b ? a : b`` is one x86 instruction, which gives ``b`` if either is NaN: exact if ``a`` surely is not.
 
     Elsewhere ``llvm.maximum``; ``nsz`` leaves the order of +0 and -0 open, which saves half of its instructions.
@@ -159,7 +159,7 @@ def _float_extremum(f: Function, e: Binary, ty: str, a: str, b: str) -> str:
     return intrinsic(f, f"llvm.{e.op}imum", ty, [(ty, a), (ty, b)], flags="nsz ")
 
 
-def _division(f: Function, e: Binary, ty: str, a: str, b: str) -> str:
+def _division(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
     floor, remainder = e.op.startswith("floor"), e.op.endswith("mod")
     dtype, lanes = e.a.dtype, e.lanes
     if loads(e.b):
@@ -189,7 +189,7 @@ def _division(f: Function, e: Binary, ty: str, a: str, b: str) -> str:
     return f.op(f"add {ty} {quotient}, {less}")
 
 
-def _harmless(f: Function, dtype: DType, lanes: int, a: str, b: str) -> tuple[str, str]:
+def _harmless(f: LlvmFunction, dtype: DType, lanes: int, a: str, b: str) -> tuple[str, str]:
     """Operands that cannot trap: data may hold 0 (taken as 1), and the smallest number divided by -1 (stays as it is).
     Lanes that a mask switches off hold zeros."""
     ty, bools = vector(scalar_type(dtype), lanes), vector("i1", lanes)
@@ -201,12 +201,12 @@ def _harmless(f: Function, dtype: DType, lanes: int, a: str, b: str) -> tuple[st
     return a, f.op(f"select {bools} {bad}, {ty} {splat(1, dtype, lanes)}, {ty} {b}")
 
 
-def _not(f: Function, e: Not) -> str:
+def _not(f: LlvmFunction, e: Not) -> str:
     ty = type_of(e.a)
     return f.op(f"xor {ty} {value(f, e.a)}, {splat(True, e.a.dtype, e.lanes)}")
 
 
-def _select(f: Function, e: Select) -> str:
+def _select(f: LlvmFunction, e: Select) -> str:
     ty, condition = type_of(e), value(f, e.condition)
     if not guards(e):
         bools = vector("i1", e.condition.lanes)
@@ -223,11 +223,11 @@ def _select(f: Function, e: Select) -> str:
     return f.op(f"phi {ty} " + ", ".join(f"[ {v}, %{label} ]" for v, label in arms))
 
 
-def _cast(f: Function, e: Cast) -> str:
+def _cast(f: LlvmFunction, e: Cast) -> str:
     return convert(f, value(f, e.a), e.a.dtype, e.dtype, e.lanes)
 
 
-def _ramp(f: Function, e: Ramp) -> str:
+def _ramp(f: LlvmFunction, e: Ramp) -> str:
     ty, dtype = type_of(e), e.dtype
     base = broadcast(f, value(f, e.base), dtype, e.count)
     if isinstance(e.stride, Const):
@@ -238,31 +238,31 @@ def _ramp(f: Function, e: Ramp) -> str:
     return f.op(f"add {ty} {base}, {steps}")
 
 
-def _broadcast(f: Function, e: Broadcast) -> str:
+def _broadcast(f: LlvmFunction, e: Broadcast) -> str:
     if e.value.lanes != 1:
         return shuffle(f, e.value.dtype, [(value(f, e.value), e.value.lanes)], list(range(e.value.lanes)) * e.count)
     return broadcast(f, value(f, e.value), e.dtype, e.count)
 
 
-def _shuffle(f: Function, e: Shuffle) -> str:
+def _shuffle(f: LlvmFunction, e: Shuffle) -> str:
     return shuffle(f, e.dtype, [(value(f, v), v.lanes) for v in e.vectors], list(e.picks))
 
 
-def _load(f: Function, e: Load) -> str:
+def _load(f: LlvmFunction, e: Load) -> str:
     return load(f, e, value)
 
 
-def _call(f: Function, e: Call) -> str:
+def _call(f: LlvmFunction, e: Call) -> str:
     if is_packed_load(e):
         return packed_load(f, e, value)
     return emit_call(f, e, [value(f, a) for a in e.args])
 
 
-def _var(f: Function, e: Var) -> str:
+def _var(f: LlvmFunction, e: Var) -> str:
     raise InternalError(f"the variable '{e.name}' has no value here")
 
 
-_EMIT: Final[dict[type, Callable[[Function, Any], str]]] = {
+_EMIT: Final[dict[type, Callable[[LlvmFunction, Any], str]]] = {
     Binary: _binary,
     Not: _not,
     Select: _select,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from weft.backends.llvm.function import Function
+from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.types import scalar_type, vector
 from weft.support.dtypes import DType
 
 
-def intrinsic(f: Function, name: str, ty: str, args: list[tuple[str, str]], flags: str = "") -> str:
+def intrinsic(f: LlvmFunction, name: str, ty: str, args: list[tuple[str, str]], flags: str = "") -> str:
     """Call of an LLVM intrinsic overloaded on the type of its result."""
     listed = ", ".join(f"{t} {v}" for t, v in args)
     return f.op(f"call {flags}{ty} @{name}.{mangled(ty)}({listed})")
@@ -22,7 +22,7 @@ def mangled(ty: str) -> str:
     return names.get(ty, ty)
 
 
-def broadcast(f: Function, operand: str, dtype: DType, lanes: int) -> str:
+def broadcast(f: LlvmFunction, operand: str, dtype: DType, lanes: int) -> str:
     """A scalar operand in all lanes."""
     element = scalar_type(dtype)
     if not operand.startswith("%"):
@@ -37,7 +37,7 @@ def broadcast(f: Function, operand: str, dtype: DType, lanes: int) -> str:
     return found
 
 
-def shuffle(f: Function, dtype: DType, parts: list[tuple[str, int]], picks: list[int]) -> str:
+def shuffle(f: LlvmFunction, dtype: DType, parts: list[tuple[str, int]], picks: list[int]) -> str:
     """Lanes ``picks`` of the concatenation of ``parts`` (operand, lanes)."""
     element = scalar_type(dtype)
     while len(parts) > 1:  # concatenate pairwise; widths may differ, so widen the shorter with poison
@@ -53,7 +53,7 @@ def shuffle(f: Function, dtype: DType, parts: list[tuple[str, int]], picks: list
     return _shuffle_op(f, element, (operand, lanes), None, picks)
 
 
-def _concatenate(f: Function, element: str, a: tuple[str, int], b: tuple[str, int]) -> tuple[str, int]:
+def _concatenate(f: LlvmFunction, element: str, a: tuple[str, int], b: tuple[str, int]) -> tuple[str, int]:
     (x, n), (y, m) = ((_as_vector(f, element, p)) for p in (a, b))
     wide = max(n, m)
     if n != m:
@@ -64,13 +64,13 @@ def _concatenate(f: Function, element: str, a: tuple[str, int], b: tuple[str, in
     return _shuffle_op(f, element, (x, wide), y, [*range(n), *range(wide, wide + m)]), n + m
 
 
-def _as_vector(f: Function, element: str, part: tuple[str, int]) -> tuple[str, int]:
+def _as_vector(f: LlvmFunction, element: str, part: tuple[str, int]) -> tuple[str, int]:
     if part[1] > 1:
         return part
     return f.op(f"insertelement <1 x {element}> poison, {element} {part[0]}, i64 0"), 1
 
 
-def _shuffle_op(f: Function, element: str, a: tuple[str, int], b: str | None, picks: list[int]) -> str:
+def _shuffle_op(f: LlvmFunction, element: str, a: tuple[str, int], b: str | None, picks: list[int]) -> str:
     ty = f"<{a[1]} x {element}>"
     listed = ", ".join("i32 poison" if p < 0 else f"i32 {p}" for p in picks)
     return f.op(f"shufflevector {ty} {a[0]}, {ty} {b or 'poison'}, <{len(picks)} x i32> <{listed}>")

@@ -27,7 +27,7 @@ from weft.expr.nodes import Binary
 from weft.expr.solver import Solver
 
 
-class Division(Protocol):
+class RingAndSolver(Protocol):
     """What a rule may use."""
 
     ring: Ring
@@ -49,10 +49,10 @@ class Parts(NamedTuple):
 class DivisionRule:
     name: str
     says: str
-    apply: Callable[[Division, Poly, Poly], Parts | None]
+    apply: Callable[[RingAndSolver, Poly, Poly], Parts | None]
 
 
-def _multiple(on: Division, p: Poly, d: Poly) -> Parts | None:
+def _multiple(on: RingAndSolver, p: Poly, d: Poly) -> Parts | None:
     q, r = divide(p, d)
     k = as_constant(d)
     if k is not None and () in r:  # the constant may be larger than the divisor
@@ -62,7 +62,7 @@ def _multiple(on: Division, p: Poly, d: Poly) -> Parts | None:
     return Parts(add(q, on.quotient(r, d)), on.remainder(r, d))
 
 
-def _within(on: Division, p: Poly, d: Poly) -> Parts | None:
+def _within(on: RingAndSolver, p: Poly, d: Poly) -> Parts | None:
     k = as_constant(d)
     if k is not None:
         lo, hi = on.solver.interval(p)
@@ -103,7 +103,7 @@ def _factors(p: Poly, d: Poly) -> Iterator[tuple[Poly, Poly]]:
         yield {shared_mono: k}, {tuple(left): c // k}
 
 
-def _common_factor(on: Division, p: Poly, d: Poly) -> Parts | None:
+def _common_factor(on: RingAndSolver, p: Poly, d: Poly) -> Parts | None:
     for g, m in _factors(p, d):
         if as_constant(m) == 1:
             continue
@@ -116,7 +116,7 @@ def _common_factor(on: Division, p: Poly, d: Poly) -> Parts | None:
     return None
 
 
-def _single(on: Division, p: Poly, op: str) -> tuple[Binary, Poly] | None:
+def _single(on: RingAndSolver, p: Poly, op: str) -> tuple[Binary, Poly] | None:
     """``(e, rest)`` if ``p`` is ``e + rest`` with ``e`` an atom of operator ``op`` and ``rest`` a constant."""
     monos = [m for m in p if m]
     if len(monos) != 1 or len(monos[0]) != 1 or p[monos[0]] != 1:
@@ -127,7 +127,7 @@ def _single(on: Division, p: Poly, op: str) -> tuple[Binary, Poly] | None:
     return e, constant(p.get((), 0))
 
 
-def _nested_quotient(on: Division, p: Poly, d: Poly) -> Parts | None:
+def _nested_quotient(on: RingAndSolver, p: Poly, d: Poly) -> Parts | None:
     found = _single(on, p, "floordiv")
     if found is None:
         return None
@@ -138,7 +138,7 @@ def _nested_quotient(on: Division, p: Poly, d: Poly) -> Parts | None:
     return Parts(quotient=on.quotient(add(x, multiply(rest, a)), multiply(a, d)))
 
 
-def _quotient_of_remainder(on: Division, p: Poly, d: Poly) -> Parts | None:
+def _quotient_of_remainder(on: RingAndSolver, p: Poly, d: Poly) -> Parts | None:
     found = _single(on, p, "floormod")
     if found is None or found[1]:
         return None
@@ -149,7 +149,7 @@ def _quotient_of_remainder(on: Division, p: Poly, d: Poly) -> Parts | None:
     return Parts(quotient=on.remainder(on.quotient(x, d), k))
 
 
-def _nested_remainder(on: Division, p: Poly, d: Poly) -> Parts | None:
+def _nested_remainder(on: RingAndSolver, p: Poly, d: Poly) -> Parts | None:
     out = p
     for mono, c in p.items():
         for at, atom in enumerate(mono):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from weft.frontends.onnx.node import OMITTED, Node, Omitted, Scope, Value
+from weft.frontends.onnx.node import OMITTED, NameScope, Node, Omitted, Value
 from weft.frontends.onnx.problems import Malformed, Noted
 from weft.frontends.onnx.reader import onnx_package, opsets
 from weft.graph.types import TensorType
@@ -108,7 +108,7 @@ def expand(node: Node, function: Any, importer: Importer) -> list[Value | None]:
         raise Malformed(f"the function takes {len(function.input)} inputs, not {len(node.inputs)}")
     attributes = {a.name: a for a in function.attribute_proto} | _defaults(node) | dict(node.attributes)
     versions = {**node.scope.opsets, **opsets(function)}
-    scope = Scope(None, versions, attributes=attributes, prefix=f"{node.name}/", depth=node.scope.depth + 1)
+    scope = NameScope(None, versions, attributes=attributes, prefix=f"{node.name}/", depth=node.scope.depth + 1)
     for i, name in enumerate(function.input):
         scope.values[name] = node.inputs[i] if node.has(i) else OMITTED
     importer.nodes(function.node, scope)

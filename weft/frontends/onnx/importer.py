@@ -21,10 +21,10 @@ from weft.expr.nodes import Const, Expr, index, make
 from weft.expr.nodes import Var as Symbol
 from weft.frontends.onnx import functions
 from weft.frontends.onnx.converters import CONVERTERS, text
-from weft.frontends.onnx.node import OMITTED, Absent, Maps, Node, Omitted, Scope, Sequence_, Value
+from weft.frontends.onnx.node import OMITTED, Absent, Maps, NameScope, Node, Omitted, Sequence_, Value
 from weft.frontends.onnx.payloads import Array
 from weft.frontends.onnx.problems import Malformed, NeedsValue, Noted, Problem, Problems, Unsupported
-from weft.frontends.onnx.reader import Source, opsets
+from weft.frontends.onnx.reader import ParsedModel, opsets
 from weft.frontends.onnx.shapes import SHAPE_RULES, materialize
 from weft.frontends.onnx.sizes import MAX_ELEMENTS, Sizes
 from weft.frontends.onnx.tensors import dtype_of, to_array
@@ -36,7 +36,7 @@ from weft.graph.operator import Attrs
 from weft.graph.types import Dim, TensorType
 from weft.graph.visit import post_order
 from weft.ops.catalogue import op
-from weft.support.errors import InternalError, ModelError, Place, UserError, WeftError
+from weft.support.errors import InternalError, Location, ModelError, UserError, WeftError
 
 MAX_NODES = 100_000
 """Nodes a model may have after functions are expanded and loops unrolled."""
@@ -90,7 +90,7 @@ class Importer:
 
     def __init__(
         self,
-        source: Source,
+        source: ParsedModel,
         shapes: ShapeOverride | None,
         opset: int | None,
         known: Mapping[str, Given] | None = None,
@@ -116,9 +116,9 @@ class Importer:
     def run(self) -> Module:
         """The whole model. Raises ModelProblems."""
         try:
-            scope = Scope(None, self._opsets())
+            scope = NameScope(None, self._opsets())
         except ModelError as why:
-            raise why.at(Place(file=self.source.name)) from None
+            raise why.at(Location(file=self.source.name)) from None
         graph = self.proto.graph
         if self.overrides:
             self._check_overrides(graph)
@@ -168,7 +168,7 @@ class Importer:
 
     # --- inputs, weights, outputs -----------------------------------------------------------------------------------
 
-    def _initializers(self, graph: Any, scope: Scope, payloads: Mapping[int, Array] | None = None) -> None:
+    def _initializers(self, graph: Any, scope: NameScope, payloads: Mapping[int, Array] | None = None) -> None:
         for number, tensor in enumerate(graph.initializer):
             try:
                 array = to_array(tensor, self.folder, payloads.get(number) if payloads else None)
@@ -178,7 +178,7 @@ class Importer:
         for sparse in graph.sparse_initializer:
             self._fail(scope, (sparse.values.name,), "", "", Unsupported("sparse weights are not supported"))
 
-    def _inputs(self, graph: Any, scope: Scope) -> list[Var]:
+    def _inputs(self, graph: Any, scope: NameScope) -> list[Var]:
         params: list[Var] = []
         for value in graph.input:
             if value.name in scope.values and value.name not in self.overrides:
@@ -242,7 +242,7 @@ class Importer:
                 raise UserError(
                     f"the model has no {what} '{name}'",
                     code="T020",
-                    place=Place(file=self.source.name),
+                    place=Location(file=self.source.name),
                     hint=f"there are: {', '.join(there) or 'none'}",
                 )
 
@@ -269,7 +269,7 @@ class Importer:
             self.symbols[label] = Symbol(name)
         return self.symbols[label]
 
-    def _outputs(self, graph: Any, scope: Scope) -> list[GraphExpr]:
+    def _outputs(self, graph: Any, scope: NameScope) -> list[GraphExpr]:
         outputs = []
         for value in graph.output:
             try:
@@ -280,7 +280,7 @@ class Importer:
                 self.problems.add(Problem(f"nothing computes the output '{value.name}'", code="M003"))
         return outputs
 
-    def _leaving(self, value: Value, name: str, scope: Scope) -> list[GraphExpr]:
+    def _leaving(self, value: Value, name: str, scope: NameScope) -> list[GraphExpr]:
         """A value as the tensors that leave the graph, noted in ``structure``."""
         if isinstance(value, Absent):
             self.structure.append(None)
@@ -294,14 +294,14 @@ class Importer:
         value = value.values if isinstance(value, Maps) else value
         return [self.output(value, name, scope)]
 
-    def output(self, value: Value, name: str, scope: Scope) -> GraphExpr:
+    def output(self, value: Value, name: str, scope: NameScope) -> GraphExpr:
         """A value as a tensor that leaves the graph."""
         node = Node(_empty_node(), "output", "", name, scope.opsets.get("", 1), (value,), scope, self)
         return node.data(0)
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
-    def nodes(self, protos: Iterable[Any], scope: Scope) -> None:
+    def nodes(self, protos: Iterable[Any], scope: NameScope) -> None:
         """Convert nodes in order, defining their outputs in ``scope``."""
         if scope.depth > MAX_DEPTH:
             raise Unsupported(f"functions or subgraphs nest deeper than {MAX_DEPTH}")
@@ -311,7 +311,7 @@ class Importer:
                 raise Unsupported(f"the model has more than {MAX_NODES:,} nodes with its functions expanded")
             self._node(proto, scope, f"{scope.prefix}{proto.name or f'{proto.op_type}_{i}'}")
 
-    def _node(self, proto: Any, scope: Scope, name: str) -> None:
+    def _node(self, proto: Any, scope: NameScope, name: str) -> None:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         full_name = f"{domain}.{proto.op_type}" if domain else proto.op_type
         outputs = tuple(o for o in proto.output if o)
@@ -341,18 +341,18 @@ class Importer:
             text = f"its operands or attributes make no sense ({type(why).__name__}: {why})"
             self._fail(scope, outputs, full_name, name, Malformed(text))
 
-    def _is_known(self, domain: str, proto: Any, scope: Scope) -> bool:
+    def _is_known(self, domain: str, proto: Any, scope: NameScope) -> bool:
         return (
             (domain, proto.op_type) in CONVERTERS
             or functions.find(self.functions, domain, proto) is not None
             or functions.is_specified(domain, proto.op_type, scope.opsets.get(domain, 1))
         )
 
-    def _fail(self, scope: Scope, outputs: Iterable[str], op_type: str, name: str, why: WeftError) -> None:
+    def _fail(self, scope: NameScope, outputs: Iterable[str], op_type: str, name: str, why: WeftError) -> None:
         self.problems.add(Problem(why.message, name, op_type, why.code, why.hint, **_needs(why)))
         scope.values.update(dict.fromkeys(outputs))
 
-    def _define(self, scope: Scope, names: Sequence[str], result: Any) -> None:
+    def _define(self, scope: NameScope, names: Sequence[str], result: Any) -> None:
         values: Sequence[Value] = result if isinstance(result, (tuple, list)) else (result,)
         used = [i for i, n in enumerate(names) if n]
         if used and used[-1] >= len(values):

@@ -63,29 +63,29 @@ Result: TypeAlias = "Value | Sequence[Value]"
 
 
 @dataclass(slots=True, eq=False)
-class Scope:
+class NameScope:
     """Names visible in a graph: its own, then those of the graph around it.
 
     ``attributes`` binds the attribute parameters of the function whose body is being imported; ``opsets`` are the
     operator-set versions that hold in it; ``prefix`` goes in front of node names.
     """
 
-    parent: Scope | None
+    parent: NameScope | None
     opsets: Mapping[str, int]
     values: dict[str, Value | Omitted | None] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     prefix: str = ""
     depth: int = 0
 
-    def child(self, prefix: str) -> Scope:
+    def child(self, prefix: str) -> NameScope:
         """The scope of a subgraph of this one."""
-        return Scope(self, self.opsets, attributes=self.attributes, prefix=prefix, depth=self.depth + 1)
+        return NameScope(self, self.opsets, attributes=self.attributes, prefix=prefix, depth=self.depth + 1)
 
     def find(self, name: str) -> Value | Omitted | None:
         """The value of a name; None if computing it failed, OMITTED for an input that a function's caller left out.
 
         Raises Malformed for unknown names."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
@@ -107,7 +107,7 @@ class Node:
     name: str
     opset: int
     inputs: tuple[Value | None, ...]
-    scope: Scope
+    scope: NameScope
     importer: Importer
     origin: Origin = field(init=False)
     _attributes: dict[str, Any] = field(init=False)

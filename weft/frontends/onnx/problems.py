@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from weft.support.errors import ModelError, Place, TypeRelationError
+from weft.support.errors import Location, ModelError, TypeRelationError
 
 SHOWN = 20
 """Problems printed in a message; :attr:`ModelProblems.problems` holds all of them."""
@@ -82,7 +82,7 @@ class ModelProblems(ModelError):
         if unsupported:
             names = ", ".join(f"{name} ×{times}" for name, times in sorted(unsupported.items()))
             lines.append(f"  operators that Weft does not have: {names}")
-        super().__init__("\n".join(lines), place=Place(file=file))
+        super().__init__("\n".join(lines), place=Location(file=file))
 
 
 @dataclass(slots=True)

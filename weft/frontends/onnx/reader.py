@@ -14,7 +14,7 @@ from typing import Any
 
 from weft.frontends.onnx.payloads import Array, read_apart
 from weft.frontends.onnx.problems import Malformed
-from weft.support.errors import MissingExtra, ModelError, Place
+from weft.support.errors import Location, MissingExtra, ModelError
 
 PROTOBUF_LIMIT = (1 << 31) - 1
 """The largest message protobuf can hold, in bytes; bigger models keep weights in external files."""
@@ -25,7 +25,7 @@ an importer would have to refuse."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ParsedModel:
     """A parsed model: ``name`` is for messages, ``folder`` where external data lies (None: there is none).
 
     ``payloads``: raw bytes of initializers that ``model`` lacks, by their number in its graph."""
@@ -45,7 +45,7 @@ def onnx_package() -> ModuleType:
     return onnx
 
 
-def read(model: Any, name: str | None = None) -> Source:
+def read(model: Any, name: str | None = None) -> ParsedModel:
     """``model`` (a path, the bytes of a file, or a ModelProto) parsed and checked as a whole.
 
     Raises ModelError if there is no such file, or it is truncated, corrupt or not an ONNX model.
@@ -69,12 +69,12 @@ def read(model: Any, name: str | None = None) -> Source:
             f"cannot read a model from {type(model).__name__}", code="M002", hint="give a path, bytes or a ModelProto"
         )
     _check_whole(proto, name)
-    return Source(proto, name, folder, payloads)
+    return ParsedModel(proto, name, folder, payloads)
 
 
 def _contents(path: Path) -> tuple[bytes, Mapping[int, Array]]:
     """The message in a file, and large payloads that were taken out of it."""
-    place = Place(file=str(path))
+    place = Location(file=str(path))
     try:
         size = path.stat().st_size
         if size > PROTOBUF_LIMIT:
@@ -90,7 +90,7 @@ def _contents(path: Path) -> tuple[bytes, Mapping[int, Array]]:
 def _parse(onnx: ModuleType, data: bytes, name: str) -> Any:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # stub
 
-    place = Place(file=name)
+    place = Location(file=name)
     if not data:
         raise ModelError("the file is empty", code="M002", place=place, hint=_FETCH)
     try:
@@ -105,7 +105,7 @@ def _parse(onnx: ModuleType, data: bytes, name: str) -> Any:
 
 
 def _check_whole(proto: Any, name: str) -> None:
-    place = Place(file=name)
+    place = Location(file=name)
     if not proto.HasField("graph"):
         raise ModelError("the file holds no ONNX graph; is it another kind of file?", code="M002", place=place)
     if not 0 <= proto.ir_version <= NEWEST_IR:

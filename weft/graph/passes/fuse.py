@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from weft.graph.build import primitive
 from weft.graph.nodes import NOWHERE, Call, Constant, Function, GraphExpr, Module, Var, apply
 from weft.graph.operator import Operator
-from weft.graph.scope import Block, blocks, same_block
+from weft.graph.scope import Scope, same_scope, scopes
 from weft.graph.types import TensorType
 from weft.graph.visit import children, map_functions, post_order, rewrite
 from weft.ir.fusion_kind import FusionKind
@@ -80,8 +80,8 @@ class _Fusion:
 
     def __init__(self, options: Fuse, function: Function) -> None:
         self.options, self.function = options, function
-        self.blocks: dict[GraphExpr, Block] = blocks(function)
-        primitives = {e for e in self.blocks if isinstance(e, Function) and e.is_primitive}
+        self.scopes: dict[GraphExpr, Scope] = scopes(function)
+        primitives = {e for e in self.scopes if isinstance(e, Function) and e.is_primitive}
         inside = {e for p in primitives for e in post_order(p) if e is not p}
         self.order = [e for e in post_order(function) if e not in inside]
         self.position = {e: i for i, e in enumerate(self.order)}
@@ -134,7 +134,7 @@ class _Fusion:
             first = True
             for u in self.users[e]:
                 candidate: GraphExpr | None = (
-                    u if same_block(self.blocks[u], self.blocks[e]) and u in self.kinds else None
+                    u if same_scope(self.scopes[u], self.scopes[e]) and u in self.kinds else None
                 )
                 if first:
                     common, first = candidate, False
@@ -199,7 +199,7 @@ class _Fusion:
         users = self.users[e]
         groups: list[_Group] = []
         for u in users:
-            if not isinstance(u, Call) or u not in self.group_of or not same_block(self.blocks[u], self.blocks[e]):
+            if not isinstance(u, Call) or u not in self.group_of or not same_scope(self.scopes[u], self.scopes[e]):
                 return False
             groups.extend(g for g in self.group_of[u] if g not in groups)
         assert isinstance(e.target, Operator)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Module, Project, Tuple, Var
 from weft.graph.operator import Operator
 from weft.graph.passes.infer import specialize
-from weft.graph.scope import Block, blocks
+from weft.graph.scope import Scope, scopes
 from weft.graph.types import TensorType, TupleType, Type
 from weft.graph.visit import children, free_vars, post_order, substitute
 from weft.support.errors import ModelError
@@ -56,13 +56,13 @@ def _backwards(result: GraphExpr, seeds: Sequence[Adjoint], by: Sequence[GraphEx
     found: dict[tuple[GraphExpr, int], GraphExpr] = {}
     if result in active:
         found.update(((result, i), g) for i, g in enumerate(seeds) if g is not None)
-    placed: dict[GraphExpr, Block] = {}
+    placed: dict[GraphExpr, Scope] = {}
     for e in reversed(order):
         given = [found.get((e, i)) for i in range(_width(e.type))]
         if e not in active or all(g is None for g in given):
             continue
         if isinstance(e, (If, Let)) and e not in by:
-            placed = placed or blocks(result)
+            placed = placed or scopes(result)
             passed = _through_blocks(e, given, by, rules, active, placed)
         else:
             passed = _passed_on(e, given, rules, active)
@@ -78,7 +78,7 @@ def _through_blocks(
     by: Sequence[GraphExpr],
     rules: Rules,
     active: set[GraphExpr],
-    placed: Mapping[GraphExpr, Block],
+    placed: Mapping[GraphExpr, Scope],
 ) -> list[tuple[tuple[GraphExpr, int], GraphExpr]]:
     """The adjoints that a branch or a let hands to what it takes from outside: another one that gives them, from the
     derivatives of its blocks by these values. What the blocks compute is computed again there."""
@@ -119,13 +119,13 @@ def _copied(root: GraphExpr) -> GraphExpr:
 
 
 def _taken(
-    e: GraphExpr, bodies: Sequence[GraphExpr], placed: Mapping[GraphExpr, Block], by: frozenset[GraphExpr]
+    e: GraphExpr, bodies: Sequence[GraphExpr], placed: Mapping[GraphExpr, Scope], by: frozenset[GraphExpr]
 ) -> list[GraphExpr]:
     """What the blocks of a node read that is computed outside of them (or one of ``by``), but for constants."""
     own = {e.var} if isinstance(e, Let) else set()
 
     def is_inside(x: GraphExpr) -> bool:
-        at: Block | None = None if x in by else placed[x]
+        at: Scope | None = None if x in by else placed[x]
         while at is not None:
             if at.owner is e:
                 return True

@@ -18,7 +18,7 @@ from weft.graph import dims
 from weft.graph.layout import Layout, letters_of, parse, plain
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple, call
 from weft.graph.operator import Attrs, LayoutChoice, Operator
-from weft.graph.pbqp import Problem
+from weft.graph.pbqp import Pbqp
 from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import children, map_functions, post_order, rebuild
 from weft.support.errors import InternalError
@@ -160,7 +160,7 @@ class _Selection:
     # -- costs ---------------------------------------------------------------------------------------------------
 
     def _solve(self) -> dict[Call, int]:
-        problem: Problem[Call] = Problem()
+        problem: Pbqp[Call] = Pbqp()
         for e, choices in self.choices.items():
             problem.node(e, [c.cost for c in choices])
         for e, choices in self.choices.items():

@@ -16,7 +16,7 @@ from weft.tir.visit import substitute, substitution
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Division:
+class SplitIteration:
     """One iteration variable as ``outer * size + inner``: what the loops outside and inside bind it to."""
 
     it: IterVar
@@ -104,7 +104,7 @@ def _single_block(state: State, root: For) -> tuple[Block, list[For]]:
 
 def _divide(
     state: State, block: Block, it: IterVar, value: Linear, inside: dict[Var, tuple[Linear, Linear]]
-) -> Division:
+) -> SplitIteration:
     """Split the binding into parts over the loops outside and inside; the outer part must be a multiple."""
     inner = Linear({t: f for t, f in value.terms.items() if mentions(t, inside)})
     outer = Linear({t: f for t, f in value.terms.items() if t not in inner.terms}, value.constant)
@@ -114,10 +114,10 @@ def _divide(
     even = even and it.start is ZERO and all(f % size == 0 for f in (*outer.terms.values(), outer.constant))
     if not even:
         raise state.refuse("S080", f"the binding of '{it.var.name}' does not divide into tiles", at=block)
-    return Division(it, outer, inner, size)
+    return SplitIteration(it, outer, inner, size)
 
 
-def _quotient(d: Division, ranges: dict[Var, tuple[Linear, Linear]]) -> Expr:
+def _quotient(d: SplitIteration, ranges: dict[Var, tuple[Linear, Linear]]) -> Expr:
     exact = Linear({t: f // d.size for t, f in d.outer.terms.items()}, d.outer.constant // d.size)
     return simplify_index(exact.expr(), ranges)
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.frontends.onnx.converters.numbers import Tensor
+from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.node import Node
 from weft.frontends.onnx.problems import Malformed
 from weft.graph.nodes import GraphExpr
 
 Function = Callable[[GraphExpr], GraphExpr]
-_Formula = Callable[[Tensor, float, float], Tensor]
+_Formula = Callable[[Traced, float, float], Traced]
 
 FORMULAS: dict[str, _Formula] = {
     "relu": lambda x, a, b: x.call("relu"),
@@ -68,6 +68,6 @@ def _next(given: list[float], i: int, known: tuple[float, ...]) -> float:
 
 def _function(node: Node, formula: _Formula, alpha: float, beta: float, limit: float) -> Function:
     def apply(x: GraphExpr) -> GraphExpr:
-        return formula(Tensor(node, node.call("clip", x, min=-limit, max=limit) if limit else x), alpha, beta).x
+        return formula(Traced(node, node.call("clip", x, min=-limit, max=limit) if limit else x), alpha, beta).x
 
     return apply

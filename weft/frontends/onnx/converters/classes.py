@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from weft.frontends.onnx.converters.numbers import Tensor, constant
+from weft.frontends.onnx.converters.numbers import Traced, constant
 from weft.frontends.onnx.converters.text import selected
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed
@@ -24,7 +24,7 @@ def post_transform(node: Node) -> str:
     return name
 
 
-def transformed(scores: Tensor, name: str) -> Tensor:
+def transformed(scores: Traced, name: str) -> Traced:
     """Scores (rows × classes) through a transformation."""
     if name == "SOFTMAX":
         return scores.call("softmax", axis=-1)
@@ -35,14 +35,14 @@ def transformed(scores: Tensor, name: str) -> Tensor:
     return _probit(scores) if name == "PROBIT" else scores
 
 
-def _softmax_zero(scores: Tensor) -> Tensor:
+def _softmax_zero(scores: Traced) -> Traced:
     """Softmax in which scores of zero have no weight."""
     top = scores.call("reduce_max", axes=(-1,), keepdims=True)
     powers = (scores.call("abs") > 1e-7).choose((scores - top).call("exp"), scores * top.call("neg").call("exp"))
     return powers / powers.call("reduce_sum", axes=(-1,), keepdims=True)
 
 
-def _probit(p: Tensor) -> Tensor:
+def _probit(p: Traced) -> Traced:
     """The quantile of the normal distribution, by the approximation of Winitzki (2008) with a = 0.147."""
     x = p * 2.0 - 1.0
     log = ((1.0 - x) * (x + 1.0)).call("log")
@@ -61,19 +61,19 @@ def class_labels(node: Node, *names: str) -> Array:
     return np.array(node.texts("classlabels_strings"), object)
 
 
-def named(node: Node, chosen: Tensor, labels: Array) -> Tensor:
+def named(node: Node, chosen: Traced, labels: Array) -> Traced:
     """Numbers of classes → their labels."""
     if labels.dtype == object:
-        return Tensor(node, selected(chosen, labels.tolist()))
+        return Traced(node, selected(chosen, labels.tolist()))
     return constant(node, labels, INT64).call("gather", chosen, axis=0)
 
 
-def best(scores: Tensor) -> Tensor:
+def best(scores: Traced) -> Traced:
     """The class of the highest score in each row, the first of equal ones."""
     return scores.call("argmax", axis=-1, keepdims=False)
 
 
-def of_two(node: Node, score: Tensor, labels: Array, threshold: float, *, complement: bool) -> Result:
+def of_two(node: Node, score: Traced, labels: Array, threshold: float, *, complement: bool) -> Result:
     """Two classes from one score (rows × 1), that of the second: labels, and both scores. The first is the opposite, or
     the rest to one (``complement``) where nothing makes probabilities of them."""
     name = post_transform(node)
@@ -84,7 +84,7 @@ def of_two(node: Node, score: Tensor, labels: Array, threshold: float, *, comple
     return named(node, chosen, labels).x, final.to(FLOAT32).x
 
 
-def of_many(node: Node, scores: Tensor, labels: Array) -> Result:
+def of_many(node: Node, scores: Traced, labels: Array) -> Result:
     """Labels and scores where each class has one."""
     final = transformed(scores, post_transform(node)).to(FLOAT32)
     return named(node, best(scores), labels).x, final.x

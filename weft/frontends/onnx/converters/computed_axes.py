@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.expr.nodes import index, make
-from weft.frontends.onnx.converters.numbers import Tensor, constant
+from weft.frontends.onnx.converters.numbers import Traced, constant
 from weft.frontends.onnx.node import Node
 from weft.frontends.onnx.sizes import Sizes, object_array, product
 from weft.graph.nodes import GraphExpr
@@ -21,26 +21,26 @@ _LONG = 1 << 40
 """No dimension is as long; larger steps are cut to this, so that nothing overflows."""
 
 
-def vector(node: Node, dims: Sequence[Dim]) -> Tensor:
+def vector(node: Node, dims: Sequence[Dim]) -> Traced:
     """Sizes as a vector of int64."""
-    return Tensor(node, node.as_data(Sizes(object_array(list(dims)), INDEX)))
+    return Traced(node, node.as_data(Sizes(object_array(list(dims)), INDEX)))
 
 
-def integers(node: Node, i: int) -> Tensor:
+def integers(node: Node, i: int) -> Traced:
     """Operand ``i`` as a vector of int64."""
-    x = Tensor(node, node.data(i))
+    x = Traced(node, node.data(i))
     return x.to(INDEX).reshape(product(x.shape))
 
 
-def _places(node: Node, rank: int) -> Tensor:
+def _places(node: Node, rank: int) -> Traced:
     return constant(node, range(rank), INDEX)
 
 
-def _total(x: Tensor, axis: int = 0, name: str = "reduce_sum") -> Tensor:
+def _total(x: Traced, axis: int = 0, name: str = "reduce_sum") -> Traced:
     return x.call(name, axes=(axis,), keepdims=False)
 
 
-def require(node: Node, holds: Tensor, message: str) -> None:
+def require(node: Node, holds: Traced, message: str) -> None:
     """Stop with an error where an element of a bool vector does not hold."""
     (every,) = node.importer.bound(_total(holds.to(INDEX), name="reduce_min").reshape(1).x, "valid")
     node.importer.require(make("eq", every, index(1)), f"{node.name}: {message}")
@@ -67,22 +67,22 @@ class ComputedAxes:
         wanted = "axis must be" if what == "axis" else f"{what} must differ and be"
         require(node, hits.equals(vector(node, [self.count])), f"its {wanted} from {-counted} to {rank - 1}")
 
-    def all_if_none(self) -> Tensor:
+    def all_if_none(self) -> Traced:
         """The flags; all are 1 where there are no axes."""
         if isinstance(self.count, int):
             return self.flags
         none = vector(self.node, [self.count]).equals(0).to(INDEX)
         return self.flags.call("maximum", none)
 
-    def spread(self, values: Tensor, default: Tensor) -> Tensor:
+    def spread(self, values: Traced, default: Traced) -> Traced:
         """``values`` of the axes where they belong among the dimensions, ``default`` (a vector) elsewhere."""
         given = _total(self.rows * values.reshape(self.count, 1))
         return self.flags.equals(1).choose(given, default)
 
-    def bound(self, sizes: Tensor) -> tuple[Dim, ...]:
+    def bound(self, sizes: Traced) -> tuple[Dim, ...]:
         return self.node.bound(sizes.x, "size")
 
-    def around(self, x: Tensor) -> Tensor:
+    def around(self, x: Traced) -> Traced:
         """``x`` as outer × axis × inner, for a single axis."""
         node, sizes = self.node, vector(self.node, x.shape[: self.rank])
         places = _places(node, self.rank)
@@ -91,7 +91,7 @@ class ComputedAxes:
         inner = (places > place).choose(sizes, 1)
         axis = self.flags.equals(1).choose(sizes, 1)
         three = [_total(t, name="reduce_prod").reshape(1).x for t in (outer, axis, inner)]
-        return x.reshape(*self.bound(Tensor(node, node.call("concat", *three, axis=0))), *x.shape[self.rank :])
+        return x.reshape(*self.bound(Traced(node, node.call("concat", *three, axis=0))), *x.shape[self.rank :])
 
     def in_order(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
         """The sizes of the dimensions that are no axes, then those of the axes."""
@@ -101,7 +101,7 @@ class ComputedAxes:
 
 def reduce_computed(node: Node, name: str, x: GraphExpr, *, keepdims: bool, empty: bool) -> GraphExpr:
     """``x`` reduced over the axes that operand 1 holds; ``empty``: no axes mean no dimension, not all."""
-    data, rank = Tensor(node, x), x.tensor.rank
+    data, rank = Traced(node, x), x.tensor.rank
     axes = ComputedAxes(node, 1, rank)
     if not keepdims and not isinstance(axes.count, int):
         raise node.needs("how many axes its input 'axes' holds is not known, so that the rank of the result is not", 1)
@@ -122,7 +122,7 @@ def reduce_computed(node: Node, name: str, x: GraphExpr, *, keepdims: bool, empt
 def along_computed(node: Node, name: str, x: GraphExpr, **attrs: object) -> GraphExpr:
     """An operator that works along the one axis that operand 1 holds and keeps the shape."""
     axes = ComputedAxes(node, 1, x.tensor.rank, "axis")
-    return axes.around(Tensor(node, x)).call(name, axis=1, **attrs).reshape(*x.tensor.shape).x
+    return axes.around(Traced(node, x)).call(name, axis=1, **attrs).reshape(*x.tensor.shape).x
 
 
 def squeeze_computed(node: Node, x: GraphExpr) -> GraphExpr:
@@ -165,7 +165,7 @@ def slice_computed(node: Node, x: GraphExpr, axes: Sequence[int] | None) -> Grap
     return strided(node, x, where, starts, ends, steps)
 
 
-def strided(node: Node, x: GraphExpr, axes: Sequence[int], starts: Tensor, ends: Tensor, steps: Tensor) -> GraphExpr:
+def strided(node: Node, x: GraphExpr, axes: Sequence[int], starts: Traced, ends: Traced, steps: Traced) -> GraphExpr:
     """``[start:end:step]`` of each of ``axes``: vectors of their starts, ends and steps, all known at run time only."""
     sizes = vector(node, [x.tensor.shape[a] for a in axes])
     require(node, steps.equals(0).call("logical_not"), "its steps must not be 0")

@@ -11,7 +11,7 @@ import numpy as np
 from weft.frontends.onnx.converters.computed_axes import require
 from weft.frontends.onnx.converters.loops import branches, either, loop, scan
 from weft.frontends.onnx.converters.movement import Cut, cut, split_sizes
-from weft.frontends.onnx.converters.numbers import Tensor
+from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.node import Absent, Maps, Node, Result, Sequence_, Value
 from weft.frontends.onnx.problems import Malformed, NeedsValue, Unsupported
 from weft.graph.build import let
@@ -202,7 +202,7 @@ def _items(node: Node, i: int = 0) -> list[Value]:
     return list(found.items)
 
 
-def _place(node: Node, i: int, length: int, most: int, default: int) -> int | Tensor:
+def _place(node: Node, i: int, length: int, most: int, default: int) -> int | Traced:
     """A position (operand ``i``) counted from the front, from -length to ``most``: a number where it is known."""
     if most < 0:
         raise Malformed("its sequence is empty")
@@ -210,7 +210,7 @@ def _place(node: Node, i: int, length: int, most: int, default: int) -> int | Te
     if found is None:
         given = node.call("reshape", node.data(i), shape=(1,))
         what = f"the position of {node.op_type} in a sequence of {length}"
-        place = Tensor(node, node.call("in_range", given, low=(-length,), high=(most,), what=what)).to(INDEX).reshape()
+        place = Traced(node, node.call("in_range", given, low=(-length,), high=(most,), what=what)).to(INDEX).reshape()
         return (place < 0).choose(place + length, place)
     known = int(found.reshape(-1)[0])
     if not -length <= known <= most:
@@ -218,7 +218,7 @@ def _place(node: Node, i: int, length: int, most: int, default: int) -> int | Te
     return known + length if known < 0 else known
 
 
-def _chosen(node: Node, i: int, place: Tensor, options: Sequence[Value]) -> Value:
+def _chosen(node: Node, i: int, place: Traced, options: Sequence[Value]) -> Value:
     """The option at a place that operand ``i`` decides at run time; the others are not computed."""
     if all(o is options[0] for o in options):
         return options[0]

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.expr.nodes import Var as Symbol
 from weft.frontends.onnx.converters.loops import repeat, slice_at
-from weft.frontends.onnx.converters.numbers import Operand, Tensor, constant, operand, size, stack
+from weft.frontends.onnx.converters.numbers import Operand, Traced, constant, operand, size, stack
 from weft.frontends.onnx.converters.selection import marked_places
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.sizes import arithmetic, product
@@ -17,26 +17,26 @@ from weft.graph.types import Dim
 from weft.support.dtypes import INT64
 
 
-def _steps(node: Node, count: Dim) -> Tensor:
+def _steps(node: Node, count: Dim) -> Traced:
     """0, 1, … below ``count``."""
-    return Tensor(node, node.call("arange", start=0, step=1, count=count, dtype="int64"))
+    return Traced(node, node.call("arange", start=0, step=1, count=count, dtype="int64"))
 
 
-def _running(flags: Tensor, axis: int = 0) -> Tensor:
+def _running(flags: Traced, axis: int = 0) -> Traced:
     """How many hold up to and with each place."""
     return flags.to(INT64).call("cumsum", axis=axis)
 
 
-def marked(flags: Tensor) -> Tensor:
+def marked(flags: Traced) -> Traced:
     """The places at which ``flags`` (a vector) holds, in order; how many is known once it has run."""
-    return Tensor(flags.node, marked_places(flags.node, flags.x))
+    return Traced(flags.node, marked_places(flags.node, flags.x))
 
 
-def _head(x: Tensor, count: Dim) -> Tensor:
+def _head(x: Traced, count: Dim) -> Traced:
     return x.call("slice", begin=(0,), end=(count,), strides=(1,), axes=(0,), in_bounds=True)
 
 
-def _unraveled(flat: Tensor, shape: Sequence[Dim]) -> list[Tensor]:
+def _unraveled(flat: Traced, shape: Sequence[Dim]) -> list[Traced]:
     """Indices by axis of places in row-major order."""
     made = []
     for axis, d in enumerate(shape):
@@ -46,7 +46,7 @@ def _unraveled(flat: Tensor, shape: Sequence[Dim]) -> list[Tensor]:
     return made
 
 
-def _whole(like: Tensor, d: Dim) -> Operand:
+def _whole(like: Traced, d: Dim) -> Operand:
     return size(like.node, d, INT64)
 
 
@@ -95,13 +95,13 @@ def _unique(node: Node) -> Result:
     return unique_values(node, x.reshape(product(x.shape)), in_order=in_order)
 
 
-def unique_values(node: Node, x: Tensor, *, in_order: bool) -> list[GraphExpr]:
+def unique_values(node: Node, x: Traced, *, in_order: bool) -> list[GraphExpr]:
     """The distinct values of a vector, sorted or in the order in which they come; where each stands first, the numbers
     of all, how often each is there. NaN equals NaN and is last, as in NumPy."""
     return unique_slices(node, x, 0, in_order=in_order)
 
 
-def unique_slices(node: Node, x: Tensor, axis: int, *, in_order: bool) -> list[GraphExpr]:
+def unique_slices(node: Node, x: Traced, axis: int, *, in_order: bool) -> list[GraphExpr]:
     """Like :func:`unique_values` for slices along an axis, in lexicographic order; one that differs from the one before
     is new."""
     length = x.shape[axis]
@@ -126,7 +126,7 @@ def unique_slices(node: Node, x: Tensor, axis: int, *, in_order: bool) -> list[G
     return [t.x for t in (x.call("gather", first, axis=axis), first, inverse, counts)]
 
 
-def _row_order(rows: Tensor) -> Tensor:
+def _row_order(rows: Traced) -> Traced:
     """The rows of a matrix in lexicographic order: sorted by the last column, then, keeping that order among equals, by
     the one before, and so on."""
     node, (length, width) = rows.node, rows.shape
@@ -134,16 +134,16 @@ def _row_order(rows: Tensor) -> Tensor:
         return rows.reshape(length).call("argsort", axis=0)
 
     def step(number: Symbol, state: list[GraphExpr]) -> tuple[None, list[GraphExpr], list[GraphExpr]]:
-        order = Tensor(node, state[0])
+        order = Traced(node, state[0])
         column = slice_at(node, rows.x, 1, arithmetic("sub", arithmetic("sub", width, 1), number))
-        keys = Tensor(node, column).call("gather", order, axis=0)
+        keys = Traced(node, column).call("gather", order, axis=0)
         return None, [order.call("gather", keys.call("argsort", axis=0), axis=0).x], []
 
     (order,), _ = repeat(node, [_steps(node, length).x], step, trips=width)
-    return Tensor(node, order)
+    return Traced(node, order)
 
 
-def _differs(rows: Tensor, steps: Tensor) -> Tensor:
+def _differs(rows: Traced, steps: Traced) -> Traced:
     """Whether each row differs from the one before."""
     before = rows.call("gather", (steps - 1).call("maximum", 0), axis=0)
     same = rows.equals(before)

@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 
-from weft.frontends.onnx.converters.numbers import Tensor, constant, operand
+from weft.frontends.onnx.converters.numbers import Traced, constant, operand
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Unsupported
 from weft.frontends.onnx.tensors import Array
@@ -28,7 +28,7 @@ def _tf_idf(node: Node) -> Result:
     pool, counts = np.array(numbers, np.int64), list(node.integers("ngram_counts", ()))
     low, high = node.integer("min_gram_length"), node.integer("max_gram_length")
     places, number = np.array(node.integers("ngram_indexes", ()), np.int64), 0
-    columns: dict[int, list[Tensor]] = {}
+    columns: dict[int, list[Traced]] = {}
     for size, (start, end) in enumerate(zip(counts, [*counts[1:], len(pool)], strict=True), 1):
         for gram in pool[start:end].reshape(-1, size) if end > start else ():
             if low <= size <= high:
@@ -48,7 +48,7 @@ def _tf_idf(node: Node) -> Result:
     return (counted if len(x.shape) == 2 else counted.reshape(width)).x
 
 
-def _occurrences(rows: Tensor, gram: Array, step: int) -> Tensor:
+def _occurrences(rows: Traced, gram: Array, step: int) -> Traced:
     """How often a gram with its items ``step`` apart stands in each row: rows × 1."""
     starts = int(rows.shape[1]) - (len(gram) - 1) * step  # type: ignore[arg-type]  # constant
     hits = [rows.part(1, i * step, i * step + starts).equals(int(g)) for i, g in enumerate(gram)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from weft.expr.nodes import all_of, any_of, index, make
-from weft.frontends.onnx.converters.numbers import Tensor
+from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.node import Node
 from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.frontends.onnx.sizes import arithmetic, bounds, product
@@ -30,9 +30,9 @@ def indices(node: Node, i: int, size: Dim, *, wrap: bool = True) -> GraphExpr:
     return in_range(node, node.data(i), [size], _named(node, i), wrap=wrap)
 
 
-def checked(x: Tensor, i: int, size: Dim) -> Tensor:
+def checked(x: Traced, i: int, size: Dim) -> Traced:
     """``x``, made of operand ``i``, as indices into a dimension that are not counted from the end."""
-    return Tensor(x.node, in_range(x.node, x.x, [size], _named(x.node, i), wrap=False))
+    return Traced(x.node, in_range(x.node, x.x, [size], _named(x.node, i), wrap=False))
 
 
 def index_tuples(node: Node, i: int, sizes: Sequence[Dim]) -> GraphExpr:

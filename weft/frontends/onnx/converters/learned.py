@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.frontends.onnx.converters.classes import class_labels, of_many, of_two, post_transform, transformed
 from weft.frontends.onnx.converters.index_range import checked
-from weft.frontends.onnx.converters.numbers import Tensor, constant, operand
+from weft.frontends.onnx.converters.numbers import Traced, constant, operand
 from weft.frontends.onnx.converters.text import selected
 from weft.frontends.onnx.converters.trees import TREES
 from weft.frontends.onnx.converters.vectors import VECTORS
@@ -19,7 +19,7 @@ from weft.frontends.onnx.tensors import Array
 from weft.support.dtypes import FLOAT32, INT64, DType
 
 
-def _linear(node: Node, targets: int) -> Tensor:
+def _linear(node: Node, targets: int) -> Traced:
     x = operand(node, 0).to(FLOAT32)
     weights = np.array(node.reals("coefficients"), np.float32).reshape(targets, -1).T
     made = x.call("matmul", constant(node, weights))
@@ -80,7 +80,7 @@ def _label_table(node: Node, side: str) -> Array:
     return node.tensor(f"{side}_tensor").reshape(-1)
 
 
-def _places(x: Tensor, keys: Array) -> Tensor:
+def _places(x: Traced, keys: Array) -> Traced:
     """Where the elements stand among the keys, -1 where they do not."""
     if keys.dtype == object:
         return x.call("text_lookup", keys=tuple(keys))
@@ -95,7 +95,7 @@ def _places(x: Tensor, keys: Array) -> Tensor:
     return known.choose(place, place * 0 - 1)
 
 
-def _from_table(places: Tensor, values: Array, default: Array) -> Result:
+def _from_table(places: Traced, values: Array, default: Array) -> Result:
     """The values at places, ``default`` at -1."""
     if values.dtype == object:
         return selected(places, values.tolist(), str(default.reshape(-1)[0]))

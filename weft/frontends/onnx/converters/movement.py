@@ -19,7 +19,7 @@ from weft.frontends.onnx.converters.computed_axes import (
 )
 from weft.frontends.onnx.converters.elementwise import cast_to
 from weft.frontends.onnx.converters.index_range import index_tuples, indices
-from weft.frontends.onnx.converters.numbers import Tensor
+from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.converters.selection import SELECTION, runtime_bounds, runtime_range, runtime_shape
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed, Unsupported
@@ -316,7 +316,7 @@ def _tile(node: Node) -> Result:
 
 def _repeats_along(node: Node, rank: int) -> tuple[Dim, ...]:
     """The repeats of the first Tile: ``tiles`` (operand 1) of one ``axis`` (operand 2). Both may be floats."""
-    tiles, axis = (Tensor(node, node.data(i)).to(INDEX).x for i in (1, 2))
+    tiles, axis = (Traced(node, node.data(i)).to(INDEX).x for i in (1, 2))
     numbers = node.altered((node.value(0), tiles, axis))
     if not numbers.is_computed(2):
         place = node.checked_axis(numbers.numbers(2, "axis")[0], rank)
@@ -406,14 +406,14 @@ def _eye_like(node: Node) -> Result:
 def _trilu(node: Node) -> Result:
     x, upper = node.data(0), node.flag("upper", True)
     if node.has(1) and node.array(1) is None:
-        return _trilu_computed(node, Tensor(node, x), upper)
+        return _trilu_computed(node, Traced(node, x), upper)
     k = int(node.known(1, "k").reshape(-1)[0]) if node.has(1) else 0
     return node.call("trilu", x, upper=upper, k=k)
 
 
-def _trilu_computed(node: Node, x: Tensor, upper: bool) -> GraphExpr:
+def _trilu_computed(node: Node, x: Traced, upper: bool) -> GraphExpr:
     """The part of matrices above or below a diagonal whose number is computed."""
-    rows, columns = (Tensor(node, node.call("arange", count=d, dtype=INDEX)) for d in x.shape[-2:])
+    rows, columns = (Traced(node, node.call("arange", count=d, dtype=INDEX)) for d in x.shape[-2:])
     distance = columns - rows.reshape(x.shape[-2], 1)
     k = integers(node, 1).reshape()
     kept = distance >= k if upper else distance <= k

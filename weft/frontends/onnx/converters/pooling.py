@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.frontends.onnx.converters.windows import Window, window
+from weft.frontends.onnx.converters.windows import SlidingWindow, window
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.graph.nodes import GraphExpr
@@ -23,7 +23,7 @@ def _window(node: Node, x: GraphExpr) -> dict[str, Any]:
     }
 
 
-def _reached(x: GraphExpr, w: Window) -> tuple[Dim, ...]:
+def _reached(x: GraphExpr, w: SlidingWindow) -> tuple[Dim, ...]:
     """The kernel without what lies beyond the end, where only one window, which sticks out, fits: some exporters'
     way to say "all there is"."""
     found = list(w.kernel)

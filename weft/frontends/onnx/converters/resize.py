@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from weft.frontends.onnx.converters.computed_axes import require, vector
-from weft.frontends.onnx.converters.numbers import Operand, Tensor, constant, operand, size
+from weft.frontends.onnx.converters.numbers import Operand, Traced, constant, operand, size
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.frontends.onnx.sizes import arithmetic, decide, divide_products
@@ -49,7 +49,7 @@ def _one_each(axes: Sequence[int], given: Sequence[object]) -> None:
 
 def _kept_aspect(
     node: Node, x: GraphExpr, axes: Sequence[int], sizes: Sequence[Dim]
-) -> tuple[Sequence[Dim], float | Tensor]:
+) -> tuple[Sequence[Dim], float | Traced]:
     """Sizes with one common scale (opset 18): all at most, or at least, those asked for; the scale, 0 for none, a
     vector (one for each axis) where it is computed."""
     policy = node.text("keep_aspect_ratio_policy", "stretch")
@@ -77,15 +77,15 @@ def _resize(node: Node) -> Result:
     axes = tuple(node.checked_axis(a, rank) for a in node.integers("axes", range(rank)))
     given = _scales(node, first, axes) if node.has(first) and node.shape(first) != (0,) else ()
     sizes: Sequence[Dim] = ()
-    common: float | Tensor = 0.0
-    if isinstance(given, Tensor):
+    common: float | Traced = 0.0
+    if isinstance(given, Traced):
         sizes = _scaled_sizes(node, x, axes, given, first)
     elif not given:
         if not node.has(3):
             raise Malformed("it needs scales or sizes")
         sizes, common = _kept_aspect(node, x, axes, node.dims(3, "sizes"))
-    computed = next((t for t in (given, common) if isinstance(t, Tensor)), None)
-    scales = () if isinstance(given, Tensor) else given
+    computed = next((t for t in (given, common) if isinstance(t, Traced)), None)
+    scales = () if isinstance(given, Traced) else given
     shape, factors = _targets(node, x, axes, scales, sizes)
     if isinstance(common, float) and common:
         for axis in axes:
@@ -95,7 +95,7 @@ def _resize(node: Node) -> Result:
         return _antialiased(node, shape, factors, None if computed is None else (axes, computed), cubic=mode == "cubic")
     old = node.opset < 11
     coordinates = "asymmetric" if old else node.text("coordinate_transformation_mode", "half_pixel")
-    roi: tuple[float, ...] | Tensor = ()
+    roi: tuple[float, ...] | Traced = ()
     if coordinates == "tf_crop_and_resize":
         roi = _roi(node, axes, rank)
     return resized(
@@ -114,7 +114,7 @@ def _resize(node: Node) -> Result:
     )
 
 
-def _scales(node: Node, i: int, axes: Sequence[int]) -> tuple[float, ...] | Tensor:
+def _scales(node: Node, i: int, axes: Sequence[int]) -> tuple[float, ...] | Traced:
     """Operand ``i``, one scale an axis: numbers, or a vector where they are computed."""
     found = node.array(i)
     if found is not None:
@@ -127,13 +127,13 @@ def _scales(node: Node, i: int, axes: Sequence[int]) -> tuple[float, ...] | Tens
     return x.to(FLOAT32)
 
 
-def _scaled_sizes(node: Node, x: GraphExpr, axes: Sequence[int], scales: Tensor, i: int) -> tuple[Dim, ...]:
+def _scaled_sizes(node: Node, x: GraphExpr, axes: Sequence[int], scales: Traced, i: int) -> tuple[Dim, ...]:
     """floor(size · scale) by axis, for scales (operand ``i``) that are computed."""
     old = vector(node, [x.tensor.shape[a] for a in axes]).to(FLOAT64)
     return node.bound((old * scales.to(FLOAT64)).call("floor").to(INDEX).x, "sizes", i)
 
 
-def _roi(node: Node, axes: Sequence[int], rank: int) -> tuple[float, ...] | Tensor:
+def _roi(node: Node, axes: Sequence[int], rank: int) -> tuple[float, ...] | Traced:
     """The region of tf_crop_and_resize for all dimensions, starts before ends."""
     found = node.array(1)
     if found is not None:
@@ -151,7 +151,7 @@ def _antialiased(
     node: Node,
     shape: Sequence[Dim],
     factors: Sequence[float | None],
-    computed: tuple[Sequence[int], Tensor] | None,
+    computed: tuple[Sequence[int], Traced] | None,
     *,
     cubic: bool,
 ) -> GraphExpr:
@@ -174,12 +174,12 @@ def _antialiased(
     return made.to(x.dtype).x
 
 
-def _antialias_weights(node: Node, old: Dim, new: Dim, scale: Operand | None, cubic: bool) -> tuple[Tensor, Tensor]:
+def _antialias_weights(node: Node, old: Dim, new: Dim, scale: Operand | None, cubic: bool) -> tuple[Traced, Traced]:
     """How one axis is resampled: for each element of the result the first neighbour, and the weights of all:
     int64 [new], float64 [new, neighbours]"""
     length, count = (_number(node, size(node, d, FLOAT64)) for d in (old, new))
     factor = count / length.call("maximum", 1.0) if scale is None else _number(node, scale)
-    steps = Tensor(node, node.call("arange", start=0, step=1, count=new, dtype=INDEX)).to(FLOAT64)
+    steps = Traced(node, node.call("arange", start=0, step=1, count=new, dtype=INDEX)).to(FLOAT64)
     x = _antialias_places(node, steps, length, count, factor)
     narrow = factor.limited(1e-6, 1.0)
     reach = (_number(node, 2.0 if cubic else 1.0) / narrow).call("ceil")
@@ -189,7 +189,7 @@ def _antialias_weights(node: Node, old: Dim, new: Dim, scale: Operand | None, cu
         (half,) = node.bound(reach.to(INDEX).reshape(1).x, "reach")
     taps = arithmetic("add", arithmetic("mul", half, 2), 2)
     first = x.call("floor") - reach
-    tap = Tensor(node, node.call("arange", start=0, step=1, count=taps, dtype=INDEX)).to(FLOAT64)
+    tap = Traced(node, node.call("arange", start=0, step=1, count=taps, dtype=INDEX)).to(FLOAT64)
     places = first.reshape(new, 1) + tap
     d = (places - x.reshape(new, 1)).call("abs") * narrow
     weights = _cubic_filter(d, node.real("cubic_coeff_a", -0.75)) if cubic else (1.0 - d).limited(0.0, 1.0)
@@ -198,11 +198,11 @@ def _antialias_weights(node: Node, old: Dim, new: Dim, scale: Operand | None, cu
     return first.to(INDEX), weights / weights.call("reduce_sum", axes=(1,), keepdims=True)
 
 
-def _number(node: Node, value: Operand) -> Tensor:
-    return value if isinstance(value, Tensor) else constant(node, value, FLOAT64)
+def _number(node: Node, value: Operand) -> Traced:
+    return value if isinstance(value, Traced) else constant(node, value, FLOAT64)
 
 
-def _antialias_places(node: Node, steps: Tensor, old: Tensor, new: Tensor, scale: Tensor) -> Tensor:
+def _antialias_places(node: Node, steps: Traced, old: Traced, new: Traced, scale: Traced) -> Traced:
     """Where in the data the elements of the result lie."""
     coordinates = node.text("coordinate_transformation_mode", "half_pixel")
     if coordinates == "asymmetric":
@@ -217,7 +217,7 @@ def _antialias_places(node: Node, steps: Tensor, old: Tensor, new: Tensor, scale
     return (new > 1.0).choose(x, x * 0.0) if coordinates == "pytorch_half_pixel" else x
 
 
-def _cubic_filter(d: Tensor, a: float) -> Tensor:
+def _cubic_filter(d: Traced, a: float) -> Traced:
     """The cubic convolution of Keys at distances ``d``."""
     near, far = ((d * (a + 2) - (a + 3)) * d * d + 1.0, ((d * a - 5 * a) * d + 8 * a) * d - 4 * a)
     return (d <= 1.0).choose(near, (d < 2.0).choose(far, 0.0))
@@ -238,20 +238,20 @@ def resized(
     shape: Sequence[Dim],
     factors: Sequence[float | None],
     *,
-    computed: tuple[Sequence[int], Tensor] | None = None,
+    computed: tuple[Sequence[int], Traced] | None = None,
     mode: str,
     coordinates: str,
     rounding: str,
     cubic: float,
     exclude_outside: bool,
-    roi: tuple[float, ...] | Tensor,
+    roi: tuple[float, ...] | Traced,
     extrapolation: float,
 ) -> GraphExpr:
     """``x`` resampled to ``shape``; ``computed`` are axes with the vector of their scales, known at run time only."""
     if mode not in ("nearest", "linear", "cubic"):
         raise Malformed(f"its mode is '{mode}'")
     same = all(decide("eq", a, b) for a, b in zip(shape, x.tensor.shape, strict=True))
-    others = [t.x for t in ((computed[1] if computed else None), roi) if isinstance(t, Tensor)]
+    others = [t.x for t in ((computed[1] if computed else None), roi) if isinstance(t, Traced)]
     if same and not roi and not computed and all(f in (None, 1.0) for f in factors):
         return x
     return node.call(
@@ -266,7 +266,7 @@ def resized(
         rounding=rounding,
         cubic_coeff=cubic,
         exclude_outside=exclude_outside,
-        roi=None if isinstance(roi, Tensor) else roi or None,
+        roi=None if isinstance(roi, Traced) else roi or None,
         extrapolation_value=extrapolation,
     )
 
@@ -274,21 +274,21 @@ def resized(
 def _upsample(node: Node) -> Result:
     x = node.data(0)
     axes, sizes = tuple(range(x.tensor.rank)), tuple[Dim, ...]()
-    given: tuple[float, ...] | Tensor
+    given: tuple[float, ...] | Traced
     if node.opset < 7:
         given = (1.0, 1.0, node.real("height_scale"), node.real("width_scale"))
     else:
         given = node.reals("scales") if node.opset < 9 else _scales(node, 1, axes)
-    if isinstance(given, Tensor):
+    if isinstance(given, Traced):
         sizes = _scaled_sizes(node, x, axes, given, 1)
-    shape, factors = _targets(node, x, axes, () if isinstance(given, Tensor) else given, sizes)
+    shape, factors = _targets(node, x, axes, () if isinstance(given, Traced) else given, sizes)
     mode = {"bilinear": "linear"}.get(node.text("mode", "nearest"), node.text("mode", "nearest"))
     return resized(
         node,
         x,
         shape,
         factors,
-        computed=(axes, given) if isinstance(given, Tensor) else None,
+        computed=(axes, given) if isinstance(given, Traced) else None,
         mode=mode,
         coordinates="asymmetric",
         rounding="floor",

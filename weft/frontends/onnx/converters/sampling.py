@@ -13,8 +13,8 @@ import numpy as np
 from weft.frontends.onnx.converters.computed_axes import require
 from weft.frontends.onnx.converters.contraction import with_bias
 from weft.frontends.onnx.converters.index_range import checked
-from weft.frontends.onnx.converters.numbers import Operand, Tensor, constant, operand, size, stack
-from weft.frontends.onnx.converters.windows import Window, window
+from weft.frontends.onnx.converters.numbers import Operand, Traced, constant, operand, size, stack
+from weft.frontends.onnx.converters.windows import SlidingWindow, window
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.frontends.onnx.sizes import arithmetic, divide_products, product
@@ -25,13 +25,13 @@ MAX_SAMPLES = 1 << 14
 """So many samples along a bin of a box at most, where the size of the box decides how many there are."""
 
 # A place along one axis (float or whole) → (a whole place inside the axis, whether there is data there; None: yes).
-Lookup = Callable[[Tensor, int], "tuple[Tensor, Tensor | None]"]
+Lookup = Callable[[Traced, int], "tuple[Traced, Traced | None]"]
 
 
-def _reflected(x: Tensor, low: Operand, high: Operand) -> Tensor:
+def _reflected(x: Traced, low: Operand, high: Operand) -> Traced:
     """``x`` reflected at the borders until it lies within."""
     span = high - low
-    if not isinstance(span, Tensor) and span <= 0:
+    if not isinstance(span, Traced) and span <= 0:
         return x * 0 + low
     below = x < low
     distance = below.choose(low - x, x - high)
@@ -42,7 +42,7 @@ def _reflected(x: Tensor, low: Operand, high: Operand) -> Tensor:
     return ((x >= low) & (x <= high)).choose(x, inner)
 
 
-def pixels(data: Tensor, places: Sequence[Tensor], inside: Sequence[Tensor | None]) -> Tensor:
+def pixels(data: Traced, places: Sequence[Traced], inside: Sequence[Traced | None]) -> Traced:
     """``data`` (batch, spatial …, channels) at whole ``places`` (batch, …) by axis: (batch, …, channels); 0 where
     ``inside`` does not hold."""
     picked = data.call("gather_nd", stack([p.to(INDEX) for p in places]), batch_dims=1)
@@ -52,20 +52,20 @@ def pixels(data: Tensor, places: Sequence[Tensor], inside: Sequence[Tensor | Non
     return reduce(lambda a, b: a & b, known).call("unsqueeze", axes=(-1,)).choose(picked, 0.0)
 
 
-def _cubic(t: Tensor) -> list[Tensor]:
+def _cubic(t: Traced) -> list[Traced]:
     """Weights of four neighbours for the cubic convolution of Keys with a = -0.75."""
     a = -0.75
 
-    def far(s: Tensor) -> Tensor:
+    def far(s: Traced) -> Traced:
         return ((s * a - 5 * a) * s + 8 * a) * s - 4 * a
 
-    def near(s: Tensor) -> Tensor:
+    def near(s: Traced) -> Traced:
         return (s * (a + 2) - (a + 3)) * s * s + 1.0
 
     return [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
 
 
-def interpolated(data: Tensor, coordinates: Sequence[Tensor], find: Lookup, cubic: bool = False) -> Tensor:
+def interpolated(data: Traced, coordinates: Sequence[Traced], find: Lookup, cubic: bool = False) -> Traced:
     """Linear or cubic interpolation of ``data`` (batch, spatial …, channels) at float coordinates (batch, …)."""
     axes = []
     for axis, x in enumerate(coordinates):
@@ -85,7 +85,7 @@ def interpolated(data: Tensor, coordinates: Sequence[Tensor], find: Lookup, cubi
 def lookup(padding: str, sizes: Sequence[Operand], borders: Sequence[tuple[Operand, Operand]]) -> Lookup:
     """Whole places from any, by what is said to lie beyond the borders: zeros, the border, a reflection."""
 
-    def find(place: Tensor, axis: int) -> tuple[Tensor, Tensor | None]:
+    def find(place: Traced, axis: int) -> tuple[Traced, Traced | None]:
         last = sizes[axis] - 1
         if padding == "reflection":
             return _reflected(place, *borders[axis]).call("trunc").limited(0.0, last), None
@@ -95,12 +95,12 @@ def lookup(padding: str, sizes: Sequence[Operand], borders: Sequence[tuple[Opera
     return find
 
 
-def _channels_last(x: Tensor) -> Tensor:
+def _channels_last(x: Traced) -> Traced:
     rank = len(x.shape)
     return x.transpose(0, *range(2, rank), 1)
 
 
-def _channels_first(x: Tensor) -> Tensor:
+def _channels_first(x: Traced) -> Traced:
     rank = len(x.shape)
     return x.transpose(0, rank - 1, *range(1, rank - 1))
 
@@ -164,7 +164,7 @@ def _roi_align(node: Node) -> Result:
     return _aligned(source, start, extent, batch, shape, counts, mode).to(data.dtype).x
 
 
-def _most(counts: Tensor, what: str) -> Dim:
+def _most(counts: Traced, what: str) -> Dim:
     """The largest of the counts of samples, one a box."""
     node = counts.node
     require(
@@ -174,13 +174,13 @@ def _most(counts: Tensor, what: str) -> Dim:
     return node.bound(every.call("reduce_max", axes=(0,), keepdims=True).to(INDEX).x, what, 1)[0]
 
 
-def _sample_steps(node: Node, bins: int, samples: int | Tensor, most: Dim) -> tuple[Tensor, Tensor | None]:
+def _sample_steps(node: Node, bins: int, samples: int | Traced, most: Dim) -> tuple[Traced, Traced | None]:
     """Where samples lie in a box, from 0 to 1: [boxes or 1, bins · most], and which of them count (None: all)."""
     if isinstance(samples, int):
         known = (np.arange(bins * samples) + 0.5) / (samples * bins)
         return constant(node, known).reshape(1, bins * samples), None
     boxes = samples.shape[0]
-    sample = Tensor(node, node.call("arange", count=most, dtype=FLOAT32)).reshape(1, 1, most)
+    sample = Traced(node, node.call("arange", count=most, dtype=FLOAT32)).reshape(1, 1, most)
     count = samples.reshape(boxes, 1, 1)
     steps = (constant(node, np.arange(bins)).reshape(1, bins, 1) + (sample + 0.5) / count) / float(bins)
     full = (boxes, bins, most)
@@ -189,14 +189,14 @@ def _sample_steps(node: Node, bins: int, samples: int | Tensor, most: Dim) -> tu
 
 
 def _aligned(
-    source: Tensor,
-    start: Sequence[Tensor],
-    extent: Sequence[Tensor],
-    batch: Tensor,
+    source: Traced,
+    start: Sequence[Traced],
+    extent: Sequence[Traced],
+    batch: Traced,
     shape: tuple[int, int],
-    samples: Sequence[int | Tensor],
+    samples: Sequence[int | Traced],
     mode: str,
-) -> Tensor:
+) -> Traced:
     """Averages (or maxima) of bilinear samples of ``source`` (batch, rows, columns, channels) in each bin of boxes.
     ``samples`` by axis, along a bin: a number, or one for each box."""
     (count,) = batch.shape
@@ -204,7 +204,7 @@ def _aligned(
     full = (count, product([shape[0], most[0]]), product([shape[1], most[1]]))
     sides = [_side(source, axis, start, extent, shape[axis], samples[axis], most[axis]) for axis in range(2)]
 
-    def spread(t: Tensor, axis: int) -> Tensor:
+    def spread(t: Traced, axis: int) -> Traced:
         return t.reshape(count, full[1], 1) if axis == 0 else t.reshape(count, 1, full[2])
 
     (rows, columns), wide = sides, source.shape[3]
@@ -235,18 +235,18 @@ class _Side:
     """Samples along one axis: [boxes, samples] each. ``ends`` are the two neighbours and their weights; ``inside``:
     whether the sample is near the data; ``counts``: whether it is one (None: all are)."""
 
-    ends: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
-    inside: Tensor
-    counts: Tensor | None
+    ends: tuple[tuple[Traced, Traced], tuple[Traced, Traced]]
+    inside: Traced
+    counts: Traced | None
 
 
 def _side(
-    source: Tensor,
+    source: Traced,
     axis: int,
-    start: Sequence[Tensor],
-    extent: Sequence[Tensor],
+    start: Sequence[Traced],
+    extent: Sequence[Traced],
     bins: int,
-    samples: int | Tensor,
+    samples: int | Traced,
     most: Dim,
 ) -> _Side:
     node, (count,) = source.node, start[axis].shape
@@ -286,13 +286,13 @@ def _max_roi_pool(node: Node) -> Result:
     return filled.choose(made, 0.0).to(data.dtype).x
 
 
-def _in_bins(start: Tensor, end: Tensor, bins: int, size_: Dim) -> Tensor:
+def _in_bins(start: Traced, end: Traced, bins: int, size_: Dim) -> Traced:
     """Which pixels of an axis lie in each bin of each box: bool [boxes, bins, pixels]"""
     node, count = start.node, start.shape[0]
     first = start.reshape(count, 1, 1)
     width = ((end - start + 1.0).call("maximum", 1.0) / float(bins)).reshape(count, 1, 1)
     number = constant(node, np.arange(bins)).reshape(1, bins, 1)
-    pixel = Tensor(node, node.call("arange", count=size_, dtype=FLOAT32)).reshape(1, 1, size_)
+    pixel = Traced(node, node.call("arange", count=size_, dtype=FLOAT32)).reshape(1, 1, size_)
     low, high = (number * width).call("floor") + first, ((number + 1.0) * width).call("ceil") + first
     return (pixel >= low) & (pixel < high)
 
@@ -336,7 +336,7 @@ def _fixed(d: Dim) -> int:
     return d
 
 
-def _tap_places(node: Node, axis: int, taps: int, outputs: int, w: Window) -> Tensor:
+def _tap_places(node: Node, axis: int, taps: int, outputs: int, w: SlidingWindow) -> Traced:
     """Where along an axis each tap of each window lies, shaped to broadcast (rows, columns, out rows, out columns)."""
     places = np.arange(taps)[:, None] * w.dilations[axis] + np.arange(outputs) * w.strides[axis]
     return constant(node, places.reshape((1, taps, 1, outputs, 1) if axis == 0 else (1, 1, taps, 1, outputs)))
@@ -390,7 +390,7 @@ def _tensor_scatter(node: Node) -> Result:
     length, room = update.shape[axis], past.shape[axis]
     circular = node.text("mode", "linear") == "circular"
     steps = node.call("arange", start=0, step=1, count=room, dtype="int64")
-    place = Tensor(node, steps).reshape(*(1,) * axis, room, *(1,) * (rank - 1 - axis))
+    place = Traced(node, steps).reshape(*(1,) * axis, room, *(1,) * (rank - 1 - axis))
     if node.has(2):
         written_at = operand(node, 2)
         # Beyond the last start that leaves room nothing fits; a circular cache goes on at its front.
@@ -417,12 +417,12 @@ def _affine_grid(node: Node) -> Result:
     made = theta.part(2, n).reshape(batch, *(1,) * n, n)
     for i, extent in enumerate(space):
         column = theta.part(2, n - 1 - i).reshape(batch, *(1,) * n, n)
-        steps = Tensor(node, node.call("arange", start=0, step=1, count=extent, dtype="int64")).to(theta.dtype)
+        steps = Traced(node, node.call("arange", start=0, step=1, count=extent, dtype="int64")).to(theta.dtype)
         count = size(node, extent, theta.dtype)
         place = steps * 2.0 + (0.0 if corners else 1.0)
         if corners:
             count = count - 1
-            count = count.call("maximum", 1.0) if isinstance(count, Tensor) else max(count, 1)
+            count = count.call("maximum", 1.0) if isinstance(count, Traced) else max(count, 1)
         place = place / count - 1.0
         made = made + column * place.reshape(*(extent if k == i else 1 for k in range(n)), 1)
     return made.x

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.frontends.onnx.converters.computed_axes import require
-from weft.frontends.onnx.converters.numbers import Tensor
+from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed
 from weft.frontends.onnx.sizes import Sizes, object_array, product
@@ -100,7 +100,7 @@ def runtime_range(node: Node) -> GraphExpr:
         if not step.data:
             raise Malformed("its step (input 'delta') is 0")
     else:
-        moves = Tensor(node, node.call("not_equal", step, node.scalar(0, step))).reshape(1)
+        moves = Traced(node, node.call("not_equal", step, node.scalar(0, step))).reshape(1)
         require(node, moves, "its step (input 'delta') must not be 0")
         step = node.call("where", moves.reshape().x, step, node.scalar(1, step))  # no wrong size before the reason
     dtype = start.tensor.dtype

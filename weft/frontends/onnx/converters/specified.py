@@ -11,7 +11,7 @@ from typing import Any
 from weft.frontends.onnx import functions
 from weft.frontends.onnx.converters.contrib.scores import appended, join_heads, repeated, split_heads
 from weft.frontends.onnx.converters.elementwise import cast_to
-from weft.frontends.onnx.converters.numbers import Tensor, operand
+from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.node import Node, Result, Value
 from weft.frontends.onnx.problems import Malformed
 from weft.graph.nodes import GraphExpr
@@ -100,7 +100,7 @@ def _causal(node: Node) -> Result:
         offset=past,
         scale=node.real("scale") if node.has_attribute("scale") else None,
     )
-    result = join_heads(Tensor(node, made)) if flat else Tensor(node, made)
+    result = join_heads(Traced(node, made)) if flat else Traced(node, made)
     return [result.x, keys.x, values.x]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.expr.nodes import index, make
 from weft.frontends.onnx.converters.computed_axes import ComputedAxes, integers, require, vector
-from weft.frontends.onnx.converters.numbers import Operand, Tensor, constant, operand, size, stack
+from weft.frontends.onnx.converters.numbers import Operand, Traced, constant, operand, size, stack
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.frontends.onnx.sizes import arithmetic, bounds, divide_products, product
@@ -23,9 +23,9 @@ MAX_LENGTH = 1 << 14
 """Transforms of longer signals would need matrices out of proportion."""
 
 
-def _counted(node: Node, count: Dim) -> Tensor:
+def _counted(node: Node, count: Dim) -> Traced:
     """0, 1, … as int64."""
-    return Tensor(node, node.call("arange", start=0, step=1, count=count, dtype=INDEX))
+    return Traced(node, node.call("arange", start=0, step=1, count=count, dtype=INDEX))
 
 
 def _must(node: Node, op: str, a: Dim, b: Dim, message: str) -> None:
@@ -40,7 +40,7 @@ def _between(node: Node, d: Dim, low: int, what: str) -> None:
     _must(node, "le", d, MAX_LENGTH, f"{what} is {d}; up to {MAX_LENGTH} is supported")
 
 
-def _turns(node: Node, rows: Dim, columns: Dim, length: Dim, dtype: str) -> tuple[Tensor, Tensor]:
+def _turns(node: Node, rows: Dim, columns: Dim, length: Dim, dtype: str) -> tuple[Traced, Traced]:
     """Cosine and sine of 2π · row · column / length: [rows, columns]. Products are reduced as whole numbers, and looked
     up among the ``length`` different angles, so that nothing is lost."""
     circle = _counted(node, length).to(FLOAT64) * (2 * np.pi) / size(node, length, FLOAT64)
@@ -52,7 +52,7 @@ def _turns(node: Node, rows: Dim, columns: Dim, length: Dim, dtype: str) -> tupl
 
 def transform_matrix(
     node: Node, used: Dim, length: Dim, parts: int, dtype: str, *, inverse: bool, onesided: bool
-) -> Tensor:
+) -> Traced:
     """The matrix of a discrete Fourier transform, (used · parts) × (outputs · parts out): ``used`` samples of ``parts``
     (1: real, 2: real and imaginary, neighbours) to spectra, real and imaginary parts neighbours."""
     if inverse and onesided:  # half of a Hermitian spectrum to a real signal
@@ -71,14 +71,14 @@ def transform_matrix(
     return rows.reshape(product([used, parts]), product([outputs, 2]))
 
 
-def _parts(x: Tensor, axis: int) -> int:
+def _parts(x: Traced, axis: int) -> int:
     parts = x.shape[-1]
     if not isinstance(parts, int) or parts not in (1, 2) or axis == len(x.shape) - 1:
         raise Malformed(f"it transforms axis {axis} of {x.x.tensor}, whose last axis must hold one or two parts")
     return parts
 
 
-def transformed(x: Tensor, axis: int, length: Dim | None, *, inverse: bool = False, onesided: bool = False) -> Tensor:
+def transformed(x: Traced, axis: int, length: Dim | None, *, inverse: bool = False, onesided: bool = False) -> Traced:
     """The transform along ``axis`` of a signal whose last axis holds its real (and imaginary) parts."""
     rank, parts, given = len(x.shape), _parts(x, axis), x.shape[axis]
     half = inverse and onesided
@@ -121,7 +121,7 @@ def _dft(node: Node) -> Result:
     return transformed(x, node.checked_axis(axis, rank), length, **how).x
 
 
-def _dft_computed(node: Node, x: Tensor, length: Dim | None, **how: bool) -> Tensor:
+def _dft_computed(node: Node, x: Traced, length: Dim | None, **how: bool) -> Traced:
     """The transform along the axis that operand 2 holds: any but the last, which holds the parts."""
     rank = len(x.shape)
     axis = ComputedAxes(node, 2, rank - 1, "axis", counted=rank)
@@ -173,7 +173,7 @@ def _mel_weights(node: Node) -> Result:
     left, middle, right = (edges.part(0, i, arithmetic("add", bins, i)).reshape(1, bins) for i in range(3))
     place = _counted(node, count).reshape(count, 1)
 
-    def share(a: Tensor, b: Tensor) -> Tensor:
+    def share(a: Traced, b: Traced) -> Traced:
         """a / b, where b is not below 1."""
         return a.to(FLOAT64) / b.call("maximum", 1).to(FLOAT64)
 
@@ -184,7 +184,7 @@ def _mel_weights(node: Node) -> Result:
     return made.to(dtype_of(node.integer("output_datatype", 1))).x
 
 
-def _mel_edges(node: Node, bins: Dim, length: Operand, rate: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def _mel_edges(node: Node, bins: Dim, length: Operand, rate: Traced, low: Traced, high: Traced) -> Traced:
     """The bins of the spectrum in which filters begin, peak and end: int64 [bins + 2]"""
     first, last = ((t / 700.0 + 1.0).call("log") * float(2595 / np.log(10)) for t in (low, high))
     count = arithmetic("add", bins, 2)

@@ -16,7 +16,7 @@ from weft.graph.types import TensorType, dim
 from weft.support.dtypes import INT64
 
 if TYPE_CHECKING:
-    from weft.frontends.onnx.converters.numbers import Tensor
+    from weft.frontends.onnx.converters.numbers import Traced
 
 MOVES = frozenset(
     [
@@ -81,7 +81,7 @@ def _moved(node: Node, again: Callable[[Node], Any]) -> Any:
     return found if isinstance(made, (tuple, list)) else found[0]
 
 
-def selected(places: Tensor, values: Sequence[str], default: str = "_Unused") -> GraphExpr:
+def selected(places: Traced, values: Sequence[str], default: str = "_Unused") -> GraphExpr:
     """The strings of a table at places that the model computes."""
     return places.node.call("text_select", places.to(INT64).x, values=tuple(values), default=default)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.frontends.onnx.converters.numbers import Tensor, operand
+from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.node import Node, Omitted, Result
 from weft.frontends.onnx.problems import Malformed
 from weft.graph.visit import substitute
 from weft.ops.gradients import gradients
 
-Step = Callable[[Node, Tensor, Tensor, "list[Tensor]"], "list[Tensor]"]
+Step = Callable[[Node, Traced, Traced, "list[Traced]"], "list[Traced]"]
 
 
 def _for_each(count: int, step: Step) -> Callable[[Node], Result]:
@@ -29,11 +29,11 @@ def _for_each(count: int, step: Step) -> Callable[[Node], Result]:
     return convert
 
 
-def _regularized(node: Node, weight: Tensor, gradient: Tensor) -> Tensor:
+def _regularized(node: Node, weight: Traced, gradient: Traced) -> Traced:
     return weight * node.real("norm_coefficient", 0.0) + gradient
 
 
-def _momentum(node: Node, rate: Tensor, time: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+def _momentum(node: Node, rate: Traced, time: Traced, tensors: list[Traced]) -> list[Traced]:
     weight, gradient, velocity = tensors
     mode, alpha = node.text("mode"), node.real("alpha")
     if mode not in ("standard", "nesterov"):
@@ -45,7 +45,7 @@ def _momentum(node: Node, rate: Tensor, time: Tensor, tensors: list[Tensor]) -> 
     return [weight - rate * change, velocity]
 
 
-def _adagrad(node: Node, rate: Tensor, time: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+def _adagrad(node: Node, rate: Traced, time: Traced, tensors: list[Traced]) -> list[Traced]:
     weight, gradient, squares = tensors
     rate = rate / (time.to(rate.dtype) * node.real("decay_factor", 0.0) + 1.0)
     gradient = _regularized(node, weight, gradient)
@@ -53,7 +53,7 @@ def _adagrad(node: Node, rate: Tensor, time: Tensor, tensors: list[Tensor]) -> l
     return [weight - rate * gradient / (squares.call("sqrt") + node.real("epsilon", 0.0)), squares]
 
 
-def _adam(node: Node, rate: Tensor, time: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+def _adam(node: Node, rate: Traced, time: Traced, tensors: list[Traced]) -> list[Traced]:
     weight, gradient, mean, squares = tensors
     alpha, beta = node.real("alpha", 0.9), node.real("beta", 0.999)
     gradient = _regularized(node, weight, gradient)

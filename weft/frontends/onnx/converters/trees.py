@@ -15,7 +15,7 @@ from weft.frontends.onnx.converters.classes import (
     post_transform,
     transformed,
 )
-from weft.frontends.onnx.converters.numbers import Tensor, constant, operand
+from weft.frontends.onnx.converters.numbers import Traced, constant, operand
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed
 from weft.frontends.onnx.tensors import Array
@@ -59,12 +59,12 @@ class Forest:
             level = np.unique(np.concatenate([self.then[inner], self.otherwise[inner]]))
 
 
-def descended(x: Tensor, forest: Forest) -> Tensor:
+def descended(x: Traced, forest: Forest) -> Traced:
     """The leaf (a node number) that each row of ``x`` (rows × features) reaches in each tree: rows × trees."""
     node, rows, trees = x.node, x.shape[0], len(forest.roots)
     at = constant(node, forest.roots[None], INT64).expand(rows, trees)
 
-    def of(table: Array, dtype: str) -> Tensor:
+    def of(table: Array, dtype: str) -> Traced:
         return constant(node, table, dtype).call("gather", at, axis=0)
 
     modes = sorted(set(forest.mode.tolist()) - {LEAF})
@@ -83,8 +83,8 @@ def descended(x: Tensor, forest: Forest) -> Tensor:
 
 
 def _answer(
-    mode: int, value: Tensor, split: Tensor, of: Callable[[Array, str], Tensor], forest: Forest, dtype: str
-) -> Tensor:
+    mode: int, value: Traced, split: Traced, of: Callable[[Array, str], Traced], forest: Forest, dtype: str
+) -> Traced:
     if mode < len(_COMPARE):
         return value.call(_COMPARE[mode], split)
     members = of(forest.sets, dtype)
@@ -100,7 +100,7 @@ _AGGREGATORS = {
 }
 
 
-def _scores(x: Tensor, forest: Forest, aggregate: str, empty: float = 0.0) -> Tensor:
+def _scores(x: Traced, forest: Forest, aggregate: str, empty: float = 0.0) -> Traced:
     """What the leaves add up to: rows × targets; ``empty`` for targets of which no leaf says anything."""
     if aggregate not in _AGGREGATORS:
         raise Malformed(f"its aggregate is '{aggregate}', not one of {', '.join(AGGREGATES)}")
@@ -231,7 +231,7 @@ def _regressor(node: Node) -> Result:
     return transformed(scores.to(FLOAT32), post_transform(node)).x
 
 
-def _data(node: Node) -> Tensor:
+def _data(node: Node) -> Traced:
     x = operand(node, 0)
     if len(x.shape) == 1:
         x = x.reshape(1, x.shape[0])

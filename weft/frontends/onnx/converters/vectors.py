@@ -17,7 +17,7 @@ from weft.frontends.onnx.converters.classes import (
     transformed,
 )
 from weft.frontends.onnx.converters.loops import repeat
-from weft.frontends.onnx.converters.numbers import Tensor, constant, operand
+from weft.frontends.onnx.converters.numbers import Traced, constant, operand
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed
 from weft.frontends.onnx.tensors import Array
@@ -33,7 +33,7 @@ def _reals(node: Node, name: str) -> Array:
     return np.array(node.reals(name, ()), np.float32)
 
 
-def _similarity(node: Node, x: Tensor, vectors: Array) -> Tensor:
+def _similarity(node: Node, x: Traced, vectors: Array) -> Traced:
     """The kernel of each row and each vector: rows × vectors."""
     kind = node.text("kernel_type", "LINEAR")
     if kind not in KERNELS:
@@ -49,7 +49,7 @@ def _similarity(node: Node, x: Tensor, vectors: Array) -> Tensor:
     return moved.call("tanh") if kind == "SIGMOID" else moved.call("pow", degree)
 
 
-def _data(node: Node) -> Tensor:
+def _data(node: Node) -> Traced:
     x = operand(node, 0).to(FLOAT32)
     if len(x.shape) == 1:
         return x.reshape(1, x.shape[0])
@@ -97,7 +97,7 @@ def _classifier(node: Node) -> Result:
     return _decided(node, scores, pairs, labels, bool(np.all(factors >= 0)))
 
 
-def _linear(node: Node, x: Tensor, factors: Array, labels: Array, rho: float) -> Result:
+def _linear(node: Node, x: Traced, factors: Array, labels: Array, rho: float) -> Result:
     """A plane for each class."""
     scores = x.call("matmul", constant(node, np.ascontiguousarray(factors.reshape(len(labels), -1).T))) + rho
     return of_many(node, scores, labels)
@@ -113,7 +113,7 @@ def _pair_table(factors: Array, per_class: Array, pairs: list[tuple[int, int]]) 
     return table
 
 
-def _decided(node: Node, scores: Tensor, pairs: list[tuple[int, int]], labels: Array, positive: bool) -> Result:
+def _decided(node: Node, scores: Traced, pairs: list[tuple[int, int]], labels: Array, positive: bool) -> Result:
     """Labels by votes of the pairs, and scores: of the pairs, or probabilities where there are parameters for them."""
     classes = len(labels)
     sides = np.array([[[c == j, c == i] for c in range(classes)] for i, j in pairs], np.int64)
@@ -133,19 +133,19 @@ def _decided(node: Node, scores: Tensor, pairs: list[tuple[int, int]], labels: A
     return named(node, best(votes), labels).x, transformed(scores, given).x
 
 
-def _pair(node: Node, score: Tensor, votes: Tensor, labels: Array, positive: bool) -> Result:
+def _pair(node: Node, score: Traced, votes: Traced, labels: Array, positive: bool) -> Result:
     _, final = of_two(node, score, labels, 0.0, complement=positive)  # type: ignore[misc]  # pair
     return named(node, best(votes), labels).x, final
 
 
-def _agreed(pair_chances: Tensor, pairs: list[tuple[int, int]], classes: int) -> Tensor:
+def _agreed(pair_chances: Traced, pairs: list[tuple[int, int]], classes: int) -> Traced:
     """Probabilities of classes from those of pairs, by the second method of Wu, Lin and Weng (2004)."""
     node, rows = pair_chances.node, pair_chances.shape[0]
     chances = pair_chances.limited(1e-7, 1 - 1e-7)
     column = {p: chances.part(1, k) for k, p in enumerate(pairs)}
     column |= {(j, i): 1.0 - c for (i, j), c in list(column.items())}
 
-    def entry(t: int, u: int) -> Tensor:
+    def entry(t: int, u: int) -> Traced:
         if t != u:
             return column[u, t].call("neg") * column[t, u]
         squares = [column[j, t] * column[j, t] for j in range(classes) if j != t]
@@ -159,7 +159,7 @@ def _agreed(pair_chances: Tensor, pairs: list[tuple[int, int]], classes: int) ->
     done = constant(node, 0.0).expand(rows, 1)
 
     def step(_: Symbol, state: list[GraphExpr]) -> tuple[None, list[GraphExpr], list[GraphExpr]]:
-        p, settled = (Tensor(node, s) for s in state)
+        p, settled = (Traced(node, s) for s in state)
         products = _columns([_dot(q[t], p).reshape(rows) for t in range(classes)])
         total = _dot(p, products)
         error = (products - total).call("abs").call("reduce_max", axes=(1,), keepdims=True)
@@ -175,15 +175,15 @@ def _agreed(pair_chances: Tensor, pairs: list[tuple[int, int]], classes: int) ->
         return None, [(now > 0.0).choose(p, after).x, now.x], []
 
     (found, _), _ = repeat(node, [start.x, done.x], step, trips=max(ROUNDS, classes))
-    return Tensor(node, found)
+    return Traced(node, found)
 
 
-def _columns(parts: list[Tensor]) -> Tensor:
+def _columns(parts: list[Traced]) -> Traced:
     raised = [p.call("unsqueeze", axes=(1,)) for p in parts]
     return raised[0].call("concat", *raised[1:], axis=1)
 
 
-def _dot(a: Tensor, b: Tensor) -> Tensor:
+def _dot(a: Traced, b: Traced) -> Traced:
     return (a * b).call("reduce_sum", axes=(1,), keepdims=True)
 
 

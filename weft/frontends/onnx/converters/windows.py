@@ -14,7 +14,7 @@ MODES = ("NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SlidingWindow:
     """A sliding window: one entry a spatial dimension; ``pads`` holds all amounts before, then all after."""
 
     kernel: tuple[Dim, ...]
@@ -23,7 +23,7 @@ class Window:
     pads: tuple[Dim, ...]
 
 
-def window(node: Node, spatial: Sequence[Dim], kernel: Sequence[Dim]) -> Window:
+def window(node: Node, spatial: Sequence[Dim], kernel: Sequence[Dim]) -> SlidingWindow:
     """The window that a node's attributes describe over data of the sizes ``spatial``. Raises Malformed."""
     n = len(spatial)
     strides, dilations = (_positive(node, name, n) for name in ("strides", "dilations"))
@@ -32,7 +32,7 @@ def window(node: Node, spatial: Sequence[Dim], kernel: Sequence[Dim]) -> Window:
     for k in kernel:
         if isinstance(k, int) and k < 1:
             raise Malformed(f"its kernel has the size {k}")
-    return Window(tuple(kernel), strides, dilations, _pads(node, spatial, kernel, strides, dilations))
+    return SlidingWindow(tuple(kernel), strides, dilations, _pads(node, spatial, kernel, strides, dilations))
 
 
 def _positive(node: Node, name: str, n: int) -> tuple[int, ...]:

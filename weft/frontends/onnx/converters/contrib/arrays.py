@@ -14,7 +14,7 @@ from weft.frontends.onnx.converters.counted import unique_values
 from weft.frontends.onnx.converters.index_range import checked, indices
 from weft.frontends.onnx.converters.loops import repeat
 from weft.frontends.onnx.converters.movement import MOVEMENT
-from weft.frontends.onnx.converters.numbers import Operand, Tensor, constant, operand, size
+from weft.frontends.onnx.converters.numbers import Operand, Traced, constant, operand, size
 from weft.frontends.onnx.converters.padding import PADDING
 from weft.frontends.onnx.converters.sampling import SAMPLING, interpolated, lookup, pixels
 from weft.frontends.onnx.converters.spectral import transformed
@@ -91,13 +91,13 @@ def _inverse(node: Node) -> Result:
         raise Malformed(f"its input {x.x.tensor} holds no square matrices")
     n, rank = x.shape[-1], len(x.shape)
     dtype = "float64" if x.dtype == "float64" else FLOAT32
-    unit = Tensor(node, node.call("eye", rows=n, columns=n, dtype=dtype)).expand(*x.shape)
+    unit = Traced(node, node.call("eye", rows=n, columns=n, dtype=dtype)).expand(*x.shape)
     wide = x.to(dtype)
     start = wide.call("concat", unit, axis=rank - 1)
     rows = counted(node, n).reshape(n, 1)
 
     def step(column: Symbol, state: list[GraphExpr]) -> tuple[None, list[GraphExpr], list[GraphExpr]]:
-        a, here = Tensor(node, state[0]), number(node, column)
+        a, here = Traced(node, state[0]), number(node, column)
         one = a.part(rank - 1, column, column + 1)
         size_ = (rows >= here).choose(one.call("abs"), -1.0)
         best = size_.call("argmax", axis=rank - 2, keepdims=True)
@@ -109,7 +109,7 @@ def _inverse(node: Node) -> Result:
         return None, [current.choose(unit_row.expand(*a.shape), rest).x], []
 
     (last,), _ = repeat(node, [start.x], step, trips=n)
-    return Tensor(node, last).part(rank - 1, n, start.shape[-1]).to(x.dtype).x
+    return Traced(node, last).part(rank - 1, n, start.shape[-1]).to(x.dtype).x
 
 
 def _distances(node: Node) -> Result:
@@ -170,7 +170,7 @@ def _crop_and_resize(node: Node) -> Result:
     return _sampled(node, source, places, x, mode).transpose(0, 3, 1, 2).to(x.dtype).x
 
 
-def _sampled(node: Node, source: Tensor, places: list[Tensor], x: Tensor, mode: str) -> Tensor:
+def _sampled(node: Node, source: Traced, places: list[Traced], x: Traced, mode: str) -> Traced:
     """Values at ``places``; the extrapolation value outside of the picture."""
     sizes = [size(node, d) for d in x.shape[2:]]
     found = lookup("border", sizes, ())
@@ -244,7 +244,7 @@ def _no_repeats(node: Node) -> Result:
     if length < n:
         return found.x
     starts = length - n + 1
-    same: Tensor | None = None
+    same: Traced | None = None
     for i in range(n - 1):
         equal = ids.part(1, i, i + starts).equals(ids.part(1, length - n + 1 + i, length - n + 2 + i))
         same = equal if same is None else same & equal

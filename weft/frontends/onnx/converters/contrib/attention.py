@@ -25,7 +25,7 @@ from weft.frontends.onnx.converters.contrib.scores import (
     weights,
     whole,
 )
-from weft.frontends.onnx.converters.numbers import Tensor, operand, stack
+from weft.frontends.onnx.converters.numbers import Traced, operand, stack
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.frontends.onnx.sizes import decide
@@ -39,13 +39,13 @@ def _scale(node: Node) -> float | None:
     return scale or None
 
 
-def _given(node: Node, i: int) -> Tensor | None:
+def _given(node: Node, i: int) -> Traced | None:
     return operand(node, i) if node.has(i) else None
 
 
 def _masking(
-    node: Node, mask: Tensor | None, bias: Tensor | None, batch: Dim, queries: Dim, keys: Dim, like: Tensor
-) -> Tensor | None:
+    node: Node, mask: Traced | None, bias: Traced | None, batch: Dim, queries: Dim, keys: Dim, like: Traced
+) -> Traced | None:
     """All that is added to the scores."""
     hidden = []
     if mask is not None:
@@ -57,7 +57,7 @@ def _masking(
     return added(made, None if bias is None else four_dimensions(bias))
 
 
-def _self_attention(node: Node, projected: Tensor, mask: int, past: int, bias: int, filled: int) -> Result:
+def _self_attention(node: Node, projected: Traced, mask: int, past: int, bias: int, filled: int) -> Result:
     """Attention of a sequence to itself after the projection to queries, keys and values side by side.
 
     The others say which operands are the mask, the past, the bias of scores and the number of places taken."""
@@ -100,13 +100,13 @@ def _attention(node: Node) -> Result:
 def _quantized_attention(node: Node) -> Result:
     """QAttention: the projection in whole numbers."""
     bias, scale, column_scale = operand(node, 2), operand(node, 3), operand(node, 4)
-    x, projection = (Tensor(node, centred(node, i, zero, axis)) for i, zero, axis in ((0, 6, -2), (1, 7, -1)))
+    x, projection = (Traced(node, centred(node, i, zero, axis)) for i, zero, axis in ((0, 6, -2), (1, 7, -1)))
     product = x.call("matmul", projection, out_dtype="int32").to(bias.dtype)
     factor = scale.reshape() * column_scale.reshape(*(d for d in column_scale.shape if d != 1))
     return _self_attention(node, product * factor + bias, mask=5, past=8, bias=99, filled=99)
 
 
-def _inputs(node: Node) -> tuple[Tensor, Tensor, Tensor]:
+def _inputs(node: Node) -> tuple[Traced, Traced, Traced]:
     """Queries, keys and values of MultiHeadAttention by head, with their biases."""
     heads, query = node.integer("num_heads"), operand(node, 0)
     want_rank(query, (3, 5), "query")
@@ -122,16 +122,16 @@ def _inputs(node: Node) -> tuple[Tensor, Tensor, Tensor]:
     return parts[0], parts[1], parts[2]
 
 
-def _packed(x: Tensor, i: int) -> Tensor:
+def _packed(x: Traced, i: int) -> Traced:
     """One of queries, keys and values of [batch, length, heads, 2 or 3, width], by head."""
     return x.part(3, i).transpose(0, 2, 1, 3)
 
 
-def _by_head(x: Tensor, heads: int) -> Tensor:
+def _by_head(x: Traced, heads: int) -> Traced:
     return x if len(x.shape) == 4 else split_heads(x, heads)
 
 
-def _biased(node: Node, parts: list[Tensor], heads: int, i_bias: int) -> list[Tensor]:
+def _biased(node: Node, parts: list[Traced], heads: int, i_bias: int) -> list[Traced]:
     """The bias of the input projections; keys of an encoder (four dimensions) have theirs already."""
     bias, start, out = operand(node, i_bias), 0, []
     for i, part in enumerate(parts):
@@ -158,9 +158,9 @@ def _multi_head(node: Node) -> Result:
 
 def _decoded(
     node: Node,
-    query: Tensor,
-    new: tuple[Tensor, Tensor],
-    past: tuple[Tensor | None, Tensor | None],
+    query: Traced,
+    new: tuple[Traced, Traced],
+    past: tuple[Traced | None, Traced | None],
     taken: Dim | None,
     masks: tuple[int, int],
 ) -> Result:

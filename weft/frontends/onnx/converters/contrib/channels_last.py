@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.frontends.onnx.converters.contraction import CONTRACTION, MICROSOFT_CONTRACTION
-from weft.frontends.onnx.converters.numbers import Tensor, operand
+from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.converters.pooling import POOLING
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed
 from weft.graph.nodes import GraphExpr
 
 
-def channels_first(x: Tensor) -> Tensor:
+def channels_first(x: Traced) -> Traced:
     """Channels moved from the end to place 1."""
     rank = len(x.shape)
     if rank < 3:
@@ -20,7 +20,7 @@ def channels_first(x: Tensor) -> Tensor:
     return x.transpose(0, rank - 1, *range(1, rank - 1))
 
 
-def in_channels_first(x: Tensor) -> Tensor:
+def in_channels_first(x: Traced) -> Traced:
     """Channels moved back from place 1 to the end."""
     return x.transpose(0, *range(2, len(x.shape)), 1)
 
@@ -34,7 +34,7 @@ def _around(convert: Callable[[Node], Result], data: tuple[int, ...]) -> Callabl
         ]
         made = convert(node.altered(tuple(inputs)))
         assert isinstance(made, GraphExpr)
-        return in_channels_first(Tensor(node, made)).x
+        return in_channels_first(Traced(node, made)).x
 
     return turned
 

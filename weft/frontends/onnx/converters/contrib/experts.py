@@ -8,7 +8,7 @@ from math import inf
 
 from weft.frontends.onnx.converters.contrib.packed import unpacked
 from weft.frontends.onnx.converters.contrib.scores import whole
-from weft.frontends.onnx.converters.numbers import Tensor, constant, operand
+from weft.frontends.onnx.converters.numbers import Traced, constant, operand
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.support.dtypes import FLOAT32
@@ -18,15 +18,15 @@ from weft.support.dtypes import FLOAT32
 class Layer:
     """One layer of all experts: ``weights`` [experts, outputs, inputs] and ``bias`` [experts, outputs] or None."""
 
-    weights: Tensor
-    bias: Tensor | None
+    weights: Traced
+    bias: Traced | None
 
-    def chosen(self, places: Tensor) -> Layer:
+    def chosen(self, places: Traced) -> Layer:
         """The layers of some experts only."""
         bias = None if self.bias is None else self.bias.call("gather", places, axis=0)
         return Layer(self.weights.call("gather", places, axis=0), bias)
 
-    def apply(self, x: Tensor) -> Tensor:
+    def apply(self, x: Traced) -> Traced:
         """x [experts or 1, tokens, inputs] → [experts, tokens, outputs]"""
         made = x.call("matmul", self.weights.to(x.dtype), transpose_b=True)
         if self.bias is None:
@@ -68,7 +68,7 @@ def _quantized(number: int, weights: int, zero: int) -> Callable[[Node], Layer |
     return read
 
 
-def _zero(node: Node, i: int, bits: int, blocks: int, numbers: Tensor) -> Tensor:
+def _zero(node: Node, i: int, bits: int, blocks: int, numbers: Traced) -> Traced:
     """Zero points [experts, rows, blocks, 1]: packed along the rows, or along the blocks of each row."""
     experts, rows, _ = numbers.shape
     given = unpacked(operand(node, i), bits)
@@ -80,7 +80,7 @@ PLAIN = (_plain(2, 3), _plain(4, 5), _plain(6, 7))
 QUANTIZED = (_quantized(1, 2, 11), _quantized(2, 5, 12), _quantized(3, 8, 13))
 
 
-def _routed(node: Node, logits: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+def _routed(node: Node, logits: Traced, weights: Traced | None) -> tuple[Traced, Traced]:
     """The experts of each token and what their results count: both [tokens, k]."""
     k = node.integer("k", 1)
     experts = whole(logits.shape[1], "the number of experts")
@@ -88,7 +88,7 @@ def _routed(node: Node, logits: Tensor, weights: Tensor | None) -> tuple[Tensor,
         raise Malformed(f"its attribute 'k' is {k} of {experts} experts")
     if node.flag("use_sparse_mixer"):
         raise Unsupported("sparse mixers are not supported")
-    values, places = (Tensor(node, t) for t in node.calls("topk", logits.x, k=k, axis=1, largest=True))
+    values, places = (Traced(node, t) for t in node.calls("topk", logits.x, k=k, axis=1, largest=True))
     if weights is not None:
         shares = weights.call("gather_elements", places, axis=1)
         if node.flag("normalize_routing_weights"):
@@ -102,7 +102,7 @@ def _routed(node: Node, logits: Tensor, weights: Tensor | None) -> tuple[Tensor,
 _SIMPLE = ("relu", "gelu", "silu", "identity")
 
 
-def _hidden(node: Node, x: Tensor, first: Layer, third: Layer | None) -> Tensor:
+def _hidden(node: Node, x: Traced, first: Layer, third: Layer | None) -> Traced:
     """What goes into the second layer."""
     kind, fusion = node.text("activation_type", "relu").lower(), node.integer("swiglu_fusion", 0)
     made = first.apply(x)
@@ -123,7 +123,7 @@ def _hidden(node: Node, x: Tensor, first: Layer, third: Layer | None) -> Tensor:
     return _swiglu(node, made.part(2, 0, half), made.part(2, half, 2 * half))
 
 
-def _swiglu(node: Node, gate: Tensor, linear: Tensor) -> Tensor:
+def _swiglu(node: Node, gate: Traced, linear: Traced) -> Traced:
     limit = node.real("swiglu_limit", inf)
     if limit < inf:
         gate, linear = gate.call("minimum", limit), linear.limited(-limit, limit)
@@ -156,8 +156,8 @@ def _experts(layers: tuple[Callable[[Node], Layer | None], ...], routing: int | 
 
 
 def _few(
-    node: Node, x: Tensor, places: Tensor, shares: Tensor, first: Layer, second: Layer, third: Layer | None
-) -> Tensor:
+    node: Node, x: Traced, places: Traced, shares: Traced, first: Layer, second: Layer, third: Layer | None
+) -> Traced:
     """Few tokens: only the weights of the experts that are picked are read."""
     tokens, k = places.shape
     count = whole(tokens, "the number of tokens") * whole(k, "k")
@@ -169,8 +169,8 @@ def _few(
 
 
 def _all(
-    node: Node, x: Tensor, places: Tensor, shares: Tensor, first: Layer, second: Layer, third: Layer | None
-) -> Tensor:
+    node: Node, x: Traced, places: Traced, shares: Traced, first: Layer, second: Layer, third: Layer | None
+) -> Traced:
     """Many tokens: all experts see all of them, and what was not picked counts nothing."""
     (tokens, k), experts = places.shape, whole(first.weights.shape[0], "the number of experts")
     hidden = _hidden(node, x.reshape(1, tokens, x.shape[1]), first, third)

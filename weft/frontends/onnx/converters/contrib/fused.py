@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.frontends.onnx.converters.contraction import scaled
-from weft.frontends.onnx.converters.numbers import Tensor, operand, stack
+from weft.frontends.onnx.converters.numbers import Traced, operand, stack
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.frontends.onnx.sizes import product
@@ -117,7 +117,7 @@ def _all_finite(node: Node) -> Result:
     only_nan, only_inf = node.flag("isnan_only"), node.flag("isinf_only")
     if only_nan and only_inf:
         raise Malformed("its attributes isnan_only and isinf_only exclude each other")
-    found: Tensor | None = None
+    found: Traced | None = None
     for i in range(len(node.inputs)):
         x = operand(node, i)
         tests = [x.call(t) for t in (("isnan",) if only_nan else ("isinf",) if only_inf else ("isnan", "isinf"))]

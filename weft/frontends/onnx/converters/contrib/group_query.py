@@ -27,7 +27,7 @@ from weft.frontends.onnx.converters.contrib.scores import (
     whole,
 )
 from weft.frontends.onnx.converters.index_range import checked
-from weft.frontends.onnx.converters.numbers import Tensor, operand
+from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.frontends.onnx.sizes import arithmetic, product
@@ -44,9 +44,9 @@ class Stored:
     """How a state is stored: as it is, or as whole numbers times a scale."""
 
     dtype: str
-    scale: Tensor | None
+    scale: Traced | None
 
-    def packed(self, x: Tensor) -> Tensor:
+    def packed(self, x: Traced) -> Traced:
         """[batch, length, heads, width] as it is stored."""
         if self.scale is None:
             return x.to(self.dtype)
@@ -55,7 +55,7 @@ class Stored:
         whole_numbers = value.call("round") if self.dtype in ("int8", "uint8") else value
         return whole_numbers.limited(low, high).to(self.dtype)
 
-    def plain(self, x: Tensor, dtype: str) -> Tensor:
+    def plain(self, x: Traced, dtype: str) -> Traced:
         """[batch, heads, length, width] as numbers."""
         if self.scale is None:
             return x.to(dtype)
@@ -63,16 +63,16 @@ class Stored:
         return (x.to(FLOAT32) * scale).to(dtype)
 
 
-def _single(scale: Tensor) -> bool:
+def _single(scale: Traced) -> bool:
     return all(d == 1 for d in scale.shape)
 
 
-def _by_channel(scale: Tensor) -> Tensor:
+def _by_channel(scale: Traced) -> Traced:
     """A scale of [1, heads, 1, width] for a tensor of [batch, length, heads, width]."""
     return scale.reshape() if _single(scale) else scale.transpose(0, 2, 1, 3)
 
 
-def _split(node: Node) -> list[Tensor]:
+def _split(node: Node) -> list[Traced]:
     """Queries, keys and values: [batch, length, heads, width] each."""
     heads, shared = node.integer("num_heads"), node.integer("kv_num_heads")
     query = operand(node, QUERY)
@@ -96,7 +96,7 @@ def _split(node: Node) -> list[Tensor]:
     return out
 
 
-def _normed(node: Node, x: Tensor, i: int) -> Tensor:
+def _normed(node: Node, x: Traced, i: int) -> Traced:
     """Root-mean-square normalization of each head, where a weight is given."""
     if not node.has(i):
         return x
@@ -104,7 +104,7 @@ def _normed(node: Node, x: Tensor, i: int) -> Tensor:
     return made
 
 
-def _positions(node: Node, before: Tensor, length: Dim, total: Dim) -> Tensor:
+def _positions(node: Node, before: Traced, length: Dim, total: Dim) -> Traced:
     """The place of each new token: [batch, length]. Only the first of given ones counts in a first prompt."""
     steps = counted(node, length).reshape(1, length)
     if not node.has(POSITIONS):
@@ -118,7 +118,7 @@ def _positions(node: Node, before: Tensor, length: Dim, total: Dim) -> Tensor:
     return is_first.choose(first.expand(*given.shape), given)
 
 
-def _buffered(past: Tensor | None, new: Tensor, before: Tensor, room: Dim, how: Stored) -> Tensor:
+def _buffered(past: Traced | None, new: Traced, before: Traced, room: Dim, how: Stored) -> Traced:
     """The state [batch, heads, room, width]: the past with new tokens from place ``before`` of each entry on."""
     node, (batch, length, heads, width) = new.node, new.shape
     stored = how.packed(new)
@@ -136,7 +136,7 @@ def _buffered(past: Tensor | None, new: Tensor, before: Tensor, room: Dim, how: 
     return is_new.reshape(batch, 1, room, 1).choose(spread, kept)
 
 
-def _visible(node: Node, before: Tensor, ends: Tensor, length: Dim, total: Dim) -> Tensor:
+def _visible(node: Node, before: Traced, ends: Traced, length: Dim, total: Dim) -> Traced:
     """Which keys a query may see: bool [batch, 1, queries, keys]"""
     batch = ends.shape[0]
     key = counted(node, total).reshape(1, 1, 1, total)
@@ -203,16 +203,16 @@ def _group_query(node: Node) -> Result:
     return _results(node, query.transpose(0, 2, 1, 3), keys, values, how, states)
 
 
-def _sink(node: Node, query: Tensor) -> Tensor | None:
+def _sink(node: Node, query: Traced) -> Traced | None:
     if node.has(SINK):
         return operand(node, SINK)
     if node.integer("smooth_softmax", -1) == 1:
         heads = whole(query.shape[2], "the number of heads")
-        return Tensor(node, node.constant([0.0] * heads, FLOAT32))
+        return Traced(node, node.constant([0.0] * heads, FLOAT32))
     return None
 
 
-def _results(node: Node, query: Tensor, keys: Tensor, values: Tensor, how: Scores, states: list[Tensor]) -> Result:
+def _results(node: Node, query: Traced, keys: Traced, values: Traced, how: Scores, states: list[Traced]) -> Result:
     kept = tuple(s.x for s in states)
     kind = node.integer("qk_output", 0)
     if kind not in (0, 1, 2):

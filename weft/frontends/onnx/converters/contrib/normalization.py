@@ -8,20 +8,20 @@ from weft.frontends.onnx.converters.contrib.channels_last import channels_first,
 from weft.frontends.onnx.converters.contrib.scores import want_rank, whole
 from weft.frontends.onnx.converters.index_range import checked
 from weft.frontends.onnx.converters.normalization import MICROSOFT_NORMALIZATION
-from weft.frontends.onnx.converters.numbers import Tensor, operand
+from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed
 from weft.support.dtypes import FLOAT32
 
 
-def _words(node: Node, mask: Tensor | None, rows: Tensor) -> Tensor:
+def _words(node: Node, mask: Traced | None, rows: Traced) -> Traced:
     """How many places of each row of a mask are not 0; all zeros without a mask."""
     if mask is None:
-        return Tensor(node, node.constant(0, "int32")).expand(rows.shape[0])
+        return Traced(node, node.constant(0, "int32")).expand(rows.shape[0])
     return mask.call("not_equal", 0).to("int32").call("reduce_sum", axes=(1,), keepdims=False)
 
 
-def _embedded(node: Node, ids: Tensor, word: Tensor, position: Tensor, places: Tensor | None) -> Tensor:
+def _embedded(node: Node, ids: Traced, word: Traced, position: Traced, places: Traced | None) -> Traced:
     """Word and position embeddings added."""
     want_rank(ids, (2,), "input_ids")
     total = word.call("gather", checked(ids, 0, word.shape[0]), axis=0)
@@ -45,7 +45,7 @@ def _embed_norm(node: Node) -> Result:
 def _quantized_embed_norm(node: Node) -> Result:
     """Tables and parameters of 8 bits: data 2 … 6, scales 8 … 12, zero points 13 … 17."""
 
-    def table(i: int) -> Tensor:
+    def table(i: int) -> Traced:
         values, scale, zero = operand(node, 2 + i), operand(node, 8 + i), operand(node, 13 + i)
         return (values.to(FLOAT32) - zero.to(FLOAT32).reshape()) * scale.reshape()
 
@@ -58,7 +58,7 @@ def _quantized_embed_norm(node: Node) -> Result:
     return made.x, _words(node, operand(node, 7) if node.has(7) else None, ids).x
 
 
-def _grouped(node: Node, x: Tensor) -> Tensor:
+def _grouped(node: Node, x: Traced) -> Traced:
     """The normalization of GroupNorm with its activation."""
     last = node.flag("channels_last", True)
     first = channels_first(x) if last else x

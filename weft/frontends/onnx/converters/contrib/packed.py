@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from weft.frontends.onnx.converters.contrib.scores import counted, number, want_rank, whole
 from weft.frontends.onnx.converters.index_range import checked
-from weft.frontends.onnx.converters.numbers import Tensor, constant, operand, stack
+from weft.frontends.onnx.converters.numbers import Traced, constant, operand, stack
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.graph.types import Dim
@@ -16,7 +16,7 @@ from weft.support.dtypes import FLOAT32, INT64
 BITS = (2, 4, 8)
 
 
-def unpacked(x: Tensor, bits: int) -> Tensor:
+def unpacked(x: Traced, bits: int) -> Traced:
     """Bytes [..., n] as the numbers packed in them, the lowest bits first: uint8 [..., n · 8 / bits]"""
     if bits == 8:
         return x
@@ -45,7 +45,7 @@ def _block(node: Node, default: int | None = None) -> int:
     return size
 
 
-def _zero_points(node: Node, i: int, bits: int, shape: tuple[Dim, ...]) -> Tensor | float:
+def _zero_points(node: Node, i: int, bits: int, shape: tuple[Dim, ...]) -> Traced | float:
     """One zero point a block: packed like the weights, or as they are; the middle of the range without."""
     if not node.has(i):
         return float(1 << (bits - 1))
@@ -76,7 +76,7 @@ def _matmul(node: Node) -> Result:
         product = x.call("matmul", made.to(x.dtype), transpose_b=True)
     else:
         scale = scales.reshape(columns, blocks).to(FLOAT32)
-        shift = (zero * scale).call("neg") if isinstance(zero, Tensor) else scale * -zero
+        shift = (zero * scale).call("neg") if isinstance(zero, Traced) else scale * -zero
         missing = blocks * block - depth
         wide = x.call("pad", pads=(*(0,) * (2 * len(x.shape) - 1), missing), mode="constant", value=0) if missing else x
         product = wide.call(
@@ -85,7 +85,7 @@ def _matmul(node: Node) -> Result:
     return (product + operand(node, 5) if node.has(5) else product).x
 
 
-def _panels(x: Tensor) -> Tensor:
+def _panels(x: Traced) -> Traced:
     """[columns, …] → [columns / 16, …, 16], filled up with zeros."""
     columns, *rest = x.shape
     missing = -whole(columns, "the number of columns") % PANEL
@@ -95,13 +95,13 @@ def _panels(x: Tensor) -> Tensor:
     return split.transpose(0, *range(2, len(rest) + 2), 1)
 
 
-def _by_groups(node: Node, numbers: Tensor, scales: Tensor, zero: Tensor | float) -> Tensor:
+def _by_groups(node: Node, numbers: Traced, scales: Traced, zero: Traced | float) -> Traced:
     """Weights whose rows belong to the groups that ``g_idx`` names."""
     columns, depth = numbers.shape
     by_group = scales.reshape(columns, -1).to(FLOAT32)
     groups = checked(operand(node, 4).part(0, 0, depth), 4, by_group.shape[1])
     scale = by_group.call("gather", groups, axis=1)
-    return (numbers.to(FLOAT32) - (zero.call("gather", groups, axis=1) if isinstance(zero, Tensor) else zero)) * scale
+    return (numbers.to(FLOAT32) - (zero.call("gather", groups, axis=1) if isinstance(zero, Traced) else zero)) * scale
 
 
 def _gather(node: Node) -> Result:
@@ -128,7 +128,7 @@ def _gather(node: Node) -> Result:
     size = rows.shape[moved]
     block = size if is_float and not node.integer("block_size", 128) else _block(node, 128)
     value = rows.to(FLOAT32)
-    if isinstance(zero, Tensor):
+    if isinstance(zero, Traced):
         value = value - _by_block(zero.call("gather", safe, axis=gathered), moved, block, size).to(FLOAT32)
     elif zero:
         value = value - zero
@@ -137,7 +137,7 @@ def _gather(node: Node) -> Result:
     return mask.choose(made, 0.0).to(scales.dtype).x
 
 
-def _table_zeros(node: Node, bits: int, is_bytes: bool, is_float: bool) -> Tensor | float:
+def _table_zeros(node: Node, bits: int, is_bytes: bool, is_float: bool) -> Traced | float:
     if not node.has(3):
         return float(1 << (bits - 1)) if is_bytes else 0.0
     if is_float:
@@ -145,7 +145,7 @@ def _table_zeros(node: Node, bits: int, is_bytes: bool, is_float: bool) -> Tenso
     return unpacked(operand(node, 3), bits) if is_bytes else operand(node, 3)
 
 
-def _wide(scales: Tensor, axis: int, size: Dim) -> Tensor:
+def _wide(scales: Traced, axis: int, size: Dim) -> Traced:
     """Scales that are the same for all places of an axis, for each."""
     shape = list(scales.shape)
     if shape[axis] == 1 and size != 1:
@@ -153,7 +153,7 @@ def _wide(scales: Tensor, axis: int, size: Dim) -> Tensor:
     return scales.expand(*shape)
 
 
-def _by_block(x: Tensor, axis: int, block: Dim, size: Dim) -> Tensor:
+def _by_block(x: Traced, axis: int, block: Dim, size: Dim) -> Traced:
     """One value a block of an axis, for each place of it."""
     if x.shape[axis] == 1:
         return x

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from weft.frontends.onnx.converters.contraction import centred, matmul_integer, qlinear_conv
 from weft.frontends.onnx.converters.contrib.channels_last import channels_first, in_channels_first
 from weft.frontends.onnx.converters.elementwise import cast_to
-from weft.frontends.onnx.converters.numbers import Tensor, operand
+from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.converters.pooling import POOLING
 from weft.frontends.onnx.converters.quantization import dequantized, quantized
 from weft.frontends.onnx.node import Node, Result
@@ -16,12 +16,12 @@ from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import FLOAT32, DType
 
 
-def real(node: Node, i: int, axis: int = -1) -> Tensor:
+def real(node: Node, i: int, axis: int = -1) -> Traced:
     """Operand ``i`` with the scale and zero point behind it, as numbers."""
-    return Tensor(node, dequantized(node, node.data(i), node.data(i + 1), node.optional(i + 2), axis))
+    return Traced(node, dequantized(node, node.data(i), node.data(i + 1), node.optional(i + 2), axis))
 
 
-def rounded(node: Node, x: Tensor, i: int, like: int = 0) -> Result:
+def rounded(node: Node, x: Traced, i: int, like: int = 0) -> Result:
     """``x`` with the scale of operand ``i`` and the zero point behind it; in the dtype of ``like`` without one."""
     zero = node.optional(i + 1)
     dtype = zero.tensor.dtype if zero is not None else node.dtype(like)
@@ -83,7 +83,7 @@ def _average_pool(node: Node) -> Result:
     x, last = real(node, 0), node.flag("channels_last")
     pooled = POOLING["AveragePool"](node.altered((channels_first(x).x if last else x.x,)))
     assert isinstance(pooled, GraphExpr)
-    made = Tensor(node, pooled)
+    made = Traced(node, pooled)
     return rounded(node, in_channels_first(made) if last else made, 3)
 
 
@@ -93,7 +93,7 @@ def _conv(node: Node) -> Result:
     first = channels_first(operand(node, 0))
     made = qlinear_conv(node.altered((first.x, *node.inputs[1:])))
     assert isinstance(made, GraphExpr)
-    return in_channels_first(Tensor(node, made)).x
+    return in_channels_first(Traced(node, made)).x
 
 
 def _mul_integer(node: Node) -> Result:
@@ -113,17 +113,17 @@ def _reduce_sum_integer(node: Node) -> Result:
 # --- products ---------------------------------------------------------------------------------------------------------
 
 
-def _along_columns(scale: Tensor) -> Tensor:
+def _along_columns(scale: Traced) -> Traced:
     """One number, or one for each column."""
     return scale.reshape() if all(d == 1 for d in scale.shape) else scale
 
 
-def _scaled(node: Node, product: GraphExpr, scales: Sequence[Tensor], bias: int) -> Tensor:
+def _scaled(node: Node, product: GraphExpr, scales: Sequence[Traced], bias: int) -> Traced:
     """A product of whole numbers as real ones."""
     factor = _along_columns(scales[0])
     for scale in scales[1:]:
         factor = factor * _along_columns(scale)
-    made = Tensor(node, product).to(FLOAT32) * factor.to(FLOAT32)
+    made = Traced(node, product).to(FLOAT32) * factor.to(FLOAT32)
     made = made.to(scales[0].dtype)
     return made + operand(node, bias) if node.has(bias) else made
 
@@ -139,12 +139,12 @@ def _dynamic_matmul(node: Node) -> Result:
     a, b_scale = operand(node, 0), operand(node, 2)
     whole, scale, zero = dynamically_quantized(a)
     left = whole.to("int32") - zero.to("int32")
-    right = Tensor(node, centred(node, 1, 3, -1))
+    right = Traced(node, centred(node, 1, 3, -1))
     product = left.call("matmul", right, out_dtype="int32")
     return _scaled(node, product.x, (scale, b_scale), 4).x
 
 
-def dynamically_quantized(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def dynamically_quantized(x: Traced) -> tuple[Traced, Traced, Traced]:
     """``x`` as uint8 with scale and zero point from its range, as DynamicQuantizeLinear does it."""
     axes = tuple(range(len(x.shape)))
     low = x.call("reduce_min", axes=axes, keepdims=False).call("minimum", 0.0)
@@ -170,7 +170,7 @@ def _gemm(node: Node) -> Result:
     if node.has(6):
         product = node.call("add", product, node.data(6))
     factor = operand(node, 1).reshape() * b_scale * node.real("alpha", 1.0)
-    made = Tensor(node, product).to(FLOAT32) * factor
+    made = Traced(node, product).to(FLOAT32) * factor
     return rounded(node, made, 7) if node.has(7) else made.x
 
 

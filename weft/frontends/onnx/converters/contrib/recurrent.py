@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.frontends.onnx.converters.contrib.quantized import dynamically_quantized
-from weft.frontends.onnx.converters.numbers import Tensor, operand
+from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.converters.recurrent import LSTM_FUNCTIONS, lstm_step, recurrent
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed
@@ -18,11 +18,11 @@ from weft.graph.nodes import GraphExpr
 class Quantized:
     """Weights [inputs, columns] of 8 bits, their scale and zero point: scalars, or [columns]."""
 
-    weights: Tensor
-    scale: Tensor
-    zero: Tensor
+    weights: Traced
+    scale: Traced
+    zero: Traced
 
-    def times(self, x: Tensor) -> Tensor:
+    def times(self, x: Traced) -> Traced:
         """``x`` [rows, inputs], quantized by its own range, times the weights."""
         whole, scale, zero = dynamically_quantized(x)
         left = whole.to("int32") - zero.to("int32")
@@ -39,14 +39,14 @@ class QuantizedWeights:
     recurrence: Quantized
 
     def of_inputs(self, x: GraphExpr) -> GraphExpr:
-        wide = Tensor(self.inputs.scale.node, x)
+        wide = Traced(self.inputs.scale.node, x)
         length, batch, width = wide.shape
         made = self.inputs.times(wide.reshape(arithmetic("mul", length, batch), width))
         return made.reshape(length, batch, made.shape[-1]).x
 
     def of_state(self, state: GraphExpr, first: int, count: int | None) -> GraphExpr:
         assert count is None, "only layers that need all gates at once are quantized"
-        return self.recurrence.times(Tensor(self.recurrence.scale.node, state)).x
+        return self.recurrence.times(Traced(self.recurrence.scale.node, state)).x
 
 
 def _quantized(node: Node, weights: int, scale: int, d: int) -> Quantized:

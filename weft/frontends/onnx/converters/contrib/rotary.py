@@ -8,13 +8,13 @@ import numpy as np
 
 from weft.frontends.onnx.converters.contrib.scores import counted, head_width, want_rank, whole
 from weft.frontends.onnx.converters.index_range import checked
-from weft.frontends.onnx.converters.numbers import Tensor, constant, operand, stack
+from weft.frontends.onnx.converters.numbers import Traced, constant, operand, stack
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.problems import Malformed
 from weft.support.dtypes import FLOAT32, INT64
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
+def turned(x: Traced, cos: Traced, sin: Traced, *, interleaved: bool) -> Traced:
     """``x`` [batch, length, heads, width] with its first numbers turned pair by pair; ``cos`` and ``sin`` are
     [batch or 1, length, pairs]. Pairs are neighbours (``interleaved``) or lie half the turned width apart."""
     batch, length, heads, width = x.shape
@@ -34,7 +34,7 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
     return made if 2 * pairs == width else made.call("concat", x.part(3, 2 * pairs, width), axis=3)
 
 
-def _by_place(node: Node, cos: Tensor) -> tuple[Tensor, bool]:
+def _by_place(node: Node, cos: Traced) -> tuple[Traced, bool]:
     """The input as [batch, length, heads, width], and whether heads stood in front of the length."""
     x = operand(node, 0)
     want_rank(x, (3, 4), "input")
@@ -49,7 +49,7 @@ def _by_place(node: Node, cos: Tensor) -> tuple[Tensor, bool]:
     return x.reshape(batch, length, total // width, width), False
 
 
-def _turn(node: Node, cos: Tensor, sin: Tensor, places: Tensor) -> Result:
+def _turn(node: Node, cos: Traced, sin: Traced, places: Traced) -> Result:
     x, heads_first = _by_place(node, cos)
     rotary = node.integer("rotary_embedding_dim", 0)
     if rotary and cos.shape[-1] != rotary // 2:
@@ -62,7 +62,7 @@ def _turn(node: Node, cos: Tensor, sin: Tensor, places: Tensor) -> Result:
     return made.transpose(0, 2, 1, 3).x if heads_first else made.reshape(*operand(node, 0).shape).x
 
 
-def _tables(node: Node) -> tuple[Tensor, Tensor]:
+def _tables(node: Node) -> tuple[Traced, Traced]:
     cos, sin = operand(node, 2), operand(node, 3)
     want_rank(cos, (2,), "cos_cache")
     want_rank(sin, (2,), "sin_cache")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.frontends.onnx.converters.numbers import Tensor, constant, size
+from weft.frontends.onnx.converters.numbers import Traced, constant, size
 from weft.frontends.onnx.node import Node
 from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.frontends.onnx.sizes import arithmetic, product
@@ -23,18 +23,18 @@ def whole(d: Dim, what: str) -> int:
     return d
 
 
-def want_rank(t: Tensor, ranks: Sequence[int], what: str) -> None:
+def want_rank(t: Traced, ranks: Sequence[int], what: str) -> None:
     """Raises Malformed where ``t`` has another number of dimensions."""
     if len(t.shape) not in ranks:
         raise Malformed(f"its input '{what}' is {t.x.tensor}; it must have {' or '.join(map(str, ranks))} dimensions")
 
 
-def counted(node: Node, count: Dim, start: Dim = 0) -> Tensor:
+def counted(node: Node, count: Dim, start: Dim = 0) -> Traced:
     """The int64 vector start, start + 1, …"""
-    return Tensor(node, node.call("arange", start=start, count=count, dtype=INT64))
+    return Traced(node, node.call("arange", start=start, count=count, dtype=INT64))
 
 
-def split_heads(x: Tensor, heads: int) -> Tensor:
+def split_heads(x: Traced, heads: int) -> Traced:
     """[batch, length, heads · width] → [batch, heads, length, width]. Raises Malformed where it does not divide."""
     batch, length, hidden = x.shape
     return x.reshape(batch, length, heads, head_width(hidden, heads)).transpose(0, 2, 1, 3)
@@ -48,7 +48,7 @@ def head_width(hidden: Dim, heads: int) -> int:
     return total // heads
 
 
-def join_heads(x: Tensor) -> Tensor:
+def join_heads(x: Traced) -> Traced:
     """[batch, heads, length, width] → [batch, length, heads · width]"""
     batch, heads, length, width = x.shape
     return x.transpose(0, 2, 1, 3).reshape(batch, length, product([heads, width]))
@@ -64,17 +64,17 @@ class Scores:
     """
 
     scale: float | None = None
-    bias: Tensor | None = None
-    keep: Tensor | None = None
+    bias: Traced | None = None
+    keep: Traced | None = None
     softcap: float = 0.0
-    sink: Tensor | None = None
+    sink: Traced | None = None
 
     @property
     def plain(self) -> bool:
         return self.softcap == 0 and self.sink is None
 
 
-def attended(query: Tensor, key: Tensor, value: Tensor, how: Scores) -> Tensor:
+def attended(query: Traced, key: Traced, value: Traced, how: Scores) -> Traced:
     """Weighted means of values; the key has as many heads as the query, or one for a group of its heads."""
     node, heads, shared = query.node, whole(query.shape[1], "the number of heads"), whole(key.shape[1], "key heads")
     if heads % shared:
@@ -90,17 +90,17 @@ def attended(query: Tensor, key: Tensor, value: Tensor, how: Scores) -> Tensor:
     if mask is not None:
         operands.append(_grouped(mask, shared, group, length, key.shape[2]).x)
     made = node.call("scaled_dot_product_attention", *operands, causal=False, scale=how.scale)
-    return Tensor(node, made).reshape(batch, heads, length, value.shape[3])
+    return Traced(node, made).reshape(batch, heads, length, value.shape[3])
 
 
-def _combined(how: Scores) -> Tensor | None:
+def _combined(how: Scores) -> Traced | None:
     """Bias and mask in one."""
     if how.bias is None or how.keep is None:
         return how.bias if how.keep is None else how.keep
     return how.keep.choose(how.bias, -math.inf)
 
 
-def _grouped(mask: Tensor, shared: int, group: int, queries: Dim, keys: Dim) -> Tensor:
+def _grouped(mask: Traced, shared: int, group: int, queries: Dim, keys: Dim) -> Traced:
     """A mask over [batch, heads, queries, keys] for queries whose groups of heads are rows of one head."""
     if group == 1:
         return mask
@@ -112,7 +112,7 @@ def _grouped(mask: Tensor, shared: int, group: int, queries: Dim, keys: Dim) -> 
     return raised.reshape(batch, shared, product([group, queries]), columns)
 
 
-def repeated(x: Tensor, heads: int) -> Tensor:
+def repeated(x: Traced, heads: int) -> Traced:
     """Each head of keys or values for all heads of queries that share it."""
     batch, shared, length, width = x.shape
     group = heads // whole(shared, "the number of heads of keys")
@@ -123,7 +123,7 @@ def repeated(x: Tensor, heads: int) -> Tensor:
     )  # fmt: skip
 
 
-def scores(query: Tensor, key: Tensor, how: Scores) -> Tensor:
+def scores(query: Traced, key: Traced, how: Scores) -> Traced:
     """query · keyᵀ, scaled, capped, biased and masked, in float32: [batch, heads, queries, keys]"""
     wide = query.to(FLOAT32), repeated(key, whole(query.shape[1], "the number of heads")).to(FLOAT32)
     scale = how.scale if how.scale is not None else 1 / math.sqrt(whole(query.shape[3], "the size of a head"))
@@ -135,7 +135,7 @@ def scores(query: Tensor, key: Tensor, how: Scores) -> Tensor:
     return made if how.keep is None else how.keep.choose(made, -math.inf)
 
 
-def weights(made: Tensor, how: Scores) -> Tensor:
+def weights(made: Traced, how: Scores) -> Traced:
     """Scores → weights."""
     if how.sink is None:
         return made.call("softmax", axis=-1)
@@ -146,7 +146,7 @@ def weights(made: Tensor, how: Scores) -> Tensor:
     return powers / total
 
 
-def mixed(by: Tensor, value: Tensor) -> Tensor:
+def mixed(by: Traced, value: Traced) -> Traced:
     """Values weighted, in their dtype."""
     values = repeated(value, whole(by.shape[1], "the number of heads"))
     return by.call("matmul", values.to(FLOAT32)).to(value.dtype)
@@ -155,13 +155,13 @@ def mixed(by: Tensor, value: Tensor) -> Tensor:
 # --- masks ------------------------------------------------------------------------------------------------------------
 
 
-def causal_hidden(node: Node, queries: Dim, keys: Dim) -> Tensor:
+def causal_hidden(node: Node, queries: Dim, keys: Dim) -> Traced:
     """Where a key comes after the query, with the last query beside the last key: bool [1, 1, queries, keys]"""
     row = counted(node, queries, arithmetic("sub", keys, queries)).reshape(queries, 1)
     return (counted(node, keys).reshape(1, keys) > row).reshape(1, 1, queries, keys)
 
 
-def padding_hidden(mask: Tensor, batch: Dim, keys: Dim) -> Tensor:
+def padding_hidden(mask: Traced, batch: Dim, keys: Dim) -> Traced:
     """Where a mask of numbers forbids to look, as bool that broadcasts to [batch, heads, queries, keys].
 
     [batch, keys] and [batch, queries, keys] hold 0 where nothing is to be seen; [batch] the number of keys that may be
@@ -188,7 +188,7 @@ def padding_hidden(mask: Tensor, batch: Dim, keys: Dim) -> Tensor:
     return hidden.reshape(batch, 1, 1, keys)
 
 
-def filled_bias(hidden: Sequence[Tensor], filler: float, dtype: str) -> Tensor:
+def filled_bias(hidden: Sequence[Traced], filler: float, dtype: str) -> Traced:
     """What masks add to scores: ``filler`` for each that hides, within the range of ``dtype``."""
     limits = DType(dtype).limits()
     value = float(np.clip(filler, *limits))
@@ -198,14 +198,14 @@ def filled_bias(hidden: Sequence[Tensor], filler: float, dtype: str) -> Tensor:
     return total.to(dtype)
 
 
-def added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+def added(one: Traced | None, other: Traced | None) -> Traced | None:
     """The sum of two terms that may be absent."""
     if one is None or other is None:
         return one if other is None else other
     return one + other
 
 
-def four_dimensions(bias: Tensor) -> Tensor:
+def four_dimensions(bias: Traced) -> Traced:
     """An attention bias, which must have four dimensions."""
     want_rank(bias, (4,), "attention_bias")
     return bias
@@ -214,7 +214,7 @@ def four_dimensions(bias: Tensor) -> Tensor:
 # --- states -----------------------------------------------------------------------------------------------------------
 
 
-def appended(past: Tensor | None, new: Tensor, filled: Dim | None = None) -> tuple[Tensor, Tensor]:
+def appended(past: Traced | None, new: Traced, filled: Dim | None = None) -> tuple[Traced, Traced]:
     """Keys or values with those of earlier runs in front: what is attended to, and the state to keep.
 
     Without ``filled`` the state is the past followed by the new ones. With it ``past`` is a buffer of which ``filled``
@@ -239,7 +239,7 @@ def scalar_size(node: Node, i: int, what: str) -> Dim:
     return found[0]
 
 
-def number(node: Node, d: Dim) -> Tensor:
+def number(node: Node, d: Dim) -> Traced:
     """A size as an int64 tensor without dimensions."""
     made = size(node, d, INT64)
-    return made if isinstance(made, Tensor) else constant(node, made, INT64)
+    return made if isinstance(made, Traced) else constant(node, made, INT64)
