@@ -8,11 +8,12 @@ comma := ,
 EXTRAS ?= dev
 SOURCES := pyproject.toml setup.py $(wildcard csrc/*/*.c csrc/*/*.h)
 
-.PHONY: demo test test-slow lint bench clean help
+.PHONY: demo test test-slow nightly lint bench clean help
 
 help:
 	@echo "make demo   install, compile ResNet-50 and compare it with onnxruntime"
 	@echo "make test   install what is missing and pass all tests"
+	@echo "make nightly MINUTES=60   random tests with fresh seeds, again and again"
 	@echo "make lint   ruff and mypy --strict"
 	@echo "make bench  every benchmark (quiet machine, several minutes)"
 
@@ -37,6 +38,11 @@ test: $(STAMP)-test-$(subst $(comma),+,$(EXTRAS))
 
 test-slow: $(STAMP)-test-$(subst $(comma),+,$(EXTRAS))
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --slow
+
+# What fails is written to nightly-failures.txt, as commands that repeat it.
+MINUTES ?= 60
+nightly: $(STAMP)-test-$(subst $(comma),+,$(EXTRAS))
+	$(BIN)/python tests/nightly.py --minutes $(MINUTES)
 
 lint: $(STAMP)-test-$(subst $(comma),+,$(EXTRAS))
 	$(BIN)/ruff check weft tests benchmarks examples

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
+from collections.abc import Generator
 from pathlib import Path
 
+import hypothesis
+import hypothesis.core
 import pytest
+import seeds
 
 os.environ.setdefault("WEFT_STRICT", "1")  # for processes that tests start, too
 
@@ -15,10 +20,40 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="write golden files instead of comparing with them")
     parser.addoption("--slow", action="store_true", help="also run tests that take minutes (full-size models)")
+    parser.addoption("--fresh-seeds", action="store_true", help="draw a new seed for all random tests of this run")
+    parser.addoption("--seed", type=int, metavar="N", help="the seed of all random tests of this run (default: 0)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes minutes; runs with --slow only")
+    _choose_seed(config)
+
+
+def _choose_seed(config: pytest.Config) -> None:
+    """Before tests are collected: their seeds are parameters."""
+    if not hasattr(config, "workerinput"):  # workers of pytest-xdist inherit what the process that starts them chose
+        fresh = random.SystemRandom().randrange(1, 1 << 30) if config.getoption("--fresh-seeds") else 0
+        given = config.getoption("--seed")
+        os.environ[seeds.VARIABLE] = str(fresh if given is None else given)
+    seed = seeds.run_seed()
+    hypothesis.settings.register_profile("weft", derandomize=seed == 0, deadline=None, database=None)
+    hypothesis.settings.load_profile("weft")
+    hypothesis.core.global_force_seed = seed or None  # what hypothesis' own option --hypothesis-seed sets
+
+
+def pytest_report_header() -> str | None:
+    return f"seed of random tests: {seeds.run_seed()} (repeat with --seed)" if seeds.run_seed() else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and seeds.run_seed():
+        slow = " --slow" if item.config.getoption("--slow") else ""
+        command = f"pytest '{item.nodeid}' --seed {seeds.run_seed()}{slow}"
+        report.sections.append(("repeat with", command))
+        item.user_properties.append(("repeat", command))  # for the JUnit report, which is written at the end
+    return report
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -50,7 +50,7 @@ def agree(module: Module, values: list[np.ndarray[Any, Any]]) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1.6e-2, atol=2e-2)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 70), st.booleans(), st.integers(0, 9))
 def test_random_products(m: int, k: int, n: int, weights: bool, seed: int) -> None:
     agree(*product(m, k, n, seed, weights))

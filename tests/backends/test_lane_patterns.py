@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from kernel_runner import run_kernel
+from seeds import seeds
 
 from weft.backends import llvm
 from weft.backends.llvm.patterns import known_lanes, pattern, stretch
@@ -38,7 +39,7 @@ def some_pattern(rng: random.Random, depth: int = 3) -> Expr:
     return make(kind, some_pattern(rng, depth - 1), factor)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bool"])
 def test_random_patterns_load_what_they_say(seed: int, dtype: str) -> None:
     rng = random.Random(seed)
@@ -73,7 +74,7 @@ def some_mask(rng: random.Random, depth: int = 2) -> Expr:
     )
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bool"])
 def test_masks_leave_out_lanes(seed: int, dtype: str) -> None:
     """What they leave out is not read, wherever it lies, and is 0."""

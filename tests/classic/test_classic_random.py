@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import seeds
 
 import weft
 from weft import te
@@ -241,8 +242,8 @@ def one_case(seed: int, accepted: Counter[str]) -> None:
 @pytest.mark.parametrize("part", range(6))
 def test_random_classic_schedules(part: int) -> None:
     accepted: Counter[str] = Counter()
-    for case in range(25):
-        one_case(100 * part + case, accepted)
+    for seed in seeds(25, 100 * part):
+        one_case(seed, accepted)
     assert len(accepted) > len(MOVES) // 2
 
 
@@ -250,6 +251,6 @@ def test_random_classic_schedules(part: int) -> None:
 @pytest.mark.parametrize("part", range(50))
 def test_thousands_of_classic_schedules(part: int) -> None:
     accepted: Counter[str] = Counter()
-    for case in range(50):
-        one_case(100_000 + 100 * part + case, accepted)
+    for seed in seeds(50, 100_000 + 100 * part):
+        one_case(seed, accepted)
     assert len(accepted) > len(MOVES) // 2

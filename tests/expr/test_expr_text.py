@@ -31,7 +31,7 @@ i, j, n = SCOPE["i"], SCOPE["j"], SCOPE["n"]
 A, OUT, Z = TENSORS
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(typed_expressions())
 def test_round_trip(e: Expr) -> None:
     assert parse(to_text(e), SCOPE) is e

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import named
 
 from weft.expr.affine import Poly, Ring, add
 from weft.expr.bounds import Interval
@@ -90,7 +91,7 @@ def same_value(a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize("rule", RULES, ids=[r.name for r in RULES])
 def test_rule_keeps_the_value(rule: Rule) -> None:
-    pick = random.Random(rule.name)
+    pick = named(rule.name)
     facts = Facts()
     fired = 0
     for _ in range(60):
@@ -157,7 +158,7 @@ def random_poly(ring: Ring, atoms: list[Expr], pick: random.Random) -> Poly:
 
 @pytest.mark.parametrize("rule", DIVISION_RULES, ids=[r.name for r in DIVISION_RULES])
 def test_division_rule_keeps_the_value(rule: DivisionRule) -> None:
-    pick = random.Random(rule.name)
+    pick = named(rule.name)
     i, j, n = Var("i"), Var("j"), Var("n")
     fired = 0
     for _ in range(400):

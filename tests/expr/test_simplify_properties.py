@@ -17,8 +17,6 @@ from weft.expr.visit import free_vars
 i, j, k, n = INDEX_VARS
 QUICK = settings(
     max_examples=250,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 RANGES = st.tuples(*(st.tuples(st.integers(-6, 6), st.integers(1, 40)) for _ in range(3)), st.integers(1, 9))
@@ -94,7 +92,7 @@ def test_symbolic_divisors(e: Expr, extra: int, ranges, data: st.DataObject) -> 
             assert evaluate(made, values) == evaluate(whole, values), to_text(made)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(index_expressions(8), st.integers(2, 8), st.data())
 def test_vectors_keep_every_lane(e: Expr, lanes: int, data: st.DataObject) -> None:
     from weft.expr.nodes import Ramp

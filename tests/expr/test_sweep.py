@@ -39,7 +39,7 @@ def facts() -> Facts:
     return made
 
 
-@settings(derandomize=True, max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(expressions)
 def test_least_and_greatest_are_sound(e: Expr) -> None:
     known = facts()
@@ -49,7 +49,7 @@ def test_least_and_greatest_are_sound(e: Expr) -> None:
     assert greatest is None or greatest >= max(values)
 
 
-@settings(derandomize=True, max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(expressions, st.sampled_from([(X,), (Y,), (X, Y)]))
 def test_sweeps_hold_all_values(e: Expr, moving: tuple[Var, ...]) -> None:
     swept = facts().sweep(e, moving)

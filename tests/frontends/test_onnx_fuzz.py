@@ -147,7 +147,7 @@ def test_mutated_fields(name: str) -> None:
     assert any(outcomes) and not all(outcomes)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@settings(max_examples=150)
 @given(st.sampled_from(sorted(FILES)), st.data())
 def test_spliced(name: str, data: st.DataObject) -> None:
     one, other = FILES[name], FILES[data.draw(st.sampled_from(sorted(FILES)))]

@@ -45,7 +45,7 @@ def plain(tree: object, values: dict[Expr, int]) -> int:
     return PLAIN[tree[0]](plain(tree[1], values), plain(tree[2], values))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200)
 @given(trees, st.integers(0, 50), st.integers(0, 50))
 def test_arithmetic(tree: object, batch: int, length: int) -> None:
     values = {BATCH: batch, LENGTH: length}
@@ -59,7 +59,7 @@ def test_arithmetic(tree: object, batch: int, length: int) -> None:
     assert low <= expected <= high
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200)
 @given(trees, trees, st.sampled_from(["lt", "le", "gt", "ge", "eq", "ne"]), st.integers(0, 50), st.integers(0, 50))
 def test_decisions(left: object, right: object, op: str, batch: int, length: int) -> None:
     values = {BATCH: batch, LENGTH: length}

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from seeds import seeds
 
 from weft.frontends.onnx import load, payloads
 from weft.frontends.onnx.payloads import read_apart
@@ -48,7 +49,7 @@ def written(path: Path, data: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_arrays_are_those_of_protobuf(seed: int, threads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_NUM_THREADS", threads)
@@ -103,7 +104,7 @@ def test_the_last_of_several_raw_fields_counts(tmp_path: Path) -> None:
     assert read_apart(path) is None
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_damage_is_found_as_before(seed: int, tmp_path: Path) -> None:
     """Truncated and altered files: the same module, or an error of the same kind, as from the bytes."""
     rng = random.Random(seed)

@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+from seeds import seeds
 from toy_operators import add, cosine, pointwise, relu, reorder
 
 from weft.expr.nodes import Const
@@ -63,7 +64,7 @@ def test_broadcast_operands_are_adapted():
     assert letters_of("OIHW4i2o") == "OIHW"
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_series_parallel_problems_are_solved_exactly(seed):
     rng = np.random.default_rng(seed)
     sizes = [int(rng.integers(1, 4)) for _ in range(6)]

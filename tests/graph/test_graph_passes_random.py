@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from seeds import seeds
 from test_graph_fuse import kind_of
 from toy_operators import (
     BY_NAME,
@@ -132,7 +133,7 @@ def flat(value):
     return [a for v in value for a in flat(v)] if isinstance(value, tuple) else [value]
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(24))
 def test_every_pass_keeps_the_meaning(seed):
     module = Maker(seed).module()
     verify(module)

@@ -6,6 +6,7 @@ import warnings
 import ml_dtypes  # noqa: F401  (bfloat16 and others for NumPy)
 import numpy as np
 import pytest
+from seeds import seeds
 from test_graph_basics import F, list_module
 from test_graph_fuse import kind_of
 from toy_operators import BY_NAME, add, exp, fill, halves, matmul, neg, relu, reshape
@@ -145,7 +146,7 @@ def test_mistakes_are_pointed_at(text, message):
     assert "not a value" in message or caught.value.place.text is not None
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", seeds(300))
 def test_damaged_text_ends_in_an_error_or_a_module(seed):
     rng = np.random.default_rng(seed)
     text = to_text(everything())

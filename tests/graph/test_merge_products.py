@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from seeds import seeds
 
 from weft.graph import build
 from weft.graph.interpret import run
@@ -164,7 +165,7 @@ def test_unknown_rows_and_branches_are_left_alone() -> None:
     assert PASS.run(branch) is branch
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_random_programs(seed: int) -> None:
     """Interpreter before and after the pass, and compiled code with and without it."""
     rng = random.Random(seed)

@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+from seeds import seeds
 
 import weft
 from weft.expr.nodes import make
@@ -330,7 +331,7 @@ class _Maker:
         return o("add", o("tanh", rows), Project(loop, 0))
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(24))
 def test_random_programs(seed):
     maker = _Maker(seed)
     body = maker.value([maker.vector], 3)

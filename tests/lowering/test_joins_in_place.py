@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import seeds
 
 import weft
 from weft.graph.build import constant, function, size, var
@@ -199,7 +200,7 @@ def test_blocked_channels_of_convolutions_join_without_copies() -> None:
     run(m, Options(winograd=False))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 @pytest.mark.parametrize("max_ops", [1, 64])
 def test_random_graphs_of_joins_and_parts(seed: int, max_ops: int) -> None:
     rng = random.Random(seed)

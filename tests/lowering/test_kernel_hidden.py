@@ -96,7 +96,7 @@ def operands(rows: int, columns: int, seed: int) -> list[np.ndarray]:
     return made
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     rows=st.integers(0, 70),
     columns=st.integers(0, 90),

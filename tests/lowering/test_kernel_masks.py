@@ -64,7 +64,7 @@ def compiled(name: str, x: np.ndarray, *weights: np.ndarray, **attrs: object) ->
     return np.asarray(got), np.asarray(operator.reference(operator.complete(attrs), x, *weights))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     size=st.tuples(st.integers(5, 19), st.integers(5, 70)),
     channels=st.integers(1, 3),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from seeds import seeds
 
 import weft
 from weft.graph import build, interpret
@@ -48,7 +49,7 @@ F = TensorType((3,), FLOAT32)
 LISTS, TREES = DataType("List", (F,)), DataType("Tree")
 STEP = FunctionType((F, F), F)
 TYPES = {"List": LIST, "Tree": TREE}
-QUIET = settings(deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+QUIET = settings(suppress_health_check=list(HealthCheck))
 
 
 @dataclass(frozen=True)
@@ -322,7 +323,7 @@ def test_compiled(pick: random.Random) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 300, 50))
+@pytest.mark.parametrize("first", seeds(300)[::50])
 def test_many_compiled(first: int) -> None:
     for seed in range(first, first + 50):
         check(random.Random(seed), True)

@@ -444,7 +444,7 @@ def test_uneven_blocks_of_a_fused_parallel_loop_leave_no_checks_inside() -> None
     assert sum(isinstance(x, If) for x in walk(kernel.body)) == 1
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_random_schedules(data: st.DataObject) -> None:
     """Splits, orders and marks chosen at random change nothing; what the schedule refuses is left out."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import named
 from test_operator_cases import operands
 
 import weft
@@ -101,7 +102,7 @@ def check(o: OpDef, case: Case, fused: bool) -> None:
     module = program(o, case, arrays, shapes, fused)
     exe = weft.compile(module, threads=1)
     rng = np.random.default_rng(0)
-    for trial in trials(sizes, random.Random(o.name)):
+    for trial in trials(sizes, named(o.name)):
         concrete = [tuple(trial.get(d, 0) if isinstance(d, Expr) else d for d in s) for s in shapes]
         values = [drawn(case, i, a, s, rng) for i, (a, s) in enumerate(zip(arrays, concrete, strict=True))]
         where = f"{o.name} {dict(case.attrs)} {concrete}"

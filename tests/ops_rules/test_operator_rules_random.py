@@ -79,7 +79,7 @@ class Programs:
         return o("clip", e, min=-8.0, max=8.0) if self.pick((True, False, False)) else e
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=120)
 @given(st.data())
 def test_random_programs_keep_their_meaning(data: st.DataObject) -> None:
     programs = Programs(data)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seeds import seeds
 
 from weft.runtime import _native
 
@@ -198,7 +199,7 @@ print(loaded)
 """
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_random_damage_never_crashes(kernels, tmp_path, seed):
     (tmp_path / "kernel.o").write_bytes(kernels)
     command = [sys.executable, "-c", FUZZ, str(tmp_path / "kernel.o"), str(seed), "1000"]

@@ -48,7 +48,7 @@ def places() -> list[dict[Expr, int]]:
     return [dict(zip(EXTENTS, p, strict=True)) for p in product(*(range(n) for n in EXTENTS.values()))]
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(expressions)
 def test_linear_forms_and_bounds_are_sound(e: Expr) -> None:
     form = linear(e, RANGES)
@@ -60,7 +60,7 @@ def test_linear_forms_and_bounds_are_sound(e: Expr) -> None:
         assert greatest is None or found <= greatest
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(expressions, st.sets(st.sampled_from([X, Y, Z]), max_size=3))
 def test_sweeps_hold_all_values(e: Expr, moving: set[Var]) -> None:
     swept = relax(e, {v: r for v, r in RANGES.items() if v in moving}, RANGES)

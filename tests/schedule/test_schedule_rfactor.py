@@ -70,7 +70,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("inner", [True, False], ids=["lanes", "chunks"])
 @given(factor=st.integers(1, 40), axis=st.integers(-2, 1), seed=st.integers(0, 99))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 def test_partial_results_of_tuples(name: str, inner: bool, factor: int, axis: int, seed: int) -> None:
     original = PROGRAMS[name]()
     s = Schedule(original)

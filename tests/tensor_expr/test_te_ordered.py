@@ -72,7 +72,7 @@ def _run(outputs: list[te.Tensor], inputs: list[te.Tensor], *values: np.ndarray)
     return made
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 40), st.data())
 def test_orders_are_stable(size: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(0, size))
@@ -95,7 +95,7 @@ def test_longer_orders_are_stable(size: int, symbolic: bool) -> None:
         np.testing.assert_array_equal(_run([ordered], [X], values), expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 40), st.data())
 def test_numbers_left_out_of_an_order(size: int, data: st.DataObject) -> None:
     count, least, distance = (data.draw(st.integers(0, high)) for high in (size, 9, 3))
@@ -129,7 +129,7 @@ def test_text_of_an_order_with_conditions() -> None:
     assert to_text(outputs, inputs) == text
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5)), max_size=12))
 def test_updates_run_in_order(steps: list[tuple[int, int]]) -> None:
     X = te.placeholder((5,), "int64", "X")

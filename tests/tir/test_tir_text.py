@@ -118,7 +118,7 @@ def test_malformed_text_is_refused(old: str, new: str, message: str, marked: str
     assert place.text[place.column :].startswith(marked)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, len(EVERYTHING) - 1), st.sampled_from(["", "(", "]", ":", " ", "\n", "x", "0", '"', "=", ","]))
 def test_damaged_text_never_crashes(position: int, inserted: str) -> None:
     for damaged in (
@@ -253,7 +253,7 @@ def programs(draw: Any) -> Program:
     return Program(draw(NAMES), maker.params, body, outputs, maker.sizes, maker.allocs, maker.notes())
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=100)
 @given(programs())
 def test_generated_programs_round_trip(program: Program) -> None:
     text = to_text(program)

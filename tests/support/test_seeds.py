@@ -1,0 +1,78 @@
+"""Random tests are the same in every run, or draw fresh seeds and say how to repeat what failed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nightly
+import pytest
+import seeds
+
+RANDOM = """
+import pytest, random
+from hypothesis import given, strategies as st
+from seeds import named, seeds
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_seeded(seed):
+    print("drawn", seed, named("x").random())
+
+@given(st.integers(0, 10**9))
+def test_hypothesis(x):
+    print("drawn", x)
+
+def test_wrong():
+    assert seeds(1)[0] == 0, "wrong with every other seed"
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    (tmp_path / "test_random.py").write_text(RANDOM)
+
+    def run(*options: str) -> tuple[list[str], str]:
+        """What the tests drew, and all they printed."""
+        environment = {k: v for k, v in os.environ.items() if k != seeds.VARIABLE and not k.startswith("PYTEST_")}
+        environment["PYTHONPATH"] = os.pathsep.join([str(nightly.TESTS), os.environ.get("PYTHONPATH", "")])
+        command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-s", "-q", *options]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode in (0, 1), done.stdout + done.stderr
+        return [line.lstrip(".") for line in done.stdout.splitlines() if "drawn" in line], done.stdout
+
+    return run
+
+
+def test_runs_are_equal_without_options(run) -> None:
+    (first, told), (second, _) = run(), run()
+    assert first == second and "3 passed" not in told and "5 passed" in told
+    assert first[:3] == [f"drawn {i} {seeds.named('x').random()}" for i in range(3)] or seeds.run_seed()
+
+
+def test_fresh_seeds_differ_and_can_be_repeated(run) -> None:
+    (first, told), (second, _) = run("--fresh-seeds"), run("--fresh-seeds")
+    assert not set(first[:3]) & set(second[:3]) and set(first[3:]) != set(second[3:])
+    command = next(line for line in told.splitlines() if line.startswith("pytest "))
+    assert "test_random.py::test_wrong" in command
+    repeated, again = run("--seed", command.split("--seed ")[1].split()[0])
+    assert repeated == first and command in again
+
+
+def test_nightly_rounds_write_what_to_repeat(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "test_random.py"
+    path.write_text(RANDOM)
+    monkeypatch.setattr(nightly, "TESTS", tmp_path / "tests")
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(Path(seeds.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    )
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p conftest")
+    found = nightly.one_round([path], 12345, 60, 1)
+    assert found == ["pytest 'test_random.py::test_wrong' --seed 12345"]
+    assert nightly.one_round([path], 1, 0.01, 1) == [], "the time was too short"
+
+
+def test_nightly_knows_the_random_tests() -> None:
+    names = {p.parent.name for p in nightly.random_files()}
+    assert {"graph", "lowering", "conformance", "tir", "expr", "classic", "backends", "schedule"} <= names
