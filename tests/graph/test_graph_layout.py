@@ -8,6 +8,7 @@ import pytest
 from seeds import seeds
 from toy_operators import add, cosine, pointwise, relu, reorder
 
+from weft.cost import Rates
 from weft.expr.nodes import Const
 from weft.graph import build, interpret
 from weft.graph.layout import broadcast_layout, follow_concat, letters_of, pack, parse, unpack
@@ -124,7 +125,7 @@ def test_padding_that_would_not_stay_zero_keeps_the_plain_layout():
 
 def test_conversions_that_cost_more_than_they_save_are_not_made():
     f = residual(8)
-    assert select(f, overhead=1.0) is f
+    assert select(f, rates=Rates(conversion_seconds=1.0)) is f
 
 
 def test_random_networks_keep_their_meaning():

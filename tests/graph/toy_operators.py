@@ -132,7 +132,7 @@ def _pointwise(attrs, x, w):
     return np.einsum("nchw,oc->nohw", x, w).astype(x.dtype)
 
 
-def _pointwise_layout(attrs: Attrs, types, block, tile):
+def _pointwise_layout(attrs: Attrs, types, block, tile, rates):
     plain = LayoutChoice((None, None), (None,), attrs, 1e-3)
     b = f"{block}"
     fast = LayoutChoice((f"NCHW{b}c", f"OC{b}o{b}c"), (f"NCHW{b}c",), attrs.replace(block=block), 1e-4)

@@ -29,7 +29,7 @@ ALONE = {"jobs": 1}
 @pytest.fixture(params=TILES)
 def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Each tile, which then is the one of every convolution that fits."""
-    monkeypatch.setattr("weft.ops.rules.winograd.best_tile", lambda data, result, allowed: request.param)
+    monkeypatch.setattr("weft.ops.rules.winograd.best_tile", lambda data, result, allowed, rates: request.param)
     return int(request.param)
 
 
@@ -227,7 +227,7 @@ def test_each_setting_has_kernels_of_its_own() -> None:
 @pytest.mark.parametrize(("form", "rms", "largest"), [(4, 2.2e-6, 4.5e-5), (2, 3.5e-7, 2.5e-6), (None, 5e-7, 6e-6)])
 def test_the_error_is_as_stated(form: int | None, rms: float, largest: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """In parts of the result's root mean square, for 64 channels and 56² pixels."""
-    monkeypatch.setattr("weft.ops.rules.winograd.best_tile", lambda data, result, allowed: form)
+    monkeypatch.setattr("weft.ops.rules.winograd.best_tile", lambda data, result, allowed, rates: form)
     found = relative_error(64, 56)
     assert found[0] < rms and found[1] < largest
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from weft.cost import Rates
 from weft.graph.types import TensorType, Type
 from weft.ir.frozen import FrozenMap
 
@@ -83,10 +84,10 @@ class Operator:
 
     Traits that passes ask:
 
-    * ``layout(attrs, types, block, tile)`` lists the ways the call can be laid out when vectors have ``block`` lanes,
-      the plain one first; None means only the plain layout. ``tile`` numbers of half precision side by side are what a
-      matrix unit sums up at a time (0: there is none, or no half precision). Such a choice promises that padded lanes
-      of the result are zero where those of the operands are.
+    * ``layout(attrs, types, block, tile, rates)`` lists the ways the call can be laid out when vectors have ``block``
+      lanes, the plain one first; None means only the plain layout. ``tile`` numbers of half precision side by side are
+      what a matrix unit sums up at a time (0: there is none, or no half precision). ``rates`` are what costs are
+      estimated with. Such a choice promises that padded lanes of the result are zero where those of the operands are.
     * ``follows(attrs, types, operand, layout)`` says how the call would be laid out if operand number ``operand``
       came in ``layout`` (``types`` are the plain, logical ones): the layouts that all operands then need, those of the
       outputs and the attributes — or None where it cannot follow. Element-wise and broadcasting operators use
@@ -124,7 +125,7 @@ class Operator:
     attributes: tuple[Attribute, ...]
     infer: Callable[..., Type]
     reference: Callable[..., np.ndarray[Any, Any] | tuple[np.ndarray[Any, Any], ...]]
-    layout: Callable[[Attrs, tuple[TensorType, ...], int, int], list[LayoutChoice]] | None = None
+    layout: Callable[[Attrs, tuple[TensorType, ...], int, int, Rates], list[LayoutChoice]] | None = None
     follows: Callable[[Attrs, tuple[TensorType, ...], int, str], LayoutChoice | None] | None = None
     pure: bool = True
     cheap: bool = False

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
+from weft.cost import Rates, products
 from weft.expr.nodes import Expr, index
 from weft.graph.operator import REQUIRED, Attribute, Attrs, LayoutChoice, Widening
 from weft.graph.types import Dim, TensorType, Type
@@ -123,7 +124,9 @@ def _matmul_reference(attrs: Attrs, a: Array, b: Array) -> Array:
 _BATCH_LETTERS = "ABCDEF"
 
 
-def _matmul_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int, tile: int) -> list[LayoutChoice]:
+def _matmul_layout(
+    attrs: Attrs, types: tuple[TensorType, ...], block: int, tile: int, rates: Rates
+) -> list[LayoutChoice]:
     a, b = types
     result = _matmul_infer(attrs, a, b)
     if a.rank < 1 or not 2 <= b.rank <= 8 or attrs.b_layout is not None:
@@ -134,12 +137,12 @@ def _matmul_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int, tile
     work = layouts.size(result.shape) * layouts.size((depth,))
     source = batch + ("NK" if attrs.transpose_b else "KN")
     waste = -(-columns // block) * block / columns if isinstance(columns, int) and columns > 0 else 1.0
-    plain = layouts.PLAIN_CONTRACTION if attrs.transpose_b else waste * layouts.straight_cost(types)
+    plain = products.unpacked_seconds(rates) if attrs.transpose_b else waste * layouts.straight_cost(types, rates)
     choices = [LayoutChoice((None, source), (None,), attrs, work * plain)]
     if isinstance(columns, int) and columns > 1:
         target = f"{batch}NK{block}n{layouts.pairs(types, depth)}"
         packed = attrs.replace(b_layout=target, transpose_b=False, columns=columns)
-        choices.append(LayoutChoice((None, target), (None,), packed, work * waste * layouts.packed_cost(types)))
+        choices.append(LayoutChoice((None, target), (None,), packed, work * waste * layouts.packed_cost(types, rates)))
     return choices
 
 

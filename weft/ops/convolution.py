@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
+from weft.cost import Rates, products
 from weft.expr.nodes import Expr, IterVar, index
 from weft.graph.operator import Attribute, Attrs, LayoutChoice
 from weft.graph.types import Dim, TensorType, Type
@@ -232,18 +233,21 @@ def is_pointwise(attrs: Attrs, data: TensorType, kernel: TensorType) -> bool:
     )
 
 
-def _plain_cost(attrs: Attrs, data: TensorType, kernel: TensorType, result: TensorType, block: int) -> float:
+def _plain_cost(
+    attrs: Attrs, data: TensorType, kernel: TensorType, result: TensorType, block: int, rates: Rates
+) -> float:
     """Seconds for one multiply-add in the plain layout: long rows of adjacent pixels make good vectors."""
     if is_pointwise(attrs, data, kernel):
-        pixels = layouts.size(result.shape[2:])
-        return layouts.POINTWISE_CONTRACTION * (-(-pixels // block) * block) / pixels
+        return products.pixel_seconds(rates, layouts.size(result.shape[2:]), block)
     width = result.shape[-1]
     step = (attrs.strides or (1,))[-1]
     rows = step == 1 and attrs.groups == 1 and isinstance(width, int) and width >= LONG_ROW
-    return layouts.ROW_CONTRACTION if rows else layouts.PLAIN_CONTRACTION
+    return products.row_seconds(rates) if rows else products.unpacked_seconds(rates)
 
 
-def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int, tile: int) -> list[LayoutChoice]:
+def _conv_layout(
+    attrs: Attrs, types: tuple[TensorType, ...], block: int, tile: int, rates: Rates
+) -> list[LayoutChoice]:
     data, kernel = types
     result = _conv_infer(attrs, data, kernel)
     if any((attrs.data_layout, attrs.kernel_layout, attrs.out_layout)):
@@ -251,7 +255,7 @@ def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int, tile: 
     n = data.rank - 2
     x, w = "NC" + SPATIAL[n], "OI" + SPATIAL[n]
     work = layouts.size(result.shape) * layouts.size(kernel.shape[1:])
-    choices = [LayoutChoice((x, w), (x,), attrs, work * _plain_cost(attrs, data, kernel, result, block))]
+    choices = [LayoutChoice((x, w), (x,), attrs, work * _plain_cost(attrs, data, kernel, result, block, rates))]
     outputs, inputs = kernel.shape[0], kernel.shape[1]
     if not isinstance(outputs, int) or not isinstance(inputs, int) or 0 in (inputs, outputs):
         return choices
@@ -263,17 +267,23 @@ def _conv_layout(attrs: Attrs, types: tuple[TensorType, ...], block: int, tile: 
     for size in (block, tile) if tile else (block,):
         around = _around(types, size)
         tiled = size == tile and layouts.are_pairs(types)
-        each = work * (layouts.tiled_cost(result.shape[-1]) if tiled else layouts.packed_cost(types, tile))
+        cost = _tiled_cost(rates, result.shape[-1]) if tiled else layouts.packed_cost(types, rates, tile)
+        each = work * cost
         c, whole_outputs = f"{x}{size}c", _filled(outputs, size)
         if attrs.groups > 1 and inputs == 1 and outputs == attrs.groups:
             packed(c, f"{w}{size}o", c, each * whole_outputs)
         elif attrs.groups == 1:
             if inputs < block:
-                packed(x, f"{w}{size}o", c, work * whole_outputs * layouts.packed_cost(types))
+                packed(x, f"{w}{size}o", c, work * whole_outputs * layouts.packed_cost(types, rates))
             packed(c, f"{w}{around}", c, each * whole_outputs * _filled(inputs, size))
         elif inputs % size == 0 and (outputs // attrs.groups) % size == 0:
             packed(c, f"{w}{around}", c, each)
     return choices
+
+
+def _tiled_cost(rates: Rates, rows: Dim) -> float:
+    """Seconds for one multiply-add in a matrix unit, of lines of ``rows`` pixels."""
+    return products.tiled_seconds(rates, rows if isinstance(rows, int) else None)
 
 
 def _filled(channels: int, block: int) -> float:

@@ -5,66 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from weft.cost import Rates, products
+from weft.cost.assumed import GRAPH_SIZE
 from weft.graph.layout import parse
 from weft.graph.operator import Attrs, LayoutChoice
 from weft.graph.types import Dim, TensorType
 from weft.support.dtypes import FLOAT32
 
-PLAIN_CONTRACTION = 1 / 8e9
-"""Seconds for one multiply-add of a contraction whose operands are not packed for vectors."""
-ROW_CONTRACTION = 1 / 35e9
-"""Seconds for one multiply-add of a contraction whose vectors run along rows of pixels."""
-POINTWISE_CONTRACTION = 1 / 42e9
-"""Seconds for one multiply-add of a product whose vectors run over all pixels of an image."""
-BLOCKED_CONTRACTION = 1 / 60e9
-"""Seconds for one multiply-add of a contraction over packed operands."""
-STRAIGHT_CONTRACTION = 1 / 56e9
-"""Seconds for one multiply-add of a product whose vectors lie side by side in each row of the second operand: the
-kernel copies panels of a large one into a cache as it goes."""
-STREAM = 1 / 10e9
-"""Seconds for moving one byte."""
-SYMBOLIC = 8
-"""What a symbolic size counts in estimates."""
-
 
 def size(shape: Sequence[Dim]) -> int:
     """Number of elements, for estimates."""
-    return math.prod(d if isinstance(d, int) else SYMBOLIC for d in shape)
+    return math.prod(d if isinstance(d, int) else GRAPH_SIZE for d in shape)
 
 
-def nbytes(*types: TensorType) -> int:
-    """Bytes of all ``types`` together, for estimates."""
-    return sum(size(t.shape) * t.dtype.nbytes for t in types)
-
-
-def straight_cost(types: Sequence[TensorType]) -> float:
-    """Seconds for one multiply-add over a second operand as it lies, its columns side by side."""
-    return STRAIGHT_CONTRACTION if all(t.dtype == FLOAT32 for t in types) else PLAIN_CONTRACTION
-
-
-HALF_SPEED = 0.5
-"""Time of packed products of half precision, as a part of that of float32."""
 PAIRED = "bfloat16"
 """The dtype whose products are packed in pairs along the sum (the instructions of CPUs add two at a time)."""
 
 
-TILED_CONTRACTION = 1 / 600e9
-"""Seconds for one multiply-add of half precision in a matrix unit whose tiles are full."""
-TILE_ROWS = 16
-"""Rows of a full tile."""
+def straight_cost(types: Sequence[TensorType], rates: Rates) -> float:
+    """Seconds for one multiply-add over a second operand as it lies, its columns side by side."""
+    floats = all(t.dtype == FLOAT32 for t in types)
+    return products.panel_seconds(rates) if floats else products.unpacked_seconds(rates)
 
 
 def are_pairs(types: Sequence[TensorType]) -> bool:
     """Whether the operands are of the dtype whose products are packed in pairs."""
     return all(t.dtype == PAIRED for t in types)
-
-
-def tiled_cost(rows: Dim) -> float:
-    """Seconds for one multiply-add in a matrix unit, of lines of ``rows`` rows: tiles of one height that divides them;
-    vectors where none of at least two rows does. A tile of weights is loaded in the time of eight rows, and serves one
-    or two tiles of rows."""
-    heights = [h for h in range(2, TILE_ROWS + 1) if rows % h == 0] if isinstance(rows, int) else []
-    return TILED_CONTRACTION * max(1.0, 0.25 + TILE_ROWS / 2 / max(heights)) if heights else BLOCKED_CONTRACTION
 
 
 def pairs(types: Sequence[TensorType], depth: Dim, letter: str = "k") -> str:
@@ -73,10 +39,10 @@ def pairs(types: Sequence[TensorType], depth: Dim, letter: str = "k") -> str:
     return f"2{letter}" if paired else ""
 
 
-def packed_cost(types: Sequence[TensorType], tile: int = 0) -> float:
+def packed_cost(types: Sequence[TensorType], rates: Rates, tile: int = 0) -> float:
     """Seconds for one multiply-add over packed operands of these types. Where there is a matrix unit (``tile``), pairs
     gain nothing."""
-    return BLOCKED_CONTRACTION * (HALF_SPEED if are_pairs(types) and not tile else 1.0)
+    return products.packed_seconds(rates, are_pairs(types) and not tile)
 
 
 def follow_channels(

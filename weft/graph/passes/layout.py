@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from weft.cost import REFERENCE, Rates
+from weft.cost.assumed import GRAPH_SIZE
+from weft.cost.movement import conversion_seconds
 from weft.graph import dims
 from weft.graph.layout import Layout, letters_of, parse, plain
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple, call
@@ -32,19 +35,15 @@ class SelectLayouts:
 
     ``block``: lanes of a vector, handed to the operators. ``convert``: the operator that converts layouts, with
     attributes ``src_layout``, ``dst_layout`` and ``sizes`` (the logical sizes in the order of the source's capitals, or
-    None where nothing is padded). ``bandwidth``: bytes a second of a conversion, which reads and writes its tensor.
-    ``overhead``: seconds that a conversion costs in any case. ``assumed`` stands for symbolic sizes. ``max_choices``
-    bounds the alternatives of a call. ``tile``: numbers of half precision that a matrix unit sums up
-    at a time (0: none).
+    None where nothing is padded). ``rates``: what costs are estimated with. ``max_choices`` bounds the alternatives of
+    a call. ``tile``: numbers of half precision that a matrix unit sums up at a time (0: none).
     """
 
     block: int
     convert: Operator
-    bandwidth: float = 1e10
-    overhead: float = 1e-6
-    assumed: int = 8
     max_choices: int = 6
     tile: int = 0
+    rates: Rates = REFERENCE
     name: str = "select_layouts"
 
     def run(self, module: Module) -> Module:
@@ -96,7 +95,9 @@ class _Selection:
 
     def _listed(self, e: Call, op: Operator) -> list[_Choice]:
         types = _types(e)
-        listed = op.layout(e.attrs, types, self.options.block, self.tile) if op.layout is not None else []
+        listed: list[LayoutChoice] = []
+        if op.layout is not None:
+            listed = op.layout(e.attrs, types, self.options.block, self.tile, self.options.rates)
         listed = listed or [LayoutChoice((None,) * len(types), (None,) * len(_results(e)), e.attrs)]
         first = listed[0]
         return [_parsed(e, c, (*first.inputs, *first.outputs)) for c in listed]
@@ -191,15 +192,14 @@ class _Selection:
         return total
 
     def _cost(self, t: TensorType, source: Layout, target: Layout, light: bool = False) -> float:
-        """Seconds of a conversion. Before a ``light`` reader, one that keeps the shape, it counts a little more: of two
-        places that are equally good, the later lets the reader join the kernel that makes what it reads."""
+        """Seconds of a conversion before a reader that keeps the shape (``light``) or does not."""
         if source == target:
             return 0.0
         moved = sum(
-            math.prod(d if isinstance(d, int) else self.options.assumed for d in layout.shape(t.shape))
+            math.prod(d if isinstance(d, int) else GRAPH_SIZE for d in layout.shape(t.shape))
             for layout in (source, target)
         )
-        return self.options.overhead * (1.25 if light else 1.0) + moved * t.dtype.nbytes / self.options.bandwidth
+        return conversion_seconds(self.options.rates, moved * t.dtype.nbytes, light)
 
 
 class _Rebuild:

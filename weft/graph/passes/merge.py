@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.cost import REFERENCE, Rates
+from weft.cost.movement import copies_seconds, elementwise_seconds, merging_seconds
 from weft.graph.nodes import NOWHERE, Call, Constant, Function, GraphExpr, Module, Project, Tuple, call
 from weft.graph.operator import Attrs, Operator, Widening
 from weft.graph.passes.aliases import source
@@ -27,13 +29,6 @@ from weft.graph.passes.place_parts import nbytes
 from weft.graph.types import Dim, TensorType
 from weft.graph.visit import map_functions, post_order, rewrite, users
 
-CALL = 0.3e-6
-"""Seconds of one more kernel."""
-STREAM = 1 / 20e9
-"""Seconds for one byte of constants, or of a copy (in caches or not: what counts is their proportion)."""
-START = 0.05
-"""The part of the time for reading the constants that a product saves by being read in one stream with others."""
-
 
 @dataclass(frozen=True, slots=True)
 class MergeProducts:
@@ -41,10 +36,12 @@ class MergeProducts:
 
     ``split`` takes a tensor apart (attributes ``axis`` and ``sizes``). Only in functions that run straight on, where
     parts are read in place if they are stretches that start at multiples of ``align`` bytes and none is a result.
+    ``rates`` are what times are estimated with.
     """
 
     split: Operator
     align: int = 64
+    rates: Rates = REFERENCE
     name: str = "merge_products"
 
     def run(self, module: Module) -> Module:
@@ -129,10 +126,11 @@ class _Merging:
     def _gain(self, family: _Family) -> float:
         """Seconds that joining saves."""
         read = sum(nbytes(a) for e in family.steps[0] for a in e.args[1:])
-        saved = (len(family.tails) - 1) * (CALL + START * STREAM * read / len(family.tails))
-        copied = 0.0 if self._in_place(family) else CALL + 2 * STREAM * sum(map(nbytes, family.tails))
-        after = {r for t in family.tails for r in self.users[t] if isinstance(r, Call) and _is_elementwise(r)}
-        return saved - copied - sum(CALL + 3 * STREAM * nbytes(r) for r in after)
+        rates, tails = self.options.rates, family.tails
+        saved = merging_seconds(rates, len(tails), read)
+        copied = 0.0 if self._in_place(family) else copies_seconds(rates, sum(map(nbytes, tails)))
+        after = {r for t in tails for r in self.users[t] if isinstance(r, Call) and _is_elementwise(r)}
+        return saved - copied - sum(elementwise_seconds(rates, nbytes(r)) for r in after)
 
     def _in_place(self, family: _Family) -> bool:
         """Whether the parts of the joint result need no copy."""

@@ -5,29 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+from weft.cost import REFERENCE, Rates
+from weft.cost.winograd import WORTHWHILE, direct_seconds, transformed_seconds
 from weft.graph.nodes import Constant, GraphExpr, call
 from weft.graph.pattern import GraphMatch, GraphRule, anything, constant, op
 from weft.graph.types import TensorType
 from weft.ops.rules.parts import CONV, attrs_of
 from weft.ops.winograd import WINOGRAD_CONV, filtering, span, tiles, transform_weights
 
-MULTIPLY_ADD = 1 / 50e9
-"""Seconds for one multiply-add of a product on one core (an orientation, as all four: only their ratios matter)."""
-BYTE = 1 / 23e9
-"""Seconds for one byte of weights, which come from behind the second-level cache."""
-OPERATION = 1 / 11e9
-"""Seconds for one addition or multiplication of a transform; what it loads and stores is counted with it."""
-START = 20e-6
-"""Seconds that three stages take to start beyond what one takes: their code is long."""
-MARGIN = 0.95
-"""The estimate must be below this part of the direct form's, which is one stage and needs no memory of its own."""
 
-
-def winograd_rules(allowed: Sequence[int]) -> tuple[GraphRule, ...]:
+def winograd_rules(allowed: Sequence[int], rates: Rates = REFERENCE) -> tuple[GraphRule, ...]:
     """The rule that computes 3×3 convolutions with the best of the ``allowed`` tiles, where one pays."""
 
     def transformed(m: GraphMatch) -> GraphExpr | None:
-        tile = best_tile(m.x.tensor, m.root.tensor, allowed)
+        tile = best_tile(m.x.tensor, m.root.tensor, allowed, rates)
         if tile is None:
             return None
         weights = Constant(transform_weights(m.w.data, tile), m.w.origin)
@@ -54,12 +45,12 @@ def _fits(m: GraphMatch) -> bool:
     )
 
 
-def best_tile(data: TensorType, result: TensorType, allowed: Sequence[int]) -> int | None:
+def best_tile(data: TensorType, result: TensorType, allowed: Sequence[int], rates: Rates = REFERENCE) -> int | None:
     """The tile of the cheapest form of a convolution from ``data`` to ``result``, both in channel blocks of static
     sizes; None where that is the direct one."""
-    costs = {tile: winograd_cost(data, result, tile) for tile in allowed}
+    costs = {tile: winograd_cost(data, result, tile, rates) for tile in allowed}
     best = min(costs, key=lambda tile: costs[tile], default=None)
-    return best if best is not None and costs[best] < MARGIN * direct_cost(data, result) else None
+    return best if best is not None and costs[best] < WORTHWHILE * direct_cost(data, result, rates) else None
 
 
 def _channels(picture: TensorType) -> int:
@@ -72,23 +63,21 @@ def _pixels(picture: TensorType) -> tuple[int, int, int]:
     return n, height, width
 
 
-def direct_cost(data: TensorType, result: TensorType) -> float:
+def direct_cost(data: TensorType, result: TensorType, rates: Rates) -> float:
     """Seconds that nine products a pixel take."""
     n, height, width = _pixels(result)
-    weights = 9 * _channels(data) * _channels(result)
-    return n * height * width * weights * MULTIPLY_ADD + 4 * weights * BYTE
+    return direct_seconds(rates, n * height * width, 9 * _channels(data) * _channels(result))
 
 
-def winograd_cost(data: TensorType, result: TensorType, tile: int) -> float:
-    """Seconds that F(tile, 3) takes: its products (partial tiles are as dear as full ones), weights and
+def winograd_cost(data: TensorType, result: TensorType, tile: int, rates: Rates) -> float:
+    """Seconds that F(tile, 3) takes: its products (partial tiles cost as much as full ones), weights and
     transforms."""
     n, height, width = _pixels(result)
     inputs, outputs = _channels(data), _channels(result)
     count = n * tiles(height, tile) * tiles(width, tile)
-    weights = span(tile) ** 2 * inputs * outputs
     forward, back = operations(tile)
     transforms = count * (inputs * forward + outputs * back)
-    return count * weights * MULTIPLY_ADD + 4 * weights * BYTE + transforms * OPERATION + START
+    return transformed_seconds(rates, count, span(tile) ** 2 * inputs * outputs, transforms)
 
 
 @cache
