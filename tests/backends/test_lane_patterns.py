@@ -10,7 +10,7 @@ from kernel_runner import run_kernel
 from seeds import seeds
 
 from weft.backends import llvm
-from weft.backends.llvm.patterns import known_lanes, pattern, stretch
+from weft.backends.patterns import known_lanes, pattern, stretch
 from weft.expr.nodes import Broadcast, Const, Expr, Load, Ramp, Var, make
 from weft.target import Target
 from weft.tir.nodes import Buffer, For, Program, Store

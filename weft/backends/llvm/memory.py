@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.backends.llvm.function import LlvmFunction
-from weft.backends.llvm.patterns import known_lanes, stretch
 from weft.backends.llvm.types import memory_type, vector
 from weft.backends.llvm.vectors import broadcast, mangled, shuffle
+from weft.backends.patterns import known_lanes, stretch
 from weft.expr.affine import split_constant
 from weft.expr.nodes import Broadcast, Const, Expr, Load, Ramp
 from weft.support.errors import InternalError

@@ -15,10 +15,11 @@ from typing import Final
 from weft.backends.free import Uses, uses_of
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.intrinsics import C_MATH
-from weft.backends.llvm.statements import Emission, loop, on_stack, statement
+from weft.backends.llvm.statements import Emission, loop, statement
 from weft.backends.llvm.tiles import PERMISSION, uses_tiles
 from weft.backends.llvm.types import processor, type_of
 from weft.backends.llvm.values import value
+from weft.backends.storage import on_stack
 from weft.expr.nodes import Const, Expr, Var, const
 from weft.support.errors import InternalError
 from weft.target import Target

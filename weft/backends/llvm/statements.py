@@ -11,12 +11,10 @@ from weft.backends.llvm.tiles import matrix_tiles, tiles_after
 from weft.backends.llvm.types import memory_type, type_of
 from weft.backends.llvm.values import value
 from weft.backends.llvm.zero_fill import zero_filled
+from weft.backends.storage import constant_bytes, on_stack
 from weft.expr.nodes import Call, Const
 from weft.support.errors import InternalError
-from weft.tir.nodes import Allocate, Barrier, Buffer, Evaluate, For, If, Let, Seq, Stmt, Store, seq
-
-STACK_LIMIT = 16 << 10
-"""Bytes of a constant-sized local buffer up to which it lives on the stack."""
+from weft.tir.nodes import Allocate, Barrier, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 
 
 @dataclass(slots=True)
@@ -26,26 +24,6 @@ class Emission:
     parallel: Callable[[LlvmFunction, For], None]
     inside_parallel: bool = False
     metadata: list[str] = field(default_factory=list)
-
-
-def constant_bytes(buffer: Buffer) -> int | None:
-    """Bytes of a buffer of constant size."""
-    total = buffer.dtype.nbytes
-    for extent in buffer.shape:
-        if not isinstance(extent, Const):
-            return None
-        total *= int(extent.value)
-    return total
-
-
-def on_stack(buffer: Buffer) -> bool:
-    """Whether a buffer becomes an alloca of the function that uses it."""
-    size = constant_bytes(buffer)
-    if buffer.scope == "register":
-        if size is None:
-            raise InternalError(f"the register buffer '{buffer.name}' has no constant size")
-        return True
-    return buffer.scope == "local" and size is not None and size <= STACK_LIMIT
 
 
 def statement(f: LlvmFunction, s: Stmt, context: Emission) -> None:

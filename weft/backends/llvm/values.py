@@ -11,13 +11,15 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+from weft.backends.guards import DIVISIONS, guards
 from weft.backends.llvm.conversions import convert
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.intrinsics import emit_call
 from weft.backends.llvm.memory import load
-from weft.backends.llvm.packed import is_packed_load, packed_load
+from weft.backends.llvm.packed import packed_load
 from weft.backends.llvm.types import constant, literal, scalar_type, splat, type_of, vector
 from weft.backends.llvm.vectors import broadcast, intrinsic, shuffle
+from weft.backends.packing import is_packed_load
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Var
 from weft.expr.visit import loads
 from weft.support.dtypes import DType
@@ -85,24 +87,6 @@ def _operands(e: Expr) -> tuple[Expr, ...]:
     return e.children
 
 
-def guards(e: Select) -> bool:
-    """Whether a scalar select must branch: a side may read memory or divide."""
-    if e.condition.lanes != 1:
-        return False
-    stack: list[Expr] = [e.then, e.otherwise]
-    seen: set[Expr] = set()
-    while stack:
-        c = stack.pop()
-        if c in seen:
-            continue
-        seen.add(c)
-        if isinstance(c, Load) or (isinstance(c, Binary) and c.op in _DIVISIONS and not isinstance(c.b, Const)):
-            return True
-        stack.extend(c.children)
-    return False
-
-
-_DIVISIONS: Final = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
 _FLOAT_OPS: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _INT_OPS: Final = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or"}
 _FLOAT_COMPARE: Final = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
@@ -132,7 +116,7 @@ def _binary(f: LlvmFunction, e: Binary) -> str:
             return f.op(f"{'and' if e.op == 'min' else 'or'} {ty} {a}, {b}")
         name = f"llvm.{'s' if kind == 'int' else 'u'}{e.op}"
         return intrinsic(f, name, ty, [(ty, a), (ty, b)])
-    elif e.op in _DIVISIONS:
+    elif e.op in DIVISIONS:
         return _division(f, e, ty, a, b)
     raise InternalError(f"no LLVM code for '{e.op}' on {e.a.dtype}")
 
