@@ -7,7 +7,8 @@ import pytest
 from conftest import artifact, vector_program
 
 from weft.runtime.executable import Executable
-from weft.runtime.threads import checked_threads, default_threads, physical_cores
+from weft.runtime.threads import checked_threads
+from weft.support.cores import default_threads, physical_cores
 from weft.support.errors import UserError
 
 

@@ -20,7 +20,6 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert settings.dump_directory() is None
     assert settings.cache_directory() == tmp_path / "weft"
     assert settings.cache_limit() == 2 << 30
-    assert settings.num_threads() >= 1
     assert not settings.verify_passes()
     assert len(settings.table()) == len(settings.SETTINGS)
 

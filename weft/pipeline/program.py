@@ -23,7 +23,7 @@ from weft.pipeline.options import Options
 from weft.pipeline.report import Report
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import Program as ExecutableProgram
-from weft.runtime.threads import default_threads
+from weft.support.cores import default_threads
 from weft.support.progress import Reporter, Silent
 from weft.support.version import VERSION
 from weft.target import CODE_FEATURES, Target

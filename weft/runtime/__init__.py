@@ -16,7 +16,6 @@ _PUBLIC = {
     "Tensor": "tensor",
     "Variant": "artifact",
     "cpu_features": "threads",
-    "default_threads": "threads",
     "device": "devices",
     "from_dlpack": "tensor",
     "load_executable": "executable",
@@ -32,7 +31,6 @@ __all__ = [
     "Tensor",
     "Variant",
     "cpu_features",
-    "default_threads",
     "device",
     "from_dlpack",
     "load_executable",
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from weft.runtime.profile import Profile
     from weft.runtime.program import Program
     from weft.runtime.tensor import Tensor, from_dlpack
-    from weft.runtime.threads import cpu_features, default_threads
+    from weft.runtime.threads import cpu_features
 
 
 def __getattr__(name: str) -> Any:

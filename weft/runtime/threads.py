@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
-from pathlib import Path
 
 from weft.runtime import _native
 from weft.support.arguments import WHOLE
+from weft.support.cores import default_threads
 from weft.support.errors import UserError
-from weft.support.settings import NUM_THREADS
 
 MAX_THREADS = 1024
 
@@ -26,12 +24,6 @@ def cpu_features() -> frozenset[str]:
     return frozenset(_native.cpu_features().split(","))
 
 
-def default_threads() -> int:
-    """``WEFT_NUM_THREADS`` if set, or else the physical cores that it may use, within a container's limit."""
-    chosen = NUM_THREADS.get()
-    return chosen if chosen is not None else min(physical_cores(), _container_limit())
-
-
 def checked_threads(threads: int | None) -> int:
     """``threads``, or the default for None. Raises UserError if out of range."""
     if threads is None:
@@ -43,25 +35,3 @@ def checked_threads(threads: int | None) -> int:
     if not 1 <= threads <= MAX_THREADS:
         raise UserError(f"{threads} threads are not possible", code="I010", hint=f"between 1 and {MAX_THREADS}")
     return threads
-
-
-def physical_cores() -> int:
-    """Physical cores among the processors that this process may run on, at least 1."""
-    processors = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    cores = set()
-    for number in processors:
-        try:
-            place = Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list").read_text()
-        except OSError:
-            place = str(number)
-        cores.add(place.strip())
-    return max(1, len(cores))
-
-
-def _container_limit() -> int:
-    """Whole processors that the control group allows (Linux cgroup v2)."""
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return max(1, -(-int(quota) // int(period)))
-    except (OSError, ValueError):
-        return MAX_THREADS

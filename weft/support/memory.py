@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from weft.support.settings import num_threads
+from weft.support.cores import default_threads
 
 ALIGN = 64
 _SHARED = 1 << 20  # bytes from which several threads copy
@@ -48,7 +48,7 @@ def assign(target: NDArray[Any], source: NDArray[Any]) -> None:
         np.copyto(target, source)
         return
     axis = int(np.argmax(target.shape))
-    parts = min(num_threads(), _MAX_THREADS, target.shape[axis])
+    parts = min(default_threads(), _MAX_THREADS, target.shape[axis])
     bounds = [target.shape[axis] * i // parts for i in range(parts + 1)]
     slices = [(slice(None),) * axis + (slice(a, b),) for a, b in pairwise(bounds)]
     threads = [threading.Thread(target=np.copyto, args=(target[s], source[s])) for s in slices[1:]]

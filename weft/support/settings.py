@@ -112,16 +112,6 @@ def cache_limit() -> int:
     return CACHE_LIMIT.get()
 
 
-def num_threads() -> int:
-    """Threads to use where the caller says nothing."""
-    chosen = NUM_THREADS.get()
-    if chosen is not None:
-        return chosen
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
-
-
 def verify_passes() -> bool:
     return VERIFY.get()
 

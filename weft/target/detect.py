@@ -3,9 +3,10 @@ decision goes by features and the name only tunes instruction scheduling."""
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
+
+from weft.support.cores import usable_cores
 
 _SIZE = re.compile(r"^(\d+)([KMG]?)$")
 _UNIT = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -13,23 +14,13 @@ _DEFAULT_CACHES = (32 << 10, 512 << 10, 8 << 20)
 
 
 def detect_host() -> tuple[str, str, frozenset[str], int, tuple[int, int, int]]:
-    """CPU name, triple, LLVM features, cores and (l1, l2, l3) bytes."""
+    """CPU name, triple, LLVM features, usable cores and (l1, l2, l3) bytes."""
     from llvmlite import binding
 
     features = frozenset(k for k, on in binding.get_host_cpu_features().items() if on)
     if "aarch64" in binding.get_process_triple() and not features:
         features = frozenset({"neon"})
-    return binding.get_host_cpu_name(), binding.get_process_triple(), features, core_count(), cache_sizes()
-
-
-def core_count() -> int:
-    """Physical cores this process may run on."""
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    siblings = set()
-    for cpu in allowed:
-        path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        siblings.add(path.read_text().strip() if path.exists() else str(cpu))
-    return max(1, len(siblings))
+    return binding.get_host_cpu_name(), binding.get_process_triple(), features, usable_cores(), cache_sizes()
 
 
 def cache_sizes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> tuple[int, int, int]:

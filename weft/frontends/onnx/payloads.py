@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.support.cores import default_threads
 from weft.support.memory import aligned_bytes
-from weft.support.settings import num_threads
 
 Array = np.ndarray[Any, Any]
 
@@ -182,7 +182,7 @@ def _payloads(handle: int, places: Mapping[int, tuple[int, int]]) -> dict[int, A
                     return
                 room, at = room[count:], at + count
 
-    threads = [threading.Thread(target=read) for _ in range(min(num_threads(), _MAX_THREADS, len(work)) - 1)]
+    threads = [threading.Thread(target=read) for _ in range(min(default_threads(), _MAX_THREADS, len(work)) - 1)]
     for thread in threads:
         thread.start()
     read()
