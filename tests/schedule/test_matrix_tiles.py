@@ -14,7 +14,8 @@ from weft.backends.llvm import assembly, emit
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
-from weft.schedule.library.matrix_tiles import TILE_BF16, TILE_U8S8, tiled_product
+from weft.schedule.intrinsics.matrix_tiles import TILE_BF16, TILE_U8S8
+from weft.schedule.library.matrix_tiles import tiled_product
 from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.tir.interpret import run

@@ -13,7 +13,7 @@ from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.ops.winograd import transform_weights
 from weft.schedule import Schedule
-from weft.schedule.library.dot_products import DOT_U8S8
+from weft.schedule.intrinsics.dot_products import DOT_U8S8
 from weft.schedule.library.filtering import filtered_window
 from weft.schedule.library.products import Tile, blocked_product
 from weft.schedule.library.rows import one_pass, reduce_in_lanes

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from weft.expr.nodes import Const, IterVar, Var
-from weft.schedule.library.dot_halves import DOT_BF16, PAIR
+from weft.schedule.intrinsics.dot_products import DOT_BF16, PAIR
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context, reads_whole

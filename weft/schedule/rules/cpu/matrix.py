@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from weft.expr.affine import linear_form
 from weft.expr.nodes import IterVar
 from weft.expr.visit import free_vars
-from weft.schedule.library.dot_halves import PAIR
-from weft.schedule.library.matrix_tiles import TileOfRows, tile_of_rows
+from weft.schedule.intrinsics.dot_products import PAIR
+from weft.schedule.intrinsics.matrix_tiles import TileOfRows, tile_of_rows
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context
