@@ -126,7 +126,7 @@ def test_the_work_of_a_worker_that_dies_is_done_here() -> None:
 
 
 def test_errors_arise_as_without_workers(built_here: list[str]) -> None:
-    nonsense = TARGET.replace(triple="nonsense-unknown-none")
+    nonsense = TARGET.replace(arch=TARGET.cpu.replace(triple="nonsense-unknown-none"))
     with Workers(1) as workers:
         workers.submit(tasks(1, target=nonsense)[0])
         until(lambda: not workers._finished.empty())

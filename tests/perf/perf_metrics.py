@@ -16,7 +16,7 @@ from pathlib import Path
 from perf_operations import Counts, count
 
 from weft.api import kernel_disk_cache
-from weft.backends.llvm import assembly, emit
+from weft.backends.llvm import assembly, emit_ir
 from weft.expr.nodes import Binary, Load
 from weft.graph.nodes import Call, Function, Module
 from weft.graph.visit import post_order
@@ -88,7 +88,7 @@ def measure(
         if key not in code:
             trace = schedules.find(program, machine) if schedules is not None else None
             kernel = lowered(program, machine, trace)
-            text = assembly(emit(kernel, machine), machine)
+            text = assembly(emit_ir(kernel, machine), machine)
             code[key], counts[key] = hot_loop(text), count(kernel)
             gathers[key] = len(_GATHERS.findall(text))
             streams |= {key} if "\tvmovnt" in text else set()

@@ -178,8 +178,10 @@ def _loop_row(title: str, group: Any, target: Any) -> list[str]:
     from weft.pipeline import kernel_stages
     from weft.view.assembly import hot_loop
 
-    if not target.triple.startswith("x86_64"):
-        raise UserError(f"loops of {target.triple} are not understood", code="B011", hint="--stage assembly shows them")
+    if not target.cpu.triple.startswith("x86_64"):
+        raise UserError(
+            f"loops of {target.cpu.triple} are not understood", code="B011", hint="--stage assembly shows them"
+        )
     loop = hot_loop(next(s.text for s in kernel_stages(group, target) if s.name == "assembly"))
     numbers = (loop.vector_bits, loop.instructions, loop.fused, loop.arithmetic, loop.spills)
     return [title, *map(str, numbers)]

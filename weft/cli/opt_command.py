@@ -26,12 +26,12 @@ def graph_passes(target: Any) -> Mapping[str, Any]:
 
 def tir_passes(target: Any) -> Mapping[str, Callable[[Any], Any]]:
     """What can be done to the text of a tensor program."""
-    from weft.lowering.tir_to_kernel import tir_to_kernel
-    from weft.schedule.rules.cpu import default_schedule
+    from weft.backends.catalogue import backend_of
 
+    backend = backend_of(target)
     return {
-        "schedule": lambda p: default_schedule(p, target).program,
-        "kernel": lambda p: tir_to_kernel(p, target),
+        "schedule": lambda p: backend.schedule(p, target).program,
+        "kernel": lambda p: backend.lower(p, target),
     }
 
 

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from weft.backends.catalogue import backend_of
+from weft.backends.protocol import Code
 from weft.expr.nodes import Var
 from weft.graph import dims
 from weft.graph.nodes import Call, Function
@@ -34,12 +36,12 @@ from weft.tir.nodes import Program
 class Kernel:
     """Machine code of one fused group.
 
-    ``code`` is a relocatable object that defines ``name``; ``sizes`` are the symbolic dimensions it takes, in order.
+    ``code`` defines ``name``; ``sizes`` are the symbolic dimensions it takes, in order.
     ``workspace``, ``flops`` and ``bytes`` are sizes over ``s0, s1, …``, the positions in ``sizes``.
     """
 
     name: str
-    code: bytes
+    code: Code
     sizes: tuple[Var, ...]
     workspace: SizeExpr
     flops: SizeExpr
@@ -54,10 +56,15 @@ class Kernel:
 def kernel_key(program: Program, schedule: str, target: Target) -> str:
     """The address of a kernel: ``schedule`` is the text of a trace, or empty for the default rules."""
     digest = hashlib.blake2b(digest_size=20)
-    for part in (program.name, structural_hash(program), schedule, str(target), compiler_fingerprint()):
+    for part in (program.name, structural_hash(program), schedule, str(target), *tools(target)):
         digest.update(str(part).encode())
         digest.update(b"\0")
     return digest.hexdigest()
+
+
+def tools(target: Target) -> tuple[str, str]:
+    """What makes the code besides the program: the state of the compiler, and the tools of the back end."""
+    return compiler_fingerprint(), backend_of(target).version(target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +86,7 @@ def group_address(group: Function, target: Target, operators: Mapping[str, Opera
     if any(not isinstance(c.target, Operator) or operators.get(c.target.name) is not c.target for c in calls):
         return None
     digest = hashlib.blake2b(digest_size=20)
-    for part in ("group", structural_hash(group), str(target), compiler_fingerprint()):
+    for part in ("group", structural_hash(group), str(target), *tools(target)):
         digest.update(part.encode())
         digest.update(b"\0")
     return GroupAddress(digest.hexdigest(), tuple(dict.fromkeys(_symbols(group, calls))))
@@ -138,7 +145,8 @@ class KernelCache:
             if found is None or found[0]["sizes"] != len(sizes):
                 return None
             self.hits += 1
-            header, code = found
+            header, data = found
+            code = Code(header["format"], data, header["name"], frozenset(header["features"]))
             parts = {k: tuple(header[k]) for k in ("workspace", "flops", "bytes")}
             self._kernels[key] = Kernel(header["name"], code, sizes, **parts)
         return replace(self._kernels[key], sizes=sizes)
@@ -154,9 +162,11 @@ class KernelCache:
             "workspace": kernel.workspace,
             "flops": kernel.flops,
             "bytes": kernel.bytes,
+            "format": kernel.code.format,
+            "features": sorted(kernel.code.features),
         }
         text = json.dumps(header).encode()
-        self.disk.put(key, len(text).to_bytes(4, "little") + text + kernel.code)
+        self.disk.put(key, len(text).to_bytes(4, "little") + text + kernel.code.data)
 
 
 def _unpack(data: bytes | None) -> tuple[dict[str, Any], bytes] | None:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from weft.backends.llvm import compile_object, emit
+from weft.backends.catalogue import backend_of
+from weft.backends.protocol import Code
 from weft.ir.structural import structural_hash
 from weft.lowering.sizes import size_expr
-from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.runtime.program import SizeExpr
-from weft.schedule.rules.cpu import default_schedule
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
 from weft.target import Target
@@ -21,27 +20,27 @@ from weft.tir.nodes import Program
 
 @dataclass(frozen=True, slots=True)
 class MachineCode:
-    """A relocatable object that defines ``name``; ``workspace`` in bytes, over ``s0, s1, …``: the program's sizes."""
+    """The code of the kernel ``name``; ``workspace`` in bytes, over ``s0, s1, …``: the program's sizes."""
 
     name: str
-    code: bytes
+    code: Code
     workspace: SizeExpr
 
 
 def scheduled(program: Program, target: Target, trace: Trace | None = None) -> Schedule:
     """``program`` by the given schedule, or by the default rules."""
-    return default_schedule(program, target) if trace is None else Schedule(program).replay(trace)
+    return backend_of(target).schedule(program, target) if trace is None else Schedule(program).replay(trace)
 
 
 def lowered(program: Program, target: Target, trace: Trace | None = None) -> Program:
     """The kernel form of ``program``."""
-    return tir_to_kernel(scheduled(program, target, trace).program, target)
+    return backend_of(target).lower(scheduled(program, target, trace).program, target)
 
 
 def machine_code(program: Program, target: Target, trace: Trace | None = None) -> MachineCode:
     """Machine code of one program, named with a hash of the program: unique in an artifact, whatever the target."""
     kernel = lowered(program, target, trace)
     kernel = replace(kernel, name=f"{program.name}_{structural_hash(program)[:10]}")
-    code = compile_object(emit(kernel, target), target)
+    code = backend_of(target).emit(kernel, target)
     names = {v: f"s{i}" for i, v in enumerate(program.sizes)}
     return MachineCode(kernel.name, code, size_expr(kernel.attrs.get("workspace", 0), names))

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from weft.backends.protocol import StageText
 from weft.graph.nodes import Function
 from weft.kernels.cache import GroupAddress, Kernel, KernelCache, group_address, kernel_key
 from weft.kernels.machine_code import MachineCode
@@ -15,7 +16,7 @@ from weft.lowering.graph_to_te import group_to_te
 from weft.lowering.sizes import size_expr
 from weft.lowering.te_to_tir import te_to_tir
 from weft.ops.catalogue import OPERATORS
-from weft.pipeline.stages import StageText, kernel_stages
+from weft.pipeline.stages import kernel_stages
 from weft.schedule.trace import Trace
 from weft.support.progress import Reporter
 from weft.target import Target

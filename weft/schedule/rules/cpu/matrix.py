@@ -62,7 +62,7 @@ def schedule_matrix(context: Context, block: BlockRef) -> bool:
     unit, the block does not consist of whole tiles, or vectors would do as well."""
     view = context.view(block)
     lanes = context.lanes(view)
-    if not context.target.tiles_bfloat16 or lanes != SIDE or not suits_pairs(view):
+    if context.target.tile_unit("bfloat16") is None or lanes != SIDE or not suits_pairs(view):
         return False
     view, pair, roles = paired(context, block, view, analyze(view, lanes), lanes)
     if pair is None or roles is None:
