@@ -14,7 +14,7 @@ from weft import te
 from weft.backends.llvm import emit_ir
 from weft.backends.llvm.backend import assembly
 from weft.expr.nodes import Load
-from weft.lowering.kernel.common.unroll import LIMIT
+from weft.lowering.kernel.common.unroll import MAX_UNROLLED_STORES
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
@@ -113,7 +113,7 @@ def test_prefetching_is_an_instruction() -> None:
     assert "prefetch" not in machine_code(sums(4096).program, WIDE)
 
 
-@pytest.mark.parametrize("extent, copies", [(LIMIT, LIMIT), (LIMIT + 1, 1)])
+@pytest.mark.parametrize("extent, copies", [(MAX_UNROLLED_STORES, MAX_UNROLLED_STORES), (MAX_UNROLLED_STORES + 1, 1)])
 def test_unrolling_has_a_limit(extent: int, copies: int) -> None:
     a = te.placeholder((extent,), name="A")
     s = Schedule(te_to_tir("long", [a], [te.compute((extent,), lambda i: a[i] * 2.0, name="B")]))

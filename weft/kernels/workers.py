@@ -28,8 +28,8 @@ from weft.support.garbage import seldom_collected
 from weft.target import Target
 from weft.tir.nodes import Program
 
-MOST_WORKERS: Final = 8
-"""Each takes about 100 MB."""
+MAX_WORKERS: Final = 8
+"""Processes that build kernels. Each takes about 100 MB of memory."""
 
 _CODE: Final = "import sys; sys.path[:] = {path!r}; from weft.kernels.workers import serve; serve()"
 
@@ -59,7 +59,7 @@ class Workers:
         self._closed = False
         self._outstanding = 0
         self._finished: queue.SimpleQueue[tuple[Task, MachineCode | None]] = queue.SimpleQueue()
-        self._processes = [p for p in (_start() for _ in range(min(count, MOST_WORKERS))) if p is not None]
+        self._processes = [p for p in (_start() for _ in range(min(count, MAX_WORKERS))) if p is not None]
         self._threads = [threading.Thread(target=self._supply, args=(p,), daemon=True) for p in self._processes]
         for thread in self._threads:
             thread.start()
