@@ -19,12 +19,11 @@ class Data:
         return "".join(_shown(self))
 
 
-_MAX_SHOWN_CHARACTERS = 80
-"""Length of the text of a value."""
+_LONGEST = 80
 
 
 def _shown(value: Any) -> Iterator[str]:
-    room = _MAX_SHOWN_CHARACTERS
+    room = _LONGEST
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()

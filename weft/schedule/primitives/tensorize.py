@@ -27,7 +27,11 @@ def tensorize(state: State, target: BlockRef | LoopRef, intrinsic: str) -> Block
     ``target`` is a loop, which becomes a block first, or a block made by ``blockize``. The loops, the body and how
     buffers are indexed must match the intrinsic's description (S081). Returns the block that holds the call.
     """
-    known = state.intrinsic(intrinsic)
+    known = state.intrinsics.get(intrinsic)
+    if known is None:
+        raise state.refuse(
+            "S082", f"unknown intrinsic '{intrinsic}'", hint="declared: " + (", ".join(state.intrinsics) or "none")
+        )
     before = state.program
     try:
         ref = blockize(state, target) if isinstance(target, LoopRef) else target
