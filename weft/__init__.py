@@ -24,6 +24,7 @@ _PUBLIC = {
     "load_function": "weft.classic.function",
     "lower": "weft.classic.build",
     "Data": "weft.support.data",
+    "Device": "weft.runtime",
     "Executable": "weft.runtime",
     "Options": "weft.pipeline",
     "Tensor": "weft.runtime",
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from weft.classic.build import lower as lower
     from weft.classic.function import load_function as load_function
     from weft.pipeline import Options as Options
+    from weft.runtime import Device as Device
     from weft.runtime import Executable as Executable
     from weft.runtime import Tensor as Tensor
     from weft.runtime import device as device

@@ -22,7 +22,7 @@ extern "C" {
 #define WEFT_ABI_VERSION 1
 
 /* Version of the words that an executable is made from: what they mean and which there are. */
-#define WEFT_PROGRAM_VERSION 4
+#define WEFT_PROGRAM_VERSION 5
 
 #if defined(__GNUC__)
 #define WEFT_API __attribute__((visibility("default")))
@@ -45,7 +45,8 @@ typedef enum weft_status {
     WEFT_ERROR_UNALLOCATED = 11, /* a buffer is used at `instruction` before it has memory */
     WEFT_ERROR_DEPTH = 12,       /* too many calls at once: function `index` */
     WEFT_ERROR_HOST = 13,        /* the host operator called at `instruction` failed; the host knows why */
-    WEFT_ERROR_RANGE = 14        /* the check at `instruction` found `given`, beyond the limit `expected`, in column `axis` */
+    WEFT_ERROR_RANGE = 14,       /* the check at `instruction` found `given`, beyond the limit `expected`, in column `axis` */
+    WEFT_ERROR_DEVICE = 15       /* a device failed: number `index` of the program, or the one that the message names */
 } weft_status;
 
 typedef struct weft_error {
@@ -141,8 +142,12 @@ WEFT_API weft_value *weft_value_field(const weft_value *value, int32_t index);
 
 typedef struct weft_executable weft_executable;
 
+/* An open device other than the CPU; see weft_device.h. */
+typedef struct weft_device weft_device;
+
 /* A compact row-major tensor. In weft_run, `shape` of an output is filled in (it must have room for its dimensions);
- * an output whose `data` is NULL is allocated by the runtime, and the caller frees it with weft_free.
+ * an output whose `data` is NULL is allocated by the runtime in the main memory, and the caller frees it with weft_free.
+ * Tensors on a device are used where they are if the program wants them there, and copied otherwise.
  * An input that is no plain tensor (see weft_executable_takes_value) comes in `value`; such an output leaves in it, with
  * a reference for the caller. */
 typedef struct weft_tensor {
@@ -151,6 +156,7 @@ typedef struct weft_tensor {
     int64_t nbytes; /* capacity of an output given by the caller; filled in otherwise */
     int32_t ndim;
     weft_value *value;
+    weft_device *device; /* whose memory `data` lies in; NULL: the main memory */
 } weft_tensor;
 
 /* Runs host operator number `number` of the program: fills in `results`, with a reference each for the caller. The
@@ -158,11 +164,29 @@ typedef struct weft_tensor {
 typedef int32_t (*weft_host)(void *context, int32_t number, weft_value *const *arguments, int32_t argument_count,
                              weft_value **results, int32_t result_count);
 
-/* Decodes and checks `words`. `kernels` and `constants` must outlive the executable; constants are aligned to 64. */
-WEFT_API int32_t weft_executable_create(const int64_t *words, size_t count, const weft_kernel *kernels,
-                                        size_t kernel_count, void *const *constants, const int64_t *constant_bytes,
-                                        size_t constant_count, int32_t threads, weft_executable **out,
-                                        weft_error *error);
+/* A kernel of the program: a function of the CPU, or what a device is to load. */
+typedef struct weft_kernel_code {
+    weft_kernel function;            /* of the CPU; NULL for other devices */
+    const char *entry, *format;      /* for other devices: which kernel of the code, and what the code is */
+    const void *code;
+    size_t code_bytes;
+} weft_kernel_code;
+
+/* What the words of a program refer to by number. Devices are numbered from 1 on: devices[0] is number 1. */
+typedef struct weft_parts {
+    const weft_kernel_code *kernels;
+    size_t kernel_count;
+    void *const *constants;
+    const int64_t *constant_bytes;
+    size_t constant_count;
+    weft_device *const *devices;
+    size_t device_count;
+} weft_parts;
+
+/* Decodes and checks `words`; loads kernels and copies constants to the devices that use them. Functions and constants
+ * must outlive the executable; constants are aligned to 64. The executable keeps references to the devices. */
+WEFT_API int32_t weft_executable_create(const int64_t *words, size_t count, const weft_parts *parts, int32_t threads,
+                                        weft_executable **out, weft_error *error);
 WEFT_API void weft_executable_free(weft_executable *executable);
 WEFT_API void weft_executable_set_threads(weft_executable *executable, int32_t threads);
 WEFT_API int32_t weft_executable_threads(const weft_executable *executable);
@@ -176,7 +200,7 @@ WEFT_API void weft_executable_set_host(weft_executable *executable, weft_host ho
 /* Dimensions of output `index`. */
 WEFT_API int32_t weft_executable_output_ndim(const weft_executable *executable, int32_t index);
 WEFT_API int64_t weft_executable_instructions(const weft_executable *executable);
-/* Bytes of all arenas held at present. */
+/* Bytes of all arenas held at present, on all devices. */
 WEFT_API int64_t weft_executable_arena_bytes(const weft_executable *executable);
 
 /* Time and number of calls of each instruction; arrays of weft_executable_instructions entries, added to. */

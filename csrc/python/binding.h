@@ -5,7 +5,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "weft_runtime.h"
+#include "weft_device.h"
 
 /* An element type: its name in Weft, its DLPack type, and the struct-module characters that mean the same (the first is
  * used for export; types that the buffer protocol does not know are exported as unsigned integers and accepted only
@@ -32,7 +32,8 @@ typedef struct TensorObject {
     int readonly;
     Py_ssize_t *shape, *strides; /* strides in bytes */
     Py_ssize_t nbytes;
-    void *owned;       /* memory from weft_alloc */
+    void *owned;       /* memory from weft_alloc, or of the device */
+    PyObject *device;  /* a DeviceObject in whose memory `data` lies; NULL: the main memory */
     Py_buffer view;    /* held where view.obj is set */
     PyObject *capsule; /* consumed DLPack tensor */
     void *managed;     /* DLManagedTensor or DLManagedTensorVersioned to give back */
@@ -44,7 +45,19 @@ typedef struct ValueObject {
     weft_value *value;
 } ValueObject;
 
-extern PyTypeObject TensorType, CodeType, ExecutableType, ValueType;
+/* An open device. */
+typedef struct DeviceObject {
+    PyObject_HEAD
+    weft_device *device;
+    PyObject *weak_references;
+} DeviceObject;
+
+extern PyTypeObject TensorType, CodeType, ExecutableType, ValueType, DeviceType;
+
+/* The exception that a device written in Python raised on this thread, if any: it goes to the caller. */
+PyObject *take_device_exception(void);
+/* Raises weft.runtime's exception for what a device reported, caused by what its Python code raised. */
+void raise_device_error(const weft_error *error);
 
 /* A Python object for a value, whose reference it takes over (released on failure, too). */
 PyObject *value_object(weft_value *value);

@@ -15,6 +15,7 @@ typedef struct ExecutableObject {
     PyObject_HEAD
     weft_executable *executable;
     PyObject *codes;      /* kept alive */
+    PyObject *devices;    /* the same: while they are open, others share them */
     Py_buffer *constants; /* held */
     Py_ssize_t constant_count;
     port *inputs, *outputs;
@@ -41,23 +42,45 @@ static port *read_ports(PyObject *dtypes, PyObject *numpy_dtypes, Py_ssize_t fir
     return ports;
 }
 
-/* kernels: a tuple of (number of the code, name). */
-static weft_kernel *find_kernels(PyObject *codes, PyObject *kernels) {
+/* kernels: a tuple of (number of the code, name); a code is a Code, or for a device a tuple (format, bytes). */
+static weft_kernel_code *find_kernels(PyObject *codes, PyObject *kernels) {
     Py_ssize_t count = PyTuple_GET_SIZE(kernels);
-    weft_kernel *found = PyMem_Calloc((size_t)count + 1, sizeof *found);
+    weft_kernel_code *found = PyMem_Calloc((size_t)count + 1, sizeof *found);
     if (!found) return PyErr_NoMemory(), NULL;
     for (Py_ssize_t i = 0; i < count; i++) {
-        Py_ssize_t code;
+        Py_ssize_t code, size = 0;
         const char *name;
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(kernels, i), "ns", &code, &name)) return PyMem_Free(found), NULL;
-        if (code >= 0 && code < PyTuple_GET_SIZE(codes)) {
-            PyObject *object = PyTuple_GET_ITEM(codes, code);
-            if (Py_TYPE(object) == &CodeType) found[i] = weft_code_function(((CodeObject *)object)->code, name);
+        PyObject *object = code >= 0 && code < PyTuple_GET_SIZE(codes) ? PyTuple_GET_ITEM(codes, code) : NULL;
+        found[i].entry = name;
+        if (object && Py_TYPE(object) == &CodeType) {
+            found[i].function = weft_code_function(((CodeObject *)object)->code, name);
+        } else if (object && PyTuple_Check(object)) {
+            const char *bytes;
+            if (!PyArg_ParseTuple(object, "sy#", &found[i].format, &bytes, &size)) return PyMem_Free(found), NULL;
+            found[i].code = bytes;
+            found[i].code_bytes = (size_t)size;
         }
-        if (!found[i]) {
+        if (!found[i].function && !found[i].code) {
             PyErr_Format(PyExc_ValueError, "the code has no kernel '%s'", name);
             return PyMem_Free(found), NULL;
         }
+    }
+    return found;
+}
+
+/* The open devices in a tuple; they stay the caller's. */
+static weft_device **find_devices(PyObject *devices) {
+    Py_ssize_t count = PyTuple_GET_SIZE(devices);
+    weft_device **found = PyMem_Calloc((size_t)count + 1, sizeof *found);
+    if (!found) return (weft_device **)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *object = PyTuple_GET_ITEM(devices, i);
+        if (Py_TYPE(object) != &DeviceType) {
+            PyErr_SetString(PyExc_TypeError, "devices must be open");
+            return PyMem_Free(found), NULL;
+        }
+        found[i] = ((DeviceObject *)object)->device;
     }
     return found;
 }
@@ -100,21 +123,28 @@ static int32_t run_host(void *context, int32_t number, weft_value *const *argume
     return !fits;
 }
 
-static int create(ExecutableObject *self, const Py_buffer *words, PyObject *kernels, PyObject *constants, int threads) {
+static int create(ExecutableObject *self, const Py_buffer *words, PyObject *kernels, PyObject *constants, PyObject *devices,
+                  int threads) {
     size_t count = (size_t)PyTuple_GET_SIZE(constants);
     void **pointers = PyMem_Calloc(count + 1, sizeof *pointers);
     int64_t *sizes = PyMem_Calloc(count + 1, sizeof *sizes);
     self->constants = PyMem_Calloc(count + 1, sizeof *self->constants);
-    weft_kernel *found = find_kernels(self->codes, kernels);
+    weft_kernel_code *found = find_kernels(self->codes, kernels);
+    weft_device **opened = found ? find_devices(devices) : NULL;
     weft_error error;
     int failed = -1;
     if (!pointers || !sizes || !self->constants) {
         PyErr_NoMemory();
-    } else if (found && hold_constants(self, constants, pointers, sizes) == 0) {
-        failed = weft_executable_create(words->buf, (size_t)words->len / 8, found, (size_t)PyTuple_GET_SIZE(kernels),
-                                        pointers, sizes, count, threads, &self->executable, &error);
-        if (failed) PyErr_Format(PyExc_ValueError, "%s", error.message);
+    } else if (opened && hold_constants(self, constants, pointers, sizes) == 0) {
+        const weft_parts parts = {found, (size_t)PyTuple_GET_SIZE(kernels), pointers, sizes, count, opened,
+                                  (size_t)PyTuple_GET_SIZE(devices)};
+        Py_BEGIN_ALLOW_THREADS;
+        failed = weft_executable_create(words->buf, (size_t)words->len / 8, &parts, threads, &self->executable, &error);
+        Py_END_ALLOW_THREADS;
+        if (failed && PyTuple_GET_SIZE(devices)) raise_device_error(&error);
+        else if (failed) PyErr_Format(PyExc_ValueError, "%s", error.message);
     }
+    PyMem_Free(opened);
     PyMem_Free(pointers);
     PyMem_Free(sizes);
     PyMem_Free(found);
@@ -140,19 +170,21 @@ static int create(ExecutableObject *self, const Py_buffer *words, PyObject *kern
 
 static PyObject *executable_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"words",   "codes",   "kernels", "constants",      "input_dtypes", "output_dtypes", "numpy_dtypes",
-                            "threads", "ndarray", "convert", "convert_output", "fail",         "host",         NULL};
+                            "threads", "ndarray", "convert", "convert_output", "fail",         "host",         "devices",
+                            NULL};
     Py_buffer words;
-    PyObject *codes, *kernels, *constants, *inputs, *outputs, *numpy_dtypes, *ndarray, *convert, *convert_output, *fail, *host;
+    PyObject *codes, *kernels, *constants, *inputs, *outputs, *numpy_dtypes, *ndarray, *convert, *convert_output, *fail, *host, *devices;
     int threads;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O!O!O!O!O!O!iOOOOO:Executable", names, &words, &PyTuple_Type, &codes,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*O!O!O!O!O!O!iOOOOOO!:Executable", names, &words, &PyTuple_Type, &codes,
                                      &PyTuple_Type, &kernels, &PyTuple_Type, &constants, &PyTuple_Type, &inputs,
                                      &PyTuple_Type, &outputs, &PyTuple_Type, &numpy_dtypes, &threads, &ndarray, &convert,
-                                     &convert_output, &fail, &host))
+                                     &convert_output, &fail, &host, &PyTuple_Type, &devices))
         return NULL;
     ExecutableObject *self = (ExecutableObject *)type->tp_alloc(type, 0);
     int failed = self == NULL;
     if (self) {
         self->codes = Py_NewRef(codes);
+        self->devices = Py_NewRef(devices);
         self->ndarray = Py_NewRef(ndarray);
         self->convert = Py_NewRef(convert);
         self->convert_output = Py_NewRef(convert_output);
@@ -165,7 +197,7 @@ static PyObject *executable_new(PyTypeObject *type, PyObject *args, PyObject *kw
         }
         failed = failed || !(self->inputs = read_ports(inputs, numpy_dtypes, 0, &self->input_count)) ||
                  !(self->outputs = read_ports(outputs, numpy_dtypes, taken, &self->output_count)) ||
-                 create(self, &words, kernels, constants, threads);
+                 create(self, &words, kernels, constants, devices, threads);
     }
     PyBuffer_Release(&words);
     if (failed) Py_CLEAR(self);
@@ -174,6 +206,7 @@ static PyObject *executable_new(PyTypeObject *type, PyObject *args, PyObject *kw
 
 static int executable_traverse(ExecutableObject *self, visitproc visit, void *arg) {
     Py_VISIT(self->codes);
+    Py_VISIT(self->devices);
     Py_VISIT(self->ndarray);
     Py_VISIT(self->convert);
     Py_VISIT(self->convert_output);
@@ -201,6 +234,7 @@ static void executable_dealloc(ExecutableObject *self) {
     PyMem_Free(self->inputs);
     PyMem_Free(self->outputs);
     Py_CLEAR(self->codes);
+    Py_CLEAR(self->devices);
     Py_CLEAR(self->ndarray);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
@@ -243,9 +277,10 @@ static int use_value(PyObject *object, weft_tensor *tensor, holder *h) {
 
 static int use_tensor(const port *p, TensorObject *t, int writable, weft_tensor *tensor, holder *h) {
     if (t->element != p->element || !tensor_is_contiguous(t) || (writable && t->readonly)) return 0;
-    if ((uintptr_t)t->data % p->element->bytes) return 0;
+    if (!t->device && (uintptr_t)t->data % p->element->bytes) return 0;
     h->object = Py_NewRef((PyObject *)t);
-    *tensor = (weft_tensor){t->data, (int64_t *)t->shape, t->nbytes, t->ndim, NULL};
+    *tensor = (weft_tensor){t->data, (int64_t *)t->shape, t->nbytes, t->ndim, NULL,
+                            t->device ? ((DeviceObject *)t->device)->device : NULL};
     return 1;
 }
 
@@ -265,7 +300,7 @@ static int use_array(const port *p, PyObject *object, int writable, weft_tensor 
     Py_ssize_t nbytes = a->itemsize;
     for (int d = 0; d < a->ndim; d++) nbytes *= a->shape[d];
     h->view = (Py_buffer){.buf = a->data, .obj = capsule, .len = nbytes, .ndim = a->ndim, .shape = a->shape};
-    *tensor = (weft_tensor){a->data, (int64_t *)a->shape, nbytes, a->ndim, NULL};
+    *tensor = (weft_tensor){a->data, (int64_t *)a->shape, nbytes, a->ndim, NULL, NULL};
     return 1;
 }
 
@@ -283,7 +318,7 @@ static int use_object(const port *p, PyObject *object, PyObject *ndarray, int wr
     }
     if (element_matches(p->element, h->view.format, h->view.itemsize) &&
         (uintptr_t)h->view.buf % p->element->bytes == 0) {
-        *tensor = (weft_tensor){h->view.buf, (int64_t *)h->view.shape, h->view.len, h->view.ndim, NULL};
+        *tensor = (weft_tensor){h->view.buf, (int64_t *)h->view.shape, h->view.len, h->view.ndim, NULL, NULL};
         return 1;
     }
     PyBuffer_Release(&h->view);
@@ -306,17 +341,26 @@ static int take(const ExecutableObject *self, const port *p, PyObject *object, i
 
 static int overlap(const weft_tensor *a, const weft_tensor *b) {
     const char *x = a->data, *y = b->data;
-    return a->nbytes && b->nbytes && x < y + b->nbytes && y < x + a->nbytes;
+    return a->device == b->device && a->nbytes && b->nbytes && x < y + b->nbytes && y < x + a->nbytes;
 }
 
 static int set_failure(ExecutableObject *self, const weft_error *e) {
     PyObject *exception = PyObject_CallFunction(self->fail, "iiiLLLs", (int)e->status, (int)e->index, (int)e->axis,
                                                 (long long)e->instruction, (long long)e->expected, (long long)e->given,
                                                 e->message);
+    PyObject *cause = take_device_exception();
+    if (exception && cause && !PyObject_TypeCheck(cause, (PyTypeObject *)PyExc_Exception)) {
+        PyErr_SetObject((PyObject *)Py_TYPE(cause), cause); /* an interruption, not an error */
+        Py_DECREF(cause);
+        Py_DECREF(exception);
+        return -1;
+    }
     if (exception) {
         PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+        if (cause) PyException_SetCause(exception, cause), cause = NULL;
         Py_DECREF(exception);
     }
+    Py_XDECREF(cause);
     return -1;
 }
 

@@ -46,6 +46,7 @@ static PyModuleDef module = {
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *m = PyModule_Create(&module);
     if (m && (PyModule_AddType(m, &TensorType) || PyModule_AddType(m, &CodeType) || PyModule_AddType(m, &ExecutableType) || PyModule_AddType(m, &ValueType) ||
+              PyModule_AddType(m, &DeviceType) ||
               PyModule_AddIntConstant(m, "ABI_VERSION", WEFT_ABI_VERSION) ||
               PyModule_AddIntConstant(m, "PROGRAM_VERSION", WEFT_PROGRAM_VERSION)))
         Py_CLEAR(m);

@@ -136,6 +136,50 @@ static PyObject *tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return PyErr_NoMemory();
 }
 
+/* Tensor(shape, dtype) in the memory of a device. */
+static PyObject *tensor_on(PyObject *cls, PyObject *args) {
+    PyObject *sequence;
+    DeviceObject *device;
+    const char *dtype;
+    int64_t shape[MAX_DIMENSIONS];
+    if (!PyArg_ParseTuple(args, "O!Os:on", &DeviceType, &device, &sequence, &dtype)) return NULL;
+    const element_type *element = element_by_name(dtype);
+    int ndim = element ? read_shape(sequence, shape) : -1;
+    if (ndim < 0) return NULL;
+    TensorObject *t = new_tensor((PyTypeObject *)cls, element, ndim, shape);
+    if (!t) return NULL;
+    t->device = Py_NewRef((PyObject *)device);
+    weft_error error;
+    int32_t status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = weft_device_allocate(device->device, t->nbytes, &t->owned, &error);
+    Py_END_ALLOW_THREADS;
+    t->data = t->owned;
+    if (!status) return (PyObject *)t;
+    Py_DECREF(t);
+    raise_device_error(&error);
+    return NULL;
+}
+
+/* Takes over the elements of another tensor of as many bytes, both compact; devices may differ. */
+static PyObject *tensor_fill(TensorObject *t, PyObject *other) {
+    if (!PyObject_TypeCheck(other, &TensorType)) return PyErr_Format(PyExc_TypeError, "fill(tensor)");
+    TensorObject *from = (TensorObject *)other;
+    if (from->nbytes != t->nbytes || t->readonly || !tensor_is_contiguous(t) || !tensor_is_contiguous(from))
+        return PyErr_Format(PyExc_ValueError, "the tensors do not fit");
+    weft_device *there = t->device ? ((DeviceObject *)t->device)->device : NULL;
+    weft_device *here = from->device ? ((DeviceObject *)from->device)->device : NULL;
+    weft_error error;
+    int32_t status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = weft_device_copy(there, t->data, here, from->data, t->nbytes, &error);
+    if (!status && there) status = weft_device_synchronize(there, &error);
+    Py_END_ALLOW_THREADS;
+    if (!status) Py_RETURN_NONE;
+    raise_device_error(&error);
+    return NULL;
+}
+
 static PyObject *tensor_wrap(PyObject *cls, PyObject *args) {
     PyObject *buffer, *sequence;
     const char *dtype;
@@ -167,7 +211,9 @@ static void tensor_dealloc(TensorObject *t) {
         if (managed->deleter) managed->deleter(managed);
     }
     if (t->view.obj) PyBuffer_Release(&t->view);
-    weft_free(t->owned);
+    if (t->device) weft_device_free(((DeviceObject *)t->device)->device, t->owned);
+    else weft_free(t->owned);
+    Py_XDECREF(t->device);
     PyMem_Free(t->shape);
     Py_TYPE(t)->tp_free((PyObject *)t);
 }
@@ -187,6 +233,10 @@ int tensor_is_contiguous(const TensorObject *t) {
 static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags) {
     TensorObject *t = (TensorObject *)self;
     view->obj = NULL;
+    if (t->device) {
+        PyErr_SetString(PyExc_BufferError, "the tensor is not in main memory");
+        return -1;
+    }
     if ((flags & PyBUF_WRITABLE) && t->readonly) {
         PyErr_SetString(PyExc_BufferError, "the tensor is read-only");
         return -1;
@@ -287,6 +337,7 @@ static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
     TensorObject *t = (TensorObject *)self;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:__dlpack__", names, &stream, &max_version, &device, &copy))
         return NULL;
+    if (t->device) return PyErr_Format(PyExc_BufferError, "the tensor is not in main memory");
     int versioned = 0;
     if (max_version != Py_None) {
         long major, minor;
@@ -366,6 +417,7 @@ static PyObject *get_dtype(TensorObject *t, void *u) { (void)u; return PyUnicode
 static PyObject *get_nbytes(TensorObject *t, void *u) { (void)u; return PyLong_FromSsize_t(t->nbytes); }
 static PyObject *get_address(TensorObject *t, void *u) { (void)u; return PyLong_FromVoidPtr(t->data); }
 static PyObject *get_readonly(TensorObject *t, void *u) { (void)u; return PyBool_FromLong(t->readonly); }
+static PyObject *get_home(TensorObject *t, void *u) { (void)u; return Py_NewRef(t->device ? t->device : Py_None); }
 static PyObject *get_contiguous(TensorObject *t, void *u) { (void)u; return PyBool_FromLong(tensor_is_contiguous(t)); }
 
 static PyGetSetDef tensor_attributes[] = {
@@ -374,12 +426,15 @@ static PyGetSetDef tensor_attributes[] = {
     {"dtype", (getter)get_dtype, NULL, "Name of the element type.", NULL},
     {"nbytes", (getter)get_nbytes, NULL, "Bytes of the elements.", NULL},
     {"address", (getter)get_address, NULL, "Address of the first element.", NULL},
+    {"home", (getter)get_home, NULL, "The open device in whose memory the elements are; None: the main memory.", NULL},
     {"readonly", (getter)get_readonly, NULL, "Whether the memory must not be changed.", NULL},
     {"contiguous", (getter)get_contiguous, NULL, "Whether the elements are compact in row-major order.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMethodDef tensor_methods[] = {
+    {"on", tensor_on, METH_VARARGS | METH_CLASS, "on(device, shape, dtype): uninitialized memory of an open device."},
+    {"fill", (PyCFunction)tensor_fill, METH_O, "fill(tensor): take over the bytes of another tensor."},
     {"wrap", tensor_wrap, METH_VARARGS | METH_CLASS, "wrap(buffer, shape, dtype): a view of a compact Python buffer."},
     {"from_capsule", tensor_from_capsule, METH_O | METH_CLASS, "from_capsule(capsule): take over a DLPack tensor."},
     {"__dlpack__", (PyCFunction)(void (*)(void))tensor_dlpack, METH_VARARGS | METH_KEYWORDS, "DLPack export."},

@@ -64,6 +64,8 @@ static void decode_expression(reader *r, expression *e) {
 static void decode_tensor(reader *r, tensor_spec *t) {
     t->element_bytes = take_below(r, 4096);
     t->is_value = t->element_bytes == 0;
+    t->space = take_below(r, (int64_t)r->p->device_count + 1);
+    if (t->is_value && t->space) r->failed = true;
     t->ndim = take_below(r, MAX_RANK + 1);
     t->dims = take_many(r, t->ndim, r->p->expression_count);
     t->stable = true;
@@ -78,9 +80,13 @@ static void decode_buffer(reader *r, buffer_spec *b) {
     b->offset = take_below(r, p->expression_count);
     b->nbytes = take_below(r, p->expression_count);
     b->element = take_below(r, ELEMENT_SIGNED + 9);
+    b->space = take_below(r, (int64_t)p->device_count + 1);
     if (!r->failed && b->kind == BUFFER_ARENA && !(p->expressions[b->offset].stable && p->expressions[b->nbytes].stable))
         (void)malformed(r, "an arena buffer depends on a size known only while running");
     bool given = b->kind == BUFFER_INPUT || b->kind == BUFFER_OUTPUT;
+    if (!r->failed && given && b->space != (b->kind == BUFFER_INPUT ? p->inputs : p->outputs)[b->index].space)
+        (void)malformed(r, "an argument is in another space than its buffer");
+    if (!r->failed && b->kind == BUFFER_OBJECT && b->space) (void)malformed(r, "a value outside of main memory");
     if (!r->failed && given && !p->expressions[b->offset].stable)
         (void)malformed(r, "the place of a part of an argument depends on a size known only while running");
 }
@@ -91,7 +97,14 @@ static bool is_late(const program *p, int64_t buffer) {
     return b->kind == BUFFER_DYNAMIC || b->kind == BUFFER_OBJECT || (b->kind == BUFFER_OUTPUT && !p->outputs[b->index].stable);
 }
 
-static void decode_call(reader *r, instruction *i, const weft_kernel *kernels) {
+/* Buffers that an instruction of the CPU looks into. */
+static int32_t take_main(reader *r) {
+    int32_t number = take_below(r, r->p->buffer_count);
+    if (!r->failed && r->p->buffers[number].space) (void)malformed(r, "the CPU uses a buffer on another device");
+    return number;
+}
+
+static void decode_call(reader *r, instruction *i, const weft_kernel_code *kernels) {
     program *p = r->p;
     i->a = take_below(r, p->kernel_count);
     i->buffer_count = take_count(r);
@@ -99,14 +112,32 @@ static void decode_call(reader *r, instruction *i, const weft_kernel *kernels) {
     i->buffers = take_many(r, i->buffer_count, p->buffer_count);
     i->sizes = take_many(r, i->size_count, p->expression_count);
     if (r->failed) return;
-    i->kernel = kernels[i->a];
-    if (!i->kernel) (void)malformed(r, "a kernel is missing");
+    const int64_t device = p->kernel_devices[i->a];
+    i->kernel = kernels[i->a].function;
+    if ((device == 0) != (i->op == OP_CALL)) (void)malformed(r, "a kernel of the CPU is launched, or another called");
+    if (device == 0 && !i->kernel) (void)malformed(r, "a kernel is missing");
+    for (int32_t k = 0; k < i->buffer_count && !r->failed; k++)
+        if (p->buffers[i->buffers[k]].space != device) (void)malformed(r, "a kernel gets a buffer of another device");
+    if (i->op == OP_LAUNCH) i->launch = take_many(r, 7, p->expression_count);
+    if (r->failed) return;
     i->first_slot = p->slot_count;
     i->first_size = p->size_count;
     p->slot_count += i->buffer_count;
     p->size_count += i->size_count;
     for (int32_t k = 0; k < i->buffer_count; k++) i->careful |= is_late(p, i->buffers[k]);
     for (int32_t k = 0; k < i->size_count; k++) i->careful |= !p->expressions[i->sizes[k]].stable;
+}
+
+static void decode_copy(reader *r, instruction *i) {
+    const program *p = r->p;
+    i->a = take_below(r, p->buffer_count);
+    i->b = take_below(r, p->buffer_count);
+    i->c = take_below(r, p->expression_count);
+    if (i->op != OP_COPY) i->d = take_below(r, p->expression_count);
+    if (i->op != OP_COPY) i->e = take_below(r, p->expression_count);
+    if (r->failed) return;
+    const bool apart = p->buffers[i->a].space || p->buffers[i->b].space;
+    if (apart != (i->op == OP_TRANSFER)) (void)malformed(r, "a copy in main memory is a transfer, or the other way round");
 }
 
 static int32_t take_register(reader *r) {
@@ -191,6 +222,7 @@ static void decode_value_instruction(reader *r, instruction *i) {
     case OP_VIEW:
         i->a = take_object(r);
         i->b = take_below(r, p->buffer_count);
+        if (!r->failed && p->buffers[i->b].space) (void)malformed(r, "a view of memory on another device");
         if (!r->failed && p->buffers[i->b].kind != BUFFER_OBJECT && p->buffers[i->b].kind != BUFFER_INPUT &&
             p->buffers[i->b].kind != BUFFER_CONSTANT)
             (void)malformed(r, "a view of memory that may go away");
@@ -237,7 +269,7 @@ static void decode_value_instruction(reader *r, instruction *i) {
 
 static void decode_check_range(reader *r, instruction *i) {
     const program *p = r->p;
-    i->a = take_below(r, p->buffer_count);
+    i->a = take_main(r);
     i->c = take_below(r, p->expression_count);
     i->size_count = take_below(r, MAX_RANK + 1);
     i->sizes = take_many(r, 2 * i->size_count, p->expression_count);
@@ -245,30 +277,22 @@ static void decode_check_range(reader *r, instruction *i) {
         (void)malformed(r, "a check of a range has no columns, or a buffer that does not hold integers");
 }
 
-static void decode_instruction(reader *r, instruction *i, const weft_kernel *kernels) {
+static void decode_instruction(reader *r, instruction *i, const weft_kernel_code *kernels) {
     const program *p = r->p;
     *i = (instruction){.op = (uint8_t)take_below(r, OPCODES)};
     switch ((opcode)i->op) {
-    case OP_CALL: decode_call(r, i, kernels); break;
+    case OP_CALL:
+    case OP_LAUNCH: decode_call(r, i, kernels); break;
     case OP_COPY:
-        i->a = take_below(r, p->buffer_count);
-        i->b = take_below(r, p->buffer_count);
-        i->c = take_below(r, p->expression_count);
-        break;
     case OP_COPY_PART:
-        i->a = take_below(r, p->buffer_count);
-        i->b = take_below(r, p->buffer_count);
-        i->c = take_below(r, p->expression_count);
-        i->d = take_below(r, p->expression_count);
-        i->e = take_below(r, p->expression_count);
-        break;
+    case OP_TRANSFER: decode_copy(r, i); break;
     case OP_SET:
         i->a = take_register(r);
         i->c = take_below(r, p->expression_count);
         break;
     case OP_READ:
         i->a = take_register(r);
-        i->b = take_below(r, p->buffer_count);
+        i->b = take_main(r);
         i->c = take_below(r, INT32_MAX);
         if (!r->failed && p->buffers[i->b].element == ELEMENT_OTHER)
             (void)malformed(r, "a size is read from a buffer that does not hold integers");
@@ -306,7 +330,7 @@ static int32_t list_slots(reader *r) {
     p->slot_list = malloc(((size_t)p->slot_count + 1) * sizeof(int32_t));
     if (!p->slot_list) return weft_fail(r->error, WEFT_ERROR_MEMORY, "out of memory while loading a program");
     for (int32_t i = 0; i < p->instruction_count; i++)
-        for (int32_t k = 0; p->instructions[i].op == OP_CALL && k < p->instructions[i].buffer_count; k++)
+        for (int32_t k = 0; weft_has_arguments(&p->instructions[i]) && k < p->instructions[i].buffer_count; k++)
             p->buffers[p->instructions[i].buffers[k]].slot_end++;
     int32_t at = 0;
     for (int32_t b = 0; b < p->buffer_count; b++) {
@@ -316,7 +340,7 @@ static int32_t list_slots(reader *r) {
     }
     for (int32_t i = 0; i < p->instruction_count; i++) {
         const instruction *c = &p->instructions[i];
-        for (int32_t k = 0; c->op == OP_CALL && k < c->buffer_count; k++) p->slot_list[p->buffers[c->buffers[k]].slot_end++] = c->first_slot + k;
+        for (int32_t k = 0; weft_has_arguments(c) && k < c->buffer_count; k++) p->slot_list[p->buffers[c->buffers[k]].slot_end++] = c->first_slot + k;
     }
     return WEFT_OK;
 }
@@ -337,7 +361,9 @@ static int32_t check_symbols(reader *r) {
     if (bound != p->symbols) return malformed(r, "a symbol is no dimension of any input");
     for (int32_t i = 0; i < p->input_count; i++)
         if (!p->inputs[i].stable) return malformed(r, "the shape of an input depends on the run");
-    if (!p->expressions[p->arena].stable) return malformed(r, "the size of the arena depends on the run");
+    bool stable = p->expressions[p->arena].stable;
+    for (int32_t i = 0; i < p->device_count; i++) stable &= p->expressions[p->arenas[i]].stable;
+    if (!stable) return malformed(r, "the size of the arena depends on the run");
     return WEFT_OK;
 }
 
@@ -354,18 +380,20 @@ static void decode_header(reader *r) {
     p->constant_count = take_below(r, 1 << 24);
     p->function_count = take_count(r);
     p->host_count = take_below(r, 1 << 24);
+    p->device_count = take_count(r);
     p->instruction_count = take_count(r);
     p->arena = take_below(r, p->expression_count);
 }
 
 static void *table(int32_t count, size_t size) { return calloc((size_t)count + 1, size); }
 
-static int32_t decode(reader *r, const weft_kernel *kernels, size_t kernel_count, size_t constant_count) {
+static int32_t decode(reader *r, const weft_parts *parts) {
     program *p = r->p;
     decode_header(r);
     if (r->failed) return malformed(r, "bad header");
-    if ((size_t)p->kernel_count != kernel_count || (size_t)p->constant_count != constant_count)
-        return malformed(r, "wrong number of kernels or constants");
+    if ((size_t)p->kernel_count != parts->kernel_count || (size_t)p->constant_count != parts->constant_count ||
+        (size_t)p->device_count != parts->device_count)
+        return malformed(r, "wrong number of kernels, constants or devices");
     p->expressions = table(p->expression_count, sizeof(expression));
     p->inputs = table(p->input_count, sizeof(tensor_spec));
     p->outputs = table(p->output_count, sizeof(tensor_spec));
@@ -376,15 +404,18 @@ static int32_t decode(reader *r, const weft_kernel *kernels, size_t kernel_count
         return weft_fail(r->error, WEFT_ERROR_MEMORY, "out of memory while loading a program");
     for (int32_t i = 0; i < p->expression_count && !r->failed; i++) decode_expression(r, &p->expressions[i]);
     if (r->failed) return malformed(r, "bad size expression");
+    p->arenas = take_many(r, p->device_count, p->expression_count);
     for (int32_t i = 0; i < p->input_count && !r->failed; i++) decode_tensor(r, &p->inputs[i]);
     for (int32_t i = 0; i < p->output_count && !r->failed; i++) decode_tensor(r, &p->outputs[i]);
-    if (r->failed) return malformed(r, "bad input or output");
+    if (r->failed) return malformed(r, "bad device, input or output");
     for (int32_t i = 0; i < p->buffer_count && !r->failed; i++) decode_buffer(r, &p->buffers[i]);
     if (r->failed) return malformed(r, "bad buffer");
+    p->kernel_devices = take_many(r, p->kernel_count, (int64_t)p->device_count + 1);
+    if (r->failed) return malformed(r, "bad kernel");
     for (int32_t i = 0; i < p->function_count && !r->failed; i++) decode_function(r, &p->functions[i]);
     if (r->failed) return malformed(r, "bad function");
     for (int32_t i = 0; i < p->instruction_count; i++) {
-        decode_instruction(r, &p->instructions[i], kernels);
+        decode_instruction(r, &p->instructions[i], parts->kernels);
         if (!r->failed) continue;
         malformed(r, "bad instruction");
         if (r->error) r->error->instruction = i;
@@ -395,15 +426,14 @@ static int32_t decode(reader *r, const weft_kernel *kernels, size_t kernel_count
     return status ? status : list_slots(r);
 }
 
-int32_t weft_program_decode(program *p, const int64_t *words, size_t count, const weft_kernel *kernels,
-                            size_t kernel_count, size_t constant_count, weft_error *error) {
+int32_t weft_program_decode(program *p, const int64_t *words, size_t count, const weft_parts *parts, weft_error *error) {
     *p = (program){0};
     if (count > INT32_MAX) return weft_fail(error, WEFT_ERROR_PROGRAM, "malformed program: too long");
     p->words = malloc((count + 1) * sizeof *words);
     if (!p->words) return weft_fail(error, WEFT_ERROR_MEMORY, "out of memory while loading a program");
     if (count) memcpy(p->words, words, count * sizeof *words);
     reader r = {.p = p, .next = p->words, .end = p->words + count, .error = error};
-    int32_t status = decode(&r, kernels, kernel_count, constant_count);
+    int32_t status = decode(&r, parts);
     if (status) weft_program_free(p);
     return status;
 }

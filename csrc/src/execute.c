@@ -15,8 +15,9 @@ static _Alignas(WEFT_ALIGN) char nothing[WEFT_ALIGN]; /* the address of empty te
 
 /* ---- frames ------------------------------------------------------------------------------------------------------ */
 
-static void free_frame(frame *f) {
+static void free_frame(const weft_executable *e, frame *f) {
     if (!f) return;
+    const program *p = &e->program;
     free(f->registers);
     free(f->values);
     free(f->bad);
@@ -28,13 +29,19 @@ static void free_frame(frame *f) {
     free(f->slots);
     free(f->sizes);
     free(f->output_states);
-    weft_free(f->arena);
+    for (int32_t s = 0; f->arenas && s <= p->device_count; s++) weft_space_free(e, s, f->arenas[s].address);
+    for (int32_t i = 0; f->staged && i < p->input_count + p->output_count; i++)
+        weft_space_free(e, (i < p->input_count ? p->inputs[i] : p->outputs[i - p->input_count]).space, f->staged[i].address);
+    free(f->arenas);
+    free(f->staged);
+    free(f->is_staged);
     free(f);
 }
 
 static void *zeros(int32_t count, size_t size) { return calloc((size_t)count + 1, size); }
 
-static frame *new_frame(const program *p) {
+static frame *new_frame(const weft_executable *e) {
+    const program *p = &e->program;
     frame *f = calloc(1, sizeof *f);
     if (!f) return NULL;
     atomic_flag_clear(&f->busy);
@@ -48,17 +55,18 @@ static frame *new_frame(const program *p) {
     f->slots = zeros(p->slot_count, sizeof(void *));
     f->sizes = zeros(p->size_count, sizeof(int64_t));
     f->output_states = zeros(p->output_count, 1);
+    f->arenas = zeros(p->device_count, sizeof(kept_memory));
     if (f->registers && f->values && f->bad && f->pointers && f->capacities && f->objects && f->live && f->slots && f->sizes &&
-        f->output_states)
+        f->output_states && f->arenas)
         return f;
-    free_frame(f);
+    free_frame(e, f);
     return NULL;
 }
 
 static frame *borrow_frame(weft_executable *e) {
     for (frame *f = atomic_load(&e->frames); f; f = f->next)
         if (!atomic_flag_test_and_set(&f->busy)) return f;
-    frame *f = new_frame(&e->program);
+    frame *f = new_frame(e);
     if (!f) return NULL;
     (void)atomic_flag_test_and_set(&f->busy);
     f->next = atomic_load(&e->frames);
@@ -100,29 +108,28 @@ static int32_t refresh(run *r) {
         f->bad[i] = !weft_size_evaluate(&p->expressions[i], f->registers, &f->values[i]);
         f->has_bad_values |= f->bad[i];
     }
-    int64_t arena_bytes = f->values[p->arena];
-    if (f->bad[p->arena] || arena_bytes < 0)
-        return weft_fail_at(r, WEFT_ERROR_ARITHMETIC, -1, -1, "the size of the arena is out of range");
-    if (arena_bytes > f->arena_bytes || !f->arena) {
-        weft_free(f->arena);
-        f->arena_bytes = 0;
-        f->arena = weft_alloc_large(arena_bytes);
-        if (!f->arena) return weft_fail_at(r, WEFT_ERROR_MEMORY, -1, -1, "out of memory for intermediate results");
-        f->arena_bytes = arena_bytes;
+    for (int32_t s = 0; s <= p->device_count; s++) {
+        const int64_t number = s ? p->arenas[s - 1] : p->arena;
+        if (f->bad[number] || f->values[number] < 0)
+            return weft_fail_at(r, WEFT_ERROR_ARITHMETIC, -1, -1, "the size of the arena is out of range");
+        int32_t status = weft_keep(r->executable, s, &f->arenas[s], f->values[number], r->error);
+        if (status) return status;
     }
     for (int32_t i = 0; i < p->buffer_count; i++) {
         const buffer_spec *b = &p->buffers[i];
         int64_t offset = f->values[b->offset], nbytes = f->values[b->nbytes];
         if (b->kind == BUFFER_CONSTANT)
-            weft_set_buffer(p, f, i, r->executable->constant_table[b->index], r->executable->constant_sizes[b->index]);
+            weft_set_buffer(p, f, i, b->space ? r->executable->uploaded[i] : r->executable->constant_table[b->index],
+                            r->executable->constant_sizes[b->index]);
         if (b->kind != BUFFER_ARENA) continue;
+        const int64_t arena_bytes = f->values[b->space ? p->arenas[b->space - 1] : p->arena];
         if (f->bad[b->offset] || f->bad[b->nbytes] || offset < 0 || nbytes < 0 || offset > arena_bytes ||
             nbytes > arena_bytes - offset)
             return weft_fail_at(r, WEFT_ERROR_BOUNDS, i, -1, "a buffer lies outside the arena");
-        weft_set_buffer(p, f, i, f->arena + offset, nbytes);
+        weft_set_buffer(p, f, i, (char *)f->arenas[b->space].address + offset, nbytes);
     }
     for (int32_t i = 0; i < p->instruction_count; i++)
-        for (int32_t k = 0; p->instructions[i].op == OP_CALL && k < p->instructions[i].size_count; k++)
+        for (int32_t k = 0; weft_has_arguments(&p->instructions[i]) && k < p->instructions[i].size_count; k++)
             f->sizes[p->instructions[i].first_size + k] = f->values[p->instructions[i].sizes[k]];
     f->ready = true;
     return WEFT_OK;
@@ -194,11 +201,12 @@ static int32_t prepare_output(run *r, int32_t index, int64_t at) {
     out->nbytes = nbytes;
     r->f->output_states[index] = OUTPUT_GIVEN;
     if (!out->data) {
+        out->device = NULL;
         out->data = weft_alloc_large(nbytes);
         if (!out->data) return weft_fail_at(r, WEFT_ERROR_MEMORY, index, at, "out of memory for an output");
         r->f->output_states[index] = OUTPUT_OWNED;
     }
-    return WEFT_OK;
+    return weft_stage_output(r, index, nbytes, at);
 }
 
 static int32_t set_outputs(run *r) {
@@ -237,11 +245,12 @@ static int32_t set_arguments(run *r, const weft_tensor *inputs) {
             const weft_tensor *t = &inputs[b->index];
             int64_t nbytes = p->inputs[b->index].element_bytes; /* 0: a value, which has no elements here */
             for (int32_t d = 0; d < t->ndim; d++) nbytes *= t->shape[d];
-            found = set_argument(r, i, t->data ? t->data : nothing, nbytes);
+            void *data = weft_input_address(r, b->index);
+            found = set_argument(r, i, data ? data : nothing, nbytes);
         } else if (b->kind == BUFFER_OUTPUT) {
             bool known = p->outputs[b->index].stable && !p->outputs[b->index].is_value;
             if (known)
-                found = set_argument(r, i, r->outputs[b->index].data, r->outputs[b->index].nbytes);
+                found = set_argument(r, i, weft_output_address(r, b->index), r->outputs[b->index].nbytes);
             else
                 weft_set_buffer(p, r->f, i, NULL, 0);
         } else if (b->kind == BUFFER_DYNAMIC || b->kind == BUFFER_OBJECT) {
@@ -260,7 +269,7 @@ int32_t weft_need_buffer(run *r, int32_t buffer, int64_t at) {
     int32_t status = prepare_output(r, b->index, at);
     for (int32_t i = 0; i < r->p->buffer_count && !status; i++)
         if (r->p->buffers[i].kind == BUFFER_OUTPUT && r->p->buffers[i].index == b->index)
-            status = set_argument(r, i, r->outputs[b->index].data, r->outputs[b->index].nbytes);
+            status = set_argument(r, i, weft_output_address(r, b->index), r->outputs[b->index].nbytes);
     return status;
 }
 
@@ -298,6 +307,12 @@ static int32_t copy(run *r, const instruction *i, int64_t at) {
     return WEFT_OK;
 }
 
+/* A copy of which one end at least is not in main memory. */
+static int32_t transfer(run *r, const instruction *i, int64_t at, int64_t nbytes, int64_t from, int64_t to) {
+    return weft_move(r, r->p->buffers[i->b].space, (char *)r->f->pointers[i->b] + to, r->p->buffers[i->a].space,
+                     (const char *)r->f->pointers[i->a] + from, nbytes, at);
+}
+
 static int32_t copy_part(run *r, const instruction *i, int64_t at) {
     int64_t nbytes, from, to;
     int32_t status = weft_value_of(r, i->c, at, &nbytes);
@@ -309,6 +324,7 @@ static int32_t copy_part(run *r, const instruction *i, int64_t at) {
     int64_t source = r->f->capacities[i->a], target = r->f->capacities[i->b];
     if (nbytes < 0 || from < 0 || to < 0 || from > source || to > target || nbytes > source - from || nbytes > target - to)
         return weft_fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a copy goes outside its buffers");
+    if (i->op == OP_TRANSFER) return transfer(r, i, at, nbytes, from, to);
     memmove((char *)r->f->pointers[i->b] + to, (const char *)r->f->pointers[i->a] + from, (size_t)nbytes);
     return WEFT_OK;
 }
@@ -318,8 +334,17 @@ static void release(run *r, int32_t buffer) {
         weft_hold(r, buffer, NULL);
         return;
     }
-    weft_free(r->f->pointers[buffer]);
+    weft_space_free(r->executable, r->p->buffers[buffer].space, r->f->pointers[buffer]);
     weft_set_buffer(r->p, r->f, buffer, NULL, 0);
+}
+
+/* Memory for a dynamic buffer; where there is none, NULL and the status in `failure`. */
+static void *take_memory(run *r, int32_t buffer, int64_t nbytes, int64_t at) {
+    weft_error told = {.status = WEFT_ERROR_MEMORY};
+    void *memory = weft_space_allocate(r->executable, r->p->buffers[buffer].space, nbytes, &told);
+    if (memory) return memory;
+    r->failure = weft_fail_at(r, told.status, buffer, at, told.message);
+    return NULL;
 }
 
 static int32_t allocate(run *r, const instruction *i, int64_t at) {
@@ -329,8 +354,8 @@ static int32_t allocate(run *r, const instruction *i, int64_t at) {
     if (nbytes < 0) return weft_fail_at(r, WEFT_ERROR_ARITHMETIC, i->a, at, "a buffer has a negative size");
     if (r->f->pointers[i->a] && r->f->capacities[i->a] == nbytes) return WEFT_OK;
     release(r, i->a);
-    void *memory = weft_alloc_large(nbytes);
-    if (!memory) return weft_fail_at(r, WEFT_ERROR_MEMORY, i->a, at, "out of memory for a buffer");
+    void *memory = take_memory(r, i->a, nbytes, at);
+    if (!memory) return r->failure;
     weft_set_buffer(r->p, r->f, i->a, memory, nbytes);
     return WEFT_OK;
 }
@@ -343,15 +368,16 @@ static int32_t reserve(run *r, const instruction *i, int64_t at) {
     if (nbytes < 0) return weft_fail_at(r, WEFT_ERROR_ARITHMETIC, i->a, at, "a buffer has a negative size");
     if (r->f->pointers[i->a] && held >= nbytes) return WEFT_OK;
     if (held && nbytes <= INT64_MAX / 2 && nbytes < held * 2) nbytes = held * 2;
-    void *memory = weft_alloc_large(nbytes);
-    if (!memory) return weft_fail_at(r, WEFT_ERROR_MEMORY, i->a, at, "out of memory for a buffer");
-    if (r->f->pointers[i->a]) memcpy(memory, r->f->pointers[i->a], (size_t)held);
+    void *memory = take_memory(r, i->a, nbytes, at);
+    if (!memory) return r->failure;
+    const int32_t space = r->p->buffers[i->a].space;
+    if (r->f->pointers[i->a]) status = weft_move(r, space, memory, space, r->f->pointers[i->a], held, at);
     release(r, i->a);
     weft_set_buffer(r->p, r->f, i->a, memory, nbytes);
-    return WEFT_OK;
+    return status;
 }
 
-/* Everything but calls; `at` moves on a jump. */
+/* Everything but calls of the CPU; `at` moves on a jump. */
 static int32_t step(run *r, const instruction *i, int64_t *at) {
     int64_t value = 0;
     int32_t status = WEFT_OK;
@@ -360,7 +386,9 @@ static int32_t step(run *r, const instruction *i, int64_t *at) {
     case OP_SET: return weft_value_of(r, i->c, *at, &r->f->registers[i->a]);
     case OP_READ: return weft_read_size(r, i, *at);
     case OP_ALLOCATE: return allocate(r, i, *at);
-    case OP_COPY_PART: return copy_part(r, i, *at);
+    case OP_COPY_PART:
+    case OP_TRANSFER: return copy_part(r, i, *at);
+    case OP_LAUNCH: return weft_launch_kernel(r, i, *at);
     case OP_RESERVE: return reserve(r, i, *at);
     case OP_FREE: release(r, i->a); return WEFT_OK;
     case OP_CHECK:
@@ -395,6 +423,7 @@ WEFT_INLINE int32_t run_instructions(run *r, weft_profile *profile) {
 static int32_t finish(run *r, int32_t status) {
     const program *p = r->p;
     weft_unwind(r);
+    if (p->device_count) status = weft_synchronize(r, status);
     for (int32_t i = 0; i < p->output_count && !status; i++) {
         if (p->outputs[i].is_value) {
             if (!r->outputs[i].value) status = weft_fail_at(r, WEFT_ERROR_UNALLOCATED, i, -1, "an output has no value");
@@ -402,6 +431,7 @@ static int32_t finish(run *r, int32_t status) {
             status = prepare_output(r, i, -1);
         }
     }
+    if (!status) status = weft_deliver_outputs(r);
     for (int32_t i = 0; i < p->buffer_count; i++)
         if ((p->buffers[i].kind == BUFFER_DYNAMIC && r->f->pointers[i]) || r->f->objects[i]) release(r, i);
     for (int32_t i = 0; i < p->output_count && status; i++) {
@@ -416,6 +446,7 @@ static int32_t finish(run *r, int32_t status) {
 
 static int32_t run_in_frame(run *r, const weft_tensor *inputs, weft_profile *profile) {
     int32_t status = bind_inputs(r, inputs);
+    if (!status) status = weft_stage_inputs(r);
     if (status) return status;
     memset(r->f->output_states, 0, (size_t)r->p->output_count);
     for (int32_t i = r->p->symbols; i < r->p->registers; i++) r->f->registers[i] = 0;
@@ -434,7 +465,8 @@ int32_t weft_run(weft_executable *executable, const weft_tensor *inputs, weft_te
                  weft_error *error) {
     frame *f = borrow_frame(executable);
     if (!f) return weft_fail(error, WEFT_ERROR_MEMORY, "out of memory for a run");
-    run r = {.executable = executable, .p = &executable->program, .f = f, .inputs = inputs, .outputs = outputs, .error = error};
+    run r = {.executable = executable, .p = &executable->program, .f = f, .inputs = inputs, .outputs = outputs, .error = error,
+             .profiling = profile != NULL};
     int32_t status = run_in_frame(&r, inputs, profile);
     atomic_flag_clear(&f->busy);
     return status;
@@ -456,25 +488,25 @@ static int32_t check_constants(const weft_executable *e, weft_error *error) {
     return WEFT_OK;
 }
 
-int32_t weft_executable_create(const int64_t *words, size_t count, const weft_kernel *kernels, size_t kernel_count,
-                               void *const *constants, const int64_t *constant_bytes, size_t constant_count,
-                               int32_t threads, weft_executable **out, weft_error *error) {
+int32_t weft_executable_create(const int64_t *words, size_t count, const weft_parts *parts, int32_t threads,
+                               weft_executable **out, weft_error *error) {
     *out = NULL;
     weft_executable *e = calloc(1, sizeof *e);
     if (!e) return weft_fail(error, WEFT_ERROR_MEMORY, "out of memory while loading a program");
     atomic_init(&e->threads, threads);
-    int32_t status = weft_program_decode(&e->program, words, count, kernels, kernel_count, constant_count, error);
+    int32_t status = weft_program_decode(&e->program, words, count, parts, error);
     if (!status) {
-        e->constant_table = calloc(constant_count + 1, sizeof(void *));
-        e->constant_sizes = calloc(constant_count + 1, sizeof(int64_t));
+        e->constant_table = calloc(parts->constant_count + 1, sizeof(void *));
+        e->constant_sizes = calloc(parts->constant_count + 1, sizeof(int64_t));
         if (!e->constant_table || !e->constant_sizes)
             status = weft_fail(error, WEFT_ERROR_MEMORY, "out of memory while loading a program");
     }
-    for (size_t i = 0; i < constant_count && !status; i++) {
-        e->constant_table[i] = constants[i] ? constants[i] : nothing;
-        e->constant_sizes[i] = constant_bytes[i];
+    for (size_t i = 0; i < parts->constant_count && !status; i++) {
+        e->constant_table[i] = parts->constants[i] ? parts->constants[i] : nothing;
+        e->constant_sizes[i] = parts->constant_bytes[i];
     }
     if (!status) status = check_constants(e, error);
+    if (!status) status = weft_load_devices(e, parts, error);
     if (status)
         weft_executable_free(e);
     else
@@ -486,8 +518,9 @@ void weft_executable_free(weft_executable *e) {
     if (!e) return;
     for (frame *f = atomic_load(&e->frames), *next; f; f = next) {
         next = f->next;
-        free_frame(f);
+        free_frame(e, f);
     }
+    weft_unload_devices(e);
     weft_program_free(&e->program);
     free(e->constant_table);
     free(e->constant_sizes);
@@ -519,6 +552,7 @@ int32_t weft_executable_output_ndim(const weft_executable *e, int32_t index) {
 
 int64_t weft_executable_arena_bytes(const weft_executable *e) {
     int64_t bytes = 0;
-    for (const frame *f = atomic_load(&e->frames); f; f = f->next) bytes += f->arena_bytes;
+    for (const frame *f = atomic_load(&e->frames); f; f = f->next)
+        for (int32_t s = 0; s <= e->program.device_count; s++) bytes += f->arenas[s].nbytes;
     return bytes;
 }

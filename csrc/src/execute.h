@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "devices.h"
 #include "program.h"
 #include "values.h"
 
@@ -13,6 +14,12 @@ typedef struct activation {
     bool saved;      /* the window's former content lies on the stack of words */
     int64_t call_at; /* the instruction that called */
 } activation;
+
+/* Memory on a device, or (device 0) in main memory, that is kept for later runs. */
+typedef struct kept_memory {
+    void *address;
+    int64_t nbytes;
+} kept_memory;
 
 typedef struct frame {
     struct frame *next;
@@ -27,8 +34,9 @@ typedef struct frame {
     weft_value **objects;  /* held by buffers */
     void **slots;          /* arguments of calls */
     int64_t *sizes;        /* the same for sizes */
-    char *arena;
-    int64_t arena_bytes;
+    kept_memory *arenas;    /* of the main memory and of each device */
+    kept_memory *staged;    /* of inputs and outputs that are not where the program wants them; NULL: none ever was */
+    bool *is_staged;        /* in this run */
     uint8_t *output_states; /* of this run; see output_state */
     bool *live;             /* functions whose window holds an activation */
     activation *activations;
@@ -40,6 +48,10 @@ struct weft_executable {
     program program;
     void **constant_table;
     int64_t *constant_sizes;
+    weft_device **devices;
+    void **loaded;   /* kernels of devices, by number; NULL for those of the CPU */
+    void **uploaded; /* constants on devices, by buffer */
+    bool *owned;     /* whether an uploaded constant is freed with this buffer: others share it */
     weft_host host;
     void *host_context;
     _Atomic int32_t threads;
@@ -54,6 +66,8 @@ typedef struct run {
     const weft_tensor *inputs;
     weft_tensor *outputs;
     weft_error *error;
+    int32_t failure; /* status of what last gave no memory */
+    bool profiling;
 } run;
 
 int32_t weft_fail_at(run *r, int32_t status, int32_t index, int64_t at, const char *message);
@@ -61,6 +75,28 @@ void weft_set_buffer(const program *p, frame *f, int32_t buffer, void *address, 
 int32_t weft_value_of(run *r, int64_t expression, int64_t at, int64_t *value);
 /* Makes sure that a buffer has memory; outputs of unknown shape get theirs when first used. */
 int32_t weft_need_buffer(run *r, int32_t buffer, int64_t at);
+
+/* Memory of a space; NULL where it is exhausted or the device fails, which `error` tells. */
+void *weft_space_allocate(const weft_executable *e, int32_t space, int64_t nbytes, weft_error *error);
+void weft_space_free(const weft_executable *e, int32_t space, void *address);
+/* Makes sure that `m` holds at least `nbytes`; what it held before is lost where it is too small. */
+int32_t weft_keep(const weft_executable *e, int32_t space, kept_memory *m, int64_t nbytes, weft_error *error);
+/* Copies between the spaces of two buffers. */
+int32_t weft_move(run *r, int32_t to_space, void *to, int32_t from_space, const void *from, int64_t nbytes, int64_t at);
+
+/* Devices during a run (spaces.c): brings inputs to where the program wants them, and outputs to where the caller does. */
+int32_t weft_stage_inputs(run *r);
+int32_t weft_deliver_outputs(run *r);
+/* Where the program reads an input and writes an output. */
+void *weft_input_address(const run *r, int32_t index);
+void *weft_output_address(const run *r, int32_t index);
+/* Makes room for an output that the caller wants elsewhere; does nothing for others. */
+int32_t weft_stage_output(run *r, int32_t index, int64_t nbytes, int64_t at);
+int32_t weft_launch_kernel(run *r, const instruction *i, int64_t at);
+int32_t weft_synchronize(run *r, int32_t status);
+/* Kernels and constants on devices, when an executable is made and freed. */
+int32_t weft_load_devices(weft_executable *e, const weft_parts *parts, weft_error *error);
+void weft_unload_devices(weft_executable *e);
 
 /* The instructions that look at elements (elements.c). */
 int32_t weft_read_size(run *r, const instruction *i, int64_t at);

@@ -184,7 +184,7 @@ static void clear_window(run *r, const function *g) {
         if (r->p->buffers[b].kind == BUFFER_OBJECT) {
             if (f->objects[b]) weft_hold(r, b, NULL);
         } else if (f->pointers[b]) {
-            weft_free(f->pointers[b]);
+            weft_space_free(r->executable, r->p->buffers[b].space, f->pointers[b]);
             weft_set_buffer(r->p, f, b, NULL, 0);
         }
     }

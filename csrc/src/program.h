@@ -1,14 +1,18 @@
 /* The register program as the executor sees it, decoded from an array of 64-bit words (weft/runtime/encode.py writes it):
  *
  *   header       magic, encoding version, registers, symbols, expressions, inputs, outputs, buffers, kernels, constants,
- *                functions, host operators, instructions, arena size (expression)
+ *                functions, host operators, devices, instructions, size of the arena in main memory (expression)
  *   expressions  each: number of words, then postfix words: PUSH value | LOAD register | operation
- *   inputs       each: element size (0: passed as a value), dimensions, then an expression for each dimension
+ *   devices      each: size of the arena there (expression); the devices are numbered from 1 on
+ *   inputs       each: element size (0: passed as a value), space, dimensions, then an expression for each dimension
  *   outputs      the same
- *   buffers      each: kind, index, offset (expression), nbytes (expression), element type
+ *   buffers      each: kind, index, offset (expression), nbytes (expression), element type, space
+ *   kernels      each: device
  *   functions    each: first instruction, first buffer and the one after the last, first register and the one after the
  *                last, parameters n, captured m, results, n + m buffers
  *   instructions each: opcode and operands (see `opcode`)
+ *
+ * A space is the memory of a device, by the device's number; 0 is the main memory and the CPU.
  *
  * Registers 0 … symbols-1 are bound from the shapes of inputs before a run; the others are set by instructions. An
  * expression is *stable* if it reads only the former; its value is computed once for each set of symbols.
@@ -82,6 +86,8 @@ typedef enum opcode {
     OP_INVOKE,      /* function or -1, closure object or -1, tail, arguments n, results m, n + m objects */
     OP_RETURN,      /* results n, n objects */
     OP_HOST,        /* operator, arguments n, results m, n + m objects */
+    OP_LAUNCH,      /* kernel, buffers n, sizes m, n buffers, m expressions, 7 expressions: grid, block, shared bytes */
+    OP_TRANSFER,    /* the same as OP_COPY_PART, where one of the buffers at least is not in main memory */
     OP_CHECK_RANGE, /* buffer, elements (expression), columns n, n least and n largest values (expressions) */
     OPCODES
 } opcode;
@@ -96,12 +102,13 @@ typedef struct tensor_spec {
     int64_t element_bytes;
     int32_t ndim;
     bool stable, is_value;
+    int32_t space;
     const int64_t *dims; /* expression numbers */
 } tensor_spec;
 
 typedef struct buffer_spec {
     buffer_kind kind;
-    int32_t index, offset, nbytes, element;
+    int32_t index, offset, nbytes, element, space;
     int32_t slot_begin, slot_end; /* into slot_list: the call arguments that hold this buffer */
 } buffer_spec;
 
@@ -115,6 +122,7 @@ typedef struct instruction {
     int32_t first_slot, first_size;   /* into the frame's slots and sizes */
     const int64_t *buffers, *sizes;   /* operands: buffer and expression numbers */
     weft_kernel kernel;
+    const int64_t *launch; /* of OP_LAUNCH: expression numbers */
 } instruction;
 
 typedef struct function {
@@ -129,7 +137,9 @@ typedef struct program {
     int64_t *words; /* owned copy; the decoded parts point into it */
     int32_t registers, symbols, arena;
     int32_t expression_count, input_count, output_count, buffer_count, kernel_count, constant_count, instruction_count;
-    int32_t slot_count, size_count, function_count, host_count;
+    int32_t slot_count, size_count, function_count, host_count, device_count;
+    const int64_t *arenas;         /* of the devices: expression numbers */
+    const int64_t *kernel_devices; /* of the kernels */
     expression *expressions;
     tensor_spec *inputs, *outputs;
     buffer_spec *buffers;
@@ -139,9 +149,11 @@ typedef struct program {
 } program;
 
 /* Decodes and checks everything that can be checked before a run. On failure the program is left freed. */
-int32_t weft_program_decode(program *p, const int64_t *words, size_t count, const weft_kernel *kernels,
-                            size_t kernel_count, size_t constant_count, weft_error *error);
+int32_t weft_program_decode(program *p, const int64_t *words, size_t count, const weft_parts *parts, weft_error *error);
 void weft_program_free(program *p);
+
+/* Whether an instruction has its arguments laid out in the slots and sizes of a frame. */
+WEFT_INLINE bool weft_has_arguments(const instruction *i) { return i->op == OP_CALL || i->op == OP_LAUNCH; }
 
 /* Evaluates over registers. False if it overflows or divides by zero. */
 bool weft_size_evaluate(const expression *e, const int64_t *registers, int64_t *value);

@@ -35,16 +35,17 @@ static int32_t kernel(void *const *b, const int64_t *s) { return weft_parallel_f
 
 int main(void) {
     static const int64_t words[] = {WORDS};
-    const weft_kernel kernels[] = {kernel};
+    const weft_kernel_code kernels[] = {{kernel, NULL, NULL, NULL, 0}};
+    const weft_parts parts = {.kernels = kernels, .kernel_count = 1};
     weft_executable *exe;
     weft_error error;
-    if (weft_executable_create(words, sizeof words / 8, kernels, 1, NULL, NULL, 0, 2, &exe, &error)) {
+    if (weft_executable_create(words, sizeof words / 8, &parts, 2, &exe, &error)) {
         puts(error.message);
         return 1;
     }
     float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8];
     int64_t shape[1] = {8}, out_shape[1];
-    weft_tensor input = {x, shape, sizeof x, 1, NULL}, output = {y, out_shape, sizeof y, 1, NULL};
+    weft_tensor input = {x, shape, sizeof x, 1, NULL, NULL}, output = {y, out_shape, sizeof y, 1, NULL, NULL};
     if (weft_run(exe, &input, &output, NULL, &error)) return 2;
     for (int i = 0; i < 200; i++) if (weft_run(exe, &input, &output, NULL, &error)) return 2;
     long before = allocations;

@@ -353,7 +353,7 @@ def test_damaged_words_never_crash(kernels):
             try:
                 _native.Executable(
                     damaged, (code,), tuple((0, n) for n in names), (), ("float32",), ("float32", "int64"),
-                    (np.dtype("f4"), np.dtype("f4"), np.dtype("i8")), 1, np.ndarray, print, print, print, print,
+                    (np.dtype("f4"), np.dtype("f4"), np.dtype("i8")), 1, np.ndarray, print, print, print, print, (),
                 )  # fmt: skip
             except ValueError:
                 refused += 1
@@ -362,7 +362,7 @@ def test_damaged_words_never_crash(kernels):
         with pytest.raises(ValueError):
             _native.Executable(
                 words[:length], (code,), tuple((0, n) for n in names), (), ("float32",), ("float32", "int64"),
-                (np.dtype("f4"), np.dtype("f4"), np.dtype("i8")), 1, np.ndarray, print, print, print, print,
+                (np.dtype("f4"), np.dtype("f4"), np.dtype("i8")), 1, np.ndarray, print, print, print, print, (),
             )  # fmt: skip
 
 

@@ -74,6 +74,8 @@ _PLAIN = (CallKernel, Copy, SetSize, Allocate, Reserve, Free, Check, CheckRange,
 def _check(program: Program) -> None:
     if program.functions or program.hosts or any(not isinstance(i, _PLAIN) for i in program.instructions):
         raise _refused("it has functions or values of data types at run time")
+    if program.devices:
+        raise _refused("parts of it run on other devices than the CPU")
     computed = {i.name for i in program.instructions if isinstance(i, SetSize)}
     if any(w in computed for t in program.outputs for d in t.shape for w in d):
         raise _refused("it computes the sizes of its outputs")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.runtime import _native
+from weft.runtime.devices import failure
 from weft.runtime.elements import numpy_dtype
 from weft.runtime.program import CallKernel, Check, CheckRange, Program, TensorSpec
 from weft.runtime.sizes import evaluate, shape_text, to_text
@@ -18,7 +19,7 @@ from weft.support.errors import InputError, InternalError, UserError, WeftError
 
 # weft_status of csrc/include/weft_runtime.h, and the binding's own from 100.
 _MEMORY, _RANK, _SHAPE, _CHECK, _KERNEL, _ARITHMETIC, _BOUNDS, _UNALLOCATED = 1, 5, 6, 7, 8, 9, 10, 11
-_DEPTH, _RANGE = 12, 14
+_DEPTH, _RANGE, _DEVICE = 12, 14, 15
 _COUNT, _OUTPUT_COUNT, _OVERLAP, _OUTPUT_SHAPE = 100, 101, 102, 103
 
 
@@ -45,6 +46,8 @@ class Arguments:
         spec = self.program.inputs[index]
         if spec.is_value:
             return pack(value, self.field_type(spec), self.program.types, spec.name)
+        if isinstance(value, Tensor) and value.home is not None and value.dtype == spec.dtype:
+            return value
         array = self._array(spec, value)
         if array.dtype.name != spec.dtype:
             raise InputError(
@@ -103,6 +106,10 @@ class Arguments:
         wrong = f"the memory for output '{spec.name}' must be"
         if isinstance(value, np.ndarray):
             array = value
+        elif isinstance(value, Tensor) and value.home is not None:
+            if value.dtype != spec.dtype:
+                raise InputError(f"{wrong} {describe(spec)}, not {value.dtype}{list(value.shape)}", code="I005")
+            return value
         elif isinstance(value, Tensor) or hasattr(value, "__dlpack__"):
             tensor = value if isinstance(value, Tensor) else from_dlpack(value)
             if tensor.readonly:
@@ -150,6 +157,8 @@ class Arguments:
             return self._range_error(instruction, given, message)
         if status == _ARITHMETIC:
             return InputError(f"{message}: the model does not fit inputs of these sizes", code="I004")
+        if status == _DEVICE or message.startswith("device "):  # whose memory is exhausted, or whose kernel failed
+            return failure(status, message)
         if status == _MEMORY:
             return UserError(message, code="I007", hint="the inputs are large for the memory of this machine")
         if status == _DEPTH:

@@ -10,15 +10,8 @@ File format (little-endian)::
 Each section has a BLAKE2b-128 digest in the header. Prefix, header and code are always verified. Constants are mapped,
 not read; of a large one only samples are verified when loading, all of it with ``verify=True``.
 
-Versions of the format:
-
-1   straight programs, branches and loops (before the first release; no longer read)
-2   functions, data, host operators, the types of values; parts of buffers are copied; views into inputs and outputs
-3   integers in buffers are checked to lie in a range
-4   a quarter as many samples of each large constant, half of the time that loading many of them takes
-
-A loader reads the versions from OLDEST_FORMAT to FORMAT_VERSION and refuses others by their number, before it looks at
-anything else. Fields that it does not know it refuses too: nothing new is ever passed over in silence.
+A loader reads files of FORMAT_VERSION and refuses others by their number, before it looks at anything else. Fields that
+it does not know it refuses too: nothing new is ever passed over in silence.
 """
 
 from __future__ import annotations
@@ -43,33 +36,35 @@ from weft.runtime.serialize import only, program_from_json, program_to_json
 from weft.support.errors import ArtifactError, UserError
 
 MAGIC = b"\x89WEFT\r\n\x1a"  # like PNG's: finds out transfers that change line ends or the eighth bit
-OLDEST_FORMAT, FORMAT_VERSION = 2, 4
+FORMAT_VERSION = 5
 """To be raised with every change of what a header holds (``tests/runtime/test_artifact_format.py`` tells)."""
 ABI_VERSION = 1
 ALIGN = 64
 HEADER = ("program", "codes", "sections", "target", "metadata", "abi_version")
-SECTIONS = {"code": ("code", "features"), "constant": ("dtype", "shape")}
+SECTIONS = {"code": ("code", "format", "features"), "constant": ("dtype", "shape")}
 """Fields of a section by its kind; all have those of SECTION."""
 SECTION = ("kind", "size", "digest", "quick")
 _PREFIX = struct.Struct("<8sIIQ")
 _DIGEST = 16
 _MAX_HEADER = 1 << 30
 # A large section's quick digest covers its ends and this many blocks between.
-_BLOCK, _SAMPLES, _SAMPLES_BEFORE_4 = 4096, 16, 64
+_BLOCK, _SAMPLES = 4096, 16
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One version of a code object: a relocatable ELF object that needs the CPU ``features`` (LLVM's names)."""
+    """One version of a code object. ``format`` says what ``data`` is and who can load it: ``"elf"``, a relocatable
+    object for the CPU that needs its ``features`` (LLVM's names), or a format that the kernels' device lists."""
 
     features: frozenset[str]
     data: bytes
+    format: str = "elf"
 
 
 @dataclass(frozen=True, slots=True)
 class CodeObject:
-    """Machine code in one or more variants; the runtime picks, of those whose features the CPU has, the one that needs
-    most (the first of equals)."""
+    """The code of a kernel in one or more variants. Of those for the CPU the runtime picks, among those whose features
+    the CPU has, the one that needs most (the first of equals); another device gets the one that it lists first."""
 
     variants: tuple[Variant, ...]
 
@@ -106,7 +101,7 @@ class Artifact:
         table: list[dict[str, Any]] = []
         for i, code in enumerate(self.codes):
             for variant in code.variants:
-                entry = {"kind": "code", "code": i, "features": sorted(variant.features)}
+                entry = {"kind": "code", "code": i, "format": variant.format, "features": sorted(variant.features)}
                 _add_section(entry, variant.data, sections, table)
         for array in self.constants:
             entry = {"kind": "constant", "dtype": array.dtype.name, "shape": list(array.shape)}
@@ -159,13 +154,13 @@ def digest(data: memoryview | bytes) -> str:
     return blake2b(data, digest_size=_DIGEST).hexdigest()
 
 
-def quick_digest(data: memoryview | bytes, samples: int = _SAMPLES) -> str:
-    """BLAKE2b-128 of the length, both ends and evenly spread blocks: all of it where ``samples`` blocks cover it."""
-    if len(data) <= _BLOCK * samples:
+def quick_digest(data: memoryview | bytes) -> str:
+    """BLAKE2b-128 of the length, both ends and evenly spread blocks: all of it where these blocks cover it."""
+    if len(data) <= _BLOCK * _SAMPLES:
         return digest(data)
     state = blake2b(struct.pack("<Q", len(data)), digest_size=_DIGEST)
-    for i in range(samples):
-        at = (len(data) - _BLOCK) * i // (samples - 1)
+    for i in range(_SAMPLES):
+        at = (len(data) - _BLOCK) * i // (_SAMPLES - 1)
         state.update(data[at : at + _BLOCK])
     return state.hexdigest()
 
@@ -218,7 +213,6 @@ def _umask() -> int:
 class _Reader:
     def __init__(self, path: str, data: memoryview, verify: bool) -> None:
         self.path, self.data, self.verify = path, data, verify
-        self.samples = _SAMPLES
 
     def read(self) -> Artifact:
         header, start = self.read_header()
@@ -237,7 +231,8 @@ class _Reader:
                 data = self.data[offset : offset + size]
                 self.check(entry, data)
                 if entry["kind"] == "code":
-                    variants[entry["code"]].append(Variant(frozenset(entry["features"]), bytes(data)))
+                    made = Variant(frozenset(entry["features"]), bytes(data), str(entry["format"]))
+                    variants[entry["code"]].append(made)
                 else:
                     constants.append(_constant(entry, data))
             return Artifact(
@@ -263,9 +258,8 @@ class _Reader:
         if len(self.data) < head:
             raise self.damaged("it is cut off in its first bytes")
         _, version, length, total = _PREFIX.unpack(self.data[: _PREFIX.size])
-        if not OLDEST_FORMAT <= version <= FORMAT_VERSION:
+        if version != FORMAT_VERSION:
             raise self.foreign_version(version)
-        self.samples = _SAMPLES if version >= 4 else _SAMPLES_BEFORE_4
         if total > len(self.data):
             raise self.damaged(f"it is cut off: {len(self.data)} of {total} bytes are there")
         header = self.data[head : head + length]
@@ -282,16 +276,15 @@ class _Reader:
 
     def check(self, entry: Mapping[str, Any], data: memoryview) -> None:
         full = self.verify or entry["kind"] == "code"
-        if (digest(data) != entry["digest"]) if full else (quick_digest(data, self.samples) != entry["quick"]):
+        if (digest(data) != entry["digest"]) if full else (quick_digest(data) != entry["quick"]):
             what = "machine code" if entry["kind"] == "code" else "a constant"
             raise self.damaged(f"{what} does not have the right checksum")
 
     def foreign_version(self, version: int) -> ArtifactError:
         newer = version > FORMAT_VERSION
-        limit = f"up to {FORMAT_VERSION}" if newer else f"from {OLDEST_FORMAT} on"
         hint = "load it with the version of Weft that wrote it; if it is not newer, it is damaged"
         return ArtifactError(
-            f"'{self.path}' has format {version}, this version of Weft reads formats {limit}",
+            f"'{self.path}' has format {version}, this version of Weft reads format {FORMAT_VERSION}",
             code="A006",
             hint=hint if newer else "compile the model again",
         )

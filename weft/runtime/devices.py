@@ -1,14 +1,93 @@
-"""Devices: where tensors live."""
+"""Devices: where tensors live and kernels run.
+
+The CPU is ``Device("cpu", 0)``, and its memory the main memory. Other kinds are made known by :func:`register`, with an
+object that does what the table of ``csrc/include/weft_device.h`` says (:class:`PythonDevice`), or in C. A device is
+opened when it is first used, and closed when no tensor and no executable uses it any more.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
+from weft.runtime import _native
 from weft.support.errors import UserError
 
-_KINDS = ("cpu",)
 _BY_TARGET = {"llvm": "cpu"}
 """Kinds of targets by which their device may be called: ``device(target.kind.name)``."""
+_MEMORY = 1
+"""WEFT_ERROR_MEMORY of csrc/include/weft_runtime.h."""
+
+
+class PythonDevice(Protocol):
+    """A device written in Python. What is asked of it takes effect in the order of the calls, which come from several
+    threads, one at a time.
+
+    Memory is named by addresses, whole numbers from 1 on that mean something to the device alone: if ``a`` was
+    allocated with ``n`` bytes, then ``a + k`` names byte ``k`` of them. Exceptions become errors of the run, and
+    MemoryError says that the device's memory is exhausted; those of ``free``, ``unload`` and ``close`` are only
+    reported. The views of main memory that ``copy_in`` and ``copy_out`` get may not be kept.
+    """
+
+    def info(self) -> tuple[str, tuple[str, ...], int]:
+        """A name for people, the formats of code that :meth:`load` takes, the best first, and the bytes of memory (0:
+        not known)."""
+
+    def allocate(self, nbytes: int, /) -> int:
+        """The address of ``nbytes`` bytes, at least one."""
+
+    def free(self, address: int, /) -> None:
+        """Give back what :meth:`allocate` gave."""
+
+    def copy_in(self, to: int, source: memoryview, /) -> None:
+        """Copy all of ``source`` to an address."""
+
+    def copy_out(self, source: int, to: memoryview, /) -> None:
+        """Fill ``to`` from an address; the bytes are there on return."""
+
+    def copy_across(self, to: int, source: int, nbytes: int, /) -> None:
+        """Copy between two addresses of this device; the two stretches may overlap."""
+
+    def load(self, format: str, code: bytes, entry: str, /) -> Any:
+        """The kernel ``entry`` of ``code``: anything that :meth:`launch` and :meth:`unload` understand."""
+
+    def unload(self, kernel: Any, /) -> None:
+        """The kernel is not needed any more."""
+
+    def launch(
+        self,
+        kernel: Any,
+        buffers: tuple[int, ...],
+        sizes: tuple[int, ...],
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        /,
+    ) -> None:
+        """Run a kernel on buffers, which are addresses, and sizes; see :class:`weft.runtime.program.Launch`."""
+
+    def synchronize(self) -> None:
+        """Return when everything asked for is done."""
+
+    def close(self) -> None:
+        """Nothing will be asked of the device any more."""
+
+
+Opener = Callable[[int], PythonDevice]
+"""Opens the device of a number; raises an exception where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """What a device says of itself: a name for people, the formats of code that it loads, and the bytes of its memory
+    (0: not known)."""
+
+    name: str
+    formats: tuple[str, ...]
+    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +97,73 @@ class Device:
     kind: str = "cpu"
     index: int = 0
 
+    @property
+    def is_cpu(self) -> bool:
+        """Whether its memory is the main memory."""
+        return self.kind == "cpu"
+
+    def info(self) -> DeviceInfo:
+        """What the device says of itself. Raises UserError if it cannot be opened."""
+        name, formats, memory_bytes = opened(self).info()
+        return DeviceInfo(name, tuple(formats.split(",")), memory_bytes)
+
+    def synchronize(self) -> None:
+        """Return when the device has done everything that was asked of it. Raises UserError if that failed."""
+        opened(self).synchronize()
+
     def __str__(self) -> str:
         return f"{self.kind}({self.index})"
 
 
+_openers: dict[str, Opener] = {}
+_opened: WeakValueDictionary[Device, _native.Device] = WeakValueDictionary()
+_lock = threading.RLock()
+
+
+def register(kind: str, opener: Opener) -> None:
+    """Make devices of a kind known; ``opener(index)`` opens one. Raises UserError if the kind is known already."""
+    with _lock:
+        if kind == "cpu" or _openers.get(kind, opener) is not opener:
+            raise UserError(f"there are devices of kind '{kind}' already", code="G012", hint="choose another name")
+        if not kind.isidentifier() or len(kind) > 31:
+            raise UserError(f"'{kind}' cannot name a kind of devices", code="G012", hint="a word of up to 31 letters")
+        _openers[kind] = opener
+
+
+def unregister(kind: str) -> None:
+    """Forget a kind of devices; those that are open stay so until nobody uses them."""
+    with _lock:
+        _openers.pop(kind, None)
+
+
 def device(kind: str = "cpu", index: int = 0) -> Device:
     """The device, by its own kind or that of a target. Raises UserError if there is none of that kind or number."""
-    kind = _BY_TARGET.get(kind, kind)
-    if kind not in _KINDS or index != 0:
-        raise UserError(f"there is no device {kind}({index})", code="G010", hint="device('cpu', 0) is the main memory")
-    return Device(kind, index)
+    found = Device(_BY_TARGET.get(kind, kind), index)
+    opened(found)
+    return found
+
+
+def opened(device: Device) -> _native.Device:
+    """The open device. Raises UserError if there is none of that kind or number."""
+    with _lock:
+        found = _opened.get(device)
+        if found is None:
+            if device.kind not in _openers and device.kind != "cpu":
+                known = ", ".join(sorted(["cpu", *_openers]))
+                raise UserError(f"there is no device {device}", code="G010", hint=f"there are devices of kind {known}")
+            try:
+                found = _native.Device(device.kind, device.index, _openers.get(device.kind))
+            except UserError as error:
+                raise UserError(
+                    f"there is no device {device}: {error.message}", code="G010", hint=error.hint
+                ) from error.__cause__
+            _opened[device] = found
+        return found
+
+
+def failure(status: int, message: str) -> UserError:
+    """The exception for a failed function of a device; the C runtime calls this."""
+    what = message.removeprefix("device ")
+    if status == _MEMORY:
+        return UserError(f"device {what}", code="I007", hint="the data is large for the memory of this device")
+    return UserError(f"device {what}", code="G011", hint="the device's driver says why")

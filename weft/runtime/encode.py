@@ -29,6 +29,7 @@ from weft.runtime.program import (
     Instruction,
     Invoke,
     Jump,
+    Launch,
     NewTensor,
     Program,
     Reserve,
@@ -43,13 +44,13 @@ from weft.runtime.program import (
 from weft.runtime.sizes import BINARY, evaluate, symbols_of
 from weft.support.errors import ArtifactError
 
-MAGIC, VERSION = 0x54464557, 4
+MAGIC, VERSION = 0x54464557, 5
 _PUSH, _LOAD = 0, 1
 _OPERATION = {name: i + 2 for i, name in enumerate([*BINARY, "not"])}
 _KIND = {"input": 0, "output": 1, "constant": 2, "arena": 3, "dynamic": 4, "object": 5}
 _CALL, _COPY, _SET, _READ, _ALLOCATE, _FREE, _CHECK, _JUMP, _JUMP_UNLESS, _COPY_PART, _RESERVE = range(11)
 _TAKE, _GIVE, _TENSOR, _VIEW, _BOX, _CONSTRUCT, _FIELD, _TAG, _EXTENT, _SHARE, _INVOKE, _RETURN, _HOST = range(11, 24)
-_CHECK_RANGE = 24
+_LAUNCH, _TRANSFER, _CHECK_RANGE = 24, 25, 26
 _LIMIT = 1 << 63
 
 
@@ -57,20 +58,23 @@ def encode(program: Program) -> NDArray[np.int64]:
     """The words of the program. Raises ArtifactError if it is malformed; the C decoder checks the rest."""
     table = _Table(_registers(program))
     body: list[int] = []
+    body += [table.number(d.arena_bytes) for d in program.devices]
     for tensor in (*program.inputs, *program.outputs):
         dims = [] if tensor.is_value else [table.number(d) for d in tensor.shape]
-        body += [item_bytes(tensor.dtype), len(dims), *dims]
+        body += [item_bytes(tensor.dtype), tensor.space, len(dims), *dims]
     for buffer in program.buffers:
         body += [_KIND[buffer.kind], buffer.index, table.number(buffer.offset), table.number(buffer.nbytes)]
-        body.append(size_element(buffer.dtype))
+        body += [size_element(buffer.dtype), buffer.space]
+    body += [kernel.device for kernel in program.kernels]
     for function in program.functions:
         body += _function(function, program, table)
     for instruction in program.instructions:
-        body += _instruction(instruction, table)
+        body += _instruction(instruction, table, program)
     arena = table.number(program.arena_bytes)
     counts = (len(program.inputs), len(program.outputs), len(program.buffers), len(program.kernels))
     header = [MAGIC, VERSION, len(table.registers), len(bound_symbols(program)), len(table.rows), *counts]
-    header += [constant_count(program), len(program.functions), len(program.hosts), len(program.instructions), arena]
+    header += [constant_count(program), len(program.functions), len(program.hosts), len(program.devices)]
+    header += [len(program.instructions), arena]
     return np.array([*header, *(w for row in table.rows for w in row), *body], dtype=np.int64)
 
 
@@ -156,16 +160,31 @@ def _function(f: FunctionSpec, program: Program, table: _Table) -> list[int]:
     return [f.entry, *f.buffers, first, last, *counts, *f.parameters, *f.captured]
 
 
-def _instruction(i: Instruction, table: _Table) -> Iterable[int]:
+def _call(i: CallKernel, table: _Table, program: Program) -> Iterable[int]:
+    sizes = [table.number(s) for s in i.sizes]
+    operands = [i.kernel, len(i.buffers), len(sizes), *i.buffers, *sizes]
+    if not 0 <= i.kernel < len(program.kernels) or not program.kernels[i.kernel].device:
+        return [_CALL, *operands]
+    launch = i.launch or Launch()
+    return [_LAUNCH, *operands, *map(table.number, (*launch.grid, *launch.block, launch.shared_bytes))]
+
+
+def _copy(i: Copy, table: _Table, program: Program) -> Iterable[int]:
+    operands = [i.source, i.target, table.number(i.nbytes)]
+    offsets = (i.source_offset, i.target_offset)
+    apart = any(program.buffers[b].space for b in (i.source, i.target) if 0 <= b < len(program.buffers))
+    if not apart and offsets == ((0,), (0,)):
+        return [_COPY, *operands]
+    return [_TRANSFER if apart else _COPY_PART, *operands, *map(table.number, offsets)]
+
+
+def _instruction(i: Instruction, table: _Table, program: Program) -> Iterable[int]:
     number = table.number
     match i:
         case CallKernel():
-            sizes = [number(s) for s in i.sizes]
-            return [_CALL, i.kernel, len(i.buffers), len(sizes), *i.buffers, *sizes]
-        case Copy(source_offset=a, target_offset=b) if a != (0,) or b != (0,):
-            return [_COPY_PART, i.source, i.target, number(i.nbytes), number(a), number(b)]
+            return _call(i, table, program)
         case Copy():
-            return [_COPY, i.source, i.target, number(i.nbytes)]
+            return _copy(i, table, program)
         case SetSize(buffer=None):
             return [_SET, table.registers[i.name], number(i.value)]
         case SetSize():

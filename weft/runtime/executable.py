@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from weft.runtime import _native
 from weft.runtime.arguments import Arguments, bind_symbols
 from weft.runtime.artifact import ABI_VERSION, Artifact, CodeObject, Variant
+from weft.runtime.devices import Device, opened
 from weft.runtime.elements import numpy_dtype
 from weft.runtime.encode import VERSION, constant_count, encode
 from weft.runtime.host import HostOperators
@@ -52,8 +53,9 @@ class Executable:
 
     ``exe(x, …)`` takes inputs in order and returns an array, or a tuple of arrays if the model has several outputs;
     ``exe.run({name: x})`` takes and returns them by name. Inputs may be NumPy arrays, anything with ``__dlpack__``
-    (shared, not copied, if compact), or nested lists; values of algebraic data types are ``weft.Data``. Several threads
-    may run one executable at once.
+    (shared, not copied, if compact), or nested lists; values of algebraic data types are ``weft.Data``. Tensors on
+    other devices (``weft.nd.array(x, device)``) are used where they are if the program wants them there, else copied.
+    Several threads may run one executable at once.
     """
 
     def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
@@ -77,11 +79,12 @@ class Executable:
         self._arguments = Arguments(program)
         self._single = len(program.outputs) == 1
         self._instructions = len(program.instructions)
+        devices = tuple(opened(Device(d.kind, d.index)) for d in program.devices)
         constants = tuple(_aligned(c) for c in artifact.constants[: constant_count(program)])
         try:
             self._native = _native.Executable(
                 encode(program),
-                tuple(_native.Code(_pick(code).data) for code in artifact.codes),
+                _loadable(artifact, devices),
                 tuple((k.code, k.name) for k in program.kernels),
                 constants,
                 tuple(None if t.is_value else str(t.dtype) for t in program.inputs),
@@ -93,6 +96,7 @@ class Executable:
                 self._arguments.convert_output,
                 self._arguments.fail,
                 HostOperators(program.hosts).run,
+                devices,
             )
         except ValueError as error:
             raise ArtifactError(f"the artifact cannot be loaded: {error}", code="A008") from error
@@ -125,14 +129,15 @@ class Executable:
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes held for intermediate results at present: nothing before the first run."""
+        """Bytes held for intermediate results at present, on all devices: nothing before the first run."""
         return self._native.arena_bytes
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
         """Run on inputs in the model's order; an array, or a tuple of arrays.
 
         ``out`` gives the memory for the results: an array, or a sequence of arrays (writable, compact, not overlapping
-        the inputs), which are returned. Raises InputError if something does not fit.
+        the inputs), which are returned; a tensor on a device is written there. Other results are arrays in main memory.
+        Raises InputError if something does not fit.
         """
         if out is None:
             results = self._run(inputs)
@@ -225,13 +230,46 @@ def _input_dtype(spec: TensorSpec) -> np.dtype[Any] | None:
         return None
 
 
+def _loadable(
+    artifact: Artifact, devices: Sequence[_native.Device]
+) -> tuple[_native.Code | tuple[str, bytes] | None, ...]:
+    """Each code object as its device takes it: loaded, for the CPU, or format and bytes (None: unknown device)."""
+    formats = [d.info()[1].split(",") for d in devices]
+    users = {k.code: k.device for k in artifact.program.kernels}
+    found: list[_native.Code | tuple[str, bytes] | None] = []
+    for i, code in enumerate(artifact.codes):
+        number = users.get(i, 0)
+        if not number:
+            found.append(_native.Code(_pick(code).data))
+        elif 0 < number <= len(devices):
+            variant = _pick_format(code, formats[number - 1], artifact.program.devices[number - 1].kind)
+            found.append((variant.format, variant.data))
+        else:
+            found.append(None)
+    return tuple(found)
+
+
+def _pick_format(code: CodeObject, formats: Sequence[str], kind: str) -> Variant:
+    """The variant in the first format that a device lists."""
+    fitting = [v for f in formats for v in code.variants if v.format == f]
+    if fitting:
+        return fitting[0]
+    has = ", ".join(sorted({v.format for v in code.variants})) or "nothing"
+    raise ArtifactError(
+        f"the artifact has no code that devices of kind '{kind}' load: it has {has}, they take {', '.join(formats)}",
+        code="A009",
+        hint="compile the model again",
+    )
+
+
 def _pick(code: CodeObject) -> Variant:
     """The variant that makes most of this CPU."""
     have = cpu_features() | SYSTEM_FEATURES
-    fitting = [v for v in code.variants if v.features <= have]
+    loadable = [v for v in code.variants if v.format == "elf"]
+    fitting = [v for v in loadable if v.features <= have]
     if fitting:
         return max(fitting, key=lambda v: len(v.features))
-    lacking = min((sorted(v.features - have) for v in code.variants), key=len, default=[])
+    lacking = min((sorted(v.features - have) for v in loadable), key=len, default=[])
     raise ArtifactError(
         "the artifact has no code for this CPU" + (f", which lacks {', '.join(lacking)}" if lacking else ""),
         code="A009",

@@ -9,19 +9,22 @@ import numpy as np
 
 from weft.runtime.devices import Device
 from weft.runtime.elements import numpy_dtype
-from weft.runtime.tensor import Tensor, from_dlpack
+from weft.runtime.tensor import Tensor, empty_on, from_dlpack
 
 __all__ = ["array", "empty", "from_dlpack"]
 
 
 def array(values: Any, device: Device = Device(), dtype: str | None = None) -> Tensor:  # noqa: B008 (immutable)
-    """A new tensor with a copy of ``values`` (an array, a number, nested lists, or anything with ``__dlpack__``)."""
+    """A new tensor with a copy of ``values`` (an array, a number, nested lists, or anything with ``__dlpack__``) in the
+    memory of ``device``. Raises UserError if there is no such device or its memory is exhausted."""
+    if isinstance(values, Tensor):
+        values = values.numpy()
     if not isinstance(values, np.ndarray) and hasattr(values, "__dlpack__"):
         values = from_dlpack(values).numpy()
     source = np.asarray(values, dtype=numpy_dtype(dtype) if dtype is not None else None)
-    made = empty(source.shape, source.dtype.name, device)
+    made = empty(source.shape, source.dtype.name)
     made.numpy()[...] = source
-    return made
+    return made.to(device)
 
 
 def empty(
@@ -29,7 +32,6 @@ def empty(
     dtype: str = "float32",
     device: Device = Device(),  # noqa: B008 (immutable)
 ) -> Tensor:
-    """An uninitialized tensor."""
+    """An uninitialized tensor in the memory of ``device``. Raises UserError as :func:`array` does."""
     numpy_dtype(dtype)
-    made: Tensor = Tensor(tuple(shape), dtype)
-    return made
+    return empty_on(device, shape, dtype)

@@ -7,6 +7,10 @@ allocates nothing. Dynamic sizes, control flow and functions use the remaining i
 Values of algebraic data types, closures and string tensors are *objects*: counted references in ``object`` buffers. A
 tensor is one, too, where it goes from one function to another. A function owns a range of buffers and of integer
 registers, its window, of which each activation has its own content.
+
+A *space* is the memory of a device of the program, by the device's number: 0 is the main memory, where the CPU's
+kernels work, and ``Program.devices[n - 1]`` is number ``n``. A kernel reads and writes buffers of its device's space
+alone; :class:`Copy` goes between spaces. Objects, and integers that the executor reads, lie in main memory.
 """
 
 from __future__ import annotations
@@ -23,12 +27,14 @@ effects; a symbol may not have the name of an operation."""
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """An input or output of the whole program: what the caller sees. ``dtype`` is ``"data"`` for a value of the
-    algebraic data type ``type`` (see ``Program.types``)."""
+    algebraic data type ``type`` (see ``Program.types``). ``space`` is where the program reads or writes it; what the
+    caller has elsewhere is copied."""
 
     name: str
     dtype: str
     shape: tuple[SizeExpr, ...]
     type: str = ""
+    space: int = 0
 
     @property
     def is_value(self) -> bool:
@@ -49,6 +55,7 @@ class BufferSpec:
     ``dynamic``: allocated by :class:`Allocate` at run time. ``object``: holds a reference to a value, and shows its
     elements if that is a tensor. An ``output`` whose shape depends on :class:`SetSize` gets
     its memory when an instruction first uses it. ``dtype`` matters only where a size is read from the buffer.
+    ``space``: where it lies; an input or output lies where its :class:`TensorSpec` says.
     """
 
     kind: BufferKind
@@ -57,12 +64,29 @@ class BufferSpec:
     nbytes: SizeExpr = (0,)
     dtype: str = "uint8"
     shape: tuple[SizeExpr, ...] = ()
+    space: int = 0
+
+
+ONE: SizeExpr = (1,)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How many copies of a kernel run: ``grid`` blocks in three directions, of ``block`` threads each, and the bytes of
+    fast memory that the threads of a block share besides what the code itself declares. A grid without blocks runs
+    nothing."""
+
+    grid: tuple[SizeExpr, SizeExpr, SizeExpr] = (ONE, ONE, ONE)
+    block: tuple[SizeExpr, SizeExpr, SizeExpr] = (ONE, ONE, ONE)
+    shared_bytes: SizeExpr = (0,)
 
 
 @dataclass(frozen=True, slots=True)
 class CallKernel:
-    """Call kernel number ``kernel`` with buffer registers and sizes. ``label`` names the graph nodes it computes and
-    ``work`` counts its floating-point operations and bytes (for the profiler), as sizes."""
+    """Call kernel number ``kernel`` with buffer registers and sizes, on the kernel's device, which all the buffers must
+    lie on. ``label`` names the graph nodes it computes; ``flops`` and ``bytes`` count its floating-point operations and
+    bytes (for the profiler), as sizes. ``launch`` is for devices other than the CPU (None: one
+    thread)."""
 
     kernel: int
     buffers: tuple[int, ...]
@@ -70,11 +94,12 @@ class CallKernel:
     label: str = ""
     flops: SizeExpr = (0,)
     bytes: SizeExpr = (0,)
+    launch: Launch | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy ``nbytes`` from one buffer register to another, from and to the given offsets."""
+    """Copy ``nbytes`` from one buffer register to another, from and to the given offsets, whatever their spaces."""
 
     source: int
     target: int
@@ -298,10 +323,20 @@ class HostOperator:
 
 @dataclass(frozen=True, slots=True)
 class KernelRef:
-    """A kernel: symbol ``name`` in code object ``code`` (an index into the artifact's list)."""
+    """A kernel: symbol ``name`` in code object ``code`` (an index into the artifact's list), for device ``device``."""
 
     name: str
     code: int
+    device: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """A device that the program uses beside the CPU, and the bytes of the arena there."""
+
+    kind: str
+    index: int = 0
+    arena_bytes: SizeExpr = (0,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +346,7 @@ class Program:
     ``types`` describes the algebraic data types of inputs and outputs (see ``weft.runtime.values``).
 
     ``symbols`` are the symbolic dimensions; the runtime binds each from the first input dimension that is exactly
-    that symbol and checks every other input dimension. ``arena_bytes`` may depend on symbols.
+    that symbol and checks every other input dimension. ``arena_bytes``, those in main memory, may depend on symbols.
     """
 
     symbols: tuple[str, ...]
@@ -323,5 +358,6 @@ class Program:
     arena_bytes: SizeExpr = (0,)
     functions: tuple[FunctionSpec, ...] = ()
     hosts: tuple[HostOperator, ...] = ()
+    devices: tuple[DeviceSpec, ...] = ()
     types: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from weft.runtime.program import (
     CheckRange,
     Construct,
     Copy,
+    DeviceSpec,
     Extent,
     Field,
     Free,
@@ -27,6 +28,7 @@ from weft.runtime.program import (
     Invoke,
     Jump,
     KernelRef,
+    Launch,
     NewTensor,
     Program,
     Reserve,
@@ -71,6 +73,7 @@ _KINDS = frozenset(get_args(BufferKind))
 
 # Reads one field of an instruction, by the field's name.
 _INTEGER, _TEXT, _SIZE, _SIZES, _INTEGERS, _FLAG = "integer", "text", "size", "sizes", "integers", "flag"
+_LAUNCH = "optional launch"
 _FIELDS: dict[str, dict[str, str]] = {
     "call": {
         "kernel": _INTEGER,
@@ -79,6 +82,7 @@ _FIELDS: dict[str, dict[str, str]] = {
         "label": _TEXT,
         "flops": _SIZE,
         "bytes": _SIZE,
+        "launch": _LAUNCH,
     },
     "copy": {"source": _INTEGER, "target": _INTEGER, "nbytes": _SIZE, "source_offset": _SIZE, "target_offset": _SIZE},
     "set": {"name": _TEXT, "value": _SIZE, "buffer": "optional integer", "element": _INTEGER},
@@ -110,7 +114,7 @@ _FIELDS: dict[str, dict[str, str]] = {
     "host": {"operator": _INTEGER, "arguments": _INTEGERS, "results": _INTEGERS, "label": _TEXT},
 }
 _PROGRAM = tuple(f.name for f in fields(Program))
-_RECORDS = (TensorSpec, BufferSpec, KernelRef, FunctionSpec, HostOperator)
+_RECORDS = (TensorSpec, BufferSpec, KernelRef, FunctionSpec, HostOperator, DeviceSpec, Launch)
 
 
 def format_description() -> str:
@@ -133,16 +137,19 @@ def program_to_json(program: Program) -> dict[str, Any]:
     """A value for :func:`json.dumps` from which :func:`program_from_json` makes an equal program."""
     return {
         "symbols": list(program.symbols),
-        "inputs": [[t.name, str(t.dtype), list(t.shape), t.type] for t in program.inputs],
-        "outputs": [[t.name, str(t.dtype), list(t.shape), t.type] for t in program.outputs],
-        "buffers": [[b.kind, b.index, b.offset, b.nbytes, str(b.dtype), list(b.shape)] for b in program.buffers],
-        "kernels": [[k.name, k.code] for k in program.kernels],
+        "inputs": [[t.name, str(t.dtype), list(t.shape), t.type, t.space] for t in program.inputs],
+        "outputs": [[t.name, str(t.dtype), list(t.shape), t.type, t.space] for t in program.outputs],
+        "buffers": [
+            [b.kind, b.index, b.offset, b.nbytes, str(b.dtype), list(b.shape), b.space] for b in program.buffers
+        ],
+        "kernels": [[k.name, k.code, k.device] for k in program.kernels],
         "instructions": [_instruction_to_json(i) for i in program.instructions],
         "arena_bytes": program.arena_bytes,
         "functions": [
             [f.name, f.entry, f.end, f.buffers, f.parameters, f.captured, f.results] for f in program.functions
         ],
         "hosts": [[h.name, h.attrs, h.arguments, h.results] for h in program.hosts],
+        "devices": [[d.kind, d.index, d.arena_bytes] for d in program.devices],
         "types": program.types,
         "metadata": program.metadata,
     }
@@ -150,7 +157,8 @@ def program_to_json(program: Program) -> dict[str, Any]:
 
 def _instruction_to_json(i: Instruction) -> list[Any]:
     kind = _NAMES[type(i)]
-    return [kind, *(getattr(i, name) for name in _FIELDS[kind])]
+    values = [getattr(i, name) for name in _FIELDS[kind]]
+    return [kind, *([v.grid, v.block, v.shared_bytes] if isinstance(v, Launch) else v for v in values)]
 
 
 def program_from_json(value: Any) -> Program:
@@ -162,11 +170,12 @@ def program_from_json(value: Any) -> Program:
             inputs=tuple(_tensor(t) for t in value["inputs"]),
             outputs=tuple(_tensor(t) for t in value["outputs"]),
             buffers=tuple(_buffer(b) for b in value["buffers"]),
-            kernels=tuple(KernelRef(_text(name), _integer(code)) for name, code in value["kernels"]),
+            kernels=tuple(KernelRef(_text(name), _integer(code), _integer(on)) for name, code, on in value["kernels"]),
             instructions=tuple(_instruction(i) for i in value["instructions"]),
             arena_bytes=_size(value["arena_bytes"]),
             functions=tuple(_function(f) for f in value["functions"]),
             hosts=tuple(_host(h) for h in value["hosts"]),
+            devices=tuple(DeviceSpec(_text(kind), _integer(n), _size(size)) for kind, n, size in value["devices"]),
             types=dict(value["types"]),
             metadata=dict(value["metadata"]),
         )
@@ -195,8 +204,15 @@ def _shape(value: Any) -> tuple[SizeExpr, ...]:
 
 
 def _tensor(value: Any) -> TensorSpec:
-    name, dtype, shape, of = value
-    return TensorSpec(_text(name), _text(dtype), _shape(shape), _text(of))
+    name, dtype, shape, of, space = value
+    return TensorSpec(_text(name), _text(dtype), _shape(shape), _text(of), _integer(space))
+
+
+def _launch(value: Any) -> Launch | None:
+    if value is None:
+        return None
+    (gx, gy, gz), (bx, by, bz), shared = value
+    return Launch((_size(gx), _size(gy), _size(gz)), (_size(bx), _size(by), _size(bz)), _size(shared))
 
 
 def _function(value: Any) -> FunctionSpec:
@@ -213,10 +229,11 @@ def _host(value: Any) -> HostOperator:
 
 
 def _buffer(value: Any) -> BufferSpec:
-    kind, index, offset, nbytes, dtype, shape = value
+    kind, index, offset, nbytes, dtype, shape, space = value
     if kind not in _KINDS:
         raise ValueError(f"unknown kind of buffer {kind!r}")
-    return BufferSpec(kind, _integer(index), _size(offset), _size(nbytes), _text(dtype), _shape(shape))
+    place = _size(offset), _size(nbytes)
+    return BufferSpec(kind, _integer(index), *place, _text(dtype), _shape(shape), _integer(space))
 
 
 _READERS: dict[str, Any] = {
@@ -226,6 +243,7 @@ _READERS: dict[str, Any] = {
     _SIZES: _shape,
     _INTEGERS: lambda v: tuple(_integer(i) for i in v),
     _FLAG: bool,
+    _LAUNCH: _launch,
     "optional integer": lambda v: None if v is None else _integer(v),
     "optional size": lambda v: None if v is None else _size(v),
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.runtime import _native
-from weft.runtime.devices import Device
+from weft.runtime.devices import Device, opened
 from weft.runtime.elements import EXTENDED, numpy_dtype
 from weft.support.errors import InputError
 
@@ -17,11 +18,11 @@ _RAW = {1: np.uint8, 2: np.uint16}
 
 
 class Tensor(_native.Tensor):
-    """An n-dimensional array in main memory.
+    """An n-dimensional array in main memory or, compact, in that of another device.
 
-    ``Tensor(shape, dtype)`` is uninitialized memory aligned to 64 bytes; :func:`from_dlpack` and :func:`as_tensor` take
-    over the memory of others. ``shape``, ``strides`` (bytes), ``dtype`` (a name), ``nbytes``, ``readonly`` and
-    ``contiguous`` describe it.
+    ``Tensor(shape, dtype)`` is uninitialized main memory aligned to 64 bytes; :func:`empty_on` asks a device for its
+    memory, :func:`from_dlpack` and :func:`as_tensor` take over the memory of others. ``shape``, ``strides`` (bytes),
+    ``dtype`` (a name), ``nbytes``, ``readonly`` and ``contiguous`` describe it.
     """
 
     __slots__ = ()
@@ -34,10 +35,22 @@ class Tensor(_native.Tensor):
     @property
     def device(self) -> Device:
         """Where the elements are."""
-        return Device("cpu", 0)
+        home = self.home
+        return Device("cpu", 0) if home is None else Device(home.kind, home.index)
+
+    def to(self, device: Device) -> Tensor:
+        """The tensor on a device: itself if it is there, else a copy. Raises UserError if the device fails."""
+        if self.device == device:
+            return self
+        source = self if self.contiguous else as_tensor(self.numpy())
+        made = empty_on(device, self.shape, self.dtype)
+        made.fill(source)
+        return made
 
     def numpy(self) -> NDArray[Any]:
-        """A view as a NumPy array (no copy)."""
+        """A view as a NumPy array (no copy); of a tensor on another device a copy in main memory."""
+        if self.home is not None:
+            return self.to(Device("cpu", 0)).numpy()
         dtype = numpy_dtype(self.dtype)
         if self.contiguous:
             return np.ndarray(self.shape, dtype, cast(Any, self))
@@ -53,6 +66,13 @@ class Tensor(_native.Tensor):
 
     def __repr__(self) -> str:
         return f"Tensor({self.dtype}{list(self.shape)} on {self.device})"
+
+
+def empty_on(device: Device, shape: Sequence[int], dtype: str) -> Tensor:
+    """Uninitialized memory of a device. Raises UserError if the device is unknown or its memory exhausted."""
+    if device == Device("cpu", 0):
+        return cast(Tensor, Tensor(tuple(shape), dtype))
+    return cast(Tensor, Tensor.on(opened(device), tuple(shape), dtype))
 
 
 def from_dlpack(producer: Any) -> Tensor:
