@@ -31,8 +31,8 @@ from schema_layers import LAYERS
 from schema_movement import MOVEMENT
 
 from weft.frontends import onnx as frontend
+from weft.frontends.common.problems import ModelProblems
 from weft.frontends.onnx import backend
-from weft.frontends.onnx.problems import ModelProblems
 from weft.graph import interpret
 
 RECIPES = {**ELEMENTWISE, **MOVEMENT, **LAYERS}

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import weft
+from weft.frontends.common.problems import ModelProblems
 from weft.frontends.onnx import backend
-from weft.frontends.onnx.problems import ModelProblems
 
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 

@@ -13,9 +13,9 @@ from onnx_samples import shape_arithmetic
 import weft
 from weft.expr.nodes import Expr
 from weft.frontends import onnx as frontend
-from weft.frontends.onnx import sizes
+from weft.frontends.common import sizes
+from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.onnx.converters.movement import resolved_shape
-from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.graph import dims
 from weft.graph.build import size
 from weft.graph.types import Dim

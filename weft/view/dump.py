@@ -19,7 +19,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,6 +28,8 @@ from weft.graph.nodes import Call, Function, Module
 from weft.graph.text import Table, save_table, to_text
 from weft.graph.visit import post_order
 from weft.support.errors import InputError
+from weft.view.html import index_page
+from weft.view.written import GraphStage, KernelStages, Written
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -56,28 +57,7 @@ class StageLike(Protocol):
     def text(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class GraphStage:
-    """A graph that was written: its file, and how many operator calls and functions it has."""
-
-    name: str
-    path: Path
-    operators: int
-    groups: int
-
-
-@dataclass(slots=True)
-class KernelStages:
-    """The files of one kernel, by stage; ``failed`` says what went wrong in the last one."""
-
-    name: str
-    target: str
-    folder: Path
-    paths: dict[str, Path] = field(default_factory=dict)
-    failed: str | None = None
-
-
-class Dump:
+class Dump(Written):
     """Writes one compilation: an instrument of graph passes and an observer of kernels.
 
     ``facts`` is what to say about the compilation as a whole (anything JSON can hold).
@@ -91,11 +71,8 @@ class Dump:
         except OSError as problem:
             message = f"'{self.directory}' cannot be made: {problem.strerror}"
             raise InputError(message, code="I030", hint="WEFT_DUMP names a directory") from problem
-        self.graphs: list[GraphStage] = []
-        self.kernels: list[KernelStages] = []
+        super().__init__(self.directory)
         self.by_key: dict[str, KernelStages] = {}
-        self.kernel_of: dict[Function, KernelStages] = {}
-        self.last: Module | None = None
         self.facts: dict[str, Any] = {}
         self._constants: tuple[Table, Path] | None = None
 
@@ -163,8 +140,6 @@ class Dump:
 
     def finish(self, title: str) -> Path | None:
         """Write ``report.json`` (:attr:`facts`) and ``index.html``; the page, or None if nothing was dumped."""
-        from weft.view.html import index_page
-
         if not self.graphs and not self.kernels:
             return None
         (self.directory / "report.json").write_text(json.dumps(self.facts, indent=1) + "\n")

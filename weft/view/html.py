@@ -6,14 +6,12 @@ import html
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.graph.nodes import Call, Function, GraphExpr, Module, Project, Tuple
 from weft.graph.text import type_text
 from weft.graph.visit import post_order
-
-if TYPE_CHECKING:
-    from weft.view.dump import Dump, KernelStages
+from weft.view.written import KernelStages, Written
 
 _STYLE = """
 body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:76em;padding:0 1em;color:#222;background:#fff}
@@ -28,7 +26,7 @@ path{fill:none;stroke:#89a;stroke-width:1.2}
 _ROW = 24
 
 
-def index_page(title: str, dump: Dump, facts: Mapping[str, Any]) -> str:
+def index_page(title: str, dump: Written, facts: Mapping[str, Any]) -> str:
     """The page for a dump: facts, the stages of the graph, the flow of fused groups, the stages of each kernel."""
     parts = [f"<h1>{_escape(title)}</h1>", _facts(facts), _graph_stages(dump)]
     if dump.last is not None:
@@ -53,7 +51,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Seque
     return "<table>" + row(columns, "th") + "\n".join(row(r, "td") for r in rows) + "</table>"
 
 
-def _link(dump: Dump, path: Path, text: str) -> str:
+def _link(dump: Written, path: Path, text: str) -> str:
     return f'<a href="{_escape(os.path.relpath(path, dump.directory))}">{_escape(text)}</a>'
 
 
@@ -71,7 +69,7 @@ def _facts(facts: Mapping[str, Any]) -> str:
     return _table(["compilation", ""], rows) if rows else ""
 
 
-def _graph_stages(dump: Dump) -> str:
+def _graph_stages(dump: Written) -> str:
     rows = []
     for stage in dump.graphs:
         side = stage.path.with_suffix(".npz")
@@ -82,7 +80,7 @@ def _graph_stages(dump: Dump) -> str:
     return "<h2>Graph</h2>" + _table(columns, rows, (1, 2, 3, 4))
 
 
-def _flow(dump: Dump, module: Module) -> str:
+def _flow(dump: Written, module: Module) -> str:
     """Calls in order, with arcs from each to those later ones that use its result."""
     order = [e for e in post_order(module.main, into_functions=False) if isinstance(e, Call)]
     place = {e: i for i, e in enumerate(order)}
@@ -139,7 +137,7 @@ def _kernel_link(kernel: KernelStages) -> str:
     return f'<a href="#{_escape(kernel.folder.name)}">{_escape(kernel.folder.name)}</a>'
 
 
-def _kernels(dump: Dump) -> str:
+def _kernels(dump: Written) -> str:
     rows = []
     for kernel in dump.kernels:
         links = " ".join(_link(dump, path, stage) for stage, path in kernel.paths.items())

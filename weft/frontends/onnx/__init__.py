@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.frontends.onnx.problems import ModelProblems, Problem
+from weft.frontends.common.problems import ModelProblems, Problem
 from weft.graph.nodes import Module
 from weft.support.arguments import MAPPING, TEXT, WHOLE, checked, optional
 from weft.support.errors import InputError

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from weft import api
+from weft.frontends.common.problems import ModelProblems, NeedsValue
 from weft.frontends.onnx import load
 from weft.frontends.onnx.importer import Given, Leaving
-from weft.frontends.onnx.problems import ModelProblems, NeedsValue
 from weft.frontends.onnx.reader import read
 from weft.graph.types import TensorType
 from weft.runtime import Executable

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from weft.frontends.onnx.converters import CONVERTERS
+from weft.frontends.onnx.converters.table import CONVERTERS
 from weft.frontends.onnx.reader import onnx_package
 from weft.ops.catalogue import OPERATORS
 from weft.ops.definition import OpDef

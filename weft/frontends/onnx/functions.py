@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from weft.frontends.onnx.node import OMITTED, NameScope, Node, Omitted, Value
-from weft.frontends.onnx.problems import Malformed, Noted
+from weft.frontends.common.problems import Malformed, Noted
+from weft.frontends.onnx.node import OMITTED, Importing, NameScope, Node, Omitted, Value
 from weft.frontends.onnx.reader import onnx_package, opsets
 from weft.graph.types import TensorType
-
-if TYPE_CHECKING:
-    from weft.frontends.onnx.importer import Importer
 
 
 def key(function: Any) -> tuple[str, str, str]:
@@ -102,7 +99,7 @@ def _defaults(node: Node) -> dict[str, Any]:
     return {n: a.default_value for n, a in schema.attributes.items() if a.default_value.type}
 
 
-def expand(node: Node, function: Any, importer: Importer) -> list[Value | None]:
+def expand(node: Node, function: Any, importer: Importing) -> list[Value | None]:
     """The outputs of a function applied to the node's operands; None for those that the node does not use."""
     if len(node.inputs) > len(function.input):
         raise Malformed(f"the function takes {len(function.input)} inputs, not {len(node.inputs)}")

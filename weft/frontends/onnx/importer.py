@@ -12,21 +12,22 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from weft.expr.nodes import Const, Expr, index, make
 from weft.expr.nodes import Var as Symbol
+from weft.frontends.common.lets import Lets
+from weft.frontends.common.problems import Malformed, NeedsValue, Noted, Problem, Problems, Unsupported
+from weft.frontends.common.sizes import MAX_ELEMENTS, Sizes
 from weft.frontends.onnx import functions
-from weft.frontends.onnx.converters import CONVERTERS, text
+from weft.frontends.onnx.converters import text
+from weft.frontends.onnx.converters.table import CONVERTERS
 from weft.frontends.onnx.node import OMITTED, Absent, Maps, NameScope, Node, Omitted, Sequence_, Value
 from weft.frontends.onnx.payloads import Array
-from weft.frontends.onnx.problems import Malformed, NeedsValue, Noted, Problem, Problems, Unsupported
 from weft.frontends.onnx.reader import ParsedModel, opsets
 from weft.frontends.onnx.shapes import SHAPE_RULES, materialize
-from weft.frontends.onnx.sizes import MAX_ELEMENTS, Sizes
 from weft.frontends.onnx.tensors import dtype_of, to_array
 from weft.graph.assume import collect_assumptions
 from weft.graph.build import let
@@ -53,24 +54,6 @@ Leaving: TypeAlias = "int | tuple[int | str, ...] | None"
 
 # What converters raise on operands and attributes that make no sense; anything else is a bug of Weft.
 _NONSENSE = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
-
-
-@dataclass(slots=True, eq=False)
-class Lets:
-    """What a block of the graph binds before its result: lets in order, and the sizes bound to tensors."""
-
-    parent: Lets | None = None
-    bindings: list[tuple[Var, GraphExpr]] = field(default_factory=list)
-    sizes: dict[GraphExpr, tuple[Symbol, ...]] = field(default_factory=dict)
-
-    def find(self, value: GraphExpr) -> tuple[Symbol, ...] | None:
-        """The sizes that ``value`` is bound to in this block or one around it."""
-        block: Lets | None = self
-        while block is not None:
-            if value in block.sizes:
-                return block.sizes[value]
-            block = block.parent
-        return None
 
 
 def _is_fixed(declared: Any) -> bool:

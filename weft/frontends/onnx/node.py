@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from weft.expr.nodes import Expr
-from weft.frontends.onnx.problems import Malformed, NeedsValue, Unsupported
-from weft.frontends.onnx.sizes import MAX_ELEMENTS, Sizes, from_array
+from weft.expr.nodes import Var as Symbol
+from weft.frontends.common.lets import Lets
+from weft.frontends.common.problems import Malformed, NeedsValue, Problems, Unsupported
+from weft.frontends.common.sizes import MAX_ELEMENTS, Sizes, from_array
 from weft.frontends.onnx.tensors import to_array
-from weft.graph.nodes import Call, Constant, GraphExpr, Origin, Project, Tuple, call
+from weft.graph.nodes import Call, Constant, GraphExpr, Origin, Project, Tuple, Var, call
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.ops.catalogue import op
 from weft.support.dtypes import DType
-
-if TYPE_CHECKING:
-    from weft.frontends.onnx.importer import Importer
 
 Array = np.ndarray[Any, Any]
 
@@ -93,6 +93,24 @@ class NameScope:
         raise Malformed(f"nothing before it in the graph computes its input '{name}'")
 
 
+class Importing(Protocol):
+    """What nodes ask of the import that they are part of; the importer documents each."""
+
+    problems: Problems
+    folder: Path | None
+
+    def require(self, condition: Expr, message: str) -> None: ...
+    def assume(self, op: str, a: Dim, b: Dim, name: str) -> None: ...
+    def inputs_behind(self, value: GraphExpr) -> list[str]: ...
+    def nodes(self, protos: Iterable[Any], scope: NameScope) -> None: ...
+    def materialize(self, node: Node, value: Sizes) -> GraphExpr: ...
+    def inner_block(self) -> AbstractContextManager[Lets]: ...
+    def fresh(self, base: str) -> Symbol: ...
+    def bound(self, value: GraphExpr, base: str) -> tuple[Symbol, ...]: ...
+    def hold(self, value: GraphExpr, base: str) -> Var: ...
+    def subgraph(self, node: Node, graph: Any, bindings: Mapping[str, Value]) -> list[Value]: ...
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """One node during its conversion.
@@ -108,7 +126,7 @@ class Node:
     opset: int
     inputs: tuple[Value | None, ...]
     scope: NameScope
-    importer: Importer
+    importer: Importing
     origin: Origin = field(init=False)
     _attributes: dict[str, Any] = field(init=False)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from weft.frontends.common.problems import Malformed
 from weft.frontends.onnx.payloads import Array, read_apart
-from weft.frontends.onnx.problems import Malformed
 from weft.support.errors import Location, MissingExtra, ModelError
 
 PROTOBUF_LIMIT = (1 << 31) - 1

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from weft.expr.nodes import Expr, all_of, any_of, logical_not
+from weft.frontends.common.problems import Malformed
+from weft.frontends.common.sizes import MAX_ELEMENTS, Sizes, arithmetic, choose, compare, divide_products, object_array
 from weft.frontends.onnx.node import Node
-from weft.frontends.onnx.problems import Malformed
-from weft.frontends.onnx.sizes import MAX_ELEMENTS, Sizes, arithmetic, choose, compare, divide_products, object_array
 from weft.frontends.onnx.tensors import dtype_of
 from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import BOOL

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.frontends.onnx.problems import Malformed, Unsupported
+from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.onnx.reader import onnx_package
 from weft.support.dtypes import DType
 

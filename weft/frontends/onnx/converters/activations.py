@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from weft.frontends.common.problems import Malformed
 from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.node import Node
-from weft.frontends.onnx.problems import Malformed
 from weft.graph.nodes import GraphExpr
 
 Function = Callable[[GraphExpr], GraphExpr]

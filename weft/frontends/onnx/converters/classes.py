@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
+from weft.frontends.common.problems import Malformed
 from weft.frontends.onnx.converters.numbers import Traced, constant
 from weft.frontends.onnx.converters.text import selected
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed
 from weft.frontends.onnx.tensors import Array
 from weft.support.dtypes import FLOAT32, INT64
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.expr.nodes import index, make
+from weft.frontends.common.sizes import Sizes, object_array, product
 from weft.frontends.onnx.converters.numbers import Traced, constant
 from weft.frontends.onnx.node import Node
-from weft.frontends.onnx.sizes import Sizes, object_array, product
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import INDEX

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.sizes import arithmetic
 from weft.frontends.onnx.converters.elementwise import cast_to
 from weft.frontends.onnx.converters.windows import auto_pad, explicit_pads, split_padding, window
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
-from weft.frontends.onnx.sizes import arithmetic
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import INT32

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from weft.expr.nodes import Var as Symbol
+from weft.frontends.common.sizes import arithmetic, product
 from weft.frontends.onnx.converters.loops import repeat, slice_at
 from weft.frontends.onnx.converters.numbers import Operand, Traced, constant, operand, size, stack
 from weft.frontends.onnx.converters.selection import marked_places
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.sizes import arithmetic, product
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import INT64

@@ -8,8 +8,8 @@ from functools import reduce
 import numpy as np
 
 from weft.expr.nodes import index, make
+from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.frontends.onnx.tensors import dtype_named, dtype_of
 from weft.graph.nodes import Constant, GraphExpr
 from weft.support.dtypes import FLOAT32, FLOAT64, UINT8, DType

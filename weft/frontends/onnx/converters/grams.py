@@ -7,9 +7,9 @@ from functools import reduce
 
 import numpy as np
 
+from weft.frontends.common.problems import Unsupported
 from weft.frontends.onnx.converters.numbers import Traced, constant, operand
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Unsupported
 from weft.frontends.onnx.tensors import Array
 from weft.support.dtypes import FLOAT32
 

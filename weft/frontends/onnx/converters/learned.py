@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.sizes import product
 from weft.frontends.onnx.converters.classes import class_labels, of_many, of_two, post_transform, transformed
 from weft.frontends.onnx.converters.index_range import checked
 from weft.frontends.onnx.converters.numbers import Traced, constant, operand
@@ -13,8 +15,6 @@ from weft.frontends.onnx.converters.text import selected
 from weft.frontends.onnx.converters.trees import TREES
 from weft.frontends.onnx.converters.vectors import VECTORS
 from weft.frontends.onnx.node import Maps, Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
-from weft.frontends.onnx.sizes import product
 from weft.frontends.onnx.tensors import Array
 from weft.support.dtypes import FLOAT32, INT64, DType
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from weft.frontends.common.problems import Malformed
+from weft.frontends.common.sizes import arithmetic
 from weft.frontends.onnx.converters.contraction import scaled
 from weft.frontends.onnx.converters.movement import Cut, cut
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed
-from weft.frontends.onnx.sizes import arithmetic
 
 
 def _affine(node: Node) -> Result:

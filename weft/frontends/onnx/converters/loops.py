@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from weft.expr.nodes import Var as Symbol
 from weft.expr.nodes import index, make
+from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.sizes import Sizes, arithmetic, object_array
 from weft.frontends.onnx.node import Absent, Node, Sequence_, Value
-from weft.frontends.onnx.problems import Malformed, Unsupported
-from weft.frontends.onnx.sizes import Sizes, arithmetic, object_array
 from weft.graph.build import let
 from weft.graph.dims import symbols
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Loop, Project, Tuple, Var

@@ -9,6 +9,16 @@ from typing import Any
 import numpy as np
 
 from weft.expr.nodes import Expr
+from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.sizes import (
+    Sizes,
+    arithmetic,
+    bounds,
+    decide,
+    divide_products,
+    object_array,
+    product,
+)
 from weft.frontends.onnx.converters.computed_axes import (
     ComputedAxes,
     integers,
@@ -22,16 +32,6 @@ from weft.frontends.onnx.converters.index_range import index_tuples, indices
 from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.converters.selection import SELECTION, runtime_bounds, runtime_range, runtime_shape
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
-from weft.frontends.onnx.sizes import (
-    Sizes,
-    arithmetic,
-    bounds,
-    decide,
-    divide_products,
-    object_array,
-    product,
-)
 from weft.frontends.onnx.tensors import dtype_of
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.sizes import product
 from weft.frontends.onnx.converters.elementwise import cast_to
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
-from weft.frontends.onnx.sizes import product
 from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import FLOAT32
 

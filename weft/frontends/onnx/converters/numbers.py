@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from weft.frontends.common.sizes import Sizes, arithmetic, object_array
 from weft.frontends.onnx.converters.elementwise import cast_to
 from weft.frontends.onnx.node import Node
-from weft.frontends.onnx.sizes import Sizes, arithmetic, object_array
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import FLOAT32, INDEX, DType

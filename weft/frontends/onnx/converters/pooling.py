@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.onnx.converters.windows import SlidingWindow, window
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.onnx.converters.elementwise import cast_to
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.frontends.onnx.tensors import dtype_of
 from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import FLOAT32, DType

@@ -12,6 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
+from weft.frontends.common.problems import Malformed
+from weft.frontends.common.sizes import arithmetic
 from weft.frontends.onnx.converters.activations import Function, activations
 from weft.frontends.onnx.converters.control import stacked
 from weft.frontends.onnx.converters.elementwise import cast_to
@@ -19,8 +21,6 @@ from weft.frontends.onnx.converters.index_range import indices
 from weft.frontends.onnx.converters.loops import scan
 from weft.frontends.onnx.converters.movement import Cut, cut, filled
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed
-from weft.frontends.onnx.sizes import arithmetic
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import INDEX

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.frontends.common.problems import Malformed
+from weft.frontends.common.sizes import decide
 from weft.frontends.onnx.converters.computed_axes import along_computed, reduce_computed
 from weft.frontends.onnx.converters.elementwise import cast_to
 from weft.frontends.onnx.converters.normalization import coerced
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed
-from weft.frontends.onnx.sizes import decide
 from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import DType
 

@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 
+from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.sizes import arithmetic, decide, divide_products
 from weft.frontends.onnx.converters.computed_axes import require, vector
 from weft.frontends.onnx.converters.numbers import Operand, Traced, constant, operand, size
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
-from weft.frontends.onnx.sizes import arithmetic, decide, divide_products
 from weft.graph.nodes import Constant, GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import FLOAT32, FLOAT64, INDEX

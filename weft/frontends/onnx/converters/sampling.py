@@ -10,14 +10,14 @@ from functools import reduce
 
 import numpy as np
 
+from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.sizes import arithmetic, divide_products, product
 from weft.frontends.onnx.converters.computed_axes import require
 from weft.frontends.onnx.converters.contraction import with_bias
 from weft.frontends.onnx.converters.index_range import checked
 from weft.frontends.onnx.converters.numbers import Operand, Traced, constant, operand, size, stack
 from weft.frontends.onnx.converters.windows import SlidingWindow, window
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
-from weft.frontends.onnx.sizes import arithmetic, divide_products, product
 from weft.graph.types import Dim
 from weft.support.dtypes import BOOL, FLOAT32, INDEX, INT32
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.frontends.common.problems import Malformed
+from weft.frontends.common.sizes import Sizes, object_array, product
 from weft.frontends.onnx.converters.computed_axes import require
 from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed
-from weft.frontends.onnx.sizes import Sizes, object_array, product
 from weft.graph.nodes import Constant, GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import INDEX, DType

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.frontends.common.problems import Malformed
 from weft.frontends.onnx import functions
 from weft.frontends.onnx.converters.contrib.scores import appended, join_heads, repeated, split_heads
 from weft.frontends.onnx.converters.elementwise import cast_to
 from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.node import Node, Result, Value
-from weft.frontends.onnx.problems import Malformed
 from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import FLOAT32, FLOAT64, INDEX, DType
 

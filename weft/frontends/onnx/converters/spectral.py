@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.expr.nodes import index, make
+from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.sizes import arithmetic, bounds, divide_products, product
 from weft.frontends.onnx.converters.computed_axes import ComputedAxes, integers, require, vector
 from weft.frontends.onnx.converters.numbers import Operand, Traced, constant, operand, size, stack
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
-from weft.frontends.onnx.sizes import arithmetic, bounds, divide_products, product
 from weft.frontends.onnx.tensors import dtype_of
 from weft.graph.types import Dim
 from weft.support.dtypes import FLOAT64, INDEX

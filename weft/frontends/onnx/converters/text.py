@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.expr.nodes import product
+from weft.frontends.common.problems import Unsupported
 from weft.frontends.onnx.node import Node, Result, Value
-from weft.frontends.onnx.problems import Unsupported
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import TensorType, dim
 from weft.support.dtypes import INT64

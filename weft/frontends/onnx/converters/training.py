@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.frontends.common.problems import Malformed
 from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.node import Node, Omitted, Result
-from weft.frontends.onnx.problems import Malformed
 from weft.graph.visit import substitute
 from weft.ops.gradients import gradients
 

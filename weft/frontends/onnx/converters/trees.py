@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from weft.frontends.common.problems import Malformed
+from weft.frontends.common.trees import AGGREGATES, LEAF, MODES, Forest
 from weft.frontends.onnx.converters.classes import (
     TRANSFORMS,
     class_labels,
@@ -17,46 +18,10 @@ from weft.frontends.onnx.converters.classes import (
 )
 from weft.frontends.onnx.converters.numbers import Traced, constant, operand
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed
 from weft.frontends.onnx.tensors import Array
 from weft.support.dtypes import FLOAT32, INT64
 
-MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
-LEAF = len(MODES)
-AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _COMPARE = ("less_equal", "less", "greater_equal", "greater", "equal", "not_equal")
-MAX_DEPTH = 512
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Forest:
-    """Decision trees over one numbering of nodes, leaves included (they lead to themselves).
-
-    ``value`` (nodes × targets) is what a leaf adds, NaN where it says nothing of a target; ``sets`` (nodes × longest)
-    holds the members of BRANCH_MEMBER nodes, padded with NaN.
-    """
-
-    roots: Array
-    feature: Array
-    mode: Array
-    split: Array
-    then: Array
-    otherwise: Array
-    missing_then: Array
-    value: Array
-    sets: Array
-
-    def depth(self) -> int:
-        """The longest way from a root to a leaf. Raises Malformed for trees that are none."""
-        level, found = np.unique(self.roots), 0
-        while True:
-            inner = level[self.mode[level] != LEAF]
-            if not inner.size:
-                return found
-            found += 1
-            if found > MAX_DEPTH:
-                raise Malformed(f"its trees are deeper than {MAX_DEPTH} or hold cycles")
-            level = np.unique(np.concatenate([self.then[inner], self.otherwise[inner]]))
 
 
 def descended(x: Traced, forest: Forest) -> Traced:

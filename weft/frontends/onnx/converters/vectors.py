@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.expr.nodes import Var as Symbol
+from weft.frontends.common.problems import Malformed
 from weft.frontends.onnx.converters.classes import (
     best,
     class_labels,
@@ -19,7 +20,6 @@ from weft.frontends.onnx.converters.classes import (
 from weft.frontends.onnx.converters.loops import repeat
 from weft.frontends.onnx.converters.numbers import Traced, constant, operand
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed
 from weft.frontends.onnx.tensors import Array
 from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import FLOAT32, INT64

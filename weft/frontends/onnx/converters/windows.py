@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weft.frontends.common.problems import Malformed
+from weft.frontends.common.sizes import arithmetic, divide_products
 from weft.frontends.onnx.node import Node
-from weft.frontends.onnx.problems import Malformed
-from weft.frontends.onnx.sizes import arithmetic, divide_products
 from weft.graph.types import Dim
 
 MODES = ("NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER")

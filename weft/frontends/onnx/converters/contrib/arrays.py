@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from weft.expr.nodes import Var as Symbol
+from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.onnx.converters.contraction import conv_transpose
 from weft.frontends.onnx.converters.contrib.scores import counted, number, want_rank, whole
 from weft.frontends.onnx.converters.counted import unique_values
@@ -19,7 +20,6 @@ from weft.frontends.onnx.converters.padding import PADDING
 from weft.frontends.onnx.converters.sampling import SAMPLING, interpolated, lookup, pixels
 from weft.frontends.onnx.converters.spectral import transformed
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import FLOAT32, INT64
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.sizes import decide
 from weft.frontends.onnx.converters.contraction import centred
 from weft.frontends.onnx.converters.contrib.scores import (
     Scores,
@@ -27,8 +29,6 @@ from weft.frontends.onnx.converters.contrib.scores import (
 )
 from weft.frontends.onnx.converters.numbers import Traced, operand, stack
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
-from weft.frontends.onnx.sizes import decide
 from weft.graph.types import Dim
 
 FILLER = -10000.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.frontends.common.problems import Malformed
 from weft.frontends.onnx.converters.contraction import CONTRACTION, MICROSOFT_CONTRACTION
 from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.converters.pooling import POOLING
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed
 from weft.graph.nodes import GraphExpr
 
 

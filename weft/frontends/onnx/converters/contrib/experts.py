@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
+from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.onnx.converters.contrib.packed import unpacked
 from weft.frontends.onnx.converters.contrib.scores import whole
 from weft.frontends.onnx.converters.numbers import Traced, constant, operand
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.support.dtypes import FLOAT32
 
 

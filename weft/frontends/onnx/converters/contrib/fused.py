@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.sizes import product
 from weft.frontends.onnx.converters.contraction import scaled
 from weft.frontends.onnx.converters.numbers import Traced, operand, stack
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
-from weft.frontends.onnx.sizes import product
 from weft.support.dtypes import FLOAT32
 
 

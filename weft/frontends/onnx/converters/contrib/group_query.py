@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.sizes import arithmetic, product
 from weft.frontends.onnx.converters.contrib.rotary import turned
 from weft.frontends.onnx.converters.contrib.scores import (
     Scores,
@@ -29,8 +31,6 @@ from weft.frontends.onnx.converters.contrib.scores import (
 from weft.frontends.onnx.converters.index_range import checked
 from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
-from weft.frontends.onnx.sizes import arithmetic, product
 from weft.graph.types import Dim
 from weft.support.dtypes import FLOAT32, INT64, DType
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.frontends.common.problems import Malformed
 from weft.frontends.onnx.converters.contrib.channels_last import channels_first, in_channels_first
 from weft.frontends.onnx.converters.contrib.scores import want_rank, whole
 from weft.frontends.onnx.converters.index_range import checked
 from weft.frontends.onnx.converters.normalization import MICROSOFT_NORMALIZATION
 from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed
 from weft.support.dtypes import FLOAT32
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.onnx.converters.contrib.scores import counted, number, want_rank, whole
 from weft.frontends.onnx.converters.index_range import checked
 from weft.frontends.onnx.converters.numbers import Traced, constant, operand, stack
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed, Unsupported
 from weft.graph.types import Dim
 from weft.ops.packed_weights import PANEL
 from weft.support.dtypes import FLOAT32, INT64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from weft.frontends.common.problems import Malformed
 from weft.frontends.onnx.converters.contraction import centred, matmul_integer, qlinear_conv
 from weft.frontends.onnx.converters.contrib.channels_last import channels_first, in_channels_first
 from weft.frontends.onnx.converters.elementwise import cast_to
@@ -11,7 +12,6 @@ from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.converters.pooling import POOLING
 from weft.frontends.onnx.converters.quantization import dequantized, quantized
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed
 from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import FLOAT32, DType
 

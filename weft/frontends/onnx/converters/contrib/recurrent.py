@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from weft.frontends.common.problems import Malformed
+from weft.frontends.common.sizes import arithmetic
 from weft.frontends.onnx.converters.contrib.quantized import dynamically_quantized
 from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.converters.recurrent import LSTM_FUNCTIONS, lstm_step, recurrent
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed
-from weft.frontends.onnx.sizes import arithmetic
 from weft.graph.nodes import GraphExpr
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from weft.frontends.common.problems import Malformed
 from weft.frontends.onnx.converters.contrib.scores import counted, head_width, want_rank, whole
 from weft.frontends.onnx.converters.index_range import checked
 from weft.frontends.onnx.converters.numbers import Traced, constant, operand, stack
 from weft.frontends.onnx.node import Node, Result
-from weft.frontends.onnx.problems import Malformed
 from weft.support.dtypes import FLOAT32, INT64
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.sizes import arithmetic, product
 from weft.frontends.onnx.converters.numbers import Traced, constant, size
 from weft.frontends.onnx.node import Node
-from weft.frontends.onnx.problems import Malformed, Unsupported
-from weft.frontends.onnx.sizes import arithmetic, product
 from weft.graph.types import Dim
 from weft.support.dtypes import FLOAT32, INT64, DType
 

@@ -14,7 +14,7 @@ SHOWN = 20
 
 
 class Malformed(ModelError):
-    """A part of the model breaks the ONNX specification. Names only the fault; the importer adds the place."""
+    """A part of the model breaks the specification of its format. Names only the fault; the importer adds the place."""
 
     default_code = "M003"
 

@@ -1,9 +1,9 @@
 """Arithmetic on shapes that are not all known: the values of small integer tensors during import.
 
 A :class:`Sizes` value is an integer (or bool) tensor of at most :data:`MAX_ELEMENTS` elements, each an int or an
-expression over symbolic dimensions. ``Shape`` makes them, the rules of :mod:`weft.frontends.onnx.shapes` compute with
-them, and Reshape, Expand, Slice, Range… take them as targets. Symbolic dimensions are never negative, which decides
-most comparisons (a dimension never equals -1).
+expression over symbolic dimensions: what a model computes from the shapes of its tensors. Operators that make shapes
+take such values as targets. Symbolic dimensions are never negative, which decides most comparisons (a dimension never
+equals -1).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft.expr.nodes import Binary, Const, Expr, Select, Var, index, make, select
-from weft.frontends.onnx.problems import Unsupported
+from weft.frontends.common.problems import Unsupported
 from weft.graph.types import Dim, dim
 from weft.ops.relations import simplified
 from weft.support.dtypes import INDEX, DType
@@ -172,7 +172,8 @@ def product(values: Iterable[Dim]) -> Dim:
 
 
 def divide_products(numerator: Iterable[Dim], denominator: Iterable[Dim]) -> Dim:
-    """The floor of the quotient of two products, with equal factors cancelled: how Reshape finds a size of -1."""
+    """The floor of the quotient of two products, with equal factors cancelled: how a reshape finds the size that is
+    left to it."""
     above, below = _factors(numerator), _factors(denominator)
     known_above, known_below = above.pop(), below.pop()
     for factor in list(below):

@@ -1,0 +1,49 @@
+"""Decision trees as tables, in which formats of learned models describe them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from weft.frontends.common.problems import Malformed
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
+LEAF = len(MODES)
+AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+MAX_DEPTH = 512
+"""Levels that a tree may have."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forest:
+    """Decision trees over one numbering of nodes, leaves included (they lead to themselves).
+
+    ``value`` (nodes × targets) is what a leaf adds, NaN where it says nothing of a target; ``sets`` (nodes × longest)
+    holds the members of BRANCH_MEMBER nodes, padded with NaN.
+    """
+
+    roots: Array
+    feature: Array
+    mode: Array
+    split: Array
+    then: Array
+    otherwise: Array
+    missing_then: Array
+    value: Array
+    sets: Array
+
+    def depth(self) -> int:
+        """The longest way from a root to a leaf. Raises Malformed for trees that are none."""
+        level, found = np.unique(self.roots), 0
+        while True:
+            inner = level[self.mode[level] != LEAF]
+            if not inner.size:
+                return found
+            found += 1
+            if found > MAX_DEPTH:
+                raise Malformed(f"its trees are deeper than {MAX_DEPTH} or hold cycles")
+            level = np.unique(np.concatenate([self.then[inner], self.otherwise[inner]]))
