@@ -123,7 +123,7 @@ def models(quick: bool) -> Table:
 def steps() -> Table:
     """Medians over a convolution of ResNet-50's size."""
     from weft import te
-    from weft.backends.llvm import compile_object, emit
+    from weft.backends.llvm import compile_object, emit_ir
     from weft.lowering.te_to_tir import te_to_tir
     from weft.lowering.tir_to_kernel import tir_to_kernel
     from weft.schedule import Schedule
@@ -131,7 +131,7 @@ def steps() -> Table:
     from weft.target import Target
 
     target = Target("cpu")
-    lanes = target.capabilities.lanes(32)
+    lanes = target.cpu.lanes(32)
     outer = 64 // lanes
     x = te.placeholder((1, outer, 58, 58, lanes), name="x")
     w = te.placeholder((outer, 64, 3, 3, lanes), name="w")
@@ -155,7 +155,7 @@ def steps() -> Table:
     count = len(schedule.trace)
     replay_ms, _ = ms(lambda: Schedule(program).replay(schedule.trace))
     lower_ms, kernel = ms(lambda: tir_to_kernel(schedule.program, target))
-    emit_ms, ir = ms(lambda: emit(kernel, target))
+    emit_ms, ir = ms(lambda: emit_ir(kernel, target))
     object_ms, _ = ms(lambda: compile_object(ir, target))
     rows = (
         ("default rules", schedule_ms),

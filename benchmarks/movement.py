@@ -528,7 +528,7 @@ def capacity(level: str, threads: int) -> int:
     """Bytes that operands and results have together."""
     from weft.target import Target
 
-    caches = Target("cpu").capabilities
+    caches = Target("cpu").cpu
     holds = {"L2": caches.l2 * threads, "L3": caches.l3}
     return int(holds[level] * LEVELS[level]) if level in holds else 4 * caches.l3
 

@@ -10,7 +10,7 @@ BEYOND_CACHES = 256 << 20
 
 
 def run(quick: bool) -> list[Table]:
-    caches = Target("cpu").capabilities
+    caches = Target("cpu").cpu
     rows: list[tuple[object, ...]] = [("float32 multiply-add, GFLOP/s", *(fma_peak(t) for t in (1, 2)))]
     sizes = [("L1", caches.l1 // 2), ("L2", caches.l2 // 2), ("L3", caches.l3 // 4)]
     for name, nbytes in sizes if quick else [*sizes, ("memory", BEYOND_CACHES)]:

@@ -133,8 +133,8 @@ def machine() -> str:
     from weft.target import Target
 
     target = Target("cpu")
-    name = named[1].strip() if named else target.mcpu
-    return f"*{name} ({target.mcpu}, {target.vector_bits}-bit vectors, {target.cores} cores)*"
+    name = named[1].strip() if named else target.cpu.mcpu
+    return f"*{name} ({target.cpu.mcpu}, {target.cpu.vector_bits}-bit vectors, {target.cpu.cores} cores)*"
 
 
 def main() -> None:

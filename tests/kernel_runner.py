@@ -74,7 +74,7 @@ _engines: list[Any] = []
 def load_kernel(kernel: Program, target: Target) -> Any:
     """The machine code of a kernel as a ctypes function of (buffers, sizes)."""
     binding = _symbols()
-    code = llvm.compile_object(llvm.emit(kernel, target), target)
+    code = llvm.compile_object(llvm.emit_ir(kernel, target), target)
     machine = binding.Target.from_default_triple().create_target_machine()
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
     engine.add_object_file(binding.ObjectFileRef.from_data(code))

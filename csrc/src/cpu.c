@@ -57,7 +57,6 @@ static const struct {
     {"avx2", LEAF_7_B, 5, AVX_STATE},
     {"bmi2", LEAF_7_B, 8, NO_STATE},
     {"avx512f", LEAF_7_B, 16, AVX512_STATE},
-    {"evex512", LEAF_7_B, 16, AVX512_STATE},
     {"avx512dq", LEAF_7_B, 17, AVX512_STATE},
     {"rdseed", LEAF_7_B, 18, NO_STATE},
     {"adx", LEAF_7_B, 19, NO_STATE},

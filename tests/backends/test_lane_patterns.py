@@ -62,7 +62,7 @@ def test_random_patterns_load_what_they_say(seed: int, dtype: str) -> None:
     near = stretch(index, 2 * LANES, ALL)
     if near is not None and dtype != "bool":
         assert near[1] == offsets.max() - offsets.min() + 1
-        assert "gather" not in llvm.emit(program, HOST)
+        assert "gather" not in llvm.emit_ir(program, HOST)
 
 
 def some_mask(rng: random.Random, depth: int = 2) -> Expr:
@@ -97,7 +97,7 @@ def test_masks_leave_out_lanes(seed: int, dtype: str) -> None:
         expected[i, allowed] = a[base + 3 * i + offsets[allowed]]
     np.testing.assert_array_equal(b, expected.reshape(-1))
     if dtype == "float32" and stretch(index, 2 * LANES, tuple(allowed.tolist())) is not None:
-        assert "gather" not in llvm.emit(program, HOST)
+        assert "gather" not in llvm.emit_ir(program, HOST)
 
 
 def test_masks_that_are_not_known() -> None:
@@ -115,7 +115,7 @@ def test_nothing_outside_of_the_elements_is_read() -> None:
     x, y = Buffer("x", (Const(8),), "float32"), Buffer("y", (Const(LANES),), "float32")
     twice = make("floordiv", lanes(), all_of(2))
     program = Program("twice", (x, y), Store(y, (lanes(),), Load(x, (twice,))))
-    text = llvm.emit(program, HOST)
+    text = llvm.emit_ir(program, HOST)
     assert "load <8 x float>" in text and "load <16 x float>" not in text
     a, b = np.arange(8, dtype=np.float32), np.zeros(LANES, np.float32)
     run_kernel(program, [a, b])

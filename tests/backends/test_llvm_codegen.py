@@ -36,7 +36,7 @@ from weft.tir.nodes import Allocate, Buffer, Evaluate, For, If, Let, Program, Se
 from weft.tir.workspace import workspace_layout
 
 CPU = Target("cpu")
-AVX512 = Target("zen4") if "avx512f" in Target("zen4").features else CPU
+AVX512 = Target("zen4") if "avx512f" in Target("zen4").cpu.features else CPU
 rng = np.random.default_rng(3)
 
 
@@ -84,7 +84,7 @@ def loops_with(assembly: str, what: str) -> list[str]:
 
 @pytest.mark.parametrize(("rows", "vectors"), [(6, 4), (14, 2), (28, 1)])
 def test_the_micro_kernel_stays_in_registers(rows: int, vectors: int) -> None:
-    text = llvm.assembly(llvm.emit(matmul_kernel(rows, vectors), AVX512), AVX512)
+    text = llvm.assembly(llvm.emit_ir(matmul_kernel(rows, vectors), AVX512), AVX512)
     (inner,) = loops_with(text, "vfmadd231ps")
     assert inner.count("vfmadd231ps") == rows * vectors
     assert "(%rsp)" not in inner and "(%rbp)" not in inner
@@ -110,14 +110,14 @@ def one_store(value: Expr, out: Buffer, *inputs: Buffer, n: int = 16) -> Program
 
 def test_relu_is_one_instruction() -> None:
     x, y = buffer("X", 16), buffer("Y", 16)
-    text = llvm.assembly(llvm.emit(one_store(maximum(Load(x, (lanes(0),)), 0.0), y, x), AVX512), AVX512)
+    text = llvm.assembly(llvm.emit_ir(one_store(maximum(Load(x, (lanes(0),)), 0.0), y, x), AVX512), AVX512)
     assert text.count("vmaxps") == 1 and "vcmp" not in text and "vblend" not in text
 
 
 def test_max_of_two_vectors_is_three_instructions() -> None:
     x, y, z = buffer("X", 16), buffer("Y", 16), buffer("Z", 16)
     program = one_store(make("max", Load(x, (lanes(0),)), Load(y, (lanes(0),))), z, x, y)
-    text = llvm.assembly(llvm.emit(program, AVX512), AVX512)
+    text = llvm.assembly(llvm.emit_ir(program, AVX512), AVX512)
     used = re.findall(r"\tv(?:max|cmp|blend|mov)\w*ps\t.*zmm", text)
     assert len(used) <= 3 + 3 and text.count("vmaxps") == 1  # three besides two loads and a store
 
@@ -155,7 +155,7 @@ def test_integer_division(op: str, by: int | None) -> None:
 
 def test_floor_division_by_a_power_of_two_is_a_shift() -> None:
     x, y = buffer("X", 16, "int32"), buffer("Y", 16, "int32")
-    ir = llvm.emit(one_store(Load(x, (lanes(0),)) // 8 + Load(x, (lanes(0),)) % 8, y, x), CPU)
+    ir = llvm.emit_ir(one_store(Load(x, (lanes(0),)) // 8 + Load(x, (lanes(0),)) % 8, y, x), CPU)
     assert "ashr" in ir and " and " in ir and "div" not in ir and "rem" not in ir
 
 
@@ -227,7 +227,7 @@ def test_a_select_guards_a_load() -> None:
     program = Program("guard", (x, y), For(i, const(0), const(8), Store(y, (i,), value)))
     run_kernel(program, [a, b])
     np.testing.assert_array_equal(b, np.concatenate([a, np.full(4, -1, "f")]))
-    assert "br i1" in llvm.emit(program, CPU)
+    assert "br i1" in llvm.emit_ir(program, CPU)
 
 
 def test_values_do_not_outlive_stores() -> None:
@@ -266,7 +266,7 @@ def test_shared_expressions_are_emitted_once() -> None:
     i = Var("i")
     shared = call("sqrt", Load(x, (i,)))
     stores = Seq(tuple(Store(y, (i,), shared + float(n)) for n in range(4)))
-    ir = llvm.emit(Program("shared", (x, y), For(i, const(0), const(64), stores)), CPU)
+    ir = llvm.emit_ir(Program("shared", (x, y), For(i, const(0), const(64), stores)), CPU)
     assert ir.count("call float @llvm.sqrt") == 1 and ir.count("load float") == 1
 
 
@@ -313,7 +313,7 @@ def test_prefetch_and_unroll_annotations() -> None:
     i = Var("i")
     body = Seq((Evaluate(prefetch(Load(x, (i,)))), Store(y, (i,), Load(x, (i,)))))
     program = Program("hints", (x, y), For(i, const(0), const(64), body, annotations=FrozenMap(unroll=4)))
-    ir = llvm.emit(program, CPU)
+    ir = llvm.emit_ir(program, CPU)
     assert "llvm.prefetch" in ir and "llvm.loop.unroll.count" in ir
     a, b = rng.standard_normal(64).astype("f"), np.zeros(64, "f")
     run_kernel(program, [a, b])
@@ -323,15 +323,15 @@ def test_prefetch_and_unroll_annotations() -> None:
 def test_dtypes_without_arithmetic_are_refused() -> None:
     x, y = buffer("X", 4, "float8_e5m2"), buffer("Y", 4, "float8_e5m2")
     with pytest.raises(TargetError, match="float8_e5m2"):
-        llvm.emit(Program("fp8", (x, y), Store(y, (const(0),), Load(x, (const(0),)))), CPU)
+        llvm.emit_ir(Program("fp8", (x, y), Store(y, (const(0),), Load(x, (const(0),)))), CPU)
 
 
 def test_malformed_kernels_are_internal_errors() -> None:
     x, y = buffer("X", 4), buffer("Y", 4)
     with pytest.raises(InternalError, match="undefined variable"):
-        llvm.emit(Program("free", (x, y), Store(y, (Var("i"),), const(0.0))), CPU)
+        llvm.emit_ir(Program("free", (x, y), Store(y, (Var("i"),), const(0.0))), CPU)
     with pytest.raises(InternalError, match="unallocated"):
-        llvm.emit(Program("free", (y,), Store(y, (const(0),), Load(x, (const(0),)))), CPU)
+        llvm.emit_ir(Program("free", (y,), Store(y, (const(0),), Load(x, (const(0),)))), CPU)
     with pytest.raises(InternalError, match="refuses"):
         llvm.compile_object("define i32 @f( {", CPU)
 
@@ -342,6 +342,6 @@ def test_importing_does_not_start_llvm() -> None:
 
 
 def test_objects_are_small_relocatable_elf() -> None:
-    code = llvm.compile_object(llvm.emit(matmul_kernel(6, 4), CPU), CPU)
+    code = llvm.compile_object(llvm.emit_ir(matmul_kernel(6, 4), CPU), CPU)
     assert code[:4] == b"\x7fELF" and code[16] == 1 and len(code) < 20000
     assert Const(1) is const(1) and aligned(3).nbytes == 3

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from weft.backends.llvm import assembly, emit
+from weft.backends.llvm import assembly, emit_ir
 from weft.graph.nodes import Call, Function
 from weft.graph.parser import parse
 from weft.graph.visit import post_order
@@ -42,7 +42,7 @@ def texts(target: Target, precision: str) -> list[str]:
     fused = optimize(parse(MODEL, OPERATORS), target, Options(precision=precision)).main
     groups = [e.target for e in post_order(fused, into_functions=False) if isinstance(e, Call)]
     return [
-        assembly(emit(lowered(unscheduled(g)[0], target), target), target) for g in groups if isinstance(g, Function)
+        assembly(emit_ir(lowered(unscheduled(g)[0], target), target), target) for g in groups if isinstance(g, Function)
     ]
 
 
@@ -67,11 +67,11 @@ def test_code_has_no_instructions_of_other_machines(name: str, precision: str) -
     target = Target(name)
     every = "\n".join(texts(target, precision))
     for feature, instructions in FOREIGN:
-        if feature not in target.features:
+        if feature not in target.cpu.features:
             found = instructions.search(every)
             assert found is None, f"{found and found[0]} without {feature}"
-    assert {512: "%zmm", 256: "%ymm", 128: "%xmm"}[target.vector_bits] in every
-    if precision == "bf16" and target.has("amx-bf16"):
+    assert {512: "%zmm", 256: "%ymm", 128: "%xmm"}[target.cpu.vector_bits] in every
+    if precision == "bf16" and target.cpu.has("amx-bf16"):
         assert "tdpbf16ps" in every
 
 
@@ -84,7 +84,7 @@ def test_other_architectures_multiply_and_add_vectors(name: str, product: str) -
 
 _COMPILE = """
 import sys
-from weft.backends.llvm import compile_object, emit
+from weft.backends.llvm import compile_object, emit_ir
 from weft.graph.nodes import Call, Function
 from weft.graph.parser import parse
 from weft.graph.visit import post_order
@@ -96,7 +96,7 @@ for name in sys.argv[2:]:
     target = Target(name)
     for e in post_order(optimize(parse(sys.argv[1], OPERATORS), target).main, into_functions=False):
         if isinstance(e, Call) and isinstance(e.target, Function):
-            assert compile_object(emit(lowered(unscheduled(e.target)[0], target), target), target)
+            assert compile_object(emit_ir(lowered(unscheduled(e.target)[0], target), target), target)
     print(name)
 """
 ROWS = """

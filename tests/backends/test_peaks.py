@@ -6,44 +6,46 @@ import re
 
 import pytest
 
-from weft.backends.llvm import assembly, emit
-from weft.measure.peaks import CHAINS, DOTS, Dots, dot_peaks, tile_products, vector_dots
+from weft.backends.llvm import assembly, emit_ir
+from weft.measure.peaks import CHAINS, dot_peaks, tile_products, vector_dots
 from weft.support.dtypes import DType
-from weft.target import Target
+from weft.target import ComputeUnit, Target
+from weft.target.units import CPU_UNITS
 from weft.tir.text import parse
 from weft.tir.verify import verify
 from weft.view.assembly import hot_loop
 
-NAMES = [d.dtype for d in DOTS]
-INSTRUCTION = {"bf16": "vdpbf16ps", "u8": "vpdpbusd"}
-TILE = {"bf16": "tdpbf16ps", "u8": "tdpbusd"}
+VECTORS = [u for u in CPU_UNITS if u.intrinsic]
+TILES = [u for u in CPU_UNITS if u.tile]
+INSTRUCTION = {"bfloat16": "vdpbf16ps", "uint8": "vpdpbusd"}
+TILE = {"bfloat16": "tdpbf16ps", "uint8": "tdpbusd"}
 
 
-@pytest.mark.parametrize("dots", DOTS, ids=NAMES)
+@pytest.mark.parametrize("unit", VECTORS, ids=lambda u: u.name)
 @pytest.mark.parametrize("lanes", [8, 16])
-def test_vectors_stay_in_registers(dots: Dots, lanes: int) -> None:
-    text, operations = vector_dots(dots, 4, lanes)
+def test_vectors_stay_in_registers(unit: ComputeUnit, lanes: int) -> None:
+    text, operations = vector_dots(unit, 4, lanes)
     program = parse(text)
     verify(program, form="kernel")
     target = Target("zen4")
-    code = assembly(emit(program, target), target)
+    code = assembly(emit_ir(program, target), target)
     loop = hot_loop(code)
     assert loop.vector_bits == 32 * lanes and loop.spills == 0
-    assert code.count(INSTRUCTION[dots.dtype]) % CHAINS == 0 and code.count(INSTRUCTION[dots.dtype]) > 0
-    assert operations == 4 * CHAINS * lanes * 20_000 * 2 * 4 // DType(dots.dtype).nbytes
+    assert code.count(INSTRUCTION[unit.left]) % CHAINS == 0 and code.count(INSTRUCTION[unit.left]) > 0
+    assert operations == 4 * CHAINS * lanes * 20_000 * 2 * 4 // DType(unit.left).nbytes
 
 
-@pytest.mark.parametrize("dots", DOTS, ids=NAMES)
-def test_tiles_stay_in_registers(dots: Dots) -> None:
-    text, operations = tile_products(dots, 3)
+@pytest.mark.parametrize("unit", TILES, ids=lambda u: u.name)
+def test_tiles_stay_in_registers(unit: ComputeUnit) -> None:
+    text, operations = tile_products(unit, 3)
     program = parse(text)
     verify(program, form="kernel")
     target = Target("sapphire-rapids")
-    assert target.has(*dots.tile_needs) and target.has(*dots.needs)
-    code = assembly(emit(program, target), target)
-    assert len(re.findall(rf"\b{TILE[dots.dtype]}\b", code)) == 4, "two by two tiles"
+    assert unit in target.units
+    code = assembly(emit_ir(program, target), target)
+    assert len(re.findall(rf"\b{TILE[unit.left]}\b", code)) == 4, "two by two tiles"
     assert len(re.findall(r"\btilestored\b", code)) == 4, "sums are stored once, after the loop"
-    assert operations == 3 * 2_000 * 4 * 16 * 16 * 64 // DType(dots.dtype).nbytes * 2
+    assert operations == 3 * 2_000 * 4 * 16 * 16 * 64 // DType(unit.left).nbytes * 2
 
 
 def test_only_what_the_machine_has_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

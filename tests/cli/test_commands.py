@@ -128,7 +128,7 @@ def test_compile_for_two_levels(model: Path, weft_command: Weft) -> None:
 
 def test_compile_for_a_machine_that_is_not_at_hand(model: Path, weft_command: Weft) -> None:
     """Writing a file loads nothing; running it here says what this machine lacks."""
-    other = "zen4" if "neon" in Target("cpu").features else "raspberry-pi-4"
+    other = "zen4" if "neon" in Target("cpu").cpu.features else "raspberry-pi-4"
     assert weft_command("compile", model, "--target", other, "-o", "other.weft").status == 0
     assert weft_command("inspect", model, "--target", other, "--stage", "program").status == 0
     answer = weft_command("run", "other.weft")

@@ -24,7 +24,7 @@ DTYPES = ("float32", "float16", "int64", "int8", "bool", "float64")
 
 @pytest.fixture(autouse=True)
 def small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payloads, "LARGE", 100)
+    monkeypatch.setattr(payloads, "MIN_LARGE_BYTES", 100)
     monkeypatch.setattr(payloads, "_PIECE", 64)
     monkeypatch.setattr(payloads, "_WINDOW", 33)
 
@@ -91,7 +91,7 @@ def test_unusual_encodings_are_left_to_protobuf(tmp_path: Path, monkeypatch: pyt
     twice = proto.SerializeToString() + onnx.ModelProto(graph=onnx.GraphProto(name="other")).SerializeToString()
     assert read_apart(written(tmp_path / "twice.onnx", twice)) is None
     assert len(read(tmp_path / "twice.onnx").model.graph.initializer) == len(proto.graph.initializer)
-    monkeypatch.setattr(payloads, "LARGE", 1 << 20)
+    monkeypatch.setattr(payloads, "MIN_LARGE_BYTES", 1 << 20)
     assert read_apart(written(tmp_path / "small.onnx", proto.SerializeToString())) is None
 
 

@@ -11,10 +11,10 @@ from kernel_runner import run_program
 
 import weft
 from weft import te
-from weft.backends.llvm import emit
+from weft.backends.llvm import emit_ir
 from weft.backends.llvm.backend import assembly
 from weft.expr.nodes import Load
-from weft.lowering.kernel.common.unroll import LIMIT
+from weft.lowering.kernel.common.unroll import MAX_UNROLLED_STORES
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
@@ -38,7 +38,7 @@ def sums(n: Any, dtype: str = "float32", vector: int = 16) -> Schedule:
 
 
 def machine_code(program: Program, target: Target) -> str:
-    return assembly(emit(tir_to_kernel(program, target), target), target)
+    return assembly(emit_ir(tir_to_kernel(program, target), target), target)
 
 
 def loops_of(program: Program) -> list[For]:
@@ -63,7 +63,7 @@ def test_tails_are_outside_of_the_hot_loop(n: Any) -> None:
     hot = loops_of(kernel)[0]
     text = to_text(Program("hot", kernel.params, hot, sizes=kernel.sizes))
     assert "mask" not in text and "if " not in text and "select" not in text
-    code = assembly(emit(kernel, WIDE), WIDE)
+    code = assembly(emit_ir(kernel, WIDE), WIDE)
     vectors = [x for x in labels_in_loops(code) if "zmm" in x]
     assert vectors and "{%k" not in vectors[0], "the first loop is the hot one; a tail of unknown length has its own"
     assert len(vectors) == 1 or not isinstance(n, int)
@@ -86,7 +86,7 @@ def test_tails_are_vectors(target: Target, n: Any) -> None:
     kernel = tir_to_kernel(sums(n).program, target)
     stores = [x for x in walk(kernel.body) if isinstance(x, Store)]
     assert stores and all(x.value.lanes > 1 for x in stores)
-    code = assembly(emit(kernel, target), target)
+    code = assembly(emit_ir(kernel, target), target)
     assert re.search(r"\{%k\d\}|vmaskmov|addps.*%[xy]mm", code)
     assert "addss" not in code and "movss" not in code
 
@@ -100,7 +100,7 @@ def test_tails_are_vectors(target: Target, n: Any) -> None:
 def test_narrow_floats_are_stored_as_vectors(dtype: str, target: Target, conversion: str, n: int) -> None:
     kernel = tir_to_kernel(sums(n, dtype).program, target)
     assert all(x.value.lanes > 1 for x in walk(kernel.body) if isinstance(x, Store))
-    code = assembly(emit(kernel, target), target)
+    code = assembly(emit_ir(kernel, target), target)
     assert conversion in code
     assert not re.search(r"v?pextrw.*\(%|movw\s+%\w+, .*\(%", code), "stored one by one"
 
@@ -113,7 +113,7 @@ def test_prefetching_is_an_instruction() -> None:
     assert "prefetch" not in machine_code(sums(4096).program, WIDE)
 
 
-@pytest.mark.parametrize("extent, copies", [(LIMIT, LIMIT), (LIMIT + 1, 1)])
+@pytest.mark.parametrize("extent, copies", [(MAX_UNROLLED_STORES, MAX_UNROLLED_STORES), (MAX_UNROLLED_STORES + 1, 1)])
 def test_unrolling_has_a_limit(extent: int, copies: int) -> None:
     a = te.placeholder((extent,), name="A")
     s = Schedule(te_to_tir("long", [a], [te.compute((extent,), lambda i: a[i] * 2.0, name="B")]))

@@ -26,7 +26,7 @@ from weft.target import Target
 from weft.tir.nodes import For, If, Program
 from weft.tir.visit import walk
 
-PASSES = importlib.import_module("weft.lowering.tir_to_kernel")
+PASSES = importlib.import_module("weft.lowering.kernel.common.passes")
 
 
 def product(condition: object, *more: te.Tensor) -> Program:

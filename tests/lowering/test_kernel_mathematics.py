@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kernel_runner import run_kernel
 
-from weft.backends.llvm import assembly, emit
+from weft.backends.llvm import assembly, emit_ir
 from weft.expr.intrinsics import call
 from weft.expr.nodes import Load, Var, const
 from weft.lowering.kernel.common.mathematics import EXPANSIONS
@@ -151,7 +151,7 @@ def test_every_expansion_states_its_error() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_multiplying_by_powers_of_two(dtype: str, target: str, vectorized: bool) -> None:
     """Once rounded, subnormal results and overflow included: by the instruction, by products, lane by lane."""
-    if not set(Target(target).features) <= set(Target("cpu").features):
+    if not set(Target(target).cpu.features) <= set(Target("cpu").cpu.features):
         target = "llvm -mcpu=x86-64-v3"
     x = rng.uniform(0.5, 2, COUNT).astype(dtype) * rng.choice([-1, 1], COUNT).astype(dtype)
     n = rng.integers(-250, 251, COUNT).astype(dtype)
@@ -164,5 +164,5 @@ def test_multiplying_by_powers_of_two(dtype: str, target: str, vectorized: bool)
 @pytest.mark.parametrize("name", ["exp", "exp2", "sigmoid"])
 def test_one_instruction_multiplies_by_the_power(name: str) -> None:
     target = Target("x86-64-v4")
-    listing = assembly(emit(tir_to_kernel(program(name, 1), target), target), target)
+    listing = assembly(emit_ir(tir_to_kernel(program(name, 1), target), target), target)
     assert listing.count("vscalefps") == 1 and "vpslld" not in listing

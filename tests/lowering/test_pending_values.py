@@ -27,7 +27,7 @@ FRUIT = "type Fruit { Apple(); Pear(); Plum() }\n"
 
 @pytest.fixture(autouse=True)
 def shallow(monkeypatch):
-    monkeypatch.setattr(interpret, "DEEPEST", 5000)
+    monkeypatch.setattr(interpret, "MAX_WAITING_VALUES", 5000)
 
 
 def outcome(run):

@@ -296,7 +296,7 @@ def without_end(where: str) -> Module:
 
 @pytest.mark.parametrize("where", ["bound", "both"])
 def test_what_a_let_or_both_branches_need_is_computed(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpret, "DEEPEST", 5000)
+    monkeypatch.setattr(interpret, "MAX_WAITING_VALUES", 5000)
     module, x = without_end(where), np.zeros(3, np.float32)
     for run in (weft.compile(module, threads=1), lambda x: interpret.run(module, [x])):
         with pytest.raises(UserError, match="goes too deep") as stopped:

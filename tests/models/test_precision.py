@@ -26,7 +26,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def check(path: Path, *sizes: dict[str, int]) -> None:
-    if not Target("cpu").multiplies_bfloat16:
+    if not Target("cpu").multiplies("bfloat16"):
         pytest.skip("this CPU has no products of bfloat16")
     model = onnx.load(path, load_external_data=False)
     exact, rounded = weft.compile(path), weft.compile(path, precision="bf16")

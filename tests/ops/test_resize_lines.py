@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kernel_runner import run_program
 
 from weft import te
-from weft.backends.llvm import assembly, emit
+from weft.backends.llvm import assembly, emit_ir
 from weft.graph.types import TensorType
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
@@ -56,7 +56,7 @@ def test_enlarged_and_reduced_pictures(sizes: tuple[int, int], coordinates: str)
 def test_enlarged_pictures_are_read_in_order(old: int, new: int) -> None:
     target = Target("x86-64-v4")
     made = program((8, old, old), (8, new, new), coordinates="asymmetric", rounding="floor")
-    listing = assembly(emit(tir_to_kernel(default_schedule(made, target).program, target), target), target)
+    listing = assembly(emit_ir(tir_to_kernel(default_schedule(made, target).program, target), target), target)
     assert not [name for name in ("vgather", "vdivpd", "vrndscale", "vcvt") if name in listing]
 
 
@@ -97,6 +97,6 @@ def test_a_nan_reaches_its_neighbours_and_no_others() -> None:
 def test_linear_needs_no_doubles_and_gathers_at_the_ends_only(old: int, new: int, gathers: int) -> None:
     target = Target("x86-64-v4")
     made = program((8, old, old), (8, new, new), mode="linear")
-    listing = assembly(emit(tir_to_kernel(default_schedule(made, target).program, target), target), target)
+    listing = assembly(emit_ir(tir_to_kernel(default_schedule(made, target).program, target), target), target)
     assert not [name for name in ("vdivpd", "vrndscale", "vcvttpd", "vcvtqq2pd") if name in listing]
     assert listing.count("vgather") <= gathers and "zmm" in listing

@@ -16,14 +16,13 @@ from pathlib import Path
 from perf_operations import Counts, count
 
 from weft.api import kernel_disk_cache
-from weft.backends.llvm import assembly, emit
+from weft.backends.llvm import assembly, emit_ir
 from weft.expr.nodes import Binary, Load
 from weft.graph.nodes import Call, Function, Module
 from weft.graph.visit import post_order
 from weft.ir.structural import structural_hash
 from weft.kernels.cache import KernelCache
 from weft.kernels.machine_code import lowered, scheduled
-from weft.kernels.task import KernelTask
 from weft.pipeline import Options, ScheduleSource, compile_module, operators_in, optimize, unscheduled
 from weft.target import Target
 from weft.tir.nodes import Block, For, Store
@@ -87,9 +86,9 @@ def measure(
         moved += int(work.bytes)
         key = structural_hash(program)
         if key not in code:
-            trace = schedules.find(KernelTask(program, machine)) if schedules is not None else None
+            trace = schedules.find(program, machine) if schedules is not None else None
             kernel = lowered(program, machine, trace)
-            text = assembly(emit(kernel, machine), machine)
+            text = assembly(emit_ir(kernel, machine), machine)
             code[key], counts[key] = hot_loop(text), count(kernel)
             gathers[key] = len(_GATHERS.findall(text))
             streams |= {key} if "\tvmovnt" in text else set()

@@ -70,7 +70,7 @@ def agree(module: Module, values: list[Any], products: int, options: Options | N
     wanted = np.asarray(interpret(module, values), np.float64)
     artifact, _ = compile_module(module, [tile_unit.machine()], options=options)
     with tile_unit.imitated() as counts, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executable, "cpu_features", lambda: tile_unit.machine().features)
+        patch.setattr(executable, "cpu_features", lambda: tile_unit.machine().cpu.features)
         got = np.asarray(executable.Executable(artifact, 1)(*values), np.float64)
     np.testing.assert_allclose(got, wanted, rtol=1.6e-2, atol=2e-2)
     assert counts.products == products
@@ -192,7 +192,7 @@ def test_small_transformers(name: str) -> None:
     wanted = weft.compile(path).run(inputs)
     artifact, _ = compile_module(weft.load(path), [tile_unit.machine()], options=Options(precision="bf16"))
     with tile_unit.imitated() as counts, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executable, "cpu_features", lambda: tile_unit.machine().features)
+        patch.setattr(executable, "cpu_features", lambda: tile_unit.machine().cpu.features)
         got = executable.Executable(artifact, 1).run(inputs)
     assert counts.products >= 100
     for key, exact in wanted.items():

@@ -10,11 +10,12 @@ from kernel_runner import run_program
 from schedule_cases import inputs_for
 
 from weft import te
-from weft.backends.llvm import assembly, emit
+from weft.backends.llvm import assembly, emit_ir
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
-from weft.schedule.library.matrix_tiles import TILE_BF16, TILE_U8S8, tiled_product
+from weft.schedule.intrinsics.matrix_tiles import TILE_BF16, TILE_U8S8
+from weft.schedule.library.matrix_tiles import tiled_product
 from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.tir.interpret import run
@@ -49,7 +50,7 @@ def test_without_the_unit_the_loops_run(kind: str) -> None:
     expected = run(original, given)[0]
     np.testing.assert_array_equal(run(s.program, given)[0], expected)
     np.testing.assert_array_equal(run_program(s.program, given, target=Target("x86-64-v3"))[0], expected)
-    text = assembly(emit(tir_to_kernel(s.program, machine := Target("sapphire-rapids")), machine), machine)
+    text = assembly(emit_ir(tir_to_kernel(s.program, machine := Target("sapphire-rapids")), machine), machine)
     assert instruction in text and "syscall" in text and "ldtilecfg" in text
 
 

@@ -182,7 +182,7 @@ def share_in_tiles(module: Module) -> float:
         if {"conv", "matmul"} & set(operators_in(group)):
             program, work = unscheduled(group)
             total += int(work.flops)
-            tiled += int(work.flops) * uses_tiles(lowered(program, Target(AMX)).body, Target(AMX).features)
+            tiled += int(work.flops) * uses_tiles(lowered(program, Target(AMX)).body, Target(AMX).cpu.features)
     return tiled / total
 
 
@@ -201,7 +201,7 @@ def test_a_network_on_the_imitated_unit() -> None:
     wanted = np.asarray(interpret(module, [value]), np.float64).ravel()
     artifact, _ = compile_module(module, [tile_unit.machine()], options=Options(precision="bf16"))
     with tile_unit.imitated() as counts, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executable, "cpu_features", lambda: tile_unit.machine().features)
+        patch.setattr(executable, "cpu_features", lambda: tile_unit.machine().cpu.features)
         got = np.asarray(executable.Executable(artifact, 1)(value), np.float64).ravel()
     assert got @ wanted >= 0.999 * np.linalg.norm(got) * np.linalg.norm(wanted)
     assert counts.products >= 500

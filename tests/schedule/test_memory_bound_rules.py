@@ -102,7 +102,7 @@ def test_threads_take_strips_of_columns(steps: int, columns: int, cores: int) ->
     program = default_schedule(running(steps, columns), target).program
     nest = next(s for s in walk(program.body) if isinstance(s, For) and s.kind == "parallel" and steps_in(s))
     assert isinstance(nest.extent, Const) and isinstance(nest.body, For) and nest.body.kind == "serial"
-    assert int(nest.extent.value) >= min(cores, columns // (2 * target.capabilities.lanes(32)))
+    assert int(nest.extent.value) >= min(cores, columns // (2 * target.cpu.lanes(32)))
     np.testing.assert_array_equal(run_program(program, [x])[0], x.cumsum(0, np.float32))
 
 

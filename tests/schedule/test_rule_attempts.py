@@ -100,7 +100,7 @@ def streams(shape: tuple[int, ...], perm: tuple[int, ...] | None = None) -> bool
 
 
 def test_results_larger_than_the_caches_are_written_past_them() -> None:
-    numbers = ZEN4.capabilities.l3 // 4
+    numbers = ZEN4.cpu.l3 // 4
     assert streams((numbers // 1024 + 1, 1024))
     assert not streams((numbers // 1024, 1024))
     assert not streams((4096, numbers // 1024), (1, 0))
@@ -108,7 +108,7 @@ def test_results_larger_than_the_caches_are_written_past_them() -> None:
 
 
 def test_parts_of_lines_are_not_written_past_the_caches() -> None:
-    numbers = ZEN4.capabilities.l3 // 4
+    numbers = ZEN4.cpu.l3 // 4
 
     def cut(rows: int, columns: int) -> bool:
         x = te.placeholder((rows, columns + 6), name="x")

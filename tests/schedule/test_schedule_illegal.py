@@ -11,7 +11,7 @@ from weft import te
 from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule, TensorIntrinsic
 from weft.schedule.errors import RULES
-from weft.schedule.library.dot_products import DOT_U8S8
+from weft.schedule.intrinsics.dot_products import DOT_U8S8
 from weft.support.errors import ScheduleError
 from weft.tir.text import parse
 

@@ -8,12 +8,12 @@ from kernel_runner import run_program
 from schedule_cases import check, inputs_for, matmul_relu, minimal_filtering, softmax, windows
 
 from weft import te
-from weft.backends.llvm import assembly, emit
+from weft.backends.llvm import assembly, emit_ir
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.ops.winograd import transform_weights
 from weft.schedule import Schedule
-from weft.schedule.library.dot_products import DOT_U8S8
+from weft.schedule.intrinsics.dot_products import DOT_U8S8
 from weft.schedule.library.filtering import filtered_window
 from weft.schedule.library.products import Tile, blocked_product
 from weft.schedule.library.rows import one_pass, reduce_in_lanes
@@ -62,9 +62,9 @@ def test_dot_products_of_bytes(target: str, shape: tuple[int, int, int]) -> None
     machine = Target(target)
     kernel = tir_to_kernel(s.program, machine)
     np.testing.assert_array_equal(run(kernel, [a, packed])[0].reshape(expected.shape), expected)
-    text = assembly(emit(kernel, machine), machine)
-    assert ("vpdpbusd" in text) == ("avx512vnni" in machine.features)
-    if machine.features <= Target("cpu").features:
+    text = assembly(emit_ir(kernel, machine), machine)
+    assert ("vpdpbusd" in text) == ("avx512vnni" in machine.cpu.features)
+    if machine.cpu.features <= Target("cpu").cpu.features:
         np.testing.assert_array_equal(run_program(s.program, [a, packed], target=machine)[0], expected)
 
 

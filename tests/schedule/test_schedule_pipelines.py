@@ -7,7 +7,7 @@ import pytest
 from image_pipelines import PIPELINES, SCHEDULES
 from kernel_runner import run_program
 
-from weft.backends.llvm import emit
+from weft.backends.llvm import emit_ir
 from weft.classic.build import executable
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
@@ -77,11 +77,11 @@ def test_streams_are_emitted_for_stores_of_the_named_buffer_only() -> None:
     kernel = tir_to_kernel(s.program, Target("cpu"))
     assert kernel.attrs["stream"] == ("down",)
     assert to_text(parse(to_text(kernel))) == to_text(kernel)
-    x86 = emit(kernel, Target("x86-64-v4"))
+    x86 = emit_ir(kernel, Target("x86-64-v4"))
     # A vector whole or as four parts, as it is aligned, before and in the steady part of the loop.
     assert x86.count("!nontemporal") == 2 * (1 + 4)
     assert "call void @llvm.x86.sse.sfence()" in x86
-    assert "nontemporal" not in emit(kernel, Target("graviton2"))
+    assert "nontemporal" not in emit_ir(kernel, Target("graviton2"))
 
 
 def test_prefetch_asks_for_each_line_of_unrolled_rows_once() -> None:

@@ -37,7 +37,7 @@ def absent() -> str | None:
         return "matrix tiles are imitated on x86-64 Linux only"
     if shutil.which("cc") is None:
         return "no C compiler"
-    if "amx-tile" in Target("cpu").features:
+    if "amx-tile" in Target("cpu").cpu.features:
         return "the CPU has the unit itself"
     return None
 

@@ -113,7 +113,7 @@ def test_processes_may_share_it(tmp_path: Path) -> None:
 
 
 def test_the_size_of_many_entries_is_estimated_from_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_module, "_MANY", 500)
+    monkeypatch.setattr(cache_module, "_MAX_COUNTED_ENTRIES", 500)
     filling = DiskCache(tmp_path, 10**9)
     for i in range(1000):
         filling.put(key(i), b"x" * 100)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.support.garbage import SELDOM, seldom_collected
+from weft.support.garbage import OBJECTS_BETWEEN_COLLECTIONS, seldom_collected
 
 
 @pytest.fixture(autouse=True)
@@ -20,10 +20,10 @@ def thresholds() -> Iterator[None]:
 def test_thresholds_are_put_back() -> None:
     gc.set_threshold(600, 9, 8)
     with seldom_collected():
-        assert gc.get_threshold() == (SELDOM, 9, 8)
+        assert gc.get_threshold() == (OBJECTS_BETWEEN_COLLECTIONS, 9, 8)
         with seldom_collected():
             pass
-        assert gc.get_threshold() == (SELDOM, 9, 8), "the outer one still holds"
+        assert gc.get_threshold() == (OBJECTS_BETWEEN_COLLECTIONS, 9, 8), "the outer one still holds"
     assert gc.get_threshold() == (600, 9, 8)
 
 
@@ -34,7 +34,7 @@ def test_errors_put_them_back() -> None:
     assert gc.get_threshold() == (600, 9, 8)
 
 
-@pytest.mark.parametrize("first", [0, 2 * SELDOM])
+@pytest.mark.parametrize("first", [0, 2 * OBJECTS_BETWEEN_COLLECTIONS])
 def test_rarer_stays(first: int) -> None:
     gc.set_threshold(first, 10, 10)
     with seldom_collected():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft import te
-from weft.backends.llvm import assembly, emit
+from weft.backends.llvm import assembly, emit_ir
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
@@ -65,7 +65,7 @@ def test_default_rules_reach_the_width_of_the_machine(machine: str, bits: int) -
     program = te_to_tir("product", [a, b], [c])
 
     def loop(s: Schedule) -> LoopCode:
-        return hot_loop(assembly(emit(tir_to_kernel(s.program, target), target), target))
+        return hot_loop(assembly(emit_ir(tir_to_kernel(s.program, target), target), target))
 
     scheduled, plain = loop(default_schedule(program, target)), loop(Schedule(program))
     assert scheduled.vector_bits == bits and scheduled.fused >= 8 and scheduled.spills == 0

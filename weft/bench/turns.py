@@ -22,19 +22,19 @@ Array = np.ndarray[Any, Any]
 LOWERED = ("weft", "openvino")
 """Engines that compute a float32 model in another precision when asked."""
 
-TURN_MS = 60
-"""A turn of one engine takes at least so long."""
+MIN_TURN_MS = 60
+"""Milliseconds that a turn of one engine takes at least."""
 
-REST_S = 0.1
-"""Between turns all engines rest so long: threads of the one before may still be spinning."""
+REST_SECONDS = 0.1
+"""Seconds in which no engine runs, between two turns: threads of the one before may still be spinning."""
 
-LONGEST_TURN = 2.0
+MAX_TURN_SECONDS = 2.0
 """Seconds after which a turn ends, however few runs it had (one at least)."""
 
-HOPELESS = 10
-"""An engine that takes so many times Weft's time has one turn only."""
+MAX_TIMES_OURS = 10
+"""An engine that takes this many times as long as Weft has one turn only."""
 
-LOADING = 300.0
+MAX_LOADING_SECONDS = 300.0
 """Seconds that an engine may take to load a model, compile it and warm up."""
 
 
@@ -70,16 +70,16 @@ class Engine:
             stderr=self.log,
             text=True,
         )
-        patience = threading.Timer(LOADING, self.process.kill)
+        patience = threading.Timer(MAX_LOADING_SECONDS, self.process.kill)
         patience.start()
         self.version: str = self._reply().get("version", "")
         if not patience.is_alive():
-            self.error = f"not ready within {LOADING:.0f} s"
+            self.error = f"not ready within {MAX_LOADING_SECONDS:.0f} s"
         patience.cancel()
 
     def run(self, count: int) -> list[float]:
         """The times of a turn of ``count`` runs, or of as many as fit."""
-        times: list[float] = self._ask(runs=count, seconds=LONGEST_TURN).get("times", [])
+        times: list[float] = self._ask(runs=count, seconds=MAX_TURN_SECONDS).get("times", [])
         return times
 
     def outputs(self) -> list[Array]:
@@ -132,9 +132,9 @@ def measure(
 ) -> tuple[list[Record], dict[str, str]]:
     """Records of Weft and the peers, and why peers are missing.
 
-    Each of ``rounds`` rounds runs every engine at least ``runs / rounds`` times in turn, for at least TURN_MS, for
-    LONGEST_TURN at most and after a rest, so that drift of the machine meets all alike. A peer that fails is left out
-    with its reason; one that takes HOPELESS times as long as Weft has one turn. ``torch``
+    Each of ``rounds`` rounds runs every engine at least ``runs / rounds`` times in turn, for at least MIN_TURN_MS, for
+    at most MAX_TURN_SECONDS and after a rest, so that drift of the machine meets all alike. A peer that fails is left
+    out with its reason; one that takes MAX_TIMES_OURS times as long as Weft has one turn. ``torch``
     (``FILE.py:FUNCTION[,WORD…]``) makes the module that the model was exported from.
 
     Raises UserError where Weft itself fails.
@@ -174,14 +174,14 @@ def _take_turns(engines: list[Engine], fewest: int, rounds: int) -> None:
     turns = {}
     for e in engines:
         best = min(first[e.name], default=0.0)
-        if best > HOPELESS * ours:
+        if best > MAX_TIMES_OURS * ours:
             e.times += first[e.name]
         elif best:
-            turns[e.name] = max(fewest, int(TURN_MS / best))
+            turns[e.name] = max(fewest, int(MIN_TURN_MS / best))
     for _ in range(rounds):
         for e in engines:
             if e.name in turns:
-                time.sleep(REST_S)
+                time.sleep(REST_SECONDS)
                 e.times += e.run(turns[e.name])
 
 

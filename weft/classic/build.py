@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.backends.llvm import compile_object, emit
+from weft.backends.catalogue import backend_of
 from weft.classic.function import CompiledFunction
 from weft.classic.schedule import TensorSchedule
 from weft.expr.nodes import IterVar, Var, product
 from weft.lowering.sizes import shape_expr, size_expr
-from weft.lowering.tir_to_kernel import symbol, tir_to_kernel
+from weft.lowering.tir_to_kernel import symbol
 from weft.runtime import Executable
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import BufferSpec, CallKernel, KernelRef, TensorSpec
@@ -21,7 +21,7 @@ from weft.schedule.rewrite import uses
 from weft.schedule.schedule import Schedule
 from weft.support.arguments import TEXT, Form, checked, instance, optional
 from weft.support.errors import InputError, ScheduleError
-from weft.target import CODE_FEATURES, Target
+from weft.target import Target
 from weft.tensor_expr.nodes import Tensor
 from weft.tir.nodes import Buffer, Program
 from weft.tir.text import to_text
@@ -150,7 +150,9 @@ def _with_separate_inits(schedule: Schedule) -> Schedule:
 def _artifact(made: _Made, target: Target) -> Artifact:
     """The machine code, and a program of one call."""
     program = made.program
-    kernel = tir_to_kernel(program, target, symbol(program.name))
+    backend = backend_of(target)
+    kernel = backend.lower(program, target, symbol(program.name))
+    made_code = backend.emit(kernel, target)
     names = _size_names(program)
     count = len(program.params) - program.outputs
     buffers = []
@@ -173,7 +175,7 @@ def _artifact(made: _Made, target: Target) -> Artifact:
         instructions=(call,),
         arena_bytes=arena,
     )
-    code = CodeObject((Variant(target.features & CODE_FEATURES, compile_object(emit(kernel, target), target)),))
+    code = CodeObject((Variant(made_code.features, made_code.data),))
     metadata = {
         "model": program.name,
         "function": {"order": [list(o) for o in made.order], "loops": to_text(program)},

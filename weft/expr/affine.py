@@ -19,7 +19,8 @@ Mono: TypeAlias = tuple[int, ...]
 Poly: TypeAlias = dict[Mono, int]
 
 ARITHMETIC: Final = frozenset(("add", "sub", "mul"))
-_LARGEST_PRODUCT: Final = 64
+_MAX_PRODUCT_TERMS: Final = 64
+"""Terms that a product of sums may have when it is multiplied out."""
 
 
 def is_arithmetic(e: Expr) -> bool:
@@ -206,7 +207,7 @@ class Ring:
             return add(a, b)
         if node.op == "sub":
             return add(a, b, -1)
-        if len(a) * len(b) > _LARGEST_PRODUCT:
+        if len(a) * len(b) > _MAX_PRODUCT_TERMS:
             return {(self.number(node),): 1}
         return multiply(a, b)
 

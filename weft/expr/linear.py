@@ -99,7 +99,8 @@ class _Known:
         return Linear(terms, constant)
 
 
-_LARGEST_CACHE: Final = 64
+_MAX_CACHED_RANGES: Final = 64
+"""Sets of ranges whose answers are remembered."""
 _known: dict[tuple[object, ...], _Known] = {}
 
 
@@ -109,7 +110,7 @@ def _facts(ranges: Ranges) -> _Known:
     found = _known.pop(key, None)
     if found is None or len(found.seen) > 2000:
         found = _Known(ranges)
-        if len(_known) >= _LARGEST_CACHE:
+        if len(_known) >= _MAX_CACHED_RANGES:
             del _known[next(iter(_known))]
     _known[key] = found
     return found

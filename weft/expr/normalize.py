@@ -38,8 +38,10 @@ from weft.support.dtypes import BOOL, INDEX
 TRUE: Final = Const(True, BOOL)
 FALSE: Final = Const(False, BOOL)
 _RULES: Final = RuleTable((*LOGIC_RULES, *VALUE_RULES))
-_LONGEST_CONJUNCTION: Final = 12
-_DEEPEST_CONTEXT: Final = 24
+_MAX_CONJUNCTION_PARTS: Final = 12
+"""Members of a conjunction or disjunction up to which each is compared with all others."""
+_MAX_CONTEXT_DEPTH: Final = 24
+"""Depth of nested choices up to which a branch is simplified under the condition of its choice."""
 
 
 class Normalizer:
@@ -121,7 +123,7 @@ class Normalizer:
 
     def _parts(self, node: Expr) -> list[Expr] | tuple[Expr, ...]:
         """What must be simple before ``node``: the leaves of index arithmetic, else the children."""
-        if type(node) is Select and node.condition.lanes == 1 and self._depth < _DEEPEST_CONTEXT:
+        if type(node) is Select and node.condition.lanes == 1 and self._depth < _MAX_CONTEXT_DEPTH:
             return (node.condition,)
         if not is_arithmetic(node):
             return node.children
@@ -139,7 +141,7 @@ class Normalizer:
     def _finish(self, node: Expr) -> Expr:
         if is_arithmetic(node):
             return self.expr(self.ring.poly(node, self.memo))
-        if type(node) is Select and node.condition.lanes == 1 and self._depth < _DEEPEST_CONTEXT:
+        if type(node) is Select and node.condition.lanes == 1 and self._depth < _MAX_CONTEXT_DEPTH:
             return self._select(node)
         children = node.children
         if children:
@@ -450,7 +452,7 @@ class Normalizer:
                 return zero
             if part is not unit and part not in parts:
                 parts.append(part)
-        if len(parts) <= _LONGEST_CONJUNCTION:
+        if len(parts) <= _MAX_CONJUNCTION_PARTS:
             kept = self._without_implied(parts, e.op == "and")
             if kept is None:
                 return zero

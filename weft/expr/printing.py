@@ -18,8 +18,10 @@ from weft.ir.walk import post_order
 from weft.support.dtypes import BOOL, FLOAT32, INDEX, DType
 
 ATOM: Final = 100
-_LONGEST_TREE: Final = 300
-_SMALLEST_SHARED: Final = 4
+_MAX_TREE_NODES: Final = 300
+"""Nodes up to which an expression is printed as a tree, although some of them appear several times."""
+_MIN_SHARED_NODES: Final = 4
+"""Nodes of a part from which on it gets a name of its own, where it appears several times."""
 NOT_PRECEDENCE: Final = 2.5
 
 
@@ -79,12 +81,12 @@ class ExprPrinter:
                 size += sizes[child]
                 uses[child] = uses.get(child, 0) + 1
             sizes[node] = size
-        if sizes[e] <= _LONGEST_TREE:
+        if sizes[e] <= _MAX_TREE_NODES:
             return {}
         taken = {self.names(n) for n in sizes if _kind(n) == "Var"}
         taken |= {self.names(n.source) for n in sizes if _kind(n) == "Load"}
         fresh = (name for name in map("t{}".format, count()) if name not in taken)
-        return {n: next(fresh) for n, size in sizes.items() if size >= _SMALLEST_SHARED and uses.get(n, 0) > 1}
+        return {n: next(fresh) for n, size in sizes.items() if size >= _MIN_SHARED_NODES and uses.get(n, 0) > 1}
 
     def _tree(self, e: Any, done: dict[Any, tuple[str, float]]) -> str:
         stack = [e]

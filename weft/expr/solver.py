@@ -33,8 +33,10 @@ from weft.support.dtypes import INDEX
 
 Key = frozenset[tuple[tuple[int, ...], int]]
 
-_STEPS: Final = 120
-_DEPTH: Final = 10
+_MAX_STEPS: Final = 120
+"""Inequalities that are examined for one proof."""
+_MAX_DEPTH: Final = 10
+"""Inequalities that follow from one another in one proof."""
 
 
 @dataclass(slots=True)
@@ -213,9 +215,9 @@ class Solver:
 
     def nonnegative(self, p: Poly) -> bool:
         """Whether ``p >= 0`` is proved."""
-        self._steps = _STEPS
+        self._steps = _MAX_STEPS
         self._failed = {}
-        return self._prove(p, _DEPTH)
+        return self._prove(p, _MAX_DEPTH)
 
     def positive(self, p: Poly) -> bool:
         return self.nonnegative(plus(p, -1))
@@ -241,7 +243,7 @@ class Solver:
         answer = answer or self._by_cases(p, candidates, depth)
         if not answer and self.state.facts:
             answer = any(self._prove(q, depth - 2 if depth > 2 else 0) for q in self._with_facts(p))
-        if answer or depth == _DEPTH:
+        if answer or depth == _MAX_DEPTH:
             self._answers[key] = answer
         elif self._steps > 0:
             self._failed[key] = depth

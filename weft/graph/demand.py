@@ -17,9 +17,9 @@ from weft.graph.visit import children, post_order
 Key: TypeAlias = "tuple[GraphExpr | None, int]"
 """A block: who has it (None: the outermost), and which child of that node it is."""
 
-MOST_BLOCKS = 256
-"""What more blocks than these have to do with is computed where they all are, needed or not: looking at each of many
-thousand blocks for each of many thousand values takes too long."""
+MAX_BLOCKS_SEARCHED = 256
+"""Blocks that are searched for one value. A value that concerns more is computed in the block around them all, whether
+or not it is needed: to look at thousands of blocks for each of thousands of values would take too long."""
 
 
 def on_demand(root: GraphExpr, placed: Mapping[GraphExpr, Scope]) -> dict[GraphExpr, tuple[Key, ...]]:
@@ -63,7 +63,7 @@ class _Ways:
         steady = _is_steady(e)
         needing = dict.fromkeys(demands)
         waiting = list(needing)
-        while waiting and len(needing) <= MOST_BLOCKS:
+        while waiting and len(needing) <= MAX_BLOCKS_SEARCHED:
             owner, _ = key = waiting.pop()
             if key == home or owner is None or not self._always(key, needing, steady):
                 continue
@@ -71,11 +71,11 @@ class _Ways:
                 if outer not in needing:
                     needing[outer] = None
                     waiting.append(outer)
-        if home in needing or len(needing) > MOST_BLOCKS:
+        if home in needing or len(needing) > MAX_BLOCKS_SEARCHED:
             return (home,)
         known: dict[Key, bool] = {}
         kept = tuple(k for k in needing if not self._outer_needs(k, home, needing, known))
-        return kept if len(known) <= MOST_BLOCKS else (home,)
+        return kept if len(known) <= MAX_BLOCKS_SEARCHED else (home,)
 
     def _always(self, key: Key, needing: Mapping[Key, None], steady: bool) -> bool:
         """Whether what a block and its like need is needed wherever their owner is."""
@@ -87,7 +87,7 @@ class _Ways:
     def _outer_needs(self, key: Key, home: Key, needing: Mapping[Key, None], known: dict[Key, bool]) -> bool:
         """Whether every way to a block passes one that needs the value already."""
         stack = [key]
-        while stack and len(known) <= MOST_BLOCKS and len(stack) <= MOST_BLOCKS:
+        while stack and len(known) <= MAX_BLOCKS_SEARCHED and len(stack) <= MAX_BLOCKS_SEARCHED:
             at = stack[-1]
             owner, _ = at
             if at in known:

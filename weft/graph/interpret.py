@@ -40,8 +40,8 @@ from weft.support.errors import InputError, InternalError, UserError
 Value: TypeAlias = "np.ndarray[Any, Any] | tuple[Any, ...] | Data | Closure | Constructor"
 
 
-DEEPEST = 4_000_000
-"""Values that may wait for others at once: what a recursion without end runs into, before memory ends."""
+MAX_WAITING_VALUES = 4_000_000
+"""Values that wait for others at one time. A recursion without end reaches this limit before memory is full."""
 
 
 @dataclass(slots=True, eq=False)
@@ -162,7 +162,7 @@ def _bind_type(t: Type, value: Any, known: dict[Symbol, ExprLike], name: str) ->
 def _evaluate(root: GraphExpr, frame: Frame, module: Module) -> Any:
     stack = [(root, frame)]
     while stack:
-        if len(stack) > DEEPEST:
+        if len(stack) > MAX_WAITING_VALUES:
             raise UserError("the recursion of the program goes too deep", code="I008", hint="does it end?")
         expr, here = stack[-1]
         if expr in here.values:

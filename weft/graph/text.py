@@ -73,7 +73,7 @@ from weft.support.dtypes import DType
 Table = dict[str, np.ndarray[Any, Any]]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
-_INLINE = 8
+_MAX_INLINE_ELEMENTS = 8
 """Constants of up to so many elements are written out."""
 
 
@@ -239,7 +239,7 @@ class _ModulePrinter:
         t = c.tensor
         if t.dtype.kind == "string":
             return f"{self.type(t)}[{', '.join(map(quote, c.data.reshape(-1)))}]"
-        if c.data.size <= _INLINE:
+        if c.data.size <= _MAX_INLINE_ELEMENTS:
             values = [_number(v, t.dtype) for v in c.data.reshape(-1)]
             if t.rank == 0:
                 return values[0] if t.dtype == "bool" else _suffixed(values[0], t.dtype)

@@ -23,7 +23,7 @@ from weft.support.errors import InternalError, TypeRelationError
 from weft.tensor_expr import analysis
 from weft.tensor_expr.nodes import Tensor
 
-_LONGEST_NAME = 60
+_MAX_NAME_CHARACTERS = 60
 T = TypeVar("T")
 
 
@@ -61,7 +61,7 @@ def group_to_te(function: Function) -> FusedStages:
         else:
             raise InternalError(f"a {type(e).__name__} cannot stand in a fused group")
     inputs = tuple(made[p][0] for p in function.params)
-    return FusedStages(_identifier("_".join(names))[:_LONGEST_NAME], inputs, made[function.body])
+    return FusedStages(_identifier("_".join(names))[:_MAX_NAME_CHARACTERS], inputs, made[function.body])
 
 
 def compute(op: OpDef, attrs: Attrs, result: Type, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -13,7 +13,7 @@ from weft.tensor_expr.nodes import OrderOp, UpdateOp
 from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store
 
 _ZERO = Const(0, INDEX)
-_STEP_WORK = 20_000
+_MIN_SHARE_STEPS = 20_000
 """Steps that one share of a parallel loop has at least."""
 
 
@@ -45,9 +45,9 @@ def _loop(var: Var, extent: Expr, body: Stmt, work: int | None = None) -> For:
     """A loop; a parallel one if ``work``, the steps of one iteration, is given."""
     if work is None:
         return For(var, _ZERO, extent, body)
-    if isinstance(extent, Const) and int(extent) * max(1, work) < 2 * _STEP_WORK:
+    if isinstance(extent, Const) and int(extent) * max(1, work) < 2 * _MIN_SHARE_STEPS:
         return For(var, _ZERO, extent, body)
-    grain = max(1, _STEP_WORK // max(1, work))
+    grain = max(1, _MIN_SHARE_STEPS // max(1, work))
     return For(var, _ZERO, extent, body, "parallel", annotations=FrozenMap({"grain": grain}))
 
 

@@ -17,12 +17,12 @@ from weft.tensor_expr.nodes import OrderOp
 from weft.tir.nodes import Buffer, For, If, Let, LoopKind, Stmt, Store, seq
 
 _ZERO, _ONE = Const(0, INDEX), Const(1, INDEX)
-_LONGEST = 48
-"""Bits of the largest size that is thought possible where it is not known."""
-_MERGED = 8
-"""All numbers are sorted where at least one in so many is wanted."""
-_RUN = 64
-"""So many numbers are sorted by counting."""
+_ASSUMED_SIZE_BITS = 48
+"""Bits of the largest size that a dimension of unknown size is expected to have."""
+_FULL_SORT_RATIO = 8
+"""All numbers are sorted where at least one in this many is asked for."""
+_RUN_ELEMENTS = 64
+"""Elements of a run, which is sorted by counting. Runs are merged."""
 _LANES, _GROUP = 16, 64
 """So many numbers are tested at once, and so many between two questions whether one of them matters."""
 
@@ -51,7 +51,7 @@ class Sorting:
             return self.filtered()
         every = count is size
         if isinstance(count, Const) and isinstance(size, Const):
-            every = every or int(count) * _MERGED >= int(size) > 1
+            every = every or int(count) * _FULL_SORT_RATIO >= int(size) > 1
         return self.merged() if every else self.selected()
 
     # -- parts ---------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Sorting:
         level, other, pick = Var("level", INDEX), Var("other", INDEX), Var("pick", INDEX)
         moving = Var("moving", INDEX)
         room = buffer.shape[-1]
-        levels = int(room).bit_length() if isinstance(room, Const) else _LONGEST
+        levels = int(room).bit_length() if isinstance(room, Const) else _ASSUMED_SIZE_BITS
         up = seq(self.put(hole, self.at(pick, buffer), buffer), set_hole(pick), set_child(pick * 2 + 1))
         choose = If(below(moving, self.at(pick, buffer)), up, set_child(end))
         higher = select(below(self.at(child, buffer), self.at(other, buffer)), other, child)
@@ -188,7 +188,7 @@ class Sorting:
                 set_width(width * 4),
             )
             turning = For(Var("turn", INDEX), _ZERO, Const(turns, INDEX), If(width < self.size, both))
-            stmts += [set_width(Const(_RUN, INDEX)), turning]
+            stmts += [set_width(Const(_RUN_ELEMENTS, INDEX)), turning]
         if ordered is not self.out:
             first = Var("first", INDEX)
             stmts.append(For(first, _ZERO, self.count, self.put(first, self.at(first, ordered))))
@@ -197,21 +197,28 @@ class Sorting:
     def turns(self) -> int:
         """How often runs are merged twice, at most."""
         if not isinstance(self.size, Const):
-            return _LONGEST // 2
-        runs = -(-int(self.size) // _RUN)
+            return _ASSUMED_SIZE_BITS // 2
+        runs = -(-int(self.size) // _RUN_ELEMENTS)
         return (max(0, runs - 1).bit_length() + 1) // 2
 
     def short_runs(self, target: Buffer) -> Stmt:
         """Runs of a few, each number put where as many come before it in its run."""
-        run, rest = Var("run", INDEX), self.size % _RUN
-        whole = For(run, _ZERO, self.size // _RUN, self.counted(target, run * _RUN, Const(_RUN, INDEX), "vectorized"))
-        last = self.counted(target, self.size // _RUN * _RUN, rest, "serial")
+        run, rest = Var("run", INDEX), self.size % _RUN_ELEMENTS
+        whole = For(
+            run,
+            _ZERO,
+            self.size // _RUN_ELEMENTS,
+            self.counted(target, run * _RUN_ELEMENTS, Const(_RUN_ELEMENTS, INDEX), "vectorized"),
+        )
+        last = self.counted(target, self.size // _RUN_ELEMENTS * _RUN_ELEMENTS, rest, "serial")
         return seq(whole, last) if not isinstance(rest, Const) or int(rest) else whole
 
     def counted(self, target: Buffer, start: Expr, length: Expr, kind: LoopKind) -> Stmt:
         """One run, sorted by counting for each number those that come before it."""
         i, j, k, clear = (Var(n, INDEX) for n in ("i", "j", "k", "clear"))
-        ranks = self.new("ranks", (Const(_RUN, INDEX),), "register" if kind == "vectorized" else "local", "int32")
+        ranks = self.new(
+            "ranks", (Const(_RUN_ELEMENTS, INDEX),), "register" if kind == "vectorized" else "local", "int32"
+        )
         a, b = start + j, start + i
         comes_first = select(cast(j, "int32") < cast(i, "int32"), Not(self.before(b, a)), self.before(a, b))
         count = Store(ranks, (i,), Load(ranks, (i,)) + cast(comes_first, "int32"))

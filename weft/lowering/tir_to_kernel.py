@@ -6,30 +6,13 @@ Each pass is valid in, valid out; every state in between prints.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.expr.intrinsics import INTRINSICS
 from weft.expr.nodes import Const
-from weft.lowering.kernel.common.align import align_storage, asked_strides
-from weft.lowering.kernel.common.allocate import compact, place_allocations
-from weft.lowering.kernel.common.bits import keep_bits
-from weft.lowering.kernel.common.blocks import lower_blocks
-from weft.lowering.kernel.common.double_buffer import double_buffers
-from weft.lowering.kernel.common.finish import finish
-from weft.lowering.kernel.common.flatten import flatten
-from weft.lowering.kernel.common.half import widen_half
-from weft.lowering.kernel.common.hidden import skip_hidden
-from weft.lowering.kernel.common.intrinsics import lower_intrinsics
-from weft.lowering.kernel.common.kept import kept_across
-from weft.lowering.kernel.common.partition import partition, simplify_program
-from weft.lowering.kernel.common.pipeline import mark_statements, pipeline_loops
-from weft.lowering.kernel.common.storage import widen_storage
-from weft.lowering.kernel.common.unread import leave_unread
-from weft.lowering.kernel.common.unroll import unroll
-from weft.lowering.kernel.cpu.prefetch import insert_prefetches
-from weft.lowering.kernel.cpu.stream import asked_streams, with_streams
-from weft.lowering.kernel.cpu.transpose import transpose
-from weft.lowering.kernel.cpu.vectorize import vectorize
+from weft.lowering.kernel.common.passes import KernelPass, Lowered
+from weft.lowering.kernel.cpu.passes import CPU_PASSES
 from weft.support.errors import TargetError
 from weft.target import Target
 from weft.tir.nodes import For, Program
@@ -39,8 +22,10 @@ from weft.tir.workspace import workspace_layout
 _TAKEN = frozenset({"memcpy", "memset", "memmove", "main"})
 
 
-def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> Program:
-    """The kernel form of a scheduled program.
+def tir_to_kernel(
+    program: Program, target: Target, name: str | None = None, passes: Sequence[KernelPass] = CPU_PASSES
+) -> Program:
+    """The kernel form of a scheduled program, by ``passes`` in their order.
 
     Buffers become flat, blocks plain statements, vectorized loops vectors of the target's width. If intermediates need
     more memory than fits on the stack, the attribute ``workspace`` gives the bytes the caller must provide. ``name``
@@ -48,31 +33,10 @@ def tir_to_kernel(program: Program, target: Target, name: str | None = None) -> 
     TargetError for loops that are bound to thread axes.
     """
     _check_kinds(program)
-    program = replace(program, name=symbol(name or program.name))
-    kept, strides, streams = kept_across(program), asked_strides(program), asked_streams(program)
-    program = double_buffers(program)  # one copy is filled while the other is read
-    program, marks = mark_statements(program)  # of loops to be pipelined
-    program, carried = lower_blocks(program)  # iteration variables bound, init and predicates as conditions
-    for buffer, loops in kept.items():
-        carried.setdefault(buffer, set()).update(loops)
-    program = place_allocations(program, carried)  # each intermediate at the innermost place that sees its uses
-    program = simplify_program(program)  # so that regions can be read off the indices
-    program, limited = leave_unread(program)  # what no reader's condition admits is not stored
-    program = compact(program)  # intermediates shrink to the part that is touched
-    program = pipeline_loops(program, marks)  # statements of several iterations overlap
-    program = insert_prefetches(align_storage(program, strides))  # what the schedule wished for
-    program = flatten(program)  # one element offset instead of an index for each dimension
-    program = skip_hidden(program, limited)  # tiles that a condition hides everywhere
-    program = partition(program)  # checks leave the common case
-    program = keep_bits(program)  # of what is computed in another type
-    program = widen_storage(program)  # types that exist only in memory become bytes
-    program = widen_half(program)  # half precision computes in float32
-    program = vectorize(program, target)  # loop variables become ramps
-    program = lower_intrinsics(program)  # exp, tanh … as polynomials
-    program = finish(program)  # canonical indices, cheap divisions
-    program = unroll(program)  # copies that differ by constants
-    program = transpose(program)  # strided loads side by side become rows, transposed in registers
-    return with_workspace(with_streams(program, streams))
+    state = Lowered(replace(program, name=symbol(name or program.name)), target)
+    for step in passes:
+        state = step(state)
+    return with_workspace(state.program)
 
 
 def _check_kinds(program: Program) -> None:

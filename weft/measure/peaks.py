@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from weft.backends.llvm import compile_object, emit
+from weft.backends.catalogue import backend_of
 from weft.measure.roofline import Level, Peaks
 from weft.runtime import Artifact, CodeObject, Executable, Variant
 from weft.runtime.program import BufferSpec, CallKernel, KernelRef, Program, TensorSpec
 from weft.support.dtypes import DType
-from weft.target import CODE_FEATURES, Target
+from weft.target import ComputeUnit, Target
 from weft.tir.text import parse
 
 ROUNDS = 20_000
@@ -31,7 +30,7 @@ FILL = 0.5  # of a cache, so that nothing else drives the data out
 
 def measure_peaks(threads: int) -> Peaks:
     """The limits of the machine at hand with so many threads: about a second of computing for each."""
-    caches = Target("cpu").capabilities
+    caches = Target("cpu").cpu
     shared = caches.l3 // threads
     sizes = (("L1", caches.l1), ("L2", caches.l2), ("L3", shared if shared > 2 * caches.l2 else 0))
     levels = [Level(name, size * threads, bandwidth(int(size * FILL), threads)) for name, size in sizes if size]
@@ -61,91 +60,71 @@ def fma_peak(threads: int) -> float:
     return 2.0 * chunks * width * ROUNDS / best_seconds(lambda: run(x), 32) / 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Dots:
-    """Instructions that multiply numbers of ``dtype`` and sum up in ``total``, ``group`` products for each sum: the
-    intrinsic and what it needs, and the kind of matrix tile (a row operand of ``dtype``, a column operand of
-    ``columns``) and what that needs."""
-
-    dtype: str
-    columns: str
-    total: str
-    group: int
-    intrinsic: str
-    needs: tuple[str, ...]
-    tile: str
-    tile_needs: tuple[str, ...]
-
-
-DOTS = (
-    Dots("bf16", "bf16", "f32", 2, "dot2", ("avx512bf16",), "bf16", ("amx-tile", "amx-bf16")),
-    Dots("u8", "i8", "i32", 4, "dot4", ("avx512vnni",), "u8s8", ("amx-tile", "amx-int8")),
-)
-
-
 def dot_peaks(threads: int) -> dict[str, float]:
     """10⁹ operations a second of products that are summed up in 32 bits, by the dtype of the operands; those that the
     CPU has no instructions for are left out."""
-    target = Target("cpu")
     found: dict[str, float] = {}
-    for dots in DOTS:
-        rates = [vector_dot_peak(dots, threads)] if target.has(*dots.needs) else []
-        rates += [tile_peak(dots, threads)] if target.has(*dots.tile_needs) else []
-        if rates:
-            found.update(dict.fromkeys({str(DType(dots.dtype)), str(DType(dots.columns))}, max(rates)))
+    for unit in Target("cpu").units:
+        rate = tile_peak(unit, threads) if unit.tile else vector_dot_peak(unit, threads)
+        for dtype in (unit.left, unit.right):
+            found[dtype] = max(rate, found.get(dtype, 0.0))
     return dict(sorted(found.items()))
 
 
-def vector_dot_peak(dots: Dots, threads: int) -> float:
+def _short(dtype: str) -> str:
+    return DType(dtype).short
+
+
+def vector_dot_peak(unit: ComputeUnit, threads: int) -> float:
     """10⁹ operations a second with vectors in registers."""
-    text, operations = vector_dots(dots, CHUNKS * threads, vector_lanes())
+    text, operations = vector_dots(unit, CHUNKS * threads, vector_lanes())
     run = compiled(text, threads)
     x = np.zeros(3 * vector_lanes(), np.int32)
     return operations / best_seconds(lambda: run(x), 32) / 1e9
 
 
-def vector_dots(dots: Dots, chunks: int, lanes: int) -> tuple[str, float]:
+def vector_dots(unit: ComputeUnit, chunks: int, lanes: int) -> tuple[str, float]:
     """A program of independent chains of dot products, and how many operations it does."""
     width = CHAINS * lanes
     sums = [f"ramp({lanes * k}, 1, {lanes})" for k in range(CHAINS)]
     factors = f"x[ramp(0, 1, {lanes})], x[ramp({lanes}, 1, {lanes})]"
-    zero = "0.0" if dots.total == "f32" else "i32(0)"
+    zero = "0.0" if unit.accumulator == "float32" else "i32(0)"
     first = "\n".join(f"    a[{at}] = broadcast({zero}, {lanes})" for at in sums)
-    steps = "\n".join(f"      a[{at}] = {dots.intrinsic}(a[{at}], {factors})" for at in sums)
+    steps = "\n".join(f"      a[{at}] = {unit.intrinsic}(a[{at}], {factors})" for at in sums)
     last = "\n".join(f"    y[ramp(p * {width} + {lanes * k}, 1, {lanes})] = a[{at}]" for k, at in enumerate(sums))
-    text = f"""program "dots"(x: i32[{3 * lanes}]) -> (y: {dots.total}[{chunks * width}]):
+    text = f"""program "dots"(x: i32[{3 * lanes}]) -> (y: {_short(unit.accumulator)}[{chunks * width}]):
   for p in parallel(0, {chunks}):
-    allocate a: {dots.total}[{width}] register
+    allocate a: {_short(unit.accumulator)}[{width}] register
 {first}
     for i in serial(0, {ROUNDS}):
 {steps}
 {last}
 """
-    return text, 2.0 * dots.group * chunks * width * ROUNDS
+    return text, 2.0 * unit.group * chunks * width * ROUNDS
 
 
-def tile_peak(dots: Dots, threads: int) -> float:
+def tile_peak(unit: ComputeUnit, threads: int) -> float:
     """10⁹ operations a second with four matrix tiles of sums, the operands in the nearest cache."""
-    text, operations = tile_products(dots, CHUNKS * threads)
+    text, operations = tile_products(unit, CHUNKS * threads)
     run = compiled(text, threads)
-    x = np.zeros(2 * _TILE_ELEMENTS * dots.group, DType(dots.dtype).numpy)
-    w = np.zeros(2 * _TILE_ELEMENTS * dots.group, DType(dots.columns).numpy)
+    x = np.zeros(2 * _TILE_ELEMENTS * unit.group, DType(unit.left).numpy)
+    w = np.zeros(2 * _TILE_ELEMENTS * unit.group, DType(unit.right).numpy)
     return operations / best_seconds(lambda: run(x, w), 32) / 1e9
 
 
 _TILE_ELEMENTS = 16 * 16  # of sums; operands have a group for each
 
 
-def tile_products(dots: Dots, chunks: int) -> tuple[str, float]:
+def tile_products(unit: ComputeUnit, chunks: int) -> tuple[str, float]:
     """A program of products of two by two matrix tiles, and how many operations it does."""
-    group, size, rounds = dots.group, _TILE_ELEMENTS, ROUNDS // 10
-    zero = "0.0" if dots.total == "f32" else "i32(0)"
+    group, size, rounds = unit.group, _TILE_ELEMENTS, ROUNDS // 10
+    zero = "0.0" if unit.accumulator == "float32" else "i32(0)"
 
     def nest(r: int, c: int) -> str:
         a = f"a[i * 16 + j + {(2 * r + c) * size}]"
-        x = f"{dots.total}(x[i * {16 * group} + k * {group} + e + {r * size * group}])"
-        w = f"{dots.total}(w[k * {16 * group} + j * {group} + e + {c * size * group}])"
-        return f"""      for i in serial(0, 16) {{matrix_tile = "{dots.tile}"}}:
+        x = f"{_short(unit.accumulator)}(x[i * {16 * group} + k * {group} + e + {r * size * group}])"
+        w = f"{_short(unit.accumulator)}(w[k * {16 * group} + j * {group} + e + {c * size * group}])"
+        return f"""      for i in serial(0, 16) {{matrix_tile = "{unit.tile}"}}:
         for j in serial(0, 16):
           for k in serial(0, 16):
             for e in serial(0, {group}):
@@ -153,10 +132,10 @@ def tile_products(dots: Dots, chunks: int) -> tuple[str, float]:
 """
 
     nests = "".join(nest(r, c) for r in range(2) for c in range(2))
-    operands = f"x: {dots.dtype}[{2 * size * group}], w: {dots.columns}[{2 * size * group}]"
-    text = f"""program "tiles"({operands}) -> (y: {dots.total}[{4 * size * chunks}]):
+    operands = f"x: {_short(unit.left)}[{2 * size * group}], w: {_short(unit.right)}[{2 * size * group}]"
+    text = f"""program "tiles"({operands}) -> (y: {_short(unit.accumulator)}[{4 * size * chunks}]):
   for p in parallel(0, {chunks}):
-    allocate a: {dots.total}[{4 * size}] register
+    allocate a: {_short(unit.accumulator)}[{4 * size}] register
     for z in serial(0, {4 * size // 16}):
       a[ramp(z * 16, 1, 16)] = broadcast({zero}, 16)
     for round in serial(0, {rounds}):
@@ -216,14 +195,15 @@ def copy_bandwidth(nbytes: int, threads: int) -> float:
 
 def vector_lanes() -> int:
     """Single-precision numbers in a vector register of the machine at hand."""
-    return Target("cpu").capabilities.lanes(32)
+    return Target("cpu").cpu.lanes(32)
 
 
 def compiled(text: str, threads: int) -> Executable:
     """An executable of one program in kernel form: inputs as it names them, ``y`` out."""
     target = Target("cpu")
     kernel = parse(text)
-    code = CodeObject((Variant(target.features & CODE_FEATURES, compile_object(emit(kernel, target), target)),))
+    made = backend_of(target).emit(kernel, target)
+    code = CodeObject((Variant(made.features, made.data),))
     shapes = [tuple((int(d),) for d in b.shape) for b in kernel.params]  # type: ignore[call-overload]  # constant
     specs = [TensorSpec(b.name, str(b.dtype), shape) for b, shape in zip(kernel.params, shapes, strict=True)]
     count = len(specs) - 1

@@ -196,8 +196,9 @@ def _pow_infer(attrs: Attrs, *types: Type) -> TensorType:
     return TensorType(rel.broadcast("pow", base.shape, exponent.shape), base.dtype)
 
 
-_CLOSE = 2.0**-24
-"""A power of whole numbers so close to a whole number is that number, rounded by the function that computes powers."""
+_WHOLE_POWER_TOLERANCE = 2.0**-24
+"""A computed power of whole numbers that is this close to a whole number means that number: the function that computes
+powers has rounded it."""
 
 
 def _whole_power(a: Expr, b: Expr) -> Expr:
@@ -229,7 +230,7 @@ def _pow_compute(attrs: Attrs, out: TensorType, base: te.Tensor, exponent: te.Te
             return te.cast(_whole_power(te.cast(a, INDEX), te.cast(b, INDEX)), a.dtype)
         power = Call("pow", (te.cast(a, FLOAT64), te.cast(b, FLOAT64)), FLOAT64)
         whole = te.round(power)
-        return te.cast(select(te.abs(power - whole) < _CLOSE, whole, te.trunc(power)), a.dtype)
+        return te.cast(select(te.abs(power - whole) < _WHOLE_POWER_TOLERANCE, whole, te.trunc(power)), a.dtype)
 
     return te.compute(out.shape, element, name="pow")
 
@@ -241,7 +242,7 @@ def _pow_reference(attrs: Attrs, base: Array, exponent: Array) -> Array:
         if DType(base.dtype).is_integer:
             power = np.power(base.astype(np.float64), exponent.astype(np.float64))
             whole = np.rint(power)
-            return np.where(np.abs(power - whole) < _CLOSE, whole, np.trunc(power)).astype(base.dtype)
+            return np.where(np.abs(power - whole) < _WHOLE_POWER_TOLERANCE, whole, np.trunc(power)).astype(base.dtype)
         wide = np.float64 if base.dtype == np.float64 else np.float32
         return np.asarray(np.power(base.astype(wide), exponent.astype(wide)).astype(base.dtype))
 

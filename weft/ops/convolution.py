@@ -25,10 +25,10 @@ WINDOW = (
     Attribute("pads", None, "zeros before each spatial dimension, then after each; None means 0"),
     Attribute("dilations", None, "steps between elements of a window; None means 1"),
 )
-LONG_ROW = 32
-"""Pixels of a row that fill vectors well."""
-SHORT_ROW = 16
-"""Pixels that fill a vector."""
+MIN_ROW_PIXELS = 32
+"""Pixels of a row from which on vectors along rows pay."""
+MIN_IMAGE_PIXELS = 16
+"""Pixels of an image from which on vectors over all pixels pay."""
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
@@ -229,7 +229,7 @@ def is_pointwise(attrs: Attrs, data: TensorType, kernel: TensorType) -> bool:
         and all(s == 1 for s in attrs.strides or ())
         and all(p == 0 for p in attrs.pads or ())
         and several
-        and (not isinstance(pixels, int) or pixels >= SHORT_ROW)
+        and (not isinstance(pixels, int) or pixels >= MIN_IMAGE_PIXELS)
     )
 
 
@@ -241,7 +241,7 @@ def _plain_cost(
         return products.pixel_seconds(rates, layouts.size(result.shape[2:]), block)
     width = result.shape[-1]
     step = (attrs.strides or (1,))[-1]
-    rows = step == 1 and attrs.groups == 1 and isinstance(width, int) and width >= LONG_ROW
+    rows = step == 1 and attrs.groups == 1 and isinstance(width, int) and width >= MIN_ROW_PIXELS
     return products.row_seconds(rates) if rows else products.unpacked_seconds(rates)
 
 
@@ -297,9 +297,10 @@ def _around(types: tuple[TensorType, ...], block: int) -> str:
     return f"{block // 2}i{block}o{paired}" if paired else f"{block}i{block}o"
 
 
-MIXED = 8
-"""Input channels of a group below which a convolution stays in float32: of an image, or channel by channel (there is
-nothing to gain in arithmetic, and networks that work channel by channel suffer most from rounding)."""
+MIN_HALVED_CHANNELS = 8
+"""Input channels of a group from which on a convolution is computed in half precision. With fewer (the channels of an
+image, or one channel at a time) arithmetic is not what takes time, and networks that work channel by channel lose most
+by rounding."""
 
 
 def _conv_halves(attrs: Attrs, types: tuple[TensorType, ...]) -> tuple[int, ...]:
@@ -307,7 +308,7 @@ def _conv_halves(attrs: Attrs, types: tuple[TensorType, ...]) -> tuple[int, ...]
     inputs = kernel.shape[1]
     if any((attrs.data_layout, attrs.kernel_layout, attrs.out_layout)) or not isinstance(inputs, int):
         return ()
-    return (0, 1) if inputs >= MIXED else ()
+    return (0, 1) if inputs >= MIN_HALVED_CHANNELS else ()
 
 
 def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:

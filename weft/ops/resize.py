@@ -29,7 +29,7 @@ COORDINATES = (
 )
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 MODES = ("nearest", "linear", "cubic")
-EXACT = 1e-12
+COORDINATE_TOLERANCE = 1e-12
 """What coordinates in float64 may be off, for each element of the operand, and still mean the same fraction."""
 
 
@@ -189,7 +189,7 @@ def _slope(attrs: Attrs, axis: int, old: Dim, new: Dim) -> tuple[int, int, int] 
         return None
     for a, c in ((2 * old, 2 * new), (old - 1, new - 1)):
         b = round(c * float(x[0]))
-        if np.abs((a * i + b) / c - x).max() <= EXACT * old:
+        if np.abs((a * i + b) / c - x).max() <= COORDINATE_TOLERANCE * old:
             common = math.gcd(a, b, c)
             return a // common, b // common, c // common
     return None

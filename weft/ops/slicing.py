@@ -16,7 +16,7 @@ from weft.ops.elementwise import Array
 from weft.ops.layouts import follow_channels
 from weft.support.dtypes import INDEX
 
-_FAR = 1 << 30
+_MIN_ENDLESS_BOUND = 1 << 30
 """Bounds beyond this stand for the end of the dimension (ONNX writes the largest integers)."""
 
 
@@ -44,12 +44,12 @@ def slice_bounds(op: str, size: Dim, begin: Any, end: Any, step: int, in_bounds:
         return first, rel.ceil_divide(rel.add(last, rel.multiply((first, -1))), step)
     low: Dim = 0 if step > 0 else -1
     high: Dim = size if step > 0 else rel.add(size, -1)
-    if first is None or (isinstance(first, int) and abs(first) >= _FAR):
+    if first is None or (isinstance(first, int) and abs(first) >= _MIN_ENDLESS_BOUND):
         at_start = first is None or (first < 0) == (step > 0)
         start_at: Dim = (low if step > 0 else high) if at_start else (high if step > 0 else low)
     else:
         start_at = rel.clamp(_from_front(first, size), low, high)
-    if last is None or (isinstance(last, int) and abs(last) >= _FAR):
+    if last is None or (isinstance(last, int) and abs(last) >= _MIN_ENDLESS_BOUND):
         at_end = last is None or (last > 0) == (step > 0)
         stop_at: Dim = (high if step > 0 else low) if at_end else (low if step > 0 else high)
     else:

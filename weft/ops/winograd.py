@@ -49,7 +49,7 @@ WINDOW = 3
 """Weights of the window in each direction."""
 POINTS: dict[int, tuple[int, ...]] = {2: (0, 1, -1), 4: (0, 1, -1, 2, -2)}
 """Tiles on offer: results of one in each direction, and the points at which its polynomials are multiplied."""
-_BLOCKS = 16
+_BLOCKS_AT_A_TIME = 16
 """Channel blocks of weights that are transformed together."""
 
 
@@ -83,9 +83,9 @@ def transform_weights(kernel: Array, tile: int) -> Array:
     both = np.kron(matrix, matrix)
     source = kernel.reshape(outer * inner, height * width, math.prod(block))
     made = aligned_empty((side * side, outer * inner, math.prod(block)), kernel.dtype)
-    for at in range(0, outer * inner, _BLOCKS):
-        products = np.matmul(both, source[at : at + _BLOCKS].astype(np.float64))
-        made[:, at : at + _BLOCKS] = products.transpose(1, 0, 2)
+    for at in range(0, outer * inner, _BLOCKS_AT_A_TIME):
+        products = np.matmul(both, source[at : at + _BLOCKS_AT_A_TIME].astype(np.float64))
+        made[:, at : at + _BLOCKS_AT_A_TIME] = products.transpose(1, 0, 2)
     return made.reshape(side, side, outer, inner, *block)
 
 

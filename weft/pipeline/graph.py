@@ -36,7 +36,7 @@ BFLOAT16_TILE = 32
 
 def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
     """The graph passes, in order."""
-    lanes = target.capabilities.lanes(32)
+    lanes = target.cpu.lanes(32)
     clean: tuple[Pass[Module], ...] = (
         FoldConstants(),
         Rewrite(SIMPLIFY_RULES),
@@ -48,7 +48,7 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
     winograd = (FoldConstants(), Rewrite(winograd_rules(options.tiles), name="winograd")) if options.tiles else ()
     blocked = (
         Rewrite(TRANSPOSED_RULES, name="transposed"),
-        SelectLayouts(lanes, op("layout_transform"), tile=BFLOAT16_TILE if target.tiles_bfloat16 else 0),
+        SelectLayouts(lanes, op("layout_transform"), tile=BFLOAT16_TILE if target.tile_unit("bfloat16") else 0),
         *winograd,
         Rewrite(POINTWISE_RULES, name="pointwise"),
         *clean,

@@ -64,4 +64,4 @@ class Options:
 
     def precision_on(self, target: Target) -> str:
         """The precision in which ``target`` computes."""
-        return self.precision if self.precision == "f32" or target.multiplies_bfloat16 else "f32"
+        return self.precision if self.precision == "f32" or target.multiplies("bfloat16") else "f32"

@@ -26,7 +26,7 @@ from weft.runtime.program import Program as ExecutableProgram
 from weft.support.cores import default_threads
 from weft.support.progress import Reporter, Silent
 from weft.support.version import VERSION
-from weft.target import CODE_FEATURES, Target
+from weft.target import Target
 
 
 def compile_module(
@@ -47,7 +47,7 @@ def compile_module(
     options = options or Options()
     precision = options.precision_on(targets[0])
     if precision != options.precision:
-        report.notes.append(f"{targets[0].mcpu} has no products of {options.precision}: computed in {precision}")
+        report.notes.append(f"{targets[0].cpu.mcpu} has no products of {options.precision}: computed in {precision}")
     with report.stage("graph"):
         fused = optimize(module, targets[0], options, instruments)
     groups = list(
@@ -117,12 +117,7 @@ def _codes(
     """One code object for each kernel of the program, in its order, with a variant for each target."""
     groups = {kernel.name: group for group, kernel in kernels.items()}
     return tuple(
-        CodeObject(
-            tuple(
-                Variant(t.features & CODE_FEATURES, v[groups[k.name]].code)
-                for t, v in zip(targets, variants, strict=True)
-            )
-        )
+        CodeObject(tuple(Variant(code.features, code.data) for code in (v[groups[k.name]].code for v in variants)))
         for k in program.kernels
     )
 

@@ -20,8 +20,8 @@ Hot = Mapping[str, "int | Sequence[int]"]
 Build = Callable[[Mapping[str, int]], Artifact]
 """Compiles the model for the given sizes alone."""
 
-MOST = 16
-"""Combinations of sizes that may be compiled separately."""
+MAX_SPECIALIZATIONS = 16
+"""Combinations of sizes that are compiled separately for one executable."""
 
 
 def combinations(hot: Hot) -> list[dict[str, int]]:
@@ -31,8 +31,10 @@ def combinations(hot: Hot) -> list[dict[str, int]]:
         if not sizes or any(not isinstance(v, int) or isinstance(v, bool) or v < 1 for v in sizes):
             raise InputError(f"'{name}' cannot be specialized to {sizes}", code="I033", hint="give positive sizes")
     found = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())] if values else []
-    if len(found) > MOST:
-        raise InputError(f"{len(found)} combinations of sizes are too many", code="I033", hint=f"at most {MOST}")
+    if len(found) > MAX_SPECIALIZATIONS:
+        raise InputError(
+            f"{len(found)} combinations of sizes are too many", code="I033", hint=f"at most {MAX_SPECIALIZATIONS}"
+        )
     return found
 
 
@@ -50,10 +52,10 @@ def specialized(general: Artifact, hot: Hot, build: Build) -> Artifact:
 
 
 class SpecializingExecutable(Executable):
-    """An executable that compiles itself for sizes with which it has run ``after`` times, :data:`MOST` at most.
+    """An executable that compiles itself for sizes with which it has run ``after`` times.
 
-    The next run with such sizes takes as long as the compilation. A model of which that cannot be done goes on as it
-    is.
+    :data:`MAX_SPECIALIZATIONS` at most. The next run with such sizes takes as long as the compilation. A model that
+    cannot be specialized goes on as it is.
     """
 
     def __init__(self, artifact: Artifact, threads: int | None, after: int, build: Build) -> None:
@@ -74,7 +76,7 @@ class SpecializingExecutable(Executable):
         if sizes is not None:
             with self._lock:
                 self._seen[sizes] += 1
-                if self._seen[sizes] == self._after + 1 and len(self._special) < MOST:
+                if self._seen[sizes] == self._after + 1 and len(self._special) < MAX_SPECIALIZATIONS:
                     self._specialize(sizes)
         return self._native.run(inputs, *rest)
 

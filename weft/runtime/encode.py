@@ -51,7 +51,7 @@ _KIND = {"input": 0, "output": 1, "constant": 2, "arena": 3, "dynamic": 4, "obje
 _CALL, _COPY, _SET, _READ, _ALLOCATE, _FREE, _CHECK, _JUMP, _JUMP_UNLESS, _COPY_PART, _RESERVE = range(11)
 _TAKE, _GIVE, _TENSOR, _VIEW, _BOX, _CONSTRUCT, _FIELD, _TAG, _EXTENT, _SHARE, _INVOKE, _RETURN, _HOST = range(11, 24)
 _LAUNCH, _TRANSFER, _CHECK_RANGE = 24, 25, 26
-_LIMIT = 1 << 63
+_INT64_END = 1 << 63
 
 
 def encode(program: Program) -> NDArray[np.int64]:
@@ -142,7 +142,7 @@ class _Table:
                     words += [_LOAD, self.registers[token]]
                 else:
                     raise _malformed(f"unknown symbol '{token}' in a size")
-            elif -_LIMIT <= token < _LIMIT:
+            elif -_INT64_END <= token < _INT64_END:
                 words += [_PUSH, int(token)]
             else:
                 raise _malformed(f"size {token} does not fit 64 bits")

@@ -13,7 +13,7 @@ from weft.runtime.program import CallKernel, Program
 from weft.runtime.sizes import evaluate
 from weft.support.words import counted
 
-_BAR = 24
+_BAR_CHARACTERS = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -118,7 +118,7 @@ def make_profile(
 
 def bar(share: float) -> str:
     """A bar for a number between 0 and 1, in eighths of a character."""
-    eighths = round(max(0.0, min(1.0, share)) * _BAR * 8)
+    eighths = round(max(0.0, min(1.0, share)) * _BAR_CHARACTERS * 8)
     full, rest = divmod(eighths, 8)
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 

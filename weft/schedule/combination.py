@@ -20,6 +20,7 @@ OPERATORS: Final = frozenset(("add", "mul", "min", "max", "and", "or"))
 _NEUTRAL: Final = {"add": 0, "mul": 1}
 """Values that change nothing; for the other operators, the init may be combined any number of times."""
 _TRIALS: Final = 8
+"""Random samples on which a combination is tried."""
 
 Value = tuple[Any, ...]
 

@@ -35,7 +35,7 @@ _HINTS: Final[dict[Any, str]] = {
     BlockRef: "take blocks from get_block or get_blocks",
     IndexMap: "a function of the old indices that returns the new ones, such as lambda i, j: (j, i)",
 }
-_LARGEST: Final = 1 << 62
+_MAX_WHOLE_NUMBER: Final = 1 << 62
 """Whole numbers beyond this cannot be extents or positions."""
 
 
@@ -105,7 +105,7 @@ def _whole(value: Any) -> int:
         number = value if isinstance(value, int) else operator.index(value)
     except TypeError:
         raise _Unfit from None
-    if abs(number) > _LARGEST:
+    if abs(number) > _MAX_WHOLE_NUMBER:
         raise _Unfit
     return int(number) if type(number).__module__ == "numpy" else number
 

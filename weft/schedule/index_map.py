@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.expr.linear import Piece, pieces_of
-from weft.expr.nodes import Expr, Var, index
+from weft.expr.nodes import Const, Expr, Var, index
 from weft.expr.text import parse, to_text
+from weft.expr.visit import substitute
+from weft.schedule.numbers import bare
 from weft.support.dtypes import INDEX
 from weft.support.errors import ScheduleError
 
@@ -18,15 +20,29 @@ from weft.support.errors import ScheduleError
 class IndexMap:
     """``inputs → outputs``: the element at ``inputs`` of the old layout is at ``outputs`` of the new one.
 
-    Built from a function of the old indices: ``IndexMap.of(lambda k, n: (n // 32, k, n % 32))``.
+    Built from a function of the old indices: ``IndexMap.of(lambda k, n: (n // 32, k, n % 32))``. Numbers that a
+    sampling instruction drew are given by name, so that a trace knows that the map depends on them:
+    ``IndexMap.of(lambda k, n, width: (n // width, k, n % width), width=drawn)``.
     """
 
     inputs: tuple[Var, ...]
-    outputs: tuple[Expr, ...]
+    formulas: tuple[Expr, ...]
+    """The outputs, over the inputs and the names of :attr:`numbers`."""
+    numbers: tuple[tuple[Var, Any], ...] = ()
+    """What the other names stand for: whole numbers (in a trace: slots and formulas of them)."""
+
+    @property
+    def outputs(self) -> tuple[Expr, ...]:
+        """The new indices, over the inputs."""
+        if not self.numbers:
+            return self.formulas
+        values = {name: Const(bare(value)) for name, value in self.numbers}
+        return tuple(substitute(formula, values) for formula in self.formulas)
 
     @classmethod
-    def of(cls, function: Callable[..., Any] | IndexMap, ndim: int | None = None) -> IndexMap:
-        """The map that ``function`` computes. ``ndim`` is needed where it takes ``*indices``."""
+    def of(cls, function: Callable[..., Any] | IndexMap, ndim: int | None = None, **numbers: int) -> IndexMap:
+        """The map that ``function`` computes of the old indices and ``numbers``, which it takes by name. ``ndim`` is
+        needed where it takes ``*indices``."""
         if isinstance(function, IndexMap):
             return function
         try:
@@ -40,10 +56,11 @@ class IndexMap:
         if any(p.kind is p.VAR_POSITIONAL for p in parameters):
             names = [f"i{n}" for n in range(ndim or 0)]
         else:
-            names = [p.name for p in parameters]
+            names = [p.name for p in parameters if p.name not in numbers]
         inputs = tuple(Var(n, INDEX) for n in names)
+        named = {name: Var(name, INDEX) for name in numbers}
         try:
-            made = function(*inputs)
+            made = function(*inputs, **named)
             outputs = tuple(index(o) for o in (made if isinstance(made, (tuple, list)) else (made,)))
         except (TypeError, ValueError) as problem:
             raise ScheduleError(
@@ -51,22 +68,32 @@ class IndexMap:
                 code="S004",
                 hint="such as lambda i, j: (j, i)",
             ) from problem
-        return cls(inputs, outputs)
+        return cls(inputs, outputs, tuple((named[name], value) for name, value in numbers.items()))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, IndexMap) and self.texts() == other.texts()
+        return isinstance(other, IndexMap) and self.texts() == other.texts() and self._named() == other._named()
 
     def __hash__(self) -> int:
         return hash(tuple(self.texts()[1]))
 
-    def texts(self) -> tuple[list[str], list[str]]:
-        """Names of the inputs and texts of the outputs."""
-        return [v.name for v in self.inputs], [to_text(o) for o in self.outputs]
+    def _named(self) -> list[tuple[str, Any]]:
+        return [(name.name, value) for name, value in self.numbers]
+
+    def with_numbers(self, change: Callable[[Any], Any]) -> IndexMap:
+        """The same formulas over other numbers."""
+        return replace(self, numbers=tuple((name, change(value)) for name, value in self.numbers))
+
+    def texts(self) -> tuple[list[str], list[str], dict[str, Any]]:
+        """Names of the inputs, texts of the formulas and the numbers by name."""
+        return [v.name for v in self.inputs], [to_text(o) for o in self.formulas], dict(self._named())
 
     @classmethod
-    def from_texts(cls, inputs: Sequence[str], outputs: Sequence[str]) -> IndexMap:
-        variables = {name: Var(name, INDEX) for name in inputs}
-        return cls(tuple(variables.values()), tuple(parse(o, variables) for o in outputs))
+    def from_texts(cls, inputs: Sequence[str], outputs: Sequence[str], numbers: Mapping[str, Any]) -> IndexMap:
+        """The map of which :meth:`texts` gave the texts."""
+        variables = {name: Var(name, INDEX) for name in (*inputs, *numbers)}
+        formulas = tuple(parse(o, variables) for o in outputs)
+        named = tuple((variables[name], value) for name, value in numbers.items())
+        return cls(tuple(variables[name] for name in inputs), formulas, named)
 
     @property
     def is_invertible(self) -> bool:

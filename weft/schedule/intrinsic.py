@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Program
+from weft.tir.text import to_text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,3 +33,10 @@ class TensorIntrinsic:
                 code="S082",
                 hint="give both the same shapes and dtypes in the same order",
             )
+
+    def computes_like(self, other: TensorIntrinsic) -> bool:
+        """Whether the other has the same description and the same implementation."""
+        return self.includes_init == other.includes_init and all(
+            to_text(a) == to_text(b)
+            for a, b in ((self.description, other.description), (self.implementation, other.implementation))
+        )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from weft.schedule.dependence import check_repeated_private, has_repeated
 from weft.schedule.forms import checked
 from weft.schedule.index_map import IndexMap
+from weft.schedule.numbers import Sampled, SampledText, bare, computed
 from weft.schedule.primitives.pipelining import check_pipelined
-from weft.schedule.primitives.registry import PRIMITIVES, VARIADIC
-from weft.schedule.primitives.sampling import Drawn, Sampled, SampledText
+from weft.schedule.primitives.registry import PRIMITIVES
+from weft.schedule.primitives.sampling import Drawn
 from weft.schedule.primitives.sliding import check_not_kept
 from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.state import State
-from weft.schedule.trace import Instruction, Slot, Trace
+from weft.schedule.trace import Formula, Instruction, Slot, Trace
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Block
 
@@ -40,15 +42,16 @@ class Recorder:
 
     @property
     def trace(self) -> Trace:
-        return Trace(tuple(self.instructions), VARIADIC)
+        return Trace(tuple(self.instructions))
 
     def apply(self, state: State, name: str, args: Mapping[str, Any], decision: Any = None) -> Any:
         """Run the primitive and, if it did not refuse, record it."""
         primitive = PRIMITIVES[name]
         given = checked(name, primitive.run, {**args, "decision": decision} if primitive.samples else args)
         decision = given.pop("decision", None) if primitive.samples else None
-        args = given
-        recorded = tuple((key, self._encode(value)) for key, value in args.items())
+        recorded = tuple((key, self._encode(value)) for key, value in given.items())
+        args = {key: bare(value) for key, value in given.items()}
+        among = None
         state.running = name
         if primitive.moves and state.kept:
             check_not_kept(state, _touched(state, args))
@@ -56,7 +59,7 @@ class Recorder:
         if primitive.samples:
             drawn = primitive.run(trial, **args, decision=decision)
             assert isinstance(drawn, Drawn)
-            result, decision = drawn.value, drawn.decision
+            result, decision, among = drawn.value, drawn.decision, drawn.among
         else:
             result = primitive.run(trial, **args)
         if trial is not state:
@@ -64,8 +67,15 @@ class Recorder:
             if primitive.shares:
                 check_repeated_private(trial, state)
             state.adopt(trial)
-        self.instructions.append(Instruction(name, recorded, self._outputs(result), decision))
+        self.instructions.append(Instruction(name, recorded, self._outputs(result), decision, among))
         return result
+
+    def forget_unused(self) -> None:
+        """Drop look-ups and draws that nothing uses, and number slots anew."""
+        trace, names = self.trace.used_only()
+        self.instructions, self._count = list(trace.instructions), len(names)
+        self._by_identity = {key: (names[n], v) for key, (n, v) in self._by_identity.items() if n in names}
+        self._by_value = {ref: names[n] for ref, n in self._by_value.items() if n in names}
 
     def replay(self, state: State, trace: Trace) -> None:
         """Apply all instructions of ``trace`` to another program."""
@@ -73,10 +83,10 @@ class Recorder:
         for instruction in trace.instructions:
             if instruction.name not in PRIMITIVES:
                 raise ScheduleError(f"unknown primitive '{instruction.name}' in a trace", code="S006")
-            args = {key: _resolve(value, values) for key, value in instruction.args}
             try:
+                args = {key: _resolve(value, values) for key, value in instruction.args}
                 result = self.apply(state, instruction.name, args, instruction.decision)
-            except TypeError as problem:
+            except (TypeError, ZeroDivisionError) as problem:
                 raise ScheduleError(f"{instruction.name}: {problem}", code="S006") from problem
             found = _flat(result)
             if len(found) != len(instruction.outputs):
@@ -110,12 +120,23 @@ class Recorder:
                 raise ScheduleError(
                     f"loop '{value.name}' does not come from this schedule", code="S002", hint="take it from get_loops"
                 )
-            return value
+            return self._formula(value) if isinstance(value, Sampled) else bare(value)
         if isinstance(value, (list, tuple)):
             return tuple(self._encode(v) for v in value)
-        if value is None or isinstance(value, (bool, int, float, str, IndexMap)):
+        if isinstance(value, IndexMap):
+            return value.with_numbers(self._encode)
+        if isinstance(value, float) and math.isnan(value):
+            return math.nan  # one object, so that equal traces compare equal
+        if value is None or isinstance(value, (bool, int, float, str)):
             return value
         raise ScheduleError(f"a schedule cannot record {type(value).__name__} '{value}'", code="S004")
+
+    def _formula(self, value: Sampled) -> Formula | int:
+        """How a number was computed from drawn ones; the plain number where none of those comes from this schedule."""
+        operands = tuple(self._encode(x) for x in value.operands)
+        if all(isinstance(x, int) for x in operands):
+            return int(value)
+        return Formula(value.operation, operands)
 
 
 def _touched(state: State, args: Mapping[str, Any]) -> list[Block]:
@@ -140,4 +161,8 @@ def _resolve(value: Any, values: Mapping[str, Any]) -> Any:
         return values[value.name]
     if isinstance(value, tuple):
         return tuple(_resolve(v, values) for v in value)
+    if isinstance(value, IndexMap):
+        return value.with_numbers(lambda v: _resolve(v, values))
+    if isinstance(value, Formula):
+        return computed(value.operation, _resolve(value.operands, values))
     return value

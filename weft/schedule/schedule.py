@@ -8,8 +8,8 @@ from typing import Any
 from weft.schedule.dependence import carried_loops, partial_blocks
 from weft.schedule.index_map import IndexMap
 from weft.schedule.intrinsic import TensorIntrinsic
+from weft.schedule.numbers import Sampled
 from weft.schedule.primitives.pipelining import pipelined_loops
-from weft.schedule.primitives.sampling import Sampled
 from weft.schedule.primitives.sliding import kept_buffers, window
 from weft.schedule.recorder import Recorder
 from weft.schedule.refs import BlockRef, LoopRef, Stay
@@ -27,12 +27,12 @@ class Schedule:
 
     Every method raises ``ScheduleError`` where it would change what the program computes, and then has changed
     nothing. Blocks are named by :class:`BlockRef` (or their name), loops by :class:`LoopRef`. ``seed`` drives the
-    sampling instructions; ``intrinsics`` are those that ``tensorize`` may name.
+    sampling instructions; ``intrinsics`` are those that ``tensorize`` may name beside the built-in ones.
     """
 
     def __init__(self, program: Program, seed: int = 0, intrinsics: Sequence[TensorIntrinsic] = ()) -> None:
         self._state = State(program, seed)
-        self._state.intrinsics = {i.name: i for i in intrinsics}
+        self._declare(intrinsics)
         self._state.carried = carried_loops(program)
         self._state.partial = partial_blocks(program)
         self._state.conditional = frozenset(b.name for b in self._state.tree.blocks.values() if not is_true(b.where))
@@ -61,14 +61,37 @@ class Schedule:
         made._state, made._recorder = self._state.copy(), self._recorder.copy()
         return made
 
-    def replay(self, trace: Trace) -> Schedule:
-        """Apply a trace made on an equal program. Returns the schedule itself."""
+    def replay(self, trace: Trace, intrinsics: Sequence[TensorIntrinsic] = ()) -> Schedule:
+        """Apply a trace made on an equal program. Returns the schedule itself.
+
+        ``intrinsics`` are those that the trace names beside the built-in ones; they are declared to the schedule.
+        """
         if not isinstance(trace, Trace):
             raise ScheduleError(
                 f"replay: {type(trace).__name__} is not a trace", code="S006", hint="Trace.from_json reads one"
             )
+        self._declare(intrinsics)
         self._recorder.replay(self._state, trace)
         return self
+
+    def forget_unused(self) -> None:
+        """Drop look-ups and draws from the trace whose results nothing uses, and number the others anew. References
+        that only those gave are not known to the schedule any more."""
+        self._recorder.forget_unused()
+
+    @property
+    def intrinsics(self) -> tuple[TensorIntrinsic, ...]:
+        """The intrinsics that the trace names, built-in ones included."""
+        return tuple(self._state.intrinsic(name) for name in self.trace.intrinsics)
+
+    def _declare(self, intrinsics: Sequence[TensorIntrinsic]) -> None:
+        given = tuple(intrinsics) if isinstance(intrinsics, (list, tuple)) else (None,)
+        for intrinsic in given:
+            if not isinstance(intrinsic, TensorIntrinsic):
+                raise ScheduleError(
+                    "intrinsics are given as a row of TensorIntrinsic", code="S004", hint="intrinsics=[my_intrinsic]"
+                )
+            self._state.declare(intrinsic)
 
     def _apply(self, primitive: str, /, decision: Any = None, **args: Any) -> Any:
         return self._recorder.apply(self._state, primitive, args, decision)
@@ -88,6 +111,11 @@ class Schedule:
     def get_loops(self, block: BlockRef | str) -> tuple[LoopRef, ...]:
         """The loops around ``block`` within its scope, outermost first."""
         found: tuple[LoopRef, ...] = self._apply("get_loops", block=_block(block))
+        return found
+
+    def get_loop(self, block: BlockRef | str, at: int) -> LoopRef:
+        """One of the loops around ``block``: 0 is the outermost, -1 the innermost."""
+        found: LoopRef = self._apply("get_loop", block=_block(block), at=at)
         return found
 
     def get_producers(self, block: BlockRef | str) -> tuple[BlockRef, ...]:
@@ -315,7 +343,7 @@ class Schedule:
         name: Any = intrinsic
         if isinstance(intrinsic, TensorIntrinsic):
             name = intrinsic.name
-            self._state.intrinsics[name] = intrinsic
+            self._state.declare(intrinsic)
         made: BlockRef = self._apply("tensorize", target=_target(target), intrinsic=name)
         return made
 
@@ -339,6 +367,11 @@ class Schedule:
     ) -> Any:
         """Draw one of ``candidates``."""
         return self._apply("sample_choice", decision, candidates=candidates, weights=weights)
+
+    def sample_order(self, loops: Sequence[LoopRef], decision: Sequence[int] | None = None) -> tuple[LoopRef, ...]:
+        """Draw an order of ``loops``, for ``reorder``."""
+        drawn: tuple[LoopRef, ...] = self._apply("sample_order", decision, loops=loops)
+        return drawn
 
     def sample_location(self, block: BlockRef | str, decision: int | None = None) -> LoopRef | Stay:
         """Draw a loop for ``compute_at``, or the wish to leave the block where it is."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from weft.expr.linear import Linear
 from weft.expr.nodes import Var
 from weft.schedule.intrinsic import TensorIntrinsic
+from weft.schedule.intrinsics import BUILTIN, builtin
 from weft.schedule.place import place_of
 from weft.schedule.ranges import iter_ranges, loop_range
 from weft.schedule.refs import BlockRef, Consumed, LoopRef, Ref
@@ -94,6 +95,28 @@ class State:
         if gone is not None:
             raise ScheduleError(f"loop '{ref.name}' is no more: {gone.explain()}", code="S003")
         raise ScheduleError(f"{self.program.name} has no loop '{ref.name}' of this reference", code="S002")
+
+    # -- intrinsics -----------------------------------------------------------------------------------------
+
+    def intrinsic(self, name: str) -> TensorIntrinsic:
+        """The intrinsic called ``name``: declared to the schedule, or built in."""
+        known = self.intrinsics.get(name) or builtin(name)
+        if known is None:
+            names = ", ".join((*self.intrinsics, *BUILTIN))
+            raise self.refuse("S082", f"unknown intrinsic '{name}'", hint=f"known: {names}; declare others")
+        return known
+
+    def declare(self, intrinsic: TensorIntrinsic) -> None:
+        """Make an intrinsic known by its name. Refuses (S082) a name that another intrinsic has: traces know intrinsics
+        by their names alone."""
+        known = self.intrinsics.get(intrinsic.name) or builtin(intrinsic.name)
+        if known is not None and known is not intrinsic and not known.computes_like(intrinsic):
+            raise ScheduleError(
+                f"there is another intrinsic called '{intrinsic.name}'",
+                code="S082",
+                hint="traces find intrinsics by name: give each its own",
+            )
+        self.intrinsics[intrinsic.name] = intrinsic
 
     # -- names ----------------------------------------------------------------------------------------------
 

@@ -1,23 +1,33 @@
 """A schedule as data: the list of primitives that were applied, with their inputs, options and decisions.
 
 A :class:`Trace` serializes to JSON, prints as runnable Python and is replayed on a fresh program by
-``Schedule.replay``. References appear as slots: ``b0`` for a block, ``l3`` for a loop, ``v1`` for a sampled number.
-Sampling instructions carry their decision, so that replay repeats it and search can mutate it.
+``Schedule.replay``. References appear as slots: ``b0`` for a block, ``l3`` for a loop, ``v1`` for a sampled number;
+numbers computed from these as formulas. Intrinsics appear by name. Sampling instructions carry their decision, so that
+replay repeats it and search can mutate it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations, permutations
+from typing import Any, Final
 
 from weft.schedule.index_map import IndexMap
+from weft.schedule.numbers import OPERATIONS
+from weft.schedule.primitives.registry import PRIMITIVES
+from weft.schedule.primitives.sampling import factorizations
 from weft.schedule.refs import BlockRef
 from weft.support.errors import ScheduleError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+MOST_ORDERS: Final = 5
+"""Loops of which all orders are listed; of more, those that swap two loops."""
+DEEPEST_VALUE: Final = 100
+"""Tuples in tuples and formulas of formulas of an argument, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +41,32 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class Formula:
+    """A number computed from slots. ``operation`` is a name in :data:`~weft.schedule.numbers.OPERATIONS`."""
+
+    operation: str
+    operands: tuple[Any, ...]
+
+    def __repr__(self) -> str:
+        return OPERATIONS[self.operation].text.format(*self.operands)
+
+
+@dataclass(frozen=True, slots=True)
 class Instruction:
-    """One applied primitive. ``args`` are by name and may hold slots, numbers, strings, tuples and index maps."""
+    """One applied primitive. ``args`` are by name and may hold slots, formulas, numbers, strings, tuples, maps."""
 
     name: str
     args: tuple[tuple[str, Any], ...]
     outputs: tuple[str, ...] = ()
     decision: Any = None
+    among: int | None = None
+    """Of a sampling instruction, what the arguments do not tell of the decisions that there are: the extent that is
+    factored, the number of loops."""
 
-    def to_python(self, variadic: str | None = None) -> str:
+    def to_python(self) -> str:
         """The instruction as a statement on a schedule ``s``."""
+        primitive = PRIMITIVES.get(self.name)
+        variadic = primitive.variadic if primitive is not None else None
         parts: list[str] = []
         for position, (key, value) in enumerate(self.args):
             if key == variadic:
@@ -54,13 +80,21 @@ class Instruction:
         call = f"s.{self.name}({', '.join(parts)})"
         if not self.outputs:
             return call
-        comma = "," if len(self.outputs) == 1 and self.name in _RETURNS_TUPLE else ""
+        comma = "," if len(self.outputs) == 1 and primitive is not None and primitive.returns_tuple else ""
         return f"{', '.join(self.outputs)}{comma} = {call}"
 
 
-_RETURNS_TUPLE = frozenset(
-    ("get_blocks", "get_loops", "get_producers", "get_consumers", "split", "partition", "sample_tile")
-)
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the sampling instruction at ``position`` of a trace decided, and what else it may decide."""
+
+    position: int
+    name: str
+    candidates: tuple[Any, ...]
+    """What ``Trace.with_decision`` takes. (An earlier decision that changes may change what later ones can be.)"""
+    values: tuple[Any, ...]
+    """What each candidate stands for: the number or text of a choice, else the candidate itself."""
+    decision: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +102,68 @@ class Trace:
     """The instructions of a schedule, in order."""
 
     instructions: tuple[Instruction, ...] = ()
-    variadic: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.instructions)
 
+    @property
+    def intrinsics(self) -> tuple[str, ...]:
+        """Names of the tensor intrinsics that replaying needs."""
+        named = (value for i in self.instructions for key, value in i.args if key == "intrinsic")
+        return tuple(dict.fromkeys(map(str, named)))
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The sampling instructions, in order."""
+        return tuple(
+            Decision(n, i.name, *_candidates(i), decision=i.decision)
+            for n, i in enumerate(self.instructions)
+            if i.decision is not None
+        )
+
     def with_decision(self, position: int, decision: Any) -> Trace:
         """A trace whose instruction at ``position`` (a sampling one) decides differently."""
         made = list(self.instructions)
-        if made[position].decision is None:
+        if not 0 <= position < len(made) or made[position].decision is None:
+            what = f"({made[position].name}) " if 0 <= position < len(made) else ""
             raise ScheduleError(
-                f"instruction {position} ({made[position].name}) takes no decision",
+                f"instruction {position} {what}takes no decision",
                 code="S005",
-                hint="only sampling instructions decide",
+                hint="only sampling instructions decide: see Trace.decisions",
             )
         made[position] = dataclasses.replace(made[position], decision=decision)
-        return dataclasses.replace(self, instructions=tuple(made))
+        return Trace(tuple(made))
+
+    def used_only(self) -> tuple[Trace, dict[str, str]]:
+        """The trace without look-ups and draws whose results nothing uses, slots numbered in order; and the new name of
+        each slot that is left."""
+        used: set[str] = set()
+        kept: list[Instruction] = []
+        for instruction in reversed(self.instructions):
+            primitive = PRIMITIVES.get(instruction.name)
+            free = primitive is not None and (primitive.looks_up or primitive.samples)
+            if free and used.isdisjoint(instruction.outputs):
+                continue
+            used.update(slot.name for _, value in instruction.args for slot in _slots(value))
+            kept.append(instruction)
+        names = {old: f"{old[0]}{n}" for n, old in enumerate(o for i in reversed(kept) for o in i.outputs)}
+        made = [
+            dataclasses.replace(
+                i,
+                args=tuple((key, _renamed(value, names)) for key, value in i.args),
+                outputs=tuple(names[o] for o in i.outputs),
+            )
+            for i in reversed(kept)
+        ]
+        return Trace(tuple(made)), names
 
     def to_python(self) -> str:
-        """Runnable Python: statements on a schedule named ``s``."""
-        return "\n".join(i.to_python(self.variadic.get(i.name)) for i in self.instructions)
+        """Runnable Python: statements on a schedule named ``s``, to which intrinsics that are not built in must have
+        been declared. Starts with the imports that the statements need."""
+        lines = [i.to_python() for i in self.instructions]
+        names = [n for n in ("IndexMap.of", "maximum", "minimum") if any(f"{n}(" in line for line in lines)]
+        imported = ", ".join(n.removesuffix(".of") for n in names)
+        return "\n".join([f"from weft.schedule import {imported}", *lines] if names else lines)
 
     def to_json(self) -> str:
         """One line of JSON; :meth:`from_json` reads it back."""
@@ -97,10 +173,11 @@ class Trace:
                 "args": {k: _encode(v) for k, v in i.args},
                 "outputs": list(i.outputs),
                 **({} if i.decision is None else {"decision": _encode(i.decision)}),
+                **({} if i.among is None else {"among": i.among}),
             }
             for i in self.instructions
         ]
-        return json.dumps({"version": FORMAT_VERSION, "instructions": rows})
+        return json.dumps({"version": FORMAT_VERSION, "instructions": rows}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Trace:
@@ -115,49 +192,127 @@ class Trace:
                     tuple((str(k), _decode(v)) for k, v in row["args"].items()),
                     tuple(map(str, row["outputs"])),
                     _decode(row.get("decision")),
+                    None if row.get("among") is None else int(row["among"]),
                 )
                 for row in data["instructions"]
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             raise ScheduleError(f"this is not a schedule trace: {problem}", code="S006") from problem
         return cls(rows)
+
+
+def _candidates(i: Instruction) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The decisions that an instruction may take, and what each stands for."""
+    args = dict(i.args)
+    found: tuple[Any, ...] = (i.decision,)
+    if i.name == "sample_choice":
+        values = args["candidates"]
+        return tuple(range(len(values))), values
+    if i.name == "sample_location" and i.among is not None:
+        found = tuple(range(-1, i.among))
+    elif i.name == "sample_order":
+        count = len(args["loops"])
+        found = tuple(permutations(range(count))) if count <= MOST_ORDERS else _swapped(count)
+    elif i.name == "sample_tile" and i.among is not None:
+        parts, most = args["parts"], args["innermost_at_most"]
+        if isinstance(parts, int) and isinstance(most, int):
+            found = factorizations(i.among, parts, most)
+    return found, found
+
+
+def _swapped(count: int) -> tuple[tuple[int, ...], ...]:
+    """The numbers up to ``count`` in order, and with two of them swapped."""
+    orders = [tuple(range(count))]
+    for a, b in combinations(range(count), 2):
+        order = list(range(count))
+        order[a], order[b] = b, a
+        orders.append(tuple(order))
+    return tuple(orders)
+
+
+def _slots(value: Any) -> Iterator[Slot]:
+    if isinstance(value, Slot):
+        yield value
+    elif isinstance(value, tuple):
+        for v in value:
+            yield from _slots(v)
+    elif isinstance(value, Formula):
+        yield from _slots(value.operands)
+    elif isinstance(value, IndexMap):
+        yield from _slots(tuple(number for _, number in value.numbers))
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, Slot):
+        return Slot(names[value.name])
+    if isinstance(value, tuple):
+        return tuple(_renamed(v, names) for v in value)
+    if isinstance(value, Formula):
+        return Formula(value.operation, _renamed(value.operands, names))
+    return value.with_numbers(lambda v: _renamed(v, names)) if isinstance(value, IndexMap) else value
 
 
 def _encode(value: Any) -> Any:
     if isinstance(value, Slot):
         return {"slot": value.name}
+    if isinstance(value, Formula):
+        return {"formula": value.operation, "of": [_encode(v) for v in value.operands]}
     if isinstance(value, BlockRef):
         return {"block": value.name}
     if isinstance(value, IndexMap):
-        inputs, outputs = value.texts()
-        return {"index_map": {"inputs": inputs, "outputs": outputs}}
+        inputs, outputs, numbers = value.texts()
+        named = {"numbers": {k: _encode(v) for k, v in numbers.items()}} if numbers else {}
+        return {"index_map": {"inputs": inputs, "outputs": outputs, **named}}
     if isinstance(value, (tuple, list)):
         return [_encode(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise ScheduleError(f"a trace cannot hold {type(value).__name__} '{value}'", code="S006")
 
 
-def _decode(value: Any) -> Any:
-    if isinstance(value, dict):
-        if "slot" in value:
-            return Slot(str(value["slot"]))
-        if "block" in value:
-            return BlockRef(str(value["block"]))
-        return IndexMap.from_texts(value["index_map"]["inputs"], value["index_map"]["outputs"])
+def _decode(value: Any, depth: int = 0) -> Any:
+    if depth > DEEPEST_VALUE:
+        raise ValueError("an argument is nested too deeply")
     if isinstance(value, list):
-        return tuple(_decode(v) for v in value)
-    return value
+        return tuple(_decode(v, depth + 1) for v in value)
+    if not isinstance(value, dict):
+        return value
+    if "slot" in value:
+        return Slot(str(value["slot"]))
+    if "block" in value:
+        return BlockRef(str(value["block"]))
+    if "float" in value:
+        return math.nan if value["float"] == "nan" else float(value["float"])
+    if "formula" in value:
+        operation = OPERATIONS[value["formula"]]
+        operands = _decode(value["of"], depth + 1)
+        if len(operands) != operation.text.count("{}") or not all(
+            isinstance(v, (int, Slot, Formula)) for v in operands
+        ):
+            raise ValueError(f"'{value['formula']}' does not take {len(operands)} operands of this kind")
+        return Formula(str(value["formula"]), operands)
+    found = value["index_map"]
+    numbers = {str(k): _decode(v, depth + 1) for k, v in found.get("numbers", {}).items()}
+    return IndexMap.from_texts(found["inputs"], found["outputs"], numbers)
 
 
 def _python(value: Any) -> str:
     if isinstance(value, BlockRef):
         return repr(value.name)
     if isinstance(value, IndexMap):
-        inputs, outputs = value.texts()
+        inputs, outputs, numbers = value.texts()
         comma = "," if len(outputs) == 1 else ""
-        return f"lambda {', '.join(inputs)}: ({', '.join(outputs)}{comma})"
+        function = f"lambda {', '.join((*inputs, *numbers))}: ({', '.join(outputs)}{comma})"
+        named = "".join(f", {name}={_python(number)}" for name, number in numbers.items())
+        return f"IndexMap.of({function}{named})" if numbers else function
     if isinstance(value, tuple):
         inner = ", ".join(_python(v) for v in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, Formula):
+        text = repr(value)
+        return text[1:-1] if text.startswith("(") else text
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
     return repr(value)

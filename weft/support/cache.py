@@ -28,10 +28,11 @@ _HEADER: Final = len(_MAGIC) + _DIGEST
 _KEY: Final = re.compile(r"[0-9a-f]{8,128}")
 _SUFFIX: Final = ".entry"
 _STALE_SECONDS: Final = 3600
-_MANY: Final = 4096
-"""Entries beyond which their bytes are estimated from one folder, as long as half of the limit is not reached."""
-_KEEP: Final = 0.8
-"""After eviction the cache is this part of its limit, so that eviction is rare."""
+_MAX_COUNTED_ENTRIES: Final = 4096
+"""Entries that are counted one by one. Of more, the bytes are estimated from one folder until half of the limit is
+reached."""
+_SHARE_AFTER_EVICTION: Final = 0.8
+"""Part of the limit that is left after entries were removed, so that this happens rarely."""
 
 _SIZES: Final[dict[Path, int]] = {}
 """Bytes in the directories that this process has written to, as far as it knows: others may write there too."""
@@ -142,7 +143,7 @@ class DiskCache:
         with contextlib.suppress(OSError):
             folders = len(os.listdir(self.directory))
             guess = folders * sum(size for _, size, _ in here)
-            if folders * len(here) > _MANY and guess < self.limit // 2:
+            if folders * len(here) > _MAX_COUNTED_ENTRIES and guess < self.limit // 2:
                 return guess
         return sum(size for _, size, _ in self._entries())
 
@@ -151,7 +152,7 @@ class DiskCache:
         total = sum(size for _, size, _ in entries)
         if total > self.limit:
             for path, size, _ in entries[:-1]:
-                if total <= self.limit * _KEEP:
+                if total <= self.limit * _SHARE_AFTER_EVICTION:
                     break
                 _remove(path)
                 total -= size

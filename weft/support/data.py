@@ -19,11 +19,12 @@ class Data:
         return "".join(_shown(self))
 
 
-_LONGEST = 80
+_MAX_SHOWN_CHARACTERS = 80
+"""Length of the text of a value."""
 
 
 def _shown(value: Any) -> Iterator[str]:
-    room = _LONGEST
+    room = _MAX_SHOWN_CHARACTERS
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()

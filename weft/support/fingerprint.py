@@ -13,10 +13,8 @@ NO_PART_OF_KERNELS: Final = frozenset({"api", "bench", "cli", "frontends", "meas
 
 @cache
 def compiler_fingerprint() -> str:
-    """A hash of the compiler's source and of the versions it generates code with."""
-    from llvmlite import __version__ as llvmlite_version
-
-    digest = hashlib.blake2b(llvmlite_version.encode(), digest_size=16)
+    """A hash of the compiler's source. The tools that a back end uses are its own part of a kernel's key."""
+    digest = hashlib.blake2b(digest_size=16)
     root = Path(__file__).parent.parent
     for path in sorted(root.rglob("*.py")):
         place = path.relative_to(root)

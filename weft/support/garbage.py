@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-SELDOM: Final = 50_000
-"""New objects between two collections: some megabytes."""
+OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
+"""New objects between two collections of garbage: a few megabytes."""
 
 _changing = threading.Lock()
 _inside = 0
@@ -25,8 +25,8 @@ def seldom_collected() -> Iterator[None]:
     with _changing:
         if not _inside:
             _before, *others = gc.get_threshold()
-            if 0 < _before < SELDOM:
-                gc.set_threshold(SELDOM, *others)
+            if 0 < _before < OBJECTS_BETWEEN_COLLECTIONS:
+                gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *others)
         _inside += 1
     try:
         yield
@@ -34,5 +34,5 @@ def seldom_collected() -> Iterator[None]:
         with _changing:
             _inside -= 1
             now, *others = gc.get_threshold()
-            if not _inside and now == SELDOM:  # nobody else has changed it meanwhile
+            if not _inside and now == OBJECTS_BETWEEN_COLLECTIONS:  # nobody else has changed it meanwhile
                 gc.set_threshold(_before, *others)

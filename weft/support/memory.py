@@ -14,8 +14,8 @@ from numpy.typing import DTypeLike, NDArray
 from weft.support.cores import default_threads
 
 ALIGN = 64
-_SHARED = 1 << 20  # bytes from which several threads copy
-_MAX_THREADS = 4  # more do not make memory faster
+_MIN_THREADED_BYTES = 1 << 20  # fewer are copied by one thread
+_MAX_COPYING_THREADS = 4  # more do not make memory faster
 
 
 def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
@@ -44,11 +44,11 @@ def compact(array: NDArray[Any]) -> NDArray[Any]:
 
 def assign(target: NDArray[Any], source: NDArray[Any]) -> None:
     """``target[...] = source`` (of one shape), by several threads where it is large."""
-    if target.nbytes < _SHARED or target.ndim == 0:
+    if target.nbytes < _MIN_THREADED_BYTES or target.ndim == 0:
         np.copyto(target, source)
         return
     axis = int(np.argmax(target.shape))
-    parts = min(default_threads(), _MAX_THREADS, target.shape[axis])
+    parts = min(default_threads(), _MAX_COPYING_THREADS, target.shape[axis])
     bounds = [target.shape[axis] * i // parts for i in range(parts + 1)]
     slices = [(slice(None),) * axis + (slice(a, b),) for a, b in pairwise(bounds)]
     threads = [threading.Thread(target=np.copyto, args=(target[s], source[s])) for s in slices[1:]]

@@ -48,6 +48,16 @@ CPU_FEATURES: Final[dict[str, frozenset[str]]] = {
     }.items()
 }
 
+MAKERS: Final[dict[str, str]] = {
+    **dict.fromkeys(("znver1", "znver2", "znver3", "znver4", "znver5"), "AuthenticAMD"),
+    **dict.fromkeys(
+        ("haswell", "broadwell", "skylake", "alderlake", "skylake-avx512", "cascadelake", "cooperlake",
+         "icelake-server", "sapphirerapids", "graniterapids"),
+        "GenuineIntel",
+    ),
+}  # fmt: skip
+"""Who made a CPU, as the ``cpuid`` instruction says; names of architecture levels and of Arm cores are absent."""
+
 CODE_FEATURES: Final[frozenset[str]] = frozenset().union(*CPU_FEATURES.values())
 """Features that generated code may depend on; others (of the operating system's concern) do not matter to it."""
 

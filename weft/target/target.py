@@ -1,4 +1,4 @@
-"""What a machine is: a kind of back end and a record of what the hardware can do.
+"""What a machine is: a kind of back end, an architecture, memory spaces, compute units and a host.
 
 A target prints as one line and parses from it: ``llvm -mcpu=znver4 -num-cores=8``.
 """
@@ -6,57 +6,47 @@ A target prints as one line and parses from it: ``llvm -mcpu=znver4 -num-cores=8
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Final
 
 from weft.support.errors import TargetError
+from weft.target.cpu import Cpu
 from weft.target.machines import CPU_FEATURES, MACHINES, Machine
+from weft.target.units import ComputeUnit, cpu_units
 
 
 @dataclass(frozen=True, slots=True)
 class TargetKind:
-    """A back end: its name, the devices it runs on and what it is for."""
+    """The name by which a back end is asked for, and how its targets are read and printed.
+
+    ``parse(kind, words)`` makes a target of the words behind the name, ``words(target)`` gives words that parse back.
+    ``device`` is the kind of device that runs its code, ``options`` are settings of the back end besides those of the
+    machine: a default and what it is, by name.
+    """
 
     name: str
     device: str
     doc: str
+    parse: Callable[[TargetKind, Sequence[str]], Target]
+    words: Callable[[Target], Sequence[str]]
+    options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
-
-KINDS: Final[dict[str, TargetKind]] = {
-    k.name: k for k in (TargetKind("llvm", "cpu", "machine code for CPUs through LLVM"),)
-}
-
-# From a feature to (vector bits, architectural vector registers); the first that is present decides.
-_VECTORS: Final = (
-    ("avx512f", 512, 32),
-    ("avx2", 256, 16),
-    ("avx", 256, 16),
-    ("sse2", 128, 16),
-    ("neon", 128, 32),
-    ("v", 128, 32),
-)
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 @dataclass(frozen=True, slots=True)
-class Capabilities:
-    """The numbers that schedule rules ask for.
+class MemorySpace:
+    """A memory: its name, its bytes (0: unknown), and whether the host reads and writes it directly."""
 
-    ``vector_bits`` is 0 without vector units. ``l1``, ``l2`` are bytes for one core, ``l3`` bytes in all. ``fma`` says
-    that multiply-add is one instruction.
-    """
+    name: str
+    nbytes: int = 0
+    host_access: bool = False
 
-    vector_bits: int
-    vector_registers: int
-    fma: bool
-    cores: int
-    l1: int
-    l2: int
-    l3: int
 
-    def lanes(self, bits: int) -> int:
-        """How many elements of ``bits`` one vector register holds (at least 1)."""
-        return max(1, self.vector_bits // max(8, bits))
+MAIN_MEMORY: Final = MemorySpace("main", host_access=True)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -64,110 +54,118 @@ class Target:
     """A back end and the machine it generates code for.
 
     ``Target("cpu")`` is the machine at hand, ``Target("zen4")`` a named machine, ``Target("llvm -mcpu=x86-64-v3")`` a
-    CPU level; the text of any target parses back to it. Raises TargetError with what would work.
+    CPU level; the text of any target parses back to it. ``arch`` is a record of what the kind of machine needs, a
+    :class:`Cpu` for CPUs. ``memory`` lists its memory spaces, that of its buffers first. ``units`` are its compute
+    units besides vector arithmetic. ``host`` is the CPU that runs the rest of the program, None where the target is
+    one. ``options`` are settings of the back end, by name. Raises TargetError with what would work.
     """
 
     kind: TargetKind
-    mcpu: str
-    triple: str
-    features: frozenset[str]
-    capabilities: Capabilities
+    arch: Any
+    memory: tuple[MemorySpace, ...]
+    units: tuple[ComputeUnit, ...]
+    host: Target | None
+    options: tuple[tuple[str, str], ...]
 
     def __init__(self, text: str = "cpu") -> None:
-        parsed = _parse(text)
-        for name in _FIELDS:
-            object.__setattr__(self, name, getattr(parsed, name))
+        parsed = parse_target(text)
+        for f in fields(Target):
+            object.__setattr__(self, f.name, getattr(parsed, f.name))
 
     @staticmethod
-    def of(kind: TargetKind, mcpu: str, triple: str, features: frozenset[str], capabilities: Capabilities) -> Target:
+    def of(
+        kind: TargetKind,
+        arch: Any,
+        memory: tuple[MemorySpace, ...] = (MAIN_MEMORY,),
+        units: tuple[ComputeUnit, ...] = (),
+        host: Target | None = None,
+        options: tuple[tuple[str, str], ...] = (),
+    ) -> Target:
         """A target from its parts."""
         made = object.__new__(Target)
-        for name, value in zip(_FIELDS, (kind, mcpu, triple, features, capabilities), strict=True):
-            object.__setattr__(made, name, value)
+        for f, value in zip(fields(Target), (kind, arch, memory, units, host, options), strict=True):
+            object.__setattr__(made, f.name, value)
         return made
 
     def replace(self, **changes: Any) -> Target:
         """A copy that differs in the given fields."""
-        return Target.of(**{name: changes.get(name, getattr(self, name)) for name in _FIELDS})
+        return Target.of(**{f.name: changes.get(f.name, getattr(self, f.name)) for f in fields(Target)})
 
     @property
-    def vector_bits(self) -> int:
-        """Width of a vector register."""
-        return self.capabilities.vector_bits
+    def cpu(self) -> Cpu:
+        """The CPU of the target, or of its host. Raises TargetError G006 where there is neither."""
+        if isinstance(self.arch, Cpu):
+            return self.arch
+        if self.host is None:
+            raise TargetError(f"'{self.kind.name}' has neither a CPU nor a host", code="G006", hint="name a host")
+        return self.host.cpu
 
-    @property
-    def vector_registers(self) -> int:
-        """How many vector registers there are."""
-        return self.capabilities.vector_registers
+    def option(self, name: str) -> str:
+        """A setting of the back end, its default where none was given."""
+        return dict(self.options).get(name, self.kind.options[name][0])
 
-    @property
-    def cores(self) -> int:
-        """How many cores there are."""
-        return self.capabilities.cores
+    def multiplies(self, dtype: str) -> bool:
+        """Whether there is a unit, of vectors or of matrix tiles, that multiplies ``dtype`` faster than float32."""
+        return self.vector_unit(dtype) is not None or self.tile_unit(dtype) is not None
 
-    def has(self, *features: str) -> bool:
-        """Whether all the LLVM features are present."""
-        return all(f in self.features for f in features)
+    def vector_unit(self, dtype: str) -> ComputeUnit | None:
+        """The unit that multiplies vectors of ``dtype`` faster than float32, if there is one."""
+        return next((u for u in self.units if u.intrinsic and u.left == dtype), None)
 
-    @property
-    def multiplies_bfloat16(self) -> bool:
-        """Whether there are instructions for products of bfloat16, faster than those of float32: of pairs (AVX-512
-        BF16) or of matrix tiles (AMX)."""
-        return self.has("avx512bf16", "avx512vl") or self.tiles_bfloat16
-
-    @property
-    def tiles_bfloat16(self) -> bool:
-        """Whether there is a matrix unit that multiplies tiles of bfloat16 (AMX)."""
-        return self.has("amx-tile", "amx-bf16")
-
-    @property
-    def feature_string(self) -> str:
-        """Features in LLVM's notation, sorted, with those of the named CPU that are absent: ``+avx2,+fma,-avx512f``."""
-        absent = CPU_FEATURES.get(self.mcpu, frozenset()) - self.features
-        return ",".join([*(f"+{f}" for f in sorted(self.features)), *(f"-{f}" for f in sorted(absent))])
+    def tile_unit(self, dtype: str) -> ComputeUnit | None:
+        """The unit that multiplies matrix tiles of ``dtype``, if there is one."""
+        return next((u for u in self.units if u.tile and u.left == dtype), None)
 
     def __str__(self) -> str:
-        c = self.capabilities
-        return (
-            f"{self.kind.name} -mtriple={self.triple} -mcpu={self.mcpu} -mattr={self.feature_string} "
-            f"-num-cores={c.cores} -l1={c.l1} -l2={c.l2} -l3={c.l3}"
-        )
+        return " ".join([self.kind.name, *self.kind.words(self)])
 
 
-def capabilities_of(features: frozenset[str], cores: int, l1: int, l2: int, l3: int) -> Capabilities:
-    """Derive vector width and registers from the features."""
-    bits, registers = next(((b, r) for f, b, r in _VECTORS if f in features), (0, 0))
-    fma = bool({"fma", "avx512f", "neon", "v"} & features)
-    return Capabilities(bits, registers, fma, cores, l1, l2, l3)
-
-
-_FIELDS: Final = ("kind", "mcpu", "triple", "features", "capabilities")
-
-
-def _parse(text: str) -> Target:
+def parse_target(text: str, kinds: Mapping[str, TargetKind] | None = None) -> Target:
+    """The target that ``text`` names, with the back ends ``kinds`` (default: :data:`KINDS`). Raises TargetError."""
     words = shlex.split(text) if isinstance(text, str) else []
     if not words:
         what = "is empty" if isinstance(text, str) else f"is text, not a {type(text).__name__}"
         raise TargetError(f"the target {what}", hint="for example: cpu, or llvm -mcpu=x86-64-v3")
     name, *rest = words
+    known = KINDS if kinds is None else kinds
     if name == "cpu":
         return _with_options(host(), rest)
     if name in MACHINES:
-        return _with_options(_of_machine(MACHINES[name]), rest)
-    if name in KINDS:
-        given = _options(rest)
-        base = host() if "mcpu" not in given and "mtriple" not in given else _of_machine(_machine_for(given))
-        return _with_options(base, rest)
-    known = ", ".join(["cpu", *KINDS, *MACHINES])
-    raise TargetError(f"unknown target '{name}'", code="G002", hint=f"one of {known}; see 'weft targets'")
+        return _with_options(_cpu_target(KINDS["llvm"], _of_machine(MACHINES[name])), rest)
+    if name in known:
+        return known[name].parse(known[name], rest)
+    hint = f"one of {', '.join(['cpu', *known, *MACHINES])}; see 'weft targets'"
+    raise TargetError(f"unknown target '{name}'", code="G002", hint=hint)
+
+
+# -- targets whose code runs on a CPU ----------------------------------------------------------------------------------
+
+
+def parse_cpu(kind: TargetKind, words: Sequence[str]) -> Target:
+    """A target of ``kind`` for the CPU that the words describe; the machine at hand where they name none."""
+    given = _options(kind, words)
+    named = "mcpu" in given or "mtriple" in given
+    base = _of_machine(_machine_for(given)) if named else host_cpu()
+    return _with_options(_cpu_target(kind, base), words)
+
+
+def cpu_words(target: Target) -> list[str]:
+    """The words that :func:`parse_cpu` reads."""
+    c = target.cpu
+    machine = f"-mtriple={c.triple} -mcpu={c.mcpu} -mattr={c.feature_string} -num-cores={c.cores}"
+    caches = f"-l1={c.l1} -l2={c.l2} -l3={c.l3}"
+    return [machine, caches, *(f"-{name}={shlex.quote(value)}" for name, value in target.options)]
+
+
+def _cpu_target(kind: TargetKind, cpu: Cpu) -> Target:
+    return Target.of(kind, cpu, units=cpu_units(cpu.features))
 
 
 def _machine_for(given: dict[str, str]) -> Machine:
     mcpu = given.get("mcpu", "x86-64")
     if mcpu == "native":
-        mine = host()
-        c = mine.capabilities
-        return Machine(mine.mcpu, mine.triple, c.cores, c.l1, c.l2, c.l3, "")
+        mine = host_cpu()
+        return Machine(mine.mcpu, mine.triple, mine.cores, mine.l1, mine.l2, mine.l3, "")
     found = next((m for m in MACHINES.values() if m.mcpu == mcpu), None)
     if found is not None:
         return found
@@ -185,50 +183,60 @@ def _triple_for(mcpu: str) -> str:
     return f"{arch}-unknown-linux-gnu"
 
 
-def _of_machine(machine: Machine) -> Target:
+def _of_machine(machine: Machine) -> Cpu:
     features = CPU_FEATURES.get(machine.mcpu, frozenset())
-    found = capabilities_of(features, machine.cores, machine.l1, machine.l2, machine.l3)
-    return Target.of(KINDS["llvm"], machine.mcpu, machine.triple, features, found)
+    return Cpu.of(machine.mcpu, machine.triple, features, machine.cores, machine.l1, machine.l2, machine.l3)
 
 
-def _options(words: list[str]) -> dict[str, str]:
+_OF_MACHINE: Final = ("mcpu", "mtriple", "mattr", "num-cores", "l1", "l2", "l3")
+
+
+def _options(kind: TargetKind, words: Sequence[str]) -> dict[str, str]:
+    known = (*_OF_MACHINE, *kind.options)
     out = {}
     for word in words:
         key, equals, value = word.lstrip("-").partition("=")
-        if not word.startswith("-") or not equals or key not in _KNOWN_OPTIONS:
+        if not word.startswith("-") or not equals or key not in known:
             raise TargetError(
-                f"unknown target option '{word}'",
-                code="G004",
-                hint=f"-NAME=VALUE with one of {', '.join(_KNOWN_OPTIONS)}",
+                f"unknown target option '{word}'", code="G004", hint=f"-NAME=VALUE with one of {', '.join(known)}"
             )
         out[key] = value
     return out
 
 
-_KNOWN_OPTIONS: Final = ("mcpu", "mtriple", "mattr", "num-cores", "l1", "l2", "l3")
-
-
-def _with_options(target: Target, words: list[str]) -> Target:
-    given = _options(words)
-    features = set(target.features)
+def _with_options(target: Target, words: Sequence[str]) -> Target:
+    given = _options(target.kind, words)
+    cpu = target.cpu
+    features = set(cpu.features)
     for item in filter(None, given.get("mattr", "").split(",")):
         (features.discard if item.startswith("-") else features.add)(item.lstrip("+-"))
-    c = target.capabilities
     numbers = {}
-    for key, now in (("num-cores", c.cores), ("l1", c.l1), ("l2", c.l2), ("l3", c.l3)):
-        text = given.get(key, str(now))
+    for key, field_name in (("num-cores", "cores"), ("l1", "l1"), ("l2", "l2"), ("l3", "l3")):
+        text = given.get(key, str(getattr(cpu, field_name)))
         if not text.isdigit() or int(text) < 1:
             raise TargetError(f"-{key} must be a positive whole number, not '{text}'", code="G005")
-        numbers[key] = int(text)
+        numbers[field_name] = int(text)
     frozen = frozenset(features)
-    found = capabilities_of(frozen, numbers["num-cores"], numbers["l1"], numbers["l2"], numbers["l3"])
-    return target.replace(triple=given.get("mtriple", target.triple), features=frozen, capabilities=found)
+    changed = cpu.replace(triple=given.get("mtriple", cpu.triple), features=frozen, **numbers)
+    options = dict(target.options) | {k: v for k, v in given.items() if k in target.kind.options}
+    return target.replace(arch=changed, units=cpu_units(frozen), options=tuple(sorted(options.items())))
+
+
+KINDS: Final[dict[str, TargetKind]] = {
+    kind.name: kind for kind in (TargetKind("llvm", "cpu", "machine code for CPUs through LLVM", parse_cpu, cpu_words),)
+}
+"""The back ends of the package."""
+
+
+@cache
+def host_cpu() -> Cpu:
+    """The CPU at hand: its features by the runtime, its caches and cores by the operating system."""
+    from weft.target.detect import detect_cpu
+
+    return detect_cpu()
 
 
 @cache
 def host() -> Target:
-    """The machine at hand: its CPU features by LLVM, its caches and cores by the operating system."""
-    from weft.target.detect import detect_host
-
-    mcpu, triple, features, cores, (l1, l2, l3) = detect_host()
-    return Target.of(KINDS["llvm"], mcpu, triple, features, capabilities_of(features, cores, l1, l2, l3))
+    """The machine at hand."""
+    return _cpu_target(KINDS["llvm"], host_cpu())

@@ -23,7 +23,7 @@ code,.type{font-family:ui-monospace,monospace;font-size:12px;color:#555} .failed
 path{fill:none;stroke:#89a;stroke-width:1.2}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1b}code,.type{color:#aaa}a{color:#8bf}th{border-color:#555}}
 """
-_ROW = 24
+_ROW_PIXELS = 24
 
 
 def index_page(title: str, dump: Written, facts: Mapping[str, Any]) -> str:
@@ -104,12 +104,12 @@ def _arcs(arcs: Sequence[tuple[int, int]], rows: int) -> str:
     width = 70
 
     def path(start: int, end: int) -> str:
-        y0, y1 = (_ROW * (k + 1.5) for k in (start, end))
+        y0, y1 = (_ROW_PIXELS * (k + 1.5) for k in (start, end))
         bend = max(4.0, width - 8.0 * (end - start))
         return f'<path d="M{width},{y0} C{bend},{y0} {bend},{y1} {width},{y1}"/>'
 
     shapes = "".join(path(a, b) for a, b in arcs)
-    return f'<svg width="{width + 6}" height="{_ROW * (rows + 2)}">{shapes}</svg>'
+    return f'<svg width="{width + 6}" height="{_ROW_PIXELS * (rows + 2)}">{shapes}</svg>'
 
 
 def _producers(e: Call) -> list[GraphExpr]:

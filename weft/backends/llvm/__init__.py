@@ -1,12 +1,20 @@
-"""Machine code for CPUs through LLVM: ``emit`` writes LLVM IR as text, ``compile_object`` makes an ELF object of it."""
+"""Machine code for CPUs through LLVM: ``emit_ir`` writes LLVM IR as text, ``compile_object`` makes an ELF object of
+it."""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Final
 
 from weft.backends.llvm.backend import assembly, compile_object, optimized_ir
 from weft.backends.llvm.module import LlvmModule
-from weft.target import Target
+from weft.backends.protocol import ELF, Backend, Code, StageText
+from weft.lowering.tir_to_kernel import tir_to_kernel
+from weft.schedule.rules.cpu import default_schedule
+from weft.target import CODE_FEATURES, KINDS, Target
 from weft.tir.nodes import Program
 
 
-def emit(kernel: Program, target: Target) -> str:
+def emit_ir(kernel: Program, target: Target) -> str:
     """The LLVM IR of a program in kernel form; its C signature is in ``docs/design.md``.
 
     Raises TargetError G020 for element types that have no arithmetic here, InternalError for a malformed kernel.
@@ -14,4 +22,24 @@ def emit(kernel: Program, target: Target) -> str:
     return LlvmModule(kernel, target).emit()
 
 
-__all__ = ["assembly", "compile_object", "emit", "optimized_ir"]
+def emit(kernel: Program, target: Target) -> Code:
+    """A relocatable ELF object that defines the kernel."""
+    data = compile_object(emit_ir(kernel, target), target)
+    return Code(ELF, data, kernel.name, target.cpu.features & CODE_FEATURES)
+
+
+def _texts(kernel: Program, target: Target) -> Iterator[StageText]:
+    ir = emit_ir(kernel, target)
+    yield StageText("llvm", ".ll", ir)
+    yield StageText("assembly", ".s", assembly(ir, target))
+
+
+def _version(target: Target) -> str:
+    return f"llvmlite {version('llvmlite')}"
+
+
+LLVM: Final = Backend(
+    KINDS["llvm"], default_schedule, tir_to_kernel, emit, _texts, _version, stages=("llvm", "assembly")
+)
+
+__all__ = ["LLVM", "assembly", "compile_object", "emit", "emit_ir", "optimized_ir"]

@@ -40,7 +40,7 @@ def _machine(triple: str, cpu: str, features: str, opt_level: int) -> Any:
 
 def _optimized(ir_text: str, target: Target, opt_level: int) -> tuple[Any, Any]:
     llvm = _llvm()
-    machine = _machine(target.triple, target.mcpu, target.feature_string, opt_level)
+    machine = _machine(target.cpu.triple, target.cpu.mcpu, target.cpu.feature_string, opt_level)
     try:
         module = llvm.parse_assembly(ir_text)
     except RuntimeError as error:

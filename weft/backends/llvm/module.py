@@ -41,13 +41,13 @@ class LlvmModule:
         self.functions: list[str] = []
         self.metadata: list[str] = ["!0 = !{i32 1}"] if "stream" in kernel.attrs else []
         self.parallel_loops = 0
-        self.x86 = target.triple.startswith(("x86_64", "i686"))
-        self.native_half = not self.x86 or "f16c" in target.features
+        self.x86 = target.cpu.triple.startswith(("x86_64", "i686"))
+        self.native_half = not self.x86 or "f16c" in target.cpu.features
 
     def function(self, name: str) -> LlvmFunction:
         made = LlvmFunction(name)
         made.native_half, made.x86 = self.native_half, self.x86
-        made.features = self.target.features
+        made.features = self.target.cpu.features
         made.streamed = set(map(str, self.kernel.attrs.get("stream", ()))) if self.x86 else set()
         made.start("body")
         return made
@@ -59,17 +59,17 @@ class LlvmModule:
         """The whole module."""
         self._main()
         body = "\n\n".join(self.functions)
-        lines = [f'source_filename = "{self.kernel.name}"', f'target triple = "{self.target.triple}"', ""]
+        lines = [f'source_filename = "{self.kernel.name}"', f'target triple = "{self.target.cpu.triple}"', ""]
         lines += [d for d in _RUNTIME if d.split("@")[1].split("(")[0] in body]
         lines += _declarations(body)
         return "\n".join([*lines, "", body, "", *self._attributes(), *self.metadata, ""])
 
     def _attributes(self) -> list[str]:
         t = self.target
-        cpu, _ = processor(t.triple, t.mcpu)
-        common = f'nounwind "target-cpu"="{cpu}" "target-features"="{t.feature_string}" "no-trapping-math"="true"'
-        if t.vector_bits:
-            common += f' "prefer-vector-width"="{t.vector_bits}" "min-legal-vector-width"="{t.vector_bits}"'
+        cpu, _ = processor(t.cpu.triple, t.cpu.mcpu)
+        common = f'nounwind "target-cpu"="{cpu}" "target-features"="{t.cpu.feature_string}" "no-trapping-math"="true"'
+        if t.cpu.vector_bits:
+            common += f' "prefer-vector-width"="{t.cpu.vector_bits}" "min-legal-vector-width"="{t.cpu.vector_bits}"'
         return [f"attributes #0 = {{ {common} }}", f"attributes #1 = {{ noinline {common} }}"]
 
     def _main(self) -> None:
@@ -93,7 +93,7 @@ class LlvmModule:
         statement(work, k.body, self.context(inside_parallel=False))
         self._finish(work, _signature(f"{k.name}.work", [], used, variables))
         arguments = _arguments([], [pointers[b] for b in used], [(type_of(v), shell.memo[v]) for v in variables])
-        if uses_tiles(k.body, self.target.features):
+        if uses_tiles(k.body, self.target.cpu.features):
             shell.op(PERMISSION)
         shell.do(f"ret i32 {shell.op(f'call i32 @{k.name}.work({arguments})')}")
         self.functions.append(shell.text(f"i32 @{k.name}(ptr %buffers, ptr %sizes) #0"))

@@ -45,9 +45,12 @@ _UNITS: Final = {
 }
 _DEPTH: Final = 16
 """Rows of the second operand: groups of the depth."""
-_MOST_ROWS: Final = 16
+_MAX_TILE_ROWS: Final = 16
+"""Rows of a tile of sums."""
 _COLUMNS: Final = 16
+"""Columns of a tile of sums."""
 _REGISTERS: Final = 8
+"""Tile registers of the unit."""
 # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): Linux lets a process use tiles only after it has asked.
 PERMISSION: Final = (
     'call i64 asm sideeffect "syscall", "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}"(i64 158, i64 4131, i64 18)'
@@ -258,7 +261,7 @@ def _product(f: LlvmFunction, s: For) -> Product | None:
     operands = _operands(inner)
     if operands is None or len(loops) != 4 or tuple(buffer.dtype for buffer, _ in operands) != unit.dtypes:
         return None
-    if not isinstance(s.extent, Const) or not 0 < int(s.extent.value) <= _MOST_ROWS:
+    if not isinstance(s.extent, Const) or not 0 < int(s.extent.value) <= _MAX_TILE_ROWS:
         return None
     rows = int(s.extent.value)
     group = 4 // operands[1][0].dtype.nbytes

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from weft.support.errors import Location, ModelError, TypeRelationError
 
-SHOWN = 20
+MAX_SHOWN_PROBLEMS = 20
 """Problems printed in a message; :attr:`ModelProblems.problems` holds all of them."""
 
 
@@ -76,9 +76,9 @@ class ModelProblems(ModelError):
         self.needs_shape = frozenset(n for p in problems for n in p.needs_shape)
         count = len(problems)
         lines = [f"the model cannot be imported: {count} problem{'s' if count != 1 else ''}"]
-        lines += [f"  {problem}" for problem in problems[:SHOWN]]
-        if count > SHOWN:
-            lines.append(f"  … and {count - SHOWN} more")
+        lines += [f"  {problem}" for problem in problems[:MAX_SHOWN_PROBLEMS]]
+        if count > MAX_SHOWN_PROBLEMS:
+            lines.append(f"  … and {count - MAX_SHOWN_PROBLEMS} more")
         if unsupported:
             names = ", ".join(f"{name} ×{times}" for name, times in sorted(unsupported.items()))
             lines.append(f"  operators that Weft does not have: {names}")

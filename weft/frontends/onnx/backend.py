@@ -34,8 +34,8 @@ try:
 except ImportError:
     raise MissingExtra("onnx", "onnx", "importing ONNX models") from None
 
-KEPT = 32
-"""Executables kept for one prepared model, the least recently used dropped first."""
+MAX_KEPT_EXECUTABLES = 32
+"""Executables that are kept for one prepared model. The least recently used is dropped first."""
 MAX_ROUNDS = 64
 """Learning the value of an input may show that one more is needed; so often at most."""
 
@@ -129,7 +129,7 @@ class Prepared(BackendRep):
             except ModelError as why:
                 self._learn(why)
                 continue
-            if len(self._compiled) > KEPT:
+            if len(self._compiled) > MAX_KEPT_EXECUTABLES:
                 self._compiled.popitem(last=False)
             return made
         raise ModelError("the model needs too many values of its inputs to be known")

@@ -22,13 +22,13 @@ from weft.support.memory import aligned_bytes
 
 Array = np.ndarray[Any, Any]
 
-LARGE = 64 << 10
+MIN_LARGE_BYTES = 64 << 10
 """Weights of fewer bytes stay in the message."""
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # in ModelProto, GraphProto, TensorProto
 _BYTES = 2  # the wire type of what has a length: messages, strings, bytes
 _FIXED = {1: 8, 5: 4}
 _WINDOW, _PIECE = 64 << 10, 8 << 20
-_MAX_THREADS = 4  # more do not make memory faster
+_MAX_COPYING_THREADS = 4  # more do not make memory faster
 
 
 class _Unusual(Exception):
@@ -135,9 +135,9 @@ def _graph(file: _File, graph: _Field) -> tuple[bytes, dict[int, tuple[int, int]
     for field in file.fields(graph.begin, graph.end):
         if field.number != _INITIALIZER:
             continue
-        if field.end - field.begin >= LARGE:
+        if field.end - field.begin >= MIN_LARGE_BYTES:
             raw = [f for f in file.fields(field.begin, field.end) if f.number == _RAW_DATA]
-            if len(raw) == 1 and raw[0].wire == _BYTES and raw[0].end - raw[0].begin >= LARGE:
+            if len(raw) == 1 and raw[0].wire == _BYTES and raw[0].end - raw[0].begin >= MIN_LARGE_BYTES:
                 rest = file.read(field.begin, raw[0].start) + file.read(raw[0].end, field.end)
                 pieces += (file.read(kept, field.start), _tagged(_INITIALIZER, rest))
                 places[count] = raw[0].begin, raw[0].end
@@ -182,7 +182,9 @@ def _payloads(handle: int, places: Mapping[int, tuple[int, int]]) -> dict[int, A
                     return
                 room, at = room[count:], at + count
 
-    threads = [threading.Thread(target=read) for _ in range(min(default_threads(), _MAX_THREADS, len(work)) - 1)]
+    threads = [
+        threading.Thread(target=read) for _ in range(min(default_threads(), _MAX_COPYING_THREADS, len(work)) - 1)
+    ]
     for thread in threads:
         thread.start()
     read()

@@ -12,7 +12,8 @@ from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Projec
 from weft.graph.operator import Operator
 from weft.graph.visit import map_functions, rewrite
 
-_SAMPLES = 64
+_HASHED_ELEMENTS = 64
+"""Elements of a constant that its hash looks at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,9 @@ class _Content:
 
     def __init__(self, data: np.ndarray[Any, Any]) -> None:
         self.data = data
-        self.hashed = hash(data.flat[:: max(1, data.size // _SAMPLES)].tobytes())  # reshape might copy all of it
+        self.hashed = hash(
+            data.flat[:: max(1, data.size // _HASHED_ELEMENTS)].tobytes()
+        )  # reshape might copy all of it
 
     def __hash__(self) -> int:
         return self.hashed

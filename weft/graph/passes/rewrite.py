@@ -53,7 +53,7 @@ class _Index:
 
     def rules_for(self, expr: GraphExpr) -> tuple[GraphRule, ...]:
         top = head(expr)
-        few = isinstance(expr, Call) and len(expr.args) <= _HEADS
+        few = isinstance(expr, Call) and len(expr.args) <= _MAX_INDEXED_OPERANDS
         key = top, tuple(map(head, expr.args)) if isinstance(expr, Call) and few else None
         found = self._by_heads.get(key)
         if found is None:
@@ -61,8 +61,8 @@ class _Index:
         return found
 
 
-_HEADS = 4
-"""Expressions with more operands are looked up by their operator alone."""
+_MAX_INDEXED_OPERANDS = 4
+"""Operands by which rules are looked up. Calls with more are looked up by their operator alone."""
 
 
 @dataclass(slots=True)

@@ -16,8 +16,8 @@ from weft.ops.relations import stretch_of
 from weft.ops.rules.movement import groups
 from weft.ops.rules.parts import ADD, MATMUL, RESHAPE, SPLIT, VIEWS, plain_contraction, same_type, try_call
 
-SMALLEST_PART = 16
-"""Parts of fewer columns are better cut out of the whole product."""
+MIN_PART_COLUMNS = 16
+"""Columns of a part from which on a product of its own pays. Smaller parts are cut out of the whole product."""
 
 _x, _w, _term = anything("x"), constant("w", lambda w: w.ndim == 2), constant("term")
 
@@ -64,7 +64,7 @@ def _split_product(m: GraphMatch) -> GraphExpr | None:
     sizes, rank = split.attrs.sizes, product.tensor.rank
     if rank < 2 or split.attrs.axis % rank != rank - 1 or stretch_of(product.tensor, rank - 1) is not None:
         return None
-    if not all(isinstance(s, int) and s >= SMALLEST_PART for s in sizes):
+    if not all(isinstance(s, int) and s >= MIN_PART_COLUMNS for s in sizes):
         return None
     assert isinstance(m.root, Project)
     index = m.root.index

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.expr.nodes import Expr
+from weft.schedule.index_map import IndexMap
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.schedule import Schedule
 
@@ -60,9 +61,9 @@ def _pack(s: Schedule, block: BlockRef, read: int, width: int) -> BlockRef:
     copy = s.cache_read(block, read, "global")
     packed = s.state.block(copy).writes[0].buffer.name
 
-    def panels(k: Expr, j: Expr) -> tuple[Expr, ...]:
+    def panels(k: Expr, j: Expr, width: Expr) -> tuple[Expr, ...]:
         return j // width, k, j % width
 
-    s.transform_layout(copy, packed, panels, pad=0.0)
+    s.transform_layout(copy, packed, IndexMap.of(panels, width=width), pad=0.0)
     s.vectorize(s.get_loops(copy)[-1])
     return copy

@@ -21,6 +21,17 @@ def get_loops(state: State, block: BlockRef) -> tuple[LoopRef, ...]:
     return tuple(LoopRef(loop.var) for loop in state.tree.loops_around(state.block(block)))
 
 
+def get_loop(state: State, block: BlockRef, at: int) -> LoopRef:
+    """One of the loops around ``block``: 0 is the outermost, -1 the innermost.
+
+    A trace that asks for the innermost loop stays valid where a decision changes how many loops there are.
+    """
+    loops = get_loops(state, block)
+    if not -len(loops) <= at < len(loops):
+        raise state.refuse("S004", f"'{block.name}' has {len(loops)} loops around it, none at {at}")
+    return loops[at]
+
+
 def get_producers(state: State, block: BlockRef) -> tuple[BlockRef, ...]:
     """Blocks of the same scope that write what ``block`` reads, in program order."""
     found = state.block(block)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Final
 
 from weft.schedule.primitives import (
@@ -34,6 +35,8 @@ class Primitive:
     name: str
     run: Callable[..., Any]
     variadic: str | None = None
+    looks_up: bool = False
+    """Whether it changes nothing and only names blocks or loops."""
     samples: bool = False
     moves: bool = False
     """Whether it moves or copies what blocks compute, which must not be just a window of it."""
@@ -44,14 +47,22 @@ class Primitive:
     def shares(self) -> bool:
         return self.moves or self.exposes
 
+    @property
+    def returns_tuple(self) -> bool:
+        """Whether its result is a tuple, however many values there are."""
+        if self.samples:
+            return self.name in ("sample_tile", "sample_order")
+        return str(signature(self.run).return_annotation).startswith("tuple[")
+
 
 _TABLE: Final = (
     # look-ups
-    Primitive("get_block", lookup.get_block),
-    Primitive("get_blocks", lookup.get_blocks),
-    Primitive("get_loops", lookup.get_loops),
-    Primitive("get_producers", lookup.get_producers),
-    Primitive("get_consumers", lookup.get_consumers),
+    Primitive("get_block", lookup.get_block, looks_up=True),
+    Primitive("get_blocks", lookup.get_blocks, looks_up=True),
+    Primitive("get_loops", lookup.get_loops, looks_up=True),
+    Primitive("get_loop", lookup.get_loop, looks_up=True),
+    Primitive("get_producers", lookup.get_producers, looks_up=True),
+    Primitive("get_consumers", lookup.get_consumers, looks_up=True),
     # loops
     Primitive("split", loops.split),
     Primitive("fuse", loops.fuse, variadic="loops"),
@@ -94,8 +105,8 @@ _TABLE: Final = (
     # sampling
     Primitive("sample_tile", sampling.sample_tile, samples=True),
     Primitive("sample_choice", sampling.sample_choice, samples=True),
+    Primitive("sample_order", sampling.sample_order, samples=True),
     Primitive("sample_location", sampling.sample_location, samples=True),
 )
 
 PRIMITIVES: Final[dict[str, Primitive]] = {p.name: p for p in _TABLE}
-VARIADIC: Final[dict[str, str]] = {p.name: p.variadic for p in _TABLE if p.variadic is not None}

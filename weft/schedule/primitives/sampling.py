@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, Final
 
 from weft.expr.linear import linear
+from weft.schedule.numbers import Sampled, SampledText
 from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.state import State
 from weft.tir.nodes import For
@@ -17,22 +18,15 @@ MOST_PARTS: Final = 16
 """Nests deeper than this are never asked for."""
 
 
-class Sampled(int):
-    """A number that a sampling instruction drew: an int that the trace recognizes by identity."""
-
-
-class SampledText(str):
-    """A string that a sampling instruction drew."""
-
-    __slots__ = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """What a sampling instruction returns, and the decision that gives it again."""
 
     value: Any
     decision: Any
+    among: int | None = None
+    """What the arguments do not tell of the decisions that there are: the extent that is factored, how many loops there
+    are."""
 
 
 def sample_tile(
@@ -48,7 +42,7 @@ def sample_tile(
     extent = linear(found.extent)
     if not extent.is_constant:
         raise state.refuse("S017", f"the extent of '{loop.name}' is not constant", at=found, hint="use sample_choice")
-    choices = _factorizations(extent.constant, parts, innermost_at_most)
+    choices = factorizations(extent.constant, parts, innermost_at_most)
     if decision is None:
         drawn = choices[state.random.randrange(len(choices))]
     else:
@@ -58,16 +52,17 @@ def sample_tile(
             product *= f
         if len(drawn) != parts or product != extent.constant or drawn[-1] > innermost_at_most:
             raise state.refuse("S005", f"decision {drawn} does not factor {extent.constant} into {parts}", at=found)
-    return Drawn(tuple(Sampled(f) for f in drawn), drawn)
+    return Drawn(tuple(Sampled(f) for f in drawn), drawn, extent.constant)
 
 
 @cache
-def _factorizations(n: int, parts: int, last_at_most: int) -> tuple[tuple[int, ...], ...]:
+def factorizations(n: int, parts: int, last_at_most: int) -> tuple[tuple[int, ...], ...]:
+    """All ways to write ``n`` as a product of ``parts`` factors, the last of which is at most ``last_at_most``."""
     if parts == 1:
         return ((n,),)
     found: list[tuple[int, ...]] = []
     for last in (d for d in range(1, min(n, last_at_most) + 1) if n % d == 0):
-        found += [(*rest, last) for rest in _factorizations(n // last, parts - 1, n)]
+        found += [(*rest, last) for rest in factorizations(n // last, parts - 1, n)]
     return tuple(found)
 
 
@@ -90,6 +85,18 @@ def sample_choice(
     return Drawn(SampledText(value) if isinstance(value, str) else Sampled(value), decision)
 
 
+def sample_order(state: State, loops: Sequence[LoopRef], decision: Sequence[int] | None = None) -> Drawn:
+    """An order of ``loops`` for ``reorder``, drawn evenly. The decision is the position in ``loops`` of each."""
+    for loop in loops:
+        state.loop(loop)
+    drawn = list(range(len(loops))) if decision is None else list(decision)
+    if decision is None:
+        state.random.shuffle(drawn)
+    if sorted(drawn) != list(range(len(loops))):
+        raise state.refuse("S005", f"decision {tuple(drawn)} is not an order of {len(loops)} loops")
+    return Drawn(tuple(LoopRef(loops[n].var) for n in drawn), tuple(drawn))
+
+
 def sample_location(state: State, block: BlockRef, decision: int | None = None) -> Drawn:
     """A loop at which ``block`` may be computed (``compute_at``): one of those around all its consumers, or ``Stay()``
     to leave it where it is. The decision is the position among these loops, outermost first, or -1."""
@@ -98,7 +105,7 @@ def sample_location(state: State, block: BlockRef, decision: int | None = None) 
         decision = state.random.randrange(-1, len(places))
     if not -1 <= decision < len(places):
         raise state.refuse("S005", f"decision {decision} is not a position among {len(places)} loops")
-    return Drawn(Stay() if decision < 0 else LoopRef(places[decision].var), decision)
+    return Drawn(Stay() if decision < 0 else LoopRef(places[decision].var), decision, len(places))
 
 
 def _places(state: State, ref: BlockRef) -> list[For]:

@@ -23,7 +23,7 @@ from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, Buffer, For, Region, Stmt, Store
 from weft.tir.visit import postorder, substitution, transform
 
-KEPT = "kept_across"
+KEPT_ACROSS = "kept_across"
 """Annotation of a block that relies on what earlier iterations computed: lowering keeps its buffers around the loops
 whose first iteration its condition asks for."""
 
@@ -59,7 +59,7 @@ def store_at(state: State, block: BlockRef, loop: LoopRef) -> None:
     ranges = state.ranges(found)
     where = simplify_where(all_of(found.where, guard), ranges)
     kept = tuple(r.buffer.name for r in found.writes)
-    annotations = found.annotations.replace(**{KEPT: True})
+    annotations = found.annotations.replace(**{KEPT_ACROSS: True})
     state.commit(state.tree.replace({found: with_block(found, where=where, annotations=annotations)}))
     state.carried = state.carried | {target.var}
     state.conditional = state.conditional | {found.name}
@@ -102,7 +102,7 @@ def _check_place(state: State, block: Block, loop: For) -> None:
 def _check_conditions(state: State, block: Block, loop: For, inside: dict[Var, tuple[Linear, Linear]]) -> None:
     """Conditions of the block may bound its domain, or end its work from some iteration of the loop on."""
     for part in conjuncts(block.where):
-        if is_domain_bound(block, part) or (KEPT in block.annotations and getattr(part, "op", "") == "or"):
+        if is_domain_bound(block, part) or (KEPT_ACROSS in block.annotations and getattr(part, "op", "") == "or"):
             continue
         margin = margin_of(part)
         forward = margin is not None and margin.terms.get(loop.var, 0) <= 0
@@ -301,7 +301,7 @@ def run_once(state: State, block: BlockRef, loop: LoopRef, at: int) -> None:
         raise state.refuse("S015", f"'{loop.name}' is {target.kind}: its iterations do not run in order", at=target)
     _check_elements(state, found, target)
     where = all_of(found.where, target.var == target.start)
-    annotations = found.annotations.replace(**{KEPT: True})  # later iterations rely on what the first one left
+    annotations = found.annotations.replace(**{KEPT_ACROSS: True})  # later iterations rely on what the first one left
     state.commit(state.tree.replace({found: with_block(found, where=where, annotations=annotations)}))
     state.carried = state.carried | {target.var}
     state.conditional = state.conditional | {found.name}
@@ -310,7 +310,7 @@ def run_once(state: State, block: BlockRef, loop: LoopRef, at: int) -> None:
 
 def kept_loops(block: Block) -> list[Var]:
     """The loops across which a block keeps what it computes: those whose first iteration its condition asks for."""
-    if KEPT not in block.annotations:
+    if KEPT_ACROSS not in block.annotations:
         return []
     found: dict[Var, None] = {}
     for part in conjuncts(block.where):

@@ -27,11 +27,7 @@ def tensorize(state: State, target: BlockRef | LoopRef, intrinsic: str) -> Block
     ``target`` is a loop, which becomes a block first, or a block made by ``blockize``. The loops, the body and how
     buffers are indexed must match the intrinsic's description (S081). Returns the block that holds the call.
     """
-    known = state.intrinsics.get(intrinsic)
-    if known is None:
-        raise state.refuse(
-            "S082", f"unknown intrinsic '{intrinsic}'", hint="declared: " + (", ".join(state.intrinsics) or "none")
-        )
+    known = state.intrinsic(intrinsic)
     before = state.program
     try:
         ref = blockize(state, target) if isinstance(target, LoopRef) else target

@@ -35,13 +35,13 @@ from weft.support.dtypes import INDEX
 from weft.tir.nodes import Allocate, Block, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
 from weft.tir.visit import children, expressions, postorder, walk
 
-BUDGET = 1500
-"""How many stores (unrolled ones counted as often as they repeat) the copies made by splitting may add."""
+MAX_ADDED_STORES = 1500
+"""Stores that the copies made by splitting may add to a program. Unrolled stores count as often as they repeat."""
 
-MOST_OUTCOMES = 3
-"""More versions of a body than this, besides the common one, are not made: two checks, each met or not."""
+MAX_EXTRA_VERSIONS = 3
+"""Versions of a loop body besides the common one: enough for two checks, each met or not."""
 
-FEWEST_LANES = 4
+MIN_UNMASKED_LANES = 4
 """Lanes of the shortest vector that is as good as a masked one."""
 
 EMPTY = Seq(())
@@ -50,7 +50,7 @@ EMPTY = Seq(())
 @dataclass(slots=True)
 class _State:
     facts: Facts
-    budget: int = BUDGET
+    budget: int = MAX_ADDED_STORES
     inside_parallel: bool = False
     conditional: dict[Stmt, bool] = field(default_factory=dict)
     """Statements already searched for conditions."""
@@ -152,7 +152,7 @@ def _first_lanes(s: For, body: Stmt, facts: Facts) -> int | None:
     if parts is None or parts[0] != {s.var: -1} or not isinstance(parts[1], Const) or s.start != Const(0):
         return None
     count = int(parts[1]) + 1
-    return count if 0 < count < int(s.extent) and count % FEWEST_LANES == 0 and count.bit_count() <= 2 else None
+    return count if 0 < count < int(s.extent) and count % MIN_UNMASKED_LANES == 0 and count.bit_count() <= 2 else None
 
 
 # -- splitting -------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def _guarded(s: For, checks: list[_Check], state: _State) -> Stmt | None:
     if not undecided:
         return None
     more = 2 ** len(undecided) - 1
-    apart = more <= MOST_OUTCOMES and weight * more <= state.budget
+    apart = more <= MAX_EXTRA_VERSIONS and weight * more <= state.budget
     state.budget -= weight * (more if apart else 1)
     state.inside_parallel, outer = state.inside_parallel or s.kind == "parallel", state.inside_parallel
     body = _outcomes(s, undecided, [], state) if apart else _all_or_not(s, undecided, state)

@@ -19,7 +19,7 @@ from weft.support.dtypes import INDEX
 from weft.tir.nodes import For, If, Program, Seq, Stmt, seq
 from weft.tir.visit import children, map_expressions, with_children
 
-LIMIT = 1024
+MAX_UNROLLED_STORES = 1024
 """Stores up to which a loop is unrolled; a larger one stays a loop that LLVM may unroll in part."""
 
 
@@ -58,7 +58,10 @@ class _Unroller:
     def _expand(self, s: For, at: Mapping[Var, int]) -> Stmt:
         memo: dict[Expr, Expr] = {}
         start, extent = (self.expression(e, at, memo) for e in (s.start, s.extent))
-        if not (isinstance(start, Const) and isinstance(extent, Const)) or int(extent) * weigh(s.body) > LIMIT:
+        if (
+            not (isinstance(start, Const) and isinstance(extent, Const))
+            or int(extent) * weigh(s.body) > MAX_UNROLLED_STORES
+        ):
             return For(s.var, start, extent, self.visit(s.body, at), "serial", s.thread, s.annotations)
         first = int(start)
         copies = []

@@ -13,10 +13,10 @@ from weft.support.dtypes import INT32
 from weft.tir.nodes import Evaluate, For, Program, Stmt, seq
 from weft.tir.visit import children, expressions, loops_around, postorder, substitution, transform, walk
 
-LINE = 64
+CACHE_LINE_BYTES = 64
 """Bytes that one prefetch brings."""
-MOST = 64
-"""Places below unrolled loops up to which each is asked for."""
+MAX_UNROLLED_PLACES = 64
+"""Iterations of unrolled loops that are each prefetched for. Of a loop that goes beyond, only the first is."""
 
 
 def insert_prefetches(program: Program) -> Program:
@@ -113,7 +113,7 @@ def _collect(s: Stmt, buffer: str, places: list[dict[Var, Expr]], found: dict[Ex
     """``places`` are the values of the loops around, for each of the iterations that count."""
     if isinstance(s, For):
         count = int(s.extent) if s.kind == "unrolled" and isinstance(s.extent, Const) else 1
-        if count * len(places) > MOST:
+        if count * len(places) > MAX_UNROLLED_PLACES:
             count = 1
         starts = [(at, substitution(at)(s.start)) for at in places]
         places = [{**at, s.var: start + n} for at, start in starts for n in range(count)]
@@ -139,7 +139,7 @@ def _lines(loads: Iterable[Expr]) -> list[Expr]:
     for row in rows.values():
         at: int | None = None
         for constant, e in sorted(row, key=lambda pair: pair[0]):
-            if at is None or (constant - at) * e.dtype.nbytes >= LINE:
+            if at is None or (constant - at) * e.dtype.nbytes >= CACHE_LINE_BYTES:
                 chosen.append(e)
                 at = constant
     return chosen

@@ -17,9 +17,10 @@ from weft.support.dtypes import BOOL
 from weft.tir.nodes import Program, Seq, Stmt, Store
 from weft.tir.visit import expressions, map_expressions, transform
 
-LARGEST = 16
+MAX_ROWS = 16
 """Rows that are transposed at a time; more would not fit in the registers."""
-SMALLEST = 4
+MIN_ROWS = 4
+"""Rows from which on a transposition pays."""
 
 
 def transpose(program: Program) -> Program:
@@ -46,7 +47,7 @@ def _sequence(s: Stmt) -> Stmt | None:
 
 def _run(run: list[Store]) -> list[Store]:
     """Stores that follow each other, over transposed loads."""
-    if len(run) < SMALLEST:
+    if len(run) < MIN_ROWS:
         return run
     written = {s.buffer for s in run}
     values: dict[Expr, Expr] = {}
@@ -70,7 +71,7 @@ def _columns(loads: Sequence[Load]) -> Iterator[list[Load]]:
         at = e.indices[0] if len(e.indices) == 1 else None
         if e.mask is not None or e.dtype == BOOL or not isinstance(at, Ramp) or not isinstance(at.stride, Const):
             continue
-        if abs(int(at.stride)) > 1 and at.count >= SMALLEST and at.count & (at.count - 1) == 0:
+        if abs(int(at.stride)) > 1 and at.count >= MIN_ROWS and at.count & (at.count - 1) == 0:
             variable, constant = split_constant(at.base)
             groups.setdefault((e.source, variable, at.stride, at.count), {})[constant] = e
     for found in groups.values():
@@ -79,8 +80,8 @@ def _columns(loads: Sequence[Load]) -> Iterator[list[Load]]:
             together = [found.pop(first)]
             while first + len(together) in found:
                 together.append(found.pop(first + len(together)))
-            lanes = min(LARGEST, together[0].lanes)
-            while lanes >= SMALLEST:
+            lanes = min(MAX_ROWS, together[0].lanes)
+            while lanes >= MIN_ROWS:
                 while len(together) >= lanes:
                     yield together[:lanes]
                     del together[:lanes]

@@ -100,7 +100,7 @@ def lanes_for(body: Stmt, target: Target) -> int:
             for e in postorder(s.value):
                 if e.dtype != INDEX or isinstance(e, (Load, Cast)):
                     bits = max(bits, e.dtype.bits)
-    return max(1, target.vector_bits // bits)
+    return max(1, target.cpu.vector_bits // bits)
 
 
 def _chunks(extent: int, lanes: int) -> Iterator[tuple[int, int]]:

@@ -15,7 +15,7 @@ from weft.expr.simplify import simplify
 from weft.expr.visit import collect, free_vars, substitute
 from weft.tir.nodes import Block, Buffer, If, Let, Seq, Stmt, Store
 
-SMALLEST_TILE = 4
+MIN_TRANSPOSED_ROWS = 4
 """Rows of a tile that is transposed in registers, at least."""
 
 
@@ -156,7 +156,7 @@ def contiguous_elsewhere(view: View) -> int | None:
     axes = view.spatial
     for access in view.loads:
         step = view.stride(access, axes[-1])
-        if step is None or step in (0, 1, -1) or (static_extent(axes[-1]) or SMALLEST_TILE) < SMALLEST_TILE:
+        if step is None or step in (0, 1, -1) or (static_extent(axes[-1]) or MIN_TRANSPOSED_ROWS) < MIN_TRANSPOSED_ROWS:
             continue
         for position in range(len(axes) - 2, -1, -1):
             if view.stride(access, axes[position]) == 1:

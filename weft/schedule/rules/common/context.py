@@ -75,7 +75,7 @@ class Context:
         """Elements of one vector for the widest type the block handles (half precision is computed in 32 bits)."""
         bits = [32 if s.value.dtype.is_float else 8 for s in view.stores]
         bits += [s.buffer.dtype.bits for s in view.stores] + [a.buffer.dtype.bits for a in view.loads]
-        return self.target.capabilities.lanes(max(bits, default=32))
+        return self.target.cpu.lanes(max(bits, default=32))
 
     def extent(self, ref: LoopRef) -> int | None:
         found = self.loop(ref).extent
@@ -105,7 +105,7 @@ class Context:
         """Let a block write a result past the caches where they cannot hold it: the lines need not be read before, and
         what is in the caches stays there. Its innermost ``in_order`` axes must make whole lines: half of a line goes to
         memory by itself, which costs more than reading it."""
-        caches = self.target.capabilities
+        caches = self.target.cpu
         last = caches.l3 or caches.l2
         axes, nbytes = self.view(ref).spatial, self.view(ref).output.buffer.dtype.nbytes
         for n, axis in enumerate(reversed(axes)):

@@ -10,7 +10,7 @@ from weft.schedule.rules.common.context import Context, guarded_load
 from weft.schedule.rules.cpu.cost import cost_of
 from weft.support.errors import ScheduleError
 
-CHEAP = 6
+MAX_REPEATED_OPERATIONS = 6
 """Operations that may be done again for each reader or each step of a reduction."""
 
 
@@ -49,10 +49,10 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
             return False  # rounded once, and products of halves have instructions of their own
         if any(i.kind == i.ORDERED for i in reader.block.iters) and contiguous_elsewhere(view) is not None:
             return False  # transposed once, so that each step of a recurrence reads vectors
-        if reader.reduce and (guarded_load(view) or (cost > CHEAP and reused)):
+        if reader.reduce and (guarded_load(view) or (cost > MAX_REPEATED_OPERATIONS and reused)):
             return False
     loads = sum(sum(a.buffer is buffer for a in r.loads) for r in readers)
-    return cost <= CHEAP or loads <= 1
+    return cost <= MAX_REPEATED_OPERATIONS or loads <= 1
 
 
 def _narrows(view: View) -> bool:

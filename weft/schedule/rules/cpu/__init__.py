@@ -51,6 +51,7 @@ def default_schedule(program: Program, target: Target) -> Schedule:
     for block in reversed(context.schedule.get_blocks()):
         if block.name not in context.done:
             any(_attempt(context, rule, block) for rule in RULES[1:])
+    context.schedule.forget_unused()
     return context.schedule
 
 

@@ -14,8 +14,8 @@ from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.cpu.cost import work_of
 
-MOST_CASES = 8
-FEWEST_CHOICES = 3
+MAX_CASES = 8
+MIN_CHOICES = 3
 
 
 def schedule_cases(context: Context, block: BlockRef) -> bool:
@@ -67,7 +67,7 @@ def case_axes(view: View) -> dict[IterVar, int]:
             found.setdefault(c.a, 0)
         elif isinstance(c.a, Binary) and c.a.op == "floormod" and isinstance(c.a.a, Var) and isinstance(c.a.b, Const):
             found[c.a.a] = int(c.a.b.value)
-    if len(conditions) < FEWEST_CHOICES:
+    if len(conditions) < MIN_CHOICES:
         return {}
     used = {v for load in collect(value, Load) for i in load.indices for v in free_vars(i)}
     periods: dict[IterVar, int] = {}
@@ -75,7 +75,7 @@ def case_axes(view: View) -> dict[IterVar, int]:
         if axis.var not in found:
             continue
         period = found[axis.var] or static_extent(axis) or 0
-        if (found[axis.var] == 0 and axis.var in used) or not 1 < period <= MOST_CASES:
+        if (found[axis.var] == 0 and axis.var in used) or not 1 < period <= MAX_CASES:
             return {}
         periods[axis] = period
     return periods

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from weft.expr.nodes import Const, IterVar, Var
-from weft.schedule.library.dot_halves import DOT_BF16, PAIR
+from weft.schedule.intrinsics.dot_products import DOT_BF16, PAIR
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context, reads_whole
@@ -152,7 +152,7 @@ def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows:
     depth = 1
     for a in view.reduce:
         depth *= size(a)
-    registers = target.vector_registers
+    registers = target.cpu.vector_registers
     rows = 1 if roles.rows is None else static_extent(roles.rows)
     if most_rows is not None:
         rows = most_rows if rows is None else min(rows, most_rows)
@@ -181,14 +181,14 @@ def operands_of(view: View, roles: Roles) -> tuple[Access, Access]:
 def _traffic(view: View, roles: Roles, lanes: int, depth: int, target: Target) -> Traffic:
     """Where the operands of a tile come from. The rows come from far where both operands are more than a core's share
     of the last cache; wide tiles, which read them less often, must leave panels for all cores."""
-    l2 = target.capabilities.l2
+    l2 = target.cpu.l2
     if not l2 or not roles.broadcasts or view.product is None:
         return NEAR
     scalar, vectors = operands_of(view, roles)
     once, often = footprint(view, scalar) or 0, footprint(view, vectors) or 0
-    share = max(l2, target.capabilities.l3 // target.cores)
+    share = max(l2, target.cpu.l3 // target.cpu.cores)
     far = l2 < once and share < once + often and not rows_outside(view, roles, target)
-    enough = roles.columns is not roles.vector or size(roles.vector) >= 2 * target.cores * MAX_COLUMNS * lanes
+    enough = roles.columns is not roles.vector or size(roles.vector) >= 2 * target.cpu.cores * MAX_COLUMNS * lanes
     panel = lanes * depth * vectors.buffer.dtype.nbytes
     return replace(FAR if far and enough else NEAR, widest=3 * l2 // (4 * panel))
 
@@ -196,7 +196,7 @@ def _traffic(view: View, roles: Roles, lanes: int, depth: int, target: Target) -
 def rows_outside(view: View, roles: Roles, target: Target) -> bool:
     """Whether to go through all columns for each tile of rows, not through all rows for each panel of columns: the
     operand of vectors stays in the second-level cache as a whole, and that of rows does not."""
-    l2 = target.capabilities.l2
+    l2 = target.cpu.l2
     if not l2 or not roles.broadcasts or view.product is None:
         return False
     scalar, vectors = operands_of(view, roles)
@@ -302,10 +302,10 @@ def _pack_panels(
         if not x.uses(roles.vector.var) or len(steps) != 1 or columns is None or not packable(x, roles.vector):
             continue
         depth, stride = static_extent(steps[0]), view.stride(x, steps[0])
-        if depth is None or stride is None or stride < columns or columns < 2 * context.target.cores * width:
+        if depth is None or stride is None or stride < columns or columns < 2 * context.target.cpu.cores * width:
             continue
-        nbytes, capabilities = x.buffer.dtype.nbytes, context.target.capabilities
-        if 4 * depth * width * nbytes <= 3 * capabilities.l2 and depth * stride * nbytes > LARGE * capabilities.l2:
+        nbytes, cpu = x.buffer.dtype.nbytes, context.target.cpu
+        if 4 * depth * width * nbytes <= 3 * cpu.l2 and depth * stride * nbytes > LARGE * cpu.l2:
             copy = pack(context, block, x, roles.vector, width)
             context.separate.discard(copy.name)
             found += [x.buffer.name] if size(roles.rows) <= FEW * tile.rows else []
@@ -430,9 +430,9 @@ class Tiling:
         for other in others:
             spread *= self.context.extent(other) or 1
         row = max(self._row_bytes(stage, extent) for stage in stages)
-        most = min(MAX_STRIP, self.context.target.capabilities.l2 // 4 // max(1, row))
+        most = min(MAX_STRIP, self.context.target.cpu.l2 // 4 // max(1, row))
         sizes = [r for r in range(2, extent + 1) if extent % r == 0 and r <= most]
-        sizes = [r for r in sizes if spread * (extent // r) >= 4 * self.context.target.cores]
+        sizes = [r for r in sizes if spread * (extent // r) >= 4 * self.context.target.cpu.cores]
         if not sizes:
             return [loop], []
         high, low = self.context.schedule.split(loop, factors=(None, max(sizes)))

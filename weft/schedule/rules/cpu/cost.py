@@ -61,7 +61,7 @@ def _elements(buffer: Buffer, unknown: float) -> float:
 
 def cycles_of(work: float, target: Target) -> float:
     """Cycles that one thread takes for so many scalar operations in vectors."""
-    return work / target.capabilities.lanes(32)
+    return work / target.cpu.lanes(32)
 
 
 def pieces_of(work: float, target: Target) -> int:
@@ -71,5 +71,5 @@ def pieces_of(work: float, target: Target) -> int:
 
 def worth_parallel(work: float, target: Target) -> bool:
     """Whether as many threads as are of use take less time than one."""
-    alone, threads = cycles_of(work, target), min(max(2, target.cores), pieces_of(work, target))
+    alone, threads = cycles_of(work, target), min(max(2, target.cpu.cores), pieces_of(work, target))
     return threads > 1 and alone / threads + FORK + CLAIM * threads < GAIN * alone

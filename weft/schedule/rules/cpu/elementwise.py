@@ -78,7 +78,7 @@ def _leaves_enough(context: Context, outer: list[LoopRef], extent: int | None, l
     iterations = 1
     for size in map(context.extent, outer[:-1]):
         iterations *= size or ENOUGH
-    return iterations >= max(ENOUGH, CHUNKS * context.target.cores)
+    return iterations >= max(ENOUGH, CHUNKS * context.target.cpu.cores)
 
 
 def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: int) -> bool:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from weft.expr.affine import linear_form
 from weft.expr.nodes import IterVar
 from weft.expr.visit import free_vars
-from weft.schedule.library.dot_halves import PAIR
-from weft.schedule.library.matrix_tiles import TileOfRows, tile_of_rows
+from weft.schedule.intrinsics.dot_products import PAIR
+from weft.schedule.intrinsics.matrix_tiles import TileOfRows, tile_of_rows
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context
@@ -62,7 +62,7 @@ def schedule_matrix(context: Context, block: BlockRef) -> bool:
     unit, the block does not consist of whole tiles, or vectors would do as well."""
     view = context.view(block)
     lanes = context.lanes(view)
-    if not context.target.tiles_bfloat16 or lanes != SIDE or not suits_pairs(view):
+    if context.target.tile_unit("bfloat16") is None or lanes != SIDE or not suits_pairs(view):
         return False
     view, pair, roles = paired(context, block, view, analyze(view, lanes), lanes)
     if pair is None or roles is None:

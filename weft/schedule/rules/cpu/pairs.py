@@ -8,7 +8,7 @@ like that from the graph; operands that are computed are copied here.
 from __future__ import annotations
 
 from weft.expr.nodes import Expr, IterVar
-from weft.schedule.library.dot_halves import PAIR
+from weft.schedule.intrinsics.dot_products import PAIR
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context

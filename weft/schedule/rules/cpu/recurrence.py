@@ -58,7 +58,7 @@ def _in_strips(context: Context, view: View, loops: list[LoopRef], lanes: int) -
     if context.nested or not worth_parallel(work, context.target):
         return loops
     steps, *around, last = loops
-    wanted = min(pieces_of(work, context.target), SHARES * context.target.cores)
+    wanted = min(pieces_of(work, context.target), SHARES * context.target.cpu.cores)
     for x in around:
         wanted = -(-wanted // (context.extent(x) or 1))
     vectors = WIDEST if extent is None else min(WIDEST, max(UNROLL, extent // (lanes * wanted * UNROLL) * UNROLL))

@@ -85,7 +85,7 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
 
 def _enough(context: Context, loops: Sequence[LoopRef]) -> bool:
     """Whether loops have pieces of work for all threads."""
-    return math.prod(context.extent(x) or 1 for x in loops) >= CHUNKS * context.target.cores
+    return math.prod(context.extent(x) or 1 for x in loops) >= CHUNKS * context.target.cpu.cores
 
 
 def _chain(context: Context, last: BlockRef) -> list[BlockRef]:
@@ -132,7 +132,7 @@ def _row_axes(context: Context, last: BlockRef, chain: list[BlockRef]) -> list[I
 def _row_by_row(context: Context, block: BlockRef) -> bool:
     """A long reduction over the rows of a large matrix: a few rows at a time are added to all columns, whose results
     stay in the first cache. Else each step would jump over the rest of a row, and memory is read in no order."""
-    s, view, caches = context.schedule, context.view(block), context.target.capabilities
+    s, view, caches = context.schedule, context.view(block), context.target.cpu
     lanes = context.lanes(view)
     if len(view.spatial) != 1 or len(view.reduce) != 1 or lanes < 2 or not view.is_simple:
         return False
@@ -143,7 +143,7 @@ def _row_by_row(context: Context, block: BlockRef) -> bool:
     reads = [a for a in view.loads if view.stride(a, view.reduce[0]) == columns]
     if len(reads) != 1 or any(view.stride(a, view.spatial[0]) not in (0, 1) for a in view.loads):
         return False
-    pieces = min(CHUNKS * context.target.cores, rows // PIECE)
+    pieces = min(CHUNKS * context.target.cpu.cores, rows // PIECE)
     large = columns >= COLUMNS * lanes and rows * columns * nbytes >= caches.l2
     if pieces < CHUNKS or not large or cost_of(view.stores[0].value) > CHEAP:
         return False
@@ -177,7 +177,7 @@ def _add_rows(context: Context, block: BlockRef, lanes: int) -> None:
     """Add ``ROWS`` rows at a time to all columns, in parallel for each piece of the rows if there are any."""
     s, view = context.schedule, context.view(block)
     *pieces, column, row = s.get_loops(block)
-    kept = context.target.capabilities.l1 // 2 // view.output.buffer.dtype.nbytes // lanes * lanes
+    kept = context.target.cpu.l1 // 2 // view.output.buffer.dtype.nbytes // lanes * lanes
     if (context.extent(column) or 0) > kept:
         outside, column = s.split(column, factors=(None, kept))
         pieces.append(outside)
@@ -223,7 +223,7 @@ def _columns(context: Context, chain: list[BlockRef], rows: list[IterVar], lanes
     extent = static_extent(rows[-1])
     for count in (COLUMNS, COLUMNS // 2, COLUMNS // 4):
         width = count * lanes
-        if extent is not None and extent % width == 0 and instances >= width * CHUNKS * context.target.cores:
+        if extent is not None and extent % width == 0 and instances >= width * CHUNKS * context.target.cpu.cores:
             return count
     return 1
 

@@ -96,7 +96,7 @@ def find_chain(context: Context, last: BlockRef, lanes: int) -> Chain | None:
     firsts = [b for b in found if context.view(b).product is not None]
     if len(firsts) != 1:
         return None
-    if context.target.tiles_bfloat16 and (suits_pairs(view) or suits_pairs(context.view(firsts[0]))):
+    if context.target.tile_unit("bfloat16") and (suits_pairs(view) or suits_pairs(context.view(firsts[0]))):
         return None  # tiles of the matrix unit are faster, and are made of whole operands
     between = _made_of(context, firsts[0], found)
     chain = Chain(firsts[0], between, last, roles, width)
@@ -169,8 +169,8 @@ def _rows_of_strip(context: Context, chain: Chain) -> int:
     rows = static_extent(chain.roles.rows)
     if rows is None:
         return UNKNOWN_ROWS
-    most = max(LEAST_ROWS, min(MOST_ROWS, rows, context.target.capabilities.l2 // 2 // (2 * chain.width * BYTES)))
-    enough = rows * _batch(context, chain) // (4 * context.target.cores)
+    most = max(LEAST_ROWS, min(MOST_ROWS, rows, context.target.cpu.l2 // 2 // (2 * chain.width * BYTES)))
+    enough = rows * _batch(context, chain) // (4 * context.target.cpu.cores)
     most = min(most, max(LEAST_ROWS, enough))
     divisors = [r for r in range(1, most + 1) if rows % r == 0]
     return divisors[-1] if 2 * divisors[-1] >= most else -(-rows // -(-rows // most))
@@ -212,7 +212,7 @@ class _LastTiling(Tiling):
         count = 1
         for loop in batch:
             count *= context.extent(loop) or 1
-        if batch and count >= 4 * context.target.cores:
+        if batch and count >= 4 * context.target.cpu.cores:
             context.parallelize(context.fuse(batch), work)
             return strips
         around = context.fuse([*batch, strips])

@@ -1,0 +1,67 @@
+"""What a back end is: one value that says how programs become code for one kind of target.
+
+A scheduled program goes through three steps, each of which is a field: ``schedule`` decides when and where things are
+computed, ``lower`` brings the scheduled program into the kernel form of the machine, ``emit`` turns that into code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from weft.schedule.schedule import Schedule
+from weft.target import Target, TargetKind
+from weft.tir.nodes import Program
+
+ELF: Final = "elf"
+"""Relocatable objects for CPUs, which the runtime's own loader links: the format of :class:`Code` of CPU back ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What a back end makes of a kernel.
+
+    ``format`` names what ``data`` is, for the device that loads it (:data:`ELF`). ``entry`` is the symbol of the
+    kernel. ``features`` are those that the machine must have to run it, under LLVM's names.
+    """
+
+    format: str
+    data: bytes
+    entry: str
+    features: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class StageText:
+    """The text of one kernel at one place of its way; ``suffix`` names the language (``.txt``: an IR's own)."""
+
+    name: str
+    suffix: str
+    text: str
+
+
+class Lowering(Protocol):
+    """Scheduled form → kernel form; ``name`` (default: the program's) becomes the symbol of the kernel."""
+
+    def __call__(self, program: Program, target: Target, name: str | None = None) -> Program: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A back end; the name of its ``kind`` is the first word of its targets.
+
+    ``schedule`` gives the default schedule of an unscheduled program. ``lower`` and ``emit`` raise TargetError for
+    what the machine cannot do. ``texts`` writes what ``emit`` makes on its way as text: the languages that people
+    inspect. ``version`` names the tools that make the code for a target (a compiler and its version): it is part of
+    the key under which kernels are cached. ``check`` raises TargetError for targets that cannot be compiled for here.
+    """
+
+    kind: TargetKind
+    schedule: Callable[[Program, Target], Schedule]
+    lower: Lowering
+    emit: Callable[[Program, Target], Code]
+    texts: Callable[[Program, Target], Iterator[StageText]]
+    version: Callable[[Target], str]
+    stages: Sequence[str] = field(default=())
+    """The names of what ``texts`` writes, in order."""

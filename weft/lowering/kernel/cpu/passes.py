@@ -1,0 +1,32 @@
+"""The passes from scheduled to kernel form for CPUs, as a list of steps."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from weft.lowering.kernel.common.finish import finish
+from weft.lowering.kernel.common.intrinsics import lower_intrinsics
+from weft.lowering.kernel.common.passes import PLACE_MEMORY, SIMPLIFY_STATEMENTS, KernelPass, Lowered, plain
+from weft.lowering.kernel.common.unroll import unroll
+from weft.lowering.kernel.cpu.prefetch import insert_prefetches
+from weft.lowering.kernel.cpu.stream import mark_streams
+from weft.lowering.kernel.cpu.transpose import transpose
+from weft.lowering.kernel.cpu.vectorize import vectorize
+
+
+def use_vectors(state: Lowered) -> Lowered:
+    """Vectorized loops become vectors of the machine's width."""
+    return state.with_program(vectorize(state.program, state.target))
+
+
+CPU_PASSES: Final[tuple[KernelPass, ...]] = (
+    plain(mark_streams),  # results that are written past the caches
+    *PLACE_MEMORY,
+    plain(insert_prefetches),  # what the schedule asked to be fetched ahead
+    *SIMPLIFY_STATEMENTS,
+    use_vectors,
+    plain(lower_intrinsics),  # exp, tanh … as polynomials
+    plain(finish),  # canonical indices, cheap divisions
+    plain(unroll),  # copies that differ by constants
+    plain(transpose),  # strided loads side by side become rows, transposed in registers
+)

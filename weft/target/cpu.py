@@ -1,0 +1,64 @@
+"""What a CPU is: its instruction set, vector registers, cores and caches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from weft.target.machines import CPU_FEATURES
+
+# From a feature to (vector bits, architectural vector registers); the first that is present decides.
+_VECTORS: Final = (
+    ("avx512f", 512, 32),
+    ("avx2", 256, 16),
+    ("avx", 256, 16),
+    ("sse2", 128, 16),
+    ("neon", 128, 32),
+    ("v", 128, 32),
+)
+_MULTIPLY_ADD: Final = frozenset({"fma", "avx512f", "neon", "v"})
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """A CPU. ``mcpu``, ``triple`` and ``features`` are LLVM's names.
+
+    ``l1`` and ``l2`` are bytes for one core, ``l3`` bytes in all. ``vector_bits`` is 0 without vector units; ``fma``
+    says that multiply-add is one instruction.
+    """
+
+    mcpu: str
+    triple: str
+    features: frozenset[str]
+    cores: int
+    l1: int
+    l2: int
+    l3: int
+    vector_bits: int
+    vector_registers: int
+    fma: bool
+
+    @staticmethod
+    def of(mcpu: str, triple: str, features: frozenset[str], cores: int, l1: int, l2: int, l3: int) -> Cpu:
+        """A CPU whose vector registers follow from its features."""
+        bits, registers = next(((b, r) for f, b, r in _VECTORS if f in features), (0, 0))
+        return Cpu(mcpu, triple, features, cores, l1, l2, l3, bits, registers, bool(_MULTIPLY_ADD & features))
+
+    def replace(self, **changes: Any) -> Cpu:
+        """A CPU that differs in these fields; its vector registers follow from its features."""
+        names = ("mcpu", "triple", "features", "cores", "l1", "l2", "l3")
+        return Cpu.of(**{name: changes.get(name, getattr(self, name)) for name in names})
+
+    def lanes(self, bits: int) -> int:
+        """How many elements of ``bits`` one vector register holds (at least 1)."""
+        return max(1, self.vector_bits // max(8, bits))
+
+    def has(self, *features: str) -> bool:
+        """Whether all the features are present."""
+        return self.features.issuperset(features)
+
+    @property
+    def feature_string(self) -> str:
+        """Features in LLVM's notation, sorted, with those of the named CPU that are absent: ``+avx2,+fma,-avx512f``."""
+        absent = CPU_FEATURES.get(self.mcpu, frozenset()) - self.features
+        return ",".join([*(f"+{f}" for f in sorted(self.features)), *(f"-{f}" for f in sorted(absent))])
