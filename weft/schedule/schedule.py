@@ -184,9 +184,9 @@ class Schedule:
         """
         self._apply("vectorize", loop=loop, reassociate=reassociate)
 
-    def unroll(self, loop: LoopRef) -> None:
-        """Repeat the body for every iteration; the extent must be constant."""
-        self._apply("unroll", loop=loop)
+    def unroll(self, loop: LoopRef, limit: int | None = None) -> None:
+        """Repeat the body for every iteration; the extent must be constant. ``limit`` leaves longer loops alone."""
+        self._apply("unroll", loop=loop, limit=limit)
 
     def bind(self, loop: LoopRef, thread: str) -> None:
         """Make the iterations the indices of a GPU thread axis such as ``threadIdx.x``."""

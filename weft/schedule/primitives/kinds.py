@@ -46,9 +46,14 @@ def vectorize(state: State, loop: LoopRef, reassociate: bool = False) -> None:
     _set_kind(state, found, "vectorized")
 
 
-def unroll(state: State, loop: LoopRef) -> None:
-    """The body is repeated for every iteration, in order.   ``for i in 4`` → ``unrolled for i in 4``"""
+def unroll(state: State, loop: LoopRef, limit: int | None = None) -> None:
+    """The body is repeated for every iteration, in order.   ``for i in 4`` → ``unrolled for i in 4``
+
+    A loop of more than ``limit`` iterations, or of an unknown number of them, stays as it is; None unrolls any.
+    """
     found = _serial(state, loop)
+    if limit is not None and not (isinstance(found.extent, Const) and found.extent.value <= limit):
+        return
     _constant(state, found, "unrolled")
     _set_kind(state, found, "unrolled")
 

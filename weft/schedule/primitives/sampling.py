@@ -100,7 +100,7 @@ def sample_order(state: State, loops: Sequence[LoopRef], decision: Sequence[int]
 def sample_location(state: State, block: BlockRef, decision: int | None = None) -> Drawn:
     """A loop at which ``block`` may be computed (``compute_at``): one of those around all its consumers, or ``Stay()``
     to leave it where it is. The decision is the position among these loops, outermost first, or -1."""
-    places = _places(state, block)
+    places = locations(state, block)
     if decision is None:
         decision = state.random.randrange(-1, len(places))
     if not -1 <= decision < len(places):
@@ -108,7 +108,8 @@ def sample_location(state: State, block: BlockRef, decision: int | None = None) 
     return Drawn(Stay() if decision < 0 else LoopRef(places[decision].var), decision, len(places))
 
 
-def _places(state: State, ref: BlockRef) -> list[For]:
+def locations(state: State, ref: BlockRef) -> list[For]:
+    """The loops among which :func:`sample_location` draws, outermost first."""
     block = state.block(ref)
     scope = state.tree.enclosing_block(block)
     consumers = [r for w in block.writes for r in state.tree.readers(w.buffer, scope)]

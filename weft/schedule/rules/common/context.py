@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from weft.expr.nodes import Const, IterVar, Load, Select, Var
 from weft.expr.visit import collect, free_vars
+from weft.schedule.primitives.sampling import locations
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, static_extent
+from weft.schedule.rules.common.menus import VECTORS_AT_A_TIME, near
 from weft.schedule.rules.cpu.cost import pieces_of, worth_parallel
 from weft.schedule.schedule import Schedule
 from weft.target import Target
@@ -84,7 +86,10 @@ class Context:
     def own_loops(self, ref: BlockRef) -> dict[IterVar, LoopRef]:
         """The loops around this block alone, by the iteration variable that they drive."""
         block = self.block(ref)
-        own = [x for x in self.schedule.get_loops(ref) if sum(1 for _ in blocks_below(self.loop(x))) == 1]
+        loops = self.schedule.state.tree.loops_around(block)
+        alone = [n for n, x in enumerate(loops) if sum(1 for _ in blocks_below(x)) == 1]
+        # Counted from the innermost one, so that a trace stays valid where it decides for another place of the block.
+        own = [self.schedule.get_loop(ref, n - len(loops)) for n in alone]
         by_var = {loop.var: loop for loop in own}
         found: dict[IterVar, LoopRef] = {}
         for axis, value in zip(block.iters, block.values, strict=True):
@@ -115,6 +120,29 @@ class Context:
         if last and nbytes > last and self.is_output(ref):
             self.schedule.stream(ref)
 
+    # -- decisions: what a rule takes is recorded as a draw, for which a search may decide otherwise --------------
+
+    def choose(self, candidates: Iterable[int], default: int) -> int:
+        """``default``, as a draw among ``candidates``."""
+        menu = sorted({*candidates, default})
+        if len(menu) == 1:
+            return default
+        drawn: int = self.schedule.sample_choice(menu, decision=menu.index(default))
+        return drawn
+
+    def order(self, loops: Sequence[LoopRef]) -> list[LoopRef]:
+        """``loops`` as they are, as a draw among their orders, to be reordered and named by their new places."""
+        return list(self.schedule.sample_order(loops, range(len(loops))) if len(loops) > 1 else loops)
+
+    def place(self, block: BlockRef, loop: LoopRef) -> None:
+        """Compute ``block`` at ``loop``, as a draw among the loops around all its readers."""
+        around = [x.var for x in locations(self.schedule.state, block)]
+        if loop.var in around:
+            drawn = self.schedule.sample_location(block, around.index(loop.var))
+            self.schedule.compute_at(block, drawn)
+        else:
+            self.schedule.compute_at(block, loop)
+
     # -- moves -----------------------------------------------------------------------------------------------
 
     def fuse(self, loops: Sequence[LoopRef]) -> LoopRef:
@@ -128,7 +156,8 @@ class Context:
             return
         self.schedule.parallel(loop)
         if extent is not None:
-            self.schedule.annotate(loop, "grain", max(1, extent // (2 * pieces_of(work, self.target))))
+            grain = max(1, extent // (2 * pieces_of(work, self.target)))
+            self.schedule.annotate(loop, "grain", self.choose(near(grain, extent), grain))
 
     def vectorize(self, loop: LoopRef, lanes: int, unroll: int = 1) -> None:
         """Run ``loop`` in vectors of ``lanes``, ``unroll`` of them at a time where it is long enough."""
@@ -138,10 +167,11 @@ class Context:
                 s.vectorize(loop)
             return
         if unroll > 1 and extent is not None and extent >= lanes * unroll:
-            _, middle, inner = s.split(loop, factors=(None, unroll, lanes))
+            vectors = self.choose(VECTORS_AT_A_TIME, unroll)
+            _, middle, inner = s.split(loop, factors=(None, vectors, self.choose(near(lanes, 2 * lanes, 2), lanes)))
             s.unroll(middle)
         else:
-            _, inner = s.split(loop, factors=(None, lanes))
+            _, inner = s.split(loop, factors=(None, self.choose(near(lanes, 2 * lanes, 2), lanes)))
         s.vectorize(inner)
 
 

@@ -26,10 +26,11 @@ from weft.schedule.intrinsics.dot_products import DOT_BF16, PAIR
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context, reads_whole
+from weft.schedule.rules.common.menus import ITERATIONS_AHEAD, ROWS_OF_A_TILE, UNROLLED, divisors
 from weft.schedule.rules.cpu.cost import cost_of, work_of
 from weft.schedule.rules.cpu.packing import conflicts, pack, packable
 from weft.schedule.rules.cpu.pairs import pack_pairs, pair_axis, suits_pairs
-from weft.schedule.rules.cpu.tiles import FAR, MAX_COLUMNS, NEAR, RegisterTile, Traffic, register_tile, steps
+from weft.schedule.rules.cpu.tiles import FAR, MAX_COLUMNS, MAX_ROWS, NEAR, RegisterTile, Traffic, register_tile, steps
 from weft.target import Target
 
 UNROLLED_REDUCTION = 25
@@ -171,6 +172,23 @@ def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows:
     return register_tile(rows, columns, registers, depth, roles.broadcasts, lines or 1, traffic)
 
 
+def draw_tile(context: Context, view: View, roles: Roles, lanes: int, most_rows: int | None = None) -> RegisterTile:
+    """:func:`choose_tile`, its numbers as draws. An axis that is not cut into tiles has nothing to draw."""
+    tile = choose_tile(view, roles, lanes, context.target, None if most_rows is None else int(most_rows))
+    rows, columns, lines = tile.rows, tile.columns, tile.lines
+    if rows > 1 and roles.rows is not None:
+        extent = static_extent(roles.rows) or MAX_ROWS
+        menu = divisors(roles.row_group, MAX_GROUP) if roles.row_group else ROWS_OF_A_TILE
+        rows = context.choose((n for n in menu if n <= extent), rows)
+    if columns > 1 and roles.columns is not None:
+        extent = static_extent(roles.columns) or MAX_COLUMNS * lanes
+        most = -(-extent // lanes) if roles.columns is roles.vector else extent
+        columns = context.choose(range(1, min(most, MAX_COLUMNS) + 1), columns)
+    if lines > 1 and roles.lines is not None:
+        lines = context.choose(range(1, min(size(roles.lines), MAX_COLUMNS) + 1), lines)
+    return RegisterTile(rows, columns, lines)
+
+
 def operands_of(view: View, roles: Roles) -> tuple[Access, Access]:
     """The operand that is read by rows, as scalars, and that of vectors."""
     assert view.product is not None
@@ -235,7 +253,7 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
     view, pair, roles = paired(context, block, view, roles, lanes)
     if roles is None:
         return False
-    tile = choose_tile(view, roles, lanes, context.target)
+    tile = draw_tile(context, view, roles, lanes)
     panels = pack_operands(context, block, view, roles, tile, lanes) if pair is None else ()
     output = epilogue(context, block)
     Tiling(context, block, output, context.view(block), roles, tile, lanes, pair, panels).run()
@@ -359,7 +377,9 @@ class Tiling:
             rows = [*several, *rows]
         # Axes of unknown size outermost: the others' positions in the fused loop are then divisions by constants.
         above = sorted([*batch, *columns, *strips], key=lambda loop: context.extent(loop) is not None)
-        s.reorder(*above, *rows, *inside, *tile)
+        order = context.order([*above, *rows, *inside])
+        above, rows, inside = order[: len(above)], order[len(above) :][: len(rows)], order[len(above) + len(rows) :]
+        s.reorder(*order, *tile)
         work = work_of(self.view)
         if above and rows and (stages or context.extent(rows[0]) is None):
             strip, at = context.fuse(above), [*rows, *inside][-1]
@@ -376,7 +396,7 @@ class Tiling:
         context.parallelize(strip, work)
         s.compute_at(self.block, at)
         for stage in stages:
-            s.compute_at(stage, strip)
+            context.place(stage, strip)
             context.finish_stage(stage)
         self.finish(tile)
         self._fetch_panels(strip)
@@ -390,7 +410,8 @@ class Tiling:
         kept = [loop for loop in loops if self.context.loop(loop).kind == "serial"]
         known = all(self.context.extent(loop) is not None for loop in loops[loops.index(strip) + 1 :])
         for name in self.panels if known and kept and kept[-1] is not strip else ():
-            self.context.schedule.prefetch(strip, name, within=kept[-1])
+            ahead = self.context.choose(ITERATIONS_AHEAD, 1)
+            self.context.schedule.prefetch(strip, name, ahead, within=kept[-1])
 
     def finish(self, tile: list[LoopRef]) -> None:
         """Arrange the loops of the tile, once it has its place."""
@@ -435,7 +456,8 @@ class Tiling:
         sizes = [r for r in sizes if spread * (extent // r) >= 4 * self.context.target.cpu.cores]
         if not sizes:
             return [loop], []
-        high, low = self.context.schedule.split(loop, factors=(None, max(sizes)))
+        several = self.context.choose(divisors(extent, MAX_STRIP), max(sizes))
+        high, low = self.context.schedule.split(loop, factors=(None, several))
         return [high], [low]
 
     def _row_bytes(self, stage: BlockRef, rows: int) -> int:
@@ -541,15 +563,16 @@ class Tiling:
         rows = [own[axis] for axis in tiled if axis is not None and axis in own]
         named = {*tiled, roles.columns, roles.vector}
         rest = [loop for axis, loop in own.items() if axis not in named and axis not in self.view.reduce]
+        reduce = self.context.order(reduce)
         s.reorder(*rest, *reduce, *rows, *columns, vector, *pair)
         if reduce:
             init = s.decompose_reduction(self.block, reduce[0])
             self._finish_init(init, len(rows) + len(columns) + 1)
         for loop in (*rows, *columns):
             s.unroll(loop)
-        if (not roles.broadcasts or not rows) and self._window() <= UNROLLED_REDUCTION:
-            for loop in reduce:
-                s.unroll(loop)
+        short = (not roles.broadcasts or not rows) and self._window() <= UNROLLED_REDUCTION
+        for loop in reduce:
+            s.unroll(loop, self.context.choose(UNROLLED, UNROLLED[-1] if short else 0))
         s.vectorize(vector)
         for loop in pair:
             self.context.done.add(s.tensorize(loop, DOT_BF16).name)
@@ -580,7 +603,7 @@ class Tiling:
     def _finish_init(self, init: BlockRef, inner: int) -> None:
         s = self.context.schedule
         self.context.done.add(init.name)
-        loops = s.get_loops(init)[-inner:]
+        loops = [s.get_loop(init, n - inner) for n in range(inner)]
         for loop in loops[:-1]:
             s.unroll(loop)
         s.vectorize(loops[-1])

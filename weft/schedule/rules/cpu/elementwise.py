@@ -11,6 +11,7 @@ from weft.expr.visit import collect, free_vars, substitute
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, continues, static_extent
 from weft.schedule.rules.common.context import Context
+from weft.schedule.rules.common.menus import divisors, near
 from weft.schedule.rules.cpu.cost import work_of
 
 UNROLL = 2
@@ -51,6 +52,9 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
     if _leaves_enough(context, outer, extent, lanes):
         outer = outer[:-1]  # the innermost of them counts by itself: its index needs no division
     if outer:
+        outer = context.order(outer)
+        if len(outer) > 1:
+            s.reorder(*outer)
         context.parallelize(context.fuse(outer), work)
     context.done.add(block.name)
     return True
@@ -105,7 +109,7 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     if tile is None:
         return False
     moving = context.fuse(loops[first : across + 1])
-    outside, copies = s.split(moving, factors=(None, tile))
+    outside, copies = s.split(moving, factors=(None, context.choose(divisors(extent, LARGEST_TILE), tile)))
     last, around = loops[-1], [*loops[:first], outside, *loops[across + 1 : -1]]
     if whole[-1] is None or whole[-1] > lanes:
         more, last = s.split(last, factors=(None, lanes))
@@ -123,7 +127,7 @@ def _cut(context: Context, loop: LoopRef, lanes: int, extent: int | None) -> tup
     if extent is not None:
         while chunk > 2 * lanes and extent % chunk and extent < 8 * chunk:
             chunk //= 2
-    outer, inner = context.schedule.split(loop, factors=(None, chunk))
+    outer, inner = context.schedule.split(loop, factors=(None, context.choose(near(chunk, least=lanes), chunk)))
     return [outer], inner
 
 

@@ -17,9 +17,11 @@ from weft.expr.nodes import IterVar
 from weft.expr.visit import free_vars
 from weft.schedule.intrinsics.dot_products import PAIR
 from weft.schedule.intrinsics.matrix_tiles import TileOfRows, tile_of_rows
+from weft.schedule.numbers import maximum, minimum
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context
+from weft.schedule.rules.common.menus import divisors
 from weft.schedule.rules.cpu.contraction import Roles, Tiling, analyze, epilogue, operands_of, paired
 from weft.schedule.rules.cpu.pairs import suits_pairs
 from weft.schedule.rules.cpu.tiles import RegisterTile
@@ -71,9 +73,23 @@ def schedule_matrix(context: Context, block: BlockRef) -> bool:
     if shape is None:
         return False
     output = epilogue(context, block)
-    tile = RegisterTile(shape.down * shape.height, shape.across, shape.lines)
+    tile = _drawn_tile(context, shape, roles)
     MatrixTiling(context, block, output, context.view(block), roles, tile, lanes, pair, height=shape.height).run()
     return True
+
+
+def _drawn_tile(context: Context, shape: Shape, roles: Roles) -> RegisterTile:
+    """The shape's rows, columns and lines, as draws of which none needs more than the registers for sums."""
+    across, down = shape.across, shape.down
+    if across > 1:
+        assert roles.vector is not None
+        wide = (static_extent(roles.vector) or SIDE) // SIDE if roles.columns is roles.vector else 1
+        across = context.choose(divisors(wide, MOST_SUMS), across)
+    if down > 1:
+        high = (static_extent(roles.rows) or shape.height) // shape.height if roles.rows is not None else 1
+        most = maximum(1, MOST_SUMS // (across * shape.lines))
+        down = minimum(context.choose(divisors(high, MOST_SUMS), down), most)
+    return RegisterTile(down * shape.height, across, shape.lines)
 
 
 def matrix_shape(view: View, roles: Roles, pair: IterVar) -> Shape | None:
@@ -196,7 +212,7 @@ class MatrixTiling(Tiling):
         s.reorder(*above, *reduce, *lines, row_tiles, column_tiles, row, column, depth, pair)
         init = s.decompose_reduction(self.block, reduce[0])
         self.context.done.add(init.name)
-        s.vectorize(s.get_loops(init)[-1])
+        s.vectorize(s.get_loop(init, -1))
         for loop in (*lines, row_tiles, column_tiles):
             s.unroll(loop)
         form = tile_form(view, roles, self.height)

@@ -6,6 +6,7 @@ from math import gcd
 
 from weft.expr.nodes import Expr, IterVar
 from weft.expr.visit import free_vars
+from weft.schedule.index_map import IndexMap
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context
@@ -54,10 +55,10 @@ def pack(context: Context, block: BlockRef, access: Access, axis: IterVar, facto
     copy = s.cache_read(block, reads.index(access.buffer), "global")
     packed = context.block(copy).writes[0].buffer.name
 
-    def panels(*indices: Expr) -> tuple[Expr, ...]:
+    def panels(*indices: Expr, width: Expr) -> tuple[Expr, ...]:
         m = indices[position]
-        return (*indices[:position], m // factor, *indices[position + 1 :], m % factor)
+        return (*indices[:position], m // width, *indices[position + 1 :], m % width)
 
-    s.transform_layout(copy, packed, panels, pad=0.0)
+    s.transform_layout(copy, packed, IndexMap.of(panels, len(access.indices), width=factor), pad=0.0)
     context.separate.add(copy.name)
     return copy

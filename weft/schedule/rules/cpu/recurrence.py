@@ -10,6 +10,7 @@ from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View
 from weft.schedule.rules.common.context import Context
+from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.cpu.cost import pieces_of, work_of, worth_parallel
 from weft.tir.visit import blocks as blocks_below
 
@@ -63,7 +64,7 @@ def _in_strips(context: Context, view: View, loops: list[LoopRef], lanes: int) -
         wanted = -(-wanted // (context.extent(x) or 1))
     vectors = WIDEST if extent is None else min(WIDEST, max(UNROLL, extent // (lanes * wanted * UNROLL) * UNROLL))
     if extent is None or extent >= 2 * lanes * vectors:
-        strips, last = s.split(last, factors=(None, lanes * vectors))
+        strips, last = s.split(last, factors=(None, lanes * context.choose(near(vectors, 2 * WIDEST), vectors)))
         around = [*around, strips]
     if not around:
         return loops

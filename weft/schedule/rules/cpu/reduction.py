@@ -15,6 +15,7 @@ from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, continues, static_extent
 from weft.schedule.rules.common.context import Context, guarded_load
+from weft.schedule.rules.common.menus import UNROLLED, VECTORS_AT_A_TIME, near
 from weft.schedule.rules.cpu.cost import cost_of, pieces_of, work_of, worth_parallel
 
 UNROLLED_WINDOW = 16
@@ -57,11 +58,12 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     if vector_axis is not None and lanes > 1:
         extent = static_extent(vector_axis)
         if extent is None or extent > lanes:
-            width = lanes * _columns(context, chain, rows, lanes)
+            width = lanes * context.choose(VECTORS_AT_A_TIME, _columns(context, chain, rows, lanes))
             outer, lane_loop = s.split(row_loops[-1], factors=(None, width))
             row_loops[-1] = outer
         elif extent > 1:
             lane_loop = row_loops.pop()
+    row_loops = context.order(row_loops)
     s.reorder(*row_loops, *inner, *([lane_loop] if lane_loop is not None else []))
     work = sum(work_of(context.view(b)) for b in chain)
     at: LoopRef | None = None
@@ -76,7 +78,7 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
         context.parallelize(at, work)
     if at is not None:
         for block in reversed(chain[:-1]):
-            s.compute_at(block, at)
+            context.place(block, at)
     for block in chain:
         finish_row(context, block, lane_loop is not None, lanes, at)
         context.done.add(block.name)
@@ -148,6 +150,7 @@ def _row_by_row(context: Context, block: BlockRef) -> bool:
     if pieces < CHUNKS or not large or cost_of(view.stores[0].value) > CHEAP:
         return False
     column, row = s.get_loops(block)
+    pieces = context.choose(near(pieces, rows // ROWS), pieces)
     piece, _ = s.split(row, factors=(None, -(-rows // (pieces * ROWS)) * ROWS))
     s.reorder(piece, column)
     _add_rows(context, s.rfactor(piece, 0, reassociate=True), lanes)
@@ -168,7 +171,7 @@ def _in_pieces(context: Context, block: BlockRef) -> bool:
         return False
     whole = next((n for n in range(pieces, 2 * pieces) if length % (n * context.lanes(view)) == 0), pieces)
     joined = context.fuse(s.get_loops(block)[-len(view.reduce) :])
-    piece, _ = s.split(joined, factors=(whole, None))
+    piece, _ = s.split(joined, factors=(context.choose(near(whole, least=2), whole), None))
     partial = s.rfactor(piece, 0, reassociate=True)
     return schedule_rows(context, partial) and schedule_rows(context, block)
 
@@ -179,15 +182,15 @@ def _add_rows(context: Context, block: BlockRef, lanes: int) -> None:
     *pieces, column, row = s.get_loops(block)
     kept = context.target.cpu.l1 // 2 // view.output.buffer.dtype.nbytes // lanes * lanes
     if (context.extent(column) or 0) > kept:
-        outside, column = s.split(column, factors=(None, kept))
+        outside, column = s.split(column, factors=(None, context.choose(near(kept, least=lanes), kept)))
         pieces.append(outside)
     column, lane = s.split(column, factors=(None, lanes))
-    several, row = s.split(row, factors=(None, ROWS))
+    several, row = s.split(row, factors=(None, context.choose(near(ROWS, least=2), ROWS)))
     s.reorder(*pieces, several, column, row, lane)
     if pieces:
         context.parallelize(context.fuse(pieces), work_of(view))
     init = s.decompose_reduction(block, several)
-    s.vectorize(s.get_loops(init)[-1])
+    s.vectorize(s.get_loop(init, -1))
     s.unroll(row)
     s.vectorize(lane)
     context.done |= {init.name, block.name}
@@ -244,12 +247,11 @@ def finish_row(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at
         s.reorder(*[loop for loop in own.values() if loop is not vector], vector)
         if reduce:
             init = s.decompose_reduction(block, reduce[0])
-            s.vectorize(s.get_loops(init)[-1])
+            s.vectorize(s.get_loop(init, -1))
             context.done.add(init.name)
         s.vectorize(vector)
-        if _steps(view) <= UNROLLED_WINDOW:
-            for loop in reduce:
-                s.unroll(loop)
+        for loop in reduce:
+            s.unroll(loop, context.choose(UNROLLED, UNROLLED[-1] if _steps(view) <= UNROLLED_WINDOW else 0))
     elif reduce:
         _across(context, block, reduce, lanes)
     else:
@@ -277,7 +279,7 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
         return
     reduce = [*reduce[: len(reduce) - joined], context.fuse(reduce[len(reduce) - joined :])]
     several = extent is None or extent >= 2 * ACCUMULATORS * lanes
-    factor = lanes * (ACCUMULATORS if several else 1)
+    factor = lanes * context.choose(VECTORS_AT_A_TIME, ACCUMULATORS if several else 1)
     _, inner = s.split(reduce[-1], factors=(None, factor))
     partial = s.rfactor(inner, 0, reassociate=True)
     s.set_scope(partial, 0, "register")
@@ -307,5 +309,5 @@ def _finish_partial(context: Context, partial: BlockRef) -> None:
     if reduce:
         init = s.decompose_reduction(partial, reduce[0])
         context.done.add(init.name)
-        s.vectorize(s.get_loops(init)[-1])
+        s.vectorize(s.get_loop(init, -1))
     s.vectorize(lane)

@@ -20,11 +20,12 @@ from weft.expr.nodes import Const
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, static_extent
 from weft.schedule.rules.common.context import Context
+from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.cpu.contraction import (
     Roles,
     Tiling,
     analyze,
-    choose_tile,
+    draw_tile,
     epilogue,
     epilogue_of,
     pack_operands,
@@ -68,10 +69,11 @@ def schedule_strips(context: Context, last: BlockRef) -> bool:
     if chain is None:
         return False
     rows = _rows_of_strip(context, chain)
+    rows = context.choose(near(rows, MOST_ROWS), rows)
     view, pair, roles = paired(context, last, view, chain.roles, lanes)
     if roles is None:
         return False
-    tile = choose_tile(view, roles, lanes, context.target, rows)
+    tile = draw_tile(context, view, roles, lanes, rows)
     if pair is None:
         pack_vectors(context, last, view, roles, lanes)
     work = sum(work_of(context.view(b)) for b in (chain.first, *chain.between, last))
@@ -199,9 +201,10 @@ class _LastTiling(Tiling):
         if not row_tiles:
             single, tile[0] = s.split(tile[0], factors=(1, None))
             row_tiles = [single]
-        s.reorder(*batch, *strips, outer, *columns, *row_tiles, *tile)
+        inside = context.order([*columns, *row_tiles])
+        s.reorder(*batch, *strips, outer, *inside, *tile)
         around = self._parallel([*batch, *strips], outer, work)
-        s.compute_at(self.block, row_tiles[-1])
+        s.compute_at(self.block, inside[-1])
         self.finish(tile)
         return around
 
@@ -228,7 +231,7 @@ def _place_between(context: Context, chain: Chain, around: LoopRef) -> None:
     own = context.own_loops(final)
     row = next(iter(own.values()))
     for block in reversed(before):
-        s.compute_at(block, row)
+        context.place(block, row)
     for block in chain.between:
         finish_row(context, block, False, context.lanes(context.view(block)), row)
         context.done.add(block.name)
@@ -241,7 +244,7 @@ def _place_first(context: Context, first: BlockRef, around: LoopRef, rows: int) 
     view, pair, roles = paired(context, first, view, analyze(view, lanes), lanes)
     if roles is None:
         return False
-    tile = choose_tile(view, roles, lanes, context.target, rows)
+    tile = draw_tile(context, view, roles, lanes, rows)
     if pair is None:
         pack_operands(context, first, view, roles, tile, lanes)
     output = epilogue(context, first)
