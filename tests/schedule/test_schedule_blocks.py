@@ -13,7 +13,7 @@ from weft import te
 from weft.expr.nodes import maximum
 from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule, TensorIntrinsic, Trace
-from weft.schedule.classic import create_schedule
+from weft.schedule.stage_notation import ClassicSchedule
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Program
 from weft.tir.text import parse, to_text
@@ -196,7 +196,7 @@ def test_classic_notation() -> None:
     d = te.compute((12, 9), lambda i, j: c[i, j] + 1.0, name="D")
     e = te.compute((12, 9), lambda i, j: maximum(d[i, j], 0.0), name="E")
     program = te_to_tir("classic", [a, b], [e])
-    s = create_schedule(program, ByName())
+    s = ClassicSchedule(Schedule(program), ByName())
     s[d].compute_inline()
     yo, xo, yi, _ = s[e].tile(e.op.axis[0], e.op.axis[1], 4, 4)
     s[c].compute_at(s[e], xo)

@@ -10,10 +10,10 @@ import pytest
 
 import weft.schedule
 from weft.schedule import Schedule
-from weft.schedule.classic import ClassicSchedule, Stage
 from weft.schedule.documentation import primitives_page
 from weft.schedule.errors import RULES
 from weft.schedule.primitives.registry import PRIMITIVES
+from weft.schedule.stage_notation import ClassicSchedule, Stage
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "primitives.md"
 SOURCES = [p.read_text() for p in Path(weft.schedule.__file__).parent.rglob("*.py") if "rules" not in p.parts]

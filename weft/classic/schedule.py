@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.lowering.te_to_tir import Stages, te_to_stages
-from weft.schedule.classic import ClassicSchedule
 from weft.schedule.schedule import Schedule
+from weft.schedule.stage_notation import ClassicSchedule
 from weft.support.errors import ScheduleError
 from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, Tensor
 from weft.tensor_expr.visit import topological

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from weft.schedule.classic import ClassicSchedule, Stage
 from weft.schedule.errors import RULES
 from weft.schedule.primitives.registry import PRIMITIVES
 from weft.schedule.schedule import Schedule
+from weft.schedule.stage_notation import ClassicSchedule, Stage
 
 _HEAD: Final = """# Schedule primitives
 

@@ -3,7 +3,7 @@
 A :class:`ClassicSchedule` looks blocks and axes up through an :class:`Origin`, which whoever made the program from
 tensor expressions provides; this module knows nothing of tensor expressions itself.
 
-    s = create_schedule(program, origin)
+    s = ClassicSchedule(Schedule(program), origin)
     yo, xo, yi, xi = s[C].tile(C.op.axis[0], C.op.axis[1], 8, 8)
     s[B].compute_at(s[C], xo)
     s[C].vectorize(xi)
@@ -37,11 +37,6 @@ class Origin(Protocol):
     def buffer_name(self, key: Any) -> str:
         """The buffer that holds ``key``, an input or computed; raises KeyError for what is no tensor."""
         ...
-
-
-def create_schedule(program: Program, origin: Origin, seed: int = 0) -> ClassicSchedule:
-    """A schedule of ``program`` in the classic notation."""
-    return ClassicSchedule(Schedule(program, seed), origin)
 
 
 class StageKey:
