@@ -101,7 +101,7 @@ def snapshot_models() -> list[tuple[str, Callable[[], Path], dict[str, Any]]]:
 )
 def test_default_traces_of_the_zoo_replay(name: str, build: Callable[[], Path], arguments: dict[str, Any]) -> None:
     module = weft.load(str(zoo.or_skip(build)))
-    target = Target(arguments.get("target", "native"))
+    target = Target(arguments.get("target", "cpu"))
     assert [replays(p, target) for p in kernels_of(module, target, arguments.get("precision", "f32"))]
 
 
