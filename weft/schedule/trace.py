@@ -108,9 +108,11 @@ class Trace:
 
     @property
     def intrinsics(self) -> tuple[str, ...]:
-        """Names of the tensor intrinsics that replaying needs."""
-        named = (value for i in self.instructions for key, value in i.args if key == "intrinsic")
-        return tuple(dict.fromkeys(map(str, named)))
+        """Names of the tensor intrinsics that replaying needs, whatever is decided."""
+        choices = {o: dict(i.args).get("candidates", ()) for i in self.instructions for o in i.outputs}
+        named = [value for i in self.instructions for key, value in i.args if key == "intrinsic"]
+        found = (name for v in named for name in (choices.get(v.name, ()) if isinstance(v, Slot) else (v,)))
+        return tuple(dict.fromkeys(map(str, found)))
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
