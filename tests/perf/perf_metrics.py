@@ -23,6 +23,7 @@ from weft.graph.visit import post_order
 from weft.ir.structural import structural_hash
 from weft.kernels.cache import KernelCache
 from weft.kernels.machine_code import lowered, scheduled
+from weft.kernels.task import KernelTask
 from weft.pipeline import Options, ScheduleSource, compile_module, operators_in, optimize, unscheduled
 from weft.target import Target
 from weft.tir.nodes import Block, For, Store
@@ -86,7 +87,7 @@ def measure(
         moved += int(work.bytes)
         key = structural_hash(program)
         if key not in code:
-            trace = schedules.find(program, machine) if schedules is not None else None
+            trace = schedules.find(KernelTask(program, machine)) if schedules is not None else None
             kernel = lowered(program, machine, trace)
             text = assembly(emit_ir(kernel, machine), machine)
             code[key], counts[key] = hot_loop(text), count(kernel)

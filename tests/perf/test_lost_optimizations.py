@@ -18,13 +18,13 @@ from perf_metrics import MEANINGS, TARGET, Metrics, effort, groups_of, in_strips
 import weft
 from weft.graph.nodes import Module
 from weft.graph.parser import parse
+from weft.kernels.task import KernelTask
 from weft.ops.catalogue import OPERATORS
 from weft.pipeline import Options, optimize
 from weft.schedule.library.products import Tile, blocked_product
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
 from weft.target import Target
-from weft.tir.nodes import Program
 
 EXPECTED = Path(__file__).parent / "expected_metrics.json"
 MODELS: dict[str, Callable[[], Path]] = {
@@ -82,15 +82,15 @@ def lost(case: str, name: str, **changes: object) -> set[str]:
 class Plain:
     """A source of schedules that leaves every loop as it is."""
 
-    def find(self, program: Program, target: Target) -> Trace | None:
-        return Schedule(program).trace
+    def find(self, task: KernelTask) -> Trace | None:
+        return Schedule(task.program).trace
 
 
 class Greedy:
     """Tiles of 14 × 4 vectors: twice the registers that there are."""
 
-    def find(self, program: Program, target: Target) -> Trace | None:
-        s = Schedule(program)
+    def find(self, task: KernelTask) -> Trace | None:
+        s = Schedule(task.program)
         blocked_product(s, "matmul", Tile(14, 4))
         return s.trace
 

@@ -50,11 +50,11 @@ def test_every_stage_is_written_and_read_back(
     kernels = sorted((out / "kernels").iterdir())
     assert len(kernels) == report.groups
     for folder in kernels:
-        assert [p.stem.split("-")[1] for p in sorted(folder.iterdir())] == STAGES
+        assert [p.stem.split("-")[-1] for p in sorted(folder.iterdir())] == [*STAGES, "task"]
     graphs = sorted(p.name for p in out.glob("*.txt"))
     assert graphs[0] == "00-imported.txt" and graphs[-1].endswith("-fuse.txt")
     assert [int(n[:2]) for n in graphs] == list(range(len(graphs)))
-    assert check_round_trips(out, capfd) == len(graphs) + 4 * len(kernels)
+    assert check_round_trips(out, capfd) == len(graphs) + 5 * len(kernels)
 
 
 @pytest.mark.parametrize("name", ["bert", "mobilenetv2"])
@@ -123,10 +123,12 @@ def test_a_failing_stage_leaves_what_came_before(out: Path, tmp_path: Path, monk
         raise InternalError("no kernel form today")
 
     monkeypatch.setattr("weft.pipeline.stages.backend_of", lambda target: replace(backend_of(target), lower=fail))
-    with pytest.raises(InternalError):
+    with pytest.raises(InternalError) as caught:
         weft.compile(dense(tmp_path / "model.onnx"))
     (folder,) = (out / "kernels").iterdir()
-    assert [p.stem.split("-")[1] for p in sorted(folder.iterdir())] == STAGES[:4]
+    assert [p.stem.split("-")[-1] for p in sorted(folder.iterdir())] == [*STAGES[:4], "task"]
+    assert caught.value.reproducer is not None
+    assert caught.value.reproducer.endswith((folder / "task.txt").read_text())
     page = (out / "index.html").read_text()
     assert re.search(r'class="failed">InternalError: .*no kernel form today', page)
 

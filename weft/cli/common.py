@@ -106,6 +106,18 @@ def is_artifact(path: str) -> bool:
         return False
 
 
+def task_text(path: str) -> str | None:
+    """The text of the file if it is the task of a kernel; None for all other files, and where there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                if line.strip() and not line.startswith("#"):
+                    return Path(path).read_text(encoding="utf-8") if line.startswith("task ") else None
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None
+
+
 def load_artifact(path: str, verify: bool = False) -> Any:
     """The artifact in a file. Raises InputError where there is no such file, ArtifactError where it is damaged."""
     from weft.runtime.artifact import Artifact

@@ -18,6 +18,7 @@ from weft.cli.common import (
     shape_option,
     table,
     target_option,
+    task_text,
 )
 from weft.support.errors import UserError
 from weft.support.words import counted
@@ -51,7 +52,7 @@ STAGES = {
 @target_option
 @shape_option
 def command(model: str, stage: str, name: str | None, target: str, shapes: tuple[str, ...]) -> None:
-    """Show MODEL (a model file or a compiled artifact) at one stage of its way.
+    """Show MODEL (a model file, a compiled artifact or the task of a kernel) at one stage of its way.
 
     \b
     weft inspect resnet.onnx                              inputs, outputs, operators, kernels
@@ -59,10 +60,15 @@ def command(model: str, stage: str, name: str | None, target: str, shapes: tuple
     weft inspect resnet.onnx --stage assembly --kernel conv
     weft inspect model.weft --stage program
 
-    An artifact keeps the text of its graph, so that every stage can be shown without the model.
+    weft inspect dump/kernels/00-conv/task.txt --stage assembly
+
+    An artifact keeps the text of its graph, so that every stage can be shown without the model. A task, as
+    WEFT_DUMP=DIRECTORY and reports of internal errors write it, is one kernel with its own target and schedule.
     """
     if is_artifact(model):
         _inspect_artifact(model, stage, name)
+    elif (text := task_text(model)) is not None:
+        _inspect_task(text, model, stage)
     else:
         _inspect_model(model, stage, name, target, shapes)
 
@@ -112,6 +118,45 @@ def _inspect_artifact(path: str, stage: str, name: str | None) -> None:
         _kernels(fused, Target(artifact.target), stage, name)
 
 
+def _inspect_task(text: str, path: str, stage: str) -> None:
+    from weft.kernels.task import KernelTask
+    from weft.pipeline import task_stages
+
+    task = KernelTask.from_text(text, path)
+    if stage == "summary":
+        _task_summary(task)
+        return
+    texts = task_stages(task)
+    if stage == "loops":
+        _loop_table([_loop_row(task.program.name, texts, task.target)])
+        return
+    found = next((s.text for s in texts if s.name == stage), None)
+    if found is None:
+        raise UserError(
+            f"the task of a kernel has no stage '{stage}'", code="B012", hint="summary, or one from tir to loops"
+        )
+    click.echo(found, nl=not found.endswith("\n"))
+
+
+def _task_summary(task: Any) -> None:
+    program, screen = task.program, console()
+    for kind, buffers in (
+        ("input", program.params[: -program.outputs]),
+        ("output", program.params[-program.outputs :]),
+    ):
+        for b in buffers:
+            screen.print(f"{kind:10} {b.name}: {b.dtype.short}[{', '.join(map(str, b.shape))}]")
+    rows = {
+        "kernel": program.name,
+        "target": re.sub(r" -mattr=\S*", "", str(task.target)),
+        "schedule": "default rules" if task.trace is None else counted(len(task.trace), "instruction"),
+        "intrinsics": ", ".join(i.name for i in task.intrinsics) or "none",
+        "identity": task.identity,
+    }
+    for name, value in rows.items():
+        screen.print(f"{name:10} {value}")
+
+
 def _kept(artifact: Any) -> dict[str, str]:
     from weft.api import kept_graphs
 
@@ -159,7 +204,7 @@ def _kernels(fused: Any, target: Any, stage: str, name: str | None) -> None:
         if name is not None and name not in title:
             continue
         if stage == "loops":
-            rows.append(_loop_row(title, group, target))
+            rows.append(_loop_row(title, kernel_stages(group, target), target))
             shown += 1
             continue
         text = next(s.text for s in kernel_stages(group, target) if s.name == stage)
@@ -170,19 +215,22 @@ def _kernels(fused: Any, target: Any, stage: str, name: str | None) -> None:
         what = f"no kernel's name contains '{name}'" if name else "the model has no kernels"
         raise UserError(what, code="B010", hint="weft inspect MODEL lists them")
     if rows:
-        columns = ["kernel", "vector bits", "instructions", "fused multiply-adds", "other arithmetic", "spills"]
-        console().print(table("the hottest loop of each kernel", columns, rows, right=(1, 2, 3, 4, 5)))
+        _loop_table(rows)
 
 
-def _loop_row(title: str, group: Any, target: Any) -> list[str]:
-    from weft.pipeline import kernel_stages
+def _loop_table(rows: list[list[str]]) -> None:
+    columns = ["kernel", "vector bits", "instructions", "fused multiply-adds", "other arithmetic", "spills"]
+    console().print(table("the hottest loop of each kernel", columns, rows, right=(1, 2, 3, 4, 5)))
+
+
+def _loop_row(title: str, stages: Iterator[Any], target: Any) -> list[str]:
     from weft.view.assembly import hot_loop
 
     if not target.cpu.triple.startswith("x86_64"):
         raise UserError(
             f"loops of {target.cpu.triple} are not understood", code="B011", hint="--stage assembly shows them"
         )
-    loop = hot_loop(next(s.text for s in kernel_stages(group, target) if s.name == "assembly"))
+    loop = hot_loop(next(s.text for s in stages if s.name == "assembly"))
     numbers = (loop.vector_bits, loop.instructions, loop.fused, loop.arithmetic, loop.spills)
     return [title, *map(str, numbers)]
 

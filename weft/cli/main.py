@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> Any:
         sys.exit(130)
     except InternalError as problem:
         click.echo(f"{problem}\nThis is a bug in Weft; please report it with the text above.", err=True)
-        _leave(problem.reproducer, "reproducer.txt", "The program before the failing pass")
+        _leave(problem.reproducer, "reproducer.txt", "What repeats it (weft opt, weft inspect --stage assembly)")
         sys.exit(70)
     except OSError as problem:
         if isinstance(problem, BrokenPipeError):

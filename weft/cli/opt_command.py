@@ -43,15 +43,15 @@ def room_of(text: str) -> str:
             continue
         if words[1] == "program":
             return "tir"
-        if words[1] == "te":
-            return "te"
+        if words[1] in ("te", "task"):
+            return words[1]
         if words[1] in ("def", "type", "module"):
             return "graph"
         break
     raise InputError(
         "this is the text of no program",
         code="P020",
-        hint="a graph starts with def, tensor expressions with te, loops with program",
+        hint="a graph starts with def, tensor expressions with te, loops with program, the task of a kernel with task",
     )
 
 
@@ -70,8 +70,9 @@ def command(file: str | None, passes: tuple[str, ...], output: str | None, listi
     weft opt 00-graph.txt -p fold_constants -p fuse
     weft opt conv.txt -p schedule -p kernel
 
-    Graphs, tensor expressions and tensor programs are told apart by their first word. Programs are written by
-    WEFT_DUMP=DIRECTORY and by weft inspect.
+    Graphs, tensor expressions, tensor programs and tasks of kernels are told apart by their first word. They are
+    written by WEFT_DUMP=DIRECTORY and by weft inspect. The passes on a task follow its own target and schedule;
+    weft inspect shows its machine code.
     """
     from weft.target import Target
 
@@ -119,6 +120,8 @@ def transform(text: str, path: Path | None, passes: tuple[str, ...], target: Any
         return _graph(text, path, passes, target)
     if room == "te":
         return _te(text, path, passes)
+    if room == "task":
+        return _task(text, path, passes)
     return _tir(text, path, passes, target)
 
 
@@ -156,6 +159,28 @@ def _te(text: str, path: Path | None, passes: tuple[str, ...]) -> str:
         return to_text(outputs, inputs)
     _pick(passes[0], {"loops": None})
     return tir_text(te_to_tir("main", inputs, outputs))
+
+
+def _task(text: str, path: Path | None, passes: tuple[str, ...]) -> str:
+    """A task without passes, or what the passes make of its program for its own target and schedule."""
+    from weft.kernels.machine_code import scheduled
+    from weft.kernels.task import KernelTask
+    from weft.tir.text import to_text
+    from weft.tir.verify import verify
+
+    task = KernelTask.from_text(text, str(path) if path else None)
+    verify(task.program, "scheduled")
+    if not passes:
+        return task.to_text()
+    program = task.program
+    for name in passes:
+        step = _pick(name, tir_passes(task.target))
+        if name == "schedule":
+            program = scheduled(program, task.target, task.trace, task.intrinsics).program
+        else:
+            program = step(program)
+        verify(program, "kernel" if name == "kernel" else "scheduled")
+    return to_text(program)
 
 
 def _tir(text: str, path: Path | None, passes: tuple[str, ...], target: Any) -> str:

@@ -47,6 +47,9 @@ from weft.support.errors import UserError
 _CALLED: Final = {name for name, op in BINARY.items() if op.precedence == 0}
 _INFIX: Final = {op.symbol: op for op in BINARY.values() if op.precedence > 0}
 
+_GOES_ON: Final = frozenset({*_INFIX, "(", "["})
+"""What may stand after the first token of a longer expression."""
+
 Scope = Mapping[str, Any]
 """Names to what they mean: expressions and sources."""
 
@@ -79,6 +82,9 @@ class ExprParser:
     def parse(self) -> Expr:
         """The expression at the cursor, as long as it goes. Nesting may be of any depth."""
         tokens = self.tokens
+        alone = self._single()
+        if alone is not None:
+            return alone
         frames = [_Frame("", None, tokens.current)]
         while True:
             while not self._operand(frames):
@@ -97,6 +103,19 @@ class ExprParser:
                     frame.masked = True
                     break
                 self._close(frames)
+
+    def _single(self) -> Expr | None:
+        """The expression at the cursor if it is one token, taken: so are most sizes and indices."""
+        token = self.tokens.current
+        if self.tokens.ahead().text in _GOES_ON:
+            return None
+        if token.kind == NUMBER:
+            return self._number(self.tokens.take())
+        found = self.scope.get(token.text) if token.kind == NAME else None
+        if isinstance(found, Expr):
+            self.tokens.take()
+            return found
+        return None
 
     def index_list(self) -> list[Expr]:
         """Expressions up to and including a closing square bracket; the opening one is taken already."""

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, NamedTuple, NoReturn, TypeVar
 
 from weft.support.errors import Location, ParseError
@@ -33,14 +34,15 @@ _SUFFIX = r"(?:[iu][0-9]+|bf16|f[0-9]+(?:e[0-9]m[0-9][a-z]*)?)"
 _DIGITS = r"[0-9]+(?:\.(?!\.)[0-9]*)?(?:[eE][+-]?[0-9]+)?"
 _TOKEN = re.compile(
     rf"""
-      (?P<blank>[ \t\r]+|\#[^\n]*)
-    | (?P<newline>\n)
+    [ \t\r]*(?:
+      (?P<newline>\n)
     | (?P<number>{_DIGITS}{_SUFFIX}?(?![A-Za-z0-9_])|(?:inf|nan)(?:_{_SUFFIX})?(?![A-Za-z0-9_.(\[]))
     | (?P<name>{_IDENTIFIER})
     | (?P<string>"(?:[^"\\\n]|\\.)*")
     | (?P<sigil>[%@][A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)
     | (?P<punctuation>\.\.\.|\.\.|->|=>|:=|==|!=|<=|>=|//|::|[-+*/%<>=()\[\]{{}},;:.@|&!?^~$'])
-    """,
+    | (?P<nothing>\#[^\n]*|\Z)
+    )""",
     re.VERBOSE,
 )
 _NUMBER_PARTS = re.compile(rf"(?P<value>inf|nan|[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)_?(?P<suffix>{_SUFFIX})?")
@@ -59,6 +61,10 @@ class Token(NamedTuple):
         return {END: "the end of the text", NEWLINE: "the end of the line", INDENT: "an indented block"}.get(
             self.kind, "the end of the block" if self.kind == DEDENT else f"'{self.text}'"
         )
+
+
+_token: Final[Callable[[tuple[str | None, str, int]], Token]] = partial(tuple.__new__, Token)
+_BLANKS = re.compile(r"[ \t\r]*")
 
 
 def _bad_character(source: str, position: int, file: str | None) -> NoReturn:
@@ -93,24 +99,24 @@ def tokenize(source: str, *, sigils: bool = False, layout: bool = False, file: s
     while position < stop:
         found = match(source, position)
         if found is None:
-            _bad_character(source, position, file)
-        kind, text = found.lastgroup, found.group()
-        end = found.end()
+            _bad_character(source, position + len(_BLANKS.match(source, position)[0]), file)  # type: ignore[index]  # matches nothing too
+        kind = found.lastgroup
+        text = found[kind]  # type: ignore[index]  # one group always matches
+        position = found.end()
         if kind == "newline":
             if layout and depth == 0 and not fresh:
-                out.append(Token(NEWLINE, text, position))
+                out.append(Token(NEWLINE, text, position - 1))
             fresh = depth == 0
-        elif kind != "blank":
-            assert kind is not None
+        elif kind != "nothing":
+            start = position - len(text)
             if layout and fresh:
-                _indentation(source, position, levels, out, file)
+                _indentation(source, start, levels, out, file)
             fresh = False
-            if kind == SIGIL and not sigils:
-                kind, text, end = PUNCTUATION, text[0], position + 1
-            elif kind == PUNCTUATION:
+            if kind == PUNCTUATION:
                 depth += (text in _OPENING) - (text in _CLOSING)
-            out.append(Token(kind, text, position))
-        position = end
+            elif kind == SIGIL and not sigils:
+                kind, text, position = PUNCTUATION, text[0], start + 1
+            out.append(_token((kind, text, start)))
     if layout:
         if not fresh:
             out.append(Token(NEWLINE, "", stop))
@@ -217,6 +223,13 @@ class TokenStream:
             self.fail("this string has an unknown escape", token)
         return str(value)
 
+    def line(self) -> str:
+        """The source from the cursor to the end of the line (or of brackets that are open there), as it stands."""
+        start = self.current.start
+        while (token := self.take()).kind not in (NEWLINE, END):
+            pass
+        return self.source[start : token.start]
+
     def listed(self, item: Callable[[], T], close: str, *, separator: str = ",") -> list[T]:
         """Items separated by commas up to and including ``close``; a trailing comma is allowed."""
         out: list[T] = []
@@ -245,6 +258,8 @@ class TokenStream:
 
 def number_parts(text: str) -> tuple[int | float, str | None]:
     """The value of a number token and the short name of its dtype, if it says one."""
+    if text.isdigit():  # most numbers of a program
+        return int(text), None
     found = _NUMBER_PARTS.fullmatch(text)
     assert found is not None, text
     value = found["value"]

@@ -1,8 +1,9 @@
 """Compiled kernels on disk, addressed by content.
 
-The key is a hash of everything that decides the machine code: the unscheduled program, the schedule that was asked
-for, the target and the compiler's own source. The default schedule rules are part of the source, so a changed rule
-makes new keys, and two models that share a layer share its kernel.
+The key (:attr:`KernelTask.key <weft.kernels.task.KernelTask.key>`) is a hash of everything that decides the machine
+code: the unscheduled program, the schedule and the intrinsics that were asked for, the target and the compiler's own
+source. The default schedule rules are part of the source, so a changed rule makes new keys, and two models that share a
+layer share its kernel.
 
 A fused group of the graph has an address too, under which the cache notes the key of its kernel. So compiling what is
 known takes no tensor expression and no loop: the group is hashed, and the kernel is there.
@@ -17,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weft.backends.catalogue import backend_of
 from weft.backends.protocol import Code
 from weft.expr.nodes import Var
 from weft.graph import dims
@@ -25,11 +25,12 @@ from weft.graph.nodes import Call, Function
 from weft.graph.operator import Operator
 from weft.graph.visit import post_order
 from weft.ir.structural import structural_hash
+from weft.kernels.machine_code import code_header, code_of
+from weft.kernels.task import tools
 from weft.runtime.program import SizeExpr
 from weft.support.cache import DiskCache
-from weft.support.fingerprint import compiler_fingerprint
+from weft.support.frames import pack, unpack
 from weft.target import Target
-from weft.tir.nodes import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +52,6 @@ class Kernel:
         """``size`` (over positions) over the names of this kernel's symbolic dimensions."""
         table = {f"s{i}": names[v] for i, v in enumerate(self.sizes)}
         return tuple(table.get(word, word) if isinstance(word, str) else word for word in size)
-
-
-def kernel_key(program: Program, schedule: str, target: Target) -> str:
-    """The address of a kernel: ``schedule`` is the text of a trace, or empty for the default rules."""
-    digest = hashlib.blake2b(digest_size=20)
-    for part in (program.name, structural_hash(program), schedule, str(target), *tools(target)):
-        digest.update(str(part).encode())
-        digest.update(b"\0")
-    return digest.hexdigest()
-
-
-def tools(target: Target) -> tuple[str, str]:
-    """What makes the code besides the program: the state of the compiler, and the tools of the back end."""
-    return compiler_fingerprint(), backend_of(target).version(target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +128,23 @@ class KernelCache:
 
     def _found(self, key: str, sizes: tuple[Var, ...]) -> Kernel | None:
         if key not in self._kernels:
-            found = _unpack(self.disk.get(key)) if self.disk is not None else None
+            found = self._read(key)
             if found is None or found[0]["sizes"] != len(sizes):
                 return None
             self.hits += 1
             header, data = found
-            code = Code(header["format"], data, header["name"], frozenset(header["features"]))
+            code = code_of(header, data)
             parts = {k: tuple(header[k]) for k in ("workspace", "flops", "bytes")}
             self._kernels[key] = Kernel(header["name"], code, sizes, **parts)
         return replace(self._kernels[key], sizes=sizes)
+
+    def _read(self, key: str) -> tuple[dict[str, Any], bytes] | None:
+        """Header and code of an entry on disk; None if it is absent or damaged."""
+        data = self.disk.get(key) if self.disk is not None else None
+        if data is not None:
+            with contextlib.suppress(ValueError):
+                return unpack(data)
+        return None
 
     def put(self, key: str, kernel: Kernel) -> None:
         """Keep ``kernel``; failures to write are not failures to compile."""
@@ -162,19 +157,6 @@ class KernelCache:
             "workspace": kernel.workspace,
             "flops": kernel.flops,
             "bytes": kernel.bytes,
-            "format": kernel.code.format,
-            "features": sorted(kernel.code.features),
+            **code_header(kernel.code),
         }
-        text = json.dumps(header).encode()
-        self.disk.put(key, len(text).to_bytes(4, "little") + text + kernel.code.data)
-
-
-def _unpack(data: bytes | None) -> tuple[dict[str, Any], bytes] | None:
-    if data is None or len(data) < 4:
-        return None
-    end = 4 + int.from_bytes(data[:4], "little")
-    try:
-        header = json.loads(data[4:end])
-    except ValueError:
-        return None
-    return (header, data[end:]) if isinstance(header, dict) else None
+        self.disk.put(key, pack(header, kernel.code.data))

@@ -1,19 +1,23 @@
-"""One unscheduled program becomes machine code: schedule, kernel form, LLVM.
+"""One kernel becomes machine code: schedule, kernel form, LLVM.
 
 Nothing here knows of graphs, so that a process which only builds kernels starts quickly.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from weft.backends.catalogue import backend_of
 from weft.backends.protocol import Code
-from weft.ir.structural import structural_hash
+from weft.kernels.task import KernelTask
 from weft.lowering.sizes import size_expr
 from weft.runtime.program import SizeExpr
+from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
+from weft.support.frames import pack, unpack
 from weft.target import Target
 from weft.tir.nodes import Program
 
@@ -26,21 +30,48 @@ class MachineCode:
     code: Code
     workspace: SizeExpr
 
+    def to_bytes(self) -> bytes:
+        """What :meth:`from_bytes` reads back, in this process or another."""
+        return pack({"name": self.name, "workspace": self.workspace, **code_header(self.code)}, self.code.data)
 
-def scheduled(program: Program, target: Target, trace: Trace | None = None) -> Schedule:
-    """``program`` by the given schedule, or by the default rules."""
-    return backend_of(target).schedule(program, target) if trace is None else Schedule(program).replay(trace)
+    @classmethod
+    def from_bytes(cls, packed: bytes) -> MachineCode:
+        """Raises ValueError, KeyError or TypeError for what :meth:`to_bytes` did not write."""
+        header, data = unpack(packed)
+        return cls(str(header["name"]), code_of(header, data), tuple(header["workspace"]))
 
 
-def lowered(program: Program, target: Target, trace: Trace | None = None) -> Program:
+def code_header(code: Code) -> dict[str, Any]:
+    """What JSON can hold of ``code``: all but its data."""
+    return {"format": code.format, "entry": code.entry, "features": sorted(code.features)}
+
+
+def code_of(header: Mapping[str, Any], data: bytes) -> Code:
+    """The code that has :func:`code_header` and ``data``. Raises KeyError or TypeError for other headers."""
+    return Code(str(header["format"]), data, str(header["entry"]), frozenset(map(str, header["features"])))
+
+
+def scheduled(
+    program: Program, target: Target, trace: Trace | None = None, intrinsics: Sequence[TensorIntrinsic] = ()
+) -> Schedule:
+    """``program`` by the given schedule (which may name ``intrinsics``), or by the default rules."""
+    if trace is None:
+        return backend_of(target).schedule(program, target)
+    return Schedule(program, intrinsics=intrinsics).replay(trace)
+
+
+def lowered(
+    program: Program, target: Target, trace: Trace | None = None, intrinsics: Sequence[TensorIntrinsic] = ()
+) -> Program:
     """The kernel form of ``program``."""
-    return backend_of(target).lower(scheduled(program, target, trace).program, target)
+    return backend_of(target).lower(scheduled(program, target, trace, intrinsics).program, target)
 
 
-def machine_code(program: Program, target: Target, trace: Trace | None = None) -> MachineCode:
-    """Machine code of one program, named with a hash of the program: unique in an artifact, whatever the target."""
-    kernel = lowered(program, target, trace)
-    kernel = replace(kernel, name=f"{program.name}_{structural_hash(program)[:10]}")
-    code = backend_of(target).emit(kernel, target)
-    names = {v: f"s{i}" for i, v in enumerate(program.sizes)}
-    return MachineCode(kernel.name, code, size_expr(kernel.attrs.get("workspace", 0), names))
+def machine_code(task: KernelTask) -> MachineCode:
+    """Machine code of one kernel. An InternalError carries the task as its reproducer."""
+    with task.reported():
+        kernel = lowered(task.program, task.target, task.trace, task.intrinsics)
+        kernel = replace(kernel, name=task.symbol)
+        code = backend_of(task.target).emit(kernel, task.target)
+        names = {v: f"s{i}" for i, v in enumerate(task.program.sizes)}
+        return MachineCode(kernel.name, code, size_expr(kernel.attrs.get("workspace", 0), names))

@@ -1,50 +1,40 @@
 """Kernels built by several processes: LLVM and Python allow one thread at a time.
 
-The process that compiles hands out programs and builds like the others, so that nothing depends on the workers: where
-none can be started they are missed; what a worker cannot build, or was building when it died, is built at home, where
-errors arise as they always do. Every process builds a program to the same bytes. A worker is a fresh interpreter (no
-fork, since the caller may have threads, and no second run of the caller's main module) that reads pickled programs from
-its standard input until that ends.
+The process that compiles hands out tasks and builds kernels like the others, so that nothing depends on the workers:
+where none can be started it builds everything, and if a worker fails or dies, this process builds the kernel, so that
+errors arise as without workers. Every process builds a task to the same bytes. A worker is a fresh interpreter (no
+fork, since the caller may have threads, and no second run of the caller's main module).
+
+A worker reads the texts of tasks (:meth:`KernelTask.to_text`) from its standard input until that ends. To its standard
+output it writes the compiler's fingerprint and then, for each task in order, the bytes of its :class:`MachineCode`, or
+no bytes if it could not build it. Every message has its length before it, in eight bytes (little-endian).
 """
 
 from __future__ import annotations
 
 import contextlib
-import pickle
 import queue
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import IO, Final, Self
 
 from weft.kernels.machine_code import MachineCode, machine_code
-from weft.schedule.trace import Trace
+from weft.kernels.task import KernelTask
+from weft.support.errors import WeftError
 from weft.support.fingerprint import compiler_fingerprint
 from weft.support.garbage import seldom_collected
-from weft.target import Target
-from weft.tir.nodes import Program
 
 MAX_WORKERS: Final = 8
 """Processes that build kernels. Each takes about 100 MB of memory."""
 
+_LENGTH_BYTES: Final = 8
+"""Of the length before each message."""
+
 _CODE: Final = "import sys; sys.path[:] = {path!r}; from weft.kernels.workers import serve; serve()"
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A program to be built, and the key of its kernel."""
-
-    key: str
-    program: Program
-    target: Target
-    trace: Trace | None = None
-
-    def build(self) -> MachineCode:
-        return machine_code(self.program, self.target, self.trace)
 
 
 class Workers:
@@ -54,11 +44,11 @@ class Workers:
     """
 
     def __init__(self, count: int) -> None:
-        self._tasks: deque[Task] = deque()
+        self._tasks: deque[KernelTask] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._outstanding = 0
-        self._finished: queue.SimpleQueue[tuple[Task, MachineCode | None]] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[tuple[KernelTask, MachineCode | None]] = queue.SimpleQueue()
         self._processes = [p for p in (_start() for _ in range(min(count, MAX_WORKERS))) if p is not None]
         self._threads = [threading.Thread(target=self._supply, args=(p,), daemon=True) for p in self._processes]
         for thread in self._threads:
@@ -81,14 +71,14 @@ class Workers:
                 with contextlib.suppress(OSError):  # what was not written is of no use any more
                     pipe.close()  # type: ignore[union-attr]  # both are pipes
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: KernelTask) -> None:
         """Have ``task`` built."""
         with self._changed:
             self._tasks.append(task)
             self._outstanding += 1
             self._changed.notify()
 
-    def results(self) -> Iterator[tuple[Task, MachineCode]]:
+    def results(self) -> Iterator[tuple[KernelTask, MachineCode]]:
         """Everything submitted, as it is finished. Raises what building raises."""
         while self._outstanding:
             try:
@@ -96,30 +86,30 @@ class Workers:
             except queue.Empty:
                 found = self._take()
                 task, made = (found, None) if found is not None else self._finished.get()
-            made = task.build() if made is None else made
+            made = machine_code(task) if made is None else made
             self._outstanding -= 1
             yield task, made
 
-    def _take(self) -> Task | None:
+    def _take(self) -> KernelTask | None:
         with self._changed:
             return self._tasks.popleft() if self._tasks else None
 
-    def _wait(self) -> Task | None:
+    def _wait(self) -> KernelTask | None:
         """The next task; None when there will be no more."""
         with self._changed:
             self._changed.wait_for(lambda: self._tasks or self._closed)
             return None if self._closed else self._tasks.popleft()
 
-    def _more(self) -> Task | None:
+    def _more(self) -> KernelTask | None:
         """A task to be sent ahead of the last answer, as long as there is enough for everybody."""
         with self._changed:
             return self._tasks.popleft() if len(self._tasks) > len(self._processes) else None
 
     def _supply(self, process: subprocess.Popen[bytes]) -> None:
         """Hand tasks to a worker, one of them ahead, until there are no more or the worker is gone."""
-        sent: deque[Task] = deque()
+        sent: deque[KernelTask] = deque()
         try:
-            if _receive(process.stdout) != compiler_fingerprint():
+            if _receive(process.stdout) != compiler_fingerprint().encode():
                 return
             while True:
                 if not sent:
@@ -131,25 +121,25 @@ class Workers:
                 if ahead is not None:
                     self._send(process, ahead, sent)
                 if sent:
-                    made = _receive(process.stdout)
+                    answer = _receive(process.stdout)
+                    made = MachineCode.from_bytes(answer) if answer else None
                     self._finished.put((sent.popleft(), made))
-        except Exception:  # the worker is gone, or of another version: whatever it was, its work is done at home
+        except Exception:  # the worker is gone, or of another version: this process builds what it had
             return
         finally:
             for task in sent:
                 self._finished.put((task, None))
 
-    def _send(self, process: subprocess.Popen[bytes], task: Task, sent: deque[Task]) -> None:
-        """Send ``task``; what cannot be pickled is built at home."""
+    def _send(self, process: subprocess.Popen[bytes], task: KernelTask, sent: deque[KernelTask]) -> None:
+        """Send ``task``; what cannot be printed is built by this process."""
         try:
-            data = pickle.dumps((task.program, task.target, task.trace), protocol=pickle.HIGHEST_PROTOCOL)
-        except Exception:  # lambdas, locks, depth: whatever a schedule or an annotation holds
+            data = task.to_text().encode()
+        except WeftError:  # an annotation of a type that has no text
             self._finished.put((task, None))
             return
         sent.append(task)
         assert process.stdin is not None
-        process.stdin.write(len(data).to_bytes(8, "little") + data)
-        process.stdin.flush()
+        _write(process.stdin, data)
 
 
 def _start() -> subprocess.Popen[bytes] | None:
@@ -169,40 +159,39 @@ def _start() -> subprocess.Popen[bytes] | None:
         return None
 
 
-def _receive(pipe: IO[bytes] | None) -> Any:
+def _receive(pipe: IO[bytes] | None) -> bytes:
     """The next message. Raises EOFError at the end."""
     assert pipe is not None
-    size = pipe.read(8)
-    if len(size) < 8:
+    size = pipe.read(_LENGTH_BYTES)
+    if len(size) < _LENGTH_BYTES:
         raise EOFError
-    data = pipe.read(int.from_bytes(size, "little"))
-    return pickle.loads(data)  # from a process of our own
+    return pipe.read(int.from_bytes(size, "little"))
+
+
+def _write(pipe: IO[bytes], data: bytes) -> None:
+    pipe.write(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
+    pipe.flush()
 
 
 def serve() -> None:
-    """What a worker does: read programs, write machine code (None for those that it cannot build)."""
+    """What a worker does: read tasks, write machine code (nothing for those that it cannot build)."""
     answers, sys.stdout = sys.stdout.buffer, sys.stderr
-
-    def answer(made: object) -> None:
-        data = pickle.dumps(made)
-        answers.write(len(data).to_bytes(8, "little") + data)
-        answers.flush()
 
     # Reading never waits for building, so that neither side waits for the other to read.
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(tasks,), daemon=True).start()
-    answer(compiler_fingerprint())
+    _write(answers, compiler_fingerprint().encode())
     with seldom_collected():
         while data := tasks.get():
             try:
-                made = machine_code(*pickle.loads(data))  # from the process that started this one
+                made = machine_code(KernelTask.from_text(data.decode())).to_bytes()
             except Exception:  # built again by the other side, where the error is seen
-                made = None
-            answer(made)
+                made = b""
+            _write(answers, made)
 
 
 def _read(tasks: queue.SimpleQueue[bytes]) -> None:
     source = sys.stdin.buffer
-    while len(size := source.read(8)) == 8:
+    while len(size := source.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
         tasks.put(source.read(int.from_bytes(size, "little")))
     tasks.put(b"")

@@ -38,6 +38,7 @@ from weft.tensor_expr.nodes import (
 from weft.tensor_expr.visit import read_tensors, topological
 from weft.tir.combine import combining
 from weft.tir.nodes import Block, Buffer, For, If, Program, Region, Seq, Stmt, Store, seq
+from weft.tir.parser import RESERVED
 from weft.tir.visit import buffer_vars, free_vars, map_expr, postorder
 
 _ONE = Const(1, INDEX)
@@ -120,7 +121,7 @@ class _Lowering:
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    names: Names = field(default_factory=Names)
+    names: Names = field(default_factory=lambda: Names(RESERVED))
     block_names: Names = field(default_factory=Names)
     buffers: dict[Tensor, Buffer] = field(default_factory=dict)
     allocs: list[Buffer] = field(default_factory=list)

@@ -13,7 +13,7 @@ from weft.pipeline.kernels import Observer, ScheduleSource, build_kernels, unsch
 from weft.pipeline.options import PRECISIONS, Options
 from weft.pipeline.program import compile_module, operators_in
 from weft.pipeline.report import Report
-from weft.pipeline.stages import kernel_stages
+from weft.pipeline.stages import kernel_stages, task_stages
 
 __all__ = [
     "PRECISIONS",
@@ -28,5 +28,6 @@ __all__ = [
     "kernel_stages",
     "operators_in",
     "optimize",
+    "task_stages",
     "unscheduled",
 ]

@@ -8,16 +8,18 @@ from typing import Protocol
 
 from weft.backends.protocol import StageText
 from weft.graph.nodes import Function
-from weft.kernels.cache import GroupAddress, Kernel, KernelCache, group_address, kernel_key
+from weft.kernels.cache import GroupAddress, Kernel, KernelCache, group_address
 from weft.kernels.machine_code import MachineCode
 from weft.kernels.machine_code import lowered as lowered
-from weft.kernels.workers import Task, Workers
+from weft.kernels.task import KernelTask
+from weft.kernels.workers import Workers
 from weft.lowering.graph_to_te import group_to_te
 from weft.lowering.sizes import size_expr
 from weft.lowering.te_to_tir import te_to_tir
 from weft.ops.catalogue import OPERATORS
 from weft.pipeline.stages import kernel_stages
 from weft.schedule.trace import Trace
+from weft.support.errors import ScheduleError
 from weft.support.progress import Reporter
 from weft.target import Target
 from weft.tensor_expr.analysis import Work, work
@@ -27,15 +29,18 @@ from weft.tir.nodes import Program
 class ScheduleSource(Protocol):
     """Where schedules come from besides the default rules: a tuner's database implements it."""
 
-    def find(self, program: Program, target: Target) -> Trace | None:
-        """The best known schedule of ``program``, or None."""
+    def find(self, task: KernelTask) -> Trace | None:
+        """The best known schedule of ``task`` (whose own is that of the default rules), or None.
+
+        ``task.identity`` is what to look for in stored measurements.
+        """
 
 
 class Observer(Protocol):
     """Looks at every fused group while its kernel comes into being: ``WEFT_DUMP`` implements it."""
 
-    def kernel(self, key: str, group: Function, name: str, target: Target, stages: Iterator[StageText]) -> None:
-        """Groups of equal ``key`` share a kernel. ``stages`` computes each stage when it is asked for."""
+    def kernel(self, task: KernelTask, group: Function, stages: Iterator[StageText]) -> None:
+        """Groups of equal tasks share a kernel. ``stages`` computes each stage when it is asked for."""
 
 
 def build_kernels(
@@ -67,10 +72,10 @@ def build_kernels(
         for group, address in missing.values():
             program, cost = unscheduled(group)
             progress.describe(program.name)
-            trace = schedules.find(program, target) if schedules is not None else None
-            key = kernel_key(program, trace.to_json() if trace is not None else "", target)
+            task = _asked(schedules, KernelTask(program, target))
+            key = task.key
             if observer is not None:
-                observer.kernel(key, group, program.name, target, kernel_stages(group, target, trace))
+                observer.kernel(task, group, kernel_stages(group, target, task.trace))
             user = _User(group, address, program, cost)
             if key in users:
                 users[key].append(user)
@@ -78,7 +83,7 @@ def build_kernels(
                 made[group] = _noted(cache, key, user, kernel, progress)
             else:
                 users[key] = [user]
-                workers.submit(Task(key, program, target, trace))
+                workers.submit(task)
         for task, code in workers.results():
             for user in users[task.key]:
                 kernel = _kernel(code, user.program, user.cost)
@@ -90,6 +95,20 @@ def build_kernels(
 
 KERNELS_FOR_A_WORKER = 4
 """Starting a process takes as long as building a few kernels."""
+
+
+def _asked(schedules: ScheduleSource | None, task: KernelTask) -> KernelTask:
+    """``task`` with the schedule that ``schedules`` has for it, if any. Raises ScheduleError for what is no trace."""
+    trace = schedules.find(task) if schedules is not None else None
+    if trace is None:
+        return task
+    if not isinstance(trace, Trace):
+        raise ScheduleError(
+            f"schedules= gave {type(trace).__name__} for '{task.program.name}', which is not a trace",
+            code="S006",
+            hint="find(task) returns a Trace (as Schedule.trace has it, or Trace.from_json reads it), or None",
+        )
+    return task.with_trace(trace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The story of one fused group, stage by stage, as text."""
+"""The way of one fused group to machine code, stage by stage, as text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from weft.backends.protocol import StageText
 from weft.graph.nodes import Function
 from weft.kernels.machine_code import lowered as lowered
 from weft.kernels.machine_code import scheduled
+from weft.kernels.task import KernelTask
 from weft.lowering.graph_to_te import group_to_te
 from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule.trace import Trace
@@ -21,11 +22,17 @@ def kernel_stages(group: Function, target: Target, trace: Trace | None = None) -
     """Every stage of a fused group as text, from tensor expressions to what the back end writes."""
     stages = group_to_te(group)
     yield StageText("te", ".txt", te_text(stages.outputs, stages.inputs))
-    program = te_to_tir(stages.name, stages.inputs, stages.outputs)
-    yield StageText("tir", ".txt", tir_text(program))
-    schedule = scheduled(program, target, trace)
-    yield StageText("trace", ".py", schedule.trace.to_python())
-    yield StageText("scheduled", ".txt", tir_text(schedule.program))
-    kernel = backend_of(target).lower(schedule.program, target)
-    yield StageText("kernel", ".txt", tir_text(kernel))
-    yield from backend_of(target).texts(kernel, target)
+    yield from task_stages(KernelTask(te_to_tir(stages.name, stages.inputs, stages.outputs), target, trace))
+
+
+def task_stages(task: KernelTask) -> Iterator[StageText]:
+    """Every stage of a kernel as text, from the plain loops to what the back end writes."""
+    backend = backend_of(task.target)
+    with task.reported():
+        yield StageText("tir", ".txt", tir_text(task.program))
+        schedule = scheduled(task.program, task.target, task.trace, task.intrinsics)
+        yield StageText("trace", ".py", schedule.trace.to_python())
+        yield StageText("scheduled", ".txt", tir_text(schedule.program))
+        kernel = backend.lower(schedule.program, task.target)
+        yield StageText("kernel", ".txt", tir_text(kernel))
+        yield from backend.texts(kernel, task.target)

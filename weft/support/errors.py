@@ -159,7 +159,11 @@ class MissingExtra(UserError):
 
 
 class InternalError(WeftError):
-    """A bug in Weft itself. ``reproducer`` holds the program text before the failing pass, if any."""
+    """A bug in Weft itself.
+
+    ``reproducer`` is text that repeats it, if any: the task of the kernel that could not be built, or else the program
+    before the failing pass. ``weft opt`` and ``weft inspect`` read it.
+    """
 
     default_code = "W001"
     label = "internal error"

@@ -40,7 +40,15 @@ _ITER_KINDS: Final = (IterVar.SPATIAL, IterVar.REDUCE, IterVar.ORDERED, IterVar.
 
 def parse(text: str, file: str | None = None) -> Program:
     """The program that ``text`` means. Raises ParseError, pointing at the place."""
-    return _Parser(TokenStream(text, layout=True, file=file)).program()
+    tokens = TokenStream(text, layout=True, file=file)
+    made = parse_program(tokens)
+    tokens.finish()
+    return made
+
+
+def parse_program(tokens: TokenStream) -> Program:
+    """The program at the cursor, among other text. Raises ParseError, pointing at the place."""
+    return _Parser(tokens).program()
 
 
 class _Parser:
@@ -98,7 +106,6 @@ class _Parser:
             allocs.append(self.declared())
             self.end_line()
         body = self.rest_of_block()
-        tokens.finish()
         return Program(name, (*inputs, *outputs), body, len(outputs), sizes, tuple(allocs), attrs)
 
     def size(self) -> Var:

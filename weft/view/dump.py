@@ -4,6 +4,7 @@
       00-imported.txt, 00-imported.npz    the graph as it came from the model, its large constants beside it
       01-fold_constants.txt …             the graph after each pass that changed it
       kernels/00-dense_relu/              a directory for each distinct kernel
+        task.txt                          what builds the kernel again: weft inspect task.txt --stage assembly
         0-te.txt 1-tir.txt 2-trace.py 3-scheduled.txt 4-kernel.txt 5-llvm.ll 6-assembly.s
       report.json                         times, kernel counts, memory
       index.html                          all of it, linked
@@ -31,6 +32,18 @@ from weft.view.html import index_page
 from weft.view.written import GraphStage, KernelStages, Written
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class TaskLike(Protocol):
+    """What a kernel's task offers: its ``key``, the ``program`` (with a ``name``), the ``target``, its text."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def program(self) -> Any: ...
+    @property
+    def target(self) -> Any: ...
+    def to_text(self) -> str: ...
 
 
 class StageLike(Protocol):
@@ -100,17 +113,20 @@ class Dump(Written):
 
     # ---- kernels ----------------------------------------------------------------------------------------------------
 
-    def kernel(self, key: str, group: Function, name: str, target: Any, stages: Iterator[StageLike]) -> None:
-        """Write each stage as it is reached; an error passes through once it has been noted."""
+    def kernel(self, task: TaskLike, group: Function, stages: Iterator[StageLike]) -> None:
+        """Write the task, and each stage as it is reached; an error passes through once it has been noted."""
+        key, name = task.key, task.program.name
         if key in self.by_key:
             self.kernel_of.setdefault(group, self.by_key[key])
             return
         folder = self.directory / "kernels" / f"{len(self.kernels):02d}-{_UNSAFE.sub('_', name)}"
         folder.mkdir(parents=True, exist_ok=True)
-        made = KernelStages(name, str(target), folder)
+        made = KernelStages(name, str(task.target), folder)
         self.kernels.append(made)
         self.by_key[key] = made
         self.kernel_of.setdefault(group, made)
+        made.paths["task"] = folder / "task.txt"
+        made.paths["task"].write_text(task.to_text(), encoding="utf-8")
         try:
             for number, stage in enumerate(stages):
                 path = folder / f"{number}-{stage.name}{stage.suffix}"

@@ -15,14 +15,16 @@ from weft.expr.nodes import Const, Var
 from weft.graph.nodes import Call, Function, Module
 from weft.graph.parser import parse
 from weft.graph.visit import post_order
+from weft.ir.frozen import FrozenMap
 from weft.ir.structural import structural_equal
 from weft.kernels import workers as kernel_workers
 from weft.kernels.machine_code import MachineCode, machine_code
-from weft.kernels.workers import Task, Workers
+from weft.kernels.task import KernelTask
+from weft.kernels.workers import Workers
 from weft.ops.catalogue import OPERATORS
 from weft.pipeline import Options, compile_module, optimize, unscheduled
 from weft.schedule.trace import Instruction, Trace
-from weft.support.errors import InputError, ScheduleError, TargetError
+from weft.support.errors import InputError, InternalError, ScheduleError, TargetError
 from weft.target import Target
 
 TARGET = Target("cpu")
@@ -36,11 +38,11 @@ def chain(count: int) -> Module:
     return parse(f"{head} {{\n{lines}\n  return %y{count - 1}\n}}", OPERATORS)
 
 
-def tasks(count: int, **changes: Any) -> list[Task]:
+def tasks(count: int, **changes: Any) -> list[KernelTask]:
     fused = optimize(chain(count), TARGET)
     calls = [e.target for e in post_order(fused.main) if isinstance(e, Call)]
     programs = [unscheduled(f)[0] for f in calls if isinstance(f, Function)]
-    return [replace(Task(f"{i:08x}", p, TARGET), **changes) for i, p in enumerate(programs)]
+    return [replace(KernelTask(p, TARGET), **changes) for p in programs]
 
 
 def code_of(module: Module, jobs: int) -> dict[str, bytes]:
@@ -64,13 +66,12 @@ def built(workers: Workers) -> dict[str, MachineCode]:
 def built_here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keys of what this process builds by itself."""
     keys: list[str] = []
-    build = Task.build
 
-    def counted(task: Task) -> MachineCode:
+    def counted(task: KernelTask) -> MachineCode:
         keys.append(task.key)
-        return build(task)
+        return machine_code(task)
 
-    monkeypatch.setattr(Task, "build", counted)
+    monkeypatch.setattr(kernel_workers, "machine_code", counted)
     return keys
 
 
@@ -87,7 +88,7 @@ def test_workers_build_what_would_be_built_here(built_here: list[str]) -> None:
         until(lambda: workers._finished.qsize() == len(wanted))
         made = built(workers)
     assert not built_here
-    assert made == {t.key: machine_code(t.program, t.target) for t in wanted}
+    assert made == {t.key: machine_code(t) for t in wanted}
 
 
 @pytest.mark.parametrize("executable", ["/nowhere/python", "", None, "/usr/bin/true"])
@@ -135,13 +136,21 @@ def test_errors_arise_as_without_workers(built_here: list[str]) -> None:
     assert len(built_here) == 1
 
 
-def test_what_cannot_be_sent_is_built_here() -> None:
-    unsendable = Trace((Instruction("nothing", (("f", lambda: 0),)),))
+def test_what_cannot_be_printed_is_built_here(built_here: list[str]) -> None:
+    (task,) = tasks(1)
+    note = FrozenMap(origin=frozenset("a type of attribute that has no text"))
+    unprintable = replace(task, program=replace(task.program, attrs=note))
+    with pytest.raises(InternalError, match="printed"):
+        unprintable.to_text()
     with Workers(1) as workers:
-        workers.submit(tasks(1, trace=unsendable)[0])
+        workers.submit(unprintable)
         until(lambda: not workers._finished.empty())
-        with pytest.raises(ScheduleError):
-            built(workers)
+        assert list(built(workers)) == built_here == [unprintable.key]
+
+
+def test_a_trace_that_is_no_json_has_no_key() -> None:
+    with pytest.raises(ScheduleError, match="a trace cannot hold"):
+        print(tasks(1, trace=Trace((Instruction("nothing", (("f", lambda: 0),)),)))[0].key)
 
 
 def test_an_interrupt_ends_the_workers() -> None:

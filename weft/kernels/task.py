@@ -1,0 +1,186 @@
+"""A kernel to be built, as one value: a program, the machine, the schedule and the intrinsics that the schedule names.
+
+Everything that handles kernels by name handles tasks: the cache, the processes that build, dumps, reports of errors. A
+task has one text, which reads back as an equal task:
+
+    task 1
+    target "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4 …"
+    trace {"version": 1, "instructions": […]}
+    intrinsic "dot_bytes"
+    program "dot_bytes"(A: u8[4], B: i8[4]) -> (C: i32[1]):
+      …
+    program "dot_bytes"(A: u8[4], B: i8[4]) -> (C: i32[1]):
+      …
+    program "dense_relu"[n](x: f32[n, 64]) -> (out: f32[n, 64]):
+      …
+
+Without a ``trace`` the default rules decide. After each ``intrinsic`` (with ``includes_init`` behind its name where it
+sets its result) stand its description and its implementation. The last program is the kernel's, unscheduled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from weft.backends.catalogue import backend_of
+from weft.ir.structural import structural_hash
+from weft.ir.text import NEWLINE, TokenStream, quote
+from weft.schedule.intrinsic import TensorIntrinsic
+from weft.schedule.trace import Slot, Trace
+from weft.support.errors import InternalError, ScheduleError, UserError
+from weft.support.fingerprint import compiler_fingerprint
+from weft.target import Target
+from weft.tir.nodes import Program
+from weft.tir.parser import parse_program
+from weft.tir.text import to_text
+
+FORMAT_VERSION: Final = 1
+
+
+@dataclass(frozen=True, eq=False)
+class KernelTask:
+    """What decides the machine code of one kernel, besides the compiler itself.
+
+    ``program`` is unscheduled; ``trace`` is its schedule, None for the default rules. ``intrinsics`` are those that the
+    trace names and that Weft does not bring along. Tasks are equal if their keys are.
+    """
+
+    program: Program
+    target: Target
+    trace: Trace | None = None
+    intrinsics: tuple[TensorIntrinsic, ...] = ()
+
+    def __post_init__(self) -> None:
+        by_name = {i.name: i for i in self.intrinsics}
+        if len(by_name) != len(self.intrinsics):
+            raise ScheduleError("two intrinsics of a kernel share a name", code="S082", hint="give each its own")
+        object.__setattr__(self, "intrinsics", tuple(by_name[name] for name in sorted(by_name)))
+
+    def with_trace(self, trace: Trace, known: Iterable[TensorIntrinsic] = ()) -> KernelTask:
+        """The task under another schedule, with those of the ``known`` intrinsics that the schedule names."""
+        named = [v for i in trace.instructions for k, v in i.args if k == "intrinsic"]
+        drawn = any(isinstance(v, Slot) for v in named)  # a name that was sampled may be any of them
+        return replace(self, trace=trace, intrinsics=tuple(i for i in known if drawn or i.name in named))
+
+    @cached_property
+    def structure(self) -> str:
+        """The structural hash of the program, whose name counts."""
+        return structural_hash(self.program)
+
+    @cached_property
+    def identity(self) -> str:
+        """What is to be computed and on which machine, whatever the schedule, the program's name and the state of the
+        compiler: where measurements of this kernel are kept."""
+        return _digest("task", structural_hash(replace(self.program, name="")), str(self.target))
+
+    @cached_property
+    def key(self) -> str:
+        """The address of the machine code. Raises ScheduleError (S006) for a trace that JSON cannot hold."""
+        parts = ["kernel", self.structure, str(self.target), *tools(self.target)]
+        if self.trace is not None:  # traces speak of buffers by name
+            parts += ["trace", self.trace.to_json(), *(b.name for b in (*self.program.params, *self.program.allocs))]
+        for i in self.intrinsics:
+            parts += ["intrinsic", i.name, structural_hash((i.description, i.implementation, i.includes_init))]
+        return _digest(*parts)
+
+    @property
+    def symbol(self) -> str:
+        """The name of the kernel in machine code: unique in an artifact, whatever the target."""
+        return f"{self.program.name}_{self.structure[:10]}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KernelTask) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def to_text(self) -> str:
+        """The text of the task; :meth:`from_text` reads it back."""
+        lines = [f"task {FORMAT_VERSION}\n", f"target {quote(str(self.target))}\n"]
+        if self.trace is not None:
+            lines.append(f"trace {self.trace.to_json()}\n")
+        for i in self.intrinsics:
+            lines.append(f"intrinsic {quote(i.name)}{' includes_init' if i.includes_init else ''}\n")
+            lines += [to_text(i.description), to_text(i.implementation)]
+        return "".join((*lines, to_text(self.program)))
+
+    @classmethod
+    def from_text(cls, text: str, file: str | None = None) -> KernelTask:
+        """The task that ``text`` means. Raises ParseError, TargetError or ScheduleError, pointing at the place."""
+        tokens = TokenStream(text, layout=True, file=file)
+        tokens.expect("task")
+        version = tokens.current
+        if tokens.integer() != FORMAT_VERSION:
+            tokens.fail(f"tasks of version {version.text} are not known", version, hint=f"this is {FORMAT_VERSION}")
+        tokens.expect_kind(NEWLINE)
+        tokens.expect("target")
+        with _at(tokens):
+            target = Target(tokens.string())
+        tokens.expect_kind(NEWLINE)
+        trace = None
+        if tokens.accept("trace"):
+            with _at(tokens):
+                trace = Trace.from_json(tokens.line())
+        intrinsics = []
+        while tokens.accept("intrinsic"):
+            with _at(tokens):
+                intrinsics.append(_intrinsic(tokens))
+        program = parse_program(tokens)
+        tokens.finish()
+        return cls(program, target, trace, tuple(intrinsics))
+
+    @contextmanager
+    def reported(self) -> Iterator[None]:
+        """Errors that are the compiler's own mistake leave as InternalError whose reproducer is this task."""
+        try:
+            yield
+        except (UserError, MemoryError):
+            raise
+        except Exception as error:  # whatever building a kernel trips over is the compiler's mistake
+            what = error.message if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
+            code = error.code if isinstance(error, InternalError) else None
+            reproducer = f"# kernel '{self.program.name}': {what.splitlines()[0] if what else ''}\n{self._printed()}"
+            raise InternalError(
+                f"kernel '{self.program.name}' cannot be built: {what}", code=code, reproducer=reproducer
+            ) from error
+
+    def _printed(self) -> str:
+        try:
+            return self.to_text()
+        except Exception as second:  # an invalid program may trip the printer anywhere
+            return f"# the task cannot be printed: {type(second).__name__}: {second}\n"
+
+
+def tools(target: Target) -> tuple[str, str]:
+    """What makes the code besides the program: the state of the compiler, and the tools of the back end."""
+    return compiler_fingerprint(), backend_of(target).version(target)
+
+
+def _intrinsic(tokens: TokenStream) -> TensorIntrinsic:
+    name = tokens.string()
+    includes_init = tokens.accept("includes_init") is not None
+    tokens.expect_kind(NEWLINE)
+    return TensorIntrinsic(name, parse_program(tokens), parse_program(tokens), includes_init)
+
+
+@contextmanager
+def _at(tokens: TokenStream) -> Iterator[None]:
+    """Errors of what is read here point at where it began."""
+    place = tokens.place()
+    try:
+        yield
+    except UserError as error:
+        raise error.at(place) from error.__cause__
+
+
+def _digest(*parts: str) -> str:
+    digest = hashlib.blake2b(digest_size=20)
+    for part in parts:
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
