@@ -147,6 +147,25 @@ def test_no_import_cycles(for_types: bool) -> None:
     assert set(circles(graph)) == allowed, "import cycles, or reasons for circles that are open"
 
 
+def test_llvm_is_imported_by_its_back_end_alone() -> None:
+    wrong = [
+        name
+        for name, path in modules().items()
+        if re.search(r"^\s*(from|import) llvmlite", path.read_text(), re.M)
+        and not name.startswith("weft.backends.llvm")
+    ]
+    assert not wrong
+
+
+def test_the_package_only_exports() -> None:
+    """``weft/__init__.py`` has no class and nothing that runs when it is imported but the tables of its exports."""
+    tree = ast.parse((ROOT / "__init__.py").read_text())
+    allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.If, ast.Expr)
+    assert all(isinstance(s, allowed) for s in tree.body)
+    functions = {s.name for s in tree.body if isinstance(s, ast.FunctionDef)}
+    assert functions == {"__getattr__", "__dir__"}
+
+
 def test_no_star_imports() -> None:
     starred = [n for n, p in modules().items() if re.search(r"^from .* import \*", p.read_text(), re.M)]
     assert not starred

@@ -2,42 +2,70 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from weft.cli.common import console, table
+
+if TYPE_CHECKING:
+    from weft.target import Target
 
 
 @click.command("targets")
 @click.argument("target", required=False)
 def command(target: str | None) -> None:
-    """List the named machines, or show TARGET in full.
+    """List the back ends and the named machines, or show TARGET in full.
 
     \b
     weft targets
     weft targets cpu
     weft targets "llvm -mcpu=x86-64-v3 -num-cores=8"
     """
-    from weft.target import MACHINES, Target
+    from weft.target import Target
+
+    if target is None:
+        _list()
+    else:
+        _show(Target(target))
+
+
+def _show(target: Target) -> None:
+    """Everything that the compiler knows of one target."""
+    from weft.target import Cpu
+
+    rows = [["back end", f"{target.kind.name}: {target.kind.doc}"], ["device", target.kind.device]]
+    if isinstance(target.arch, Cpu):
+        c = target.arch
+        multiply_add = ", multiply-add" if c.fma else ""
+        rows += [
+            ["cpu", c.mcpu],
+            ["triple", c.triple],
+            ["cores", str(c.cores)],
+            ["vectors", f"{c.vector_bits} bits, {c.vector_registers} registers{multiply_add}"],
+            ["caches", f"L1 {c.l1 >> 10} KiB, L2 {c.l2 >> 10} KiB, L3 {c.l3 >> 10} KiB"],
+            ["features", " ".join(sorted(c.features))],
+        ]
+    units = [f"{u.name} ({u.left} × {u.right} → {u.accumulator})" for u in target.units]
+    rows += [["units", "\n".join(units) or "none besides vector arithmetic"]]
+    rows += [["memory", ", ".join(m.name for m in target.memory)]]
+    rows += [[f"-{name}", f"{target.option(name)}: {doc}"] for name, (_, doc) in target.kind.options.items()]
+    if target.host is not None:
+        rows.append(["host", str(target.host)])
+    console().print(table(None, ["", ""], rows))
+
+
+def _list() -> None:
+    """The back ends, the named machines, and how a target is written in full."""
+    from weft.target import KINDS, MACHINES, Target
 
     screen = console()
-    if target is not None:
-        found = Target(target)
-        c = found.cpu
-        screen.print(f"{found.kind.name}: {found.kind.doc}")
-        rows = [
-            ["cpu", found.cpu.mcpu],
-            ["triple", found.cpu.triple],
-            ["cores", str(c.cores)],
-            ["vectors", f"{c.vector_bits} bits, {c.vector_registers} registers{', multiply-add' if c.fma else ''}"],
-            ["caches", f"L1 {c.l1 >> 10} KiB, L2 {c.l2 >> 10} KiB, L3 {c.l3 >> 10} KiB"],
-            ["features", " ".join(sorted(found.cpu.features))],
-        ]
-        screen.print(table(None, ["", ""], rows))
-        return
+    kinds = [[k.name, k.doc, k.device, " ".join(f"-{o}" for o in k.options)] for k in KINDS.values()]
+    screen.print(table("back ends", ["name", "what it makes", "device", "options"], kinds))
     rows = []
     for name in ("cpu", *MACHINES):
-        t = Target(name)
-        doc = MACHINES[name].doc if name in MACHINES else f"the machine at hand ({t.cpu.mcpu})"
-        rows.append([name, doc, str(t.cpu.cores), str(t.cpu.vector_bits), t.cpu.mcpu])
-    screen.print(table(None, ["name", "machine", "cores", "vector bits", "cpu"], rows, right=(2, 3)))
+        c = Target(name).cpu
+        doc = MACHINES[name].doc if name in MACHINES else f"the machine at hand ({c.mcpu})"
+        rows.append([name, doc, str(c.cores), str(c.vector_bits), c.mcpu])
+    screen.print(table("machines", ["name", "machine", "cores", "vector bits", "cpu"], rows, right=(2, 3)))
     screen.print("or in full: llvm -mcpu=NAME -mattr=+feature,-feature -num-cores=N -l1=BYTES -l2=BYTES -l3=BYTES")
