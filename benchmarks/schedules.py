@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Table
-from weft.measure.peaks import compiled, fma_peak, vector_lanes
+from weft.measure.one_kernel import of_text
+from weft.measure.peaks import fma_peak, vector_lanes
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "schedule"))
 
@@ -87,7 +88,7 @@ def dot_peak() -> float:
 {steps}
 {last}
 """
-    run = compiled(text, 1)
+    run = of_text(text, 1)
     x = np.ones(lanes * chains, np.int32)
     return 8e-9 * lanes * chains * rounds / min(alternately({"": lambda: run(x)}, 30).values())
 

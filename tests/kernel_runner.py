@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.backends import llvm
 from weft.expr.nodes import Const
+from weft.kernels.one_program import kernel_code
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.target import Target
 from weft.tir.nodes import Program
@@ -74,7 +74,7 @@ _engines: list[Any] = []
 def load_kernel(kernel: Program, target: Target) -> Any:
     """The machine code of a kernel as a ctypes function of (buffers, sizes)."""
     binding = _symbols()
-    code = llvm.compile_object(llvm.emit_ir(kernel, target), target)
+    code = kernel_code(kernel, target).variants[0].data
     machine = binding.Target.from_default_triple().create_target_machine()
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
     engine.add_object_file(binding.ObjectFileRef.from_data(code))

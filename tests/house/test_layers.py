@@ -37,10 +37,10 @@ ALLOWED: dict[str, set[str]] = {
     "lowering": {*BASE, *ROOMS, "ops", "schedule", "expr", "target", "runtime.artifact", "runtime.program"},
     "backends": {*BASE, "tir", "expr", "lowering", "schedule", "target"},
     "view": {*BASE, *ROOMS, "expr", "runtime"},
-    "kernels": {*COMPILER, "runtime.program"},
-    "measure": {*BASE, "backends", "target", "tir", "runtime"},
+    "kernels": {*COMPILER, "runtime.artifact", "runtime.program"},
+    "measure": {*BASE, "kernels", "target", "tir", "runtime"},
     "pipeline": {*COMPILER, "kernels", "runtime"},
-    "classic": {*COMPILER, "runtime"},
+    "classic": {*COMPILER, "kernels", "runtime"},
     "te": {"classic", "tensor_expr"},
     "bench": {*BASE, "api", "frontends", "measure", "pipeline", "runtime", "target"},
 }

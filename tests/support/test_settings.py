@@ -10,7 +10,6 @@ import pytest
 from weft.support import settings
 from weft.support.errors import InputError
 from weft.support.progress import Silent, progress
-from weft.support.timing import Timer
 
 
 def test_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -65,14 +64,3 @@ def test_progress_shows_when_asked() -> None:
         assert not isinstance(bar, Silent)
         bar.advance()
     assert "rich" in sys.modules
-
-
-def test_phases_nest_and_add_up() -> None:
-    timer = Timer()
-    for _ in range(2):
-        with timer.phase("outer"), timer.phase("inner"):
-            pass
-    outer = timer.root.parts["outer"]
-    assert (outer.count, outer.parts["inner"].count) == (2, 2)
-    assert timer.root.seconds >= outer.seconds >= outer.parts["inner"].seconds
-    assert "inner" in timer.report()

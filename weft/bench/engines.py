@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
 import numpy as np
+
+from weft.support.clock import repeated
 
 Run = Callable[[], Sequence[Any]]
 Inputs = dict[str, np.ndarray[Any, Any]]
@@ -139,12 +140,7 @@ def _inductor(torch: Any, module: Any, tensors: tuple[Any, ...]) -> Run:
 
 
 def _seconds(run: Run) -> float:
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(repeated(run, 3))
 
 
 def _torch(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
@@ -223,12 +219,7 @@ def serve(name: str, request_path: str) -> None:
 
 def _timed(run: Run, count: int, seconds: float) -> list[float]:
     """Milliseconds of ``count`` runs, of fewer if they would take longer than ``seconds``; of one at least."""
-    times: list[float] = []
-    while len(times) < count and (not times or sum(times) < seconds * 1e3):
-        start = time.perf_counter()
-        run()
-        times.append((time.perf_counter() - start) * 1e3)
-    return times
+    return [s * 1e3 for s in repeated(run, count, seconds)]
 
 
 if __name__ == "__main__":

@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.backends.catalogue import backend_of
 from weft.classic.function import CompiledFunction
 from weft.classic.schedule import TensorSchedule
-from weft.expr.nodes import IterVar, Var, product
-from weft.lowering.sizes import shape_expr, size_expr
-from weft.lowering.tir_to_kernel import symbol
+from weft.expr.nodes import IterVar, Var
+from weft.kernels.one_program import one_program
 from weft.runtime import Executable
-from weft.runtime.artifact import Artifact, CodeObject, Variant
-from weft.runtime.program import BufferSpec, CallKernel, KernelRef, TensorSpec
-from weft.runtime.program import Program as Executed
+from weft.runtime.artifact import Artifact
 from weft.schedule.rewrite import uses
 from weft.schedule.schedule import Schedule
 from weft.support.arguments import TEXT, Form, checked, instance, optional
@@ -148,53 +144,6 @@ def _with_separate_inits(schedule: Schedule) -> Schedule:
 
 
 def _artifact(made: _Made, target: Target) -> Artifact:
-    """The machine code, and a program of one call."""
-    program = made.program
-    backend = backend_of(target)
-    kernel = backend.lower(program, target, symbol(program.name))
-    made_code = backend.emit(kernel, target)
-    names = _size_names(program)
-    count = len(program.params) - program.outputs
-    buffers = []
-    for i, b in enumerate(program.params):
-        kind, index = ("input", i) if i < count else ("output", i - count)
-        nbytes = size_expr(product(b.shape) * b.dtype.nbytes, names)
-        buffers.append(BufferSpec(kind, index, nbytes=nbytes, dtype=str(b.dtype)))  # type: ignore[arg-type]  # kinds
-    workspace = kernel.attrs.get("workspace")
-    arena = (0,) if workspace is None else size_expr(workspace, names)
-    if workspace is not None:
-        buffers.append(BufferSpec("arena", nbytes=arena))
-    specs = [TensorSpec(b.name, str(b.dtype), shape_expr(b.shape, names)) for b in program.params]
-    call = CallKernel(0, tuple(range(len(buffers))), tuple((names[v],) for v in kernel.sizes), label=program.name)
-    executed = Executed(
-        symbols=tuple(names[v] for v in program.sizes),
-        inputs=tuple(specs[:count]),
-        outputs=tuple(specs[count:]),
-        buffers=tuple(buffers),
-        kernels=(KernelRef(kernel.name, 0),),
-        instructions=(call,),
-        arena_bytes=arena,
-    )
-    code = CodeObject((Variant(made_code.features, made_code.data),))
-    metadata = {
-        "model": program.name,
-        "function": {"order": [list(o) for o in made.order], "loops": to_text(program)},
-    }
-    return Artifact(executed, (code,), (), str(target), metadata)
-
-
-def _size_names(program: Program) -> dict[Var, str]:
-    """A name for each size; those that share a name are numbered."""
-    found: dict[Var, str] = {}
-    for v in program.sizes:
-        name, i = v.name, 1
-        while name in found.values():
-            name, i = f"{v.name}_{i}", i + 1
-        found[v] = name
-    bound = {e for b in program.params[: len(program.params) - program.outputs] for e in b.shape}
-    unknown = [v.name for v in program.sizes if v not in bound]
-    if unknown:
-        raise InputError(
-            f"the size '{unknown[0]}' is no dimension of any input", code="I030", hint="give an input that has it"
-        )
-    return found
+    """The artifact of one call, which remembers where the caller passes each argument."""
+    function = {"order": [list(o) for o in made.order], "loops": to_text(made.program)}
+    return one_program(made.program, target, metadata={"model": made.program.name, "function": function})

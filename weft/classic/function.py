@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 from weft.runtime import Artifact, Executable
 from weft.runtime.arguments import bind_symbols
 from weft.runtime.devices import Device
+from weft.support.clock import repeated
 from weft.support.errors import ArtifactError, InputError, UserError
 from weft.support.files import existing_file
 
@@ -112,14 +112,12 @@ class CompiledFunction:
         """A function that runs this one ``number`` times in each of ``repeat`` repetitions, after a warm-up."""
 
         def evaluate(*args: Any) -> Measurement:
-            self(*args)
-            found = []
-            for _ in range(repeat):
-                begin = time.perf_counter()
+            def calls() -> None:
                 for _ in range(number):
                     self(*args)
-                found.append((time.perf_counter() - begin) / number)
-            return Measurement(tuple(found))
+
+            self(*args)
+            return Measurement(tuple(s / number for s in repeated(calls, repeat)))
 
         return evaluate
 

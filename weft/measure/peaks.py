@@ -7,19 +7,13 @@ memory, summed up and copied, give its bandwidth: the better of the two, bytes r
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from weft.backends.catalogue import backend_of
+from weft.measure.one_kernel import of_text
 from weft.measure.roofline import Level, Peaks
-from weft.runtime import Artifact, CodeObject, Executable, Variant
-from weft.runtime.program import BufferSpec, CallKernel, KernelRef, Program, TensorSpec
+from weft.support.clock import best_seconds
 from weft.support.dtypes import DType
 from weft.target import ComputeUnit, Target
-from weft.tir.text import parse
 
 ROUNDS = 20_000
 CHUNKS = 16  # of the parallel loop for each thread: a millisecond, so that some of many rounds are not interrupted
@@ -55,7 +49,7 @@ def fma_peak(threads: int) -> float:
 {steps}
 {last}
 """
-    run = compiled(text, threads)
+    run = of_text(text, threads)
     x = np.repeat(np.array([1.0, 0.999, 0.001], np.float32), lanes)
     return 2.0 * chunks * width * ROUNDS / best_seconds(lambda: run(x), 32) / 1e9
 
@@ -78,7 +72,7 @@ def _short(dtype: str) -> str:
 def vector_dot_peak(unit: ComputeUnit, threads: int) -> float:
     """10⁹ operations a second with vectors in registers."""
     text, operations = vector_dots(unit, CHUNKS * threads, vector_lanes())
-    run = compiled(text, threads)
+    run = of_text(text, threads)
     x = np.zeros(3 * vector_lanes(), np.int32)
     return operations / best_seconds(lambda: run(x), 32) / 1e9
 
@@ -106,7 +100,7 @@ def vector_dots(unit: ComputeUnit, chunks: int, lanes: int) -> tuple[str, float]
 def tile_peak(unit: ComputeUnit, threads: int) -> float:
     """10⁹ operations a second with four matrix tiles of sums, the operands in the nearest cache."""
     text, operations = tile_products(unit, CHUNKS * threads)
-    run = compiled(text, threads)
+    run = of_text(text, threads)
     x = np.zeros(2 * _TILE_ELEMENTS * unit.group, DType(unit.left).numpy)
     w = np.zeros(2 * _TILE_ELEMENTS * unit.group, DType(unit.right).numpy)
     return operations / best_seconds(lambda: run(x, w), 32) / 1e9
@@ -171,7 +165,7 @@ def read_bandwidth(nbytes: int, threads: int) -> float:
 {adds}
 {last}
 """
-    run = compiled(text, threads)
+    run = of_text(text, threads)
     x = np.ones(count * threads, np.float32)
     return 4.0 * count * threads * repeats / best_seconds(lambda: run(x)) / 1e9
 
@@ -188,7 +182,7 @@ def copy_bandwidth(nbytes: int, threads: int) -> float:
       for i in serial(0, {vectors}):
         y[{at}] = x[{at}] + broadcast(1.0, {lanes})
 """
-    run = compiled(text, threads)
+    run = of_text(text, threads)
     x, y = np.ones(count, np.float32), np.empty(count, np.float32)
     return 8.0 * count * repeats / best_seconds(lambda: run(x, out=y)) / 1e9
 
@@ -196,29 +190,3 @@ def copy_bandwidth(nbytes: int, threads: int) -> float:
 def vector_lanes() -> int:
     """Single-precision numbers in a vector register of the machine at hand."""
     return Target("cpu").cpu.lanes(32)
-
-
-def compiled(text: str, threads: int) -> Executable:
-    """An executable of one program in kernel form: inputs as it names them, ``y`` out."""
-    target = Target("cpu")
-    kernel = parse(text)
-    made = backend_of(target).emit(kernel, target)
-    code = CodeObject((Variant(made.features, made.data),))
-    shapes = [tuple((int(d),) for d in b.shape) for b in kernel.params]  # type: ignore[call-overload]  # constant
-    specs = [TensorSpec(b.name, str(b.dtype), shape) for b, shape in zip(kernel.params, shapes, strict=True)]
-    count = len(specs) - 1
-    buffers = (*(BufferSpec("input", i) for i in range(count)), BufferSpec("output"))
-    call = CallKernel(0, tuple(range(count + 1)))
-    program = Program((), tuple(specs[:count]), (specs[count],), buffers, (KernelRef(kernel.name, 0),), (call,))
-    return Executable(Artifact(program, (code,), (), str(target)), threads)
-
-
-def best_seconds(function: Callable[[], Any], rounds: int = 8) -> float:
-    """The best of several calls, after one to warm up."""
-    function()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)

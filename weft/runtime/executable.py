@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from weft.runtime.profile import Profile, make_profile
 from weft.runtime.program import TensorSpec
 from weft.runtime.threads import SYSTEM_FEATURES, checked_threads, cpu_features
 from weft.support.arguments import FLAG, MAPPING, NUMBER, PATH, WHOLE, checked
+from weft.support.clock import repeated, seconds_of, warmed_up
 from weft.support.errors import ArtifactError, InputError, UserError
 from weft.support.files import existing_file
 from weft.support.memory import compact
@@ -30,18 +31,18 @@ from weft.support.words import counted
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Latency of whole runs in milliseconds."""
+    """Latency of whole runs: ``times``, ``median`` and ``min`` are milliseconds."""
 
     times: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """The middle of the times, in seconds a run."""
+        """The middle of the times, in milliseconds a run."""
         return float(np.median(self.times))
 
     @property
     def min(self) -> float:
-        """The shortest of the times, in seconds a run."""
+        """The shortest of the times, in milliseconds a run."""
         return min(self.times)
 
     def __str__(self) -> str:
@@ -171,26 +172,19 @@ class Executable:
         totals: list[float] = []
         self._run(given)
         for row in times:
-            start = time.perf_counter()
-            self._run(given, None, row)
-            totals.append((time.perf_counter() - start) * 1e3)
+            totals.append(seconds_of(partial(self._run, given, None, row)) * 1e3)
         return make_profile(self._artifact.program, times, totals, self._symbols(given), self.threads)
 
     @checked("I029", InputError, seconds=NUMBER, warmup=NUMBER, max_runs=WHOLE)
     def benchmark(self, *inputs: Any, seconds: float = 1.0, warmup: float = 0.1, max_runs: int = 10_000) -> Timing:
-        """Latency of whole runs, repeated for about ``seconds``. Inputs as for a call, or one mapping by name."""
+        """Latency of whole runs, repeated for about ``seconds`` after ``warmup`` seconds, ``max_runs`` times at most.
+
+        Inputs as for a call, or one mapping by name.
+        """
         given = self._given(inputs)
-        until = time.perf_counter() + warmup
-        self._run(given)
-        while time.perf_counter() < until:
-            self._run(given)
-        times: list[float] = []
-        until = time.perf_counter() + seconds
-        while not times or (time.perf_counter() < until and len(times) < max_runs):
-            start = time.perf_counter()
-            self._run(given)
-            times.append((time.perf_counter() - start) * 1e3)
-        return Timing(tuple(times))
+        run = partial(self._run, given)
+        warmed_up(run, warmup)
+        return Timing(tuple(s * 1e3 for s in repeated(run, max_runs, seconds)))
 
     def sizes(self, *inputs: Any) -> dict[str, int]:
         """The values of the open sizes for such inputs, which are given as for a call, or as one mapping by name."""
