@@ -153,6 +153,15 @@ static void find_features(void) {
     add("neon");
 }
 
+#elif defined(__riscv) && defined(__linux__)
+#include <sys/auxv.h>
+
+/* Extensions of one letter: bit 0 is A. */
+static void find_features(void) {
+    for (const char *letter = "imafdcv"; *letter; letter++)
+        if (getauxval(AT_HWCAP) >> (*letter - 'a') & 1) add((const char[]){*letter, 0});
+}
+
 #else
 static void find_features(void) {}
 #endif

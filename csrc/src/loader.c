@@ -78,6 +78,8 @@ static const relocator *host_machine(void) {
     return &weft_x86_64_relocator;
 #elif defined(__aarch64__)
     return &weft_aarch64_relocator;
+#elif defined(__riscv) && __riscv_xlen == 64
+    return &weft_riscv64_relocator;
 #else
     return NULL;
 #endif
@@ -91,8 +93,8 @@ static int32_t read_header(loading *l, elf_header *header, int32_t flags) {
         return MALFORMED(l, "object code is not a little-endian ELF64 file");
     if (header->type != ELF_RELOCATABLE)
         return MALFORMED(l, "ELF file of type %d is not a relocatable object", header->type);
-    const relocator *machines[] = {&weft_x86_64_relocator, &weft_aarch64_relocator};
-    for (size_t i = 0; i < 2; i++)
+    const relocator *machines[] = {&weft_x86_64_relocator, &weft_aarch64_relocator, &weft_riscv64_relocator};
+    for (size_t i = 0; i < sizeof machines / sizeof machines[0]; i++)
         if (machines[i]->machine == header->machine) l->machine = machines[i];
     if (!l->machine) return MALFORMED(l, "object code is for ELF machine %d, which is not supported", header->machine);
     if (l->machine != host_machine() && !(flags & WEFT_LOAD_FOREIGN))
@@ -284,24 +286,46 @@ static int32_t resolve_symbol(loading *l, uint64_t index) {
     return WEFT_OK;
 }
 
+/* Relocation `number` of table `table`, with all it may refer to but a partner. */
+static relocation relocation_at(const loading *l, const elf_section *table, uint64_t number) {
+    elf_rela entry = rela_at(l, table, number);
+    uint64_t symbol = entry.info >> 32, at = l->section_at[table->info], base = (uint64_t)(uintptr_t)l->code->memory;
+    const elf_section *section = &l->sections[table->info];
+    relocation r = {.type = (uint32_t)entry.info, .symbol = l->symbol_at[symbol], .addend = entry.addend};
+    if (entry.offset > section->size) return r;
+    r.room = section->size - entry.offset;
+    r.place = l->code->memory + at + entry.offset;
+    r.place_address = base + at + entry.offset;
+    r.stub = l->external[symbol] ? base + l->stub_at[symbol] : r.symbol;
+    r.got = base + l->got_at[symbol];
+    return r;
+}
+
+/* Finds the relocation at address `r->symbol`: most often one of the last before number `before`. */
+static bool find_partner(const loading *l, const elf_section *table, uint64_t before, const relocation *r,
+                         relocation *partner) {
+    uint64_t count = table->size / sizeof(elf_rela);
+    for (uint64_t i = 0; i < count; i++) {
+        *partner = relocation_at(l, table, (before + count - 1 - i) % count);
+        if (partner->place && partner->place_address == r->symbol && l->machine->is_partner(partner->type)) return true;
+    }
+    return false;
+}
+
 static int32_t relocate_section(loading *l, uint32_t index) {
     static const char *const reasons[] = {"", "is of an unknown type", "does not reach its target",
-                                          "lies outside its section"};
+                                          "lies outside its section", "names an instruction that has no relocation"};
     const elf_section *table = &l->sections[index], *section = relocated_section(l, index);
     if (!section) return WEFT_OK;
-    uint64_t base = (uint64_t)(uintptr_t)l->code->memory, at = l->section_at[table->info];
     if (section->type == SECTION_NOBITS) return MALFORMED(l, "relocations of a section without contents");
     for (uint64_t i = 0; i < table->size / sizeof(elf_rela); i++) {
-        elf_rela entry = rela_at(l, table, i);
-        uint64_t symbol = entry.info >> 32;
-        relocation r = {.type = (uint32_t)entry.info, .symbol = l->symbol_at[symbol], .addend = entry.addend};
+        relocation r = relocation_at(l, table, i), partner;
         relocation_result result = OUT_OF_ROOM;
-        if (entry.offset <= section->size) {
-            r.room = section->size - entry.offset;
-            r.place = l->code->memory + at + entry.offset;
-            r.place_address = base + at + entry.offset;
-            r.stub = l->external[symbol] ? base + l->stub_at[symbol] : r.symbol;
-            r.got = base + l->got_at[symbol];
+        if (r.place && l->machine->names_partner && l->machine->names_partner(r.type)) {
+            bool found = find_partner(l, table, i, &r, &partner);
+            r.partner = &partner;
+            result = found ? l->machine->apply(&r) : NO_PARTNER;
+        } else if (r.place) {
             result = l->machine->apply(&r);
         }
         if (result != RELOCATED)

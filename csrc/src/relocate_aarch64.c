@@ -125,4 +125,5 @@ static relocation_result apply(const relocation *r) {
     }
 }
 
-const relocator weft_aarch64_relocator = {ELF_AARCH64, "AArch64", needs_got, is_absolute_32, write_stub, apply};
+const relocator weft_aarch64_relocator = {ELF_AARCH64, "AArch64", needs_got, is_absolute_32, write_stub, apply,
+                                          NULL,          NULL};

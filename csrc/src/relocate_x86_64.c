@@ -58,4 +58,4 @@ static relocation_result apply(const relocation *r) {
     }
 }
 
-const relocator weft_x86_64_relocator = {ELF_X86_64, "x86-64", needs_got, is_absolute_32, write_stub, apply};
+const relocator weft_x86_64_relocator = {ELF_X86_64, "x86-64", needs_got, is_absolute_32, write_stub, apply, NULL, NULL};

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+import weft
 from weft.backends.llvm import assembly, emit_ir
 from weft.graph.nodes import Call, Function
 from weft.graph.parser import parse
@@ -16,6 +17,7 @@ from weft.graph.visit import post_order
 from weft.kernels.machine_code import lowered
 from weft.ops.catalogue import OPERATORS
 from weft.pipeline import Options, optimize, unscheduled
+from weft.support.errors import TargetError
 from weft.target import CPU_FEATURES, MACHINES, Target
 
 _WINDOW = "dilations=(1, 1), strides=(1, 1), pads=(1, 1, 1, 1)"
@@ -114,3 +116,14 @@ def test_every_machine_and_processor_compiles() -> None:
     names.append("llvm -mtriple=riscv64-unknown-linux-gnu -mcpu=unheard-of -mattr=+m,+a,+f,+d,+c,+v")
     done = subprocess.run([sys.executable, "-c", _COMPILE, ROWS, *names], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout.split("\n")[:-1] == names, done.stdout[-200:] + done.stderr[-2000:]
+
+
+def test_machines_that_cannot_run_the_code_are_refused_before_it_is_compiled() -> None:
+    module = parse(ROWS, OPERATORS)
+    with pytest.raises(TargetError, match="cannot load object files of 'apple-macos'"):
+        weft.compile(module, target="apple-m1")
+    with pytest.raises(TargetError, match="addresses of 32 bits"):
+        weft.compile(module, target="llvm -mtriple=armv7-unknown-linux-gnueabihf -mcpu=cortex-a72")
+    target = Target("llvm -mtriple=armv7-unknown-linux-gnueabihf -mcpu=cortex-a72")
+    with pytest.raises(TargetError, match="addresses of 32 bits"):
+        texts(target, "f32")

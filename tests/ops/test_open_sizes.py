@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from operator_cases import operands
 from seeds import named
-from test_operator_cases import operands
 
 import weft
 from weft.expr.nodes import Expr

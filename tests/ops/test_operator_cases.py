@@ -2,42 +2,14 @@
 
 import numpy as np
 import pytest
+from operator_cases import CASES, fields, operands
 
 from weft import te
-from weft.graph.types import TensorType, TupleType
+from weft.graph.types import TensorType
 from weft.lowering.te_to_tir import te_to_tir
 from weft.ops.catalogue import OPERATORS
 from weft.support.dtypes import DType
 from weft.tir import interpret
-
-
-def operands(case, seed=0):
-    """The operands of a case: arrays as given, the others filled with seeded random values."""
-    rng = np.random.default_rng(seed)
-    out = []
-    for entry in case.inputs:
-        if isinstance(entry, np.ndarray):
-            out.append(entry)
-            continue
-        shape, dtype = entry
-        kind = DType(dtype).kind
-        if kind == "bool":
-            out.append(rng.integers(0, 2, shape).astype(bool))
-        elif kind == "float":
-            out.append(np.asarray(rng.uniform(case.low, case.high, shape)).astype(DType(dtype).numpy))
-        else:
-            low, high = int(np.ceil(case.low)), int(np.floor(case.high))
-            limits = DType(dtype).limits()
-            drawn = rng.integers(max(low, int(limits[0])), min(high, int(limits[1])) + 1, shape)
-            out.append(np.asarray(drawn).astype(DType(dtype).numpy))
-    return out
-
-
-CASES = [pytest.param(op, case, id=f"{op.name}-{i}") for op in OPERATORS.values() for i, case in enumerate(op.cases)]
-
-
-def fields(result):
-    return result.fields if isinstance(result, TupleType) else (result,)
 
 
 @pytest.mark.parametrize(("op", "case"), CASES)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_operator_cases import CASES, operands
+from operator_cases import CASES, operands
 
 import weft.api
 from weft.graph import build

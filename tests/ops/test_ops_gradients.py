@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_operator_cases import operands
+from operator_cases import operands
 
 import weft
 from weft.graph import build

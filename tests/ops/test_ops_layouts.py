@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_operator_cases import fields, operands
+from operator_cases import fields, operands
 
 from weft import te
 from weft.graph.layout import letters_of, pack, parse, plain, unpack

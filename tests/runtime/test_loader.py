@@ -228,22 +228,22 @@ define i32 @kernel(ptr %buffers, ptr %sizes) {
 """
 
 
-def arm64_object(text: str) -> bytes:
+def foreign_object(text: str, machine: str = "aarch64", features: str = "") -> bytes:
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     try:
-        target = llvm.Target.from_triple("aarch64-unknown-linux-gnu")
+        target = llvm.Target.from_triple(f"{machine}-unknown-linux-gnu")
     except RuntimeError:
-        pytest.skip("LLVM without AArch64")
-    machine = target.create_target_machine(reloc="pic", codemodel="default")
-    return bytes(machine.emit_object(llvm.parse_assembly(text)))
+        pytest.skip(f"LLVM without {machine}")
+    made = target.create_target_machine(reloc="pic", codemodel="default", features=features)
+    return bytes(made.emit_object(llvm.parse_assembly(text.replace("aarch64", machine))))
 
 
 def test_arm64_objects_are_relocated():
     """AArch64 objects can be relocated anywhere; the patched fields point where they should."""
-    data = arm64_object(ARM64)
+    data = foreign_object(ARM64)
     code = _native.Code(data, foreign=True)
     if "neon" in _native.cpu_features():
         return
@@ -271,8 +271,44 @@ def test_arm64_objects_are_relocated():
         _native.Code(data)
 
 
-def test_arm64_damage_never_crashes():
-    data = arm64_object(ARM64)
+def riscv_distance(memory: bytes, low: int) -> int:
+    """What auipc at ``memory[0]`` and the instruction with 12 bits at ``memory[low]`` add to the first's address."""
+    first, second = (int.from_bytes(memory[i : i + 4], "little") for i in (0, low))
+    assert first & 0x7F == 0x17
+    high, rest = first & 0xFFFFF000, second >> 20
+    return (high - (high >> 31 << 32)) + rest - (rest >> 11 << 12)
+
+
+def test_riscv64_objects_are_relocated():
+    """RISC-V objects can be relocated anywhere: pairs of instructions point where they should."""
+    import ctypes
+
+    data = foreign_object(ARM64, "riscv64", "+m,+a,+f,+d")
+    code = _native.Code(data, foreign=True)
+    if "neon" not in _native.cpu_features() and "64bit" not in _native.cpu_features():
+        return
+    assert not code.has("kernel")
+    address = code.symbol("kernel")
+    words = np.frombuffer(ctypes.string_at(address, 4 * 40), dtype=np.uint32)
+    first = [i for i, w in enumerate(words) if w & 0x7F == 0x17]
+    reached = []
+    for i in first[:3]:
+        register = int(words[i]) >> 7 & 31
+        low = next(k for k in range(i + 1, i + 8) if int(words[k]) >> 15 & 31 == register)
+        reached.append(address + 4 * i + riscv_distance(ctypes.string_at(address + 4 * i, 64), 4 * (low - i)))
+    contents = [ctypes.string_at(at, 16) for at in reached]
+    assert np.array([1, 2, 3, 4], np.float32).tobytes() in contents
+    assert any(int.from_bytes(c[:4], "little") == 0x317 for c in contents), "a stub: auipc t1, 0"
+    five = [int.from_bytes(c[:8], "little") for c in contents]
+    held = [v for v in five if v == code.symbol("data")]
+    assert 5 in five or (held and ctypes.string_at(held[0], 1) == bytes([5]))
+    with pytest.raises(ValueError, match="RISC-V, not for this machine"):
+        _native.Code(data)
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "riscv64"])
+def test_foreign_damage_never_crashes(machine):
+    data = foreign_object(ARM64, machine)
     rng = random.Random(0)
     for _ in range(300):
         damaged = bytearray(data)

@@ -47,6 +47,10 @@ class Lowering(Protocol):
     def __call__(self, program: Program, target: Target, name: str | None = None) -> Program: ...
 
 
+def _accept(target: Target) -> None:
+    """Every target will do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """A back end; the name of its ``kind`` is the first word of its targets.
@@ -54,7 +58,8 @@ class Backend:
     ``schedule`` gives the default schedule of an unscheduled program. ``lower`` and ``emit`` raise TargetError for
     what the machine cannot do. ``texts`` writes what ``emit`` makes on its way as text: the languages that people
     inspect. ``version`` names the tools that make the code for a target (a compiler and its version): it is part of
-    the key under which kernels are cached. ``check`` raises TargetError for targets that cannot be compiled for here.
+    the key under which kernels are cached. ``check`` raises TargetError for targets whose code could not be
+    loaded or made; texts can be had for more of them.
     """
 
     kind: TargetKind
@@ -63,5 +68,6 @@ class Backend:
     emit: Callable[[Program, Target], Code]
     texts: Callable[[Program, Target], Iterator[StageText]]
     version: Callable[[Target], str]
+    check: Callable[[Target], None] = _accept
     stages: Sequence[str] = field(default=())
     """The names of what ``texts`` writes, in order."""

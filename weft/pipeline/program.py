@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from weft.backends.catalogue import backend_of
 from weft.expr.nodes import ExprLike, index, make
 from weft.graph.nodes import Call, Function, GraphExpr, Module
 from weft.graph.passes.memory import MemoryPlan, is_straight, plan_memory, takes_tensors
@@ -40,7 +41,12 @@ def compile_module(
     progress: Reporter | None = None,
     observer: Observer | None = None,
 ) -> tuple[Artifact, Report]:
-    """Compile for ``targets``: the first decides layouts and memory, further ones add code for other CPU levels."""
+    """Compile for ``targets``: the first decides layouts and memory, further ones add code for other CPU levels.
+
+    Raises TargetError where the runtime could not load the code.
+    """
+    for target in targets:
+        backend_of(target).check(target)
     report = Report(operators=_count_calls(module))
     cache = cache if cache is not None else KernelCache(None)
     progress = progress or Silent()

@@ -11,14 +11,17 @@ from weft.backends.protocol import ELF, Backend, Code, StageText
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule.rules.cpu import default_schedule
 from weft.target import CODE_FEATURES, KINDS, Target
+from weft.target.triples import require_64_bits, require_loadable
 from weft.tir.nodes import Program
 
 
 def emit_ir(kernel: Program, target: Target) -> str:
     """The LLVM IR of a program in kernel form; its C signature is in ``docs/design.md``.
 
-    Raises TargetError G020 for element types that have no arithmetic here, InternalError for a malformed kernel.
+    Raises TargetError G020 for element types that have no arithmetic here, G025 for machines with 32-bit addresses,
+    InternalError for a malformed kernel.
     """
+    require_64_bits(target.cpu.triple)
     return LlvmModule(kernel, target).emit()
 
 
@@ -38,8 +41,12 @@ def _version(target: Target) -> str:
     return f"llvmlite {version('llvmlite')}"
 
 
+def _check(target: Target) -> None:
+    require_loadable(target.cpu.triple)
+
+
 LLVM: Final = Backend(
-    KINDS["llvm"], default_schedule, tir_to_kernel, emit, _texts, _version, stages=("llvm", "assembly")
+    KINDS["llvm"], default_schedule, tir_to_kernel, emit, _texts, _version, _check, stages=("llvm", "assembly")
 )
 
 __all__ = ["LLVM", "assembly", "compile_object", "emit", "emit_ir", "optimized_ir"]

@@ -31,7 +31,7 @@ _VALUE: Final = {
     "float64": "double",
 }
 
-_GENERIC: Final = {"riscv64": ("generic-rv64", "lp64d"), "riscv32": ("generic-rv32", "ilp32d")}
+_GENERIC: Final = {"riscv64": ("generic-rv64", "lp64d")}
 """Architectures where LLVM ends the process at the name of a processor that it does not know: the name and the calling
 convention instead. The features say all that code depends on."""
 

@@ -1,0 +1,38 @@
+"""What a target triple says about memory addresses and object files."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from weft.support.errors import TargetError
+
+_LOADED: Final = ("x86_64", "aarch64", "arm64", "riscv64")
+"""Architectures whose objects the C runtime relocates."""
+_BITS_32: Final = ("arm", "thumb", "i386", "i486", "i586", "i686", "riscv32", "mips-", "mipsel", "powerpc-")
+_NOT_ELF: Final = ("apple", "darwin", "macos", "ios", "windows", "win32", "cygwin", "mingw", "uefi", "wasi")
+_HINT: Final = (
+    "objects run on x86-64, AArch64 and 64-bit RISC-V, as ELF files (-mtriple=aarch64-unknown-linux-gnu, for example); "
+    "'weft inspect --stage assembly' shows the code for any 64-bit target"
+)
+
+
+def require_64_bits(triple: str) -> None:
+    """Refuse machines with 32-bit addresses: kernels take pointers and sizes of 64 bits.
+
+    Raises TargetError G025.
+    """
+    if triple.startswith(_BITS_32) and not triple.startswith("arm64"):
+        raise TargetError(f"'{triple}' has addresses of 32 bits, kernels need 64", code="G025", hint=_HINT)
+
+
+def require_loadable(triple: str) -> None:
+    """Refuse machines whose object files the C runtime cannot load, before anything is compiled.
+
+    Raises TargetError G025 or G026.
+    """
+    require_64_bits(triple)
+    architecture, _, system = triple.partition("-")
+    if architecture not in _LOADED:
+        raise TargetError(f"the runtime cannot load code for '{architecture}'", code="G026", hint=_HINT)
+    if any(word in system for word in _NOT_ELF):
+        raise TargetError(f"the runtime cannot load object files of '{system}'", code="G026", hint=_HINT)
