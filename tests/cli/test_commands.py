@@ -70,7 +70,7 @@ def artifact(model: Path, weft_command: Weft) -> Path:
 def test_help_names_every_command(weft_command: Weft) -> None:
     answer = weft_command("--help")
     assert answer.status == 0
-    for name in ("compile", "run", "bench", "inspect", "opt", "cache", "targets"):
+    for name in ("compile", "run", "bench", "inspect", "blame", "opt", "cache", "targets"):
         assert name in answer.out
         assert weft_command(name, "--help").status == 0
     assert "0." in weft_command("--version").out
@@ -571,3 +571,45 @@ def test_bench_against_other_peers(peer: str, weft_command: Weft, tmp_path: Path
     assert answer.status == 0, answer.err
     _, theirs = json.loads(Path("r.json").read_text())
     assert theirs["engine"] == peer and theirs["max_abs_diff"] < 1e-4
+
+
+def test_blame_finds_nothing_in_a_model_that_is_right(weft_command: Weft, model: Path) -> None:
+    answer = weft_command("blame", str(model))
+    assert (
+        answer.status == 0 and answer.out.startswith("agrees: largest difference") and "tolerance 0.001" in answer.out
+    )
+    assert not Path("weft-blame").exists()
+    assert weft_command("blame", str(model), "-i", "absent.npy").status == 1
+
+
+@pytest.mark.parametrize("stage", ["graph", "kernel"])
+def test_blame_writes_what_repeats_a_mistake(
+    weft_command: Weft, model: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    from weft.graph.nodes import Call, Function
+    from weft.graph.visit import post_order
+    from weft.kernels.task import KernelTask
+    from weft.pipeline import blame as room
+    from weft.pipeline import optimize
+
+    right = room.blame
+
+    def planted(module, target, inputs, *rest):  # the search itself is tested in tests/api
+        assert right(module, target, inputs, *rest).stage == ""
+        if stage == "graph":
+            return room.Verdict("graph", "fuse", 0.5, before=module, inputs=tuple(inputs), wanted=(inputs[0],))
+        fused = optimize(module, target)
+        group = next(e.target for e in post_order(fused.main) if isinstance(e, Call) and isinstance(e.target, Function))
+        program = room.unscheduled(group)[0]
+        return room.Verdict("kernel", program.name, 0.5, group=group, program=program, inputs=tuple(inputs))
+
+    monkeypatch.setattr(room, "blame", planted)
+    answer = weft_command("blame", str(model), "-o", "found")
+    assert answer.status == 1 and "wrong: " in answer.out and "largest difference 0.5" in answer.out
+    assert {"inputs.npz", "wanted.npz", "command.txt"} <= {p.name for p in Path("found").iterdir()}
+    monkeypatch.chdir("found")
+    for line in Path("command.txt").read_text().splitlines():
+        again = weft_command(*line.split()[1:])
+        assert again.status == 0 and again.out, again.err
+    if stage == "kernel":
+        assert KernelTask.from_text(Path("task.txt").read_text()).program.params

@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "Run a model or a compiled artifact on given or random inputs.",
     "bench": "Measure a model against other engines, alternately, and compare the outputs.",
     "inspect": "Show a model on its way: graph, groups, loops, kernels, assembly, profile.",
+    "blame": "Find the stage and the kernel that make a result wrong.",
     "opt": "Run passes on the text of a program.",
     "cache": "Look at the kernel cache, or clear it.",
     "targets": "List the machines to compile for.",

@@ -6,7 +6,7 @@ stack. In one activation of a function every node is computed at most once; bran
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -39,6 +39,9 @@ from weft.support.errors import InputError, InternalError, UserError
 
 Value: TypeAlias = "np.ndarray[Any, Any] | tuple[Any, ...] | Data | Closure | Constructor"
 
+
+Groups: TypeAlias = "Callable[[Function, Sequence[Any], Mapping[Symbol, ExprLike]], Any]"
+"""What computes a fused group: from the function, its arguments, and the symbolic sizes that are known."""
 
 MAX_WAITING_VALUES = 4_000_000
 """Values that wait for others at one time. A recursion without end reaches this limit before memory is full."""
@@ -92,9 +95,11 @@ def run(
     inputs: Sequence[Any] | Mapping[str, Any] = (),
     *,
     entry: str = "main",
+    groups: Groups | None = None,
 ) -> Any:
     """The result of ``program`` on ``inputs`` (arrays, tuples, :class:`Data`), by position or by parameter name.
 
+    ``groups`` computes the fused groups instead of this interpreter, from their arguments and the known sizes.
     Raises InputError where inputs do not fit the parameters, or what the module takes for granted does not hold.
     """
     module = program if isinstance(program, Module) else Module({entry: program})
@@ -109,7 +114,7 @@ def run(
         raise InputError(f"the function takes {len(function.params)} inputs, not {len(inputs)}", code="I005")
     frame = _enter(Closure(function, None), args)
     _check_requirements(module, frame)
-    result = _evaluate(function.body, frame, module)
+    result = _evaluate(function.body, frame, module, groups)
     _check_requirements(module, frame)  # on sizes that were computed
     return result
 
@@ -123,6 +128,12 @@ def _check_requirements(module: Module, frame: Frame) -> None:
 def evaluate(expr: GraphExpr, symbols: Mapping[Symbol, ExprLike] | None = None) -> Any:
     """The value of a closed expression."""
     return _evaluate(expr, Frame(None, dict(symbols or {})), Module({}))
+
+
+def run_group(function: Function, args: Sequence[Any], sizes: Mapping[Symbol, ExprLike]) -> Any:
+    """The result of a fused group, for sizes known outside of it."""
+    outside = Frame(None, dict(sizes))
+    return _evaluate(function.body, _enter(Closure(function, outside), args), Module({}))
 
 
 def _as_value(param: Var, value: Any) -> Any:
@@ -159,7 +170,7 @@ def _bind_type(t: Type, value: Any, known: dict[Symbol, ExprLike], name: str) ->
             _bind_type(field_type, v, known, name)
 
 
-def _evaluate(root: GraphExpr, frame: Frame, module: Module) -> Any:
+def _evaluate(root: GraphExpr, frame: Frame, module: Module, groups: Groups | None = None) -> Any:
     stack = [(root, frame)]
     while stack:
         if len(stack) > MAX_WAITING_VALUES:
@@ -168,7 +179,7 @@ def _evaluate(root: GraphExpr, frame: Frame, module: Module) -> Any:
         if expr in here.values:
             stack.pop()
             continue
-        result = _step(expr, here, module)
+        result = _step(expr, here, module, groups)
         if isinstance(result, _Needs):
             stack.extend(reversed(result))
         else:
@@ -181,7 +192,7 @@ def _missing(frame: Frame, *exprs: GraphExpr) -> _Needs:
     return _Needs((e, frame) for e in exprs if e not in frame.values)
 
 
-def _step(expr: GraphExpr, frame: Frame, module: Module) -> Any:
+def _step(expr: GraphExpr, frame: Frame, module: Module, groups: Groups | None = None) -> Any:
     """The value of one node, or what it needs first."""
     values = frame.values
     if isinstance(expr, Constant):
@@ -199,7 +210,7 @@ def _step(expr: GraphExpr, frame: Frame, module: Module) -> Any:
     if isinstance(expr, Project):
         return _missing(frame, expr.value) or values[expr.value][expr.index]
     if isinstance(expr, Call):
-        return _call(expr, frame)
+        return _call(expr, frame, groups)
     if isinstance(expr, Let):
         needs = _missing(frame, expr.value)
         if needs:
@@ -273,7 +284,7 @@ def _stacked(rows: list[Any], t: TensorType, frame: Frame) -> np.ndarray[Any, An
     return np.empty((0, *(d if isinstance(d, int) else 0 for d in shape)), t.dtype.numpy)
 
 
-def _call(expr: Call, frame: Frame) -> Any:
+def _call(expr: Call, frame: Frame, groups: Groups | None) -> Any:
     values = frame.values
     if isinstance(expr.target, Operator):
         needs = _missing(frame, *expr.args)
@@ -291,6 +302,8 @@ def _call(expr: Call, frame: Frame) -> Any:
     callee, args = values[expr.target], [values[a] for a in expr.args]
     if isinstance(callee, Constructor):
         return Data(callee.name, tuple(args))
+    if groups is not None and callee.function.is_primitive:
+        return groups(callee.function, args, _enter(callee, args).dims)
     if expr not in frame.active:
         frame.active[expr] = (callee.function.body, _enter(callee, args))
     body, inner = frame.active[expr]

@@ -1,0 +1,144 @@
+"""Blame names the stage and the kernel of a mistake that was planted there, and none where there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weft.backends.catalogue import backend_of
+from weft.graph.nodes import Module
+from weft.graph.parser import parse
+from weft.graph.passes.cse import CommonSubexpressions
+from weft.graph.text import to_text
+from weft.ops.catalogue import OPERATORS
+from weft.pipeline import Options
+from weft.pipeline import blame as room
+from weft.pipeline.blame import blame, difference
+from weft.target import Target
+from weft.tir.nodes import Program, Stmt, Store
+from weft.tir.visit import transform
+
+CPU = Target("cpu")
+TEXT = """
+def @main(%x: f32[6, 16], %w: f32[16, 24], %b: f32[24]) -> (f32[6, 24], i64[6]) {
+  %0: f32[6, 24] = matmul(%x, %w)
+  %1: f32[6, 24] = add(%0, %b)
+  %2: f32[6, 24] = softmax(%1, axis=1)
+  %3: i64[6] = argmax(%2, axis=1, keepdims=false, select_last=false)
+  return (%2, %3)
+}"""
+OPEN = """
+def @main<n>(%x: f32[n, 16], %w: f32[16, 24]) -> f32[n, 24] {
+  %0: f32[n, 24] = matmul(%x, %w)
+  %1: f32[n, 24] = tanh(%0)
+  return %1
+}"""
+
+
+def inputs(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(s).astype(np.float32) for s in shapes]
+
+
+GIVEN = inputs((6, 16), (16, 24), (24,))
+
+
+def spoilt(program: Program, part: str) -> Program:
+    """A program that computes twice the right results, if ``part`` is in its name."""
+
+    def double(s: Stmt) -> Stmt | None:
+        if isinstance(s, Store) and s.buffer in program.params[-program.outputs :]:
+            return dataclasses.replace(s, value=s.value + s.value)
+        return None
+
+    return dataclasses.replace(program, body=transform(program.body, double)) if part in program.name else program
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, stage: str, part: str) -> None:
+    """A mistake in one stage of the kernels with ``part`` in their names."""
+    right = backend_of(CPU)
+
+    def schedule(program: Program, target: Target) -> Any:
+        made = right.schedule(program, target)
+        return SimpleNamespace(program=spoilt(made.program, part), trace=made.trace)
+
+    def lower(program: Program, target: Target, *rest: Any) -> Program:
+        return spoilt(right.lower(program, target, *rest), part)
+
+    def emit(kernel: Program, target: Target) -> Any:
+        return right.emit(spoilt(kernel, part), target)
+
+    wrong: dict[str, Callable[..., Any]] = {"scheduled": schedule, "kernel": lower, "machine code": emit}
+    fields = {"scheduled": "schedule", "kernel": "lower", "machine code": "emit"}
+    made = dataclasses.replace(right, **{fields[stage]: wrong[stage]})  # type: ignore[arg-type]  # one of three
+    for place in ("weft.pipeline.blame", "weft.kernels.machine_code"):
+        monkeypatch.setattr(f"{place}.backend_of", lambda target: made)
+
+
+@pytest.mark.parametrize("text", [TEXT, OPEN])
+def test_right_results_are_blamed_on_nothing(text: str) -> None:
+    given = GIVEN if text == TEXT else inputs((5, 16), (16, 24))
+    found = blame(parse(text, OPERATORS), CPU, given)
+    assert found.stage == "" and found.error < 1e-5
+
+
+@pytest.mark.parametrize("part", ["matmul", "argmax"])
+@pytest.mark.parametrize("stage", ["scheduled", "kernel", "machine code"])
+def test_mistakes_in_kernels(monkeypatch: pytest.MonkeyPatch, stage: str, part: str) -> None:
+    plant(monkeypatch, stage, part)
+    found = blame(parse(TEXT, OPERATORS), CPU, GIVEN, Options(jobs=1))
+    assert found.stage == stage and part in found.name
+    assert found.error > 0.1 and found.program is not None and len(found.wanted) == 1
+
+
+def test_a_mistake_in_a_kernel_of_open_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, "kernel", "tanh")
+    found = blame(parse(OPEN, OPERATORS), CPU, inputs((5, 16), (16, 24)), Options(jobs=1))
+    assert found.stage == "kernel" and "tanh" in found.name
+
+
+def test_a_mistake_in_the_plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    from weft.pipeline import kernels
+
+    right = kernels.te_to_tir
+    monkeypatch.setattr(kernels, "te_to_tir", lambda *args: spoilt(right(*args), "matmul"))
+    found = blame(parse(TEXT, OPERATORS), CPU, GIVEN, Options(jobs=1))
+    assert found.stage == "tir" and "matmul" in found.name
+
+
+def test_a_mistake_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(self: CommonSubexpressions, module: Module) -> Module:
+        return parse(to_text(module).replace(" = add(", " = mul("), OPERATORS)
+
+    monkeypatch.setattr(CommonSubexpressions, "run", wrong)
+    found = blame(parse(TEXT, OPERATORS), CPU, GIVEN)
+    assert (found.stage, found.name) == ("graph", CommonSubexpressions().name)
+    assert found.before is not None and "add(" in to_text(found.before)
+
+
+def test_a_mistake_of_the_program_around_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = room._Search.compiled
+    monkeypatch.setattr(room._Search, "compiled", lambda *args: tuple(a * 2 for a in right(*args)))
+    assert blame(parse(TEXT, OPERATORS), CPU, GIVEN).stage == "program"
+
+
+def test_kernels_too_large_to_interpret_are_still_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MAX_INTERPRETED_FLOPS", 10)
+    plant(monkeypatch, "kernel", "matmul")
+    found = blame(parse(TEXT, OPERATORS), CPU, GIVEN, Options(jobs=1))
+    assert found.stage == "kernel too large to interpret" and "matmul" in found.name
+
+
+def test_differences_are_parts_of_the_largest_number() -> None:
+    a = np.array([1000.0, 1.0, np.nan, np.inf], np.float32)
+    assert difference([a], [a]) == 0
+    assert difference([a + np.float32(1)], [a]) == pytest.approx(1e-3)
+    assert difference([np.array([1000.0, 1, 0, np.inf], np.float32)], [a]) == np.inf
+    assert difference([np.array([1, 2])], [np.array([1, 3])]) == np.inf
+    assert difference([np.zeros(3, np.float32)], [np.zeros(3, np.float32)]) == 0
+    assert difference([a], [a, a]) == np.inf

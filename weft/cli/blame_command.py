@@ -1,0 +1,134 @@
+"""``weft blame``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from weft.cli.common import (
+    check_writable,
+    console,
+    input_shapes,
+    input_specs,
+    parse_shapes,
+    precision_option,
+    shape_option,
+    target_option,
+    winograd_option,
+)
+from weft.cli.inputs import PIXELS, random_inputs, read_inputs
+
+_PLACES = {
+    "graph": "the graph pass '{name}' changes the results",
+    "tir": "the plain loops of the kernel '{name}' are wrong: its tensor expressions, or their lowering",
+    "scheduled": "the schedule of the kernel '{name}' changes its results",
+    "kernel": "the lowering of the kernel '{name}' from scheduled to kernel form changes its results",
+    "machine code": "the machine code of the kernel '{name}' is not what its kernel form says",
+    "kernel too large to interpret": "the kernel '{name}' is wrong, and too large to interpret: try smaller sizes",
+    "program": "every kernel is right, the program around them is not: memory, order or sizes",
+}
+
+
+@click.command("blame")
+@click.argument("model")
+@click.option("-i", "--input", "files", multiple=True, metavar="[NAME=]FILE", help="An input, as for weft run.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers for inputs not given.")
+@click.option("--pixels", type=click.Choice(PIXELS), default="auto", show_default=True, help="Numbers of a picture.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0.0, min_open=True),
+    default=None,
+    help="The largest difference that counts as rounding, as a part of an array's largest magnitude. "
+    "[default: 0.001, for bf16 0.03]",
+)
+@click.option("-o", "--output", default="weft-blame", show_default=True, help="The folder for what repeats a mistake.")
+@precision_option
+@winograd_option
+@target_option
+@shape_option
+def command(
+    model: str,
+    files: tuple[str, ...],
+    seed: int,
+    pixels: str,
+    tolerance: float | None,
+    output: str,
+    precision: str,
+    winograd: bool | int,
+    target: str,
+    shapes: tuple[str, ...],
+) -> None:
+    """Find the stage and the kernel that make the results of MODEL wrong.
+
+    \b
+    weft blame model.onnx
+    weft blame bert.onnx --shape batch=1 --shape sequence=16
+    weft blame model.onnx -i x=x.npy --precision bf16 -o found
+
+    The model is compiled and compared with an interpreter of its graph, which takes a while for large models. Where
+    they differ by more than rounding, each graph pass and each stage of each kernel is computed by an interpreter.
+    The exit status is 0 if the results agree, and 1 if they do not.
+    """
+    import weft
+    from weft.pipeline.blame import TOLERANCES, blame, known_inputs
+    from weft.support.garbage import seldom_collected
+    from weft.target import Target
+
+    check_writable(Path(output) / "command.txt" if Path(output).is_dir() else output)
+    machine, options = Target(target), weft.Options(precision=precision, winograd=winograd)
+    with seldom_collected():
+        module = weft.load(model, shapes=parse_shapes(shapes) or None)
+        specs = input_specs(module)
+        given = read_inputs(files, specs, pixels)
+        others = [s for s in specs if s.name not in given]
+        named = {**random_inputs(others, seed, input_shapes(others, shapes)), **given}
+        found = blame(module, machine, known_inputs(module, named), options, tolerance)
+    limit = TOLERANCES[options.precision_on(machine)] if tolerance is None else tolerance
+    size = f"largest difference {found.error:.2g} of the largest magnitude, tolerance {limit:g}"
+    screen = console()
+    if not found.stage:
+        screen.print(f"agrees: {size}" if not found.text else f"agrees, kernel by kernel: {found.text}; {size}")
+        return
+    screen.print(f"wrong: {_PLACES[found.stage].format(name=found.name)}", markup=False)
+    screen.print(found.text or size, markup=False)
+    commands = write_reproducer(found, Path(output), machine)
+    screen.print(f"To repeat it, in {output}:", markup=False)
+    for line in commands:
+        screen.print(f"  {line}", markup=False)
+    sys.exit(1)
+
+
+def write_reproducer(found: Any, folder: Path, target: Any) -> Sequence[str]:
+    """What repeats the mistake, as files in ``folder``: the program before the stage, its inputs and the wanted
+    results. Returns the commands to look at it."""
+    from weft.graph.text import dump
+
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "inputs.npz", *map(_plain, found.inputs))
+    np.savez(folder / "wanted.npz", *map(_plain, found.wanted))
+    if found.before is not None:
+        dump(found.before, folder / "graph.txt")
+        commands = [f"weft opt graph.txt -p {found.name}"] if found.stage == "graph" else ["weft opt graph.txt"]
+    else:
+        commands = _write_kernel(found, folder, target)
+    (folder / "command.txt").write_text("\n".join(commands) + "\n", encoding="utf-8")
+    return commands
+
+
+def _write_kernel(found: Any, folder: Path, target: Any) -> list[str]:
+    from weft.kernels.task import KernelTask
+
+    (folder / "task.txt").write_text(KernelTask(found.program, target).to_text(), encoding="utf-8")
+    stage = {"tir": "tir", "scheduled": "scheduled", "kernel": "kernel"}.get(found.stage, "assembly")
+    return [f"weft inspect task.txt --stage {stage}", "weft opt task.txt -p schedule -p kernel"]
+
+
+def _plain(value: Any) -> Any:
+    """An array that .npz can hold: bfloat16 and its like as the bits they are."""
+    array = np.asarray(value)
+    return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")

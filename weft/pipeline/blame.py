@@ -1,0 +1,291 @@
+"""Where a wrong result comes from: the stage, and the kernel.
+
+A module is computed by the interpreter of graphs, which is the judge. Where the compiled program disagrees, the graph
+is computed again after each pass, then each fused group is computed alone, on what the interpreter gives it, by its
+machine code; the first group that disagrees is followed from its plain loops on, stage by stage. Every stage gets the
+same inputs, so that rounding does not add up on the way.
+
+Numbers agree if they differ by no more than a tolerance times the largest finite magnitude among the wanted results
+of an array: sums in another order and Winograd's algorithm round in proportion to the largest terms. NaN and infinities
+must stand where they are wanted. Whole numbers and truth values must be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from weft.backends.catalogue import backend_of
+from weft.expr.nodes import Const, ExprLike, Var
+from weft.graph.interpret import run, run_group
+from weft.graph.nodes import Function, Module
+from weft.ir.passes import Pass
+from weft.kernels.cache import KernelCache
+from weft.kernels.machine_code import scheduled
+from weft.pipeline.graph import graph_passes
+from weft.pipeline.kernels import unscheduled
+from weft.pipeline.options import Options
+from weft.pipeline.program import compile_module
+from weft.runtime import _native
+from weft.runtime.executable import Executable
+from weft.support.data import Data
+from weft.support.errors import InputError, ProgramError
+from weft.target import Target
+from weft.tir.interpret import run as judge
+from weft.tir.nodes import Program
+from weft.tir.visit import substitution
+
+TOLERANCES: Final = {"f32": 1e-3, "bf16": 3e-2}
+"""By precision: the largest difference that counts as rounding, as a part of the largest magnitude of an array."""
+MAX_INTERPRETED_FLOPS: Final = 50_000_000
+"""The loops of larger kernels are not interpreted, which would take minutes: their stage stays open."""
+STAGES: Final = ("graph", "tir", "scheduled", "kernel", "machine code", "kernel too large to interpret", "program")
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What blame found. ``stage`` is one of :data:`STAGES`, or empty where the results agree.
+
+    ``name`` is the pass of the graph or the kernel; ``error`` is the largest difference, as a part of the largest
+    magnitude (infinite for NaN or infinities out of place, and for errors). ``text`` says what happened if not numbers
+    differ. ``before`` is the module before the pass; ``group`` is the fused group of the kernel, ``program`` its plain
+    loops, ``inputs`` and ``wanted`` are what the stage gets and should give.
+    """
+
+    stage: str
+    name: str = ""
+    error: float = 0.0
+    text: str = ""
+    before: Module | None = None
+    group: Function | None = None
+    program: Program | None = None
+    inputs: tuple[Any, ...] = ()
+    wanted: tuple[Array, ...] = ()
+
+
+def blame(
+    module: Module,
+    target: Target,
+    inputs: Sequence[Any],
+    options: Options | None = None,
+    tolerance: float | None = None,
+) -> Verdict:
+    """Compare the compiled ``module`` with the interpreter on ``inputs`` (arrays in the order of its parameters), and
+    find the first stage that makes a difference larger than ``tolerance`` (default: :data:`TOLERANCES`).
+
+    The machine code runs here, so ``target`` must be the machine at hand or one that it can imitate.
+    """
+    options = options or Options()
+    chosen = TOLERANCES[options.precision_on(target)] if tolerance is None else tolerance
+    search = _Search(target, options, chosen)
+    wanted = arrays(run(module, inputs))
+    whole = search.compare(lambda: search.compiled(module, inputs), wanted)
+    if whole.agrees(chosen):
+        return Verdict("", error=whole.error)
+    fused = module
+    for step in graph_passes(target, options):
+        before = fused
+        found, fused = search.after(step, before, inputs, wanted)
+        if not found.agrees(chosen):
+            return Verdict(
+                "graph", step.name, found.error, found.text, before=before, inputs=tuple(inputs), wanted=wanted
+            )
+    verdict = search.groups(fused, inputs)
+    if verdict is not None:
+        return verdict
+    chain = search.compare(lambda: arrays(run(fused, inputs, groups=search.machine)), wanted)
+    if not chain.agrees(chosen):
+        text = "every stage of every kernel agrees by itself: rounding adds up over the kernels"
+        return Verdict("", error=whole.error, text=text)
+    return Verdict("program", error=whole.error, text=whole.text, before=fused, inputs=tuple(inputs), wanted=wanted)
+
+
+def arrays(value: Any) -> tuple[Array, ...]:
+    """All arrays in a result, in order."""
+    if isinstance(value, (tuple, list)):
+        return tuple(a for v in value for a in arrays(v))
+    if isinstance(value, Data):
+        return tuple(a for v in value.fields for a in arrays(v))
+    return (np.asarray(value),)
+
+
+def difference(got: Sequence[Array], wanted: Sequence[Array]) -> float:
+    """The largest difference as a part of the largest finite magnitude of the wanted array; infinite where values that
+    are no numbers, whole numbers or shapes differ."""
+    if len(got) != len(wanted):
+        return np.inf
+    return max((_difference(g, w) for g, w in zip(got, wanted, strict=True)), default=0.0)
+
+
+def _difference(got: Array, wanted: Array) -> float:
+    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+        return np.inf
+    if wanted.dtype.kind in "biuOUS":
+        return 0.0 if np.array_equal(got, wanted) else np.inf
+    a, b = got.astype(np.float64), wanted.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(a[finite]).all():
+        return np.inf
+    if not finite.any():
+        return 0.0
+    size = float(np.abs(b[finite]).max())
+    error = float(np.abs(a[finite] - b[finite]).max())
+    return 0.0 if error == 0 else error / size if size else np.inf
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    error: float
+    text: str = ""
+
+    def agrees(self, tolerance: float) -> bool:
+        return self.error <= tolerance
+
+
+@dataclass
+class _Search:
+    """What the stages of one search share."""
+
+    target: Target
+    options: Options
+    tolerance: float
+    codes: dict[Function, tuple[Program, Any]] = field(default_factory=dict)
+
+    def compare(self, made: Callable[[], Sequence[Array]], wanted: Sequence[Array]) -> _Comparison:
+        """How far off ``made`` is; a program that reads or writes where it must not is wrong, too."""
+        try:
+            return _Comparison(difference(made(), wanted))
+        except ProgramError as error:
+            return _Comparison(np.inf, str(error))
+
+    def compiled(self, module: Module, inputs: Sequence[Any]) -> tuple[Array, ...]:
+        artifact, _ = compile_module(module, [self.target], options=self.options, cache=KernelCache(None))
+        return arrays(Executable(artifact, 1)(*inputs))
+
+    def after(
+        self, step: Pass[Module], before: Module, inputs: Sequence[Any], wanted: Sequence[Array]
+    ) -> tuple[_Comparison, Module]:
+        """The module after a pass, and how far off it is."""
+        after = step.run(before)
+        if after is before:
+            return _Comparison(0.0), after
+        return self.compare(lambda: arrays(run(after, inputs)), wanted), after
+
+    def machine(self, group: Function, args: Sequence[Any], sizes: Mapping[Var, ExprLike]) -> Any:
+        """The result of a fused group by its machine code."""
+        if group not in self.codes:
+            kernel = _kernel(unscheduled(group)[0], self.target)
+            self.codes[group] = kernel, backend_of(self.target).emit(kernel, self.target)
+        kernel, code = self.codes[group]
+        made = call_kernel(kernel, code.data, unscheduled(group)[0], args, sizes)
+        return made[0] if len(made) == 1 else made
+
+    def groups(self, fused: Module, inputs: Sequence[Any]) -> Verdict | None:
+        """The first fused group whose machine code is wrong, on the arguments that the interpreter gives it."""
+        found: list[Verdict] = []
+        seen: set[Function] = set()
+
+        def watch(group: Function, args: Sequence[Any], sizes: Mapping[Var, ExprLike]) -> Any:
+            wanted = run_group(group, args, sizes)
+            if group not in seen and not found:
+                seen.add(group)
+                flat = arrays(wanted)
+                made = self.compare(lambda: arrays(self.machine(group, args, sizes)), flat)
+                if not made.agrees(self.tolerance):
+                    found.append(self.stage(group, args, sizes, flat, made))
+            return wanted
+
+        run(fused, inputs, groups=watch)
+        return found[0] if found else None
+
+    def stage(
+        self, group: Function, args: Sequence[Any], sizes: Mapping[Var, ExprLike], wanted: tuple[Array, ...], last: Any
+    ) -> Verdict:
+        """The first stage of a group that is wrong."""
+        program, work = unscheduled(group)
+        known = {v.name: _number(sizes[v]) for v in program.sizes}
+        parts: dict[str, Any] = {"group": group, "program": program, "inputs": tuple(args), "wanted": wanted}
+        flops = substitution({v: Const(known[v.name]) for v in program.sizes})(work.flops)
+        if isinstance(flops, Const) and int(flops) > MAX_INTERPRETED_FLOPS:
+            return Verdict("kernel too large to interpret", program.name, last.error, last.text, **parts)
+        for name, made in self._stages(program):
+            result = self.compare(partial(_interpreted, made, args, known, wanted), wanted)
+            if not result.agrees(self.tolerance):
+                return Verdict(name, program.name, result.error, result.text, **parts)
+        return Verdict("machine code", program.name, last.error, last.text, **parts)
+
+    def _stages(self, program: Program) -> Iterator[tuple[str, Program]]:
+        yield "tir", program
+        made = scheduled(program, self.target).program
+        yield "scheduled", made
+        yield "kernel", backend_of(self.target).lower(made, self.target)
+
+
+def _kernel(program: Program, target: Target) -> Program:
+    return backend_of(target).lower(scheduled(program, target).program, target)
+
+
+def call_kernel(
+    kernel: Program, code: bytes, plain: Program, args: Sequence[Array], sizes: Mapping[Var, ExprLike]
+) -> tuple[Array, ...]:
+    """The outputs of a kernel, whose object is ``code``, on ``args``, in one thread. Memory is filled with a pattern
+    first, so that what is never written shows."""
+    numbers = [_number(sizes[v]) for v in plain.sizes]
+    swap = substitution({v: Const(n) for v, n in zip(plain.sizes, numbers, strict=True)})
+    outputs = [_room([_number(swap(d)) for d in b.shape], b.dtype.numpy) for b in plain.params[len(args) :]]
+    buffers = [_aligned(np.asarray(a)) for a in args] + outputs
+    workspace = kernel.attrs.get("workspace")
+    if workspace is not None:
+        buffers.append(_room([_number(swap(workspace)) + _ALIGNMENT], np.dtype(np.uint8)))
+    status, _ = _native.Code(code).call(kernel.name, [_bytes(b) for b in buffers], numbers)
+    if status:
+        raise ProgramError(f"the kernel '{kernel.name}' returned {status}", code="V910")
+    return tuple(outputs)
+
+
+def _interpreted(
+    program: Program, args: Sequence[Any], sizes: Mapping[str, int], wanted: Sequence[Array]
+) -> list[Array]:
+    made = judge(program, args, sizes)
+    return [a.reshape(w.shape) for a, w in zip(made, wanted, strict=True)]  # buffers of kernel form are flat
+
+
+def _number(size: Any) -> int:
+    """A size that is known, as all are while a program runs."""
+    return int(size)
+
+
+_ALIGNMENT: Final = 64
+_PATTERN: Final = 0xA5
+
+
+def _room(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """Aligned memory that holds a pattern."""
+    nbytes = int(np.prod(shape)) * dtype.itemsize
+    whole = np.full(nbytes + _ALIGNMENT, _PATTERN, np.uint8)
+    start = -whole.ctypes.data % _ALIGNMENT
+    return whole[start : start + nbytes].view(dtype).reshape(shape)
+
+
+def _aligned(array: Array) -> Array:
+    made = _room(array.shape, array.dtype)
+    made[...] = array
+    return made
+
+
+def _bytes(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
+
+
+def known_inputs(module: Module, inputs: Mapping[str, Any]) -> list[Any]:
+    """Inputs by name in the order of the parameters. Raises InputError where one is missing."""
+    missing = [p.name for p in module.main.params if p.name not in inputs]
+    if missing:
+        raise InputError(f"there is no input '{missing[0]}'", code="I004", hint=f"given: {', '.join(inputs)}")
+    return [inputs[p.name] for p in module.main.params]
