@@ -27,7 +27,7 @@ from weft.graph.visit import post_order
 from weft.ir.structural import structural_hash
 from weft.kernels.machine_code import code_header, code_of
 from weft.kernels.task import tools
-from weft.runtime.program import SizeExpr
+from weft.runtime.program import Launch, SizeExpr
 from weft.support.cache import DiskCache
 from weft.support.frames import pack, unpack
 from weft.target import Target
@@ -37,8 +37,8 @@ from weft.target import Target
 class Kernel:
     """Machine code of one fused group.
 
-    ``code`` defines ``name``; ``sizes`` are the symbolic dimensions it takes, in order.
-    ``workspace``, ``flops`` and ``bytes`` are sizes over ``s0, s1, …``, the positions in ``sizes``.
+    ``code`` defines ``name``; ``sizes`` are the symbolic dimensions it takes, in order. ``workspace``, ``flops``,
+    ``bytes`` and those of ``launch``, None for CPUs, are sizes over ``s0, s1, …``, the positions in ``sizes``.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Kernel:
     workspace: SizeExpr
     flops: SizeExpr
     bytes: SizeExpr
+    launch: Launch | None = None
 
     def localized(self, size: SizeExpr, names: dict[Var, str]) -> SizeExpr:
         """``size`` (over positions) over the names of this kernel's symbolic dimensions."""
@@ -134,7 +135,7 @@ class KernelCache:
             self.hits += 1
             header, data = found
             code = code_of(header, data)
-            parts = {k: tuple(header[k]) for k in ("workspace", "flops", "bytes")}
+            parts: dict[str, Any] = {k: tuple(header[k]) for k in ("workspace", "flops", "bytes")}
             self._kernels[key] = Kernel(header["name"], code, sizes, **parts)
         return replace(self._kernels[key], sizes=sizes)
 

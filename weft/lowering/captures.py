@@ -70,6 +70,10 @@ class Scopes:
             found[e] = unit
         return found
 
+    def users(self, value: GraphExpr) -> list[GraphExpr]:
+        """The nodes that have ``value`` as an operand."""
+        return [e for e in self.order if any(c is value for c in children(e))]
+
     def is_closure(self, e: GraphExpr) -> bool:
         """Whether ``e`` is an inner function that becomes a function of the program."""
         return e in self._closures

@@ -30,15 +30,14 @@ from weft.lowering.control_parts import (
     Place,
     binds,
     dealt,
-    ends_stretch,
     flat,
     flat_all,
     is_object,
     may_be_negative,
     range_check,
-    touched,
     unknown_size,
 )
+from weft.lowering.lifetimes import Lifetimes
 from weft.lowering.pending import Pending, is_computed
 from weft.lowering.sizes import size_expr
 from weft.runtime.program import (
@@ -48,7 +47,6 @@ from weft.runtime.program import (
     CallKernel,
     Check,
     Copy,
-    Free,
     NewTensor,
     Reserve,
     SetSize,
@@ -69,13 +67,15 @@ class Shared:
     """What the functions of one program have in common."""
 
     describe: Describe
+    space: Callable[[Call], int]
+    """Where the operands, results and workspace of a kernel must lie: the number of the device that it runs on."""
     places: list[Place] = field(default_factory=list)
     constants: list[np.ndarray[Any, Any]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
 
-class Emitter:
+class Emitter(Lifetimes):
     """Emits one function: branches, loops and sizes. ``weft.lowering.functions`` adds what deals with other values."""
 
     def __init__(
@@ -89,12 +89,12 @@ class Emitter:
         self.members, self.pending, self.names, self.shared = members, pending, names, shared
         self.inputs = frozenset(names)
         self.requires = list(requires)
-        self.places: list[Place] = []
-        self.items: list[Any] = []
-        self.ranges: list[tuple[int, int]] = []
+        super().__init__(shared.places)
         self.made: dict[GraphExpr, list[Place]] = {}
         self.bound: dict[GraphExpr, GraphExpr] = {}
         self.wanted: dict[tuple[GraphExpr, int], Place] = {}
+        self.copies: dict[tuple[Place, int], Place] = {}
+        """What holds here on another device what a place holds."""
         self.checked: set[Expr] = set()
         self.stale: set[Symbol] = set()
 
@@ -103,17 +103,20 @@ class Emitter:
         if p.kind == "object":
             return BufferSpec("object", dtype=p.dtype)
         if p.late and p.kind == "arena":
-            return BufferSpec("dynamic", dtype=p.dtype)
+            return BufferSpec("dynamic", dtype=p.dtype, space=p.space)
         nbytes = (0,) if p.late or (p.kind == "arena" and p.first < 0) else size_expr(p.nbytes, self.names)
-        return BufferSpec(p.kind, p.index, size_expr(offset, self.names), nbytes, p.dtype)
+        return BufferSpec(p.kind, p.index, size_expr(offset, self.names), nbytes, p.dtype, space=p.space)
 
     # -- places --------------------------------------------------------------------------------------------------------
 
-    def place(self, t: TensorType, kind: BufferKind = "arena", number: int = 0, *, late: bool = False) -> Place:
+    def place(
+        self, t: TensorType, kind: BufferKind = "arena", number: int = 0, *, late: bool = False, space: int = 0
+    ) -> Place:
         if is_object(t):
             return self.object(t)
         nbytes = self._bytes(t)
-        return self._add(Place(0, kind, nbytes, str(t.dtype), number, late or self._is_late(nbytes)))
+        late = late or self._is_late(nbytes)
+        return self._add(Place(0, kind, nbytes, str(t.dtype), number, late, space=space))
 
     def object(self, t: TensorType) -> Place:
         """A place that holds a value."""
@@ -125,8 +128,25 @@ class Emitter:
         self.places.append(place)
         return place
 
-    def _space(self, nbytes: ExprLike) -> Place:
-        return self.place(TensorType.of((nbytes,), "uint8"))
+    def _room(self, nbytes: ExprLike, space: int = 0) -> Place:
+        return self.place(TensorType.of((nbytes,), "uint8"), space=space)
+
+    def _at(self, place: Place, t: TensorType, space: int) -> Place:
+        """Where what ``place`` holds, a tensor of type ``t``, lies in a space: copied there once, if it must be."""
+        if place.space == space:
+            return place
+        made = self.copies.get((place, space))
+        if made is None and place.kind == "constant":  # uploaded when the program is loaded
+            made = self.place(t, "constant", place.index, space=space)
+        elif made is None:
+            made = self.place(t, space=space)
+            self._copy(place, made, t)
+        self.copies[place, space] = made
+        return made
+
+    def _seen(self, e: GraphExpr) -> int:
+        """The buffer in which the executor looks at a tensor."""
+        return self._at(self.leaves(e)[0], flat(e.type)[0], 0).number
 
     def _bytes(self, t: TensorType) -> ExprLike:
         return product(t.shape) * t.dtype.nbytes
@@ -210,8 +230,14 @@ class Emitter:
     def _results(self, e: GraphExpr, *, late: bool = False) -> list[Place]:
         """Places for what ``e`` makes: where somebody wants it, else new ones."""
         known = self.pending.places.get(e)
+        space = self._space(e)
         types = flat(e.type)
-        return known or [self.wanted.get((e, i)) or self.place(t, late=late) for i, t in enumerate(types)]
+        return known or [self.wanted.get((e, i)) or self.place(t, late=late, space=space) for i, t in enumerate(types)]
+
+    def _space(self, e: GraphExpr) -> int:
+        """Where a node makes its results."""
+        is_kernel = isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive
+        return self.shared.space(e) if is_kernel and isinstance(e, Call) else 0
 
     # -- emitting ------------------------------------------------------------------------------------------------------
 
@@ -301,10 +327,10 @@ class Emitter:
 
     @contextmanager
     def _unchecked(self) -> Iterator[None]:
-        """A stretch whose checks say nothing about what follows it."""
-        checked = set(self.checked)
+        """A stretch whose checks, and copies to other devices, say nothing about what follows it."""
+        checked, copies = set(self.checked), dict(self.copies)
         yield
-        self.checked = checked
+        self.checked, self.copies = checked, copies
 
     def _begin(self, owner: GraphExpr, slot: int) -> list[GraphExpr]:
         """The nodes of a block, last ones first, once nothing that is pending in it has been computed."""
@@ -355,7 +381,7 @@ class Emitter:
             elif isinstance(e, Call) and binds(e):
                 self._bind_sizes(e)
             elif isinstance(e, Call) and is_check(e):
-                self.emit(range_check(e, self.leaves(e.args[0])[0].number, self._size))
+                self.emit(range_check(e, self._seen(e.args[0]), self._size))
             elif not is_view(e):
                 self._other(e)
 
@@ -365,18 +391,21 @@ class Emitter:
                 self.emit(Check(self._size(condition), message))
             self.made[e] = []
             return
-        source = self.leaves(e.args[0])[0]
+        source = self._seen(e.args[0])
         for i, symbol in enumerate(e.attrs.sizes):
             name = self._bind(symbol)
-            self.emit(SetSize(name, buffer=source.number, element=i))
+            self.emit(SetSize(name, buffer=source, element=i))
             self.emit(Check((name, 0, "ge"), f"the size '{symbol.name}' computed by the model is negative"))
         self._flush_requires()
 
     def _call(self, e: Call) -> None:
         self._check_shapes(e)
-        sources = [p for a in e.args for p in self.leaves(a)]
-        targets = self._results(e)
-        for place, t in zip(targets, flat(e.type), strict=True):
+        space = self.shared.space(e)
+        sources = [self._at(p, t, space) for a in e.args for p, t in zip(self.leaves(a), flat(a.type), strict=True)]
+        results = self._results(e)
+        types = flat(e.type)
+        targets = [p if p.space == space else self.place(t, space=space) for p, t in zip(results, types, strict=True)]
+        for place, t in zip(targets, types, strict=True):
             self._allocate_tensor(place, t)
         try:
             known = self.shared.describe(e, self._valid())
@@ -384,13 +413,17 @@ class Emitter:
             raise unknown_size(str(missing.args[0])) from None
         buffers = [*sources, *targets]
         if not (isinstance(known.workspace, int) and known.workspace == 0):
-            space = self._space(known.workspace)
-            self._allocate(space, known.workspace)
-            buffers.append(space)
+            room = self._room(known.workspace, space)
+            self._allocate(room, known.workspace)
+            buffers.append(room)
         numbers = tuple(p.number for p in buffers)
-        self.emit(CallKernel(known.kernel, numbers, known.sizes, known.label, known.flops, known.nbytes))
+        self.emit(CallKernel(known.kernel, numbers, known.sizes, known.label, known.flops, known.nbytes, known.launch))
         self.shared.calls.append(e)
-        self.made[e] = targets
+        for made, wanted, t in zip(targets, results, types, strict=True):
+            if made is not wanted:
+                self._copy(made, wanted, t)
+                self.copies[wanted, space] = made
+        self.made[e] = results
 
     def _check_shapes(self, e: Call) -> None:
         """Kernels take for granted that no size is negative."""
@@ -403,7 +436,7 @@ class Emitter:
 
     def _if(self, e: If) -> None:
         condition = self._name("if")
-        self.emit(SetSize(condition, buffer=self.leaves(e.condition)[0].number))
+        self.emit(SetSize(condition, buffer=self._seen(e.condition)))
         begin, otherwise, end = len(self.items), Label(), Label()
         fresh = self._fresh(e.type)
         targets = self._results(e)
@@ -450,7 +483,7 @@ class Emitter:
         number, going = self._bind(e.index), self._name("going") if e.going is not None else None
         self.emit(SetSize(number, (0,)))
         if e.going is not None and going is not None:
-            self.emit(SetSize(going, buffer=self.leaves(e.going)[0].number))
+            self.emit(SetSize(going, buffer=self._seen(e.going)))
         begin, start, end = len(self.items), Label(tuple(c.place.number for c in columns)), Label()
         self.emit(start)
         for condition in self._go_on(e, number, going):
@@ -461,7 +494,7 @@ class Emitter:
         assert isinstance(made, TupleType)
         next_types = made.fields[e.first_state : e.first_state + count]
         if going is not None:
-            self.emit(SetSize(going, buffer=results[0].number))
+            self.emit(SetSize(going, buffer=self._at(results[0], flat(made)[0], 0).number))
         results = results[e.first_state :]
         for column, row, t in zip(columns, results[at:], flat(made)[e.first_state + at :], strict=True):
             self._append(column, row, t, number)
@@ -531,7 +564,7 @@ class Emitter:
         safe = []
         for source, target, t in moves:
             if source in overwritten:
-                source, original = self.object(t) if is_object(t) else self._space(self._bytes(t)), source
+                source, original = self.object(t) if is_object(t) else self._room(self._bytes(t)), source
                 self._copy(original, source, t)
             safe.append((source, target, t))
         values: list[tuple[Symbol, Dim]] = []
@@ -551,35 +584,3 @@ class Emitter:
             self._set(name, v)
         for s, name, _ in later:
             self.emit(SetSize(self.names[s], (name,)))
-
-    # -- finishing -----------------------------------------------------------------------------------------------------
-
-    def measure(self) -> None:
-        """How long each place is needed: beyond a loop's end what it needs again, beyond an if what came before it."""
-        for at, item in enumerate(self.items):
-            for number in touched(item):
-                place = self.shared.places[number]
-                place.first = at if place.first < 0 else place.first
-                place.last = at
-        for begin, end in sorted(self.ranges, key=lambda r: r[1] - r[0]):
-            for place in self.places:
-                if begin <= place.last < end and place.first <= begin:
-                    place.last = end
-
-    def free_late(self) -> None:
-        """Free what was allocated on the way after its last use."""
-        ends: dict[int, list[Place]] = {}
-        for place in self.places:
-            if place.late and place.kind in ("arena", "object") and place.last >= 0:
-                ends.setdefault(place.last, []).append(place)
-        out: list[Any] = []
-        moved: list[int] = []
-        for at, item in enumerate(self.items):
-            moved.append(len(out))
-            out.append(item)
-            if not ends_stretch(item):
-                out.extend(Free(p.number) for p in ends.get(at, ()))
-        for place in self.places:
-            if place.first >= 0:
-                place.first, place.last = moved[place.first], moved[place.last]
-        self.items = out

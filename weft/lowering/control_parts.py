@@ -29,6 +29,7 @@ from weft.runtime.program import (
     Instruction,
     Invoke,
     Jump,
+    Launch,
     NewTensor,
     Reserve,
     Return,
@@ -47,7 +48,8 @@ UINT8 = DType("uint8")
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A buffer. ``late`` says that its size is known only while the program runs; ``type`` is what an object holds."""
+    """A buffer. ``late`` says that its size is known only while the program runs; ``type`` is what an object holds;
+    ``space`` is the memory that it lies in."""
 
     number: int
     kind: BufferKind
@@ -58,6 +60,7 @@ class Place:
     first: int = -1
     last: int = -1
     type: TensorType | None = None
+    space: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +81,8 @@ class Goto:
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """What the door between graph and kernels knows of a call: number, sizes and work as the executor wants them."""
+    """What the door between graph and kernels knows of a call: number, sizes, work and launch as the executor wants
+    them, and the device that it runs on."""
 
     kernel: int
     sizes: tuple[SizeExpr, ...]
@@ -86,6 +90,7 @@ class KernelCall:
     flops: SizeExpr
     nbytes: SizeExpr
     workspace: ExprLike
+    launch: Launch | None = None
 
 
 def unsupported(what: str) -> ModelError:

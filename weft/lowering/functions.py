@@ -8,7 +8,7 @@ See "Functions and data" in docs/design.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +32,10 @@ from weft.graph.nodes import (
     Module,
     Pattern,
     Tuple,
+    Var,
 )
 from weft.graph.operator import Operator
-from weft.graph.passes.memory import MemoryPlan, plan_lives
+from weft.graph.passes.memory import Lives, MemoryPlan, plan_lives
 from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
 from weft.graph.visit import post_order
 from weft.lowering.captures import Scopes
@@ -80,16 +81,21 @@ class Instructions:
     functions: tuple[FunctionSpec, ...]
     hosts: tuple[HostOperator, ...]
     plan: MemoryPlan
+    input_spaces: Sequence[int]
+    output_spaces: Sequence[int]
 
 
-def lower_functions(module: Module, names: dict[Symbol, str], describe: Describe) -> Instructions:
+def lower_functions(
+    module: Module, names: dict[Symbol, str], describe: Describe, space: Callable[[Call], int], spaces: int
+) -> Instructions:
     """The instructions that run ``module``.
 
     ``names`` holds the sizes of the inputs and takes those bound at run time; ``describe`` tells what is to be known of
-    the call of a fused group. Raises ModelError (M020) where functions would have to be passed in or out of the
+    the call of a fused group, and ``space`` where its memory must lie, of ``spaces`` besides the main memory. Raises
+    ModelError (M020) where functions would have to be passed in or out of the
     program.
     """
-    work = Functions(module, Shared(describe), as_values(module))
+    work = Functions(module, Shared(describe, space), as_values(module))
     main = _Unit(work, work.scopes(module.main), module.main, names, tuple(module.attrs.get("requires", ())))
     main.run_main()
     units = []
@@ -98,7 +104,7 @@ def lower_functions(module: Module, names: dict[Symbol, str], describe: Describe
         unit = _Unit(work, job.scopes, job.function, {})
         unit.run_function(job)
         units.append(unit)
-    return _finished(work, main, units)
+    return _finished(work, main, units, spaces)
 
 
 class _Unit(Emitter):
@@ -126,7 +132,7 @@ class _Unit(Emitter):
             (t,) = flat(p.type) if not isinstance(p.type, TupleType) else (None,)
             if t is None or (isinstance(t, Opaque) and not isinstance(t.holds, DataType)):
                 raise unsupported(f"takes the input '{p.name}' of type {p.type}")
-            place = self.place(t, "input", i)
+            place = self.place(t, "input", i, space=self._where_read(p, t))
             self.made[p] = [place]
             if is_object(t):
                 self.emit(Take(place.number, i))
@@ -139,7 +145,10 @@ class _Unit(Emitter):
             if isinstance(t, Opaque) and not isinstance(t.holds, DataType):
                 raise unsupported(f"gives a result of type {t.holds}")
         self._demand_all(())
-        outputs = [None if is_object(t) else self.place(t, "output", i) for i, t in enumerate(types)]
+        outputs = [
+            None if is_object(t) else self.place(t, "output", i, space=self._where_made(body, i))
+            for i, t in enumerate(types)
+        ]
         self._claim(body, outputs, types)
         self._block(self.function, 0)
         for i, (source, target, t) in enumerate(zip(self.leaves(body), outputs, types, strict=True)):
@@ -148,6 +157,21 @@ class _Unit(Emitter):
             elif source is not target:
                 self._copy(source, target, t)
         self.output_types = types
+        inputs = [self.made[p][0].space for p in self.function.params]
+        self.port_spaces = inputs, [p.space if p is not None else 0 for p in outputs]
+
+    def _where_read(self, p: Var, t: TensorType) -> int:
+        """The space of an input: that of the kernels that read it, if they are all on one device."""
+        if is_object(t) or p is self.function.body:
+            return 0
+        users = self.scopes.users(p)
+        spaces = {self._space(u) for u in users}
+        return spaces.pop() if len(spaces) == 1 else 0
+
+    def _where_made(self, body: GraphExpr, i: int) -> int:
+        """The space of an output: that of the kernel that makes it."""
+        made_by = self._maker(body, i)
+        return self._space(made_by[0]) if made_by is not None else 0
 
     def run_function(self, job: Job) -> None:
         params = [self._parameters(p, p.type) for p in self.function.params]
@@ -220,7 +244,7 @@ class _Unit(Emitter):
         for i, t in enumerate(flat(e.type)):
             wanted = self.wanted.get((e, i))
             boxed = is_object(t) or ((e, i) in self.boxed and not isinstance(e, Loop))
-            found.append(wanted or (self.object(t) if boxed else self.place(t, late=late)))
+            found.append(wanted or (self.object(t) if boxed else self.place(t, late=late, space=self._space(e))))
         return found
 
     def _object(self, source: Place, t: TensorType) -> Place:
@@ -228,7 +252,7 @@ class _Unit(Emitter):
         if source.kind == "object" and (is_object(t) or (source.type is not None and source.type.shape == t.shape)):
             return source
         target = self.object(t)
-        if source.kind in ("object", "input", "constant"):
+        if source.kind in ("object", "input", "constant") and not source.space:
             shape = tuple(map(self._size, t.shape))
             self.emit(View(target.number, source.number, self._size(self._bytes(t)), shape))
         else:
@@ -493,7 +517,7 @@ class _Unit(Emitter):
 
     def _finish_if(self, e: If) -> None:
         condition, otherwise = self._name("if"), Label()
-        self.emit(SetSize(condition, buffer=self.leaves(e.condition)[0].number))
+        self.emit(SetSize(condition, buffer=self._seen(e.condition)))
         self.emit(Goto(otherwise, (condition,)))
         with self._branch(), self._unchecked():
             self._finish(e, 1, e.then)
@@ -522,8 +546,9 @@ class _Unit(Emitter):
             if p.kind == "arena" and any(p.first < at < p.last for at in calls):
                 p.late = True
 
-    def in_arena(self) -> list[Place]:
-        return [p for p in self.places if p.kind == "arena" and not p.late and p.first >= 0]
+    def in_arena(self, space: int) -> list[Place]:
+        """The places in the arena of a space."""
+        return [p for p in self.places if p.kind == "arena" and not p.late and p.first >= 0 and p.space == space]
 
     def instructions(self) -> list[Any]:
         """The items, without allocations of what has its place in the arena."""
@@ -531,22 +556,34 @@ class _Unit(Emitter):
         return [i for i in self.items if not isinstance(i, Allocate) or places[i.buffer].late]
 
 
-def _finished(work: Functions, main: _Unit, units: Sequence[_Unit]) -> Instructions:
-    offsets: dict[Place, ExprLike] = {}
+def _planned(main: _Unit, units: Sequence[_Unit], space: int, offsets: dict[Place, ExprLike]) -> Lives:
+    """Give the places in the arena of a space their offsets; what is returned counts those of all functions."""
     area = 0  # of all functions: whichever runs has it for itself, but for what outlasts calls
-    for unit in (main, *units):
-        unit.settle()
     for unit in units:
-        arena = unit.in_arena()
+        arena = unit.in_arena(space)
         lives = plan_lives([(p.nbytes, p.first, p.last) for p in arena])
         assert isinstance(lives.total, int)
         offsets.update(zip(arena, lives.offsets, strict=True))
         area = max(area, lives.total)
-    arena = main.in_arena()
+    arena = main.in_arena(space)
     lives = plan_lives([(p.nbytes, p.first, p.last) for p in arena])
     offsets.update((p, _plus(area, o)) for p, o in zip(arena, lives.offsets, strict=True))
+    return Lives((), _plus(area, lives.total), lives.largest + area, lives.assumed + area)
+
+
+def _finished(work: Functions, main: _Unit, units: Sequence[_Unit], spaces: int) -> Instructions:
+    offsets: dict[Place, ExprLike] = {}
+    for unit in (main, *units):
+        unit.settle()
+    arenas = [_planned(main, units, space, offsets) for space in range(spaces + 1)]
     plan = MemoryPlan(
-        tuple(work.shared.calls), {}, {}, _plus(area, lives.total), lives.largest + area, lives.assumed + area
+        tuple(work.shared.calls),
+        {},
+        {},
+        arenas[0].total,
+        sum(a.largest for a in arenas),
+        sum(a.assumed for a in arenas),
+        spaces=tuple(a.total for a in arenas[1:]),
     )
     specs: dict[Place, BufferSpec] = {}
     items: list[Any] = []
@@ -562,7 +599,8 @@ def _finished(work: Functions, main: _Unit, units: Sequence[_Unit]) -> Instructi
     functions = tuple(u.function_spec(a.at, b.at) for u, (a, b) in zip(units, labels[1:], strict=True))
     buffers = tuple(specs[p] for p in work.shared.places)
     constants = tuple(work.shared.constants)
-    return Instructions(instructions, buffers, constants, tuple(main.output_types), functions, tuple(work.hosts), plan)
+    types, hosts = tuple(main.output_types), tuple(work.hosts)
+    return Instructions(instructions, buffers, constants, types, functions, hosts, plan, *main.port_spaces)
 
 
 def _paired(places: Sequence[Place], t: Type) -> list[tuple[Place, TensorType]]:

@@ -23,6 +23,7 @@ from weft.graph.types import DataType, TensorType, TupleType
 from weft.lowering.control_parts import KernelCall, Opaque, flat, is_object, may_be_negative, range_check, unknown_size
 from weft.lowering.described_types import DescribedTypes
 from weft.lowering.functions import lower_functions
+from weft.lowering.place import CPU_ALONE, Placement
 from weft.lowering.sizes import shape_expr, size_expr
 from weft.runtime.program import (
     BufferSpec,
@@ -31,6 +32,7 @@ from weft.runtime.program import (
     Copy,
     Instruction,
     KernelRef,
+    Launch,
     Program,
     SizeExpr,
     TensorSpec,
@@ -41,7 +43,8 @@ from weft.support.errors import InternalError, ModelError
 class KernelCode(Protocol):
     """What this door needs to know of a compiled kernel.
 
-    ``workspace``, ``flops`` and ``bytes`` are sizes over names that ``localized`` turns into the model's symbols.
+    ``workspace``, ``flops``, ``bytes`` and those of ``launch`` are sizes over names that ``localized`` turns into the
+    model's symbols. The CPU's kernels have no launch.
     """
 
     @property
@@ -54,6 +57,8 @@ class KernelCode(Protocol):
     def flops(self) -> SizeExpr: ...
     @property
     def bytes(self) -> SizeExpr: ...
+    @property
+    def launch(self) -> Launch | None: ...
     def localized(self, size: SizeExpr, names: dict[Symbol, str]) -> SizeExpr: ...
 
 
@@ -117,28 +122,33 @@ def graph_to_program(
 
 
 def control_to_program(
-    module: Module, kernels: Mapping[Function, KernelCode], workspace: Callable[[Call], ExprLike]
+    module: Module,
+    kernels: Mapping[Function, KernelCode],
+    workspace: Callable[[Call], ExprLike],
+    placement: Placement = CPU_ALONE,
 ) -> tuple[Program, list[np.ndarray[Any, Any]], MemoryPlan]:
-    """Like :func:`graph_to_program` for a module with control flow, or with sizes known only at run time.
+    """Like :func:`graph_to_program` for a module with control flow, with sizes known only at run time, or whose fused
+    groups run on several devices.
 
     ``workspace(call)`` says how many bytes a call needs beside its operands and results.
     """
     main = module.main
     symbols = _symbols(main)
     names = _unique_names(symbols)
-    numbers: dict[str, int] = {}
+    numbers: dict[tuple[str, int], int] = {}
 
     def describe(call: Call, names: Mapping[Symbol, str]) -> KernelCall:
         assert isinstance(call.target, Function)
         kernel = kernels[call.target]
-        number = numbers.setdefault(kernel.name, len(numbers))
+        number = numbers.setdefault((kernel.name, placement.device(call)), len(numbers))
         known = dict(names)
         flops, nbytes = (kernel.localized(s, known) for s in (kernel.flops, kernel.bytes))
         label = "+".join(call.origin.names) or kernel.name
         sizes = tuple((known[v],) for v in kernel.sizes)
-        return KernelCall(number, sizes, label, flops, nbytes, workspace(call))
+        launch = _localized_launch(kernel, known) if placement.device(call) else None
+        return KernelCall(number, sizes, label, flops, nbytes, workspace(call), launch)
 
-    made = lower_functions(module, names, describe)
+    made = lower_functions(module, names, describe, placement.device, len(placement.devices))
     labels: Sequence[str] = module.attrs.get("outputs", ()) or [f"output{i}" for i in range(len(made.output_types))]
     types = DescribedTypes(module)
     shown = {
@@ -146,25 +156,45 @@ def control_to_program(
     }
     program = Program(
         symbols=tuple(names[s] for s in symbols),
-        inputs=tuple(_port(p.name, flat(p.type)[0], shown, types) for p in main.params),
-        outputs=tuple(_port(name, t, shown, types) for name, t in zip(labels, made.output_types, strict=True)),
+        inputs=tuple(
+            _port(p.name, flat(p.type)[0], shown, types, s) for p, s in zip(main.params, made.input_spaces, strict=True)
+        ),
+        outputs=tuple(
+            _port(name, t, shown, types, s)
+            for name, t, s in zip(labels, made.output_types, made.output_spaces, strict=True)
+        ),
         buffers=made.buffers,
-        kernels=tuple(KernelRef(name, i) for name, i in numbers.items()),
+        kernels=tuple(KernelRef(name, i, device) for (name, device), i in numbers.items()),
         instructions=made.instructions,
         arena_bytes=size_expr(made.plan.arena_bytes, names),
         functions=made.functions,
         hosts=made.hosts,
+        devices=tuple(
+            replace(d, arena_bytes=size_expr(size, names))
+            for d, size in zip(placement.devices, made.plan.spaces, strict=True)
+        ),
         types=types.found,
     )
     return program, list(made.constants), made.plan
 
 
-def _port(name: str, t: TensorType, names: Mapping[Symbol, str], types: DescribedTypes) -> TensorSpec:
+def _localized_launch(kernel: KernelCode, names: dict[Symbol, str]) -> Launch | None:
+    """The launch of a kernel over the model's symbols."""
+    launch = kernel.launch
+    if launch is None:
+        return None
+    (gx, gy, gz), (bx, by, bz) = (
+        tuple(kernel.localized(s, names) for s in sizes) for sizes in (launch.grid, launch.block)
+    )
+    return Launch((gx, gy, gz), (bx, by, bz), kernel.localized(launch.shared_bytes, names))
+
+
+def _port(name: str, t: TensorType, names: Mapping[Symbol, str], types: DescribedTypes, space: int) -> TensorSpec:
     """An input or output as the caller sees it."""
     if isinstance(t, Opaque):
         assert isinstance(t.holds, DataType)
         return TensorSpec(name, "data", (), types.name(t.holds))
-    return TensorSpec(name, str(t.dtype), shape_expr(t.shape, names))
+    return TensorSpec(name, str(t.dtype), shape_expr(t.shape, names), space=space)
 
 
 def _symbols(main: Function) -> list[Symbol]:

@@ -123,7 +123,7 @@ def _codes(
     """One code object for each kernel of the program, in its order, with a variant for each target."""
     groups = {kernel.name: group for group, kernel in kernels.items()}
     return tuple(
-        CodeObject(tuple(Variant(code.features, code.data) for code in (v[groups[k.name]].code for v in variants)))
+        CodeObject(tuple(Variant(c.features, c.data, c.format) for c in (v[groups[k.name]].code for v in variants)))
         for k in program.kernels
     )
 

@@ -52,6 +52,8 @@ class MemoryPlan:
     largest_live_set: int
     assumed_bytes: int
     aliases: Aliases = field(default_factory=Aliases)
+    spaces: tuple[ExprLike, ...] = ()
+    """Bytes of the arenas in other memory spaces than the main memory."""
 
 
 @dataclass(slots=True, eq=False)

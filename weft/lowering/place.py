@@ -1,0 +1,165 @@
+"""Where work runs: every fused group gets a device, and data is moved where the devices of two groups differ.
+
+A group runs on the CPU, number 0, or on one of the devices that can compute it. What somebody has said of a group
+decides; for the others the least time does: that of the kernels, and that of the copies between a group that makes a
+tensor and those that read it. The assignment is a partitioned Boolean quadratic problem, solved for the whole module at
+once. The copies themselves are instructions, which :mod:`weft.lowering.control_flow` inserts: a tensor is copied to a
+device once, however many groups read it there, and back only for what reads it in main memory; constants are uploaded
+when the program is loaded.
+
+This module knows no back end: what a device can compute, and how long it takes, are functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from weft.expr.nodes import product
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple
+from weft.graph.passes.aliases import is_alias
+from weft.graph.passes.memory import estimate
+from weft.graph.pbqp import Pbqp
+from weft.graph.types import TensorType, TupleType, Type
+from weft.graph.visit import post_order
+from weft.runtime.program import DeviceSpec
+from weft.support.errors import ModelError
+
+ASSUMED_SIZE = 16
+"""What an open size is taken as where times are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The devices of a program besides the CPU, and the number (from 1 on) of that of each group; others run on the
+    CPU."""
+
+    devices: tuple[DeviceSpec, ...] = ()
+    groups: Mapping[Function, int] = field(default_factory=dict)
+
+    def device(self, call: Call) -> int:
+        """The number of the device on which the group that is called runs."""
+        return self.groups.get(call.target, 0) if isinstance(call.target, Function) else 0
+
+
+CPU_ALONE = Placement()
+
+
+class Claims(Protocol):
+    """What is known of the devices, each by its number; 0 is the CPU, which can compute everything."""
+
+    def can_run(self, device: int, group: Function) -> bool:
+        """Whether a device, not the CPU, can compute a group."""
+
+    def seconds(self, device: int, group: Function) -> float:
+        """How long a group that it can compute takes there."""
+
+    def copy_seconds(self, source: int, target: int, nbytes: int) -> float:
+        """How long a copy between the memories of two devices takes."""
+
+
+Wanted = Callable[[Call], "int | None"]
+"""The device on which a call is to run, None where nobody has said."""
+
+
+def place(
+    module: Module, devices: Sequence[DeviceSpec], claims: Claims, wanted: Wanted = lambda call: None
+) -> Placement:
+    """A device for each fused group of ``module``. Raises ModelError M023 where a group is wanted on a device that
+    cannot compute it."""
+    work = _Placing(len(devices) + 1, claims, wanted)
+    for function in module.functions.values():
+        if not function.is_primitive:
+            work.add(function)
+    chosen = work.problem.solve()
+    found = {group: work.choices[group][i] for group, i in chosen.items()}
+    used = sorted({n for n in found.values() if n})
+    numbers = {n: i for i, n in enumerate(used, 1)}
+    return Placement(tuple(devices[n - 1] for n in used), {g: numbers[n] for g, n in found.items() if n})
+
+
+class _Placing:
+    """The problem as it is written down: a node for each group, with those devices as alternatives that may run it."""
+
+    def __init__(self, count: int, claims: Claims, wanted: Wanted) -> None:
+        self.count, self.claims, self.wanted = count, claims, wanted
+        self.problem: Pbqp[Function] = Pbqp()
+        self.choices: dict[Function, list[int]] = {}
+
+    def add(self, function: Function) -> None:
+        """The groups that a function calls."""
+        results = set(_makers(function.body))
+        for e in post_order(function):
+            if not _is_group(e):
+                continue
+            assert isinstance(e, Call) and isinstance(e.target, Function)
+            if e.target not in self.choices:
+                self.choices[e.target] = self._allowed(e, e.target)
+                costs = [self.claims.seconds(n, e.target) for n in self.choices[e.target]]
+                self.problem.node(e.target, costs)
+            given = sum(_nbytes(a.type) for a in e.args for m in _makers(a) if not _is_group(m))
+            taken = _nbytes(e.type) if e in results else 0
+            for at, n in enumerate(self.choices[e.target]):
+                moved = self._moved(0, n, given) + self._moved(n, 0, taken)
+                self.problem.costs[e.target][at] += moved
+            for a in e.args:
+                self._edges(a, e.target)
+
+    def _allowed(self, e: Call, group: Function) -> list[int]:
+        said = self.wanted(e)
+        if said is None:
+            return [0, *(n for n in range(1, self.count) if self.claims.can_run(n, group))]
+        if said and not self.claims.can_run(said, group):
+            raise ModelError(
+                f"device {said} is to compute '{'+'.join(e.origin.names)}', which it cannot",
+                code="M023",
+                hint="leave the choice to the compiler, or say the CPU",
+            )
+        return [said]
+
+    def _edges(self, value: GraphExpr, reader: Function) -> None:
+        """What it costs that ``reader`` runs elsewhere than those that make ``value``."""
+        for maker in _makers(value):
+            if not _is_group(maker) or maker.target is reader:  # type: ignore[attr-defined]  # a Call
+                continue
+            assert isinstance(maker, Call) and isinstance(maker.target, Function)
+            nbytes = _nbytes(value.type)
+            rows, columns = self.choices[maker.target], self.choices[reader]
+            self.problem.edge(
+                maker.target, reader, np.array([[self._moved(a, b, nbytes) for b in columns] for a in rows])
+            )
+
+    def _moved(self, source: int, target: int, nbytes: int) -> float:
+        return self.claims.copy_seconds(source, target, nbytes) if source != target and nbytes else 0.0
+
+
+def _is_group(e: GraphExpr) -> bool:
+    return isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive
+
+
+def _makers(value: GraphExpr) -> Iterator[GraphExpr]:
+    """The nodes that make the tensors of a value: looks through what has the memory of others. Constants have none."""
+    waiting = [value]
+    while waiting:
+        e = waiting.pop()
+        if isinstance(e, Tuple):
+            waiting += e.fields
+        elif isinstance(e, Project):
+            waiting.append(e.value)
+        elif is_alias(e):
+            assert isinstance(e, Call)
+            waiting += e.args
+        elif not isinstance(e, Constant):
+            yield e
+
+
+def _nbytes(t: Type) -> int:
+    parts = t.fields if isinstance(t, TupleType) else (t,)
+    return sum(
+        estimate(product(p.shape) * p.dtype.nbytes, ASSUMED_SIZE)
+        for p in parts
+        if isinstance(p, TensorType) and p.dtype.kind != "string"
+    )
