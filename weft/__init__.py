@@ -27,6 +27,7 @@ _PUBLIC = {
     "Device": "weft.runtime",
     "Executable": "weft.runtime",
     "Options": "weft.pipeline",
+    "Plugin": "weft.plugins",
     "Tensor": "weft.runtime",
     "Target": "weft.target",
     "UserError": "weft.support.errors",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from weft.classic.build import lower as lower
     from weft.classic.function import load_function as load_function
     from weft.pipeline import Options as Options
+    from weft.plugins import Plugin as Plugin
     from weft.runtime import Device as Device
     from weft.runtime import Executable as Executable
     from weft.runtime import Tensor as Tensor

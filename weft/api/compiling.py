@@ -22,6 +22,8 @@ from weft.ir.passes import Instrument, Verify
 from weft.kernels.cache import KernelCache
 from weft.pipeline import Options, Report, ScheduleSource, compile_module
 from weft.pipeline.specialize import Build, Hot, SpecializingExecutable, specialized
+from weft.plugins.plugin import Plugin
+from weft.plugins.registry import STOCK, Registry, registry_of
 from weft.runtime import Artifact, Executable
 from weft.support import settings
 from weft.support.arguments import FLAG, MAPPING, TEXT, WHOLE, Form, checked, instance, one_or_several, optional
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 Sizes = Mapping[str, "int | Sequence[int]"]
 
 _TARGET = instance("a target (a text or a weft.Target)", str, Target)
+_PLUGINS = Form(
+    "a list of weft.Plugin", lambda v: isinstance(v, (list, tuple)) and all(isinstance(p, Plugin) for p in v)
+)
 _FORMS = {
     "target": _TARGET,
     "threads": optional(WHOLE),
@@ -52,36 +57,45 @@ _FORMS = {
     "progress": FLAG,
     "specialize": optional(MAPPING),
     "specialize_after": optional(WHOLE),
+    "plugins": _PLUGINS,
 }
 
 
-@checked("I029", InputError, shapes=optional(MAPPING), name=optional(TEXT))
-def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None) -> Module:
+@checked("I029", InputError, shapes=optional(MAPPING), name=optional(TEXT), plugins=_PLUGINS)
+def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None, plugins: Sequence[Plugin] = ()) -> Module:
     """The graph of a model: a path to an ``.onnx`` file, its bytes, an ``onnx.ModelProto``, a path to a ``.graph`` file
-    (the notation of :mod:`weft.graph.text`), or a graph already.
+    (the notation of :mod:`weft.graph.text`), or a graph already. ``plugins`` may bring operators, converters of ONNX
+    nodes and front ends for files of other kinds, besides those of installed plugins.
 
     ``shapes`` fixes open dimensions by name (``{"batch": 8}``) or whole inputs (``{"x": (1, 3, 224, 224)}``). Raises
     ModelError, which lists everything in the model that is not understood, UserError T020 for a name that the model
     does not have, InputError I020 for what is no size.
     """
+    return _load(model, shapes, name, registry_of(plugins))
+
+
+def _load(model: Any, shapes: Sizes | None, name: str | None, registry: Registry) -> Module:
     if isinstance(model, Module):
         return _bound(model, shapes or {})
     if isinstance(model, (str, os.PathLike)):
         existing_file(model)
     suffix = Path(model).suffix.lower() if isinstance(model, (str, os.PathLike)) else ".onnx"
     if suffix == ".graph":
-        return _bound(load_graph(Path(model)), shapes or {})
+        return _bound(load_graph(Path(model), registry), shapes or {})
+    frontend = registry.frontend(suffix)
+    if frontend is not None:
+        return _bound(_verified(frontend.load(Path(model)), model), shapes or {})
     if suffix != ".onnx":
         compiled = "a .weft file is compiled already: 'weft run', 'weft inspect' and weft.load_executable take it; "
         raise UserError(
             f"'{model}' is of no known kind of model",
             code="M002",
             hint=f"{compiled if suffix == '.weft' else ''}models are read from .onnx files, and programs in Weft's own "
-            "notation from .graph files",
+            "notation from .graph files; plugins may read others",
         )
     from weft.frontends.onnx import load as load_onnx
 
-    return load_onnx(model, shapes=shapes, name=name)
+    return load_onnx(model, shapes=shapes, name=name, converters=registry.converters)
 
 
 def _bound(module: Module, shapes: Sizes) -> Module:
@@ -91,12 +105,14 @@ def _bound(module: Module, shapes: Sizes) -> Module:
     return BindSizes(sizes).run(module) if sizes else module
 
 
-def load_graph(path: Path) -> Module:
+def load_graph(path: Path, registry: Registry = STOCK) -> Module:
     """The program in a text file, checked. Large constants come from the ``.npz`` beside it. Raises ParseError."""
     from weft.graph.text import load as load_text
-    from weft.ops.catalogue import OPERATORS
 
-    module = load_text(path, OPERATORS)
+    return _verified(load_text(path, registry.operators), path)
+
+
+def _verified(module: Module, path: Any) -> Module:
     if "main" not in module.functions:
         raise UserError(f"'{path}' has no function @main", code="M003", hint="a program starts there")
     try:
@@ -121,6 +137,7 @@ def compile(
     progress: bool = False,
     specialize: Hot | None = None,
     specialize_after: int | None = None,
+    plugins: Sequence[Plugin] = (),
 ) -> Executable:
     """Compile a model (anything :func:`load` takes) into an executable.
 
@@ -129,6 +146,9 @@ def compile(
     kernels are kept on disk unless ``cache`` is False. ``progress`` shows a bar on a terminal. ``precision="bf16"``
     stores operands of matrix products and convolutions as bfloat16 (see :class:`Options`, whose field it overrides);
     where the target cannot multiply those, a RuntimeWarning says that it computes in float32.
+
+    ``plugins`` extend the compiler (see :class:`weft.Plugin`) besides those of installed packages, which
+    ``WEFT_PLUGINS=0`` leaves out.
 
     A model with open sizes runs at all of them. ``specialize={"batch": [1, 8]}`` compiles it for these as well, each
     combination by itself (constants are shared, and the sizes of a run decide which code runs);
@@ -151,6 +171,7 @@ def compile(
         progress=progress,
         specialize=specialize,
         specialize_after=specialize_after,
+        plugins=plugins,
     )
     return made
 
@@ -170,10 +191,11 @@ def compile_with_report(
     progress: bool = False,
     specialize: Hot | None = None,
     specialize_after: int | None = None,
+    plugins: Sequence[Plugin] = (),
 ) -> tuple[Executable, Report]:
     """Like :func:`compile`, and a report of what happened: times, kernels, memory."""
     artifact, report, build = _compiled(
-        model, target, shapes, also, options, precision, schedules, cache, progress, specialize
+        model, target, shapes, also, options, precision, schedules, cache, progress, specialize, plugins
     )
     if specialize_after is not None:
         return SpecializingExecutable(artifact, threads, specialize_after, build), report
@@ -193,9 +215,12 @@ def compile_artifact(
     cache: bool = True,
     progress: bool = False,
     specialize: Hot | None = None,
+    plugins: Sequence[Plugin] = (),
 ) -> Artifact:
     """What :func:`compile` makes, without loading it: for another machine than this one, to be saved to a file."""
-    return _compiled(model, target, shapes, also, options, precision, schedules, cache, progress, specialize)[0]
+    return _compiled(model, target, shapes, also, options, precision, schedules, cache, progress, specialize, plugins)[
+        0
+    ]
 
 
 def _compiled(
@@ -209,15 +234,17 @@ def _compiled(
     cache: bool,
     progress: bool,
     specialize: Hot | None,
+    plugins: Sequence[Plugin],
 ) -> tuple[Artifact, Report, Build]:
     """The artifact, what happened, and what compiles the model for given sizes alone."""
-    targets = [_target(t) for t in (target, *([also] if isinstance(also, (str, Target)) else also))]
+    registry = registry_of(plugins)
+    targets = [registry.target(t) for t in (target, *([also] if isinstance(also, (str, Target)) else also))]
     options = options or Options()
     options = options if precision is None else replace(options, precision=precision)
-    kernels = KernelCache(kernel_disk_cache() if cache else None)
+    kernels = KernelCache(kernel_disk_cache() if cache and registry.keeps_kernels else None)
     bar_shown = progress_bar("reading the model", show=None if progress else False)
     with bar_shown as bar, seldom_collected():
-        module = load(model, shapes=shapes)
+        module = _load(model, shapes, None, registry)
         keep = KeepGraphs()
         with dumping(module) as dump:
             artifact, report = compile_module(
@@ -229,6 +256,7 @@ def _compiled(
                 instruments=[*graph_instruments(), keep, *([dump] if dump else [])],
                 progress=bar,
                 observer=dump,
+                registry=registry,
             )
             if dump:
                 dump.facts = {"target": " ".join(map(str, targets)), **asdict(report)}
@@ -238,15 +266,11 @@ def _compiled(
 
     def build(sizes: Mapping[str, int]) -> Artifact:
         fixed = BindSizes(tuple(sizes.items())).run(module)
-        return compile_module(fixed, targets, options=options, schedules=schedules, cache=kernels)[0]
+        return compile_module(fixed, targets, options=options, schedules=schedules, cache=kernels, registry=registry)[0]
 
     if specialize:
         artifact = specialized(artifact, specialize, build)
     return artifact, report, build
-
-
-def _target(target: str | Target) -> Target:
-    return target if isinstance(target, Target) else Target(target)
 
 
 def graph_instruments() -> list[Instrument[Module]]:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.schedule import Schedule
 from weft.target import Target, TargetKind
 from weft.tir.nodes import Program
+
+if TYPE_CHECKING:
+    from weft.schedule.rules.common.context import Rule
 
 ELF: Final = "elf"
 """Relocatable objects for CPUs, which the runtime's own loader links: the format of :class:`Code` of CPU back ends."""
@@ -41,6 +45,19 @@ class StageText:
     text: str
 
 
+class Scheduling(Protocol):
+    """Unscheduled program → its default schedule. ``rules`` come from outside and are asked first; they may name
+    ``intrinsics``."""
+
+    def __call__(
+        self,
+        program: Program,
+        target: Target,
+        rules: Sequence[Rule] = (),
+        intrinsics: Sequence[TensorIntrinsic] = (),
+    ) -> Schedule: ...
+
+
 class Lowering(Protocol):
     """Scheduled form → kernel form; ``name`` (default: the program's) becomes the symbol of the kernel."""
 
@@ -63,7 +80,7 @@ class Backend:
     """
 
     kind: TargetKind
-    schedule: Callable[[Program, Target], Schedule]
+    schedule: Scheduling
     lower: Lowering
     emit: Callable[[Program, Target], Code]
     texts: Callable[[Program, Target], Iterator[StageText]]
@@ -71,3 +88,7 @@ class Backend:
     check: Callable[[Target], None] = _accept
     stages: Sequence[str] = field(default=())
     """The names of what ``texts`` writes, in order."""
+    origin: str = ""
+    """What decides the code besides the package: plugins, and a hash of their source. Part of the key of kernels."""
+    intrinsics: Sequence[TensorIntrinsic] = ()
+    """What traces may name besides the built-in intrinsics."""

@@ -77,17 +77,19 @@ def _inspect_model(model: str, stage: str, name: str | None, target: str, shapes
     import weft
     from weft.graph.text import to_text
     from weft.pipeline import optimize
+    from weft.plugins import registry_of
 
     if stage == "program":
         artifact = weft.compile_artifact(model, target=target, shapes=parse_shapes(shapes), progress=True)
         _program(artifact.program)
         return
-    found = weft.Target(target)
+    registry = registry_of()
+    found = registry.target(target)
     module = weft.load(model, shapes=parse_shapes(shapes))
     if stage == "imported":
         click.echo(to_text(module), nl=False)
         return
-    fused = optimize(module, found)
+    fused = optimize(module, found, registry=registry)
     if stage == "summary":
         _signature(module)
         _operators(module)
@@ -95,7 +97,7 @@ def _inspect_model(model: str, stage: str, name: str | None, target: str, shapes
     elif stage == "groups":
         click.echo(to_text(fused), nl=False)
     else:
-        _kernels(fused, found, stage, name)
+        _kernels(fused, found, registry.backend_of(found), stage, name)
 
 
 def _inspect_artifact(path: str, stage: str, name: str | None) -> None:
@@ -108,14 +110,16 @@ def _inspect_artifact(path: str, stage: str, name: str | None) -> None:
         click.echo(_kept(artifact)[stage], nl=False)
     else:
         from weft.graph.parser import parse
-        from weft.ops.catalogue import OPERATORS
-        from weft.target import Target
+        from weft.plugins import registry_of
 
+        registry = registry_of()
         _version_note(artifact)
+        _plugin_note(artifact, registry)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # large constants are made up: no stage shows their values
-            fused = parse(_kept(artifact)["groups"], OPERATORS)
-        _kernels(fused, Target(artifact.target), stage, name)
+            fused = parse(_kept(artifact)["groups"], registry.operators)
+        found = registry.target(artifact.target)
+        _kernels(fused, found, registry.backend_of(found), stage, name)
 
 
 def _inspect_task(text: str, path: str, stage: str) -> None:
@@ -176,6 +180,15 @@ def _version_note(artifact: Any) -> None:
         click.echo(f"# made by Weft {made_by}; shown as Weft {weft.__version__} would compile it now", err=True)
 
 
+def _plugin_note(artifact: Any, registry: Any) -> None:
+    """Says which plugins the artifact was made with and are not here; without their operators it cannot be shown."""
+    here = dict(registry.named)
+    for name, version in artifact.metadata.get("plugins", ()):
+        if here.get(name) != version:
+            found = f"version {here[name]} is installed" if name in here else "which is not installed"
+            click.echo(f"# made with the plugin {name} {version}; {found}", err=True)
+
+
 # ---- what is shown --------------------------------------------------------------------------------------------------
 
 
@@ -195,7 +208,7 @@ def _distinct(fused: Any) -> Iterator[tuple[str, Any]]:
                 yield program.name, e.target
 
 
-def _kernels(fused: Any, target: Any, stage: str, name: str | None) -> None:
+def _kernels(fused: Any, target: Any, backend: Any, stage: str, name: str | None) -> None:
     from weft.pipeline import kernel_stages
 
     shown = 0
@@ -204,10 +217,10 @@ def _kernels(fused: Any, target: Any, stage: str, name: str | None) -> None:
         if name is not None and name not in title:
             continue
         if stage == "loops":
-            rows.append(_loop_row(title, kernel_stages(group, target), target))
+            rows.append(_loop_row(title, kernel_stages(group, target, None, backend), target))
             shown += 1
             continue
-        text = next(s.text for s in kernel_stages(group, target) if s.name == stage)
+        text = next(s.text for s in kernel_stages(group, target, None, backend) if s.name == stage)
         mark = {"llvm": ";"}.get(stage, "#")
         click.echo(f"{mark} {title}\n{text.rstrip()}\n")
         shown += 1

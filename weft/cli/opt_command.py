@@ -17,11 +17,12 @@ from weft.support.files import existing_file
 
 
 def graph_passes(target: Any) -> Mapping[str, Any]:
-    """Graph passes by name, with the options the pipeline gives them."""
+    """Graph passes by name, those of installed plugins too, with the options the pipeline gives them."""
     from weft.pipeline import Options
     from weft.pipeline import graph_passes as standard
+    from weft.plugins import registry_of
 
-    return {p.name: p for p in standard(target, Options())}
+    return {p.name: p for p in standard(target, Options(), registry_of())}
 
 
 def tir_passes(target: Any) -> Mapping[str, Callable[[Any], Any]]:
@@ -74,9 +75,9 @@ def command(file: str | None, passes: tuple[str, ...], output: str | None, listi
     written by WEFT_DUMP=DIRECTORY and by weft inspect. The passes on a task follow its own target and schedule;
     weft inspect shows its machine code.
     """
-    from weft.target import Target
+    from weft.plugins import registry_of
 
-    found = Target(target)
+    found = registry_of().target(target)
     if listing:
         _list(found)
         return
@@ -137,9 +138,10 @@ def _graph(text: str, path: Path | None, passes: tuple[str, ...], target: Any) -
     from weft.graph.parser import parse
     from weft.graph.text import load, to_text
     from weft.graph.verify import verify
-    from weft.ops.catalogue import OPERATORS
+    from weft.plugins import registry_of
 
-    module = parse(text, OPERATORS) if path is None else load(path, OPERATORS)
+    operators = registry_of().operators
+    module = parse(text, operators) if path is None else load(path, operators)
     verify(module)
     for name in passes:
         module = _pick(name, graph_passes(target)).run(module)

@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weft.backends.protocol import Code
+from weft.backends.catalogue import backend_of
+from weft.backends.protocol import Backend, Code
 from weft.expr.nodes import Var
 from weft.graph import dims
 from weft.graph.nodes import Call, Function
@@ -64,7 +65,9 @@ class GroupAddress:
     sizes: tuple[Var, ...]
 
 
-def group_address(group: Function, target: Target, operators: Mapping[str, Operator]) -> GroupAddress | None:
+def group_address(
+    group: Function, target: Target, operators: Mapping[str, Operator], backend: Backend | None = None
+) -> GroupAddress | None:
     """The address of a fused group whose kernel follows the default rules.
 
     None where the group calls an operator that is not one of ``operators``: only those are part of the compiler's
@@ -74,7 +77,7 @@ def group_address(group: Function, target: Target, operators: Mapping[str, Opera
     if any(not isinstance(c.target, Operator) or operators.get(c.target.name) is not c.target for c in calls):
         return None
     digest = hashlib.blake2b(digest_size=20)
-    for part in ("group", structural_hash(group), str(target), *tools(target)):
+    for part in ("group", structural_hash(group), str(target), *tools(target, backend or backend_of(target))):
         digest.update(part.encode())
         digest.update(b"\0")
     return GroupAddress(digest.hexdigest(), tuple(dict.fromkeys(_symbols(group, calls))))

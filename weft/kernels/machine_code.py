@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.backends.catalogue import backend_of
-from weft.backends.protocol import Code
+from weft.backends.protocol import Backend, Code
 from weft.kernels.task import KernelTask
 from weft.lowering.sizes import size_expr
 from weft.runtime.program import SizeExpr
@@ -52,11 +52,15 @@ def code_of(header: Mapping[str, Any], data: bytes) -> Code:
 
 
 def scheduled(
-    program: Program, target: Target, trace: Trace | None = None, intrinsics: Sequence[TensorIntrinsic] = ()
+    program: Program,
+    target: Target,
+    trace: Trace | None = None,
+    intrinsics: Sequence[TensorIntrinsic] = (),
+    backend: Backend | None = None,
 ) -> Schedule:
     """``program`` by the given schedule (which may name ``intrinsics``), or by the default rules."""
     if trace is None:
-        return backend_of(target).schedule(program, target)
+        return (backend or backend_of(target)).schedule(program, target)
     return Schedule(program, intrinsics=intrinsics).replay(trace)
 
 
@@ -70,8 +74,8 @@ def lowered(
 def machine_code(task: KernelTask) -> MachineCode:
     """Machine code of one kernel. An InternalError carries the task as its reproducer."""
     with task.reported():
-        kernel = lowered(task.program, task.target, task.trace, task.intrinsics)
-        kernel = replace(kernel, name=task.symbol)
-        code = backend_of(task.target).emit(kernel, task.target)
+        schedule = scheduled(task.program, task.target, task.trace, task.intrinsics, task.maker)
+        kernel = replace(task.maker.lower(schedule.program, task.target), name=task.symbol)
+        code = task.maker.emit(kernel, task.target)
         names = {v: f"s{i}" for i, v in enumerate(task.program.sizes)}
         return MachineCode(kernel.name, code, size_expr(kernel.attrs.get("workspace", 0), names))

@@ -28,6 +28,7 @@ from functools import cached_property
 from typing import Final
 
 from weft.backends.catalogue import backend_of
+from weft.backends.protocol import Backend
 from weft.ir.structural import structural_hash
 from weft.ir.text import NEWLINE, TokenStream, quote
 from weft.schedule.intrinsic import TensorIntrinsic
@@ -54,6 +55,7 @@ class KernelTask:
     target: Target
     trace: Trace | None = None
     intrinsics: tuple[TensorIntrinsic, ...] = ()
+    backend: Backend | None = None
 
     def __post_init__(self) -> None:
         by_name = {i.name: i for i in self.intrinsics}
@@ -66,6 +68,11 @@ class KernelTask:
         named = [v for i in trace.instructions for k, v in i.args if k == "intrinsic"]
         drawn = any(isinstance(v, Slot) for v in named)  # a name that was sampled may be any of them
         return replace(self, trace=trace, intrinsics=tuple(i for i in known if drawn or i.name in named))
+
+    @property
+    def maker(self) -> Backend:
+        """The back end that builds the kernel."""
+        return self.backend or backend_of(self.target)
 
     @cached_property
     def structure(self) -> str:
@@ -81,7 +88,7 @@ class KernelTask:
     @cached_property
     def key(self) -> str:
         """The address of the machine code. Raises ScheduleError (S006) for a trace that JSON cannot hold."""
-        parts = ["kernel", self.structure, str(self.target), *tools(self.target)]
+        parts = ["kernel", self.structure, str(self.target), *tools(self.target, self.maker)]
         if self.trace is not None:  # traces speak of buffers by name
             parts += ["trace", self.trace.to_json(), *(b.name for b in (*self.program.params, *self.program.allocs))]
         for i in self.intrinsics:
@@ -156,9 +163,9 @@ class KernelTask:
             return f"# the task cannot be printed: {type(second).__name__}: {second}\n"
 
 
-def tools(target: Target) -> tuple[str, str]:
-    """What makes the code besides the program: the state of the compiler, and the tools of the back end."""
-    return compiler_fingerprint(), backend_of(target).version(target)
+def tools(target: Target, backend: Backend) -> tuple[str, ...]:
+    """What makes the code besides the program: the state of the compiler, the tools of the back end, and plugins."""
+    return compiler_fingerprint(), backend.version(target), backend.origin
 
 
 def _intrinsic(tokens: TokenStream) -> TensorIntrinsic:

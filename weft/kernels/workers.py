@@ -132,6 +132,9 @@ class Workers:
 
     def _send(self, process: subprocess.Popen[bytes], task: KernelTask, sent: deque[KernelTask]) -> None:
         """Send ``task``; what cannot be printed is built by this process."""
+        if task.maker.origin:
+            self._finished.put((task, None))  # workers know no plugins
+            return
         try:
             data = task.to_text().encode()
         except WeftError:  # an annotation of a type that has no text

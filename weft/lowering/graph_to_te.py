@@ -14,7 +14,7 @@ from weft import tensor_expr as te
 from weft.expr.nodes import Const, Expr
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Project, Tuple
 from weft.graph.operator import Attrs
-from weft.graph.types import TensorType, Type
+from weft.graph.types import Dim, TensorType, TupleType, Type, dim
 from weft.graph.visit import post_order
 from weft.ir.fusion_kind import FusionKind
 from weft.ops.definition import OpDef
@@ -70,8 +70,35 @@ def compute(op: OpDef, attrs: Attrs, result: Type, operands: Sequence[Tensor]) -
         raise TypeRelationError(
             f"{op.name} has no tensor expression", code="T090", hint="a graph pass should have rewritten it"
         )
-    outputs = op.compute(attrs, result, *operands)
-    return outputs if isinstance(outputs, tuple) else (outputs,)
+    made = op.compute(attrs, result, *operands)
+    outputs: tuple[Tensor, ...] = made if isinstance(made, tuple) else (made,)
+    wanted = result.fields if isinstance(result, TupleType) else (result,)
+    if len(outputs) != len(wanted) or not all(map(_is_of, outputs, wanted)):
+        raise TypeRelationError(
+            f"'compute' of {op.name} gives {', '.join(map(_type_of, outputs))}, but 'infer' says "
+            f"{', '.join(map(str, wanted))}",
+            code="T091",
+            hint="weft.plugins.check.check_operator tries an operator on its cases",
+        )
+    return outputs
+
+
+def _is_of(tensor: Tensor, wanted: Type) -> bool:
+    return (
+        isinstance(tensor, Tensor)
+        and isinstance(wanted, TensorType)
+        and tensor.dtype == wanted.dtype
+        and len(tensor.shape) == wanted.rank
+        and all(a == b for a, b in zip(map(dim, tensor.shape), wanted.shape, strict=True) if _known(a) and _known(b))
+    )
+
+
+def _known(size: Dim) -> bool:
+    return isinstance(size, int)
+
+
+def _type_of(tensor: Any) -> str:
+    return str(TensorType.of(tensor.shape, tensor.dtype)) if isinstance(tensor, Tensor) else type(tensor).__name__
 
 
 def fusion_kind(call: Call) -> FusionKind:

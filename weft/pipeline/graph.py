@@ -27,6 +27,7 @@ from weft.ops.rules.pointwise import POINTWISE_RULES
 from weft.ops.rules.transposed import TRANSPOSED_RULES
 from weft.ops.rules.winograd import winograd_rules
 from weft.pipeline.options import Options
+from weft.plugins.registry import STOCK, Registry
 from weft.support.dtypes import DType
 from weft.target import Target
 
@@ -34,8 +35,8 @@ BFLOAT16_TILE = 32
 """Numbers of bfloat16 side by side in a row of a matrix tile."""
 
 
-def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
-    """The graph passes, in order."""
+def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -> tuple[Pass[Module], ...]:
+    """The graph passes, in order, those of plugins at their places."""
     lanes = target.cpu.lanes(32)
     clean: tuple[Pass[Module], ...] = (
         FoldConstants(),
@@ -59,20 +60,28 @@ def graph_passes(target: Target, options: Options) -> tuple[Pass[Module], ...]:
     record = RecordRequirements()
     return (
         Inline(),
+        *registry.passes("imported"),
         record,
         *clean,
+        *registry.passes("simplified"),
         *merged,
         *halved,
         *layouts,
+        *registry.passes("before-fusion"),
         record,
         Fuse(fusion_kind, max_ops=options.max_ops),
         *((JoinChains(fusion_kind, reduces_rows),) if options.max_ops > 1 else ()),
+        *registry.passes("fused"),
         PlaceParts(),
     )
 
 
 def optimize(
-    module: Module, target: Target, options: Options | None = None, instruments: Sequence[Instrument[Module]] = ()
+    module: Module,
+    target: Target,
+    options: Options | None = None,
+    instruments: Sequence[Instrument[Module]] = (),
+    registry: Registry = STOCK,
 ) -> Module:
     """The module with every operator call inside a fused group."""
-    return run_passes(graph_passes(target, options or Options()), module, instruments)
+    return run_passes(graph_passes(target, options or Options(), registry), module, instruments)

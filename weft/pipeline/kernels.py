@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from weft.backends.protocol import StageText
+from weft.backends.protocol import Backend, StageText
 from weft.graph.nodes import Function
 from weft.kernels.cache import GroupAddress, Kernel, KernelCache, group_address
 from weft.kernels.machine_code import MachineCode
@@ -51,14 +51,18 @@ def build_kernels(
     progress: Reporter,
     observer: Observer | None = None,
     jobs: int = 1,
+    backend: Backend | None = None,
 ) -> dict[Function, Kernel]:
-    """The code of every group; groups of equal structure share it. ``jobs`` processes build what is missing."""
+    """The code of every group; groups of equal structure share it. ``jobs`` processes build what is missing.
+
+    ``backend`` is that of the target, with what plugins add to it (None: the package's own).
+    """
     made: dict[Function, Kernel] = {}
     missing: dict[Hashable, tuple[Function, GroupAddress | None]] = {}
     later: list[Function] = []  # of the structure of one that is missing
     plain = schedules is None and observer is None
     for group in groups:
-        address = group_address(group, target, OPERATORS) if plain else None
+        address = group_address(group, target, OPERATORS, backend) if plain else None
         kernel = cache.at(address) if address is not None else None
         if kernel is not None:
             made[group] = kernel
@@ -72,10 +76,10 @@ def build_kernels(
         for group, address in missing.values():
             program, cost = unscheduled(group)
             progress.describe(program.name)
-            task = _asked(schedules, KernelTask(program, target))
+            task = _asked(schedules, KernelTask(program, target, backend=backend))
             key = task.key
             if observer is not None:
-                observer.kernel(task, group, kernel_stages(group, target, task.trace))
+                observer.kernel(task, group, kernel_stages(group, target, task.trace, backend))
             user = _User(group, address, program, cost)
             if key in users:
                 users[key].append(user)
@@ -90,7 +94,7 @@ def build_kernels(
                 if user is users[task.key][0]:
                     cache.put(task.key, kernel)
                 made[user.group] = _noted(cache, task.key, user, kernel, progress)
-    return {**made, **build_kernels(later, target, schedules, cache, progress, observer)} if later else made
+    return {**made, **build_kernels(later, target, schedules, cache, progress, observer, 1, backend)} if later else made
 
 
 KERNELS_FOR_A_WORKER = 4
@@ -108,7 +112,7 @@ def _asked(schedules: ScheduleSource | None, task: KernelTask) -> KernelTask:
             code="S006",
             hint="find(task) returns a Trace (as Schedule.trace has it, or Trace.from_json reads it), or None",
         )
-    return task.with_trace(trace)
+    return task.with_trace(trace, task.maker.intrinsics)
 
 
 @dataclass(frozen=True, slots=True)

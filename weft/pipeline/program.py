@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from weft.backends.catalogue import backend_of
 from weft.expr.nodes import ExprLike, index, make
 from weft.graph.nodes import Call, Function, GraphExpr, Module
 from weft.graph.passes.memory import MemoryPlan, is_straight, plan_memory, takes_tensors
@@ -22,6 +21,7 @@ from weft.pipeline.graph import optimize
 from weft.pipeline.kernels import Observer, ScheduleSource, build_kernels
 from weft.pipeline.options import Options
 from weft.pipeline.report import Report
+from weft.plugins.registry import STOCK, Registry
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import Program as ExecutableProgram
 from weft.support.cores import default_threads
@@ -40,13 +40,13 @@ def compile_module(
     instruments: Sequence[Instrument[Module]] = (),
     progress: Reporter | None = None,
     observer: Observer | None = None,
+    registry: Registry = STOCK,
 ) -> tuple[Artifact, Report]:
     """Compile for ``targets``: the first decides layouts and memory, further ones add code for other CPU levels.
-
-    Raises TargetError where the runtime could not load the code.
+    ``registry`` holds what plugins bring. Raises TargetError where the runtime could not load the code.
     """
     for target in targets:
-        backend_of(target).check(target)
+        registry.backend_of(target).check(target)
     report = Report(operators=_count_calls(module))
     cache = cache if cache is not None else KernelCache(None)
     progress = progress or Silent()
@@ -55,13 +55,16 @@ def compile_module(
     if precision != options.precision:
         report.notes.append(f"{targets[0].cpu.mcpu} has no products of {options.precision}: computed in {precision}")
     with report.stage("graph"):
-        fused = optimize(module, targets[0], options, instruments)
+        fused = optimize(module, targets[0], options, instruments, registry)
     groups = list(
         dict.fromkeys(c.target for c in _calls(fused) if isinstance(c.target, Function) and c.target.is_primitive)
     )
     with report.stage("kernels"):
         jobs = default_threads() if options.jobs is None else options.jobs
-        variants = [build_kernels(groups, t, schedules, cache, progress, observer, jobs) for t in targets]
+        variants = [
+            build_kernels(groups, t, schedules, cache, progress, observer, jobs, registry.backend_of(t))
+            for t in targets
+        ]
     with report.stage("program"):
         kernels = variants[0]
 
@@ -79,6 +82,8 @@ def compile_module(
     report.built, report.cached = cache.misses, cache.hits
     report.arena_bytes, report.largest_live_set = plan.assumed_bytes, plan.largest_live_set
     metadata = {"weft": VERSION, "model": str(module.attrs.get("name", "")), "precision": precision, **_memory(plan)}
+    if registry.plugins:
+        metadata["plugins"] = [list(pair) for pair in registry.named]
     return Artifact(program, codes, tuple(constants), str(targets[0]), metadata), report
 
 

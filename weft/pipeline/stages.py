@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.backends.catalogue import backend_of
-from weft.backends.protocol import StageText
+from weft.backends.protocol import Backend, StageText
 from weft.graph.nodes import Function
 from weft.kernels.machine_code import lowered as lowered
 from weft.kernels.machine_code import scheduled
@@ -18,19 +17,23 @@ from weft.tensor_expr.text import to_text as te_text
 from weft.tir.text import to_text as tir_text
 
 
-def kernel_stages(group: Function, target: Target, trace: Trace | None = None) -> Iterator[StageText]:
+def kernel_stages(
+    group: Function, target: Target, trace: Trace | None = None, backend: Backend | None = None
+) -> Iterator[StageText]:
     """Every stage of a fused group as text, from tensor expressions to what the back end writes."""
     stages = group_to_te(group)
     yield StageText("te", ".txt", te_text(stages.outputs, stages.inputs))
-    yield from task_stages(KernelTask(te_to_tir(stages.name, stages.inputs, stages.outputs), target, trace))
+    yield from task_stages(
+        KernelTask(te_to_tir(stages.name, stages.inputs, stages.outputs), target, trace, backend=backend)
+    )
 
 
 def task_stages(task: KernelTask) -> Iterator[StageText]:
     """Every stage of a kernel as text, from the plain loops to what the back end writes."""
-    backend = backend_of(task.target)
+    backend = task.maker
     with task.reported():
         yield StageText("tir", ".txt", tir_text(task.program))
-        schedule = scheduled(task.program, task.target, task.trace, task.intrinsics)
+        schedule = scheduled(task.program, task.target, task.trace, task.intrinsics, backend)
         yield StageText("trace", ".py", schedule.trace.to_python())
         yield StageText("scheduled", ".txt", tir_text(schedule.program))
         kernel = backend.lower(schedule.program, task.target)

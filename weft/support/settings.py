@@ -94,8 +94,18 @@ STRICT: Final[Setting[bool]] = Setting(
     "WEFT_STRICT", _flag, lambda: False, "a schedule rule that fails is an error, not only slower code"
 )
 PROGRESS: Final[Setting[bool]] = Setting("WEFT_PROGRESS", _flag, lambda: True, "show progress on a terminal")
+PLUGINS: Final[Setting[bool]] = Setting("WEFT_PLUGINS", _flag, lambda: True, "use plugins of installed packages")
 
-SETTINGS: Final[tuple[Setting[Any], ...]] = (DUMP, CACHE_DIR, CACHE_LIMIT, NUM_THREADS, VERIFY, STRICT, PROGRESS)
+SETTINGS: Final[tuple[Setting[Any], ...]] = (
+    DUMP,
+    CACHE_DIR,
+    CACHE_LIMIT,
+    NUM_THREADS,
+    VERIFY,
+    STRICT,
+    PROGRESS,
+    PLUGINS,
+)
 
 
 def dump_directory() -> Path | None:
@@ -119,6 +129,11 @@ def verify_passes() -> bool:
 def strict_rules() -> bool:
     """Whether a default schedule rule that a primitive refuses raises."""
     return STRICT.get()
+
+
+def use_installed_plugins() -> bool:
+    """Whether entry points of other packages are loaded."""
+    return PLUGINS.get()
 
 
 def show_progress() -> bool:

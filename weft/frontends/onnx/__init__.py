@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft.frontends.common.problems import ModelProblems, Problem
@@ -22,6 +23,7 @@ def load(
     shapes: Any = None,
     opset: int | None = None,
     known: Any = None,
+    converters: Mapping[tuple[str, str], Callable[[Any], Any]] | None = None,
 ) -> Module:
     """Import an ONNX model: a path, the bytes of a file, or a ModelProto.
 
@@ -31,6 +33,9 @@ def load(
 
     ``known`` maps names of inputs to their values (arrays), which become constants, or to what is known of their types
     beyond the model's declaration: a TensorType, a tuple of these for a sequence, None for an optional without a value.
+
+    ``converters`` are those of further operators, by domain and operator: functions from a
+    :class:`weft.frontends.onnx.node.Node` to its values.
 
     ``main`` of the module takes the model's inputs in order, under their names; its attributes are ``name``,
     ``outputs`` (the names of the results in order; one result is a tensor, several a tuple), ``structure`` (for each
@@ -46,4 +51,4 @@ def load(
     from weft.frontends.onnx.importer import Importer
     from weft.frontends.onnx.reader import read
 
-    return Importer(read(model, name), shapes, opset, known).run()
+    return Importer(read(model, name), shapes, opset, known, converters).run()

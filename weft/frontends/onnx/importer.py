@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -77,6 +77,7 @@ class Importer:
         shapes: ShapeOverride | None,
         opset: int | None,
         known: Mapping[str, Given] | None = None,
+        converters: Mapping[tuple[str, str], Callable[[Node], Any]] | None = None,
     ) -> None:
         self.source = source
         self.folder = source.folder
@@ -90,6 +91,7 @@ class Importer:
         self.symbols: dict[str, Symbol] = {}
         self.requirements: dict[Expr, str] = {}
         self.opset = opset
+        self.converters = {**CONVERTERS, **(converters or {})}
         self.functions = {functions.key(f): f for f in self.proto.functions}
         self.count = 0
         self.fresh_count = 0
@@ -326,7 +328,7 @@ class Importer:
 
     def _is_known(self, domain: str, proto: Any, scope: NameScope) -> bool:
         return (
-            (domain, proto.op_type) in CONVERTERS
+            (domain, proto.op_type) in self.converters
             or functions.find(self.functions, domain, proto) is not None
             or functions.is_specified(domain, proto.op_type, scope.opsets.get(domain, 1))
         )
@@ -352,7 +354,7 @@ class Importer:
             made = text.convert(node, self.convert)
             if made is not None:
                 return made
-        converter = CONVERTERS.get((node.domain, node.op_type))
+        converter = self.converters.get((node.domain, node.op_type))
         if converter is not None:
             return converter(node)
         own = functions.find(self.functions, node.domain, node.proto)

@@ -20,6 +20,7 @@ from weft.frontends.onnx.tensors import to_array
 from weft.graph.nodes import Call, Constant, GraphExpr, Origin, Project, Tuple, Var, call
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.ops.catalogue import op
+from weft.ops.definition import OpDef
 from weft.support.dtypes import DType
 
 Array = np.ndarray[Any, Any]
@@ -336,16 +337,17 @@ class Node:
         """A constant without dimensions, of the dtype of ``like``."""
         return self.constant(value, like.tensor.dtype)
 
-    def call(self, name: str, *args: GraphExpr, **attrs: Any) -> GraphExpr:
-        """The operator ``name`` of the catalogue applied to tensors; evaluated at once where all of them are known
-        and the result is small. Raises TypeRelationError where types do not fit."""
-        made = call(op(name), args, attrs, origin=self.origin)
+    def call(self, name: str | OpDef, *args: GraphExpr, **attrs: Any) -> GraphExpr:
+        """An operator (by its name in the catalogue, or itself) applied to tensors; evaluated at once where all of
+        them are known and the result is small. Raises TypeRelationError where types do not fit."""
+        operator = op(name) if isinstance(name, str) else name
+        made = call(operator, args, attrs, origin=self.origin)
         _check_size(made.type)
-        if all(isinstance(a, Constant) for a in args) and op(name).pure:
+        if all(isinstance(a, Constant) for a in args) and operator.pure:
             return self._folded(made)
         return made
 
-    def calls(self, name: str, *args: GraphExpr, **attrs: Any) -> tuple[GraphExpr, ...]:
+    def calls(self, name: str | OpDef, *args: GraphExpr, **attrs: Any) -> tuple[GraphExpr, ...]:
         """The outputs of an operator that has several."""
         made = self.call(name, *args, **attrs)
         if isinstance(made, Tuple):

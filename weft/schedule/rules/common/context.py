@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from weft.expr.nodes import Const, IterVar, Load, Select, Var
@@ -190,3 +190,7 @@ def reads_whole(view: View, buffer: Buffer, axes: Sequence[Var]) -> bool:
             if index is not axis and not (unit and isinstance(index, Const)):
                 return False
     return True
+
+
+Rule = Callable[[Context, BlockRef], bool]
+"""Schedules a block and says True, or says False where it does not fit."""

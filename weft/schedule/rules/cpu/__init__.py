@@ -6,10 +6,11 @@ cheap work, gives each contraction its tile, runs chains of reductions row by ro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
+from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.refs import BlockRef
-from weft.schedule.rules.common.context import Context
+from weft.schedule.rules.common.context import Context, Rule
 from weft.schedule.rules.common.inlining import inline_producers
 from weft.schedule.rules.cpu.cases import schedule_cases
 from weft.schedule.rules.cpu.contraction import schedule_contraction
@@ -24,8 +25,6 @@ from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.tir.nodes import Program
 
-Rule = Callable[[Context, BlockRef], bool]
-
 RULES: tuple[Rule, ...] = (
     schedule_contraction,
     schedule_rows,
@@ -36,12 +35,20 @@ RULES: tuple[Rule, ...] = (
 """In order of preference; each is called as ``rule(context, block)`` and says whether it fits."""
 
 
-def default_schedule(program: Program, target: Target) -> Schedule:
-    """The schedule that the rules give ``program`` on ``target``."""
-    schedule = Schedule(program)
+def default_schedule(
+    program: Program, target: Target, rules: Sequence[Rule] = (), intrinsics: Sequence[TensorIntrinsic] = ()
+) -> Schedule:
+    """The schedule that the rules give ``program`` on ``target``.
+
+    ``rules`` are asked before :data:`RULES`, for each block from the last to the first; they may name ``intrinsics``.
+    """
+    schedule = Schedule(program, intrinsics=intrinsics)
     context = Context(schedule, target)
     inline_producers(context)
-    contractions = [b for b in schedule.get_blocks() if context.is_reduction(b) and context.view(b).product]
+    for block in reversed(schedule.get_blocks() if rules else ()):
+        if block.name not in context.done:
+            any(_attempt(context, rule, block) for rule in rules)
+    contractions = [b for b in context.schedule.get_blocks() if context.is_reduction(b) and context.view(b).product]
     for block in reversed(contractions):
         if block.name not in context.done:
             _attempt(context, schedule_strips, block)

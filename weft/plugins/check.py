@@ -1,0 +1,88 @@
+"""Checks an operator by its cases: inferred types, reference and tensor expression must agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import tensor_expr as te
+from weft.graph.operator import Attrs
+from weft.graph.types import TensorType, TupleType, Type
+from weft.lowering.graph_to_te import compute
+from weft.lowering.te_to_tir import te_to_tir
+from weft.ops.definition import Case, OpDef
+from weft.support.dtypes import DType
+from weft.support.errors import UserError
+from weft.tir import interpret
+
+Array = np.ndarray[Any, Any]
+
+
+def check_operator(op: OpDef) -> None:
+    """Try ``op`` on each of its cases: what ``infer`` says of the results must hold of what ``reference`` gives, and
+    the tensor expression of ``compute`` must have the same types and, interpreted, the same values within the
+    tolerances of the case. Raises UserError X013 that names the case and what differs, or that there is no case."""
+    if not op.cases:
+        raise UserError(f"the operator '{op.name}' has no cases to check it with", code="X013", hint="cases=(Case(…),)")
+    for number, case in enumerate(op.cases):
+        try:
+            _check(op, case)
+        except UserError as error:
+            raise UserError(f"case {number} of '{op.name}': {error.message}", code="X013", hint=error.hint) from error
+        except Exception as error:  # functions of others raise what they like
+            raise UserError(f"case {number} of '{op.name}': {type(error).__name__}: {error}", code="X013") from error
+
+
+def operands(case: Case, seed: int = 0) -> list[Array]:
+    """The operands of a case: arrays as given, the others filled with seeded random values."""
+    rng = np.random.default_rng(seed)
+    return [e if isinstance(e, np.ndarray) else _filled(case, e[0], e[1], rng) for e in case.inputs]
+
+
+def _filled(case: Case, shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
+    kind, numpy_dtype = DType(dtype).kind, DType(dtype).numpy
+    if kind == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if kind == "float":
+        return np.asarray(rng.uniform(case.low, case.high, shape)).astype(numpy_dtype)
+    low, high = int(np.ceil(case.low)), int(np.floor(case.high))
+    limits = DType(dtype).limits()
+    drawn = rng.integers(max(low, int(limits[0])), min(high, int(limits[1])) + 1, shape)
+    return np.asarray(drawn).astype(numpy_dtype)
+
+
+def _check(op: OpDef, case: Case) -> None:
+    attrs, arrays = op.complete(case.attrs), operands(case)
+    types = [TensorType.of(a.shape, DType(a.dtype)) for a in arrays]
+    result = op.infer(attrs, *types)
+    made = op.reference(attrs, *arrays)
+    expected = [np.asarray(a) for a in (made if isinstance(made, tuple) else (made,))]
+    given = [TensorType.of(a.shape, DType(a.dtype)) for a in expected]
+    wanted = list(result.fields) if isinstance(result, TupleType) else [result]
+    if given != wanted:
+        raise UserError(f"'reference' gives {_types(given)}, but 'infer' says {_types(wanted)}")
+    if op.host or op.checks or (op.compute is None and not op.pure):
+        return
+    for got, want in zip(_interpreted(op, attrs, result, arrays, types), expected, strict=True):
+        _compare(got, want, case)
+
+
+def _interpreted(op: OpDef, attrs: Attrs, result: Type, arrays: list[Array], types: list[TensorType]) -> list[Array]:
+    inputs = [te.placeholder(t.shape, t.dtype, f"p{i}") for i, t in enumerate(types)]
+    return list(interpret.run(te_to_tir(op.name, inputs, compute(op, attrs, result, inputs)), arrays))
+
+
+def _compare(got: Array, want: Array, case: Case) -> None:
+    if DType(want.dtype).is_float:
+        a, b = got.astype(np.float64), want.astype(np.float64)
+        same = np.isclose(a, b, case.rtol, case.atol, equal_nan=True)
+    else:
+        same = np.asarray(got == want)
+    if not same.all():
+        at = tuple(int(i) for i in np.argwhere(~same)[0])
+        raise UserError(f"'compute' gives {got[at]} at {at}, but 'reference' gives {want[at]}")
+
+
+def _types(types: list[Any]) -> str:
+    return ", ".join(map(str, types)) or "nothing"

@@ -1,0 +1,138 @@
+"""A plugin is one value: everything that it brings, by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from weft.backends.protocol import Backend
+from weft.graph.nodes import Module
+from weft.ir.passes import Pass
+from weft.ops.definition import OpDef
+from weft.schedule.intrinsic import TensorIntrinsic
+from weft.schedule.refs import BlockRef
+from weft.support.errors import UserError
+
+if TYPE_CHECKING:
+    from weft.schedule.rules.common.context import Context
+
+AT: Final = ("imported", "simplified", "before-fusion", "fused")
+"""Where in the pipeline a graph pass may stand: on the graph as it was imported, with its functions inlined; after
+constants were folded and operators simplified; after layouts were chosen, as the last thing before fusion; on the
+graph of fused groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPass:
+    """A graph pass and where it runs, one of :data:`AT`. Several at one place run in the order of the plugins."""
+
+    step: Pass[Module]
+    at: str = "simplified"
+
+    def __post_init__(self) -> None:
+        if self.at not in AT:
+            raise UserError(f"a graph pass cannot stand at '{self.at}'", code="X010", hint=f"one of {', '.join(AT)}")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRule:
+    """A default schedule rule: ``apply(context, block)`` schedules the block and says True, or says False where it does
+    not fit. It is asked before the package's own rules, on targets of the ``kinds`` of back ends, and may name the
+    intrinsics of plugins."""
+
+    name: str
+    apply: Callable[[Context, BlockRef], bool]
+    kinds: tuple[str, ...] = ("llvm",)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedMachine:
+    """A machine that may be named as a target: ``target`` is its description in full (``"llvm -mcpu=znver4 …"``)."""
+
+    name: str
+    target: str
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Frontend:
+    """Reads models from files that end in ``suffix`` (``".toy"``): ``load(path)`` gives a graph module, or raises
+    ModelError with what is wrong with the file."""
+
+    suffix: str
+    load: Callable[[Path], Module]
+    doc: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.suffix.startswith(".") or self.suffix != self.suffix.lower():
+            raise UserError(
+                f"a front end cannot have the suffix '{self.suffix}'", code="X010", hint="small letters after a dot"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxConverter:
+    """How nodes of ONNX with this domain and operator are imported: ``convert(node)`` gives the values of a
+    :class:`weft.frontends.onnx.node.Node`. The standard domains belong to the package."""
+
+    domain: str
+    op_type: str
+    convert: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """Extends Weft, where it is passed to :func:`weft.compile` or installed (entry-point group ``weft.plugins``).
+
+    ``name`` and ``version`` are for messages and for the record in artifacts. ``operators`` may be called in graphs
+    beside those of the catalogue, ``graph_passes`` run with the package's own, ``schedule_rules`` are asked before
+    them, ``intrinsics`` may be named by rules and traces, ``backends`` and ``machines`` by targets; ``frontends`` and
+    ``onnx_converters`` read models. Raises UserError X010 for fields of another kind.
+    """
+
+    name: str
+    version: str
+    operators: tuple[OpDef, ...] = ()
+    graph_passes: tuple[PlacedPass, ...] = ()
+    schedule_rules: tuple[ScheduleRule, ...] = ()
+    intrinsics: tuple[TensorIntrinsic, ...] = ()
+    backends: tuple[Backend, ...] = ()
+    machines: tuple[NamedMachine, ...] = ()
+    frontends: tuple[Frontend, ...] = ()
+    onnx_converters: tuple[OnnxConverter, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("name", "version"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip():
+                raise UserError(f"Plugin: '{name}' must be a text, not {value!r}", code="X010")
+        for field in fields(self)[2:]:
+            value, kind = getattr(self, field.name), _KINDS[field.name]
+            if not isinstance(value, (tuple, list)) or not all(isinstance(v, kind) for v in value):
+                raise UserError(
+                    f"Plugin '{self.name}': '{field.name}' must be a tuple of {kind.__name__}, not {value!r}",
+                    code="X010",
+                )
+            object.__setattr__(self, field.name, tuple(value))
+
+    @property
+    def changes_kernels(self) -> bool:
+        """Whether it brings anything that decides the code of a kernel besides what the kernel computes."""
+        return bool(self.schedule_rules or self.backends)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+_KINDS: Final[dict[str, type]] = {
+    "operators": OpDef,
+    "graph_passes": PlacedPass,
+    "schedule_rules": ScheduleRule,
+    "intrinsics": TensorIntrinsic,
+    "backends": Backend,
+    "machines": NamedMachine,
+    "frontends": Frontend,
+    "onnx_converters": OnnxConverter,
+}
