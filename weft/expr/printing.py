@@ -63,6 +63,8 @@ class ExprPrinter:
 
     def print(self, e: Any) -> str:
         """The text of ``e``; shared parts are named where the whole would be long."""
+        if not e.children:
+            return self._one(e, {})[0]
         done: dict[Any, tuple[str, float]] = {}
         bindings = []
         for part, name in self._shared(e).items():

@@ -18,6 +18,7 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from weft.expr.intrinsics import INTRINSICS, result_dtype
@@ -241,6 +242,8 @@ class ExprParser:
             self.tokens.fail(f"unknown dtype '{token.text}'", token)
 
     def _number(self, token: Token) -> Const:
+        if token.text.isdigit():
+            return _whole(token.text)
         value, suffix = number_parts(token.text)
         if suffix is not None:
             return Const(value, self._dtype(token._replace(text=suffix)))
@@ -335,6 +338,12 @@ class ExprParser:
         self.tokens.fail(
             f"'{name}' does not take {len(args)} arguments" if known else f"unknown function '{name}'", token
         )
+
+
+@lru_cache(maxsize=512)
+def _whole(digits: str) -> Const:
+    """A plain integer; programs repeat few of them often."""
+    return Const(int(digits), INDEX)
 
 
 _TRAILING: Final = {"ramp": 2, "broadcast": 1, "shuffle": 1 << 30}

@@ -32,22 +32,29 @@ END: Final = "end"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*"
 _SUFFIX = r"(?:[iu][0-9]+|bf16|f[0-9]+(?:e[0-9]m[0-9][a-z]*)?)"
 _DIGITS = r"[0-9]+(?:\.(?!\.)[0-9]*)?(?:[eE][+-]?[0-9]+)?"
-_TOKEN = re.compile(
-    rf"""
-    [ \t\r]*(?:
-      (?P<newline>\n)
-    | (?P<number>{_DIGITS}{_SUFFIX}?(?![A-Za-z0-9_])|(?:inf|nan)(?:_{_SUFFIX})?(?![A-Za-z0-9_.(\[]))
-    | (?P<name>{_IDENTIFIER})
-    | (?P<string>"(?:[^"\\\n]|\\.)*")
-    | (?P<sigil>[%@][A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)
-    | (?P<punctuation>\.\.\.|\.\.|->|=>|:=|==|!=|<=|>=|//|::|[-+*/%<>=()\[\]{{}},;:.@|&!?^~$'])
-    | (?P<nothing>\#[^\n]*|\Z)
-    )""",
-    re.VERBOSE,
-)
+_SIGIL = r"(?P<sigil>[%@][A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)"
+
+
+def _tokens(extra: str) -> re.Pattern[str]:
+    return re.compile(
+        rf"""
+        [ \t\r]*(?:
+          (?P<newline>\n)
+        | (?P<number>{_DIGITS}{_SUFFIX}?(?![A-Za-z0-9_])|(?:inf|nan)(?:_{_SUFFIX})?(?![A-Za-z0-9_.(\[]))
+        | (?P<name>{_IDENTIFIER})
+        | (?P<string>"(?:[^"\\\n]|\\.)*")
+        {extra}
+        | (?P<punctuation>\.\.\.|\.\.|->|=>|:=|==|!=|<=|>=|//|::|[-+*/%<>=()\[\]{{}},;:.@|&!?^~$'])
+        | (?P<nothing>\#[^\n]*|\Z)
+        )""",
+        re.VERBOSE,
+    )
+
+
+_PLAIN, _WITH_SIGILS = _tokens(""), _tokens(f"| {_SIGIL}")
+_BLANKS = re.compile(r"[ \t\r]*")
 _NUMBER_PARTS = re.compile(rf"(?P<value>inf|nan|[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)_?(?P<suffix>{_SUFFIX})?")
-_OPENING: Final = frozenset("([{")
-_CLOSING: Final = frozenset(")]}")
+_DEPTH: Final = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 
 class Token(NamedTuple):
@@ -64,7 +71,6 @@ class Token(NamedTuple):
 
 
 _token: Final[Callable[[tuple[str | None, str, int]], Token]] = partial(tuple.__new__, Token)
-_BLANKS = re.compile(r"[ \t\r]*")
 
 
 def _bad_character(source: str, position: int, file: str | None) -> NoReturn:
@@ -95,28 +101,26 @@ def tokenize(source: str, *, sigils: bool = False, layout: bool = False, file: s
     """
     out: list[Token] = []
     levels, depth, fresh = [0], 0, True
-    position, stop, match = 0, len(source), _TOKEN.match
-    while position < stop:
-        found = match(source, position)
-        if found is None:
-            _bad_character(source, position + len(_BLANKS.match(source, position)[0]), file)  # type: ignore[index]  # matches nothing too
-        kind = found.lastgroup
-        text = found[kind]  # type: ignore[index]  # one group always matches
-        position = found.end()
+    position, append = 0, out.append
+    for found in (_WITH_SIGILS if sigils else _PLAIN).finditer(source):
+        if found.start() != position:
+            break
+        kind, position = found.lastgroup, found.end()
         if kind == "newline":
             if layout and depth == 0 and not fresh:
-                out.append(Token(NEWLINE, text, position - 1))
+                append(Token(NEWLINE, "\n", position - 1))
             fresh = depth == 0
         elif kind != "nothing":
+            text = found[kind]  # type: ignore[index]  # one group always matches
             start = position - len(text)
             if layout and fresh:
                 _indentation(source, start, levels, out, file)
             fresh = False
             if kind == PUNCTUATION:
-                depth += (text in _OPENING) - (text in _CLOSING)
-            elif kind == SIGIL and not sigils:
-                kind, text, position = PUNCTUATION, text[0], start + 1
-            out.append(_token((kind, text, start)))
+                depth += _DEPTH.get(text, 0)
+            append(_token((kind, text, start)))
+    if (stop := len(source)) != position:
+        _bad_character(source, position + len(_BLANKS.match(source, position)[0]), file)  # type: ignore[index]  # matches nothing too
     if layout:
         if not fresh:
             out.append(Token(NEWLINE, "", stop))

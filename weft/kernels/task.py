@@ -24,7 +24,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 from weft.backends.catalogue import backend_of
@@ -127,7 +127,7 @@ class KernelTask:
         tokens.expect_kind(NEWLINE)
         tokens.expect("target")
         with _at(tokens):
-            target = Target(tokens.string())
+            target = _target(tokens.string())
         tokens.expect_kind(NEWLINE)
         trace = None
         if tokens.accept("trace"):
@@ -166,6 +166,12 @@ class KernelTask:
 def tools(target: Target, backend: Backend) -> tuple[str, ...]:
     """What makes the code besides the program: the state of the compiler, the tools of the back end, and plugins."""
     return compiler_fingerprint(), backend.version(target), backend.origin
+
+
+@lru_cache(maxsize=16)
+def _target(text: str) -> Target:
+    """The target that ``text`` means; a process that builds kernels reads the same one again and again."""
+    return Target(text)
 
 
 def _intrinsic(tokens: TokenStream) -> TensorIntrinsic:
