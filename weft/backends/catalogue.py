@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from weft.backends.c import C
 from weft.backends.llvm import LLVM
 from weft.backends.protocol import Backend
 from weft.support.errors import TargetError
 from weft.target import Target
 
-BACKENDS: Final[tuple[Backend, ...]] = (LLVM,)
+BACKENDS: Final[tuple[Backend, ...]] = (LLVM, C)
 
 
 def backend_of(target: Target, backends: Sequence[Backend] = BACKENDS) -> Backend:

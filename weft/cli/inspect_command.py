@@ -33,7 +33,8 @@ KERNEL_STAGES = {
     "trace": "the schedule as runnable Python",
     "scheduled": "the loops as the schedule arranges them",
     "kernel": "the flat, vectorized loops that code is generated from",
-    "llvm": "LLVM IR",
+    "llvm": "LLVM IR, of targets whose code LLVM makes",
+    "c": "C, of targets whose code a C compiler makes",
     "assembly": "machine code in words",
     "loops": "what the machine code of each kernel's hottest loop consists of (x86-64)",
 }
@@ -220,8 +221,11 @@ def _kernels(fused: Any, target: Any, backend: Any, stage: str, name: str | None
             rows.append(_loop_row(title, kernel_stages(group, target, None, backend), target))
             shown += 1
             continue
-        text = next(s.text for s in kernel_stages(group, target, None, backend) if s.name == stage)
-        mark = {"llvm": ";"}.get(stage, "#")
+        text = next((s.text for s in kernel_stages(group, target, None, backend) if s.name == stage), None)
+        if text is None:
+            hint = "weft targets lists what one may compile for"
+            raise UserError(f"kernels for '{target.kind.name}' have no stage '{stage}'", code="B013", hint=hint)
+        mark = {"llvm": ";", "c": "//"}.get(stage, "#")
         click.echo(f"{mark} {title}\n{text.rstrip()}\n")
         shown += 1
     if not shown:

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from weft.runtime import _native
 from weft.support.errors import UserError
 
-_BY_TARGET = {"llvm": "cpu"}
+_BY_TARGET = {"llvm": "cpu", "c": "cpu"}
 """Kinds of targets by which their device may be called: ``device(target.kind.name)``."""
 _MEMORY = 1
 """WEFT_ERROR_MEMORY of csrc/include/weft_runtime.h."""

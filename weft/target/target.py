@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Final
 
@@ -149,6 +149,32 @@ def parse_cpu(kind: TargetKind, words: Sequence[str]) -> Target:
     return _with_options(_cpu_target(kind, base), words)
 
 
+_NOT_IN_C: Final = ("amx-", "avx512bf16")
+"""Prefixes of features whose instructions C code does not use: without them, rules choose what it does."""
+
+
+def parse_c(kind: TargetKind, words: Sequence[str]) -> Target:
+    """A CPU whose code goes through C: without the units that C code does not use, and without vectors if asked.
+
+    Raises TargetError G031 for an unknown setting.
+    """
+    made = parse_cpu(kind, words)
+    features = frozenset(f for f in made.cpu.features if not f.startswith(_NOT_IN_C))
+    cpu = made.cpu.replace(features=features)
+    vectors = made.option("vectors")
+    if vectors not in ("gnu", "none"):
+        raise TargetError(f"-vectors is 'gnu' or 'none', not '{vectors}'", code="G031")
+    if vectors == "none":
+        return made.replace(arch=replace(cpu, vector_bits=0, vector_registers=0), units=())
+    return made.replace(arch=cpu, units=cpu_units(features))
+
+
+_C_OPTIONS: Final = {
+    "vectors": ("gnu", "gnu: the vector types of GCC and Clang; none: loops of plain C11"),
+    "cc": ("", "the command of the C compiler; default: the variable CC, else cc, gcc or clang"),
+}
+
+
 def cpu_words(target: Target) -> list[str]:
     """The words that :func:`parse_cpu` reads."""
     c = target.cpu
@@ -223,7 +249,11 @@ def _with_options(target: Target, words: Sequence[str]) -> Target:
 
 
 KINDS: Final[dict[str, TargetKind]] = {
-    kind.name: kind for kind in (TargetKind("llvm", "cpu", "machine code for CPUs through LLVM", parse_cpu, cpu_words),)
+    kind.name: kind
+    for kind in (
+        TargetKind("llvm", "cpu", "machine code for CPUs through LLVM", parse_cpu, cpu_words),
+        TargetKind("c", "cpu", "C for CPUs, compiled by the system's compiler", parse_c, cpu_words, _C_OPTIONS),
+    )
 }
 """The back ends of the package."""
 

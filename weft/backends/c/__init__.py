@@ -1,0 +1,60 @@
+"""C for CPUs: ``emit_source`` writes the source of a kernel, ``emit`` has it compiled by the machine's own compiler.
+
+The source stands alone: it needs headers of the standard and, for kernels that run in parallel, three functions of the
+runtime, which it declares.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from weft.backends.c.compiler import compile_source, compiler, machine_options, version
+from weft.backends.c.module import CModule
+from weft.backends.c.spelling import CSpelling
+from weft.backends.protocol import ELF, Backend, Code, StageText
+from weft.lowering.tir_to_kernel import tir_to_kernel
+from weft.schedule.rules.cpu import default_schedule
+from weft.target import CODE_FEATURES, KINDS, Target
+from weft.tir.nodes import Program
+
+
+def emit_source(kernel: Program, target: Target) -> str:
+    """The C file of a program in kernel form; its signature is in ``docs/design.md``.
+
+    Raises TargetError G020 for element types that have no arithmetic here, InternalError for a malformed kernel.
+    """
+    cpu = target.cpu
+    x86 = cpu.triple.startswith("x86_64") and target.option("vectors") == "gnu"
+    return CModule(kernel, CSpelling(cpu.features, x86)).emit()
+
+
+def compile_object(source: str, target: Target, assembly: bool = False) -> bytes:
+    """A relocatable ELF object, or the text of its assembly.
+
+    Raises TargetError G030 where there is no compiler, InternalError (with the source) if it refuses the source.
+    """
+    command = compiler(target.option("cc"))
+    clang = "clang" in version(tuple(command))
+    options = machine_options(target.cpu.triple, target.cpu.features, target.cpu.vector_bits, clang)
+    return compile_source(source, command, options, assembly)
+
+
+def emit(kernel: Program, target: Target) -> Code:
+    """A relocatable ELF object that defines the kernel."""
+    data = compile_object(emit_source(kernel, target), target)
+    return Code(ELF, data, kernel.name, target.cpu.features & CODE_FEATURES)
+
+
+def _texts(kernel: Program, target: Target) -> Iterator[StageText]:
+    source = emit_source(kernel, target)
+    yield StageText("c", ".c", source)
+    yield StageText("assembly", ".s", compile_object(source, target, assembly=True).decode())
+
+
+def _version(target: Target) -> str:
+    command = tuple(compiler(target.option("cc")))
+    return f"{' '.join(command)}: {version(command)}"
+
+
+C: Final = Backend(KINDS["c"], default_schedule, tir_to_kernel, emit, _texts, _version, stages=("c", "assembly"))
+
+__all__ = ["C", "compile_object", "emit", "emit_source"]

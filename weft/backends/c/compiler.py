@@ -1,0 +1,91 @@
+"""The machine's C compiler: which one, with which options, and what it says when it fails."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from weft.backends.c_like.names import words
+from weft.support.errors import InternalError, TargetError
+
+CANDIDATES: Final = ("cc", "gcc", "clang")
+_SECONDS: Final = 600
+"""After which a compiler is taken to hang."""
+# An object that the runtime's loader takes: no unwind tables, no guards of the stack. And what kernels mean: floats as
+# they are written but for fused multiply-adds, nothing but what is asked for from the C library.
+_OPTIONS: Final = words(
+    "-std=gnu11 -c -O2 -fPIC -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-strict-aliasing "
+    "-fno-asynchronous-unwind-tables -fno-stack-protector -fno-exceptions -fno-builtin-sin -fno-builtin-cos "
+    "-fno-builtin-sinf -fno-builtin-cosf -Wno-psabi -w"
+)
+_X86_FEATURES: Final = words(
+    "sse3 ssse3 sse4.1 sse4.2 avx avx2 fma f16c bmi bmi2 lzcnt popcnt avx512f avx512cd avx512bw avx512dq avx512vl "
+    "avx512vnni"
+)
+"""Features, by LLVM's names, that compilers take as -mNAME."""
+
+
+def compiler(asked: str = "") -> list[str]:
+    """The command of the C compiler: what the target asks for, else the variable CC, else the first that is there.
+
+    Raises TargetError G030 if there is none.
+    """
+    named = asked or os.environ.get("CC", "")
+    words = shlex.split(named) if named else []
+    if not words:
+        words = [next((c for c in CANDIDATES if shutil.which(c)), "")]
+    if not words[0] or shutil.which(words[0]) is None:
+        what = f"the C compiler '{words[0]}' is not there" if words[0] else "there is no C compiler"
+        raise TargetError(
+            what,
+            code="G030",
+            hint="install gcc or clang (Debian: apt-get install gcc), or name one: -cc=PATH, or the variable CC",
+        )
+    return words
+
+
+@cache
+def version(words: tuple[str, ...]) -> str:
+    """What the compiler says it is: part of the key of what it makes."""
+    try:
+        made = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except OSError as error:
+        raise TargetError(f"the C compiler '{words[0]}' does not start: {error}", code="G030") from error
+    return made.stdout.partition("\n")[0].strip()
+
+
+def machine_options(triple: str, features: frozenset[str], vector_bits: int, clang: bool) -> list[str]:
+    """The options that name the machine."""
+    arch = triple.split("-", 1)[0]
+    if arch in ("x86_64", "amd64"):
+        wanted = [f"-m{x}" for x in _X86_FEATURES if x in features]
+        wide = f"-mprefer-vector-width={vector_bits}" if vector_bits >= 128 else ""
+        return ["-march=x86-64", *wanted, *([wide] if wide else [])]
+    if arch.startswith(("riscv64", "aarch64")):
+        return [f"--target={triple}"] if clang else []
+    return []
+
+
+def compile_source(source: str, command: list[str], options: list[str], assembly: bool = False) -> bytes:
+    """The object (or assembly) of a C file.
+
+    Raises InternalError, with the source as reproducer, if the compiler refuses it.
+    """
+    with tempfile.TemporaryDirectory(prefix="weft-cc-") as folder:
+        given, made = Path(folder, "kernel.c"), Path(folder, "kernel.s" if assembly else "kernel.o")
+        given.write_text(source)
+        words = [*command, *_OPTIONS, *options, *(["-S"] if assembly else []), "-o", str(made), str(given)]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        except OSError as error:
+            raise TargetError(f"the C compiler '{command[0]}' does not start: {error}", code="G030") from error
+        if done.returncode != 0:
+            said = done.stderr.strip()[-2000:]
+            raise InternalError(f"the C compiler refuses the generated code: {said}", reproducer=source)
+        return made.read_bytes()

@@ -1,0 +1,66 @@
+"""Calls of intrinsics. The transcendental ones of float32 are expanded before code generation; those of float64 are
+functions of the language's library."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from weft.backends.c_like.function import CFunction
+from weft.backends.c_like.names import words
+from weft.backends.c_like.operations import mask_bits
+from weft.backends.c_like.text import BIT_AND, BIT_OR, BIT_XOR, EQUAL, UNARY, CText, call, cast, infix
+from weft.expr.nodes import Call
+from weft.support.errors import InternalError
+
+LIBRARY: Final = frozenset(
+    words("exp exp2 expm1 log log2 log1p tanh erf pow fmod sin cos tan asin acos atan sinh cosh asinh acosh atanh")
+)
+"""Functions that languages of the C family have under the same name, for float64 and with a suffix for float32."""
+_REAL: Final = frozenset(words("sqrt rsqrt floor ceil round trunc abs fma copysign ldexp"))
+_WHOLE: Final = frozenset(words("abs shl shr popcount clz"))
+_WORDS: Final = frozenset(words("pack2 pack4 dot2 dot4"))
+_BITS: Final = {"bitand": ("&", BIT_AND), "bitor": ("|", BIT_OR), "bitxor": ("^", BIT_XOR)}
+
+
+def intrinsic(f: CFunction, e: Call, args: list[CText]) -> CText:
+    """The value of a call whose arguments are written as ``args``."""
+    s, dtype = f.spelling, e.args[0].dtype
+    if e.name == "likely":
+        return args[0]
+    if e.name == "reinterpret":
+        if dtype == e.dtype or (dtype.bits == e.dtype.bits == 16 and {dtype.kind, e.dtype.kind} <= {"float", "uint"}):
+            return args[0]
+        return call(s.helper("reinterpret", dtype, e.lanes, e.dtype), *args)
+    if e.name in _WORDS:
+        return call(s.helper(e.name, dtype if e.name.startswith("pack") else e.dtype, e.lanes), *args)
+    if dtype.is_float:
+        if e.name in ("isnan", "isinf"):
+            return _classified(f, e, args[0])
+        if e.name in _REAL or e.name in LIBRARY:
+            return call(s.helper(e.name, dtype, e.lanes), *args)
+    else:
+        if e.name in _BITS:
+            symbol, level = _BITS[e.name]
+            made = infix(args[0], symbol, args[1], level)
+            return cast(s.scalar(dtype), made) if e.lanes == 1 and dtype.bits < 32 else made
+        if e.name == "bitnot":
+            if dtype == "bool" and e.lanes == 1:
+                return CText(f"!{args[0].within(UNARY)}", UNARY)
+            made = CText(f"~{args[0].within(UNARY)}", UNARY)
+            return cast(s.scalar(dtype), made) if e.lanes == 1 and dtype.bits < 32 else made
+        if e.name == "abs" and dtype.kind == "uint":
+            return args[0]
+        if e.name in _WHOLE:
+            return call(s.helper(e.name, dtype, e.lanes), *args)
+    raise InternalError(f"no C code for the intrinsic '{e.name}' on {dtype}")
+
+
+def _classified(f: CFunction, e: Call, x: CText) -> CText:
+    s, dtype = f.spelling, e.args[0].dtype
+    if e.name == "isnan":
+        made = infix(x, "!=", x, EQUAL)
+    else:
+        limit = CText("INFINITY")
+        size = call(s.helper("abs", dtype, e.lanes), x)
+        made = infix(size, "==", limit if e.lanes == 1 else call(s.helper("splat", dtype, e.lanes), limit), EQUAL)
+    return made if e.lanes == 1 else cast(s.mask(mask_bits(e), e.lanes), made)
