@@ -10,6 +10,7 @@ from weft.graph.nodes import Call, Function
 from weft.graph.text import parse
 from weft.graph.visit import post_order
 from weft.ops.catalogue import OPERATORS
+from weft.pipeline import Options
 from weft.pipeline.graph import optimize
 from weft.pipeline.kernels import unscheduled
 from weft.target import Target
@@ -119,17 +120,17 @@ def @main(%q: f32[2, 16, 16], %k: f32[2, 12, 16], %v: f32[2, 12, 16]) -> f32[2, 
 }
 
 
-def groups(name: str, target: Target | None = None) -> list[Function]:
+def groups(name: str, target: Target | None = None, precision: str = "f32") -> list[Function]:
     """The fused groups of one of :data:`GRAPHS`, in order."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # weights are made up from their names
-        module = optimize(parse(GRAPHS[name], OPERATORS), target or Target(TARGET))
+        module = optimize(parse(GRAPHS[name], OPERATORS), target or Target(TARGET), Options(precision=precision))
     calls = (e for e in post_order(module.main) if isinstance(e, Call))
     return list(dict.fromkeys(c.target for c in calls if isinstance(c.target, Function) and c.target.is_primitive))
 
 
-def programs(target: Target | None = None) -> Iterator[tuple[str, Program]]:
+def programs(target: Target | None = None, precision: str = "f32") -> Iterator[tuple[str, Program]]:
     """The plain loops of every group, with a name."""
     for name in GRAPHS:
-        for n, group in enumerate(groups(name, target)):
+        for n, group in enumerate(groups(name, target, precision)):
             yield f"{name}_{n}", unscheduled(group)[0]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import representative
 import sample_models
+from kernel_runner import run_program
 from schedule_cases import inputs_for
 from seeds import named
 
@@ -36,8 +37,6 @@ from weft.tir.verify import verify
 TARGETS = ("x86-64-v3", "zen4", "sapphire-rapids", "graviton3")
 MUTANTS = 14
 """Of each kernel."""
-SIZE = 3
-"""What symbolic sizes are when programs run."""
 
 
 def replays(program: Program, target: Target) -> Trace:
@@ -105,27 +104,26 @@ def test_default_traces_of_the_zoo_replay(name: str, build: Callable[[], Path], 
     assert [replays(p, target) for p in kernels_of(module, target, arguments.get("precision", "f32"))]
 
 
-def mutants(trace: Trace, name: str) -> Iterator[Trace]:
+def mutants(trace: Trace, name: str, count: int) -> Iterator[Trace]:
     """Traces with one to three other decisions."""
     rng = named(f"mutants of {name}")
     free = [d for d in trace.decisions if len(d.candidates) > 1]
-    for _ in range(MUTANTS if free else 0):
+    for _ in range(count if free else 0):
         made = trace
         for d in rng.sample(free, min(len(free), rng.randint(1, 3))):
             made = made.with_decision(d.position, rng.choice([c for c in d.candidates if c != d.decision]))
         yield made
 
 
-def test_other_decisions_give_other_schedules_or_refusals() -> None:
-    """Each mutant is refused, or verifies and computes what the loops without a schedule compute."""
-    target = Target(representative.TARGET)
+def judge_mutants(target: Target, precision: str, count: int, compiled: bool = False) -> Counter[str]:
+    """Each of ``count`` mutants of each representative kernel is refused, or verifies and computes what the loops
+    without a schedule compute. How many were refused, the same program, and another one."""
     found: Counter[str] = Counter()
-    for name, program in representative.programs(target):
+    for name, program in representative.programs(target, precision):
         default = default_schedule(program, target)
-        sizes = {v.name: SIZE for v in program.sizes}
-        given = inputs_for(program, sizes)
-        expected = run(program, given, sizes)
-        for mutant in mutants(default.trace, name):
+        given = inputs_for(program)
+        expected = run(program, given)
+        for mutant in mutants(default.trace, f"{name} {target} {precision}", count):
             try:
                 made = Schedule(program).replay(mutant)
             except ScheduleError:
@@ -134,9 +132,30 @@ def test_other_decisions_give_other_schedules_or_refusals() -> None:
             found["changed" if to_text(made.program) != to_text(default.program) else "same"] += 1
             verify(made.program)
             verify(tir_to_kernel(made.program, target), "kernel")
-            for want, got in zip(expected, run(made.program, given, sizes), strict=True):
-                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5, err_msg=mutant.to_python())
+            results = [run(made.program, given)]
+            if compiled:
+                results.append(run_program(made.program, given, ()))
+            for result in results:
+                for want, got in zip(expected, result, strict=True):
+                    rounding = 2**-7 if str(want.dtype) == "bfloat16" else 1e-5
+                    wanted, gotten = (np.asarray(v, np.float64) for v in (want, got))
+                    np.testing.assert_allclose(
+                        gotten, wanted, rtol=rounding, atol=rounding, err_msg=f"{name}\n{mutant.to_python()}"
+                    )
+    return found
+
+
+def test_other_decisions_give_other_schedules_or_refusals() -> None:
+    found = judge_mutants(Target(representative.TARGET), "f32", MUTANTS)
     assert found["changed"] >= 120, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_other_decisions_on_every_machine(target: str, precision: str) -> None:
+    found = judge_mutants(Target(target), precision, 4 * MUTANTS, compiled=True)
+    assert found["changed"] >= 400, found
 
 
 def test_rules_leave_decisions_of_every_kind() -> None:

@@ -32,7 +32,7 @@ from weft.backends.protocol import Backend
 from weft.ir.structural import structural_hash
 from weft.ir.text import NEWLINE, TokenStream, quote
 from weft.schedule.intrinsic import TensorIntrinsic
-from weft.schedule.trace import Slot, Trace
+from weft.schedule.trace import Trace
 from weft.support.errors import InternalError, ScheduleError, UserError
 from weft.support.fingerprint import compiler_fingerprint
 from weft.target import Target
@@ -65,9 +65,8 @@ class KernelTask:
 
     def with_trace(self, trace: Trace, known: Iterable[TensorIntrinsic] = ()) -> KernelTask:
         """The task under another schedule, with those of the ``known`` intrinsics that the schedule names."""
-        named = [v for i in trace.instructions for k, v in i.args if k == "intrinsic"]
-        drawn = any(isinstance(v, Slot) for v in named)  # a name that was sampled may be any of them
-        return replace(self, trace=trace, intrinsics=tuple(i for i in known if drawn or i.name in named))
+        needed = trace.intrinsics
+        return replace(self, trace=trace, intrinsics=tuple(i for i in known if i.name in needed))
 
     @property
     def maker(self) -> Backend:

@@ -285,7 +285,7 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
     s.set_scope(partial, 0, "register")
     context.done.add(partial.name)
     _finish_partial(context, partial)
-    lane = s.get_loops(block)[-1]
+    lane = s.get_loop(block, -1)
     context.done.add(s.decompose_reduction(block, lane).name)
     s.vectorize(lane, reassociate=True)
 
@@ -303,7 +303,7 @@ def _finish_partial(context: Context, partial: BlockRef) -> None:
     """The lanes' partial results: kept in registers over the whole reduction."""
     s, view = context.schedule, context.view(partial)
     own = context.own_loops(partial)
-    lane = own[view.spatial[-1]] if view.spatial[-1] in own else s.get_loops(partial)[-1]
+    lane = own[view.spatial[-1]] if view.spatial[-1] in own else s.get_loop(partial, -1)
     reduce = [own[a] for a in view.reduce if a in own]
     s.reorder(*reduce, lane)
     if reduce:
