@@ -180,7 +180,7 @@ def draw_tile(context: Context, view: View, roles: Roles, lanes: int, most_rows:
         extent = static_extent(roles.rows) or MAX_ROWS
         menu = divisors(roles.row_group, MAX_GROUP) if roles.row_group else ROWS_OF_A_TILE
         rows = context.choose((n for n in menu if n <= extent), rows)
-    if columns > 1 and roles.columns is not None:
+    if roles.columns is not None and (columns > 1 or roles.columns is roles.vector):
         extent = static_extent(roles.columns) or MAX_COLUMNS * lanes
         most = -(-extent // lanes) if roles.columns is roles.vector else extent
         columns = context.choose(range(1, min(most, MAX_COLUMNS) + 1), columns)
@@ -537,7 +537,7 @@ class Tiling:
         if self._one_piece():
             return (loop,)
         if self.tile.columns == 1:
-            return self.context.schedule.split(loop, factors=(None, self.lanes))
+            return self.context.schedule.split(loop, factors=(None, self.tile.columns * self.lanes))
         return self.context.schedule.split(loop, factors=(None, self.tile.columns, self.lanes))
 
     def _one_piece(self) -> bool:
