@@ -1,4 +1,4 @@
-"""What users write as ``weft.te``: tensor expressions (``weft.tensor_expr``) and their schedules (``weft.classic``)."""
+"""The public module ``weft.te``: tensor expressions (``weft.tensor_expr``) and their schedules (``weft.classic``)."""
 
 from weft.classic.intrinsic import declare as decl_tensor_intrin
 from weft.classic.schedule import create_schedule

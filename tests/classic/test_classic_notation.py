@@ -281,7 +281,7 @@ def test_functions_are_saved_and_loaded(tmp_path: Path) -> None:
         f(4, x)
     with pytest.raises(InputError, match="takes 3 arguments"):
         f(x)
-    with pytest.raises(ArtifactError, match="carries no function"):
+    with pytest.raises(ArtifactError, match="contains no function"):
         weft.load_function(tmp_path / "f.o")
     with pytest.raises(UserError, match="there is no file"):
         weft.load_function(tmp_path / "nothing.so")

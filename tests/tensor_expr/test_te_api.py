@@ -152,7 +152,7 @@ def broken_reducer() -> te.Tensor:
 @pytest.mark.parametrize(
     ("build", "code", "message"),
     [
-        (lambda: made(te.sum(A[0, K], axis=K) + 1.0), "E201", "a reduction stands inside an expression"),
+        (lambda: made(te.sum(A[0, K], axis=K) + 1.0), "E201", "a reduction is inside another expression"),
         (lambda: made(te.sum(A[0, K], axis=K)), "E202", "the values do not all come from one reduction"),
         (lambda: made(A[0, 0], reduce_axis=(K,)), "E202", "there are reduce axes but no reduction"),
         (lambda: made(A[0, 0], axis=(K, K)), "E203", "an axis occurs twice"),

@@ -1,1 +1,1 @@
-"""Measuring whole models beside other engines."""
+"""Measures whole models with Weft and with other engines."""

@@ -1,9 +1,9 @@
-"""Engines to measure against, each driven in a process of its own: ``python -m weft.bench.engines NAME REQUEST.json``.
+"""Engines to measure, each in a separate process: ``python -m weft.bench.engines NAME REQUEST.json``.
 
-The process loads the model with the engine's best settings for a number of threads, then obeys one-line JSON commands
-on its standard input: ``{"runs": n, "seconds": s}`` runs n times, or fewer once s seconds have passed, and answers with
-the times in milliseconds; ``{"save": path}`` writes the outputs of one run. So engines can be measured alternately
-without sharing threads, allocators or imports.
+The process loads the model with the engine's best settings for a number of threads. Then it reads one-line JSON
+commands from its standard input. ``{"runs": n, "seconds": s}`` runs n times, or fewer if s seconds have passed, and
+answers with the times in milliseconds. ``{"save": path}`` writes the outputs of one run. Separate processes let engines
+be measured alternately without sharing threads, allocators or imports.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Run = Callable[[], Sequence[Any]]
 Inputs = dict[str, np.ndarray[Any, Any]]
 
 WARMUP_SECONDS = 2.0
-"""An engine is warmed up no longer than this, and by one run at least."""
+"""Warming up an engine ends after so many seconds; it has at least one run."""
 
 
 def _weft(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
@@ -78,7 +78,7 @@ def _openvino(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
 
 
 def _torch_module(request: dict[str, Any]) -> Any:
-    """The module that the model was exported from, where the request names it; else one that runs the ONNX nodes."""
+    """The module that the model was exported from, if the request names it; else a module that runs the ONNX nodes."""
     if source := request.get("torch"):
         path, _, call = source.partition(":")
         spec = spec_from_file_location("torch_source", path)
@@ -94,7 +94,7 @@ def _torch_module(request: dict[str, Any]) -> Any:
 
 
 def _in_torch(request: dict[str, Any], inputs: Inputs, prepare: Callable[[Any, Any, tuple[Any, ...]], Run]) -> Run:
-    """``prepare(torch, module, tensors)`` gives what is timed; its result becomes a list of arrays."""
+    """``prepare(torch, module, tensors)`` returns the function to time; its results are converted to arrays."""
     import torch
 
     torch.set_num_threads(request["threads"])
@@ -111,7 +111,7 @@ def _in_torch(request: dict[str, Any], inputs: Inputs, prepare: Callable[[Any, A
 
 
 def _eager(torch: Any, module: Any, tensors: tuple[Any, ...]) -> Run:
-    """As it is, or with channels last where pictures come in, whichever is faster."""
+    """Eager mode; for images in the faster of the two memory formats (contiguous, channels last)."""
 
     def plain() -> Any:
         return module(*tensors)
@@ -128,12 +128,12 @@ def _eager(torch: Any, module: Any, tensors: tuple[Any, ...]) -> Run:
 
 
 def _inductor(torch: Any, module: Any, tensors: tuple[Any, ...]) -> Run:
-    """TorchInductor with the weights frozen into the code; graph breaks are errors, so that nothing runs eagerly."""
+    """TorchInductor with frozen weights. Graph breaks are errors, so that nothing runs in eager mode."""
     config: Any = import_module("torch._inductor.config")
     config.freezing = True
     dynamo: Any = import_module("torch._dynamo.config")
     dynamo.allow_rnn = True
-    if not any(True for _ in module.parameters()):  # runs ONNX nodes: what they do for these inputs, as a graph
+    if not any(True for _ in module.parameters()):  # a module that runs ONNX nodes: trace it for these inputs
         module = import_module("torch.fx.experimental.proxy_tensor").make_fx(module)(*tensors)
     compiled = torch.compile(module, fullgraph=True)
     return lambda: compiled(*tensors)
@@ -185,13 +185,13 @@ ENGINES: dict[str, tuple[str, Callable[[dict[str, Any], Inputs], tuple[str, Run]
     "torch-compile": ("torch", _torch_compile),
     "tvm": ("apache-tvm", _tvm),
 }
-"""Engine name → the package it needs, and what loads a model with it."""
+"""Engine name → the package it needs, and the function that loads a model with it."""
 
 
 def serve(name: str, request_path: str) -> None:
-    """Load the model and obey commands until the input ends."""
+    """Load the model and execute commands until the input ends."""
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever the engine prints must not mix with the answers
+    os.dup2(2, 1)  # keeps the engine's own output apart from the answers
     with open(request_path) as file:
         request = json.load(file)
     with np.load(request["inputs"]) as archive:
@@ -204,7 +204,7 @@ def serve(name: str, request_path: str) -> None:
     try:
         version, run = ENGINES[name][1](request, inputs)
         _timed(run, request.get("warmup", 3), WARMUP_SECONDS)
-    except Exception as problem:  # engines of others raise what they like
+    except Exception as problem:  # other engines may raise any exception
         answer(error=f"{type(problem).__name__}: {problem}")
         return
     answer(version=version)
@@ -218,7 +218,7 @@ def serve(name: str, request_path: str) -> None:
 
 
 def _timed(run: Run, count: int, seconds: float) -> list[float]:
-    """Milliseconds of ``count`` runs, of fewer if they would take longer than ``seconds``; of one at least."""
+    """Milliseconds of ``count`` runs, or of fewer if ``seconds`` have passed; at least one run."""
     return [s * 1e3 for s in repeated(run, count, seconds)]
 
 

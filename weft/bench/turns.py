@@ -1,4 +1,4 @@
-"""Engines measured alternately, each in its own warmed process, with their outputs compared."""
+"""Measures engines alternately, each in its own warmed process, and compares their outputs."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ LOWERED = ("weft", "openvino")
 """Engines that compute a float32 model in another precision when asked."""
 
 MIN_TURN_MS = 60
-"""Milliseconds that a turn of one engine takes at least."""
+"""Least duration of one engine's turn, in milliseconds."""
 
 REST_SECONDS = 0.1
-"""Seconds in which no engine runs, between two turns: threads of the one before may still be spinning."""
+"""Pause between turns, in seconds, in which the threads of the previous engine stop spinning."""
 
 MAX_TURN_SECONDS = 2.0
-"""Seconds after which a turn ends, however few runs it had (one at least)."""
+"""A turn ends after so many seconds; it has at least one run."""
 
 MAX_TIMES_OURS = 10
-"""An engine that takes this many times as long as Weft has one turn only."""
+"""An engine that takes more than so many times as long as Weft has only one turn."""
 
 MAX_LOADING_SECONDS = 300.0
-"""Seconds that an engine may take to load a model, compile it and warm up."""
+"""Time limit in seconds for an engine to load a model, compile it and warm up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One engine on one model. Times in milliseconds; differences are against the first engine (Weft)."""
+    """One engine on one model. Times are in milliseconds; differences are to the first engine (Weft)."""
 
     model: str
     engine: str
@@ -55,7 +55,7 @@ class Record:
 
 
 class Engine:
-    """A running engine process; ``error`` says why there is none (any more)."""
+    """A running engine process; ``error`` says why it does not run."""
 
     def __init__(self, name: str, request: Path, folder: Path) -> None:
         """Start the engine and wait until it is ready."""
@@ -78,12 +78,12 @@ class Engine:
         patience.cancel()
 
     def run(self, count: int) -> list[float]:
-        """The times of a turn of ``count`` runs, or of as many as fit."""
+        """The times of a turn of ``count`` runs, or of fewer if the time limit ends it."""
         times: list[float] = self._ask(runs=count, seconds=MAX_TURN_SECONDS).get("times", [])
         return times
 
     def outputs(self) -> list[Array]:
-        """What one run gives."""
+        """The outputs of one run."""
         path = self.folder / f"{self.name}.npz"
         if not self._ask(save=str(path)).get("saved"):
             return []
@@ -130,14 +130,15 @@ def measure(
     inputs: dict[str, Array],
     torch: str | None = None,
 ) -> tuple[list[Record], dict[str, str]]:
-    """Records of Weft and the peers, and why peers are missing.
+    """Records of Weft and its peers, and the reasons why peers are missing.
 
-    Each of ``rounds`` rounds runs every engine at least ``runs / rounds`` times in turn, for at least MIN_TURN_MS, for
-    at most MAX_TURN_SECONDS and after a rest, so that drift of the machine meets all alike. A peer that fails is left
-    out with its reason; one that takes MAX_TIMES_OURS times as long as Weft has one turn. ``torch``
-    (``FILE.py:FUNCTION[,WORD…]``) makes the module that the model was exported from.
+    In each of ``rounds`` rounds, the engines have one turn each, so that changes of the machine's speed affect all
+    alike. A turn has at least ``runs / rounds`` runs and takes at least MIN_TURN_MS and at most MAX_TURN_SECONDS; a
+    pause precedes it. A peer that fails is left out and its reason is returned. A peer that takes MAX_TIMES_OURS times
+    as long as Weft has one turn. ``torch`` (``FILE.py:FUNCTION[,WORD…]``) makes the module that the model was exported
+    from.
 
-    Raises UserError where Weft itself fails.
+    Raises UserError if Weft itself fails.
     """
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -147,7 +148,7 @@ def measure(
         request.write_text(json.dumps({**about, "torch": torch, "inputs": str(folder / "inputs.npz")}))
         engines: list[Engine] = []
         try:
-            for name in ["weft", *peers]:  # one after the other: what compiles slows nobody's warming up
+            for name in ["weft", *peers]:  # one after the other, so that no engine compiles while another warms up
                 engines.append(Engine(name, request, folder))
                 if engines[0].error is not None:
                     raise UserError(engines[0].error, code="B002")
@@ -168,7 +169,7 @@ def measure(
 
 
 def _take_turns(engines: list[Engine], fewest: int, rounds: int) -> None:
-    """Fill in the times of ``engines``, of which the first is Weft."""
+    """Fill in the times of ``engines``; the first is Weft."""
     first = {e.name: e.run(fewest) for e in engines}
     ours = min(first[engines[0].name], default=float("inf"))
     turns = {}
@@ -186,14 +187,14 @@ def _take_turns(engines: list[Engine], fewest: int, rounds: int) -> None:
 
 
 def _precision(inputs: dict[str, Array]) -> str:
-    """The float type that the model works in, told from its inputs; f32 where they are whole numbers."""
+    """The float type of the model, taken from its inputs; f32 if they are integers."""
     kinds = [v.dtype for v in inputs.values() if v.dtype.kind == "f"]
     return f"f{kinds[0].itemsize * 8}" if kinds else "f32"
 
 
 def difference(ours: list[Array], theirs: list[Array]) -> tuple[float, float]:
-    """Largest absolute difference, and largest difference relative to the largest magnitude of that output; infinite
-    where outputs do not correspond or one is not a number."""
+    """Largest absolute difference, and largest difference relative to the largest magnitude of that output. Both are
+    infinite if the outputs do not correspond or only one of two values is NaN."""
     worst = relative = 0.0
     if len(ours) != len(theirs):
         return float("inf"), float("inf")

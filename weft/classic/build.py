@@ -1,4 +1,4 @@
-"""From a schedule and the order of its arguments to loops that print, and to a function that runs."""
+"""``lower`` and ``build``: from a schedule and the order of its arguments to printable loops and to a function."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNT = Form("a positive whole number", lambda v: isinstance(v, int) and not isi
 
 
 class Loops:
-    """A program whose ``str`` is its loops; ``program`` is the program itself."""
+    """The result of :func:`lower`: ``str`` gives the text of the loops, ``program`` is the program."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -42,10 +42,10 @@ class Loops:
 
 @checked("I030", InputError, schedule=_SCHEDULE, args=ARGUMENTS, name=TEXT)
 def lower(schedule: TensorSchedule, args: Sequence[Any], name: str = "main", *, simple_mode: bool = False) -> Loops:
-    """The loops of ``schedule`` with ``args`` as parameters: a program that prints, verifies and runs.
+    """The loops of ``schedule`` with ``args`` as parameters: a verified program that can be printed.
 
-    ``args`` are tensors (inputs, outputs, and intermediate results that the caller wants to see) and sizes, in any
-    order. ``simple_mode`` changes nothing. Raises InputError where an argument is missing or unknown.
+    ``args`` are tensors (inputs, outputs, and intermediate results that the caller wants to get) and sizes, in any
+    order. ``simple_mode`` has no effect. Raises InputError if an argument is missing or unknown.
     """
     return Loops(_with_params(schedule, args, name).program)
 
@@ -59,9 +59,9 @@ def build(
     *,
     threads: int | None = None,
 ) -> CompiledFunction:
-    """Compile ``schedule`` into a function that takes ``args`` in their order and fills the computed ones in place.
+    """Compile ``schedule`` into a function that takes ``args`` in their order and writes the outputs in place.
 
-    Raises InputError where an argument is missing or unknown, TargetError for unknown targets.
+    Raises InputError if an argument is missing or unknown, TargetError for unknown targets.
     """
     machine = target if isinstance(target, Target) else Target(target)
     made = _with_params(schedule, args, name)
@@ -69,14 +69,15 @@ def build(
 
 
 def executable(program: Program, target: str | Target = "llvm", threads: int | None = None) -> Executable:
-    """Compile a program in scheduled form, as the block notation leaves it. Inputs and outputs are its parameters."""
+    """Compile a program in scheduled form, the result of the block notation. Its parameters are inputs and outputs."""
     machine = target if isinstance(target, Target) else Target(target)
     return Executable(_artifact(_Made(program, ()), machine), threads)
 
 
 @dataclass(frozen=True)
 class _Made:
-    """A program in the order of inputs before outputs, and where the caller passes each: ``("input", 0)``…"""
+    """A program whose parameters are inputs, then outputs, and the order in which the caller passes them:
+    ``("input", 0)``…"""
 
     program: Program
     order: tuple[tuple[str, int | str], ...]
@@ -126,7 +127,8 @@ def _check_complete(program: Program, given: Sequence[Buffer], args: Sequence[Te
 
 
 def _with_separate_inits(schedule: Schedule) -> Schedule:
-    """A copy in which reductions that run over other axes inside set their results to zero in loops of their own."""
+    """A copy of the schedule in which reductions that have other loops inside initialize their results in separate
+    loops."""
     made = schedule.copy()
     for block in list(made.state.tree.blocks.values()):
         if block.init is None:
@@ -134,7 +136,7 @@ def _with_separate_inits(schedule: Schedule) -> Schedule:
         around = made.state.tree.loops_around(block)
         reduces = [x for x in around if any(block.iters[n].kind == IterVar.REDUCE for n in uses(block, x))]
         if not reduces or around[-len(reduces) :] == reduces:
-            continue  # no reduction, or it is innermost: the result is set just before it
+            continue  # no reduction, or it is innermost: the result is initialized just before it
         try:
             ref = next(r for r in made.get_loops(block.name) if r.var is reduces[0].var)
             made.decompose_reduction(block.name, ref)
@@ -144,6 +146,6 @@ def _with_separate_inits(schedule: Schedule) -> Schedule:
 
 
 def _artifact(made: _Made, target: Target) -> Artifact:
-    """The artifact of one call, which remembers where the caller passes each argument."""
+    """The artifact with one call; its metadata has the order in which the caller passes the arguments."""
     function = {"order": [list(o) for o in made.order], "loops": to_text(made.program)}
     return one_program(made.program, target, metadata={"model": made.program.name, "function": function})

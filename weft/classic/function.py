@@ -20,36 +20,36 @@ from weft.support.errors import ArtifactError, InputError, UserError
 from weft.support.files import existing_file
 
 _FOOTER = b"WEFTEND\x01"
-"""Ends a shared library that carries an artifact: 8 bytes of length (little-endian) and this mark."""
+"""The end of a shared library that contains an artifact: its length in 8 bytes (little-endian) and this mark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Seconds for one call, of each repetition."""
+    """Seconds for one call, for each repetition."""
 
     results: tuple[float, ...]
 
     @property
     def mean(self) -> float:
-        """Seconds a call, on average."""
+        """Mean seconds for one call."""
         return float(np.mean(self.results))
 
     @property
     def median(self) -> float:
-        """Seconds of the middle call."""
+        """Median seconds for one call."""
         return float(np.median(self.results))
 
     @property
     def min(self) -> float:
-        """Seconds of the fastest call."""
+        """Seconds for one call in the fastest repetition."""
         return min(self.results)
 
 
 class CompiledFunction:
-    """A compiled schedule. Call it with the arguments of ``build`` in their order; computed tensors are filled.
+    """A compiled schedule. Call it with the arguments of ``build`` in their order; outputs are written in place.
 
-    Called with the inputs alone it returns the outputs. Arguments may be ``weft.nd`` tensors, NumPy arrays, or anything
-    with ``__dlpack__``.
+    If called with the inputs only, it returns the outputs. Arguments may be ``weft.nd`` tensors, NumPy arrays, or
+    objects with ``__dlpack__``.
     """
 
     def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
@@ -58,14 +58,14 @@ class CompiledFunction:
 
     @property
     def name(self) -> str:
-        """The name it was built with."""
+        """The name given to ``build``."""
         return str(self.artifact.metadata["model"])
 
     entry_name = name
 
     @property
     def artifact(self) -> Artifact:
-        """What :meth:`save` writes: program, code and constants."""
+        """The artifact that :meth:`save` writes: program, code and constants."""
         return self.executable.artifact
 
     @property
@@ -74,7 +74,7 @@ class CompiledFunction:
         return str(self.artifact.metadata["function"]["loops"])
 
     def __call__(self, *args: Any) -> Any:
-        """Run. Raises InputError where something does not fit."""
+        """Run the function. Raises InputError if an argument does not fit."""
         inputs = [kind for kind, _ in self._order if kind != "output"]
         if len(args) == len(inputs) != len(self._order):
             given, _, sizes = self._sorted(args, inputs)
@@ -90,7 +90,7 @@ class CompiledFunction:
             raise InputError(
                 f"'{self.name}' takes {len(self._order)} arguments, not {len(args)}",
                 code="I001",
-                hint="the arguments of build, in their order; without the computed ones they are returned",
+                hint="pass the arguments of build in their order; outputs that are left out are returned",
             )
         names = [str(at) for kind, at in self._order if kind == "size"]
         groups: dict[str, list[Any]] = {"input": [], "output": [], "size": []}
@@ -109,7 +109,8 @@ class CompiledFunction:
     def time_evaluator(
         self, name: str | None = None, device: Device | None = None, number: int = 10, repeat: int = 1
     ) -> Callable[..., Measurement]:
-        """A function that runs this one ``number`` times in each of ``repeat`` repetitions, after a warm-up."""
+        """A function that warms up, runs this function ``number`` times in each of ``repeat`` repetitions and returns a
+        :class:`Measurement`."""
 
         def evaluate(*args: Any) -> Measurement:
             def calls() -> None:
@@ -122,7 +123,7 @@ class CompiledFunction:
         return evaluate
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the function to a file for :func:`load_function`; a name that ends in ``.o`` gets the bare object."""
+        """Write the function to a file for :func:`load_function`; if the name ends in ``.o``, only the object code."""
         if os.fspath(path).endswith(".o"):
             Path(path).write_bytes(self._object())
         else:
@@ -132,10 +133,10 @@ class CompiledFunction:
         return self.artifact.codes[0].variants[0].data
 
     def export_library(self, path: str | os.PathLike[str]) -> None:
-        """Write a shared library with the kernel under its C name, which :func:`load_function` reads back.
+        """Write a shared library that exports the kernel as a C function; :func:`load_function` reads it too.
 
-        The C interface is ``int32_t name(void *const *buffers, const int64_t *sizes)``, inputs before outputs. Needs a
-        C compiler driver to link (``cc``, or what ``CC`` says); raises UserError (X010) without one.
+        The C interface is ``int32_t name(void *const *buffers, const int64_t *sizes)``, inputs before outputs. Linking
+        needs a C compiler driver (``CC``, default ``cc``); without one UserError X010 is raised.
         """
         driver = os.environ.get("CC", "cc")
         with tempfile.TemporaryDirectory() as folder:
@@ -160,7 +161,7 @@ class CompiledFunction:
 
 
 def load_function(path: str | os.PathLike[str], threads: int | None = None) -> CompiledFunction:
-    """Load what :meth:`CompiledFunction.save` or :meth:`CompiledFunction.export_library` wrote.
+    """Load a file written by :meth:`CompiledFunction.save` or :meth:`CompiledFunction.export_library`.
 
     Raises InputError if there is no such file, ArtifactError if it is not a function.
     """
@@ -178,7 +179,7 @@ def load_function(path: str | os.PathLike[str], threads: int | None = None) -> C
 
 
 def _carried(path: Path) -> bytes | None:
-    """The artifact at the end of a shared library, or None where the file is none."""
+    """The artifact at the end of a shared library, or None if the file is not a shared library."""
     end = 8 + len(_FOOTER)
     with open(path, "rb") as file:
         if file.read(4) != b"\x7fELF":
@@ -189,7 +190,9 @@ def _carried(path: Path) -> bytes | None:
         length = int.from_bytes(tail[:8], "little")
         if not tail.endswith(_FOOTER) or length > size - end:
             raise ArtifactError(
-                f"'{path}' carries no function", code="A022", hint="load what export_library wrote, or a .weft file"
+                f"'{path}' contains no function",
+                code="A022",
+                hint="load a file written by export_library, or a .weft file",
             )
         file.seek(size - end - length)
         return file.read(length)

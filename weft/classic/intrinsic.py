@@ -1,4 +1,4 @@
-"""Hardware instructions declared as tensor expressions with their lowering."""
+"""Hardware instructions, declared as a tensor expression and a lowering."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def declare(
 ) -> TensorIntrinsic:
     """The instruction that computes ``output`` (a tensor of constant shape, or its operation).
 
-    ``lowering(inputs, output)`` gets buffers of the shapes described and returns a statement over them; for a reduction
-    it adds to the output, which holds the sum so far.
+    ``lowering(inputs, output)`` gets buffers of the declared shapes and returns a statement on them. For a reduction it
+    accumulates into the output.
     """
     tensor = output.output(0) if isinstance(output, Operation) else output
     order = topological([tensor])

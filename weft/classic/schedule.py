@@ -1,4 +1,4 @@
-"""Schedules indexed by the tensors of a description."""
+"""Schedules indexed by tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.tensor_expr.visit import topological
 
 
 class Stagewise:
-    """Finds the block of a tensor or operation, and its axes."""
+    """Maps tensors and operations to their blocks and axes."""
 
     def __init__(self, stages: Stages) -> None:
         self.stages = stages
@@ -42,7 +42,7 @@ class TensorSchedule(ClassicSchedule):
 
 
 def create_schedule(outputs: Any) -> TensorSchedule:
-    """The schedule that computes ``outputs`` by plain loops. Raises ScheduleError (S004) for what computes nothing."""
+    """The schedule that computes ``outputs`` with plain loops. Raises ScheduleError S004 if nothing is computed."""
     given = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     tensors: list[Tensor] = []
     for one in given:
@@ -56,7 +56,7 @@ def create_schedule(outputs: Any) -> TensorSchedule:
                 code="S004",
                 hint="te.create_schedule(C.op)",
             )
-    tensors = list(dict.fromkeys(tensors))  # results of one operation may each name it
+    tensors = list(dict.fromkeys(tensors))  # several outputs may belong to one operation
     order = topological(tensors)
     states = {s.op for op in order for s in getattr(op, "states", ())}
     inputs = [op.output(0) for op in order if isinstance(op, PlaceholderOp) and op not in states]

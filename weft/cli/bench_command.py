@@ -1,4 +1,4 @@
-"""``weft bench``: engines measured alternately, each in its own warmed process, with their outputs compared."""
+"""``weft bench``: measures engines alternately, each in its own warmed process, and compares their outputs."""
 
 from __future__ import annotations
 
@@ -36,15 +36,17 @@ from weft.support.errors import UserError
     show_default=True,
     help=f"Comma-separated: {', '.join(list(ENGINES)[1:])}, or none.",
 )
-@click.option("--runs", type=click.IntRange(1), default=20, show_default=True, help="Least runs of each engine.")
+@click.option(
+    "--runs", type=click.IntRange(1), default=20, show_default=True, help="Least number of runs of each engine."
+)
 @click.option("-i", "--input", "files", multiple=True, metavar="[NAME=]FILE", help="Inputs. [default: random]")
 @click.option(
     "--torch-module",
     default=None,
     metavar="FILE.py:FUNCTION[,WORD…]",
-    help="Makes the module that MODEL was exported from, for the torch peers. [default: ONNX nodes run by torch]",
+    help="Function that makes the module MODEL was exported from, for the torch peers. [default: torch runs the nodes]",
 )
-@click.option("--profile", is_flag=True, help="Show what each kernel takes, beside what the machine allows.")
+@click.option("--profile", is_flag=True, help="Show each kernel's time and the least time possible on this machine.")
 @click.option("--json", "json_path", default=None, help="Write the records to this file.")
 @precision_option
 @winograd_option

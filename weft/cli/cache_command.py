@@ -11,13 +11,13 @@ from weft.support.words import counted
 @click.group("cache", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Look at the cache of compiled kernels, or clear it.
+    """Show or clear the cache of compiled kernels.
 
     \b
-    weft cache            where it is, how large, how many kernels
+    weft cache            show directory, size and number of kernels
     weft cache clear      remove everything
 
-    WEFT_CACHE_DIR moves it, WEFT_CACHE_LIMIT bounds its size.
+    WEFT_CACHE_DIR sets its directory, WEFT_CACHE_LIMIT its largest size.
     """
     if ctx.invoked_subcommand is not None:
         return

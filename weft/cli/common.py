@@ -1,4 +1,4 @@
-"""What several commands share: options, loading a model or an artifact, printing tables."""
+"""Functions that several commands use: options, loading a model or an artifact, printing tables."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def precision_option(f: F) -> F:
         type=click.Choice(["f32", "bf16"]),
         default="f32",
         show_default=True,
-        help="bf16: matrix products and convolutions of bfloat16 operands, where the machine has instructions for it.",
+        help="bf16: matrix products and convolutions use bfloat16 operands if the machine has instructions for them.",
     )(f)
 
 
 WINOGRAD: dict[str, bool | int] = {"on": True, "off": False, "2": 2, "4": 4}
-"""Words of the command line for what ``weft.Options(winograd=…)`` takes."""
+"""Words on the command line for the values of ``weft.Options(winograd=…)``."""
 
 
 def winograd_option(f: F) -> F:
@@ -51,7 +51,7 @@ def winograd_option(f: F) -> F:
         default="on",
         show_default=True,
         callback=lambda context, parameter, word: WINOGRAD[word],
-        help="3×3 convolutions by fewer products where that pays; 2: only with tiles of 2×2, as exact as off.",
+        help="Use Winograd's algorithm for 3×3 convolutions where it is faster; 2: only tiles of 2×2, as exact as off.",
     )(f)
 
 
@@ -60,7 +60,7 @@ def jobs_option(f: F) -> F:
         "--jobs",
         type=click.IntRange(1),
         default=None,
-        help="Processes that build kernels. [default: all cores, or WEFT_NUM_THREADS]",
+        help="Number of processes that build kernels. [default: all cores, or WEFT_NUM_THREADS]",
     )(f)
 
 
@@ -94,7 +94,7 @@ def parse_shapes(words: Sequence[str], option: str = "--shape") -> dict[str, int
 
 
 def is_artifact(path: str) -> bool:
-    """Whether the file is a compiled artifact, by its first bytes or its name."""
+    """Whether the file is a compiled artifact, according to its name or its first bytes."""
     from weft.runtime.artifact import MAGIC
 
     if path.endswith(".weft"):
@@ -107,7 +107,7 @@ def is_artifact(path: str) -> bool:
 
 
 def task_text(path: str) -> str | None:
-    """The text of the file if it is the task of a kernel; None for all other files, and where there is none."""
+    """The text of the file if it is a kernel task; None for other files and if the file does not exist."""
     try:
         with open(path, encoding="utf-8") as file:
             for line in file:
@@ -119,7 +119,7 @@ def task_text(path: str) -> str | None:
 
 
 def load_artifact(path: str, verify: bool = False) -> Any:
-    """The artifact in a file. Raises InputError where there is no such file, ArtifactError where it is damaged."""
+    """The artifact in a file. Raises InputError if there is no such file, ArtifactError if it is damaged."""
     from weft.runtime.artifact import Artifact
 
     return Artifact.load(existing_file(path), verify=verify)
@@ -128,8 +128,8 @@ def load_artifact(path: str, verify: bool = False) -> Any:
 def executable(path: str, target: str, threads: int | None, shapes: Sequence[str], **options: Any) -> Any:
     """The executable of a model file (compiled now, with progress) or of an artifact.
 
-    For a model ``shapes`` fixes sizes; what an artifact left open is a matter of its inputs. Its ``options`` (fields of
-    ``weft.Options``) were chosen when it was compiled.
+    ``shapes`` fixes sizes of a model; the open sizes of an artifact follow from its inputs. ``options`` are fields of
+    ``weft.Options``; an artifact has those that it was compiled with.
     """
     import weft
 
@@ -137,9 +137,9 @@ def executable(path: str, target: str, threads: int | None, shapes: Sequence[str
     if is_artifact(path):
         if target != "cpu" or chosen != weft.Options():
             raise UserError(
-                f"'{path}' is compiled already: {_and('target', *options)} change nothing",
+                f"'{path}' is already compiled: {_and('target', *options)} have no effect",
                 code="I020",
-                hint="give them to weft compile",
+                hint="pass them to weft compile",
             )
         return weft.load_executable(path, threads=threads)
     fixed = parse_shapes(shapes)
@@ -153,7 +153,7 @@ def _and(*names: str) -> str:
 
 
 def input_shapes(specs: Sequence[Any], words: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """The shape of each input, its open dimensions taken from ``--shape`` words, else 1."""
+    """The shape of each input; open dimensions come from ``--shape`` words, or are 1."""
     given = parse_shapes(words)
     made = {}
     for spec in specs:
@@ -175,7 +175,7 @@ def _size(d: Any, given: dict[str, int | tuple[int, ...]]) -> int:
 
 
 def check_writable(path: str | Path) -> None:
-    """Before work begins whose result goes to ``path``. Raises InputError where no file can be written there."""
+    """Check, before the work begins, that ``path`` can be written. Raises InputError if it cannot."""
     folder = Path(path).parent
     reason = None
     if Path(path).is_dir():
@@ -189,7 +189,7 @@ def check_writable(path: str | Path) -> None:
 
 
 def write_file(path: str | Path, write: Callable[[], Any]) -> None:
-    """Call ``write``, which writes ``path``; raises InputError where that is not possible."""
+    """Call ``write``, which writes ``path``; raises InputError if the file cannot be written."""
     try:
         write()
     except OSError as problem:
@@ -218,7 +218,7 @@ def table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str
 
 
 def input_specs(module: Any) -> list[Any]:
-    """What a graph takes, as an executable would say it: name, dtype and shape of ints and symbol names."""
+    """The inputs of a graph as an executable describes them: name, dtype, and shape of ints and symbol names."""
     from types import SimpleNamespace
 
     return [

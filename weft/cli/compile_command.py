@@ -31,7 +31,7 @@ from weft.support.words import counted
     "--also",
     multiple=True,
     metavar="TARGET",
-    help="Add code for a further CPU level; the best one is picked when the artifact is loaded. May be repeated.",
+    help="Add code for another CPU level; loading chooses the best level of the machine. May be repeated.",
 )
 @shape_option
 @precision_option
@@ -41,7 +41,7 @@ from weft.support.words import counted
     "--specialize",
     multiple=True,
     metavar="NAME=SIZES",
-    help="Compile for these sizes of an open dimension as well: --specialize batch=1,8. May be repeated.",
+    help="Add code for these sizes of an open dimension: --specialize batch=1,8. May be repeated.",
 )
 @click.option("--no-cache", is_flag=True, help="Do not use the kernel cache.")
 def command(
@@ -56,7 +56,7 @@ def command(
     specialize: tuple[str, ...],
     no_cache: bool,
 ) -> None:
-    """Compile MODEL to one file that loads and runs without the compiler.
+    """Compile MODEL to one file, which loads and runs without the compiler.
 
     \b
     weft compile resnet.onnx

@@ -1,4 +1,4 @@
-"""Inputs for a model from the command line: arrays in files, pictures, or seeded random numbers."""
+"""Inputs of a model from the command line: arrays in files, images, or seeded random numbers."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
 def random_inputs(
     specs: Sequence[Any], seed: int = 0, shapes: Mapping[str, tuple[int, ...]] | None = None
 ) -> dict[str, Array]:
-    """Seeded random arrays for input specifications (``name``, ``dtype``, ``shape``), of the given ``shapes``.
+    """Seeded random arrays of the given ``shapes`` for input specifications (``name``, ``dtype``, ``shape``).
 
-    Floats are normal, integers 0 or 1 (valid as token numbers, masks and indices). The numbers of an input depend only
-    on the seed, its name and its shape.
+    Floats are normally distributed, integers are 0 or 1 (valid as tokens, masks and indices). The numbers depend only
+    on the seed and on the name and shape of the input.
     """
     made = {}
     for spec in specs:
         if spec.dtype in ("data", "string"):
             raise InputError(
-                f"input '{spec.name}' is no tensor of numbers: it must be given",
+                f"input '{spec.name}' is not a tensor of numbers, so it must be given",
                 code="I028",
-                hint=f"-i {spec.name}=FILE.data, with what it is in words: Node(Leaf([1.0]), Leaf([2.0]))",
+                hint=f"-i {spec.name}=FILE.data, a file that contains for example Node(Leaf([1.0]), Leaf([2.0]))",
             )
         shape = (shapes or {}).get(spec.name) or tuple(_size(d) for d in spec.shape)
         source = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
@@ -58,8 +58,8 @@ def _size(d: Any) -> int:
 
 
 def read_inputs(words: Sequence[str], specs: Sequence[Any], pixels: str = "auto") -> dict[str, Array]:
-    """Arrays from ``NAME=FILE`` words, or ``FILE`` words for the inputs in order: .npy, .npz, .pb (a serialized ONNX
-    tensor) and pictures, whose numbers ``pixels`` decides (see :func:`picture`)."""
+    """Arrays from ``NAME=FILE`` words, or from ``FILE`` words for the inputs in order: .npy, .npz, .pb (a serialized
+    ONNX tensor) and images, whose values ``pixels`` chooses (see :func:`picture`)."""
     by_name = {s.name: s for s in specs}
     out: dict[str, Array] = {}
     for i, word in enumerate(words):
@@ -90,30 +90,30 @@ def _once(given: Mapping[str, Array], names: Iterable[str]) -> None:
 
 
 def _guarded(path: Path, read: Callable[[Path], T]) -> T:
-    """What ``read`` gives; any trouble with the file becomes an InputError."""
+    """The result of ``read``; every error becomes an InputError."""
     try:
         return read(path)
     except UserError:
         raise
-    except Exception as problem:  # NumPy, zip files and pictures each have errors of their own
+    except Exception as problem:  # NumPy, zip files and image libraries raise different exceptions
         raise InputError(f"'{path}' cannot be read: {problem}", code="I025") from problem
 
 
 def _read_archive(path: Path) -> dict[str, Array]:
     if not zipfile.is_zipfile(path):
-        raise InputError(f"'{path}' is no .npz archive, or a damaged one", code="I025")
+        raise InputError(f"'{path}' is not an .npz archive, or it is damaged", code="I025")
     with np.load(path) as archive:
         return {k: archive[k] for k in archive.files}
 
 
 def read_data(path: Path) -> Any:
-    """A value of an algebraic data type: ``Node(Leaf([1.0, 2.0]), Leaf("x.npy"))``, with numbers, nested lists and the
-    names of .npy files (beside this one) as tensors, and tuples in parentheses."""
+    """A value of an algebraic data type: ``Node(Leaf([1.0, 2.0]), Leaf("x.npy"))``. Tensors are numbers, nested lists
+    or names of .npy files in the same directory; tuples are in parentheses."""
     return _data(ast.parse(path.read_text(encoding="utf-8").strip(), str(path), mode="eval").body, path.parent)
 
 
 def _data(root: ast.expr, folder: Path) -> Any:
-    """The value, without recursion: a list of a thousand elements is a thousand calls deep."""
+    """The value, computed without recursion: a list of a thousand elements is nested a thousand calls deep."""
     made: list[Any] = []
     todo: list[tuple[ast.expr, bool]] = [(root, False)]
     while todo:
@@ -145,9 +145,9 @@ def _read(path: Path, spec: Any, pixels: str) -> Any:
     if path.suffix.lower() in PICTURES:
         return picture(path, spec, pixels)
     raise InputError(
-        f"'{path}' is of no known kind",
+        f"'{path}' has an unknown file type",
         code="I026",
-        hint="use .npy, .npz, .pb, .data or a picture: " + ", ".join(PICTURES),
+        hint="use .npy, .npz, .pb, .data or an image: " + ", ".join(PICTURES),
     )
 
 
@@ -162,10 +162,10 @@ def _read_tensor(path: Path) -> Array:
 
 
 def picture(path: Path, spec: Any, pixels: str = "auto") -> Array:
-    """A picture scaled to the input's size, channels first or last as the shape says, one channel meaning grey.
+    """An image scaled to the input's size. The shape says whether channels are first or last; one channel is grey.
 
-    ``pixels``: ``raw`` keeps 0…255, ``unit`` scales to 0…1, ``imagenet`` then normalizes with the usual mean and
-    deviation; ``auto`` is raw for integers, imagenet for three channels of floats, unit for one.
+    ``pixels``: ``raw`` keeps 0…255; ``unit`` scales to 0…1; ``imagenet`` scales to 0…1 and normalizes with ImageNet's
+    mean and standard deviation. ``auto`` is raw for integers, imagenet for three channels of floats, unit for one.
     """
     try:
         from PIL import Image
@@ -174,10 +174,10 @@ def picture(path: Path, spec: Any, pixels: str = "auto") -> Array:
     shape = [_size(d) for d in spec.shape]
     last = len(shape) == 4 and shape[3] in (1, 3)
     if len(shape) != 4 or (not last and shape[1] not in (1, 3)):
-        raise InputError(f"input '{spec.name}' of shape {shape} does not take a picture", code="I027")
+        raise InputError(f"input '{spec.name}' of shape {shape} is not an image input", code="I027")
     channels, height, width = (shape[3], shape[1], shape[2]) if last else (shape[1], shape[2], shape[3])
     image = Image.open(path).convert("L" if channels == 1 else "RGB")
-    if (height, width) == (1, 1):  # open sizes: the picture's own
+    if (height, width) == (1, 1):  # open sizes: keep the size of the image
         width, height = image.size
     values = np.asarray(image.resize((width, height)), np.uint8).reshape(height, width, channels)
     numbers = _numbers(values, DType(spec.dtype), pixels)

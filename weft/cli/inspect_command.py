@@ -24,18 +24,18 @@ from weft.support.errors import UserError
 from weft.support.words import counted
 
 GRAPH_STAGES = {
-    "imported": "the graph as it came from the model",
+    "imported": "the graph as imported from the model",
     "groups": "the optimized graph with its fused groups",
 }
 KERNEL_STAGES = {
-    "te": "what each element of a group's result equals",
-    "tir": "the plain loops of each group",
+    "te": "the tensor expressions of each group",
+    "tir": "the unscheduled loops of each group",
     "trace": "the schedule as runnable Python",
-    "scheduled": "the loops as the schedule arranges them",
-    "kernel": "the flat, vectorized loops that code is generated from",
-    "llvm": "LLVM IR, of targets whose code LLVM makes",
-    "c": "C, of targets whose code a C compiler makes",
-    "assembly": "machine code in words",
+    "scheduled": "the scheduled loops",
+    "kernel": "the kernel form: flat buffers and explicit vectors, the input of the code generator",
+    "llvm": "LLVM IR, for targets of the LLVM back end",
+    "c": "C code, for targets of the C back end",
+    "assembly": "the assembly text of the machine code",
     "loops": "what the machine code of each kernel's hottest loop consists of (x86-64)",
 }
 STAGES = {
@@ -53,7 +53,7 @@ STAGES = {
 @target_option
 @shape_option
 def command(model: str, stage: str, name: str | None, target: str, shapes: tuple[str, ...]) -> None:
-    """Show MODEL (a model file, a compiled artifact or the task of a kernel) at one stage of its way.
+    """Show MODEL (a model file, a compiled artifact or a kernel task) at one stage of its compilation.
 
     \b
     weft inspect resnet.onnx                              inputs, outputs, operators, kernels
@@ -63,8 +63,8 @@ def command(model: str, stage: str, name: str | None, target: str, shapes: tuple
 
     weft inspect dump/kernels/00-conv/task.txt --stage assembly
 
-    An artifact keeps the text of its graph, so that every stage can be shown without the model. A task, as
-    WEFT_DUMP=DIRECTORY and reports of internal errors write it, is one kernel with its own target and schedule.
+    An artifact contains the text of its graph, so every stage can be shown without the model. WEFT_DUMP=DIRECTORY and
+    reports of internal errors write kernel tasks. A task is one kernel with its target and schedule.
     """
     if is_artifact(model):
         _inspect_artifact(model, stage, name)
@@ -117,7 +117,7 @@ def _inspect_artifact(path: str, stage: str, name: str | None) -> None:
         _version_note(artifact)
         _plugin_note(artifact, registry)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # large constants are made up: no stage shows their values
+            warnings.simplefilter("ignore")  # large constants get arbitrary values: no stage shows them
             fused = parse(_kept(artifact)["groups"], registry.operators)
         found = registry.target(artifact.target)
         _kernels(fused, found, registry.backend_of(found), stage, name)
@@ -137,9 +137,7 @@ def _inspect_task(text: str, path: str, stage: str) -> None:
         return
     found = next((s.text for s in texts if s.name == stage), None)
     if found is None:
-        raise UserError(
-            f"the task of a kernel has no stage '{stage}'", code="B012", hint="summary, or one from tir to loops"
-        )
+        raise UserError(f"a kernel task has no stage '{stage}'", code="B012", hint="summary, or one from tir to loops")
     click.echo(found, nl=not found.endswith("\n"))
 
 
@@ -168,7 +166,7 @@ def _kept(artifact: Any) -> dict[str, str]:
     kept = kept_graphs(artifact)
     if not kept:
         raise UserError(
-            "this artifact does not keep the text of its graph", code="A020", hint="inspect the model it was made from"
+            "this artifact does not contain the text of its graph", code="A020", hint="inspect the model instead"
         )
     return kept
 
@@ -194,7 +192,7 @@ def _plugin_note(artifact: Any, registry: Any) -> None:
 
 
 def _distinct(fused: Any) -> Iterator[tuple[str, Any]]:
-    """Name and function of each fused group, groups of equal loops once."""
+    """Name and function of each fused group; groups with equal loops appear once."""
     from weft.graph.nodes import Call, Function
     from weft.graph.visit import post_order
     from weft.ir.structural import structural_hash
@@ -230,7 +228,7 @@ def _kernels(fused: Any, target: Any, backend: Any, stage: str, name: str | None
         shown += 1
     if not shown:
         what = f"no kernel's name contains '{name}'" if name else "the model has no kernels"
-        raise UserError(what, code="B010", hint="weft inspect MODEL lists them")
+        raise UserError(what, code="B010", hint="weft inspect MODEL lists the kernels")
     if rows:
         _loop_table(rows)
 
@@ -245,7 +243,7 @@ def _loop_row(title: str, stages: Iterator[Any], target: Any) -> list[str]:
 
     if not target.cpu.triple.startswith("x86_64"):
         raise UserError(
-            f"loops of {target.cpu.triple} are not understood", code="B011", hint="--stage assembly shows them"
+            f"loops of {target.cpu.triple} cannot be analysed", code="B011", hint="--stage assembly shows them"
         )
     loop = hot_loop(next(s.text for s in stages if s.name == "assembly"))
     numbers = (loop.vector_bits, loop.instructions, loop.fused, loop.arithmetic, loop.spills)

@@ -1,4 +1,4 @@
-"""The command line: ``weft COMMAND``. Each command lives in a file of its own and is imported when it is called."""
+"""The command line: ``weft COMMAND``. Each command is a separate module, imported when it is called."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from weft.support.errors import InternalError, WeftError
 COMMANDS = {
     "compile": "Compile a model to one file that runs without the compiler.",
     "run": "Run a model or a compiled artifact on given or random inputs.",
-    "bench": "Measure a model against other engines, alternately, and compare the outputs.",
-    "inspect": "Show a model on its way: graph, groups, loops, kernels, assembly, profile.",
-    "blame": "Find the stage and the kernel that make a result wrong.",
+    "bench": "Measure a model with Weft and with other engines, and compare the outputs.",
+    "inspect": "Show a model at one stage: graph, groups, loops, kernels, assembly.",
+    "blame": "Find the stage and the kernel that cause a wrong result.",
     "opt": "Run passes on the text of a program.",
-    "cache": "Look at the kernel cache, or clear it.",
+    "cache": "Show or clear the kernel cache.",
     "targets": "List the machines to compile for.",
 }
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports one when it is needed."""
+    """A group of commands that imports each command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -50,17 +50,17 @@ def cli() -> None:
     """Weft compiles deep-learning models to fast machine code.
 
     \b
-    weft run model.onnx                  try a model on random inputs
-    weft compile model.onnx -o m.weft    compile it once, run it anywhere
-    weft bench model.onnx                how fast is it, against onnxruntime
+    weft run model.onnx                  run a model on random inputs
+    weft compile model.onnx -o m.weft    compile it to a file
+    weft bench model.onnx                compare its speed with onnxruntime
 
     `weft COMMAND --help` explains each command with examples.
     """
 
 
 def main(argv: list[str] | None = None) -> Any:
-    """Entry point. Exit status: 0 done, 1 an error of the user's, 2 a command line that makes no sense, 70 a bug in
-    Weft (a reproducer or traceback is left in the working directory), 130 interrupted."""
+    """Entry point. Exit status: 0 success, 1 a user error, 2 an invalid command line, 70 a bug in Weft (a reproducer or
+    a traceback is written to the working directory), 130 interrupted."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: click.echo(f"note: {message}", err=True)
@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> Any:
         sys.exit(130)
     except InternalError as problem:
         click.echo(f"{problem}\nThis is a bug in Weft; please report it with the text above.", err=True)
-        _leave(problem.reproducer, "reproducer.txt", "What repeats it (weft opt, weft inspect --stage assembly)")
+        _leave(problem.reproducer, "reproducer.txt", "A reproducer (for weft opt, weft inspect --stage assembly)")
         sys.exit(70)
     except OSError as problem:
         if isinstance(problem, BrokenPipeError):
@@ -87,20 +87,20 @@ def main(argv: list[str] | None = None) -> Any:
     except MemoryError:
         click.echo("error[I032] there is not enough memory", err=True)
         sys.exit(1)
-    except Exception as problem:  # the outermost place: what comes here nobody else has caught
+    except Exception as problem:  # the outermost level: no other code handles it
         _unexpected(problem)
         sys.exit(70)
 
 
 def _unexpected(problem: Exception) -> None:
-    """Report an error that nothing in Weft raises on purpose, without showing the user its traceback."""
+    """Report an error that Weft does not raise on purpose, without showing the user its traceback."""
     last = traceback.extract_tb(problem.__traceback__)[-1]
     click.echo(
         f"internal error[W000] {type(problem).__name__}: {problem} ({os.path.basename(last.filename)}, "
         f"line {last.lineno})\nThis is a bug in Weft; please report it with the text above.",
         err=True,
     )
-    _leave("".join(traceback.format_exception(problem)), "traceback.txt", "How it came to this")
+    _leave("".join(traceback.format_exception(problem)), "traceback.txt", "The traceback")
 
 
 def _leave(text: str | None, name: str, what: str) -> None:

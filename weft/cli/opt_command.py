@@ -17,7 +17,7 @@ from weft.support.files import existing_file
 
 
 def graph_passes(target: Any) -> Mapping[str, Any]:
-    """Graph passes by name, those of installed plugins too, with the options the pipeline gives them."""
+    """Graph passes by name, including those of installed plugins, with the options that the pipeline gives them."""
     from weft.pipeline import Options
     from weft.pipeline import graph_passes as standard
     from weft.plugins import registry_of
@@ -26,7 +26,7 @@ def graph_passes(target: Any) -> Mapping[str, Any]:
 
 
 def tir_passes(target: Any) -> Mapping[str, Callable[[Any], Any]]:
-    """What can be done to the text of a tensor program."""
+    """Passes on tensor programs, by name."""
     from weft.backends.catalogue import backend_of
 
     backend = backend_of(target)
@@ -37,7 +37,7 @@ def tir_passes(target: Any) -> Mapping[str, Callable[[Any], Any]]:
 
 
 def room_of(text: str) -> str:
-    """Which room a program's text belongs to, by its first word."""
+    """The intermediate representation of a program's text, according to its first word."""
     for line in text.splitlines():
         words = re.match(r"\s*(\w+)", line)
         if words is None or line.lstrip().startswith("#"):
@@ -50,16 +50,16 @@ def room_of(text: str) -> str:
             return "graph"
         break
     raise InputError(
-        "this is the text of no program",
+        "this is not the text of a program",
         code="P020",
-        hint="a graph starts with def, tensor expressions with te, loops with program, the task of a kernel with task",
+        hint="a graph starts with def, tensor expressions with te, loops with program, a kernel task with task",
     )
 
 
 @click.command("opt")
 @click.argument("file", required=False)
 @click.option("-p", "--pass", "passes", multiple=True, metavar="NAME", help="A pass to run; may be repeated, in order.")
-@click.option("-o", "--output", default=None, help="Write here instead of to the terminal.")
+@click.option("-o", "--output", default=None, help="Write the result to this file.")
 @click.option("--list", "listing", is_flag=True, help="List the passes.")
 @target_option
 def command(file: str | None, passes: tuple[str, ...], output: str | None, listing: bool, target: str) -> None:
@@ -67,13 +67,13 @@ def command(file: str | None, passes: tuple[str, ...], output: str | None, listi
 
     \b
     weft opt --list
-    weft opt 03-graph.txt                             does it parse, and is it valid?
+    weft opt 03-graph.txt                             parse and verify
     weft opt 00-graph.txt -p fold_constants -p fuse
     weft opt conv.txt -p schedule -p kernel
 
-    Graphs, tensor expressions, tensor programs and tasks of kernels are told apart by their first word. They are
-    written by WEFT_DUMP=DIRECTORY and by weft inspect. The passes on a task follow its own target and schedule;
-    weft inspect shows its machine code.
+    FILE contains a graph, tensor expressions, a tensor program or a kernel task, which differ in their first word.
+    WEFT_DUMP=DIRECTORY and weft inspect write such texts. Passes on a task use its target and schedule; weft inspect
+    shows its machine code.
     """
     from weft.plugins import registry_of
 
@@ -115,7 +115,7 @@ def _read(file: str) -> tuple[str, Path | None]:
 
 
 def transform(text: str, path: Path | None, passes: tuple[str, ...], target: Any) -> str:
-    """The text of the program after ``passes``; verified before and after."""
+    """The text of the program after ``passes``. The program is verified before and after each pass."""
     room = room_of(text)
     if room == "graph":
         return _graph(text, path, passes, target)
@@ -164,7 +164,7 @@ def _te(text: str, path: Path | None, passes: tuple[str, ...]) -> str:
 
 
 def _task(text: str, path: Path | None, passes: tuple[str, ...]) -> str:
-    """A task without passes, or what the passes make of its program for its own target and schedule."""
+    """The task itself if there are no passes; else its program after the passes, for its target and schedule."""
     from weft.kernels.machine_code import scheduled
     from weft.kernels.task import KernelTask
     from weft.tir.text import to_text

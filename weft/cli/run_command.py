@@ -34,25 +34,27 @@ from weft.support.errors import InputError
     "files",
     multiple=True,
     metavar="[NAME=]FILE",
-    help="An input: .npy, .npz, .pb, .data or a picture.",
+    help="An input: .npy, .npz, .pb, .data or an image.",
 )
-@click.option("-o", "--output", default=None, help="Write the outputs to this .npz (or .npy, if there is one).")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers for inputs not given.")
+@click.option(
+    "-o", "--output", default=None, help="Write the outputs to this .npz file, or a single output to a .npy file."
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
 @click.option(
     "--pixels",
     type=click.Choice(PIXELS),
     default="auto",
     show_default=True,
-    help="Numbers of a picture: raw 0..255, unit 0..1, imagenet normalized.",
+    help="Values of an image: raw 0..255, unit 0..1, imagenet normalized.",
 )
 @click.option(
     "--top",
     type=click.IntRange(0),
     default=0,
-    help="Show the N largest values of the first output, with --labels their names.",
+    help="Show the N largest values of the first output; --labels adds their names.",
 )
 @click.option("--labels", default=None, help="A text file with one label on each line.")
-@click.option("--profile", is_flag=True, help="Show where the time goes, kernel by kernel.")
+@click.option("--profile", is_flag=True, help="Show the time of each kernel.")
 @precision_option
 @winograd_option
 @target_option
@@ -124,7 +126,7 @@ def _summary(value: Any) -> list[str]:
 
 
 def read_labels(path: str) -> list[str]:
-    """The lines of a text file; a leading number (the index) is dropped where every line has one."""
+    """The lines of a text file. If every line starts with a number, it is the index of the label."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
@@ -153,7 +155,7 @@ def _check_output(output: str) -> None:
 
 def _write(path: Path, named: dict[str, np.ndarray[Any, Any]]) -> None:
     if path.suffix == ".npy" and len(named) > 1:
-        raise InputError(f"there are {len(named)} outputs, and .npy holds one", code="I026", hint="write an .npz")
+        raise InputError(f"there are {len(named)} outputs, but .npy stores one", code="I026", hint="write an .npz")
     if path.suffix == ".npy":
         write_file(path, lambda: np.save(path, next(iter(named.values()))))
     else:

@@ -1,1 +1,1 @@
-"""Measuring: what the machine can do, and what a kernel takes beside it."""
+"""Measuring: the peak rates of the machine, and the time of each kernel compared with them."""

@@ -1,8 +1,8 @@
-"""What the machine at hand can do, measured with kernels of our own.
+"""Peak rates of this machine, measured with kernels that Weft compiles.
 
-Fused multiply-adds on independent vectors in registers give the arithmetic peak, dot products and matrix tiles that of
-bfloat16 and of bytes where the CPU has them. Arrays of the size of each level of
-memory, summed up and copied, give its bandwidth: the better of the two, bytes read and written together.
+Fused multiply-adds on independent vectors in registers give the arithmetic peak for float32. Dot products and matrix
+tiles give the peaks for bfloat16 and bytes, if the CPU has them. Summing and copying arrays of the size of each memory
+level gives its bandwidth: the better of both, where a copy counts bytes read and bytes written.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from weft.support.dtypes import DType
 from weft.target import ComputeUnit, Target
 
 ROUNDS = 20_000
-CHUNKS = 16  # of the parallel loop for each thread: a millisecond, so that some of many rounds are not interrupted
-CHAINS = 12  # independent accumulators: more than latency times throughput of any CPU at hand
-BEYOND_CACHES = 128 << 20  # bytes for each thread that no cache holds; four times the L3 cache if that is more
-FILL = 0.5  # of a cache, so that nothing else drives the data out
+CHUNKS = 16  # iterations of the parallel loop per thread: about 1 ms, so that some rounds are not interrupted
+CHAINS = 12  # independent accumulators: more than latency times throughput of current CPUs
+BEYOND_CACHES_BYTES = 128 << 20  # per thread, larger than the caches; four times the L3 cache if that is more
+CACHE_SHARE = 0.5  # the share of a cache that a working set fills, so that other data do not evict it
 
 
 def measure_peaks(threads: int) -> Peaks:
-    """The limits of the machine at hand with so many threads: about a second of computing for each."""
+    """The peak rates of this machine with ``threads`` threads; takes about a second for each rate."""
     caches = Target("cpu").cpu
     shared = caches.l3 // threads
     sizes = (("L1", caches.l1), ("L2", caches.l2), ("L3", shared if shared > 2 * caches.l2 else 0))
-    levels = [Level(name, size * threads, bandwidth(int(size * FILL), threads)) for name, size in sizes if size]
-    levels.append(Level("memory", 0, bandwidth(max(BEYOND_CACHES, 4 * shared), threads)))
+    levels = [Level(name, size * threads, bandwidth(int(size * CACHE_SHARE), threads)) for name, size in sizes if size]
+    levels.append(Level("memory", 0, bandwidth(max(BEYOND_CACHES_BYTES, 4 * shared), threads)))
     return Peaks(threads, fma_peak(threads), tuple(levels), dot_peaks(threads))
 
 
 def fma_peak(threads: int) -> float:
-    """GFLOP/s of single precision."""
+    """GFLOP/s in float32."""
     lanes, chunks = vector_lanes(), CHUNKS * threads
     start, factor, more = (f"x[ramp({lanes * k}, 1, {lanes})]" for k in range(3))
     chains = [f"a[ramp({lanes * k}, 1, {lanes})]" for k in range(CHAINS)]
@@ -55,8 +55,8 @@ def fma_peak(threads: int) -> float:
 
 
 def dot_peaks(threads: int) -> dict[str, float]:
-    """10⁹ operations a second of products that are summed up in 32 bits, by the dtype of the operands; those that the
-    CPU has no instructions for are left out."""
+    """10⁹ operations per second of products that are accumulated in 32 bits, by the dtype of the operands. Dtypes for
+    which the CPU has no instructions are left out."""
     found: dict[str, float] = {}
     for unit in Target("cpu").units:
         rate = tile_peak(unit, threads) if unit.tile else vector_dot_peak(unit, threads)
@@ -70,7 +70,7 @@ def _short(dtype: str) -> str:
 
 
 def vector_dot_peak(unit: ComputeUnit, threads: int) -> float:
-    """10⁹ operations a second with vectors in registers."""
+    """10⁹ operations per second with vectors in registers."""
     text, operations = vector_dots(unit, CHUNKS * threads, vector_lanes())
     run = of_text(text, threads)
     x = np.zeros(3 * vector_lanes(), np.int32)
@@ -78,7 +78,7 @@ def vector_dot_peak(unit: ComputeUnit, threads: int) -> float:
 
 
 def vector_dots(unit: ComputeUnit, chunks: int, lanes: int) -> tuple[str, float]:
-    """A program of independent chains of dot products, and how many operations it does."""
+    """A program with independent chains of dot products, and its number of operations."""
     width = CHAINS * lanes
     sums = [f"ramp({lanes * k}, 1, {lanes})" for k in range(CHAINS)]
     factors = f"x[ramp(0, 1, {lanes})], x[ramp({lanes}, 1, {lanes})]"
@@ -98,7 +98,7 @@ def vector_dots(unit: ComputeUnit, chunks: int, lanes: int) -> tuple[str, float]
 
 
 def tile_peak(unit: ComputeUnit, threads: int) -> float:
-    """10⁹ operations a second with four matrix tiles of sums, the operands in the nearest cache."""
+    """10⁹ operations per second with four accumulator tiles and operands in the L1 cache."""
     text, operations = tile_products(unit, CHUNKS * threads)
     run = of_text(text, threads)
     x = np.zeros(2 * _TILE_ELEMENTS * unit.group, DType(unit.left).numpy)
@@ -106,11 +106,11 @@ def tile_peak(unit: ComputeUnit, threads: int) -> float:
     return operations / best_seconds(lambda: run(x, w), 32) / 1e9
 
 
-_TILE_ELEMENTS = 16 * 16  # of sums; operands have a group for each
+_TILE_ELEMENTS = 16 * 16  # accumulators in a tile; operands have one group for each
 
 
 def tile_products(unit: ComputeUnit, chunks: int) -> tuple[str, float]:
-    """A program of products of two by two matrix tiles, and how many operations it does."""
+    """A program with products of two by two matrix tiles, and its number of operations."""
     group, size, rounds = unit.group, _TILE_ELEMENTS, ROUNDS // 10
     zero = "0.0" if unit.accumulator == "float32" else "i32(0)"
 
@@ -140,12 +140,12 @@ def tile_products(unit: ComputeUnit, chunks: int) -> tuple[str, float]:
 
 
 def bandwidth(nbytes: int, threads: int) -> float:
-    """GB/s with a working set of so many bytes for each thread: the better of reading and of copying."""
+    """GB/s with a working set of ``nbytes`` per thread: the better of reading and copying."""
     return max(read_bandwidth(nbytes, threads), copy_bandwidth(nbytes, threads))
 
 
 def read_bandwidth(nbytes: int, threads: int) -> float:
-    """GB/s of summing up ``nbytes`` for each thread."""
+    """GB/s when summing ``nbytes`` per thread."""
     lanes, chains = vector_lanes(), 8
     steps = max(1, nbytes // (4 * lanes * chains))
     count, repeats = steps * chains * lanes, max(1, (64 << 20) // nbytes)
@@ -171,7 +171,7 @@ def read_bandwidth(nbytes: int, threads: int) -> float:
 
 
 def copy_bandwidth(nbytes: int, threads: int) -> float:
-    """GB/s of reading and writing together, half of ``nbytes`` each for each thread."""
+    """GB/s when copying, bytes read and written together; each thread reads half of ``nbytes`` and writes as much."""
     lanes = vector_lanes()
     vectors = max(1, nbytes // (8 * lanes))
     count, repeats = vectors * lanes * threads, max(1, (64 << 20) // nbytes)
@@ -188,5 +188,5 @@ def copy_bandwidth(nbytes: int, threads: int) -> float:
 
 
 def vector_lanes() -> int:
-    """Single-precision numbers in a vector register of the machine at hand."""
+    """float32 lanes in a vector register of this machine."""
     return Target("cpu").cpu.lanes(32)

@@ -1,11 +1,10 @@
-"""How far each kernel is from what the machine allows (S. Williams et al., "Roofline", CACM 2009).
+"""Roofline: each kernel's time compared with the least possible time (S. Williams et al., "Roofline", CACM 2009).
 
-A kernel can be no faster than its arithmetic at the measured peak, which is that of the fastest instructions for its
-operands: kernels that read bfloat16 or bytes may use dot products or matrix tiles. And it can be no faster than its
-bytes at the measured bandwidth of the memory they come from: constants come from the level that holds the whole model,
-since all of it passes between two uses; other operands from the level that holds what the kernel itself touches.
-Operations are those of the algorithm that was chosen (Winograd's, where that is it), bytes are those that must move
-however it is scheduled.
+A kernel needs at least the time of its operations at the measured peak. The peak is that of the fastest instructions
+for its operands: kernels that read bfloat16 or bytes may use dot products or matrix tiles. It also needs at least the
+time of its bytes at the measured bandwidth. Constants come from the memory level that holds the whole model, because
+the whole model is read between two uses. Other operands come from the level that holds the kernel's working set.
+Operations are those of the chosen algorithm (for example Winograd); bytes are those that any schedule must move.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from weft.support.words import counted
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A level of memory: bytes that it holds for all threads together (0: any number), and its bandwidth in GB/s."""
+    """A memory level: its capacity in bytes for all threads together (0: unlimited), and its bandwidth in GB/s."""
 
     name: str
     holds: int
@@ -35,10 +34,10 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """What a machine can do with so many threads: GFLOP/s in float32, and its levels of memory, the nearest first.
+    """Peak rates of a machine with ``threads`` threads: GFLOP/s in float32, and its memory levels, the nearest first.
 
-    ``dots`` are the rates of products of narrower numbers that are summed up in 32 bits, by the dtype of the operands:
-    10⁹ operations a second, a multiplication and an addition counting as two."""
+    ``dots`` are the rates of products of narrower numbers accumulated in 32 bits, by the dtype of the operands: 10⁹
+    operations per second; a multiplication and an addition count as two."""
 
     threads: int
     gflops: float
@@ -46,17 +45,17 @@ class Peaks:
     dots: Mapping[str, float] = field(default_factory=dict)
 
     def arithmetic(self, dtypes: Iterable[str] = ()) -> float:
-        """The highest rate at which a kernel with operands of these dtypes can compute."""
+        """The highest rate, in 10⁹ operations per second, of a kernel with operands of these dtypes."""
         return max(self.gflops, *(self.dots.get(d, 0.0) for d in dtypes), 0.0)
 
     def level(self, nbytes: int) -> Level:
-        """The nearest level that holds so many bytes."""
+        """The nearest level that holds ``nbytes``."""
         return next((v for v in self.levels if v.holds >= nbytes), self.levels[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The least milliseconds of one instruction that calls a kernel; ``level`` is the farthest memory it needs."""
+    """The least milliseconds of one kernel call; ``level`` is the farthest memory level that it needs."""
 
     instruction: int
     kernel: str
@@ -74,12 +73,12 @@ class Bound:
 
     @property
     def limit(self) -> str:
-        """What decides: ``compute``, or the name of a level of memory."""
+        """The binding limit: ``compute``, or the name of a memory level."""
         return "compute" if self.compute_ms >= self.memory_ms else self.level
 
 
 def bounds(program: Program, symbols: Mapping[str, int], peaks: Peaks) -> tuple[Bound, ...]:
-    """The bound of every kernel call whose work is known for the values of ``symbols``, for one execution of it."""
+    """The bound for one execution of each kernel call whose work is known for the values of ``symbols``."""
     sizes = [evaluate(b.nbytes, symbols) or 0 for b in program.buffers]
     constants = {b.index: n for b, n in zip(program.buffers, sizes, strict=True) if b.kind == "constant"}
     outside = sum(n for b, n in zip(program.buffers, sizes, strict=True) if b.kind in ("input", "output"))
@@ -103,17 +102,17 @@ def bounds(program: Program, symbols: Mapping[str, int], peaks: Peaks) -> tuple[
 
 
 def _dtypes(program: Program, call: CallKernel) -> set[str]:
-    """Dtypes of a kernel's operands: of all buffers but the last, its result. A workspace is bytes in the arena, which
-    say nothing."""
+    """Dtypes of a kernel's operands: of all buffers except the last one, its result. A workspace is not counted: it is
+    bytes in the arena."""
     buffers = [program.buffers[b] for b in call.buffers]
     return {str(b.dtype) for b in [b for b in buffers if b.kind != "arena" or b.dtype != "uint8"][:-1]}
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRoof:
-    """All calls of one kernel in one run: ``calls`` of them, for the nodes of ``label`` first.
+    """The ``calls`` calls of one kernel in one run; ``label`` names the nodes of the first call.
 
-    ``ms`` is measured, ``bound_ms`` the least possible, ``limit`` what decides that (see :class:`Bound`).
+    ``ms`` is the measured time, ``bound_ms`` the least possible time, ``limit`` its reason (see :class:`Bound`).
     """
 
     kernel: str
@@ -127,28 +126,28 @@ class KernelRoof:
 
     @property
     def lost_ms(self) -> float:
-        """Milliseconds a run above the bound."""
+        """Milliseconds per run above the bound."""
         return self.ms - self.bound_ms
 
     @property
     def gflops(self) -> float:
-        """Arithmetic reached, in 10⁹ operations a second."""
+        """Achieved rate of operations, in 10⁹ per second."""
         return self.flops / self.ms / 1e6 if self.ms else 0.0
 
     @property
     def gigabytes(self) -> float:
-        """Traffic reached, in 10⁹ bytes a second."""
+        """Achieved bandwidth, in 10⁹ bytes per second."""
         return self.bytes / self.ms / 1e6 if self.ms else 0.0
 
     @property
     def share(self) -> float:
-        """Of the bound: 1 is as fast as the machine allows."""
+        """Bound over measured time: 1 is as fast as the machine allows."""
         return self.bound_ms / self.ms if self.ms else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Kernels by the time they lose, the worst first."""
+    """Kernels in the order of lost time, the worst first."""
 
     kernels: tuple[KernelRoof, ...]
     run_ms: float
@@ -156,21 +155,21 @@ class Roofline:
 
     @property
     def kernel_ms(self) -> float:
-        """Milliseconds a run in all kernels."""
+        """Milliseconds per run in all kernels."""
         return sum(k.ms for k in self.kernels)
 
     @property
     def bound_ms(self) -> float:
-        """The least milliseconds that all kernels could take."""
+        """The least possible milliseconds per run of all kernels."""
         return sum(k.bound_ms for k in self.kernels)
 
     @property
     def flops(self) -> int:
-        """Operations a run of all kernels."""
+        """Operations per run of all kernels."""
         return sum(k.flops for k in self.kernels)
 
     def rows(self, count: int | None = None) -> list[tuple[str, ...]]:
-        """Cells under :data:`COLUMNS` for the ``count`` worst kernels, and a last row for all of them together."""
+        """Cells under :data:`COLUMNS` for the ``count`` worst kernels, and a last row with the sum of all kernels."""
         whole = self.kernel_ms or 1.0
         made = [
             (shorten(re.sub(r"_[0-9a-f]{10}$", "", k.kernel), 40), shorten(k.label, 24), str(k.calls), f"{k.ms:.3f}",
@@ -208,7 +207,7 @@ COLUMNS = ("kernel", "for", "calls", "ms", "share", "GFLOP/s", "GB/s", "of roofl
 
 
 def beside_bounds(profile: Profile, found: Sequence[Bound], peaks: Peaks) -> Roofline:
-    """Measured times beside what is possible; kernels whose work is unknown are left out."""
+    """Measured times and bounds; kernels whose work is unknown are left out."""
     by_instruction = {b.instruction: b for b in found}
     groups: dict[str, list[tuple[int, float, Bound]]] = {}
     for k in profile.kernels:
@@ -239,13 +238,13 @@ _PEAKS = instance("weft.measure.roofline.Peaks", Peaks)
 
 @checked("I029", InputError, exe=instance("an executable", Executable), peaks=_PEAKS)
 def kernel_bounds(exe: Executable, *inputs: Any, peaks: Peaks) -> tuple[Bound, ...]:
-    """The least time that ``peaks`` allow each kernel call for such inputs; nothing is run."""
+    """The least time of each kernel call for such inputs under ``peaks``; the model is not run."""
     return bounds(exe.artifact.program, exe.sizes(*inputs), peaks)
 
 
 @checked("I029", InputError, exe=instance("an executable", Executable), peaks=_PEAKS, runs=WHOLE)
 def roofline(exe: Executable, *inputs: Any, peaks: Peaks, runs: int = 10) -> Roofline:
-    """The profile of ``runs`` runs beside what ``peaks`` allow, the kernel that loses most time first.
+    """The profile of ``runs`` runs compared with ``peaks``; the kernel that loses most time is first.
 
     ``peaks`` come from :func:`weft.measure.peaks.measure_peaks`.
     """

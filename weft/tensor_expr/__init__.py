@@ -1,4 +1,4 @@
-"""Room 2: tensor expressions. What each element of a tensor equals, in the classic notation."""
+"""Room 2: tensor expressions. They define the value of each element of a tensor, in the classic notation."""
 
 from weft.expr.arithmetic import (
     add,

@@ -1,6 +1,6 @@
-"""What a tensor expression tells about its operation: how it may fuse, whether it contracts or slides, what it costs.
+"""Analysis of tensor expressions: how an operation may fuse, whether it is a contraction or has windows, what it costs.
 
-Nothing is annotated by hand: every answer follows from the indices of the loads.
+Every answer follows from the indices of the loads; nothing is annotated by hand.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from weft.tensor_expr.visit import topological
 
 
 def fusion_kind(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> FusionKind:
-    """How the computation of ``outputs`` from ``inputs`` relates output to input elements: the most closed kind
-    among its stages."""
+    """How the elements of ``outputs`` depend on the elements of ``inputs``: the most restrictive kind of all stages."""
     kinds = [stage_kind(op) for op in topological(outputs, inputs) if not isinstance(op, PlaceholderOp)]
     return max(kinds, default=FusionKind.ELEMENTWISE)
 
 
 def stage_kind(op: Operation) -> FusionKind:
-    """The kind of one operation: by its accesses where it is a plain computation, by reuse where it reduces; scans and
-    outside code are opaque."""
+    """The kind of one operation. Without a reduction its accesses decide, with one the reuse of its operands; scans
+    and extern operations are opaque."""
     if not isinstance(op, ComputeOp):
         return FusionKind.OPAQUE
     if op.reduce_axis:
@@ -35,7 +34,7 @@ def stage_kind(op: Operation) -> FusionKind:
 
 
 def reduces_rows(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> bool:
-    """Whether each stage that reduces does so along the last dimension of what it reads, and along no other."""
+    """Whether each reduction runs along the last dimension of the tensors that it reads, and along no other."""
     stages = (op for op in topological(outputs, inputs) if isinstance(op, ComputeOp) and op.reduce_axis)
     return all(_along_last(op) for op in stages)
 
@@ -54,8 +53,8 @@ def _along_last(op: ComputeOp) -> bool:
 
 
 def access_kind(op: ComputeOp, load: Load) -> FusionKind:
-    """ELEMENTWISE: the load is at the index of the output. BROADCAST: at some of the axes in their order, and at 0 in
-    dimensions of extent 1. INJECTIVE: anywhere else."""
+    """ELEMENTWISE: the indices of the load are the axes of the output. BROADCAST: they are some of the axes in the
+    same order, and 0 in dimensions of extent 1. INJECTIVE: all other indices."""
     axes = [a.var for a in op.axis]
     if len(load.indices) == len(axes) and all(i is a for i, a in zip(load.indices, axes, strict=True)):
         same = all(s is a.extent for s, a in zip(load.source.shape, op.axis, strict=True))
@@ -72,7 +71,8 @@ def access_kind(op: ComputeOp, load: Load) -> FusionKind:
 
 
 def input_kinds(op: ComputeOp) -> dict[Tensor, FusionKind]:
-    """For each tensor that ``op`` reads the most closed kind of its accesses, REDUCTION where a reduce axis is used."""
+    """For each tensor that ``op`` reads, the most restrictive kind of its accesses; REDUCTION if an index uses a reduce
+    axis."""
     reduce = {a.var for a in op.reduce_axis}
     found: dict[Tensor, FusionKind] = {}
     for load in loads(*op.body):
@@ -94,7 +94,7 @@ def is_injective(op: ComputeOp, tensor: Tensor) -> bool:
 
 
 def _is_reused(op: ComputeOp, load: Load) -> bool:
-    """Whether a reduction reads each element of an operand for many outputs: some output axis is not in its indices."""
+    """Whether a reduction reads each element of an operand for many outputs: its indices lack an output axis."""
     used = set(free_vars(*load.indices))
     if used.isdisjoint(a.var for a in op.reduce_axis):
         return False
@@ -108,7 +108,7 @@ def _is_reused(op: ComputeOp, load: Load) -> bool:
 class Contraction:
     """``output[batch, m, n] = sum over k of lhs[batch, m, k] * rhs[batch, n, k]``, axes in the order of the operation.
 
-    An axis that runs over a dimension together with another (a window) belongs where its variable occurs.
+    The indices in which the variable of an axis occurs decide its group, also if an index has two axes (a window).
     """
 
     lhs: Load
@@ -120,7 +120,7 @@ class Contraction:
 
 
 def contraction(op: Operation) -> Contraction | None:
-    """The contraction that ``op`` is: a sum of products of two loads, conversions allowed; None for anything else."""
+    """``op`` as a contraction, if it is a sum of products of two loads (conversions allowed); else None."""
     if not isinstance(op, ComputeOp) or len(op.body) != 1 or not isinstance(op.body[0], Reduce):
         return None
     reduce = op.body[0]
@@ -187,7 +187,7 @@ def windows(op: Operation) -> list[Window]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a group costs whatever its schedule: ``flops`` and ``bytes``, INDEX expressions; see :func:`flops` and
+    """What a group costs under any schedule: ``flops`` and ``bytes``, INDEX expressions; see :func:`flops` and
     :func:`traffic`."""
 
     flops: Expr
@@ -200,9 +200,12 @@ def work(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> Work:
 
 
 def operation_count(op: Operation) -> Expr:
-    """Arithmetic operations that ``op`` cannot do without, an INDEX expression; a multiply-add counts two, index
-    arithmetic and conversions nothing. Each is done once for the axes that it depends on; of a choice by position, the
-    side with more of them counts. Scans and outside code count nothing of their own."""
+    """The least number of arithmetic operations of ``op``, an INDEX expression.
+
+    A multiply-add counts as two; index arithmetic and conversions do not count. An operation counts once for each
+    combination of the axes that it depends on. If the position chooses between two expressions, the one with more
+    operations counts. Scans and extern operations count as 0.
+    """
     if not isinstance(op, ComputeOp):
         return const(0)
     axes = (*op.axis, *op.reduce_axis)
@@ -227,8 +230,8 @@ def flops(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> Expr:
 
 
 def traffic(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> Expr:
-    """Bytes that must move between memory and the kernel that computes ``outputs`` from ``inputs``: each output written
-    once, each input element that is used read once. What stays inside the group counts nothing."""
+    """Least number of bytes moved between memory and the kernel that computes ``outputs`` from ``inputs``: each output
+    is written once, each input element that is used is read once. Intermediate tensors do not count."""
     given = tuple(inputs)
     read: dict[Tensor, dict[Load, Expr]] = {t: {} for t in given}
     whole: set[Tensor] = set()
@@ -239,7 +242,7 @@ def traffic(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> Expr:
                 if isinstance(load.source, Tensor) and load.source in read:
                     read[load.source][load] = _volume(extents[v] for v in set(free_vars(load)) if v in extents)
         elif not isinstance(op, PlaceholderOp):
-            whole.update(given)  # scans and outside code tell nothing of what they read
+            whole.update(given)  # it is not known which elements scans and extern operations read
     total: Expr = const(0)
     for t in outputs:
         total = total + _volume(t.shape) * t.dtype.nbytes
@@ -268,8 +271,8 @@ def _smaller(a: Expr, b: Expr) -> Expr:
 
 
 def _arithmetic(roots: Sequence[Expr], axes: Mapping[Var, int], data: Sequence[Var] = ()) -> dict[int, int]:
-    """How many distinct operations work on loaded values, or on the variables ``data``: by the set of ``axes`` (one bit
-    each) that they depend on."""
+    """The number of distinct operations on loaded values or on the variables ``data``, for each set of ``axes`` (one
+    bit each) on which they depend."""
     live: set[Expr] = set(data)
     masks: dict[Expr, int] = dict(axes.items())
     costs: dict[Expr, int] = {}

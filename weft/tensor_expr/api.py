@@ -6,7 +6,7 @@
 >>> k = te.reduce_axis((0, 64), name="k")
 >>> C = te.compute((n, 32), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
 
-Everything here is literal: no dtype is widened, nothing is simplified beyond constant folding.
+Expressions are built as written: no dtype is widened, and nothing is simplified except constants.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _PAIR = Form("a pair (low, high)", lambda v: isinstance(v, (tuple, list)) and le
 
 @checked("E110", name=TEXT)
 def var(name: str = "n", dtype: str = "int64") -> Var:
-    """A new symbolic size (or another scalar, where ``dtype`` says so)."""
+    """A new symbolic size, or a scalar variable of another ``dtype``."""
     return Var(name, DType(dtype))
 
 
 @checked("E110", name=TEXT)
 def size_var(name: str = "size", dtype: str = "int64") -> Var:
-    """A new symbolic size, which like all sizes is not negative."""
+    """A new symbolic size. Like all sizes it is not negative."""
     return var(name, dtype)
 
 
@@ -81,9 +81,9 @@ def compute(
 ) -> Any:
     """The tensor of ``shape`` whose element at ``i, j, …`` is ``fn(i, j, …)``.
 
-    ``fn`` returns an expression, or a tuple of them (or a tuple reduction): then a tuple of tensors results.
-    ``attrs`` are handed on to the block that computes the tensor. Raises UserError E120 where the number of
-    indices is wrong, E121 where reductions stand anywhere but on top.
+    If ``fn`` returns a tuple of expressions or a tuple reduction, the result is a tuple of tensors. ``attrs`` are
+    passed to the block that computes the tensor. Raises UserError E120 if the number of indices is wrong, E121 if a
+    reduction is not the outermost operation.
     """
     dims = _shape(shape)
     axis = tuple(IterVar(Var(n, INDEX), d) for n, d in zip(_axis_names(fn, len(dims)), dims, strict=True))
@@ -96,7 +96,7 @@ def compute(
 
 
 def _reduce_axes(name: str, body: tuple[Expr, ...]) -> tuple[IterVar, ...]:
-    """The reduce axes of a body, whose parts must be the values of one and the same reduction, or none be one."""
+    """The reduce axes of a body. Either all its parts are values of one reduction, or none of them is a reduction."""
     first = body[0] if body else None
     if not isinstance(first, Reduce):
         bad = any(isinstance(b, Reduce) for b in body)
@@ -124,7 +124,7 @@ def reduce_axis(dom: tuple[ExprLike, ExprLike], name: str = "rv") -> IterVar:
 def thread_axis(dom: Any = None, tag: str = "", name: str | None = None) -> IterVar:
     """A GPU thread axis: ``thread_axis("threadIdx.x")`` or ``thread_axis((0, 64), "threadIdx.x")``.
 
-    Without a domain the extent is 0, which stands for "as long as the loop that is bound to it".
+    Without a domain the extent is 0, which means: the extent of the loop that is bound to the axis.
     """
     if isinstance(dom, str):
         dom, tag = None, dom
@@ -136,7 +136,7 @@ def thread_axis(dom: Any = None, tag: str = "", name: str | None = None) -> Iter
 
 @checked("E110")
 def if_then_else(condition: ExprLike, then: ExprLike, otherwise: ExprLike) -> Expr:
-    """``then`` where ``condition`` holds, else ``otherwise``; only the chosen side is evaluated."""
+    """``then`` if ``condition`` holds, else ``otherwise``; only the chosen side is evaluated."""
     return select(condition, then, otherwise)
 
 
@@ -157,8 +157,8 @@ def scan(
 ) -> Any:
     """A recurrence over the first dimension: the first ``init.shape[0]`` steps are ``init``, the others ``update``.
 
-    ``state`` are placeholders of the shape of the result through which ``update`` reads earlier steps. Returns a
-    tensor for each state (a single one not in a tuple). Raises UserError E123 where shapes or dtypes differ.
+    ``state`` are placeholders with the shape of the result, through which ``update`` reads earlier steps. Returns one
+    tensor for each state; a single tensor is not in a tuple. Raises UserError E123 if shapes or dtypes differ.
     """
     several = isinstance(state, (tuple, list))
     inits, updates, states, ins = (
@@ -188,10 +188,10 @@ def extern(
     name: str = "extern",
     dtype: str | Sequence[str] | None = None,
 ) -> Any:
-    """Tensors filled by code: ``fn(ins, outs)`` gets buffers and returns a statement of the tir.
+    """Tensors computed by statements: ``fn(ins, outs)`` gets buffers and returns a tir statement.
 
-    ``shape`` is one shape, or a list of shapes for several outputs; ``dtype`` likewise (the first input's when left
-    out). Returns one tensor, or a tuple for a list of shapes.
+    ``shape`` is one shape, or a list of shapes for several outputs; so is ``dtype`` (default: that of the first
+    input). Returns one tensor, or a tuple of tensors for a list of shapes.
     """
     several = isinstance(shape, (list, tuple)) and len(shape) > 0 and isinstance(shape[0], (list, tuple))
     shapes = tuple(_shape(s) for s in (shape if several else (shape,)))

@@ -1,7 +1,7 @@
-"""Tensor expressions: what each element of a tensor equals. Pure; says nothing of loops or memory.
+"""Tensor expressions: the value of each element of a tensor. They are pure and contain no loops and no memory.
 
-A :class:`Tensor` is an output of an :class:`Operation`; operations form a DAG through the tensors that their
-bodies load (``expr.Load`` whose source is a ``Tensor``).
+A :class:`Tensor` is an output of an :class:`Operation`. Operations form a DAG: their bodies load tensors
+(``expr.Load`` whose source is a ``Tensor``).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from weft.support.errors import UserError
 class Reducer:
     """A commutative and associative way to combine values, possibly tuples of values.
 
-    ``lhs`` and ``rhs`` are the variables for the value so far and the next one; ``result`` says how they combine
-    and ``identity`` is what an empty reduction gives. All have the same length (1 for sum, 2 for arg-max).
+    ``lhs`` are the variables for the accumulated value and ``rhs`` those for the next value; ``result`` combines them.
+    ``identity`` is the result of an empty reduction. All have the same length (1 for sum, 2 for arg-max).
     """
 
     name: str
@@ -33,9 +33,10 @@ class Reducer:
 
 @_node
 class Reduce(Expr):
-    """The value of ``sources`` combined by ``reducer`` over ``axes``, where ``condition`` holds.
+    """The values of ``sources`` for which ``condition`` holds, combined over ``axes`` by ``reducer``.
 
-    Stands only at the top of a compute body (see the verifier). ``value_index`` picks one of a tuple's values.
+    A reduction must be the outermost operation of a compute body (see the verifier). ``value_index`` selects one value
+    of a tuple reduction.
     """
 
     reducer: Reducer
@@ -58,11 +59,11 @@ class Reduce(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """Base of what produces tensors."""
+    """Base class of operations, which produce tensors."""
 
     name: str
     made: dict[int, Tensor] = field(default_factory=dict, kw_only=True, repr=False)
-    """Outputs handed out so far, so that equal outputs are one object."""
+    """Outputs created so far, so that equal outputs are the same object."""
 
     @property
     def num_outputs(self) -> int:
@@ -116,11 +117,11 @@ class ScanOp(Operation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateOp(Operation):
-    """A copy of ``base`` in which, for one step of ``axes`` after another in row-major order, the element ``at``
-    becomes ``value`` where ``condition`` holds.
+    """A copy of ``base`` with changed elements: each step of ``axes``, in row-major order, sets the element ``at`` to
+    ``value`` if ``condition`` holds.
 
-    ``value`` may read the element as it is through the placeholder ``state``. Axes of kind ``spatial`` are such that
-    no two of their steps touch one element; axes of kind ``ordered`` run one after another.
+    ``value`` may read the current element through the placeholder ``state``. No two steps of an axis of kind
+    ``spatial`` access the same element; steps of an axis of kind ``ordered`` run one after another.
     """
 
     base: Tensor
@@ -133,11 +134,12 @@ class UpdateOp(Operation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrderOp(Operation):
-    """For each step of ``axes`` the first ``count`` of the numbers 0 … ``size`` - 1 in order; shape (*axes, count).
+    """For each step of ``axes``, the first ``count`` of the numbers 0 … ``size`` - 1 in sorted order. Shape (*axes,
+    count).
 
-    ``before`` says whether the number ``a`` comes strictly before ``b``; of numbers neither of which does, the smaller
-    is first. Only numbers ``a`` for which ``among`` holds take part, and a number ``b`` is left out where an earlier
-    one ``a`` that is not left out ``hides`` it; places for which no number is left hold -1.
+    ``before`` says whether the number ``a`` comes strictly before ``b``; of two equivalent numbers the smaller is
+    first. Only numbers ``a`` for which ``among`` holds are sorted. A number ``b`` is removed if ``hides`` holds for it
+    and an earlier number ``a`` that is not removed. Remaining places are -1.
     """
 
     axes: tuple[IterVar, ...]
@@ -151,13 +153,13 @@ class OrderOp(Operation):
 
     @property
     def is_filtered(self) -> bool:
-        """Whether there may be fewer numbers than ``count``."""
+        """Whether fewer than ``count`` numbers may remain."""
         return not (isinstance(self.among, Const) and isinstance(self.hides, Const))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExternOp(Operation):
-    """Outputs filled by code given as ``emit(inputs, outputs)``, which returns a tir statement."""
+    """Outputs computed by the tir statement that ``emit(inputs, outputs)`` returns."""
 
     inputs: tuple[Tensor, ...]
     shapes: tuple[tuple[Expr, ...], ...]
@@ -177,7 +179,8 @@ def _wrong_count(tensor: Tensor, count: int) -> UserError:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialElement(Arithmetic):
-    """A tensor with its first indices: ``A[i]`` of ``A[i][j]``. It is no value: UserError E010 where used as one."""
+    """A tensor with its first indices: ``A[i]`` of ``A[i][j]``. It is not a value; using it as one raises UserError
+    E010."""
 
     tensor: Tensor
     indices: tuple[Expr, ...]
@@ -225,7 +228,8 @@ class Tensor(Source):
         return len(self.shape)
 
     def __getitem__(self, indices: Any) -> Expr:
-        """The element at ``indices``; with fewer of them than dimensions, what takes the others: ``A[i][j]``."""
+        """The element at ``indices``. With fewer indices than dimensions, a :class:`PartialElement` that takes the
+        others: ``A[i][j]``."""
         given: tuple[ExprLike, ...] = indices if isinstance(indices, tuple) else (indices,)
         if given and len(given) < len(self.shape):
             return PartialElement(self, tuple(index(i) for i in given))  # type: ignore[return-value]  # not yet one
@@ -235,7 +239,7 @@ class Tensor(Source):
 
     def __iter__(self) -> Any:
         raise UserError(
-            f"tensor '{self.name}' cannot be iterated over", code="E010", hint="describe its elements with te.compute"
+            f"tensor '{self.name}' cannot be iterated over", code="E010", hint="compute its elements with te.compute"
         )
 
     def __call__(self, *indices: ExprLike) -> Expr:

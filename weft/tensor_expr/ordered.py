@@ -1,4 +1,4 @@
-"""What depends on the order of steps: updates of single elements, and numbers in the order of a comparison."""
+"""Operations that depend on an order: updates of single elements step by step, and sorting by a comparison."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def update(
     """A copy of ``base`` with elements changed by steps that run in row-major order.
 
     ``fn(state, i, j, …)`` returns ``(at, value)`` or ``(at, value, condition)``: the indices of the element that the
-    step changes, its new value (which may read ``state[at]``, the element so far), and whether it does so at all.
-    ``independent`` are positions of ``extents`` of which no two steps touch one element; these may run in parallel.
-    Raises UserError E125 where the parts do not fit ``base``.
+    step changes, its new value (which may read the current value ``state[at]``), and whether the step changes it.
+    ``independent`` are positions in ``extents``: no two steps along these axes access the same element, so they may
+    run in parallel. Raises UserError E125 if the parts do not fit ``base``.
     """
     axes = tuple(
         IterVar(Var(f"u{d}", INDEX), index(e), IterVar.SPATIAL if d in independent else IterVar.ORDERED)
@@ -61,14 +61,15 @@ def order(
     among: Callable[..., Expr] | None = None,
     hides: Callable[..., Expr] | None = None,
 ) -> Tensor:
-    """The first ``count`` of the numbers below ``size`` in order, int64, for each step of ``extents``.
+    """The first ``count`` of the numbers below ``size`` in sorted order, int64, for each step of ``extents``.
 
     ``before(a, b, i, j, …)`` says whether number ``a`` comes strictly before ``b`` at the step ``i, j, …``; it must be
-    a strict weak order. Of equal ones the smaller number is first. ``count`` is at most ``size``. O(size · log count).
+    a strict weak order. Of equivalent numbers the smaller is first. ``count`` is at most ``size``. O(size · log count).
 
-    ``among(a, i, j, …)`` says which numbers take part, ``hides(a, b, i, j, …)`` whether ``a``, which comes before ``b``
-    and is not left out, leaves ``b`` out; the places that then remain hold -1. With m that take part, O(size + m · (log
-    m + count)), and it ends as soon as ``count`` are found. Raises UserError E125 for a condition that is not bool.
+    ``among(a, i, j, …)`` selects the numbers to sort. ``hides(a, b, i, j, …)`` says whether ``a``, which comes before
+    ``b`` and is not removed itself, removes ``b``. Remaining places are -1. With m selected numbers the cost is O(size
+    + m · (log m + count)); the search ends when ``count`` numbers are found. Raises UserError E125 if a condition is
+    not bool.
     """
     axes = tuple(IterVar(Var(f"i{d}", INDEX), index(e)) for d, e in enumerate(extents))
     a, b = Var("a", INDEX), Var("b", INDEX)

@@ -1,6 +1,6 @@
 """Reducers: commutative, associative ways to combine the values along an axis.
 
-``sum(expr, axis=k)``, and for minimum, maximum, all and any also the form with several operands, ``max(a, b)``.
+The form is ``sum(expr, axis=k)``; ``min``, ``max``, ``all`` and ``any`` also take several operands: ``max(a, b)``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Axes = IterVar | Sequence[IterVar]
 
 @checked("E110", dtype=TEXT, sign=instance("1 or -1", int))
 def infinity(dtype: str, sign: int = 1) -> Const:
-    """Infinity of the given sign where ``dtype`` has one, else its outermost finite value."""
+    """Infinity of the given sign if ``dtype`` has it, else the largest or smallest finite value."""
     kind = DType(dtype)
     if kind.is_float and np.isinf(np.asarray(np.inf, np.float32).astype(kind.numpy).astype(np.float32)):
         return Const(sign * float("inf"), kind)
@@ -78,7 +78,7 @@ def _axes(axis: Axes) -> tuple[IterVar, ...]:
 def _reduce(kind: _Simple, expr: ExprLike, axis: Axes, where: ExprLike | None, init: object = None) -> Expr:
     if init is not None:
         raise UserError(
-            f"te.{kind.name} starts at its identity, not at a value of one's own",
+            f"te.{kind.name} starts at its identity and takes no init value",
             code="E135",
             hint="combine the value in a stage after the reduction: te.compute(S.shape, lambda *i: S[i] + first[i])",
         )
@@ -104,7 +104,7 @@ def _operands(name: str, op: str, operands: Sequence[ExprLike]) -> Expr:
 def sum(expr: ExprLike, axis: Axes, where: ExprLike | None = None, *, init: None = None) -> Expr:
     """The sum over ``axis`` of the values for which ``where`` holds, in the dtype of ``expr``.
 
-    ``init`` is refused (E135): a value to start from is added in a stage of its own.
+    ``init`` is refused (E135): add an initial value in a separate stage.
     """
     return _reduce(_SUM, expr, axis, where, init)
 
@@ -143,7 +143,7 @@ def any(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = 
 def comm_reducer(
     fcombine: Callable[[Any, Any], Any], fidentity: Callable[..., Any], name: str = "reduce"
 ) -> Callable[..., Any]:
-    """A reducer of one's own; ``fcombine`` must be commutative and associative with ``fidentity`` as identity.
+    """A user-defined reducer; ``fcombine`` must be commutative and associative with the identity ``fidentity``.
 
     ``fcombine(x, y)`` combines two values, or two tuples of values; ``fidentity(dtype, …)`` gives the identity.
     The result is a function ``(expr or tuple, axis, where=None)``; for a tuple it returns a tuple.

@@ -11,9 +11,9 @@
       order ranks[i: n](8 of 64) a, b by A[i, a] < A[i, b]
       update marks[u: ordered n, v: 8] of D as old at ranks[u, v], v = old[ranks[u, v], v] + 1.0 where u > 0
 
-Sizes stand in square brackets. Operation ``top`` with several values makes the tensors ``top.v0``, ``top.v1``. The
-reducers sum, prod, max, min, all and any need no declaration. ``extern`` operations print, but hold code that cannot be
-parsed.
+Sizes are in square brackets. The tensors of an operation ``top`` with several values are ``top.v0``, ``top.v1``. The
+reducers sum, prod, max, min, all and any need no declaration. ``extern`` operations are printed but cannot be parsed:
+their code has no text.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _RESERVED = ("of", "where", "from", "identity", "pass", "as", "at", "by", "order
 
 
 def to_text(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> str:
-    """The text of the operations from ``inputs`` to ``outputs``. Placeholders that are not among ``inputs`` and are
-    no states of a scan become inputs too."""
+    """The text of the operations from ``inputs`` to ``outputs``. Placeholders that are neither among ``inputs`` nor
+    states of a scan are printed as inputs too."""
     return _Writer(tuple(outputs), tuple(inputs)).write()
 
 
@@ -147,7 +147,7 @@ class _Writer:
             raise InternalError(f"an operation of type {type(op).__name__} cannot be printed")
 
     def bind(self, variables: Sequence[Var]) -> dict[Any, str]:
-        """Names of variables that only one operation sees."""
+        """Names of variables that are local to one operation."""
         taken = Names(self.global_names)
         return {v: taken.fresh(v.name) for v in variables}
 
@@ -210,7 +210,7 @@ def _built_in(r: Reducer) -> bool:
 
 
 def parse(text: str, file: str | None = None) -> tuple[list[Tensor], list[Tensor]]:
-    """The inputs and outputs that ``text`` describes. Raises ParseError, pointing at the place."""
+    """The inputs and outputs that ``text`` describes. Raises ParseError, which points at the place."""
     return _Parser(TokenStream(text, layout=True, file=file)).parse()
 
 
@@ -298,7 +298,7 @@ class _Parser:
         return IterVar(Var(name, INDEX), extent, kind, start)
 
     def axes(self, close: str, kind: str) -> tuple[IterVar, ...]:
-        """Axes up to the closing bracket; they are visible from here on."""
+        """Axes up to the closing bracket; the following text can use them."""
         made = tuple(self.tokens.listed(lambda: self.axis(kind), close))
         for a in made:
             self.define(a.var.name, a.var)

@@ -1,10 +1,10 @@
 """The invariants of tensor expressions.
 
-A reduction stands only on top of a body (E201); all values of one operation come from the same reduction, and its axes
-are the operation's reduce axes (E202). No axis is shared between two places of one operation, and output axes start at
-0 (E203). Each access has an index for each dimension (E204). Operands of an operation have one dtype, conditions are
-bool and there are no vectors (E205). A body uses only its own axes and symbolic sizes (E206). The parts of a reducer
-have the dtypes of its values and use only its own variables (E207). Inits, updates and states of a scan agree (E208).
+A reduction is the outermost operation of a body (E201); all values of one operation come from the same reduction, and
+its axes are the operation's reduce axes (E202). An operation uses each axis once, and output axes start at 0 (E203).
+Each access has an index for each dimension (E204). Operands of an operation have one dtype, conditions are bool and
+there are no vectors (E205). A body uses only its own axes and symbolic sizes (E206). The parts of a reducer have the
+dtypes of its values and use only its own variables (E207). Inits, updates and states of a scan agree (E208).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.tensor_expr.visit import topological
 
 
 def verify(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> None:
-    """Raise UserError, pointing at the tensor, if an operation from ``inputs`` to ``outputs`` breaks an invariant."""
+    """Raise a UserError that names the tensor if an operation from ``inputs`` to ``outputs`` breaks an invariant."""
     order = topological(outputs, inputs)
     owner = {a.var: op for op in order if isinstance(op, ComputeOp) for a in (*op.axis, *op.reduce_axis)}
     for op in order:
@@ -101,7 +101,7 @@ def _expressions(op: Operation, roots: Sequence[Expr], own: set[Var], owner: dic
         if e.lanes != 1:
             _fail(op, "E205", f"'{e}' is a vector")
         if isinstance(e, Reduce):
-            _fail(op, "E201", "a reduction stands inside an expression", "compute it as a tensor of its own first")
+            _fail(op, "E201", "a reduction is inside another expression", "compute it first, as a separate tensor")
         if isinstance(e, Var) and e not in own:
             if e in owner:
                 _fail(op, "E206", f"'{e.name}' is an axis of '{owner[e].name}'", "use only this tensor's own axes")

@@ -1,4 +1,4 @@
-"""Walks over tensor expressions: the tensors an operation reads, and the operations below some tensors."""
+"""Traversal of tensor expressions: the tensors that an operation reads, and the operations that tensors depend on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.tensor_expr.nodes import ComputeOp, ExternOp, Operation, OrderOp, Scan
 def read_tensors(op: Operation) -> tuple[Tensor, ...]:
     """The tensors that ``op`` reads directly, each once, in evaluation order.
 
-    A scan reads its inits and updates, an update its base; their states are their own.
+    A scan reads its inits and updates, an update reads its base. Their states do not count as read.
     """
     if isinstance(op, ComputeOp):
         sources = (load.source for load in loads(*op.body))
@@ -30,10 +30,7 @@ def read_tensors(op: Operation) -> tuple[Tensor, ...]:
 
 
 def topological(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> list[Operation]:
-    """The operations needed for ``outputs``, producers first; nothing above the tensors ``inputs`` is visited.
-
-    An operation one of whose outputs is an input is not visited through that output.
-    """
+    """The operations needed for ``outputs``, producers first. The traversal stops at the tensors ``inputs``."""
     stop = set(inputs)
     order: list[Operation] = []
     state: dict[Operation, bool] = {}  # False: being expanded, True: done

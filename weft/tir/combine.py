@@ -1,4 +1,4 @@
-"""The body of a reduction: one more value, or tuple of values, combined into accumulators."""
+"""The body of a reduction: a value, or a tuple of values, is combined into accumulators."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ def combining(
     results: Sequence[Expr],
     sources: Sequence[Expr],
 ) -> Stmt:
-    """The statement that combines ``sources`` (for ``rhs``) into ``accumulators`` (for ``lhs``), giving ``results``.
+    """The statement that combines ``sources`` (for ``rhs``) with ``accumulators`` (for ``lhs``) and stores ``results``.
 
-    One operator on one value stays one store, ``C[i] = C[i] + A[i, k]``. Any other combination names its sources, so
-    that what combines can be told from what is combined, and then all its results, before the first is stored::
+    One operator on one value is one store, ``C[i] = C[i] + A[i, k]``. Any other combination binds its sources to
+    names, so that the combination and its operands can be told apart. It then computes all results before it stores
+    the first::
 
         let a.new = …; let b.new = …; let a.next = f(a[i], b[i], a.new, b.new); let b.next = …; a[i] = a.next; …
     """

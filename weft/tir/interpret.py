@@ -1,15 +1,15 @@
-"""The judge: runs a tensor program, in scheduled or in kernel form, exactly as its text says.
+"""The reference interpreter: it runs a tensor program, in scheduled or in kernel form, exactly as its text says.
 
-Whatever else runs a program must agree with this interpreter. It stops with a ProgramError where a program reads or
-writes out of bounds (V910, V911), reads memory that nothing has written (V912), runs a block instance outside its
-domain (V913), divides an integer by zero (V914), lets threads miss a barrier (V915) or leaves an output unwritten
-(V916). If asked to, it stops where an iteration of a parallel loop touches what another one writes (V917), which is
-meant for kernel form: there each buffer stands where it is allocated.
+Compiled code and all other interpreters must agree with it. It raises a ProgramError if a program reads or writes out
+of bounds (V910, V911), reads memory that was never written (V912), runs a block instance outside its domain (V913),
+divides an integer by zero (V914), has threads that do not reach a barrier (V915) or leaves an output unwritten (V916).
+On request it also raises an error if two iterations of a parallel loop access the same element and one of them writes
+it (V917). Use this for kernel form only, where each buffer is allocated inside the loop that it is private to.
 
-Iterations of parallel, vectorized, thread and virtual loops run one after another in the order asked for:
-a correct program gives the same result for every order. Threads inside a block of threads run up to each barrier in
-turn. Memory with a scope private to a thread is undefined again in each iteration of the parallel or thread loop
-around all its uses.
+Iterations of parallel, vectorized, thread and virtual loops run one after another in the requested order. A correct
+program gives the same result for every order. The threads of a block of threads run one after another up to each
+barrier. Memory whose scope is private to a thread becomes undefined in each iteration of the innermost parallel or
+thread loop around all its uses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Order = Literal["forward", "backward", "shuffled"]
 
 @dataclass
 class Execution:
-    """What a run gave: the outputs, and if asked for how often each block instance ran, by block name and values of the
+    """The outputs of a run and, if requested, how often each block instance ran, by block name and values of the
     iteration variables."""
 
     outputs: tuple[Array, ...]
@@ -43,7 +43,7 @@ class Execution:
 
 @dataclass
 class _Support:
-    """What the generated code calls."""
+    """Functions that the generated code calls."""
 
     sites: list[Site]
     order: Callable[[Iterable[int]], Iterable[int]]
@@ -56,14 +56,14 @@ class _Support:
         self.iteration = iteration
 
     def leave(self) -> None:
-        """An outermost parallel loop is done: what comes later sees all of it."""
+        """An outermost parallel loop ends: later statements see all its stores."""
         self.iteration = None
         self.touched.clear()
 
     def touch(self, memory: list[Any], at: int, site: int, writes: bool) -> None:
-        """An access to memory that exists outside of the parallel loop, by the iteration that runs now.
+        """Record an access of the current iteration to memory that exists outside of the parallel loop.
 
-        For each element: the only iteration that wrote it, and the only one that read it (-2: several, -1: none)."""
+        For each element the iteration that wrote it and the one that read it are kept (-2: several, -1: none)."""
         if self.iteration is None:
             return
         seen = self.touched.setdefault((id(memory), at), [-1, -1])
@@ -79,7 +79,7 @@ class _Support:
         raise _failure(self.sites[site], where)
 
     def in_step(self, threads: list[Generator[None, None, None]], site: int) -> Generator[None, None, None]:
-        """Run threads from barrier to barrier; all must meet at each."""
+        """Run threads from barrier to barrier; all must reach each barrier."""
         while threads:
             going = [t for t in threads if next(t, "done") is None]
             if going and len(going) != len(threads):
@@ -110,8 +110,8 @@ def _failure(site: Site, where: tuple[Any, ...], race: bool = False) -> ProgramE
 
 
 class Interpreter:
-    """A program made ready to run any number of times. ``count`` counts the instances of blocks, ``races`` looks for
-    parallel iterations that touch the same memory."""
+    """A program prepared to run any number of times. ``count`` counts the instances of blocks; ``races`` finds
+    parallel iterations that access the same memory."""
 
     def __init__(self, program: Program, count: bool = False, races: bool = False) -> None:
         self.program = program
@@ -128,8 +128,8 @@ class Interpreter:
         order: Order = "forward",
         seed: int = 0,
     ) -> Execution:
-        """Run on NumPy arrays for the inputs; flat buffers of kernel form take arrays of any shape with as many
-        elements. ``sizes`` gives symbolic sizes that no input shape tells."""
+        """Run on NumPy arrays as inputs. The flat buffers of kernel form accept arrays of any shape with the right
+        number of elements. ``sizes`` gives symbolic sizes that do not follow from the input shapes."""
         program = self.program
         given = program.params[: len(program.params) - program.outputs]
         if len(inputs) != len(given):
@@ -227,7 +227,7 @@ def _shape(buffer: Buffer, known: Mapping[Var, int]) -> tuple[int, ...]:
 
 
 def _maybe_shape(buffer: Buffer, known: Mapping[Var, int]) -> tuple[int, ...] | None:
-    """The shape, or None where it depends on loop variables (the generated code makes such memory itself)."""
+    """The shape, or None if it depends on loop variables (the generated code allocates such memory itself)."""
     try:
         return _shape(buffer, known)
     except KeyError:

@@ -1,22 +1,21 @@
 """Tensor programs: when and where each element is computed.
 
-A :class:`Program` goes through two forms, each with its own verifier:
+A :class:`Program` has two forms, each with its own verifier:
 
-* **scheduled form** — computation sits in :class:`Block` statements whose iteration variables say what is
-  computed; loops around a block say when. Schedule primitives rewrite this form. Intermediate buffers are listed
-  in ``Program.allocs``.
-* **kernel form** — no blocks; buffers are flat (one dimension), intermediates appear as :class:`Allocate`,
-  vectors are explicit. Code generators read this form.
+* **scheduled form** — computation is in :class:`Block` statements. Their iteration variables say what is computed;
+  the loops around a block say when. Schedule primitives rewrite this form. Intermediate buffers are listed in
+  ``Program.allocs``.
+* **kernel form** — there are no blocks. Buffers are flat (one dimension), intermediate buffers are :class:`Allocate`
+  statements, vectors are explicit. Code generators read this form.
 
 Exact meaning
 -------------
-* A block instance is identified by the values of its iteration variables; an instance runs ``init`` (if any) before
-  its ``body`` when all its reduce variables stand at their start. Running the same spatial instance again must
-  give the same result.
-* ``For`` runs its body for ``start <= var < start + extent`` (nothing if the extent is not positive): ``serial``
-  and ``unrolled`` in order; ``parallel`` and ``vectorized`` as if in any order; ``thread`` once for each index of the
+* The values of its iteration variables identify a block instance. If all reduce variables have their start value, the
+  instance runs ``init`` (if any) before ``body``. Running the same spatial instance again must give the same result.
+* ``For`` runs its body for ``start <= var < start + extent`` (not at all if the extent is not positive): ``serial``
+  and ``unrolled`` in order; ``parallel`` and ``vectorized`` in any order; ``thread`` once for each index of the
   named GPU axis; ``virtual`` as interleaved virtual threads.
-* ``Store`` with a ``mask`` writes only the lanes where the mask is true.
+* ``Store`` with a ``mask`` writes only the lanes whose mask is true.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from weft.support.dtypes import BOOL, DType
 LoopKind = Literal["serial", "parallel", "vectorized", "unrolled", "thread", "virtual"]
 
 SCOPES: Final = ("global", "local", "register", "shared", "warp")
-"""``global``: main memory. ``local``: scratch private to a thread. ``register``: a small constant-sized array that is
-fully unrolled into registers. ``shared``: shared by a block of GPU threads. Targets may add dotted scopes
+"""``global``: main memory. ``local``: scratch memory private to a thread. ``register``: a small array of constant size
+that is kept in registers. ``shared``: memory shared by a block of GPU threads. Targets may add dotted scopes
 (``vta.acc``)."""
 
 
@@ -75,7 +74,7 @@ class Region:
 
 
 class Stmt:
-    """Base of statements: immutable, compared by identity (two equal loops are two places)."""
+    """Base class of statements. They are immutable and compared by identity: two equal loops are different."""
 
     __slots__ = ()
 
@@ -104,10 +103,10 @@ class For(Stmt):
 class Block(Stmt):
     """A unit of computation that schedule primitives move as a whole.
 
-    ``iters`` are its iteration variables, ``values`` what the surrounding loops bind them to; the instance
-    runs only where ``where`` holds. ``body`` and ``init`` use the iteration variables, never the loops'. ``name``
-    is unique within a program and is how references find the block. ``values`` and ``where`` are seen from outside:
-    they use the surrounding loops.
+    ``iters`` are its iteration variables, ``values`` the expressions of loop variables that they are bound to. The
+    instance runs only if ``where`` holds. ``values`` and ``where`` use the variables of the surrounding loops; ``body``
+    and ``init`` use the iteration variables only. ``name`` is unique within a program; references use it to find the
+    block.
     """
 
     name: str
@@ -133,7 +132,7 @@ class Store(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Allocate(Stmt):
-    """``buffer`` exists while ``body`` runs; its contents are undefined at first. Kernel form only."""
+    """``buffer`` exists while ``body`` runs; its initial contents are undefined. Kernel form only."""
 
     buffer: Buffer
     body: Stmt
@@ -169,10 +168,10 @@ class Barrier(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """A kernel's worth of computation.
+    """The computation of one kernel.
 
-    ``params`` are the buffers given by the caller, inputs before outputs; ``outputs`` counts the written ones at the
-    end. ``sizes`` are the symbolic dimensions (INDEX variables), passed as 64-bit integers in this order and at
+    ``params`` are the buffers that the caller passes, inputs before outputs; ``outputs`` is the number of outputs.
+    ``sizes`` are the symbolic dimensions (INDEX variables), passed as 64-bit integers in this order. They are at
     least 1 unless ``attrs`` says otherwise.
     """
 
@@ -186,7 +185,7 @@ class Program:
 
 
 def seq(*stmts: Stmt) -> Stmt:
-    """Statements in order, nested sequences flattened, a single one returned as it is."""
+    """A sequence of statements. Nested sequences are flattened; a single statement is returned unchanged."""
     flat: list[Stmt] = []
     for s in stmts:
         flat.extend(s.stmts if isinstance(s, Seq) else (s,))

@@ -68,7 +68,7 @@ class _Parser:
         return ExprParser(self.tokens, self.scope).parse()
 
     def index(self) -> Expr:
-        """An expression that counts: bare integers are INDEX already."""
+        """An index expression; integers without a dtype are INDEX."""
         token = self.tokens.current
         made = self.expr()
         if not (made.dtype.is_integer or made.dtype == BOOL):
@@ -165,17 +165,17 @@ class _Parser:
             self.tokens.fail("expected an indented block")
 
     def block_body(self) -> Stmt:
-        """A colon and the indented statements after it, with a scope of their own."""
+        """A colon and the indented statements after it, which form a scope."""
         self.open_block()
         with self.nested():
             return self.rest_of_block()
 
     def rest_of_block(self) -> Stmt:
-        """The statements up to and including the end of the block, as one."""
+        """The statements up to and including the end of the block, as one statement."""
         return _sequence(self.listed_statements())
 
     def listed_statements(self) -> list[Stmt]:
-        """The statements up to and including the end of the block; lets and allocations hold what follows them."""
+        """The statements up to and including the end of the block; lets and allocations contain what follows them."""
         items: list[Stmt | tuple[Var, Expr] | Buffer] = []
         while not self.tokens.accept_kind(DEDENT):
             if self.tokens.peek_kind(END):

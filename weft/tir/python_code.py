@@ -1,9 +1,9 @@
-"""From programs to Python source: the engine of the interpreter.
+"""Translates programs to Python source, which the interpreter runs.
 
-A program becomes one Python function. Memory is a flat list for each buffer, with None for what was never written;
-integers of dtype INDEX and bools are Python's own, all other values NumPy scalars, so that every operation rounds and
-wraps as its dtype says. Expressions are linearized: a shared node is computed once, and the sides of a ``Select``
-become branches, so that only the chosen one runs. Every access checks its bounds and that the element is defined.
+A program becomes one Python function. The memory of each buffer is a flat list; None marks elements that were never
+written. INDEX integers and bools are Python values, all other values are NumPy scalars, so that every operation rounds
+and wraps as its dtype requires. Expressions are linearized: a shared node is computed once. The sides of a ``Select``
+become branches, so that only the chosen side runs. Every access checks its bounds and that the element was written.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PRIVATE: Final = ("local", "register", "warp")
 
 @dataclass(frozen=True)
 class Site:
-    """A place that may fail at run time, for the message."""
+    """A place that may fail at run time, for error messages."""
 
     what: str
     block: str
@@ -68,7 +68,7 @@ class Site:
 
 @dataclass
 class Generated:
-    """Python source, the constants it refers to and the places it may report."""
+    """Python source, the constants that it uses and the places that its errors may report."""
 
     source: str
     constants: dict[str, Any]
@@ -77,7 +77,7 @@ class Generated:
 
 @dataclass
 class _Context:
-    """Names of values computed so far in a stretch of straight-line code."""
+    """Names of the values computed so far in a piece of straight-line code."""
 
     known: dict[Expr, str]
     lane: str = ""
@@ -107,7 +107,7 @@ class Writer:
     data: set[Expr] = field(default_factory=set)
     masks: list[str] = field(default_factory=list)
     own: set[Buffer] = field(default_factory=set)
-    """Buffers that each iteration of a parallel loop has for itself."""
+    """Buffers that are private to each iteration of a parallel loop."""
 
     def generate(self) -> Generated:
         program = self.program
@@ -255,7 +255,7 @@ class Writer:
             self.emit("support.leave()")
 
     def outlined(self, stmt: For, var: str, domain: str, in_step: bool) -> None:
-        """A loop whose body is a function: threads that meet at barriers, or a nest too deep for one function."""
+        """A loop whose body is a separate function: threads with barriers, or a loop nest too deep for one function."""
         function, loops = self.fresh("body"), self.loops
         self.loops = 0
         self.emit(f"def {function}({var}):")
@@ -352,7 +352,7 @@ class Writer:
         return flat
 
     def touch(self, buffer: Buffer, flat: str, what: str) -> None:
-        """Report an access in a parallel loop to what exists outside of it."""
+        """Report an access in a parallel loop to memory that exists outside of it."""
         if self.inside_parallel and buffer not in self.own:
             site = self.site(what, buffer)
             self.emit(f"support.touch({self.name(buffer)}, {flat}, {site}, {what == 'store'})")
@@ -363,13 +363,13 @@ class Writer:
         return self.some((e,))[0]
 
     def some(self, roots: Sequence[Expr]) -> list[str]:
-        """Code for some expressions evaluated at one place."""
+        """Code for several expressions evaluated at one place."""
         self.analyse(roots)
         self.context = _Context({}, self.context.lane)
         return [self.value(e) if e.lanes == 1 else self.lanes_of(e, e.lanes) for e in roots]
 
     def analyse(self, roots: Sequence[Expr]) -> None:
-        """Count how often each node is used, and find which depend on data (their integers must wrap)."""
+        """Count how often each node is used, and find the nodes that depend on data (their integers must wrap)."""
         self.uses = {}
         for e in postorder(*roots):
             for c in e.children:
@@ -379,7 +379,7 @@ class Writer:
         self.context = _Context({}, "")
 
     def value(self, root: Expr) -> str:
-        """Code for ``root``; for a vector in a lane context, the code of that lane. Computes what is missing."""
+        """Code for ``root``; for a vector in a lane context, the code of that lane. Computes missing operands."""
         known = self.context.known
         stack = [root]
         while stack:
@@ -439,7 +439,7 @@ class Writer:
             return code
         if e.op == "div":
             return f"({a} / {b})"
-        if e.op in ("min", "max"):  # NaN wins
+        if e.op in ("min", "max"):  # NaN is returned if an operand is NaN
             x, y = self.atom(a), self.atom(b)
             return f"({x} if {x} {'<' if e.op == 'min' else '>'} {y} or {x} != {x} else {y})"
         if dtype == INDEX and e.op in ("floordiv", "floormod") and isinstance(e.b, Const) and e.b.value:
@@ -529,7 +529,7 @@ def _unconditional(e: Expr) -> tuple[Expr, ...]:
 
 
 def _containing_barriers(root: Stmt) -> set[Stmt]:
-    """The statements below which some thread waits."""
+    """The statements that contain a barrier."""
     found: set[Stmt] = set()
     for stmt in reversed(list(walk(root))):
         if isinstance(stmt, Barrier) or any(c in found for c in children(stmt)):
@@ -538,8 +538,8 @@ def _containing_barriers(root: Stmt) -> set[Stmt]:
 
 
 def _private_places(program: Program) -> dict[Stmt, list[Buffer]]:
-    """For each alloc private to a thread (or shared by a block of threads) the innermost such loop around all its uses:
-    every pass through that loop has its own copy."""
+    """For each alloc that is private to a thread (or shared by a block of threads), the innermost such loop around all
+    its uses: every iteration of that loop has its own copy."""
     scoped = {b for b in program.allocs if b.scope in _PRIVATE or b.scope == "shared"}
     common: dict[Buffer, list[For]] = {}
     stack: list[tuple[Stmt, tuple[For, ...]]] = [(program.body, ())] if scoped else []

@@ -15,13 +15,13 @@
             body:
               C[x, k] = C[x, k] + A[x, k]
 
-Symbolic sizes stand in square brackets after the name. A region gives one element (``x``) or ``start:+extent`` for each
-dimension. Iteration variables may bear the name of a loop: ``where`` and the values after ``=`` see the loops, regions
-and bodies see the iteration variables. Other statements: ``let x = value`` and ``allocate T: f32[8] register``, which
-reach to the end of their block (or, with a colon at the end, over the indented lines), ``if c:`` with ``else:``,
-``evaluate e``, ``barrier shared``, ``seq:`` and ``pass`` for sequences that cannot be seen from the lines alone.
-A store under a mask is ``T[ramp(i, 1, 8); mask] = value``. Values of attributes are none, true, false, numbers,
-strings, dtypes, lists in square brackets, maps in braces and expressions in parentheses.
+Symbolic sizes are in square brackets after the name. A region has one element (``x``) or ``start:+extent`` for each
+dimension. An iteration variable may have the name of a loop: in ``where`` and after ``=`` the name means the loop, in
+regions and bodies the iteration variable. Other statements: ``let x = value`` and ``allocate T: f32[8] register``,
+which are valid up to the end of their block (or, with a colon at the end, in the indented lines), ``if c:`` with
+``else:``, ``evaluate e``, ``barrier shared``. ``seq:`` and ``pass`` write nested and empty sequences. A store with a
+mask is ``T[ramp(i, 1, 8); mask] = value``. Values of attributes are none, true, false, numbers, strings, dtypes, lists
+in square brackets, maps in braces and expressions in parentheses.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ _ZERO, _ONE, _TRUE = Const(0, INDEX), Const(1, INDEX), Const(True, BOOL)
 
 
 def to_text(program: Program) -> str:
-    """The text of ``program``. Names that would clash are numbered."""
+    """The text of ``program``. Equal names get numbers."""
     return _Writer().program(program)
 
 
 def stmt_to_text(stmt: Stmt) -> str:
-    """The text of a statement by itself, for messages and debugging; it cannot be parsed without its program."""
+    """The text of a single statement, for messages and debugging; it cannot be parsed without its program."""
     writer = _Writer(loose=True)
     writer.stmt(stmt)
     return writer.out.text()
 
 
 class _Naming:
-    """Which names are visible where. A variable is called what it wants to be, unless that is taken in its scope."""
+    """The names visible in each scope. A variable keeps its name unless another one in its scope has it."""
 
     def __init__(self, loose: bool = False) -> None:
         self.loose = loose
@@ -88,18 +88,18 @@ class _Naming:
         name = self.names.get(thing)
         if self.loose:
             return name or clean_name(thing.name)
-        if name is None:  # defined nowhere: printed for the reader, refused by the parser
+        if name is None:  # not defined anywhere: printed for the reader, refused by the parser
             return f"?{getattr(thing, 'name', thing)}"
         return name if self.visible.get(name) is thing else f"?{name}"
 
     def declare(self, thing: Var | Buffer) -> str:
-        """Make a name that nothing else may take until the end of the program."""
+        """Choose a name that is unique up to the end of the program."""
         name = self.bind(thing)
         self.globals.add(name)
         return name
 
     def bind(self, thing: Var | Buffer, hide: Mapping[str, Any] | None = None) -> str:
-        """Make ``thing`` visible; names that are in ``hide`` only may be taken over."""
+        """Make ``thing`` visible. It may reuse names that only ``hide`` contains."""
         hint = clean_name(thing.name)
         name, count = hint, 0
         while name in self.globals or (name in self.visible and not (hide and hide.get(name) is self.visible[name])):
@@ -196,7 +196,7 @@ class _Writer:
         return f"let {name}{kind} = {value}"
 
     def inner(self, stmt: Stmt) -> None:
-        """Print ``stmt`` where others may follow."""
+        """Print ``stmt`` at a place where other statements may follow."""
         line = self.out.line
         if isinstance(stmt, Store):
             line(f"{self.expr(Load(stmt.buffer, stmt.indices, stmt.mask))} = {self.expr(stmt.value)}")

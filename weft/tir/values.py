@@ -1,4 +1,4 @@
-"""Scalars as the interpreter holds them: Python int for INDEX, Python bool for bool, NumPy scalars for all else."""
+"""Scalars of the interpreter: Python int for INDEX, Python bool for bool, NumPy scalars for all other dtypes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _wrap_to(dtype: DType) -> Callable[[Any], Any]:
 
 
 def _from_float(dtype: DType) -> Callable[[Any], Any]:
-    """Truncation; values out of range and NaN have no defined result and give the smallest value."""
+    """Truncation. The result for NaN and values out of range is undefined; here it is the smallest value."""
     low, high = dtype.limits()
     made = wrap64 if dtype == INDEX else _wrap_to(dtype)
 

@@ -1,23 +1,23 @@
 """The invariants of tensor programs.
 
 Both forms
-    Buffers visible at one place have different names (V001), and so have all blocks (V002). A variable is defined
-    once on the way to any place (V003) and before it is used (V010); a buffer is loaded and stored only where it
-    exists (V011). An access has an index for each dimension (V012), of dtype INDEX (V013). What is stored has the dtype
+    Buffers visible at one place have different names (V001), and so have all blocks (V002). A variable is not defined
+    again in its own scope (V003) and is defined before it is used (V010); a buffer is loaded and stored only where it
+    exists (V011). An access has an index for each dimension (V012), of dtype INDEX (V013). A stored value has the dtype
     of the buffer (V014), and inputs are never stored to (V015). Vectors of one access or operation have equal lanes
     (V016); a mask or condition is a bool (V017). Operands of an operation have one dtype (V018). Starts and extents of
-    loops are INDEX scalars (V019). A thread axis is named exactly by loops of kind thread and virtual (V020). The
-    outputs are among the parameters (V030) and something stores them (V031). In a parallel or vectorized loop nothing
-    is stored to one place of a parameter by all iterations (V040).
+    loops are INDEX scalars (V019). Loops of kind thread and virtual, and no others, name a thread axis (V020). The
+    outputs are among the parameters (V030), and a statement stores them (V031). The iterations of a parallel or
+    vectorized loop do not all store to the same element of a parameter (V040).
 
 Scheduled form
     Allocations are listed in ``Program.allocs`` (V050), and each is used (V051). A block binds each of its iteration
-    variables to a value (V021); where the value is linear in loops of constant extent and unguarded, it stays in the
-    domain (V022). Regions, init and body use only the iteration variables, the sizes and what they define themselves
-    (V023). Each access lies in a region of the block (V024, reported where it provably does not): stores in ``writes``,
-    loads in ``reads`` or, for a block that reads back what it writes, in ``writes``. A reduce variable does not depend
-    on a loop whose iterations may run at the same time (V025), except on a vectorized one where the block has no init:
-    there the sum was re-associated on purpose.
+    variables to a value (V021). A value without a guard that is linear in loops of constant extent is in the domain
+    (V022). Regions, init and body use only the iteration variables, the sizes and variables that they define
+    themselves (V023). Each access is inside a region of the block (V024, an error if it provably is not): stores in
+    ``writes``, loads in ``reads`` or, for a block that reads back what it writes, in ``writes``. A reduce variable does
+    not depend on a loop whose iterations may run at the same time (V025). A vectorized loop is allowed if the block
+    has no init: there the sum was re-associated on purpose.
 
 Kernel form
     There are no blocks and no ``Program.allocs`` (V060), and buffers have one dimension (V061).
@@ -56,13 +56,13 @@ _CONCURRENT = ("parallel", "vectorized", "thread")
 
 
 def verify(program: Program, form: Form = "scheduled") -> None:
-    """Raise ProgramError, naming the place, if ``program`` breaks an invariant of its form."""
+    """Raise a ProgramError that names the place if ``program`` breaks an invariant of its form."""
     _Verifier(program, form).run()
 
 
 @dataclass
 class _BlockAccess:
-    """What a block promises, while its inside is looked at."""
+    """The accesses that a block declares, used while its statements are checked."""
 
     block: Block
     visible: set[Var]
@@ -263,7 +263,7 @@ class _Verifier:
         for v in self.depends[it.var]:
             loop = self.loops.get(v)
             if loop is not None and loop.kind == "vectorized" and stmt.init is None:
-                continue  # lanes are combined one after another or as a tree: re-associated on purpose
+                continue  # the lanes are combined in order or as a tree: re-associated on purpose
             if loop is not None and loop.kind in _CONCURRENT and not _is_const(loop.extent, 1):
                 self.fail(
                     "V025",
@@ -288,7 +288,7 @@ class _Verifier:
             )
 
     def exact_range(self, value: Expr) -> tuple[int, int] | None:
-        """Least and greatest value of a linear form of loops with constant bounds; None for anything else."""
+        """Least and greatest value if ``value`` is linear in loops with constant bounds; else None."""
         linear = linear_form(value, free_vars(value))
         if linear is None or not isinstance(linear[1], Const):
             return None
@@ -401,7 +401,8 @@ def _is_const(e: Expr, value: int) -> bool:
 
 
 def _outside(indices: Sequence[Expr], region: Region) -> bool:
-    """Whether an access provably leaves a region: in some dimension the distance to its start is a constant outside."""
+    """Whether an access is provably outside a region: in a dimension its distance to the start is a constant that is
+    out of range."""
     for i, (start, extent) in zip(indices, region.ranges, strict=True):
         if i is start or i.lanes > 1:
             continue
@@ -415,7 +416,7 @@ def _outside(indices: Sequence[Expr], region: Region) -> bool:
 
 
 def _malformed(e: Expr) -> tuple[str, str] | None:
-    """The code and message of what is wrong with one node, its children taken as given."""
+    """Error code and message if one node is malformed, else None. Its children are not checked."""
     lanes = {c.lanes for c in e.children}
     if isinstance(e, (Binary, Not, Select, Cast, Call)) and len(lanes) > 1 and not isinstance(e, Select):
         return "V016", f"the operands of '{e}' have different lanes"

@@ -1,7 +1,7 @@
-"""Walks over programs: iteration, rewriting with path copying, substitution, look-ups.
+"""Traversal of programs: iteration, rewriting with path copying, substitution, look-ups.
 
-Nothing here recurses over statements or expressions, and rewriting keeps every unchanged statement as the very same
-object, so a reference to a place far from the change stays valid.
+No function recurses over statements or expressions. Rewriting keeps every unchanged statement as the same object, so
+references to unchanged statements stay valid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weft.tir.nodes import (
 
 ExprMap: TypeAlias = Callable[[Expr], Expr]
 map_expr = rewrite
-"""Rewriting of one expression, by the name that goes with :func:`map_expressions`."""
+"""Rewriting of one expression; the name matches :func:`map_expressions`."""
 
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
@@ -45,7 +45,7 @@ def children(stmt: Stmt) -> tuple[Stmt, ...]:
 
 
 def with_children(stmt: Stmt, made: tuple[Stmt, ...]) -> Stmt:
-    """``stmt`` over other sub-statements, given in the order of :func:`children`."""
+    """``stmt`` with other sub-statements, given in the order of :func:`children`."""
     if isinstance(stmt, Seq):
         return Seq(made)
     if isinstance(stmt, For):  # spelled out: this is the hot path of every rewrite
@@ -60,7 +60,7 @@ def with_children(stmt: Stmt, made: tuple[Stmt, ...]) -> Stmt:
 
 
 def walk(root: Stmt) -> Iterator[Stmt]:
-    """Every statement below ``root`` and itself, outer before inner, in order of execution."""
+    """``root`` and every statement in it, outer before inner, in order of execution."""
     stack = [root]
     while stack:
         stmt = stack.pop()
@@ -77,7 +77,7 @@ def region_expressions(regions: Iterable[Region]) -> Iterator[Expr]:
 
 
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
-    """The expressions that stand directly in ``stmt``, those of its sub-statements left out."""
+    """The expressions of ``stmt`` itself, without those of its sub-statements."""
     if isinstance(stmt, Store):
         return (*stmt.indices, stmt.value) if stmt.mask is None else (*stmt.indices, stmt.value, stmt.mask)
     if isinstance(stmt, For):
@@ -100,8 +100,8 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
 
 
 def transform(root: Stmt, fn: Callable[[Stmt], Stmt | None]) -> Stmt:
-    """Rewrite from the leaves up: ``fn`` gets each statement over rewritten sub-statements and returns another, or None
-    to leave it. Statements below which nothing changed stay the same objects."""
+    """Rewrite from the leaves up: ``fn`` gets each statement with rewritten sub-statements. It returns a new
+    statement, or None to keep it. Statements that contain no change stay the same objects."""
     done: list[Stmt] = []
     stack: list[tuple[Stmt, bool]] = [(root, False)]
     while stack:
@@ -151,8 +151,8 @@ def _map_block(stmt: Block, fn: ExprMap, buffers: Mapping[Buffer, Buffer]) -> Bl
 
 
 def map_expressions(stmt: Stmt, fn: ExprMap, buffers: Mapping[Buffer, Buffer] | None = None) -> Stmt:
-    """``stmt`` with ``fn`` applied to the expressions that stand directly in it, and with its own buffers (of stores,
-    regions and allocations) replaced. The same object comes back where nothing changes."""
+    """``stmt`` with ``fn`` applied to its own expressions (not to those of sub-statements), and with its own buffers
+    (of stores, regions and allocations) replaced. Returns the same object if nothing changes."""
     buffers = buffers or {}
     if isinstance(stmt, Store):
         indices, value = tuple(fn(i) for i in stmt.indices), fn(stmt.value)
@@ -183,7 +183,7 @@ def transform_expressions(root: Stmt, fn: ExprMap, buffers: Mapping[Buffer, Buff
 
 
 def substitution(values: Mapping[Var, Expr], buffers: Mapping[Buffer, Buffer] | None = None) -> ExprMap:
-    """A function that replaces variables and the buffers of loads in expressions; it remembers what it has done."""
+    """A function that replaces variables and the buffers of loads in expressions; it caches its results."""
     swaps = buffers or {}
     memo: dict[Expr, Expr] = {}
 
@@ -202,7 +202,7 @@ def substitution(values: Mapping[Var, Expr], buffers: Mapping[Buffer, Buffer] | 
 
 def substitute(root: Stmt, values: Mapping[Var, Expr], buffers: Mapping[Buffer, Buffer] | None = None) -> Stmt:
     """``root`` with variables replaced by ``values`` and buffers by ``buffers``, everywhere. Variables are unique
-    objects, so nothing can be captured."""
+    objects, so no variable can be captured by mistake."""
     return transform_expressions(root, substitution(values, buffers), buffers)
 
 

@@ -1,4 +1,4 @@
-"""Where a kernel's large intermediates live: one workspace, planned by simple addition.
+"""The workspace of a kernel holds its large intermediate buffers, one after another.
 
 In kernel form, an :class:`Allocate` of scope ``global`` outside parallel loops takes its memory from the workspace
 pointer that the caller passes. Each buffer has its own part, because code generators promise that buffers do not
@@ -20,7 +20,7 @@ def padded_bytes(buffer: Buffer) -> Expr:
 
 
 def workspace_layout(program: Program) -> tuple[dict[Buffer, Expr], Expr]:
-    """The byte offset of each workspace buffer, and the bytes in all (a constant 0 if there is none)."""
+    """The byte offset of each workspace buffer, and the total size in bytes (a constant 0 if there are none)."""
     offsets: dict[Buffer, Expr] = {}
     total: Expr = const(0)
     stack: list[Stmt] = [program.body]

@@ -1,1 +1,1 @@
-"""Ways to look at a compilation: the files that ``WEFT_DUMP`` writes, and their index page."""
+"""Views of a compilation: the files that ``WEFT_DUMP`` writes, their index page, and statistics of assembly."""

@@ -1,6 +1,6 @@
-"""What the machine code of a kernel spends its time on, read from the assembly text (AT&T notation of x86-64).
+"""Statistics of a kernel's loops, read from its assembly text (AT&T notation of x86-64).
 
-No clock is involved: a loop that lost its vectors, its fused multiply-adds or its registers shows here.
+They show, without measuring time, whether a loop lost its vectors, its fused multiply-adds or its registers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _WIDTHS = (("%tmm", 8192), ("%zmm", 512), ("%ymm", 256), ("%xmm", 128))
 
 @dataclass(frozen=True, slots=True)
 class LoopCode:
-    """One innermost loop (or a kernel without loops): how many instructions, of them fused multiply-adds, other
-    arithmetic, and accesses of the stack (spilled registers). ``vector_bits`` is the widest register that arithmetic
-    works on (where there is none: that is moved), 32 or 64 for one number at a time. ``depth`` counts the loops around
-    it, itself included."""
+    """One innermost loop (or a kernel without loops): the number of instructions, of fused multiply-adds, of other
+    arithmetic instructions and of stack accesses (spilled registers). ``vector_bits`` is the width of the widest
+    register used in arithmetic, or in moves if there is no arithmetic; 32 or 64 means scalars. ``depth`` is the number
+    of nested loops, this one included."""
 
     instructions: int
     fused: int
@@ -35,7 +35,7 @@ class LoopCode:
 
     @property
     def scalar(self) -> bool:
-        """Whether it works on one number at a time."""
+        """Whether the loop computes on scalars."""
         return self.vector_bits <= 64
 
     @property
@@ -45,7 +45,7 @@ class LoopCode:
 
 
 def innermost_loops(assembly: str) -> list[LoopCode]:
-    """Every innermost loop of a kernel's assembly; of a function without loops, the whole of it where it computes."""
+    """Every innermost loop of a kernel's assembly. A function without loops counts as one loop if it has arithmetic."""
     found = []
     for body in _functions(assembly):
         frame = any(line.startswith("movq\t%rsp, %rbp") for line in body)
@@ -58,8 +58,8 @@ def innermost_loops(assembly: str) -> list[LoopCode]:
 
 
 def hot_loop(assembly: str) -> LoopCode:
-    """The loop that most of the work is in: the deepest of those with fused multiply-adds, else of those with other
-    arithmetic, else of all; among equals the one that does most at once."""
+    """The loop that does most of the work: the deepest of the loops with fused multiply-adds, else of those with other
+    arithmetic, else of all. Among loops of equal depth it is the one with the most work per iteration."""
     loops = innermost_loops(assembly)
     return max(loops, key=_weight, default=LoopCode(0, 0, 0, 0, 0, 0))
 
@@ -83,7 +83,7 @@ def _functions(assembly: str) -> Iterator[list[str]]:
 
 
 def _loops(body: Sequence[str]) -> list[tuple[int, int]]:
-    """Spans from a label to the last later jump back to it."""
+    """Ranges from a label to the last jump back to it."""
     labels: dict[str, int] = {}
     spans: dict[int, int] = {}
     for i, line in enumerate(body):

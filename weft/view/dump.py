@@ -1,7 +1,7 @@
 """``WEFT_DUMP=directory``: every stage of a compilation as a numbered file, with an index page.
 
     out/
-      00-imported.txt, 00-imported.npz    the graph as it came from the model, its large constants beside it
+      00-imported.txt, 00-imported.npz    the imported graph, and its large constants
       01-fold_constants.txt …             the graph after each pass that changed it
       kernels/00-dense_relu/              a directory for each distinct kernel
         task.txt                          what builds the kernel again: weft inspect task.txt --stage assembly
@@ -9,8 +9,8 @@
       report.json                         times, kernel counts, memory
       index.html                          all of it, linked
 
-Every ``.txt`` file is read back by ``weft opt``. A directory that holds a dump is not overwritten: the next
-compilation writes to ``out/run-2``, and so on.
+``weft opt`` reads every ``.txt`` file. An existing dump is not overwritten: the next compilation writes to
+``out/run-2``, and so on.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TaskLike(Protocol):
 
 
 class StageLike(Protocol):
-    """What a kernel's stage offers: ``name``, ``suffix`` of its file, ``text``."""
+    """The interface of a kernel's stage: ``name``, ``suffix`` of its file, ``text``."""
 
     @property
     def name(self) -> str: ...
@@ -60,8 +60,8 @@ class StageLike(Protocol):
 class Dump(Written):
     """Writes one compilation: an instrument of graph passes and an observer of kernels.
 
-    ``facts`` is what to say about the compilation as a whole (anything JSON can hold).
-    :meth:`finish` writes the report and the index; call it whether the compilation succeeded or not.
+    ``facts`` are facts about the whole compilation, as JSON values. :meth:`finish` writes the report and the index;
+    call it also if the compilation failed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -98,7 +98,7 @@ class Dump(Written):
         self.graphs.append(GraphStage(name, path, inside, groups))
 
     def _write_constants(self, table: Table, path: Path) -> None:
-        """Constants that a pass left alone are not written again but linked to."""
+        """Write the constants; if a pass did not change them, link to the file of the stage before."""
         if not table:
             return
         last = self._constants
@@ -106,7 +106,7 @@ class Dump(Written):
             try:
                 os.link(last[1], path)
                 return
-            except OSError:  # a file system without links
+            except OSError:  # the file system has no links
                 pass
         save_table(table, path)
         self._constants = (table, path)
@@ -132,14 +132,14 @@ class Dump(Written):
                 path = folder / f"{number}-{stage.name}{stage.suffix}"
                 path.write_text(stage.text, encoding="utf-8")
                 made.paths[stage.name] = path
-        except Exception as error:  # noted in the page, and raised on
+        except Exception as error:  # recorded for the page, then raised again
             made.failed = f"{type(error).__name__}: {error}"
             raise
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 
     def finish(self, title: str) -> Path | None:
-        """Write ``report.json`` (:attr:`facts`) and ``index.html``; the page, or None if nothing was dumped."""
+        """Write ``report.json`` (:attr:`facts`) and ``index.html``; returns the page, or None if nothing was dumped."""
         if not self.graphs and not self.kernels:
             return None
         (self.directory / "report.json").write_text(json.dumps(self.facts, indent=1) + "\n")
@@ -149,7 +149,7 @@ class Dump(Written):
 
 
 def _unused(directory: Path) -> Path:
-    """``directory`` itself if it holds no dump, else its next ``run-N``."""
+    """``directory`` if it contains no dump, else the next free ``run-N`` in it."""
     number, made = 1, directory
     while (made / "00-imported.txt").exists():
         number += 1

@@ -42,7 +42,7 @@ def _escape(text: object) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    """Cells are HTML already."""
+    """A table; the cells are HTML."""
 
     def row(cells: Sequence[str], tag: str) -> str:
         made = (f"<{tag}{' class=n' if i in numbers else ''}>{c}</{tag}>" for i, c in enumerate(cells))
@@ -81,7 +81,7 @@ def _graph_stages(dump: Written) -> str:
 
 
 def _flow(dump: Written, module: Module) -> str:
-    """Calls in order, with arcs from each to those later ones that use its result."""
+    """The calls in order, with arcs from each call to the later calls that use its result."""
     order = [e for e in post_order(module.main, into_functions=False) if isinstance(e, Call)]
     place = {e: i for i, e in enumerate(order)}
     rows, arcs = [], []
@@ -113,7 +113,7 @@ def _arcs(arcs: Sequence[tuple[int, int]], rows: int) -> str:
 
 
 def _producers(e: Call) -> list[GraphExpr]:
-    """The calls whose results ``e`` takes, through tuples and fields."""
+    """The calls whose results are arguments of ``e``, directly or through tuples and fields."""
     found: list[GraphExpr] = []
     pending: list[GraphExpr] = list(e.args)
     while pending:

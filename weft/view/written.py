@@ -1,4 +1,4 @@
-"""What a dump wrote: the files of one compilation, stage by stage."""
+"""Records of the files that a dump wrote for one compilation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.graph.nodes import Function, Module
 
 @dataclass(frozen=True, slots=True)
 class GraphStage:
-    """A graph that was written: its file, and how many operator calls and functions it has."""
+    """A graph in a file, with its numbers of operator calls and functions."""
 
     name: str
     path: Path
@@ -20,7 +20,7 @@ class GraphStage:
 
 @dataclass(slots=True)
 class KernelStages:
-    """The files of one kernel, by stage; ``failed`` says what went wrong in the last one."""
+    """The files of one kernel, by stage; ``failed`` is the error of the last stage, if there was one."""
 
     name: str
     target: str
@@ -30,8 +30,8 @@ class KernelStages:
 
 
 class Written:
-    """The stages of the graph and of each kernel in the order they were written to ``directory``. ``kernel_of`` finds
-    the kernel of a fused group, ``last`` is the last graph."""
+    """The stages of the graph and of each kernel, in the order in which they were written to ``directory``.
+    ``kernel_of`` maps fused groups to kernels; ``last`` is the last graph."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -1,1 +1,1 @@
-"""What every importer needs, whatever the format: problems of a model, sizes, ranges of values, decision trees."""
+"""Code for importers of all formats: problems of a model, sizes, ranges of values, decision trees."""

@@ -1,4 +1,4 @@
-"""What an importer binds on its way: values that are computed at a place, and sizes that get their values there."""
+"""Bindings that an importer makes in a block: computed values, and sizes that get their values from tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.graph.nodes import GraphExpr, Var
 
 @dataclass(slots=True, eq=False)
 class Lets:
-    """What a block of the graph binds before its result: lets in order, and the sizes bound to tensors."""
+    """The bindings of a block of the graph: lets in order, and the sizes bound to tensors."""
 
     parent: Lets | None = None
     bindings: list[tuple[Var, GraphExpr]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What is wrong with a model: collected over the whole file, reported at once."""
+"""The problems of a model, collected over the whole file and reported together."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ MAX_SHOWN_PROBLEMS = 20
 
 
 class Malformed(ModelError):
-    """A part of the model breaks the specification of its format. Names only the fault; the importer adds the place."""
+    """A part of the model violates the specification of its format. The importer adds the place to the message."""
 
     default_code = "M003"
 
 
 class Unsupported(ModelError):
-    """The model is valid, but uses something that Weft does not have. The importer adds the place."""
+    """The model is valid, but uses a feature that Weft lacks. The importer adds the place to the message."""
 
     default_code = "M004"
 
 
 class NeedsValue(Unsupported):
-    """Something must be known when the model is compiled, but is computed from inputs of the model.
+    """A value must be known when the model is compiled, but the model computes it from its inputs.
 
-    ``inputs`` names the inputs it depends on: given their values (``shape``: their shapes), the model can be imported.
+    ``inputs`` names the inputs it depends on: with their values (``shape``: their shapes), the model can be imported.
     """
 
     def __init__(self, message: str, inputs: Iterable[str] = (), *, shape: bool = False) -> None:
@@ -38,16 +38,16 @@ class NeedsValue(Unsupported):
 
 
 class Noted(ModelError):
-    """Something inside a subgraph or function failed; its own problem is noted already."""
+    """A node in a subgraph or function failed; its problem is already recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that keeps a model from being imported.
+    """One reason why a model cannot be imported.
 
-    ``node`` is the node's name (or ``OpType_index``), empty for problems of the file as a whole; ``op_type`` its
-    operator, with the domain in front unless it is the standard one. ``needs`` names inputs whose values would help,
-    ``needs_shape`` those whose shapes would.
+    ``node`` is the node's name (or ``OpType_index``), empty for problems of the whole file. ``op_type`` is its
+    operator, with its domain unless that is the standard one. ``needs`` names inputs whose values would solve
+    the problem, ``needs_shape`` inputs whose shapes would.
     """
 
     text: str
@@ -104,15 +104,15 @@ class Problems:
         self.found.append(problem)
 
     def add_missing(self, op_type: str, node: str) -> None:
-        """An operator without a converter: counted, and listed the first time."""
+        """Record an operator without a converter: it is counted each time and listed once."""
         if op_type not in self.missing:
             self.add(Problem("this operator is not supported", node, op_type, "M004"))
         self.missing[op_type] += 1
 
     @contextmanager
     def attempt(self) -> Iterator[Attempt]:
-        """Import something that may turn out not to make sense for the shapes at hand: what is found is then forgotten
-        and the attempt tells the first reason. Missing operators and values remain problems and raise Noted."""
+        """Import nodes that may be invalid for the current shapes. Their problems are then dropped, and the attempt
+        has the first reason. Missing operators and values remain problems and raise Noted."""
         made = Attempt()
         before, missing = len(self.found), self.missing.total()
         try:

@@ -1,9 +1,9 @@
-"""Arithmetic on shapes that are not all known: the values of small integer tensors during import.
+"""Arithmetic on symbolic shapes: the values of small integer tensors during import.
 
-A :class:`Sizes` value is an integer (or bool) tensor of at most :data:`MAX_ELEMENTS` elements, each an int or an
-expression over symbolic dimensions: what a model computes from the shapes of its tensors. Operators that make shapes
-take such values as targets. Symbolic dimensions are never negative, which decides most comparisons (a dimension never
-equals -1).
+A :class:`Sizes` value is an integer (or bool) tensor of at most :data:`MAX_ELEMENTS` elements. Each element is an int
+or an expression of symbolic dimensions, which the model computes from the shapes of its tensors. Operators that change
+shapes accept such values as target shapes. Symbolic dimensions are never negative, which decides most comparisons (a
+dimension never equals -1).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from weft.ops.relations import simplified
 from weft.support.dtypes import INDEX, DType
 
 MAX_ELEMENTS = 1024
-"""Integer tensors up to this many elements are followed element by element."""
+"""Integer tensors of at most so many elements are evaluated element by element during import."""
 MAX_NODES = 400
-"""Expressions over sizes may have this many nodes; real models need a dozen."""
+"""Most nodes of an expression of sizes; real models need about a dozen."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +57,7 @@ def from_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def tidy(value: Expr | int) -> Dim:
-    """A size in normal form. Raises Unsupported where the expression has grown beyond reason."""
+    """A size in normal form. Raises Unsupported if the expression has more than :data:`MAX_NODES` nodes."""
     if isinstance(value, int):
         return value
     if not _is_small(value):
@@ -77,7 +77,7 @@ def _is_small(e: Expr) -> bool:
 
 
 def bounds(e: Dim) -> tuple[float, float]:
-    """An interval that holds the value; symbols are at least 0."""
+    """An interval that contains the value; symbols are at least 0."""
     if isinstance(e, int):
         return e, e
     if isinstance(e, Const):
@@ -121,7 +121,7 @@ _ORDER: dict[str, tuple[Callable[[float, float], bool], Callable[[float, float],
 
 
 def decide(op: str, a: Dim, b: Dim) -> bool | None:
-    """The truth of ``a op b`` (eq, ne, lt, le, gt, ge) for all sizes, or None where it depends on them."""
+    """Whether ``a op b`` (eq, ne, lt, le, gt, ge) holds for all sizes or for none; None if it depends on the sizes."""
     difference = tidy(index(a) - index(b))
     low, high = bounds(difference)
     if op in ("eq", "ne"):
@@ -156,7 +156,7 @@ def choose(condition: bool | Expr, then: Dim, otherwise: Dim) -> Dim:
 
 
 def compare(op: str, a: Dim, b: Dim) -> bool | Expr:
-    """``a op b`` as a bool where it can be decided, else as a condition."""
+    """``a op b`` as a bool if it is the same for all sizes, else as a condition."""
     known = decide(op, a, b)
     if known is not None:
         return known
@@ -172,8 +172,7 @@ def product(values: Iterable[Dim]) -> Dim:
 
 
 def divide_products(numerator: Iterable[Dim], denominator: Iterable[Dim]) -> Dim:
-    """The floor of the quotient of two products, with equal factors cancelled: how a reshape finds the size that is
-    left to it."""
+    """The floor of the quotient of two products, with equal factors cancelled. A reshape infers its size -1 with it."""
     above, below = _factors(numerator), _factors(denominator)
     known_above, known_below = above.pop(), below.pop()
     for factor in list(below):

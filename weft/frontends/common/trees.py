@@ -1,4 +1,4 @@
-"""Decision trees as tables, in which formats of learned models describe them."""
+"""Decision trees as tables, the form in which model formats store them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRA
 LEAF = len(MODES)
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 MAX_DEPTH = 512
-"""Levels that a tree may have."""
+"""Most levels of a tree."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """Decision trees over one numbering of nodes, leaves included (they lead to themselves).
+    """Decision trees whose nodes have a common numbering. Leaves are nodes too; their successors are themselves.
 
-    ``value`` (nodes × targets) is what a leaf adds, NaN where it says nothing of a target; ``sets`` (nodes × longest)
-    holds the members of BRANCH_MEMBER nodes, padded with NaN.
+    ``value`` (nodes × targets) is the number that a leaf adds, NaN for targets that it does not change. ``sets`` (nodes
+    × longest) contains the members of BRANCH_MEMBER nodes, padded with NaN.
     """
 
     roots: Array
@@ -37,7 +37,7 @@ class Forest:
     sets: Array
 
     def depth(self) -> int:
-        """The longest way from a root to a leaf. Raises Malformed for trees that are none."""
+        """The length of the longest path from a root to a leaf. Raises Malformed if the nodes do not form trees."""
         level, found = np.unique(self.roots), 0
         while True:
             inner = level[self.mode[level] != LEAF]

@@ -1,4 +1,4 @@
-"""What the integers of a graph can be: a range from the operators that compute them."""
+"""Ranges of the integers in a graph, derived from the operators that compute them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from weft.graph.nodes import Call, Constant, GraphExpr, Project
 from weft.graph.types import Dim
 
 Range: TypeAlias = "tuple[Dim, Dim]"
-"""The least and the largest value that an integer tensor can hold."""
+"""The least and the largest possible value of an integer tensor."""
 
 _ALL_VALUES = frozenset(
     ("identity", "reshape", "squeeze", "unsqueeze", "transpose", "broadcast_to", "tile", "flip", "in_range")
 )
-"""Operators whose results hold the values of operand 0, all of them unless they are empty."""
+"""Operators whose results contain exactly the values of operand 0, unless they are empty."""
 _SOME_VALUES = frozenset(("slice", "split", "gather"))
-"""Operators whose results hold some of the values of operand 0."""
+"""Operators whose results contain some of the values of operand 0."""
 
 
 def within(known: Range, low: Dim, high: Dim) -> bool:
-    """Whether it is certain that ``low <= known[0]`` and ``known[1] <= high``."""
+    """Whether ``low <= known[0]`` and ``known[1] <= high`` hold for all sizes."""
     return all(bounds(arithmetic("sub", b, a))[0] >= 0 for a, b in ((low, known[0]), (known[1], high)))
 
 
 def value_range(x: GraphExpr) -> tuple[Range | None, bool]:
-    """What the integers of ``x`` lie between, as far as the operators that make it tell; None where they do not. And
-    whether both ends are reached, unless ``x`` is empty."""
+    """The range of the integers of ``x`` as far as its operators determine it, else None; and whether ``x``, unless it
+    is empty, contains both ends of the range."""
     exact = True
     while True:
         if isinstance(x, Constant):
@@ -79,7 +79,7 @@ def _mod(x: Call, number: int) -> Range | None:
 
 
 def _limited(op: str) -> Callable[[Call, int], Range | None]:
-    """The range of ``min`` or ``max`` of two operands, where one of them has any."""
+    """The range of ``min`` or ``max`` of two operands, if at least one operand has a known range."""
 
     def of(x: Call, number: int) -> Range | None:
         (a, _), (b, _) = value_range(x.args[0]), value_range(x.args[1])
@@ -112,4 +112,4 @@ _RANGES: Mapping[str, Callable[[Call, int], Range | None]] = {
 }
 """By operator: the range of result ``number`` of a call."""
 _EXACT = frozenset(("arange", "from_sizes"))
-"""Operators whose results hold both ends of their range."""
+"""Operators whose results contain both ends of their range."""

@@ -3,9 +3,9 @@
     from weft.frontends.onnx import backend
     outputs = backend.run_model(model, [x, y])
 
-A model is compiled when it is prepared. Where values of inputs decide shapes or attributes that Weft needs to know when
-it compiles (a target of Reshape, the trip count of a loop, the length of a sequence), compilation waits for the first
-run and the executable is specialized to exactly those inputs; each distinct value compiles once.
+``prepare`` compiles the model. Sometimes values of inputs decide shapes or attributes that Weft must know at compile
+time (the target of a Reshape, the trip count of a loop, the length of a sequence). Then the first run compiles the
+model and specializes the executable to the values of these inputs; each distinct value is compiled once.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ except ImportError:
 MAX_KEPT_EXECUTABLES = 32
 """Executables that are kept for one prepared model. The least recently used is dropped first."""
 MAX_ROUNDS = 64
-"""Learning the value of an input may show that one more is needed; so often at most."""
+"""Most attempts to compile a model: each may show that the value of one more input is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """An executable: ``known`` are the inputs that it is specialized to, ``structure`` says what its outputs
-    mean, and ``deciding`` which inputs decide sizes at run time."""
+    """An executable. ``known`` are the input values that it is specialized to, ``structure`` describes its outputs, and
+    ``deciding`` are the inputs that decide sizes at run time."""
 
     executable: Executable
     known: frozenset[str]
@@ -73,7 +73,7 @@ class Prepared(BackendRep):
             self._learn(why)
 
     def _learn(self, why: ModelError) -> None:
-        """Note which inputs would have to be known for ``why`` not to happen; raises it if none would help."""
+        """Record the inputs whose values would avoid the error ``why``; raises ``why`` if there are none."""
         needs = (
             why.needs if isinstance(why, ModelProblems) else why.inputs if isinstance(why, NeedsValue) else frozenset()
         )
@@ -86,7 +86,7 @@ class Prepared(BackendRep):
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The outputs for ``inputs`` in the model's order, or by name. Raises WeftError.
 
-        Where values of inputs break what the code takes for granted (a size of -1), they are compiled in.
+        If values of inputs violate an assumption of the code (a size of -1), the model is compiled for these values.
         """
         named = self._named(inputs)
         compiled = self._specialized(named)
@@ -149,7 +149,7 @@ class WeftBackend(Backend):
 
     @classmethod
     def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether ``prepare`` may be tried: nothing is ruled out before that."""
+        """Whether ``prepare`` may be called; it decides which models are supported."""
         return bool(cls.supports_device(device))
 
     @classmethod
@@ -238,7 +238,7 @@ def _flat(value: Any) -> list[Any]:
 
 
 def _structured(flat: Sequence[Any], structure: Sequence[Leaving]) -> tuple[Any, ...]:
-    """The outputs: for each, one tensor (-1), a list of so many, maps with these keys, or nothing (None)."""
+    """The outputs: for each a tensor (-1), a list of that length, maps with these keys, or None."""
     rest, made = list(flat), list[Any]()
     for count in structure:
         if count is None:

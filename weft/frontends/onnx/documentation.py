@@ -1,6 +1,6 @@
 """The page ``docs/operators.md``: every ONNX operator and how it is imported, every operator of the catalogue.
 
-``python -m weft.frontends.onnx.documentation`` writes the page to standard output; a test holds it up to date.
+``python -m weft.frontends.onnx.documentation`` writes the page to standard output; a test checks that it is up to date.
 """
 
 from __future__ import annotations

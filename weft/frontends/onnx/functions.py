@@ -12,12 +12,12 @@ from weft.graph.types import TensorType
 
 
 def key(function: Any) -> tuple[str, str, str]:
-    """What identifies a function of the model."""
+    """The key of a function of the model."""
     return ("" if function.domain == "ai.onnx" else function.domain, function.name, getattr(function, "overload", ""))
 
 
 def find(known: Mapping[tuple[str, str, str], Any], domain: str, proto: Any) -> Any | None:
-    """The model's own function that a node calls, if it calls one."""
+    """The function of the model that a node calls, or None."""
     return known.get((domain, proto.op_type, getattr(proto, "overload", "")))
 
 
@@ -100,7 +100,7 @@ def _defaults(node: Node) -> dict[str, Any]:
 
 
 def expand(node: Node, function: Any, importer: Importing) -> list[Value | None]:
-    """The outputs of a function applied to the node's operands; None for those that the node does not use."""
+    """The outputs of a function applied to the node's operands; None for outputs that the node does not use."""
     if len(node.inputs) > len(function.input):
         raise Malformed(f"the function takes {len(function.input)} inputs, not {len(node.inputs)}")
     attributes = {a.name: a for a in function.attribute_proto} | _defaults(node) | dict(node.attributes)

@@ -1,9 +1,9 @@
-"""ONNX graph → graph module: walks the nodes in order and hands each to its converter.
+"""ONNX graph → graph module: visits the nodes in order and calls a converter for each.
 
-A node goes, in this order, to: the shape rule of its operator (where all its operands are small integers known as
-expressions over symbolic dimensions), the converter of its operator, the model's own function of that name, or the
-function body in the ONNX specification. A node that fails is noted and its outputs poisoned, so that all problems of a
-model are reported together.
+A node is converted by the first of these that applies: the shape rule of its operator (if all operands are small
+integer tensors known as expressions of symbolic dimensions), the converter of its operator, the model's function of
+that name, the function body in the ONNX specification. If a node fails, its problem is recorded and its outputs are
+marked as failed, so that all problems of a model are reported together.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from weft.ops.catalogue import op
 from weft.support.errors import InternalError, Location, ModelError, UserError, WeftError
 
 MAX_NODES = 100_000
-"""Nodes a model may have after functions are expanded and loops unrolled."""
+"""Most nodes of a model after functions are expanded and loops are unrolled."""
 MAX_DEPTH = 32
-"""How deep subgraphs and functions may nest."""
+"""Largest nesting depth of subgraphs and functions."""
 
 ShapeOverride: TypeAlias = "Mapping[str, int | Sequence[int | str | None]]"
 
 Given: TypeAlias = "np.ndarray[Any, Any] | TensorType | tuple[Any, ...] | None"
-"""What is known of an input: its value, or its type (a tuple for a sequence; None for an optional without a value)."""
+"""Known facts about an input: its value, or its type (a tuple for a sequence; None for an optional without a value)."""
 
 Leaving: TypeAlias = "int | tuple[int | str, ...] | None"
-"""What leaves a graph: a tensor (-1), a list of so many, the values of maps with these keys, nothing (None)."""
+"""An output of a graph: a tensor (-1), a list of that length, the values of maps with these keys, no value (None)."""
 
 # What converters raise on operands and attributes that make no sense; anything else is a bug of Weft.
 _NONSENSE = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
@@ -61,8 +61,8 @@ def _is_fixed(declared: Any) -> bool:
 
 
 def _label(name: str, axis: int, declared: Any) -> str:
-    """The name of an open dimension of an input: its own, or one made up. Raises Malformed."""
-    if not isinstance(declared.dim_param, str):  # protobuf gives bytes where a string is not UTF-8
+    """The name of an open dimension of an input: the declared name, or a generated one. Raises Malformed."""
+    if not isinstance(declared.dim_param, str):  # protobuf returns bytes if a string is not UTF-8
         raise Malformed(f"the name of dimension {axis} of the input '{name}' is not text")
     label = declared.dim_param.strip()
     return label if label not in ("", "?") else f"{name}_{axis}"
@@ -366,7 +366,7 @@ class Importer:
         return functions.expand(node, body, self)
 
     def _follow_shapes(self, node: Node) -> Any:
-        """The result of a shape rule, where one applies."""
+        """The result of the shape rule, if one applies."""
         rule = SHAPE_RULES.get(node.op_type) if not node.domain else None
         if rule is None or not any(isinstance(v, Sizes) for v in node.inputs):
             return None
@@ -381,14 +381,14 @@ class Importer:
         return node.as_data(made) if made.is_known else made
 
     def materialize(self, node: Node, value: Sizes) -> GraphExpr:
-        """The tensor that holds element-wise known sizes; made once each."""
+        """The tensor of element-wise known sizes; created once for each value."""
         if value not in self._sizes:
             self._sizes[value] = materialize(node, value)
         return self._sizes[value]
 
     @contextmanager
     def inner_block(self) -> Iterator[Lets]:
-        """Import into a block of its own: what is bound or required in it holds only there."""
+        """Import into a new block: its bindings and requirements are valid only there."""
         self.block = Lets(self.block)
         try:
             with collect_assumptions() as assumed:
@@ -405,7 +405,7 @@ class Importer:
         return self.symbol(f"{base}_{self.fresh_count}")
 
     def bound(self, value: GraphExpr, base: str) -> tuple[Symbol, ...]:
-        """Sizes with the values that an integer tensor has at run time; the same for the same tensor."""
+        """Symbolic sizes whose values an integer tensor has at run time; equal tensors give the same sizes."""
         known = self.block.find(value)
         if known is None:
             count = math.prod(d for d in value.tensor.shape if isinstance(d, int))
@@ -417,7 +417,7 @@ class Importer:
         return known
 
     def hold(self, value: GraphExpr, base: str) -> Var:
-        """Compute ``value`` here and now: the sizes that its type tells hold from here on."""
+        """Bind ``value`` at the current place: the sizes in its type are known from here on."""
         var = Var(f"{base}_{len(self.block.bindings)}", value.type)
         self.block.bindings.append((var, value))
         return var
@@ -436,11 +436,11 @@ class Importer:
 
 
 class _Missing(Exception):
-    """No converter, no function."""
+    """The operator has neither a converter nor a function."""
 
 
 def _needs(why: WeftError) -> dict[str, Any]:
-    """What would have to be known for a problem not to be there."""
+    """The inputs that would have to be known to avoid a problem."""
     if not isinstance(why, NeedsValue):
         return {}
     return {"needs_shape" if why.shape else "needs": why.inputs}

@@ -1,7 +1,7 @@
 """An ONNX model as a PyTorch module, to measure against PyTorch: each node is one call of torch.
 
-Covers what image networks and transformers are made of, at opsets 7 and later; a node beyond that is refused by name.
-Nothing of Weft's own graph is involved, so that outputs may also be compared.
+It covers the operators of image networks and transformers, from opset 7 on; other nodes are refused by name. It does
+not use Weft's graph, so its outputs are an independent reference.
 """
 
 from __future__ import annotations

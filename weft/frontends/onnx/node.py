@@ -1,4 +1,4 @@
-"""What a converter sees of one ONNX node: its operands, its attributes (checked), and a way to emit operators."""
+"""One ONNX node as converters see it: its operands, its checked attributes, and methods that emit operators."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from weft.support.dtypes import DType
 Array = np.ndarray[Any, Any]
 
 FOLD_LIMIT = 1 << 16
-"""Operators on constants are evaluated at once if the result has at most this many elements; larger ones are left to
-the constant folding of the compiler, which knows what is needed."""
+"""Operators on constants are evaluated during import if the result has at most so many elements. Constant folding
+evaluates larger ones later, if they are needed."""
 MAX_BOUND = 64
-"""So many sizes at most are read from one tensor at run time."""
+"""Most sizes that are read from one tensor at run time."""
 MAX_TENSOR = 1 << 36
-"""A tensor of more elements is taken for a malformed model."""
+"""Most elements of a tensor; a model with a larger one counts as malformed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,14 +48,14 @@ class Absent:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Maps:
-    """A sequence of maps with the same keys: the values, rows × keys. Leaves a model as the rows."""
+    """A sequence of maps with the same keys: the values, rows × keys. As an output of a model it becomes the rows."""
 
     values: GraphExpr
     keys: tuple[int | str, ...]
 
 
 class Omitted:
-    """Stands for an optional input that the caller of a function left out."""
+    """Marks an optional input that the caller of a function omitted."""
 
 
 OMITTED = Omitted()
@@ -65,10 +65,10 @@ Result: TypeAlias = "Value | Sequence[Value]"
 
 @dataclass(slots=True, eq=False)
 class NameScope:
-    """Names visible in a graph: its own, then those of the graph around it.
+    """Names visible in a graph: its own names, then those of the enclosing graph.
 
-    ``attributes`` binds the attribute parameters of the function whose body is being imported; ``opsets`` are the
-    operator-set versions that hold in it; ``prefix`` goes in front of node names.
+    ``attributes`` binds the attribute parameters of the function whose body is imported; ``opsets`` are its
+    operator-set versions; ``prefix`` precedes node names.
     """
 
     parent: NameScope | None
@@ -83,7 +83,7 @@ class NameScope:
         return NameScope(self, self.opsets, attributes=self.attributes, prefix=prefix, depth=self.depth + 1)
 
     def find(self, name: str) -> Value | Omitted | None:
-        """The value of a name; None if computing it failed, OMITTED for an input that a function's caller left out.
+        """The value of a name; None if its node failed, OMITTED for an input that the caller of a function omitted.
 
         Raises Malformed for unknown names."""
         scope: NameScope | None = self
@@ -95,7 +95,7 @@ class NameScope:
 
 
 class Importing(Protocol):
-    """What nodes ask of the import that they are part of; the importer documents each."""
+    """The methods of the importer that nodes use; the importer documents each."""
 
     problems: Problems
     folder: Path | None
@@ -143,7 +143,7 @@ class Node:
                 yield attribute.name, self.scope.attributes[attribute.ref_attr_name]
 
     def altered(self, inputs: tuple[Value | None, ...] | None = None, opset: int | None = None) -> Node:
-        """The same node with other operands, or read as a version of the standard operator set says."""
+        """The same node with other operands, or interpreted by another version of the standard operator set."""
         given = self.inputs if inputs is None else inputs
         version = self.opset if opset is None else opset
         return Node(self.proto, self.op_type, self.domain, self.name, version, given, self.scope, self.importer)
@@ -155,7 +155,7 @@ class Node:
         return i < len(self.inputs) and self.inputs[i] is not None
 
     def value(self, i: int) -> Value:
-        """Operand ``i`` as it is. Raises Malformed if it is missing."""
+        """Operand ``i`` without conversion. Raises Malformed if it is missing."""
         found = self.inputs[i] if i < len(self.inputs) else None
         if found is None:
             raise Malformed(f"it needs input {i}, which is missing")
@@ -213,7 +213,7 @@ class Node:
         return found
 
     def elements(self, i: int) -> Array | None:
-        """Operand ``i`` as an object array of ints and size expressions, None where it is not known or too large."""
+        """Operand ``i`` as an object array of ints and size expressions; None if it is unknown or too large."""
         found = self.value(i)
         if isinstance(found, Sizes):
             return found.elements
@@ -229,7 +229,7 @@ class Node:
         return tuple(found.reshape(-1))
 
     def bound(self, value: GraphExpr, what: str, i: int = 0) -> tuple[Dim, ...]:
-        """Sizes with the values that ``value`` has at run time, where none may be negative."""
+        """Symbolic sizes whose values ``value`` has at run time; negative values are an error."""
         t = value.tensor
         if t.rank > 1 or not t.is_static or not t.dtype.is_integer or _count(t) > MAX_BOUND:
             raise self.needs(f"its input '{what}' depends on the values of tensors, not on shapes alone", i)
@@ -256,7 +256,7 @@ class Node:
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """The given attributes (AttributeProto) by name, references to those of a function resolved."""
+        """The given attributes (AttributeProto) by name; references to attributes of a function are resolved."""
         return self._attributes
 
     def _attribute(self, name: str, kind: str, field_name: str, default: Any) -> Any:
@@ -276,7 +276,7 @@ class Node:
         return bool(self.integer(name, default))
 
     def real(self, name: str, default: float | None = None) -> float:
-        """A float attribute; like the given ones, defaults have single precision."""
+        """A float attribute. Defaults are rounded to float32, like given values."""
         return float(np.float32(self._attribute(name, "FLOAT", "f", default)))
 
     def text(self, name: str, default: str | None = None) -> str:
@@ -305,7 +305,7 @@ class Node:
         return self.importer.folder
 
     def axes(self, i: int, attribute: str = "axes") -> tuple[int, ...] | None:
-        """Axes that older operator sets give as an attribute and newer ones as operand ``i``; None where omitted."""
+        """Axes, an attribute in older operator sets and operand ``i`` in newer ones; None if omitted."""
         if self.has_attribute(attribute):
             return self.integers(attribute)
         return self.numbers(i, attribute) if self.has(i) else None
@@ -323,7 +323,7 @@ class Node:
 
     @property
     def output_count(self) -> int:
-        """How many outputs are listed, names left out at the end not counted."""
+        """The number of outputs, without omitted ones at the end."""
         names = list(self.proto.output)
         while names and not names[-1]:
             names.pop()
@@ -338,8 +338,8 @@ class Node:
         return self.constant(value, like.tensor.dtype)
 
     def call(self, name: str | OpDef, *args: GraphExpr, **attrs: Any) -> GraphExpr:
-        """An operator (by its name in the catalogue, or itself) applied to tensors; evaluated at once where all of
-        them are known and the result is small. Raises TypeRelationError where types do not fit."""
+        """An operator (an OpDef, or its name in the catalogue) applied to tensors. If all of them are known and the
+        result is small, it is evaluated now. Raises TypeRelationError if types do not fit."""
         operator = op(name) if isinstance(name, str) else name
         made = call(operator, args, attrs, origin=self.origin)
         _check_size(made.type)

@@ -1,9 +1,9 @@
-"""Reading large weights past protobuf: from the file straight to where they stay.
+"""Reads large weights directly from the file, without protobuf.
 
-Protobuf copies the bytes of a tensor when it parses them and again when they are asked for. So the file is first
-walked field by field (https://protobuf.dev/programming-guides/encoding; field numbers are those of ``onnx.proto``):
-what remains without the raw bytes of large weights is a small message for protobuf, and those bytes are read by several
-threads into arrays of their own. Anything unusual in the encoding is left to protobuf, which then parses all of it.
+Protobuf copies the bytes of a tensor when it parses them and again when they are read. So this module first scans the
+file field by field (https://protobuf.dev/programming-guides/encoding; field numbers are those of ``onnx.proto``). It
+removes the raw bytes of large weights, so that protobuf parses a small message, and several threads read these bytes
+into separate arrays. If the encoding is unusual, protobuf parses the whole file.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from weft.support.memory import aligned_bytes
 Array = np.ndarray[Any, Any]
 
 MIN_LARGE_BYTES = 64 << 10
-"""Weights of fewer bytes stay in the message."""
+"""Smaller weights stay in the message."""
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # in ModelProto, GraphProto, TensorProto
-_BYTES = 2  # the wire type of what has a length: messages, strings, bytes
+_BYTES = 2  # the wire type of fields with a length: messages, strings, bytes
 _FIXED = {1: 8, 5: 4}
 _WINDOW, _PIECE = 64 << 10, 8 << 20
-_MAX_COPYING_THREADS = 4  # more do not make memory faster
+_MAX_COPYING_THREADS = 4  # more threads do not increase the memory bandwidth
 
 
 class _Unusual(Exception):
-    """The encoding is not what ONNX writers write, or it is broken."""
+    """The encoding differs from what ONNX writers produce, or it is broken."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field of a message: it lies at ``start``, its content from ``begin`` to ``end``."""
+    """A field of a message: it starts at ``start``; its content reaches from ``begin`` to ``end``."""
 
     number: int
     wire: int
@@ -71,7 +71,7 @@ class _File:
         return self._window[at - self._at]
 
     def number(self, at: int) -> tuple[int, int]:
-        """A number of variable length, and where it ends."""
+        """A number of variable length (varint), and the position after it."""
         value = shift = 0
         while shift < 64:
             byte = self.byte(at)
@@ -82,7 +82,7 @@ class _File:
         raise _Unusual
 
     def fields(self, begin: int, end: int) -> Iterator[_Field]:
-        """The fields of the message between two places."""
+        """The fields of the message between two positions."""
         while begin < end:
             tag, at = self.number(begin)
             wire = tag & 7
@@ -104,7 +104,7 @@ class _File:
 def read_apart(path: Path) -> tuple[bytes, Mapping[int, Array]] | None:
     """The message in ``path`` without the raw bytes of its large weights, and these by the number of the initializer.
 
-    None if there are none, or the file is not of the usual form. Raises OSError where it cannot be read.
+    None if there are no large weights or the encoding is unusual. Raises OSError if the file cannot be read.
     """
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -128,7 +128,7 @@ def _message(file: _File) -> tuple[bytes, dict[int, tuple[int, int]]]:
 
 
 def _graph(file: _File, graph: _Field) -> tuple[bytes, dict[int, tuple[int, int]]]:
-    """The graph without large payloads, and where these are."""
+    """The graph without large payloads, and the positions of the payloads."""
     pieces: list[bytes] = []
     places: dict[int, tuple[int, int]] = {}
     kept, count = graph.begin, 0
@@ -160,7 +160,7 @@ def _encoded(value: int) -> bytes:
 
 
 def _payloads(handle: int, places: Mapping[int, tuple[int, int]]) -> dict[int, Array]:
-    """The bytes at these places, each in an array of its own that begins at a multiple of 64."""
+    """The bytes at these positions, each in a separate array aligned to 64 bytes."""
     made = {i: aligned_bytes(end - begin) for i, (begin, end) in places.items()}
     work = [
         (made[i].data[at : at + _PIECE], begin + at)

@@ -1,7 +1,7 @@
-"""Reading ONNX files: bytes → ModelProto, with everything checked that later stages rely on.
+"""Reads ONNX files: bytes → ModelProto, and checks everything that later stages rely on.
 
-Files come from anywhere, so nothing of the C++ side of ``onnx`` runs on them (its checker, shape inference and version
-converter may abort the process on malformed input); protobuf parsing itself is safe.
+Files may come from any source. The C++ part of ``onnx`` (checker, shape inference, version converter) is not used,
+because it may abort the process on malformed input. Protobuf parsing itself is safe.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from weft.frontends.onnx.payloads import Array, read_apart
 from weft.support.errors import Location, MissingExtra, ModelError
 
 PROTOBUF_LIMIT = (1 << 31) - 1
-"""The largest message protobuf can hold, in bytes; bigger models keep weights in external files."""
+"""The largest protobuf message, in bytes; larger models store weights in external files."""
 _FETCH = "download or export it again, and compare its size"
 NEWEST_IR = 64
-"""IR versions above this are taken for garbage; between it and the newest known one nothing has ever changed that
-an importer would have to refuse."""
+"""Files with a higher IR version count as corrupt. No IR version so far has changes that an importer must refuse."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedModel:
-    """A parsed model: ``name`` is for messages, ``folder`` where external data lies (None: there is none).
+    """A parsed model: ``name`` is used in messages, ``folder`` contains external data (None: there is no folder).
 
-    ``payloads``: raw bytes of initializers that ``model`` lacks, by their number in its graph."""
+    ``payloads`` are raw bytes of initializers that were removed from ``model``, by the number of the initializer."""
 
     model: Any
     name: str
@@ -73,7 +72,7 @@ def read(model: Any, name: str | None = None) -> ParsedModel:
 
 
 def _contents(path: Path) -> tuple[bytes, Mapping[int, Array]]:
-    """The message in a file, and large payloads that were taken out of it."""
+    """The message in a file, and the large payloads that were removed from it."""
     place = Location(file=str(path))
     try:
         size = path.stat().st_size
@@ -115,7 +114,7 @@ def _check_whole(proto: Any, name: str) -> None:
 
 
 def opsets(proto: Any) -> dict[str, int]:
-    """Operator-set version by domain (``""`` is the standard one, also spelled ``ai.onnx``). Raises Malformed."""
+    """Operator-set version by domain (``""`` is the standard one, also written ``ai.onnx``). Raises Malformed."""
     found: dict[str, int] = {}
     for entry in proto.opset_import:
         domain = "" if entry.domain == "ai.onnx" else entry.domain

@@ -1,7 +1,7 @@
 """Shape rules: ONNX operators on small integer tensors whose elements are sizes, known or symbolic.
 
-Each rule takes the node and the elements of its operands (object arrays; None where omitted) and gives :class:`Sizes`
-(or a tuple of them) or None, which means that the operator is to be computed at run time like any other.
+Each rule takes the node and the elements of its operands (object arrays; None for omitted operands). It returns
+:class:`Sizes` (or a tuple of them), or None if the operator must be computed at run time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Rule: TypeAlias = Callable[[Node, "list[Any]"], "Sizes | tuple[Sizes, ...] | Non
 
 
 def materialize(node: Node, value: Sizes) -> GraphExpr:
-    """The tensor that holds these sizes at run time."""
+    """The tensor of these sizes at run time."""
     flat = tuple(choose(e, 1, 0) if isinstance(e, Expr) and e.dtype == BOOL else e for e in value.elements.flat)
     made = node.call("from_sizes", sizes=tuple(int(e) if isinstance(e, bool) else e for e in flat))
     if value.dtype != made.tensor.dtype:
@@ -93,7 +93,7 @@ def _gather(node: Node, operands: list[Any]) -> Sizes | None:
 
 
 def _slice_lists(node: Node, operands: list[Any]) -> list[Sequence[int]] | None:
-    """Starts, ends, axes and steps; None where one of them is not known."""
+    """Starts, ends, axes and steps; None if one of them is not known."""
     if len(operands) == 1:
         starts: Sequence[int] = node.integers("starts")
         given: list[Any] = [starts, node.integers("ends"), node.integers("axes", range(len(starts))), None]

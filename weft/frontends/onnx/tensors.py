@@ -1,4 +1,4 @@
-"""TensorProto → NumPy array, trusting neither its shape nor its length."""
+"""TensorProto → NumPy array. Its shape and its length are checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 MAX_RANK = 32
 _BIT_WIDTH = {"int4": 4, "uint4": 4, "float4_e2m1fn": 4, "int2": 2, "uint2": 2}
 _BIT_WIDTH_RAW = {**_BIT_WIDTH, "float6_e2m3fn": 6, "float6_e3m2fn": 6}
-"""Bits of an element in raw data; entries of a field hold 8 // bits elements, and one where these do not divide 8."""
+"""Bits of an element in raw data. An entry of a field contains 8 // bits elements, or one if bits does not divide 8."""
 
 
 # Names in onnx.TensorProto.DataType that Weft can store.
@@ -50,7 +50,7 @@ def dtype_of(code: int) -> DType:
 
 
 def dtype_named(name: str) -> DType:
-    """The element type of that name (``"FLOAT"``), as the oldest operator sets spelled it."""
+    """The element type of that name (``"FLOAT"``), as in the oldest operator sets."""
     if name.upper() not in _DTYPES:
         raise Unsupported(f"tensors of {name.lower()} are not supported")
     return DType(_DTYPES[name.upper()])
@@ -59,9 +59,8 @@ def dtype_named(name: str) -> DType:
 def to_array(tensor: Any, folder: Path | None = None, payload: Array | None = None) -> Array:
     """The values of a TensorProto, without a copy where it stores raw bytes.
 
-    ``payload`` are its raw bytes if they were taken out of it, ``folder`` is where external data may lie. Raises
-    Malformed if shape and data do not fit together, or external data is missing or points outside the folder;
-    Unsupported for segments.
+    ``payload`` are its raw bytes if they were removed from it; ``folder`` may contain external data. Raises Malformed
+    if shape and data do not fit, or if external data is missing or outside the folder; Unsupported for segments.
     """
     dtype = dtype_of(tensor.data_type)
     shape = tuple(int(d) for d in tensor.dims)

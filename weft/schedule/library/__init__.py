@@ -1,4 +1,4 @@
-"""Schedules and hardware instructions written with the primitives and the public classes of :mod:`weft.schedule` alone.
+"""Schedules and hardware instructions that use only the primitives and the public classes of :mod:`weft.schedule`.
 
-Everything here could stand in a user's own file.
+Users can write such functions in their own files.
 """

@@ -1,4 +1,4 @@
-"""Products of matrices of bytes by an instruction that adds four products at a time (``DOT_U8S8``).
+"""Products of byte matrices with an instruction that accumulates four products at a time (``DOT_U8S8``).
 
 Operands: ``A`` of uint8 in rows, ``B`` of int8 packed as ``[columns // 16, depth // 4, 16, 4]``.
 """
@@ -12,10 +12,10 @@ from weft.schedule.schedule import Schedule
 
 
 def bytes_tile(s: Schedule, block: BlockRef | str, rows: int = 8, columns: int = 2) -> BlockRef:
-    """Schedule ``C[i, j] = sum over k of A[i, k] * B[j // 16, k // 4, j % 16, k % 4]`` of bytes by the instruction.
+    """Schedule ``C[i, j] = sum over k of A[i, k] * B[j // 16, k // 4, j % 16, k % 4]`` of bytes with the instruction.
 
-    ``rows`` scalars by ``columns`` vectors of sums stay in registers over all of k. Returns the block that copies them
-    to the result; its outermost loop may be parallel.
+    A tile of ``rows`` scalars by ``columns`` vectors of sums stays in registers over all k. Returns the block that
+    copies the tile to the result; its outermost loop may be parallel.
     """
     computing = BlockRef(block) if isinstance(block, str) else block
     result = s.cache_write(computing, 0, "register")

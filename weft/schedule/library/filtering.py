@@ -1,9 +1,9 @@
 """Windows of stride 1 by minimal filtering: transform, multiply element by element, transform back.
 
-The program has three stages over channels in blocks (Winograd's F(m×m, 3×3) is one): data are ``moved`` into
-``[a, b, c, p, lane]`` (element (a, b) of the transformed patch p), summed with transformed weights to
-``products[a, b, k, p, lane]``, and results ``[n, k, y, x, lane]`` are combined from them, ``tile`` × ``tile`` from a
-patch.
+The program has three stages over blocked channels; Winograd's F(m×m, 3×3) is an example. The stage ``moved`` transforms
+the data to ``[a, b, c, p, lane]``: element (a, b) of the transformed patch p. The second stage sums products with the
+transformed weights to ``products[a, b, k, p, lane]``. The third stage combines them to results ``[n, k, y, x, lane]``,
+``tile`` × ``tile`` for each patch.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def filtered_window(
 ) -> tuple[LoopRef, LoopRef, LoopRef]:
     """Schedule the three stages; ``products`` is the block that sums.
 
-    A transform reads a patch once for all of its (a, b), which are unrolled so that common parts of the sums are
-    computed once. The sums are matrix products for each (a, b): a register tile of ``channels`` blocks of output
-    channels by ``pixels`` patches. Stages before the transform (padding) stay outside. Returns the outermost loops of
-    the transform, of the sums and of the combination; each may be parallel.
+    The transform reads a patch once for all its (a, b). They are unrolled, so that common terms of their sums are
+    computed once. The sums are one matrix product for each (a, b), with a register tile of ``channels`` blocks of
+    output channels by ``pixels`` patches. Stages before the transform (padding) are not scheduled. Returns the
+    outermost loops of the transform, of the sums and of the combination; each may be parallel.
     """
     summing = BlockRef(products) if isinstance(products, str) else products
     (moved,) = (b for b in s.get_producers(summing))

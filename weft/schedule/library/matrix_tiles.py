@@ -1,4 +1,4 @@
-"""Products of matrices by instructions on tiles (``TILE_U8S8``, ``TILE_BF16``), the sums in tile registers."""
+"""Matrix products with instructions on matrix tiles (``TILE_U8S8``, ``TILE_BF16``); the sums are in tile registers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from weft.schedule.schedule import Schedule
 def tiled_product(
     s: Schedule, block: BlockRef | str, tile: TensorIntrinsic, rows: int = 2, columns: int = 2, pack: int | None = 1
 ) -> BlockRef:
-    """Schedule ``C[i, j] = sum over k, e of A[i, k, e] * B[k, j, e]`` by matrix tiles.
+    """Schedule ``C[i, j] = sum over k, e of A[i, k, e] * B[k, j, e]`` with matrix tiles.
 
-    ``rows`` by ``columns`` tiles of sums stay in registers over all of k: 2 × 2 read four operands for four products
-    and leave four of the eight registers for them. ``pack`` is the number of the read region of B, which is copied into
-    panels so that a tile's rows are neighbours in memory; None leaves it as it is. Extents must be multiples of the
-    tiles (16 × rows, 16 × columns, 16 groups of depth). Returns the block that copies sums to the result; its outermost
-    loop may be parallel.
+    ``rows`` by ``columns`` tiles of sums stay in registers over all k. With 2 × 2 tiles, four operands are read for
+    four products, and four of the eight registers remain for the operands. ``pack`` is the number of the read region of
+    B, which is copied into panels, so that the rows of a tile are contiguous; None does not copy it. Extents must be
+    multiples of the tiles (16 × rows, 16 × columns, 16 groups of depth). Returns the block that copies sums to the
+    result; its outermost loop may be parallel.
     """
     computing = BlockRef(block) if isinstance(block, str) else block
     width = 16 * columns

@@ -1,4 +1,4 @@
-"""Products of matrices: a tile of results in registers, operands packed in the order in which they are read."""
+"""Matrix products with a tile of results in registers; operands are packed in the order in which they are read."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Tile:
 
 
 def blocked_product(s: Schedule, block: BlockRef | str, tile: Tile = Tile(), pack: int | None = 1) -> BlockRef:
-    """Schedule ``C[i, j] = sum over k of A[i, k] * B[k, j]`` so that the tile stays in registers over all of k.
+    """Schedule ``C[i, j] = sum over k of A[i, k] * B[k, j]`` so that the tile stays in registers over all k.
 
     ``pack`` is the number of the read region of B, which is copied into panels ``[j // width, k, j % width]``; None
-    leaves it as it is. Returns the block that copies a tile from registers to the result. Loops of the result that are
-    left to mark: ``s.get_loops(result)[0]`` runs over panels and may be parallel.
+    does not copy it. Returns the block that copies a tile from registers to the result. The loop over panels,
+    ``s.get_loops(result)[0]``, may be parallel.
     """
     computing = BlockRef(block) if isinstance(block, str) else block
     if pack is not None:
@@ -50,14 +50,14 @@ def blocked_product(s: Schedule, block: BlockRef | str, tile: Tile = Tile(), pac
 
 
 def unroll_tile(s: Schedule, loops: tuple[LoopRef, ...]) -> None:
-    """Make the last of ``loops`` lanes of vectors and repeat the body for the others."""
+    """Vectorize the last of ``loops`` and unroll the others."""
     for loop in loops[:-1]:
         s.unroll(loop)
     s.vectorize(loops[-1])
 
 
 def _pack(s: Schedule, block: BlockRef, read: int, width: int) -> BlockRef:
-    """Copy a matrix ``[k, j]`` into panels; elements beyond its last column are zeros."""
+    """Copy a matrix ``[k, j]`` into panels; elements after its last column are zeros."""
     copy = s.cache_read(block, read, "global")
     packed = s.state.block(copy).writes[0].buffer.name
 

@@ -1,4 +1,4 @@
-"""Reductions along rows: in lanes of vectors, and chains of them in one pass over each row."""
+"""Reductions along rows: in vector lanes, and chains of reductions in one pass over each row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def reduce_in_lanes(s: Schedule, block: BlockRef | str, lanes: int = 64) -> Bloc
 
 
 def reduces(s: Schedule, block: BlockRef, loop: LoopRef) -> bool:
-    """Whether ``loop`` drives a reduction variable of ``block``."""
+    """Whether a reduction variable of ``block`` depends on ``loop``."""
     found = s.state.block(block)
     return any(found.iters[n].kind == IterVar.REDUCE for n in uses(found, s.state.loop(loop)))
 
@@ -40,8 +40,8 @@ def reduces(s: Schedule, block: BlockRef, loop: LoopRef) -> bool:
 def one_pass(s: Schedule, last: BlockRef | str, lanes: int = 16) -> LoopRef:
     """Compute all producers of ``last`` row by row: a row stays in the cache from the first reduction to the result.
 
-    The producers must be needed along the first axis of ``last`` only for the row at hand. Reductions run in
-    lanes, the rest in vectors. Returns the loop over rows, which may be parallel.
+    A row of ``last`` must need only the same row of its producers. Reductions are computed in lanes, other stages are
+    vectorized. Returns the loop over rows, which may be parallel.
     """
     final = BlockRef(last) if isinstance(last, str) else last
     row = s.get_loops(final)[0]

@@ -1,4 +1,4 @@
-"""Pipelines of stencils: every stage in a sliding window of the rows that the next one needs, or in registers."""
+"""Stencil pipelines: each stage is kept in a sliding window of the rows that the next stage needs, or in registers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def sliding_pipeline(
     rows: int = 1,
     columns: int | None = None,
 ) -> LoopRef:
-    """Compute all stages before ``last`` as its row loop moves on: each row of each stage once, in rolling buffers.
+    """Compute all stages before ``last`` inside its loop over rows: each row of each stage once, in rolling buffers.
 
-    Rows are computed in vectors of ``lanes``. With ``strips`` the image is cut into so many parts, computed in
-    parallel and repeat the rows at their edges. ``rows`` of them are computed at a time, so that what neighbours read
-    is loaded once. ``columns`` cuts the image into tiles of so many columns, whose windows fit into a nearer cache;
-    they repeat the columns at their edges. Returns the loop over rows (or strips).
+    Rows are computed in vectors of ``lanes``. ``strips`` is the number of parts of the image that run in parallel; rows
+    at their edges are computed twice. ``rows`` rows are computed together, so that elements that several rows read are
+    loaded once. ``columns`` is the width of tiles whose windows fit into a smaller cache; columns at their edges are
+    computed twice. Returns the loop over rows (or strips).
     """
     final = _final(last)
     outer = row = s.get_loops(final)[0]
@@ -52,11 +52,11 @@ def sliding_pipeline(
 def register_tiles(
     s: Schedule, last: BlockRef | str, rows: int = 4, lanes: int = 16, strips: int = 1, ahead: int = 0
 ) -> LoopRef:
-    """Compute tiles of ``rows`` vectors of ``lanes``, all stages before ``last`` in registers: nothing is stored in
-    between, and rows at the edges of tiles are computed again. For pipelines of few stages that look up and down only.
+    """Compute tiles of ``rows`` vectors of ``lanes`` with all stages before ``last`` in registers. No intermediate
+    result is stored; rows at the edges of tiles are computed again. For pipelines of few stages with vertical windows.
 
-    ``ahead`` fetches the first input so many tiles early. ``strips`` of the image are computed in parallel. Returns the
-    loop over rows of tiles (or strips).
+    ``ahead`` is the number of tiles by which the first input is prefetched. ``strips`` parts of the image are computed
+    in parallel. Returns the loop over rows of tiles (or strips).
     """
     final = _final(last)
     y, x = s.get_loops(final)
@@ -79,7 +79,7 @@ def register_tiles(
 
 
 def inline_single_uses(s: Schedule, last: BlockRef | str) -> None:
-    """Inline every stage before ``last`` that one other stage reads, element by element: no value is computed again."""
+    """Inline every stage before ``last`` that one other stage reads element by element; no value is computed twice."""
     final = _final(last)
     for stage in reversed(_stages(s, final)):
         block = s.state.block(stage)
@@ -97,8 +97,8 @@ def _final(last: BlockRef | str) -> BlockRef:
 
 
 def _along_rows(s: Schedule, block: BlockRef, at: LoopRef, lanes: int | None, together: bool) -> None:
-    """Vectors along the last dimension (of ``lanes``; None: the whole of it); the window of a reduction is unrolled
-    around them, and ``together`` the rows of one iteration of ``at`` as well."""
+    """Vectorize the last dimension (``lanes`` lanes; None: the whole dimension) and unroll the window of a reduction
+    around it. With ``together``, unroll the rows of one iteration of ``at`` as well."""
     around = s.get_loops(block)
     own = around[around.index(at) + 1 :]
     window = [x for x in own if reduces(s, block, x)]

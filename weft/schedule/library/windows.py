@@ -1,8 +1,8 @@
-"""Windowed sums over channels in blocks: direct convolution in register tiles, and one channel at a time.
+"""Windowed sums over blocked channels: direct convolution in register tiles, and channelwise windows.
 
-Operands in blocked layouts: data ``[n, c, h, w, lanes]``, results ``[n, k, h, w, lanes]``, so that the innermost axis
-is one vector; y, x and lane are longer than 1. The schedules are for any window, stride and dilation: these are in the
-indices, which stay as they are.
+Operands have blocked layouts: data ``[n, c, h, w, lanes]``, results ``[n, k, h, w, lanes]``. The innermost axis is one
+vector; y, x and lane are longer than 1. The schedules accept every window, stride and dilation: these are in the
+indices, which do not change.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from weft.schedule.schedule import Schedule
 def direct_window(s: Schedule, block: BlockRef | str, pixels: int = 7, channels: int = 4) -> LoopRef:
     """Schedule ``block[n, k, y, x, lane] = sum of data × weights`` with a tile of results in registers.
 
-    The tile has ``channels`` blocks of output channels by ``pixels`` neighbours along x: each weight vector serves all
-    pixels, each datum all channels. Producers of the data (padding) are computed for a row at a time. Returns the
-    outermost loop of the result, which may be parallel.
+    The tile has ``channels`` blocks of output channels by ``pixels`` adjacent pixels along x. Each weight vector is
+    used for all pixels, each data element for all channels. Producers of the data (padding) are computed row by row.
+    Returns the outermost loop of the result, which may be parallel.
     """
     computing = BlockRef(block) if isinstance(block, str) else block
     stages = s.get_producers(computing)
@@ -41,7 +41,7 @@ def direct_window(s: Schedule, block: BlockRef | str, pixels: int = 7, channels:
 
 
 def channelwise_window(s: Schedule, block: BlockRef | str, pixels: int = 6) -> LoopRef:
-    """Schedule ``block[n, c, y, x, lane]`` where each channel is summed by itself.
+    """Schedule ``block[n, c, y, x, lane]``, a windowed sum within each channel.
 
     ``pixels`` results along x stay in registers. Returns the outermost loop of the result, which may be parallel.
     """
@@ -60,7 +60,7 @@ def channelwise_window(s: Schedule, block: BlockRef | str, pixels: int = 6) -> L
 
 
 def accumulate(s: Schedule, block: BlockRef, at: LoopRef) -> None:
-    """Inside ``at`` the reduction outermost, around the unrolled tile of results."""
+    """Inside ``at``, make the reduction the outermost loop, around the unrolled tile of results."""
     loops = s.get_loops(block)
     own = loops[loops.index(at) + 1 :]
     over = [x for x in own if reduces(s, block, x)]

@@ -1,4 +1,4 @@
-"""The primitive that makes a loop nest a block of its own: blockize."""
+"""The primitive that turns a loop nest into one block: blockize."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.tir.visit import substitute, substitution
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SplitIteration:
-    """One iteration variable as ``outer * size + inner``: what the loops outside and inside bind it to."""
+    """One iteration variable as ``outer * size + inner``, where the loops outside and inside give the two parts."""
 
     it: IterVar
     outer: Linear
@@ -26,7 +26,7 @@ class SplitIteration:
 
 
 def blockize(state: State, loop: LoopRef) -> BlockRef:
-    """Make the nest from ``loop`` inwards the body of one block, to be scheduled or replaced as a whole.
+    """Turn ``loop`` and the loops inside it into the body of one block, which is scheduled or replaced as a whole.
 
     ::
 
@@ -34,8 +34,8 @@ def blockize(state: State, loop: LoopRef) -> BlockRef:
           block C(i = io*4 + ii)         →       block C_o(o = io):
                                                    for ii in 4: block C(i = o*4 + ii)
 
-    The loops below must hold one block, whose guards they do not touch, and divide its variables evenly (S080). Returns
-    the new outer block; the inner one keeps its name, and a reduction's init moves to the outer block.
+    The loops must contain exactly one block, must not occur in its guards and must divide its variables evenly (S080).
+    Returns the new outer block. The inner block keeps its name; the init of a reduction moves to the outer block.
     """
     root = state.loop(loop)
     block, loops = _single_block(state, root)
@@ -81,7 +81,7 @@ def blockize(state: State, loop: LoopRef) -> BlockRef:
 
 
 def _single_block(state: State, root: For) -> tuple[Block, list[For]]:
-    """The only block below ``root``, and the perfect nest of serial loops around it."""
+    """The only block in ``root``, and the perfect nest of serial loops around it."""
     loops: list[For] = []
     stmt: Stmt = root
     while isinstance(stmt, For):
@@ -105,7 +105,7 @@ def _single_block(state: State, root: For) -> tuple[Block, list[For]]:
 def _divide(
     state: State, block: Block, it: IterVar, value: Linear, inside: dict[Var, tuple[Linear, Linear]]
 ) -> SplitIteration:
-    """Split the binding into parts over the loops outside and inside; the outer part must be a multiple."""
+    """Split the binding into parts over the outer and the inner loops; the outer part is a multiple of the tile."""
     inner = Linear({t: f for t, f in value.terms.items() if mentions(t, inside)})
     outer = Linear({t: f for t, f in value.terms.items() if t not in inner.terms}, value.constant)
     swept = relax(inner.expr(), inside, inside)
@@ -123,7 +123,7 @@ def _quotient(d: SplitIteration, ranges: dict[Var, tuple[Linear, Linear]]) -> Ex
 
 
 def _init_nest(state: State, block: Block, loops: list[For], values: list[Expr]) -> Stmt | None:
-    """The init as a block over the spatial variables, in copies of the loops that drive them."""
+    """The init as a block over the spatial variables, in copies of their loops."""
     if block.init is None:
         return None
     reduces = {n for n, it in enumerate(block.iters) if it.kind == IterVar.REDUCE}

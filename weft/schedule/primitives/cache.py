@@ -1,4 +1,4 @@
-"""Primitives that stage data: cache_read, cache_write, set_scope."""
+"""Primitives that copy data to other buffers or memories: cache_read, cache_write, set_scope."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weft.tir.visit import walk
 
 
 def set_scope(state: State, block: BlockRef, write_index: int, scope: str) -> None:
-    """Keep an intermediate buffer in another memory.   ``alloc C: f32[8]`` → ``alloc C: f32[8] register``"""
+    """Put an intermediate buffer in another memory scope.   ``alloc C: f32[8]`` → ``alloc C: f32[8] register``"""
     found = state.block(block)
     buffer = _region(state, found, found.writes, write_index).buffer
     _check_scope(state, scope)
@@ -37,7 +37,7 @@ def set_scope(state: State, block: BlockRef, write_index: int, scope: str) -> No
 
 
 def swap_everywhere(state: State, old: Buffer, new: Buffer) -> None:
-    """Put ``new`` (of the same shape) in the place of an intermediate buffer."""
+    """Replace an intermediate buffer by ``new``, which has the same shape."""
     touching = state.tree.accessors(old)
     outermost = [b for b in touching if not any(b is not o and state.tree.is_under(b, o) for o in touching)]
     body = state.tree.replace({b: swap_buffer(b, old, new) for b in outermost})
@@ -59,14 +59,14 @@ def _check_scope(state: State, scope: str) -> None:
 def cache_read(
     state: State, block: BlockRef, read_index: int, scope: str, others: Sequence[BlockRef] | None = None
 ) -> BlockRef:
-    """Copy what a block reads into a buffer of its own, to be moved and laid out at will.
+    """Copy a buffer that a block reads to a new buffer, which can be moved and laid out independently.
 
     ::
 
         C[i] = f(A[i])   →   A_local[j] = A[j];  C[i] = f(A_local[i])
 
-    Returns the copying block. Only ``block`` reads the copy, and ``others`` that read the same buffer; it is made just
-    before the statement that holds the first of them.
+    Returns the copying block. ``block`` reads the copy, and so do the blocks ``others``, which read the same buffer.
+    The copy is made just before the statement that contains the first of them.
     """
     first = state.block(block)
     buffer = _region(state, first, first.reads, read_index).buffer
@@ -97,7 +97,8 @@ def cache_read(
 
 
 def _check_readers(state: State, readers: list[Block], buffer: Buffer) -> Block | None:
-    """Refuse unless all of ``readers`` read a complete ``buffer`` in one scope, and do not write it; that scope."""
+    """The scope of ``readers``. Refuses unless all of them are in one scope, read a complete ``buffer`` and do not
+    write it."""
     scope_block = state.tree.enclosing_block(readers[0])
     for reader in readers:
         _check_complete(state, reader, buffer)
@@ -113,14 +114,14 @@ def _check_readers(state: State, readers: list[Block], buffer: Buffer) -> Block 
 def cache_write(
     state: State, block: BlockRef, write_index: int, scope: str, others: Sequence[int] | None = None
 ) -> BlockRef:
-    """Compute a block's result in a buffer of its own and copy it to its place afterwards.
+    """Compute a block's result in a new buffer, then copy it to the old one.
 
     ::
 
         C[i] = f(A[i])   →   C_local[i] = f(A[i]);  C[j] = C_local[j]
 
-    Returns the copying block; readers of the old buffer read what it wrote. ``others`` are further write regions, of
-    the same shape, that the same block copies.
+    Returns the copying block; readers of the old buffer read its result. ``others`` are further write regions of the
+    same shape, which the same block copies.
     """
     writer = state.block(block)
     buffers = _results(state, writer, (write_index, *(others or ())))
@@ -164,7 +165,7 @@ def cache_write(
 
 
 def _results(state: State, writer: Block, positions: Sequence[int]) -> list[Buffer]:
-    """The buffers of these write regions: different ones of one shape."""
+    """The buffers of these write regions: different buffers of one shape."""
     buffers = [_region(state, writer, writer.writes, n).buffer for n in positions]
     if len(set(buffers)) != len(buffers) or any(b.shape != buffers[0].shape for b in buffers):
         raise state.refuse("S004", "results that are copied together must be different buffers of one shape", at=writer)
@@ -177,18 +178,18 @@ def _copies(state: State, buffers: list[Buffer], scope: str) -> list[Buffer]:
 
 
 def _united(state: State, blocks: Sequence[Sequence[Block]]) -> list[Block]:
-    """All of them once, in program order."""
+    """All blocks of the lists, each once, in program order."""
     return sorted({b for some in blocks for b in some}, key=state.tree.position.__getitem__)
 
 
 def _child(state: State, root: Stmt | None, block: Block) -> Stmt:
-    """The statement directly in ``root`` that holds ``block``."""
+    """The direct child of ``root`` that contains ``block``."""
     found = state.tree.child_toward(root, block)
     return state.tree.child_toward(found, block) if isinstance(found, Seq) else found
 
 
 def _check_local(state: State, writer: Block, buffer: Buffer, writers: list[Block], scope_block: Block | None) -> None:
-    """Refuse buffers that are incomplete, the state of a recurrence, or used outside of the scope."""
+    """Refuse buffers that are incomplete, are the state of a recurrence, or are used outside of the scope."""
     _check_complete(state, writer, buffer)
     if len(writers) > 1 and any(it.kind == IterVar.ORDERED for w in writers for it in w.iters):
         raise state.refuse("S020", f"'{buffer.name}' is the state of a recurrence", at=writer)
@@ -231,14 +232,14 @@ def _check_complete(state: State, block: Block, buffer: Buffer) -> None:
 
 
 def _shared_loop(state: State, blocks: list[Block]) -> For | None:
-    """The innermost loop around all of ``blocks``."""
+    """The innermost loop that contains all ``blocks``."""
     around = [state.tree.loops_around(b) for b in blocks]
     shared = [loop for loop in around[0] if all(loop in other for other in around[1:])]
     return shared[-1] if shared else None
 
 
 def _complete_above(state: State, writers: list[Block], held: For | None) -> For | None:
-    """The innermost loop at or around ``held`` in whose iterations the writers finish what they write."""
+    """The innermost loop, ``held`` or one around it, in each of whose iterations the writers complete their results."""
     if held is None:
         return None
     for loop in [*state.tree.loops_around(held), held]:
@@ -255,7 +256,7 @@ def _copy_nest(
     ranges: Ranges,
     guards: Sequence[Expr],
 ) -> Placed:
-    """A nest that copies buffers, (source, target), to the same places: all of them, or the given part."""
+    """A loop nest that copies buffers (source, target) element by element: completely, or the given part."""
     iters = tuple(IterVar(index_var(f"v{n}"), extent) for n, extent in enumerate(pairs[0][0].shape))
     at: tuple[Expr, ...] = tuple(it.var for it in iters)
     point = tuple((i, ONE) for i in at)

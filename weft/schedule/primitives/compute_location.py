@@ -31,7 +31,7 @@ from weft.tir.visit import walk
 
 
 def compute_at(state: State, block: BlockRef, loop: LoopRef | Stay) -> None:
-    """Compute a producer inside a loop of its consumers: in each iteration, what that iteration reads.
+    """Compute a producer inside a loop of its consumers: each iteration computes the part that it reads.
 
     ::
 
@@ -39,9 +39,9 @@ def compute_at(state: State, block: BlockRef, loop: LoopRef | Stay) -> None:
         for i: for j:        →       P[i] = …
           C[i, j] = f(P[i])          for j: C[i, j] = f(P[i])
 
-    The buffer keeps its shape; lowering shrinks it to what lives at a time. Refuses outputs (S021), consumers
-    elsewhere (S022) and blocks that cannot move (S020). With ``Stay()``, which ``sample_location`` may give, nothing
-    changes.
+    The buffer keeps its shape; lowering shrinks it to the live part. Refuses outputs (S021), producers with consumers
+    outside the loop (S022) and blocks that cannot move (S020). ``Stay()``, a possible result of ``sample_location``,
+    changes nothing.
     """
     if isinstance(loop, Stay):
         return
@@ -74,7 +74,7 @@ def compute_root(state: State, block: BlockRef) -> None:
 
 
 def _consumers(state: State, producer: Block) -> list[Block]:
-    """Readers of what ``producer`` writes, in program order; refuses outputs and dead blocks."""
+    """The blocks that read the results of ``producer``, in program order; refuses outputs and dead blocks."""
     scope = state.tree.enclosing_block(producer)
     found: list[Block] = []
     for region in producer.writes:
@@ -120,7 +120,7 @@ def _move_up_front(state: State, producer: Block, consumers: list[Block], target
 
 
 def _check_inputs_ready(state: State, block: Block, without: Tree, before: Stmt) -> None:
-    """Refuse if something that ``block`` reads is written at or after ``before``, its new place."""
+    """Refuse if a buffer that ``block`` reads is written at or after ``before``, its new place."""
     scope = without.enclosing_block(before)
     for region in block.reads:
         for writer in without.writers(region.buffer, scope):
@@ -160,7 +160,7 @@ def _replace(state: State, block: Block, changes: dict[Stmt, Stmt | None], place
 
 
 def reverse_compute_at(state: State, block: BlockRef, loop: LoopRef) -> None:
-    """Compute a consumer inside a loop of its producer: in each iteration, what that iteration produced.
+    """Compute a consumer inside a loop of its producer: each iteration consumes the part that it produced.
 
     ::
 
@@ -168,8 +168,8 @@ def reverse_compute_at(state: State, block: BlockRef, loop: LoopRef) -> None:
         for i: for j: C[i, j] = f(P)   →     for j: P[i, j] = …
                                              for j: C[i, j] = f(P)
 
-    Refuses where a producer is not finished at the end of an iteration (S023), or where the part it produced cannot be
-    told exactly (S024).
+    Refuses if a producer is not finished at the end of an iteration (S023), or if the part that it produced cannot be
+    determined exactly (S024).
     """
     consumer, target = state.block(block), state.loop(loop)
     check_movable(state, consumer)
@@ -194,7 +194,7 @@ def reverse_compute_at(state: State, block: BlockRef, loop: LoopRef) -> None:
 
 
 def _producers_in(state: State, consumer: Block, target: For) -> list[Block]:
-    """Producers of ``consumer`` below ``target``; the others must be complete before it."""
+    """Producers of ``consumer`` inside ``target``; all others must be complete before it."""
     tree = state.tree
     found: list[Block] = []
     end = max(tree.position[s] for s in walk(target))
@@ -226,7 +226,7 @@ def _producers_in(state: State, consumer: Block, target: For) -> list[Block]:
 
 
 def _check_sole(state: State, consumer: Block, writer: Block, target: For) -> None:
-    """Refuse if blocks outside ``target`` write the same buffer (but inits of a reduction that runs inside)."""
+    """Refuse if blocks outside ``target`` write the same buffer, except the init of a reduction inside it."""
     updates = writer.init is None and any(it.kind == IterVar.REDUCE for it in writer.iters)
     for region in writer.writes:
         for other in state.tree.writers(region.buffer, state.tree.enclosing_block(consumer)):
@@ -240,7 +240,7 @@ def _check_sole(state: State, consumer: Block, writer: Block, target: For) -> No
 
 
 def _instances_from(state: State, consumer: Block, producers: Sequence[Block], target: For) -> dict[Var, Interval]:
-    """The instances of ``consumer`` that read exactly what one producer wrote in one iteration of ``target``."""
+    """The instances of ``consumer`` that read exactly the part that one iteration of ``target`` wrote."""
     best: dict[Var, Interval] = {}
     spatial = {it.var for it in consumer.iters if it.kind == IterVar.SPATIAL}
     for region in consumer.reads:
@@ -273,9 +273,9 @@ def _instances_from(state: State, consumer: Block, producers: Sequence[Block], t
 
 
 def _all_read(consumer: Block, position: Linear, variable: Var, writer: Block, buffer: Buffer, dimension: int) -> bool:
-    """Whether what ``writer`` writes along a dimension holds ``position`` for every value of ``variable``.
+    """Whether the part that ``writer`` writes along a dimension contains ``position`` for every ``variable``.
 
-    Otherwise some instances of the consumer read nothing of it (under a condition), and would be lost.
+    Otherwise some instances of the consumer do not read this part (under a condition), and would be lost.
     """
     wanted = relax(position.expr(), {variable: iter_ranges(consumer)[variable]}, {})
     start = next(r.ranges[dimension][0] for r in writer.writes if r.buffer is buffer)

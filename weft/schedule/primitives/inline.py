@@ -1,4 +1,4 @@
-"""Primitives that make a block part of another: compute_inline, reverse_compute_inline."""
+"""Primitives that merge a block into another: compute_inline, reverse_compute_inline."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from weft.tir.visit import substitution, transform
 
 
 def compute_inline(state: State, block: BlockRef) -> None:
-    """Compute each element of a producer where it is read, and drop the producer and its buffer.
+    """Compute each element of a producer where it is read, and remove the producer and its buffer.
 
     ::
 
         P[i] = f(A[i]);  C[i] = g(P[i + 1])   →   C[i] = g(f(A[i + 1]))
 
-    The producer must be a single store without reduction (S030) to its own variables (S031), and its buffer an
-    intermediate one with readers (S032).
+    The producer must be a single store without reduction (S030), indexed by its own variables (S031). Its buffer must
+    be an intermediate buffer with readers (S032).
     """
     producer = state.block(block)
     buffer, store, variables = _element_store(state, producer)
@@ -52,7 +52,7 @@ def compute_inline(state: State, block: BlockRef) -> None:
 
 
 def _element_store(state: State, block: Block) -> tuple[Buffer, Store, list[Var | None]]:
-    """The only store of a spatial block, and for each dimension the variable that indexes it (None: always 0)."""
+    """The only store of a spatial block, and the variable that indexes each dimension (None: always 0)."""
     check_movable(state, block)
     if block.init is not None or any(it.kind != IterVar.SPATIAL for it in block.iters):
         raise state.refuse(
@@ -108,7 +108,8 @@ def _with_inlined(reader: Block, producer: Block, buffer: Buffer, store: Store, 
 def _reads_for(
     producer: Block, region: Region, values_at: Callable[[tuple[Expr, ...]], dict[Var, Expr]]
 ) -> tuple[Region, ...]:
-    """What ``producer`` reads for a region of its output: a point by substitution, more by widening."""
+    """The regions that ``producer`` reads for a region of its output: by substitution for a single element, else by
+    widening."""
     if all(linear(extent).is_constant and linear(extent).constant == 1 for _, extent in region.ranges):
         values: Mapping[Var, Expr] = values_at(tuple(start for start, _ in region.ranges))
         return substitute_regions(producer.reads, values)
@@ -118,14 +119,14 @@ def _reads_for(
 
 
 def reverse_compute_inline(state: State, block: BlockRef) -> None:
-    """Store the result of an element-wise consumer directly where its producer computes.
+    """Compute an element-wise consumer in the block of its producer, which then stores the consumer's result.
 
     ::
 
         P[i] = f(A[i]);  C[i] = g(P[i])   →   P block: C[i] = g(f(A[i]))
 
-    The consumer must be the only reader, element by element over the whole producer, and the producer must not be a
-    reduction (S033: bring the consumer near with reverse_compute_at instead).
+    The consumer must be the only reader and must read all elements of the producer, each once. The producer must not be
+    a reduction (S033; use reverse_compute_at instead).
     """
     consumer = state.block(block)
     if consumer.name in state.conditional:
@@ -161,7 +162,7 @@ def reverse_compute_inline(state: State, block: BlockRef) -> None:
 
 
 def _sole_producer(state: State, consumer: Block) -> tuple[Block, Buffer]:
-    """The block, and the buffer through which it feeds ``consumer`` and nothing else."""
+    """The only producer of ``consumer``, and the buffer between them, which no other block reads."""
     scope = state.tree.enclosing_block(consumer)
     pairs = {
         (writer, r.buffer)
@@ -182,7 +183,8 @@ def _sole_producer(state: State, consumer: Block) -> tuple[Block, Buffer]:
 
 
 def _matched_variables(state: State, consumer: Block, source: Buffer, producer: Block, inner: Store) -> dict[Var, Expr]:
-    """The consumer's variables in terms of the producer's, from the one place at which it reads ``source``."""
+    """The consumer's variables as expressions of the producer's variables, from the one element of ``source`` that it
+    reads."""
     regions = [r for r in consumer.reads if r.buffer is source]
     own = {it.var for it in consumer.iters}
     found: dict[Var, Expr] = {}
@@ -208,7 +210,7 @@ def _matched_variables(state: State, consumer: Block, source: Buffer, producer: 
 
 
 def _check_covered(state: State, consumer: Block, variable: Var, producer: Block, position: Expr) -> None:
-    """Refuse where the consumer runs beyond the producer (padding it, say): nobody would write those elements."""
+    """Refuse if the consumer has elements that the producer lacks (padding, for example): nothing would write them."""
     for it in producer.iters:
         if it.var is position and within(variable, it.start, it.extent, iter_ranges(consumer)):
             raise state.refuse(
@@ -220,7 +222,7 @@ def _check_covered(state: State, consumer: Block, variable: Var, producer: Block
 
 
 def _domain_guard(state: State, producer: Block, consumer: Block, bindings: Mapping[Var, Expr]) -> Expr:
-    """The producer's condition, and that the consumer's variables stay in their domain."""
+    """The condition of the producer, combined with the domain of the consumer's variables."""
     to_loops = substitution(dict(zip((it.var for it in producer.iters), producer.values, strict=True)))
     domain = {**state.ranges(producer), **iter_ranges(producer)}
     conditions: list[Expr] = []

@@ -1,4 +1,4 @@
-"""The primitive that moves the elements of a buffer: transform_layout."""
+"""The primitive that changes the layout of a buffer: transform_layout."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from weft.tir.visit import substitution, transform
 
 
 def transform_layout(state: State, block: BlockRef, buffer: str, index_map: IndexMap, pad: float | None = None) -> None:
-    """Store an intermediate buffer in another layout, in everything that touches it.
+    """Store an intermediate buffer in another layout and change all its accesses.
 
     ::
 
         P[k, n] = f(k, n);  … P[k, n] …   →   P[n // 8, k, n % 8] = f(k, n);  … P[n // 8, k, n % 8] …
 
-    Where the sizes do not divide, the new layout has more elements: ``pad`` is the value that the producer stores
-    there (None: they stay undefined and are never read). A producer that is a plain nest of one store is rewritten to
-    run over the new dimensions in their order; ``pad`` needs that (S072).
+    If the sizes do not divide, the new layout has additional elements. The producer stores ``pad`` in them; with None
+    they stay undefined and are never read. A producer that is a simple loop nest with one store is rewritten to iterate
+    over the new dimensions in their order; ``pad`` requires such a producer (S072).
     """
     found = state.block(block)
     old = next((r.buffer for r in (*found.writes, *found.reads) if r.buffer.name == buffer), None)
@@ -94,7 +94,8 @@ def _new_shape(state: State, old: Buffer, index_map: IndexMap) -> tuple[Expr, ..
 
 
 def _is_mixed_radix(index_map: IndexMap, shape: Sequence[Expr]) -> bool:
-    """Whether each output is a mixed-radix number over inputs of its own, such as ``i * 8 + j`` with ``j < 8``."""
+    """Whether each output is a mixed-radix number of inputs that no other output uses, such as ``i * 8 + j`` with ``j <
+    8``."""
     extents = dict(zip(index_map.inputs, shape, strict=True))
     used: set[Var] = set()
     for output in index_map.outputs:
@@ -157,7 +158,8 @@ def _over_new(block: Block, old: Buffer, new: Buffer, index_map: IndexMap) -> Bl
 
 
 def _can_run_over(state: State, producer: Block, old: Buffer, index_map: IndexMap) -> bool:
-    """Whether the producer is a plain nest of one store to its own variables that can run over the new dimensions."""
+    """Whether the producer is a simple loop nest with one store, indexed by its own variables, that can iterate over
+    the new dimensions."""
     around = state.tree.loops_around(producer)
     plain = all(x.kind == "serial" and not x.annotations for x in around)
     own = tuple(it.var for it in producer.iters)
@@ -177,7 +179,7 @@ def _can_run_over(state: State, producer: Block, old: Buffer, index_map: IndexMa
 
 
 def _rerun(producer: Block, old: Buffer, new: Buffer, index_map: IndexMap, pad: float | None, padded: bool) -> Stmt:
-    """The producer as a nest over the dimensions of the new layout."""
+    """The producer as a loop nest over the dimensions of the new layout."""
     iters = tuple(
         IterVar(index_var(_piece_name(_piece(o))), e) for o, e in zip(index_map.outputs, new.shape, strict=True)
     )
@@ -214,7 +216,7 @@ def _rerun(producer: Block, old: Buffer, new: Buffer, index_map: IndexMap, pad: 
 
 
 def _piece_name(piece: Piece) -> str:
-    """``n`` for all of n, ``n_o`` for its outer and ``n_i`` for its inner digits."""
+    """``n`` for the whole index n, ``n_o`` for its outer digits and ``n_i`` for its inner digits."""
     suffix = "" if piece.divisor == 1 and piece.modulus is None else "_o" if piece.modulus is None else "_i"
     return piece.var.name + suffix
 

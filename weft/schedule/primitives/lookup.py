@@ -1,4 +1,4 @@
-"""Look-ups: they change nothing and are recorded so that a trace can name what it works on."""
+"""Look-ups. They do not change the program; they are recorded so that a trace can refer to blocks and loops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def get_loops(state: State, block: BlockRef) -> tuple[LoopRef, ...]:
 def get_loop(state: State, block: BlockRef, at: int) -> LoopRef:
     """One of the loops around ``block``: 0 is the outermost, -1 the innermost.
 
-    A trace that asks for the innermost loop stays valid where a decision changes how many loops there are.
+    A trace that asks for the innermost loop stays valid if a decision changes the number of loops.
     """
     loops = get_loops(state, block)
     if not -len(loops) <= at < len(loops):
@@ -33,7 +33,7 @@ def get_loop(state: State, block: BlockRef, at: int) -> LoopRef:
 
 
 def get_producers(state: State, block: BlockRef) -> tuple[BlockRef, ...]:
-    """Blocks of the same scope that write what ``block`` reads, in program order."""
+    """Blocks of the same scope that write a buffer that ``block`` reads, in program order."""
     found = state.block(block)
     scope = state.tree.enclosing_block(found)
     read = {r.buffer for r in found.reads}
@@ -42,7 +42,7 @@ def get_producers(state: State, block: BlockRef) -> tuple[BlockRef, ...]:
 
 
 def get_consumers(state: State, block: BlockRef) -> tuple[BlockRef, ...]:
-    """Blocks of the same scope that read what ``block`` writes, in program order."""
+    """Blocks of the same scope that read a buffer that ``block`` writes, in program order."""
     found = state.block(block)
     scope = state.tree.enclosing_block(found)
     written = {r.buffer for r in found.writes}

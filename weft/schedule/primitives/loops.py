@@ -1,4 +1,4 @@
-"""Primitives that reshape loops: split, fuse, reorder."""
+"""Primitives that restructure loops: split, fuse, reorder."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from weft.tir.nodes import Block, For, Stmt
 
 
 def split(state: State, loop: LoopRef, factors: Sequence[int | None]) -> tuple[LoopRef, ...]:
-    """One loop becomes a nest; where the factors do not divide the extent, the tail is guarded.
+    """Split a loop into nested loops. If the factors do not divide the extent, a condition guards the tail.
 
     ::
 
         for i in n: B(i)   →   for i_0 in ceil(n/f): for i_1 in f: B(i_0*f + i_1) where i_0*f + i_1 < n
 
-    At most one factor is None and is inferred. Refuses (S010) factors that do not cover the extent.
+    At most one factor is None; it is inferred. Refuses factors that do not cover the extent (S010).
     """
     old = _plain(state, loop, "split")
     extents = _split_extents(state, old, factors)
@@ -80,7 +80,7 @@ def _split_extents(state: State, loop: For, factors: Sequence[int | None]) -> li
 
 
 def fuse(state: State, loops: Sequence[LoopRef]) -> LoopRef:
-    """Directly nested loops become one.
+    """Merge directly nested loops into one.
 
     ::
 
@@ -122,14 +122,14 @@ def fuse(state: State, loops: Sequence[LoopRef]) -> LoopRef:
 
 
 def reorder(state: State, loops: Sequence[LoopRef]) -> None:
-    """Loops of one nest change places among themselves; the others stay where they are.
+    """Change the order of some loops of a nest; the other loops keep their places.
 
     ::
 
         for i: for j: for k: B   →   for j: for i: for k: B        (reorder(j, i))
 
-    Legal where iterations are independent or combine (S015), and ranges do not mention loops that move inside (S014).
-    Steps of a recurrence may run column by column where each column depends on itself alone.
+    The iterations must be independent or combine into a reduction (S015), and no range may depend on a loop that moves
+    inside (S014). Steps of a recurrence may run column by column if each column depends only on itself.
     """
     wanted = [state.loop(ref) for ref in loops]
     if len(set(wanted)) != len(wanted):
@@ -170,7 +170,7 @@ def reorder(state: State, loops: Sequence[LoopRef]) -> None:
 
 
 def _is_mixed(block: Block, loop: For) -> bool:
-    """Whether the loop drives spatial and reduce variables at once (after fusing such loops)."""
+    """Whether spatial and reduce variables both depend on the loop (the result of fusing their loops)."""
     return len({block.iters[n].kind for n in uses(block, loop)}) > 1
 
 

@@ -1,4 +1,4 @@
-"""The primitive that rounds up the domain of a block: pad_einsum."""
+"""The primitive that pads the domain of a block: pad_einsum."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def pad_einsum(state: State, block: BlockRef, padding: tuple[int, ...]) -> tuple
         for i in 16, j in 16, k in 5: C_pad[i, j] += A_pad[i, k] * B_pad[k, j]
         for i in 13, j in 9: C[i, j] = C_pad[i, j]
 
-    Copies of the operands are filled with zeros, the result is cut out; these copies are blocks of their own, which are
-    returned, operands first. Needs a block in a nest of its own whose accesses have one variable for each
-    index; padded sums must be sums of products that zeros leave as they are (S073).
+    The operands are copied and padded with zeros; the result is copied without its padding. Returns the copying blocks,
+    operands first. The block must be alone in its loop nest, and each index of its accesses must be one variable. A
+    padded reduction must be a sum of products, which zeros do not change (S073).
     """
     found = state.block(block)
     if len(padding) != len(found.iters) or any(p < 1 for p in padding):
@@ -84,7 +84,7 @@ def _equal(a: Expr, b: Expr) -> bool:
 
 
 def _own_loops(state: State, block: Block) -> list[tuple[For, IterVar]]:
-    """The loops of the block, each with the variable that it drives."""
+    """The loops of the block, each with its iteration variable."""
     around = state.tree.loops_around(block)
     driven = dict(zip(block.values, block.iters, strict=True))
     plain = all(
@@ -101,7 +101,7 @@ def _own_loops(state: State, block: Block) -> list[tuple[For, IterVar]]:
 
 
 def _accesses(state: State, block: Block, extents: Mapping[Var, Expr]) -> dict[Buffer, tuple[Var, ...]]:
-    """The variables at which the block accesses each buffer: one for each dimension, over all of it."""
+    """The variables that index each buffer of the block: one for each dimension, over its whole extent."""
     found: dict[Buffer, tuple[Var, ...]] = {}
     stores = [s for s in (block.init, block.body) if isinstance(s, Store)]
     places = [(s.buffer, s.indices) for s in stores]
@@ -122,7 +122,7 @@ def _accesses(state: State, block: Block, extents: Mapping[Var, Expr]) -> dict[B
 
 
 def _check_body(state: State, block: Block, grown: Mapping[Var, Expr]) -> None:
-    """Refuse a body that zeros could stop, or sums that they could change."""
+    """Refuse a body in which zeros could cause an error, and sums that zeros could change."""
     body, init = block.body, block.init
     simple = isinstance(body, Store) and body.mask is None and (init is None or isinstance(init, Store))
     if not simple or len(block.writes) != 1:
@@ -181,7 +181,7 @@ def _summed_product(body: Store) -> list[Expr] | None:
 
 
 def _copy(name: str, source: Buffer, target: Buffer, shape: Sequence[Expr], within: Sequence[Expr] | None) -> Stmt:
-    """``target = source`` over ``shape``; where ``within`` is given, zero outside of it."""
+    """``target = source`` over ``shape``; zero outside of ``within``, if that is given."""
     iters = tuple(IterVar(index_var(f"i{d}"), n) for d, n in enumerate(shape))
     at = tuple(it.var for it in iters)
     value: Expr = Load(source, at)

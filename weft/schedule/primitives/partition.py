@@ -1,4 +1,4 @@
-"""The primitive that cuts a loop in two: partition."""
+"""The primitive that divides a loop into two: partition."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from weft.tir.visit import substitute, transform, walk
 
 
 def partition(state: State, loop: LoopRef, at: int) -> tuple[LoopRef, LoopRef]:
-    """Cut a loop in two that run one after the other, so that guards fall away in the part where they hold.
+    """Divide a loop into two consecutive loops, so that guards can be removed in the part where they always hold.
 
     ::
 
         for i in n: B(i) where i < 30   →   for i in 24: B(i);  for i in 24..n: B_1(i) where i < 30
 
-    Blocks of the first part keep their names, those of the second get new ones. Returns both loops.
+    Blocks of the first part keep their names, blocks of the second part get new names. Returns both loops.
     """
     old = state.loop(loop)
     extent = linear(old.extent)

@@ -1,4 +1,4 @@
-"""Software pipelining: statements of one iteration run in several, so that those of different iterations overlap."""
+"""Software pipelining: the statements of different iterations overlap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.schedule.tree import STAGES, Tree, statements_of
 from weft.tir.nodes import Block, Buffer, For
 
 ORDER = "pipeline_order"
-"""Annotation of a pipelined loop: the place of each statement among all."""
+"""Annotation of a pipelined loop: the position of each statement."""
 
 
 def pipeline(state: State, loop: LoopRef, stages: tuple[int, ...], order: tuple[int, ...]) -> None:
@@ -28,10 +28,10 @@ def pipeline(state: State, loop: LoopRef, stages: tuple[int, ...], order: tuple[
         for i in 1..n: P[i % 2] = f(i); C[i-1] = g(P[(i-1) % 2])
         C[n-1] = g(P[(n-1) % 2])                               the last ones empty it
 
-    Lowering gives every buffer that passes from a stage to a later one as many copies as iterations are under way.
-    Iterations of the loop must not depend on each other through more than one statement (S015), a statement must not
-    come before one that it depends on (S064), and what passes between stages must not be used outside of it
-    (S065). The statements of the loop stay as they are from then on (S066).
+    Lowering gives each buffer that is passed to a later stage one copy for each iteration in flight. Iterations of the
+    loop must not depend on each other through more than one statement (S015). A statement must not come before one
+    that it depends on (S064). Buffers passed between stages must not be used outside of the loop (S065). Afterwards the
+    statements of the loop cannot be changed (S066).
     """
     found = state.loop(loop)
     body = statements_of(found)
@@ -59,7 +59,7 @@ def pipeline(state: State, loop: LoopRef, stages: tuple[int, ...], order: tuple[
 
 
 def _touched(tree: Tree, blocks: Sequence[Block]) -> Mapping[Buffer, bool]:
-    """The buffers that blocks touch, and whether they write them."""
+    """The buffers that blocks access, and whether the blocks write them."""
     found: dict[Buffer, bool] = {}
     for block in blocks:
         found.update((r.buffer, found.get(r.buffer, False)) for r in block.reads)

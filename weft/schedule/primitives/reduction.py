@@ -16,7 +16,7 @@ from weft.tir.visit import substitute, substitution
 
 
 def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRef:
-    """Take the init of a reduction out of its loops, to just before ``loop``.
+    """Move the init of a reduction out of its loops, to the place just before ``loop``.
 
     ::
 
@@ -49,8 +49,8 @@ def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRe
 
 
 def _check_order(state: State, update: Block, loop: LoopRef, around: list[For]) -> list[For]:
-    """The loops from ``loop`` inwards that spatial variables use. Refuses reductions that begin further out, and loops
-    over spatial and reduce variables at once."""
+    """The loops from ``loop`` inwards that spatial variables use. Refuses reductions with a loop outside ``loop``, and
+    loops on which spatial and reduce variables both depend."""
     target = state.loop(loop)
     reduces = {n for n, it in enumerate(update.iters) if it.kind != IterVar.SPATIAL}
     for outer in around[: around.index(target)]:
@@ -69,7 +69,7 @@ def _check_order(state: State, update: Block, loop: LoopRef, around: list[For]) 
 
 
 def _check_surroundings(state: State, update: Block, loop: LoopRef, inside: list[For]) -> None:
-    """Refuses where the init would come at another time for what else happens inside ``loop``."""
+    """Refuse if other statements inside ``loop`` depend on the place of the init."""
     target = inside[0]
     for region in update.writes:
         others = [w for w in state.tree.writers(region.buffer, state.tree.enclosing_block(update)) if w is not update]
@@ -103,7 +103,7 @@ def _blocks(stmt: Stmt) -> list[Block]:
 
 
 def _init_nest(state: State, update: Block, inside: list[For], spatial_loops: list[For]) -> Stmt:
-    """The init as a block in copies of the loops that its spatial variables use, the others standing at their start."""
+    """The init as a block in copies of the loops that its spatial variables use; other loops have their start value."""
     values: dict[Var, Expr] = {}
     copies: list[For] = []
     for loop in inside:

@@ -1,4 +1,4 @@
-"""The table of all primitives. A schedule applies, records and replays them by these names."""
+"""The table of all primitives. Schedules use these names to apply, record and replay primitives."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Primitive:
     run: Callable[..., Any]
     variadic: str | None = None
     looks_up: bool = False
-    """Whether it changes nothing and only names blocks or loops."""
+    """Whether it only returns blocks or loops and does not change the program."""
     samples: bool = False
     moves: bool = False
-    """Whether it moves or copies what blocks compute, which must not be just a window of it."""
+    """Whether it moves or copies results of blocks. A buffer that holds only a window of its result is refused."""
     exposes: bool = False
-    """Whether others may see, after it, what iterations that run at the same time had to themselves."""
+    """Whether it may make a buffer visible to other iterations that was private to each concurrent iteration."""
 
     @property
     def shares(self) -> bool:
@@ -49,7 +49,7 @@ class Primitive:
 
     @property
     def returns_tuple(self) -> bool:
-        """Whether its result is a tuple, however many values there are."""
+        """Whether its result is always a tuple, also with a single value."""
         if self.samples:
             return self.name in ("sample_tile", "sample_order")
         return str(signature(self.run).return_annotation).startswith("tuple[")

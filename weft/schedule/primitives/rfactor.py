@@ -1,4 +1,4 @@
-"""The primitive that makes parts of a reduction independent: rfactor."""
+"""The primitive that divides a reduction into independent parts: rfactor."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from weft.tir.visit import substitution
 
 
 def rfactor(state: State, loop: LoopRef, axis: int = 0, reassociate: bool = False) -> BlockRef:
-    """Make each iteration of a reduction loop reduce into a place of its own; combine the places afterwards.
+    """Give each iteration of a reduction loop a separate partial result; combine the partial results afterwards.
 
     ::
 
         for i: for k: for r:               for i: for k: for r: P[r, i] += A[i, k, r]
           C[i] += A[i, k, r]         →     for i: for r: C[i] += P[r, i]
 
-    ``axis`` is the position of the new dimension in the partial buffer. Returns the block of the partial results;
-    the old name stands for the combination. A reduction of several values at once (arg-max, mean and variance) gets
-    a partial buffer for each of them. What depends on the order of combination — sums and products of floats by
-    rounding, reducers of one's own by ties — is refused (S054) unless ``reassociate`` is given or the block is
-    annotated ``reassociate``. A combination for which an example shows that it is not associative is refused (S053).
+    ``axis`` is the position of the new dimension in the partial buffer. Returns the block of the partial results; the
+    combining block keeps the old name. A reduction of several values (arg-max, mean and variance) gets one partial
+    buffer for each value. The result may depend on the order: sums and products of floats are rounded, user-defined
+    reducers may choose between ties. Such reductions are refused (S054) unless ``reassociate`` is given or the block is
+    annotated ``reassociate``. A combination is refused (S053) if an example shows that it is not associative.
     """
     factored = state.loop(loop)
     below = state.tree.blocks_under(factored.body)
@@ -51,7 +51,7 @@ def rfactor(state: State, loop: LoopRef, axis: int = 0, reassociate: bool = Fals
 
 
 def _combination(state: State, block: Block, reassociate: bool) -> Combination:
-    """What the block combines, where it may be combined in another order."""
+    """The combination of the block. Refuses if it may not be combined in another order."""
     found = combination_of(block)
     if isinstance(found, str):
         raise state.refuse("S053", found, at=block)
@@ -72,7 +72,7 @@ def _combination(state: State, block: Block, reassociate: bool) -> Combination:
 
 
 def _reduce_loops(state: State, block: Block, factored: For) -> tuple[list[For], For]:
-    """Loops that drive the reduction and nothing else, and the outermost of them."""
+    """The loops that only the reduction uses, and the outermost of them."""
     reduces = {n for n, it in enumerate(block.iters) if it.kind == IterVar.REDUCE}
     found: list[For] = []
     for loop in state.tree.loops_around(block):
@@ -116,7 +116,7 @@ def _partial_block(
     targets: Sequence[Buffer],
     axis: int,
 ) -> Block:
-    """The block over the partial buffer: one variable for each reduction loop, the factored one spatial."""
+    """The block over the partial buffer: one variable for each reduction loop; that of the factored loop is spatial."""
     by_loop = {loop.var: index_var(loop.var.name) for loop in reduce_loops}
     to_iters = substitution(dict(by_loop))
     spatial = [(it, v) for it, v in zip(block.iters, block.values, strict=True) if it.kind == IterVar.SPATIAL]
@@ -129,7 +129,9 @@ def _partial_block(
     ]
     body = combination.into(places, [swap(e) for e in combination.sources])
     where, guards = _guards(state, block, reduce_loops)
-    for condition in reversed(combination.conditions):  # these may read, in bounds only where the guards hold
+    for condition in reversed(
+        combination.conditions
+    ):  # conditions may read memory; the accesses are in bounds only if the guards hold
         body = If(swap(condition), body)
     if guards:
         body = If(all_of(*(to_iters(g) for g in guards)), body)
@@ -155,7 +157,7 @@ def _point(buffer: Buffer, at: tuple[Expr, ...]) -> Region:
 
 
 def _guards(state: State, block: Block, reduce_loops: list[For]) -> tuple[Expr, list[Expr]]:
-    """The part of the block's condition over spatial loops, and the parts over reduction loops."""
+    """The part of the block's condition on spatial loops, and the parts on reduction loops."""
     if not guards_domain(block):
         raise state.refuse("S052", f"block '{block.name}' runs only where a condition of its own holds", at=block)
     reduce: dict[Var, object] = {x.var: None for x in reduce_loops}
@@ -181,7 +183,7 @@ def _combining_nest(
     partials: Sequence[Buffer],
     axis: int,
 ) -> Stmt:
-    """The nest, to stand after ``root``, that combines the partial results."""
+    """The loop nest after ``root`` that combines the partial results."""
     around = state.tree.loops_around(block)
     reduces = {n for n, it in enumerate(block.iters) if it.kind == IterVar.REDUCE}
     values: dict[Var, Expr] = {}

@@ -1,6 +1,6 @@
-"""Sliding windows: what a block computed stays alive while a loop moves on, in a buffer of just what is needed.
+"""Sliding windows: values of a block stay alive across iterations of a loop, in a buffer that holds only live values.
 
-``store_at`` skips what earlier iterations of the loop computed already, so that each value is computed once;
+``store_at`` computes only values that earlier iterations of the loop did not compute, so each value is computed once.
 ``fold_storage`` stores a dimension modulo the size of the window (a rolling buffer).
 """
 
@@ -24,12 +24,13 @@ from weft.tir.nodes import Block, Buffer, For, Region, Stmt, Store
 from weft.tir.visit import postorder, substitution, transform
 
 KEPT_ACROSS = "kept_across"
-"""Annotation of a block that relies on what earlier iterations computed: lowering keeps its buffers around the loops
-whose first iteration its condition asks for."""
+"""Annotation of a block that uses values of earlier iterations: lowering allocates its buffers outside of the loops
+whose first iteration occurs in its condition."""
 
 
 def store_at(state: State, block: BlockRef, loop: LoopRef) -> None:
-    """Keep what a block computes alive across the iterations of a loop around it; each computes only what is new.
+    """Keep the values of a block alive across the iterations of a loop around it; each iteration computes only new
+    values.
 
     ::
 
@@ -38,8 +39,8 @@ def store_at(state: State, block: BlockRef, loop: LoopRef) -> None:
           C[y] = f(P[y], P[y+1], P[y+2])            C[y] = f(P[y], P[y+1], P[y+2])
 
     The part that one iteration needs must be a box that moves forward along at most one dimension (S060), and all uses
-    must be inside the loop (S022). A buffer that is folded already holds less than an iteration of a loop further out
-    computes (S061). Iterations of the loop depend on each other from then on.
+    must be inside the loop (S022). A folded buffer is refused if it holds less than one iteration of ``loop`` computes
+    (S061). Afterwards the iterations of the loop depend on each other.
     """
     found, target = state.block(block), state.loop(loop)
     _check_place(state, found, target)
@@ -67,7 +68,7 @@ def store_at(state: State, block: BlockRef, loop: LoopRef) -> None:
 
 
 def _positive(form: Linear) -> Expr:
-    """``form > 0``, what it adds on one side and what it takes away on the other."""
+    """``form > 0``, with positive terms on one side and negative terms on the other."""
     added = Linear({t: f for t, f in form.terms.items() if f > 0}, max(form.constant, 0))
     taken = Linear({t: -f for t, f in form.terms.items() if f < 0}, max(-form.constant, 0))
     return added.expr() > taken.expr()
@@ -100,7 +101,7 @@ def _check_place(state: State, block: Block, loop: For) -> None:
 
 
 def _check_conditions(state: State, block: Block, loop: For, inside: dict[Var, tuple[Linear, Linear]]) -> None:
-    """Conditions of the block may bound its domain, or end its work from some iteration of the loop on."""
+    """Refuse conditions that do not bound the domain or end the work from some iteration of the loop on."""
     for part in conjuncts(block.where):
         if is_domain_bound(block, part) or (KEPT_ACROSS in block.annotations and getattr(part, "op", "") == "or"):
             continue
@@ -116,7 +117,7 @@ def _check_conditions(state: State, block: Block, loop: For, inside: dict[Var, t
 
 
 def _check_elements(state: State, block: Block, loop: For) -> None:
-    """What one iteration of a loop computes stays alive, so that each value needs an element of its own."""
+    """Refuse folded buffers that hold less than one iteration computes: all its values stay alive."""
     around = state.tree.loops_around(block)
     inside = moving(around[around.index(loop) + 1 :])
     varying = [
@@ -136,13 +137,13 @@ def _check_elements(state: State, block: Block, loop: For) -> None:
 
 
 def _hidden(form: Linear, loop: For) -> bool:
-    """Whether the loop's variable stands inside a term that is not itself."""
+    """Whether the loop's variable occurs inside a compound term."""
     only: dict[Var, object] = {loop.var: None}
     return any(t is not loop.var and mentions(t, only) for t in form.terms)
 
 
 def _sliding(state: State, block: Block, loop: For) -> tuple[int, Interval] | None:
-    """Which iteration variable moves with the loop, and what one iteration runs over; None if none does."""
+    """The iteration variable that moves with the loop, and its interval in one iteration; None if no variable moves."""
     around = state.tree.loops_around(block)
     inside = moving(around[around.index(loop) + 1 :])
     ranges = state.ranges(block)
@@ -168,9 +169,9 @@ def _sliding(state: State, block: Block, loop: For) -> tuple[int, Interval] | No
 
 
 def window(state: State, block: BlockRef) -> tuple[int, int]:
-    """The dimension along which the buffer of a block slides, and how many of its elements are alive at a time.
+    """The dimension along which the buffer of a block slides, and how many of its elements are alive at the same time.
 
-    Refuses (S061) where that is not a known number.
+    Refuses (S061) if that number is not known.
     """
     found = state.block(block)
     buffer = found.writes[0].buffer
@@ -212,7 +213,7 @@ def fold_storage(state: State, block: BlockRef, axis: int, factor: int) -> None:
 
         P[i, j]   →   P[i % 3, j]
 
-    Refuses (S061) where more than ``factor`` elements may be alive at a time.
+    Refuses (S061) if more than ``factor`` elements may be alive at the same time.
     """
     found = state.block(block)
     buffer = found.writes[0].buffer
@@ -267,14 +268,15 @@ def _folded(body: Stmt, old: Buffer, new: Buffer, axis: int, factor: int) -> Stm
 
 
 def run_once(state: State, block: BlockRef, loop: LoopRef, at: int) -> None:
-    """Run a block that every iteration of a loop repeats in one iteration only: the first.
+    """Run a block only in the first iteration of a loop whose iterations all repeat it.
 
     ::
 
         for t in 32: B[0] = …   →   for t in 32: B[0] = … where t == 0
 
-    The loop must be around the block, drive none of its variables (S062), and start at ``at``. No other block may write
-    in that loop what the block writes (S062): an init that stayed there would undo what the first iteration did.
+    The loop must be around the block, none of the block's variables may depend on it (S062), and it must start at
+    ``at``. No other block in that loop may write the same buffer (S062): an init in the loop would overwrite the result
+    of the first iteration.
     """
     found, target = state.block(block), state.loop(loop)
     if target not in state.tree.loops_around(found):
@@ -301,7 +303,7 @@ def run_once(state: State, block: BlockRef, loop: LoopRef, at: int) -> None:
         raise state.refuse("S015", f"'{loop.name}' is {target.kind}: its iterations do not run in order", at=target)
     _check_elements(state, found, target)
     where = all_of(found.where, target.var == target.start)
-    annotations = found.annotations.replace(**{KEPT_ACROSS: True})  # later iterations rely on what the first one left
+    annotations = found.annotations.replace(**{KEPT_ACROSS: True})  # later iterations use the result of the first one
     state.commit(state.tree.replace({found: with_block(found, where=where, annotations=annotations)}))
     state.carried = state.carried | {target.var}
     state.conditional = state.conditional | {found.name}
@@ -309,7 +311,7 @@ def run_once(state: State, block: BlockRef, loop: LoopRef, at: int) -> None:
 
 
 def kept_loops(block: Block) -> list[Var]:
-    """The loops across which a block keeps what it computes: those whose first iteration its condition asks for."""
+    """The loops across which a block keeps its values: those whose first iteration occurs in its condition."""
     if KEPT_ACROSS not in block.annotations:
         return []
     found: dict[Var, None] = {}
@@ -321,7 +323,7 @@ def kept_loops(block: Block) -> list[Var]:
 
 
 def kept_buffers(tree: Tree) -> dict[str, Var]:
-    """The buffers that a scheduled program keeps across loops already, and the innermost loop for each."""
+    """The buffers that a scheduled program keeps across loops, and the innermost loop for each."""
     found: dict[str, Var] = {}
     for block in tree.blocks.values():
         loops = [v for v in kept_loops(block) if v in tree.loops]
@@ -331,7 +333,7 @@ def kept_buffers(tree: Tree) -> dict[str, Var]:
 
 
 def check_not_kept(state: State, blocks: Sequence[Block]) -> None:
-    """Refuse to move or copy what touches a buffer that is kept across a loop: it holds only a window of it."""
+    """Refuse to move or copy blocks that access a buffer kept across a loop: it holds only a window of the values."""
     for block in blocks:
         for region in (*block.reads, *block.writes):
             if region.buffer.name in state.kept:

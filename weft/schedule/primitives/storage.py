@@ -1,6 +1,6 @@
-"""Primitives about how buffers are stored: wishes in annotations, which lowering may honour.
+"""Primitives for the storage of buffers. They are hints, stored as annotations, which lowering may follow.
 
-They never change what a program computes, and a backend that does not know one of them ignores it.
+They never change the result of a program. A back end ignores hints that it does not know.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ def double_buffer(state: State, block: BlockRef, write_index: int) -> None:
 
         for i: P = f(i); C[i] = g(P)   →   P[0] = f(0);  for i: P[(i+1) % 2] = f(i+1); C[i] = g(P[i % 2])
 
-    A pipeline of two stages, made where the innermost loop around the block and its readers allows that when the
-    program is lowered; elsewhere the wish is left alone. Annotates the block with ``double_buffer = <write index>``.
-    The block must stand in a loop (S025).
+    Lowering makes a pipeline of two stages if the innermost loop around the block and its readers allows it; otherwise
+    it ignores the hint. Annotates the block with ``double_buffer = <write index>``. The block must be in a loop (S025).
     """
     found = state.block(block)
     _intermediate(state, found, write_index)
@@ -44,10 +43,10 @@ def storage_align(state: State, block: BlockRef, write_index: int, axis: int, fa
 
 
 def prefetch(state: State, loop: LoopRef, buffer: str, distance: int, within: LoopRef | None = None) -> None:
-    """Fetch what ``buffer`` is read at ``distance`` iterations ahead into the cache.
+    """Prefetch the elements of ``buffer`` that the loop reads ``distance`` iterations later into the cache.
 
-    ``within`` is a loop inside: each of its iterations asks for an equal share of all that the whole iteration reads
-    first, as a panel that is copied before it is used. All extents must be known (S040).
+    ``within`` is a loop inside ``loop``. Each of its iterations then prefetches an equal share of the elements that the
+    later iteration reads first, for example a panel that is copied before it is used. All extents must be known (S040).
 
     Annotates the loop with ``prefetch = ((buffer name, distance), …)``, or with ``prefetch_shares`` and the loop inside
     with ``prefetch_share = (buffer name, …)``.
@@ -71,9 +70,9 @@ def prefetch(state: State, loop: LoopRef, buffer: str, distance: int, within: Lo
 
 
 def stream(state: State, block: BlockRef, write_index: int) -> None:
-    """Write a result past the caches: it is large, and nothing reads it soon.
+    """Write a result with streaming stores, which bypass the caches. Use it for large results that are not read soon.
 
-    Annotates the block with ``stream = <write index>``. Refuses (S044) a block that reads back what it writes.
+    Annotates the block with ``stream = <write index>``. Refuses a block that reads its own result (S044).
     """
     found = state.block(block)
     if not 0 <= write_index < len(found.writes):

@@ -18,14 +18,14 @@ from weft.tir.visit import ExprMap, children, substitute, substitution, transfor
 
 
 def tensorize(state: State, target: BlockRef | LoopRef, intrinsic: str) -> BlockRef:
-    """Replace a tile's computation by an intrinsic that computes the same.
+    """Replace the computation of a tile by an intrinsic that computes the same.
 
     ::
 
         block C_o: for i in 4: for k in 4: C[i] += A[i, k] * B[k]   →   block C_o: call of the intrinsic
 
-    ``target`` is a loop, which becomes a block first, or a block made by ``blockize``. The loops, the body and how
-    buffers are indexed must match the intrinsic's description (S081). Returns the block that holds the call.
+    ``target`` is a loop, which is first turned into a block, or a block made by ``blockize``. The loops, the body and
+    the indices of buffers must match the intrinsic's description (S081). Returns the block that contains the call.
     """
     known = state.intrinsic(intrinsic)
     before = state.program
@@ -36,7 +36,7 @@ def tensorize(state: State, target: BlockRef | LoopRef, intrinsic: str) -> Block
         body = _instantiate(known, bases)
         made = dataclasses.replace(outer, body=body, annotations=outer.annotations.replace(tensorized=intrinsic))
         state.commit(state.tree.replace({outer: made}))
-    except Exception:  # all or nothing: blockize has changed the program already
+    except Exception:  # undo blockize, which has already changed the program
         state.restore(before)
         raise
     return ref
@@ -44,13 +44,13 @@ def tensorize(state: State, target: BlockRef | LoopRef, intrinsic: str) -> Block
 
 @dataclass
 class _Matcher:
-    """Compares a block's nest with a description, collecting for each parameter the buffer and where it starts."""
+    """Compares a block's loop nest with a description and collects the buffer and its start for each parameter."""
 
     state: State
     outer: Block
     intrinsic: TensorIntrinsic
     variables: dict[Var, Expr] = field(default_factory=dict)
-    """Variables of the description in terms of the program's."""
+    """Variables of the description as expressions of the program's variables."""
     bases: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]] = field(default_factory=dict)
     inner: dict[Var, object] = field(default_factory=dict)
     ranges: dict[Var, tuple[Linear, Linear]] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class _Matcher:
         return substitution(self.variables)(self.there(e))
 
     def _access(self, buffer: Buffer, indices: tuple[Expr, ...], param: Buffer, wanted: tuple[Expr, ...]) -> None:
-        """The buffer must be indexed like the parameter, from a start that the inner loops do not move."""
+        """Check that the buffer is indexed like the parameter, from a start that does not depend on the inner loops."""
         if buffer.dtype != param.dtype or len(indices) < len(wanted):
             self._fail(f"'{buffer.name}' does not fit the parameter '{param.name}'")
         lead = len(indices) - len(wanted)
@@ -152,7 +152,7 @@ class _Matcher:
 
 
 def _instantiate(intrinsic: TensorIntrinsic, bases: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]]) -> Stmt:
-    """The implementation over the program's buffers."""
+    """The implementation with the program's buffers."""
     described = dict(zip(intrinsic.implementation.params, intrinsic.description.params, strict=True))
 
     def place(param: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
@@ -179,6 +179,6 @@ def _instantiate(intrinsic: TensorIntrinsic, bases: dict[Buffer, tuple[Buffer, t
 
 
 def _inline_block(block: Block) -> Stmt:
-    """A block of the implementation as plain statements (its loops bind its variables)."""
+    """A block of the implementation as statements without a block; its loops bind its variables."""
     values = dict(zip((it.var for it in block.iters), block.values, strict=True))
     return substitute(block.body, values)

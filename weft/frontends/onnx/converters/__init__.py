@@ -1,1 +1,1 @@
-"""Converters: functions from a node to its values, in tables by the name of the operator."""
+"""Converters: functions that map a node to its values, in tables by the name of the operator."""

@@ -1,7 +1,7 @@
-"""Functions that recurrent layers name in ``activations``, with their numbers alpha and beta.
+"""Activation functions of recurrent layers, named in ``activations``, with their parameters alpha and beta.
 
-Each function takes the next number of ``activation_alpha`` and ``activation_beta`` if it has such a parameter, and its
-default where the list has ended (ONNX LSTM-22).
+A function that has such a parameter takes the next number of ``activation_alpha`` or ``activation_beta``, or its
+default after the end of the list (ONNX LSTM-22).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ DEFAULTS: dict[str, tuple[float, ...]] = {
     "scaledtanh": (1.0, 1.0),
     "thresholdedrelu": (1.0,),
 }
-"""Alpha, and beta where a function has one."""
+"""Default of alpha and, if the function has it, of beta."""
 
 
 def activations(node: Node, direction: int, defaults: Sequence[str]) -> list[Function]:
-    """The functions of one direction of a recurrent layer; each limits its operand to the attribute ``clip`` first."""
+    """The functions of one direction of a recurrent layer. Each first clips its operand by the attribute ``clip``."""
     names = [name.lower() for name in node.texts("activations") or (*defaults, *defaults)]
     first, count = direction * len(defaults), len(defaults)
     if len(names) < first + count:

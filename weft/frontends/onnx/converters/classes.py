@@ -1,4 +1,5 @@
-"""Scores of classes: transformations, and the class that has won. As ONNX Runtime does it where ONNX leaves it open."""
+"""Scores of classes: transformations, and the chosen class. Where ONNX is not specific, the result is that of ONNX
+Runtime."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 def post_transform(node: Node) -> str:
-    """The transformation that a node asks for. Raises Malformed if there is no such."""
+    """The transformation named by a node. Raises Malformed if it does not exist."""
     name = node.text("post_transform", "NONE")
     if name not in TRANSFORMS:
         raise Malformed(f"its attribute 'post_transform' is '{name}', not one of {', '.join(TRANSFORMS)}")
@@ -52,7 +53,7 @@ def _probit(p: Traced) -> Traced:
 
 
 def class_labels(node: Node, *names: str) -> Array:
-    """What stands for the classes: numbers, or strings (an array of dtype object)."""
+    """The labels of the classes: numbers, or strings (an array of dtype object)."""
     for name in names:
         if node.integers(name, ()):
             return np.array(node.integers(name), np.int64)
@@ -74,8 +75,8 @@ def best(scores: Traced) -> Traced:
 
 
 def of_two(node: Node, score: Traced, labels: Array, threshold: float, *, complement: bool) -> Result:
-    """Two classes from one score (rows × 1), that of the second: labels, and both scores. The first is the opposite, or
-    the rest to one (``complement``) where nothing makes probabilities of them."""
+    """Labels and both scores of two classes from the score of the second class (rows × 1). The score of the first is
+    its negative, or 1 minus it (``complement``) if no transformation makes probabilities of them."""
     name = post_transform(node)
     chosen = (score > threshold).to(INT64).reshape(score.shape[0])
     plain = name in ("NONE", "PROBIT")
@@ -85,6 +86,6 @@ def of_two(node: Node, score: Traced, labels: Array, threshold: float, *, comple
 
 
 def of_many(node: Node, scores: Traced, labels: Array) -> Result:
-    """Labels and scores where each class has one."""
+    """Labels and scores if each class has a score."""
     final = transformed(scores, post_transform(node)).to(FLOAT32)
     return named(node, best(scores), labels).x, final.x

@@ -1,8 +1,8 @@
-"""Axes, bounds and steps that are computed by the model: one executable serves all their values.
+"""Axes, bounds and steps that the model computes: one executable works for all their values.
 
-What an axis decides are sizes, and sizes may be found at run time: of a tensor seen as *outer × axis × inner*, or with
-every dimension as *kept × gone* (one of the two is 1), only the sizes depend on the axis, so that ordinary operators on
-fixed dimensions do the work.
+A computed axis decides only sizes, and sizes may be known at run time only. The tensor is reshaped to *outer × axis ×
+inner*, or each dimension is reshaped to *kept × removed* (one of the two is 1). Only the sizes of these dimensions
+depend on the axis, so ordinary operators on fixed dimensions can be used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.graph.types import Dim
 from weft.support.dtypes import INDEX
 
 _LONG = 1 << 40
-"""No dimension is as long; larger steps are cut to this, so that nothing overflows."""
+"""More than the size of any dimension. Larger steps are limited to this number, so that nothing overflows."""
 
 
 def vector(node: Node, dims: Sequence[Dim]) -> Traced:
@@ -41,16 +41,16 @@ def _total(x: Traced, axis: int = 0, name: str = "reduce_sum") -> Traced:
 
 
 def require(node: Node, holds: Traced, message: str) -> None:
-    """Stop with an error where an element of a bool vector does not hold."""
+    """Raise an error at run time if an element of a bool vector is false."""
     (every,) = node.importer.bound(_total(holds.to(INDEX), name="reduce_min").reshape(1).x, "valid")
     node.importer.require(make("eq", every, index(1)), f"{node.name}: {message}")
 
 
 class ComputedAxes:
-    """Operand ``i`` of a node, distinct axes of a tensor of ``rank`` dimensions, which is checked at run time.
+    """Operand ``i`` of a node: axes of a tensor of ``rank`` dimensions. A check at run time ensures that they differ.
 
-    ``rows`` (axes × dimensions) is 1 where an axis names a dimension, ``flags`` (dimensions) where any does; ``count``
-    is the number of axes, symbolic where it is not known. Negative axes count back from ``counted``, the rank if None.
+    ``rows`` (axes × dimensions) is 1 if the axis names the dimension; ``flags`` (dimensions) is 1 if any axis names it.
+    ``count`` is the number of axes, symbolic if it is not known. Negative axes count from ``counted`` (default: rank).
     """
 
     def __init__(self, node: Node, i: int, rank: int, what: str = "axes", counted: int | None = None) -> None:
@@ -68,14 +68,14 @@ class ComputedAxes:
         require(node, hits.equals(vector(node, [self.count])), f"its {wanted} from {-counted} to {rank - 1}")
 
     def all_if_none(self) -> Traced:
-        """The flags; all are 1 where there are no axes."""
+        """The flags, or 1 for all dimensions if there are no axes."""
         if isinstance(self.count, int):
             return self.flags
         none = vector(self.node, [self.count]).equals(0).to(INDEX)
         return self.flags.call("maximum", none)
 
     def spread(self, values: Traced, default: Traced) -> Traced:
-        """``values`` of the axes where they belong among the dimensions, ``default`` (a vector) elsewhere."""
+        """A vector over the dimensions: ``values`` at the axes, ``default`` (a vector) elsewhere."""
         given = _total(self.rows * values.reshape(self.count, 1))
         return self.flags.equals(1).choose(given, default)
 
@@ -94,13 +94,13 @@ class ComputedAxes:
         return x.reshape(*self.bound(Traced(node, node.call("concat", *three, axis=0))), *x.shape[self.rank :])
 
     def in_order(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """The sizes of the dimensions that are no axes, then those of the axes."""
+        """The sizes of all other dimensions, then those of the axes."""
         order = self.flags.call("argsort", axis=0)
         return self.bound(vector(self.node, shape).call("gather", order, axis=0))
 
 
 def reduce_computed(node: Node, name: str, x: GraphExpr, *, keepdims: bool, empty: bool) -> GraphExpr:
-    """``x`` reduced over the axes that operand 1 holds; ``empty``: no axes mean no dimension, not all."""
+    """``x`` reduced over the axes in operand 1. With ``empty``, no axes mean no dimensions, else all."""
     data, rank = Traced(node, x), x.tensor.rank
     axes = ComputedAxes(node, 1, rank)
     if not keepdims and not isinstance(axes.count, int):
@@ -120,13 +120,13 @@ def reduce_computed(node: Node, name: str, x: GraphExpr, *, keepdims: bool, empt
 
 
 def along_computed(node: Node, name: str, x: GraphExpr, **attrs: object) -> GraphExpr:
-    """An operator that works along the one axis that operand 1 holds and keeps the shape."""
+    """An operator along the single axis in operand 1; it keeps the shape."""
     axes = ComputedAxes(node, 1, x.tensor.rank, "axis")
     return axes.around(Traced(node, x)).call(name, axis=1, **attrs).reshape(*x.tensor.shape).x
 
 
 def squeeze_computed(node: Node, x: GraphExpr) -> GraphExpr:
-    """``x`` without the dimensions that operand 1 names, as many as it has elements."""
+    """``x`` without the dimensions in operand 1."""
     axes = ComputedAxes(node, 1, x.tensor.rank)
     if not isinstance(axes.count, int):
         raise node.needs("how many axes its input 'axes' holds is not known, so that the rank of the result is not", 1)
@@ -138,7 +138,7 @@ def squeeze_computed(node: Node, x: GraphExpr) -> GraphExpr:
 
 
 def unsqueeze_computed(node: Node, x: GraphExpr) -> GraphExpr:
-    """``x`` with dimensions of size 1 where operand 1 says, as many as it has elements."""
+    """``x`` with additional dimensions of size 1 at the positions in operand 1."""
     count = product(node.shape(1))
     if not isinstance(count, int):
         raise node.needs("how many axes its input 'axes' holds is not known, so that the rank of the result is not", 1)
@@ -150,7 +150,7 @@ def unsqueeze_computed(node: Node, x: GraphExpr) -> GraphExpr:
 
 
 def slice_computed(node: Node, x: GraphExpr, axes: Sequence[int] | None) -> GraphExpr:
-    """A slice of which starts, ends or steps are computed, and axes too where ``axes`` is None."""
+    """A slice whose starts, ends or steps are computed. If ``axes`` is None, the axes are computed too."""
     starts, ends = integers(node, 1), integers(node, 2)
     steps = integers(node, 4) if node.has(4) else starts * 0 + 1
     if axes is not None:

@@ -36,7 +36,7 @@ def _gemm(node: Node) -> Result:
 
 
 def fused_matmul(node: Node) -> GraphExpr:
-    """com.microsoft: alpha · A · B, where "batch" transposition moves the first dimension in front of the last."""
+    """com.microsoft: alpha · A · B. A "batch" transposition moves the first dimension before the last one."""
     operands = []
     for i, flag in enumerate(("transBatchA", "transBatchB")):
         x = node.data(i)
@@ -49,7 +49,7 @@ def fused_matmul(node: Node) -> GraphExpr:
 
 
 def matmul_integer(node: Node, a: int, b: int, a_zero: int, b_zero: int) -> GraphExpr:
-    """The int32 product of two 8-bit operands less their zero points; the arguments number the operands."""
+    """The int32 product of two 8-bit operands minus their zero points; the arguments are operand numbers."""
     left, right = centred(node, a, a_zero, -2), centred(node, b, b_zero, -1)
     return node.call("matmul", left, right, out_dtype="int32")
 
@@ -59,8 +59,8 @@ def _matmul_integer(node: Node) -> Result:
 
 
 def centred(node: Node, i: int, zero_point: int, axis: int) -> GraphExpr:
-    """An 8-bit operand less its zero point, in int32; itself where that is 0. ``axis``: where a vector of zero points
-    runs along."""
+    """An 8-bit operand minus its zero point, in int32; the operand itself if the zero point is 0. A vector of zero
+    points belongs to ``axis``."""
     x = node.data(i)
     if not node.has(zero_point):
         return cast_to(node, x, INT32)
@@ -91,7 +91,7 @@ def _kernel(node: Node, x: GraphExpr, kernel: GraphExpr) -> tuple[tuple[Dim, ...
 
 
 def with_bias(node: Node, x: GraphExpr, bias: GraphExpr | None) -> GraphExpr:
-    """``x`` plus one number a channel (dimension 1)."""
+    """``x`` plus one number for each channel (dimension 1)."""
     if bias is None:
         return x
     column = node.call("reshape", bias, shape=(*bias.tensor.shape, *(1,) * (x.tensor.rank - 2)))
@@ -127,7 +127,7 @@ def _conv_integer(node: Node) -> Result:
 
 
 def qlinear_conv(node: Node) -> GraphExpr:
-    """The convolution in whole numbers, then one rounding to the result's scale."""
+    """The convolution in integers, then one rounding to the scale of the result."""
     x = centred(node, 0, 2, 0)
     kernel, zero = cast_to(node, node.data(3), INT32), cast_to(node, node.data(5), INT32)
     shape = (-1, *(1,) * (kernel.tensor.rank - 1))
@@ -179,7 +179,7 @@ def activated(node: Node, x: GraphExpr) -> GraphExpr:
 
 
 def conv_transpose(node: Node, given: tuple[Dim, ...] | None = None) -> GraphExpr:
-    """A transposed convolution; ``given`` stands for its attribute 'pads'."""
+    """A transposed convolution; ``given`` replaces its attribute 'pads'."""
     x, kernel = node.data(0), node.data(1)
     spatial, sizes = _kernel(node, x, kernel)
     n = len(spatial)
@@ -211,7 +211,7 @@ def _transposed_pads(
     extra: tuple[int, ...],
     given: tuple[Dim, ...] | None,
 ) -> tuple[tuple[Dim, ...], tuple[int, ...]]:
-    """Padding and output padding, from ``output_shape`` or ``auto_pad`` where these are given."""
+    """Padding and output padding, from ``output_shape`` or ``auto_pad`` if they are given."""
     n, mode = len(spatial), auto_pad(node)
     if len(extra) != n or min(extra) < 0:
         raise Malformed(f"its attribute 'output_padding' is {list(extra)}, not {n} numbers from 0 on")

@@ -20,9 +20,9 @@ from weft.graph.types import Dim
 from weft.support.dtypes import INDEX
 
 MAX_TRIPS = 4096
-"""Loops up to this many iterations are unrolled where they must be: sequences exist only during import."""
+"""Loops with sequences must be unrolled, because sequences exist only during import; this is their most iterations."""
 MAX_UNROLLED = 8
-"""Other loops up to this many iterations are unrolled."""
+"""Other loops with at most so many iterations are unrolled."""
 
 
 def _if(node: Node) -> Result:
@@ -36,14 +36,14 @@ def _if(node: Node) -> Result:
 
 
 def _known_scalar(value: GraphExpr | None) -> Any:
-    """The number of a constant; None where it is computed."""
+    """The value of a constant scalar; None if it is computed."""
     if isinstance(value, Constant) and value.data.size == 1:
         return value.data.reshape(-1)[0].item()
     return None
 
 
 def _loop(node: Node) -> Result:
-    """Unrolled, while the trip count and the condition are known."""
+    """A Loop, unrolled if the trip count and the condition are known."""
     body = node.subgraph("body")
     plain = not any(isinstance(v, (Sequence_, Absent)) for v in node.inputs)
     trips = _known_scalar(node.data(0)) if node.has(0) else None
@@ -75,7 +75,7 @@ def _loop(node: Node) -> Result:
             raise Unsupported("loops over sequences that stop on a computed condition are not supported")
         trip += 1
     if not trip and columns and plain:
-        return loop(node)  # whose types tell the shape of no rows
+        return loop(node)  # its types give the shape of the rows if there are none
     return [*carried, *(stacked(node, column) for column in columns)]
 
 
@@ -89,7 +89,7 @@ def stacked(node: Node, values: list[GraphExpr], axis: int = 0) -> GraphExpr:
 
 
 def _scan(node: Node) -> Result:
-    """Unrolled over the scanned dimension, which must be known."""
+    """A Scan, unrolled over the scanned dimension, which must be known."""
     if node.opset < 9:
         return _batched_scan(node)
     body, count = node.subgraph("body"), node.integer("num_scan_inputs")
@@ -122,7 +122,7 @@ def _scan(node: Node) -> Result:
 
 
 def _batched_scan(node: Node) -> Result:
-    """Operator set 8: every operand has a batch dimension in front, then the scanned one; unrolled over both."""
+    """Scan of operator set 8: each operand has a batch dimension, then the scanned one; unrolled over both."""
     if node.has(0):
         raise Unsupported("Scan of operator set 8 with sequence lengths is not supported")
     body, count = node.subgraph("body"), node.integer("num_scan_inputs")
@@ -178,7 +178,7 @@ def _scan_loop(
 
 
 def moved(node: Node, x: GraphExpr, axis: int) -> GraphExpr:
-    """``x`` with its first axis in another place."""
+    """``x`` with its first axis moved to another position."""
     order = list(range(1, x.tensor.rank))
     order.insert(axis, 0)
     return x if axis == 0 else node.call("transpose", x, perm=tuple(order))
@@ -190,7 +190,7 @@ def _axes(node: Node, name: str, ranks: list[int]) -> list[int]:
 
 
 def picked(node: Node, x: GraphExpr, axis: int, place: int) -> GraphExpr:
-    """The slice of ``x`` at a known place of an axis, which is dropped."""
+    """The slice of ``x`` at a known position of an axis; the axis is removed."""
     shape = x.tensor.shape
     return node.call("reshape", cut(node, x, {axis: Cut(place, 1, 1)}), shape=(*shape[:axis], *shape[axis + 1 :]))
 
@@ -203,7 +203,7 @@ def _items(node: Node, i: int = 0) -> list[Value]:
 
 
 def _place(node: Node, i: int, length: int, most: int, default: int) -> int | Traced:
-    """A position (operand ``i``) counted from the front, from -length to ``most``: a number where it is known."""
+    """A position (operand ``i``, from -length to ``most``) counted from the front: a number if it is known."""
     if most < 0:
         raise Malformed("its sequence is empty")
     found = node.array(i) if node.has(i) else np.array(default)
@@ -219,7 +219,7 @@ def _place(node: Node, i: int, length: int, most: int, default: int) -> int | Tr
 
 
 def _chosen(node: Node, i: int, place: Traced, options: Sequence[Value]) -> Value:
-    """The option at a place that operand ``i`` decides at run time; the others are not computed."""
+    """The option at a position that operand ``i`` decides at run time; the others are not computed."""
     if all(o is options[0] for o in options):
         return options[0]
     if any(isinstance(o, (Sequence_, Absent, Maps)) for o in options):
@@ -302,7 +302,7 @@ def _split_to_sequence(node: Node) -> Result:
 
 
 def _sequence_map(node: Node) -> Result:
-    """The body applied to every item, with the further operands (items of sequences, or tensors as they are)."""
+    """The body applied to each item, with the further operands (items of sequences, or whole tensors)."""
     body, items = node.subgraph("body"), _items(node)
     names = [i.name for i in body.input]
     columns: list[list[Value]] = [[] for _ in body.output]

@@ -1,4 +1,4 @@
-"""Operators whose results are as long as the data says: the count is found at run time and becomes a size."""
+"""Operators whose result sizes depend on the data: the count is known at run time and becomes a symbolic size."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def _steps(node: Node, count: Dim) -> Traced:
 
 
 def _running(flags: Traced, axis: int = 0) -> Traced:
-    """How many hold up to and with each place."""
+    """The number of true elements up to and including each position."""
     return flags.to(INT64).call("cumsum", axis=axis)
 
 
 def marked(flags: Traced) -> Traced:
-    """The places at which ``flags`` (a vector) holds, in order; how many is known once it has run."""
+    """The positions of the true elements of ``flags`` (a vector), in order; their number is known at run time."""
     return Traced(flags.node, marked_places(flags.node, flags.x))
 
 
@@ -37,7 +37,7 @@ def _head(x: Traced, count: Dim) -> Traced:
 
 
 def _unraveled(flat: Traced, shape: Sequence[Dim]) -> list[Traced]:
-    """Indices by axis of places in row-major order."""
+    """The index along each axis of positions in row-major order."""
     made = []
     for axis, d in enumerate(shape):
         below = product(shape[axis + 1 :])
@@ -54,7 +54,7 @@ def _whole(like: Traced, d: Dim) -> Operand:
 
 
 def _suppression(node: Node) -> Result:
-    """The boxes that are chosen for each batch and class, then a row for each of them."""
+    """The chosen boxes for each batch and class, as one row for each box."""
     boxes, scores = operand(node, 0), operand(node, 1)
     batches, classes, count = scores.shape
     most = _most(node, count)
@@ -71,7 +71,7 @@ def _suppression(node: Node) -> Result:
 
 
 def _most(node: Node, count: Dim) -> Dim:
-    """How many boxes are wanted at most for each class; at most ``count``."""
+    """The largest number of boxes for each class, not more than ``count``."""
     if not node.has(2):
         return 0
     known = node.array(2)
@@ -96,14 +96,14 @@ def _unique(node: Node) -> Result:
 
 
 def unique_values(node: Node, x: Traced, *, in_order: bool) -> list[GraphExpr]:
-    """The distinct values of a vector, sorted or in the order in which they come; where each stands first, the numbers
-    of all, how often each is there. NaN equals NaN and is last, as in NumPy."""
+    """The distinct values of a vector, sorted or in order of appearance; the first position of each; the number of the
+    distinct value for each element; the count of each. NaN equals NaN and is last, as in NumPy."""
     return unique_slices(node, x, 0, in_order=in_order)
 
 
 def unique_slices(node: Node, x: Traced, axis: int, *, in_order: bool) -> list[GraphExpr]:
-    """Like :func:`unique_values` for slices along an axis, in lexicographic order; one that differs from the one before
-    is new."""
+    """Like :func:`unique_values` for slices along an axis, in lexicographic order. A slice that differs from the one
+    before it is a new distinct slice."""
     length = x.shape[axis]
     moved = x.transpose(axis, *(i for i in range(len(x.shape)) if i != axis)) if len(x.shape) > 1 else x
     rows = moved.reshape(length, product(moved.shape[1:]))
@@ -127,8 +127,8 @@ def unique_slices(node: Node, x: Traced, axis: int, *, in_order: bool) -> list[G
 
 
 def _row_order(rows: Traced) -> Traced:
-    """The rows of a matrix in lexicographic order: sorted by the last column, then, keeping that order among equals, by
-    the one before, and so on."""
+    """The rows of a matrix in lexicographic order: stably sorted by the last column, then by the one before it, and so
+    on."""
     node, (length, width) = rows.node, rows.shape
     if width == 1:
         return rows.reshape(length).call("argsort", axis=0)

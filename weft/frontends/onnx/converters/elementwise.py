@@ -54,7 +54,7 @@ def _binary(name: str) -> Converter:
 
 
 def _aligned(node: Node, a: GraphExpr, b: GraphExpr) -> GraphExpr:
-    """Before operator set 7, ``axis`` said where the shape of the second operand begins in that of the first."""
+    """Before operator set 7, ``axis`` is the dimension of the first operand at which the shape of the second begins."""
     if node.opset >= 7 or not node.flag("broadcast") or not node.has_attribute("axis"):
         return b
     trailing = a.tensor.rank - node.axis(a.tensor.rank) - b.tensor.rank
@@ -118,12 +118,12 @@ def _clip(node: Node) -> Result:
 
 
 def cast_to(node: Node, x: GraphExpr, dtype: DType) -> GraphExpr:
-    """``x`` in another dtype; itself where it has that one."""
+    """``x`` in another dtype; ``x`` itself if it has that dtype."""
     return x if x.tensor.dtype == dtype else node.call("cast", x, to=dtype)
 
 
 def _converted(node: Node, x: GraphExpr, to: DType) -> GraphExpr:
-    """A cast as ONNX means it: into 8-bit floats values beyond the range become the largest, unless told otherwise."""
+    """A cast as ONNX defines it. In casts to 8-bit floats, values out of range become the largest value by default."""
     if to.kind == "string":
         return x if x.tensor.dtype == to else node.call("text_show", x)
     if x.tensor.dtype.kind == "string":
@@ -204,7 +204,7 @@ def _shrink(node: Node) -> Result:
 
 
 def _erf(node: Node) -> Result:
-    """Of whole numbers, which version 9 has, it is a whole number: 0, or -1 and 1 where it rounds to them."""
+    """Erf. Version 9 also has integers; their result is rounded to an integer (-1, 0 or 1)."""
     x = node.data(0)
     if x.tensor.dtype.is_float:
         return node.call("erf", x)
@@ -216,7 +216,7 @@ def _identity(node: Node) -> Result:
 
 
 def _require_inference(node: Node) -> None:
-    """Dropout in training mode (operand 2) would draw random numbers, unless the ratio is 0."""
+    """Refuse dropout in training mode (operand 2), which draws random numbers unless the ratio is 0."""
     message = "it runs in training mode, which draws random numbers"
     training = node.call("cast", node.call("reshape", node.data(2), shape=()), to=DType("int64"))
     if node.has(1):

@@ -15,7 +15,7 @@ from weft.support.dtypes import FLOAT32
 
 
 def _tf_idf(node: Node) -> Result:
-    """Each n-gram of the pool is compared at every place and distance."""
+    """TfIdfVectorizer: each n-gram of the pool is compared at every position and distance."""
     x = operand(node, 0)
     words = node.texts("pool_strings", ())
     if words:  # the numbers of words in place of words; -1 for those that no n-gram has
@@ -49,7 +49,7 @@ def _tf_idf(node: Node) -> Result:
 
 
 def _occurrences(rows: Traced, gram: Array, step: int) -> Traced:
-    """How often a gram with its items ``step`` apart stands in each row: rows × 1."""
+    """The number of occurrences of an n-gram, with items ``step`` apart, in each row: rows × 1."""
     starts = int(rows.shape[1]) - (len(gram) - 1) * step  # type: ignore[arg-type]  # constant
     hits = [rows.part(1, i * step, i * step + starts).equals(int(g)) for i, g in enumerate(gram)]
     both = reduce(lambda a, b: a & b, hits)

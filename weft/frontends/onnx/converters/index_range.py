@@ -1,5 +1,4 @@
-"""Indices that the data of a model decides: what can be said of them now, and a check at run time where that is not
-enough."""
+"""Checks of indices: at import where their range is known, otherwise at run time."""
 
 from __future__ import annotations
 
@@ -21,15 +20,15 @@ def indices(node: Node, i: int, size: Dim, *, wrap: bool = True) -> GraphExpr:
 
 
 def checked(x: Traced, i: int, size: Dim) -> Traced:
-    """``x``, made of operand ``i``, as indices into a dimension that are not counted from the end."""
+    """``x``, computed from operand ``i``, as indices into a dimension; negative indices are errors."""
     return Traced(x.node, in_range(x.node, x.x, [size], _named(x.node, i), wrap=False))
 
 
 def index_tuples(node: Node, i: int, sizes: Sequence[Dim]) -> GraphExpr:
-    """Operand ``i``, whose last dimension holds indices into the first of ``sizes``."""
+    """Operand ``i``, whose last dimension contains indices into the first dimensions of ``sizes``."""
     found = node.data(i)
     depth = found.tensor.shape[-1] if found.tensor.shape else 0
-    columns = sizes[:depth] if isinstance(depth, int) else ()  # others do not make sense: the operator says so
+    columns = sizes[:depth] if isinstance(depth, int) else ()  # for other depths the operator raises an error
     return in_range(node, found, columns, _named(node, i)) if columns else found
 
 
@@ -38,10 +37,10 @@ def _named(node: Node, i: int) -> str:
 
 
 def in_range(node: Node, x: GraphExpr, sizes: Sequence[Dim], what: str, *, wrap: bool = True) -> GraphExpr:
-    """``x``, of which is certain that all integers are indices into ``sizes``: one, or one for each column.
+    """``x``, whose integers are all valid indices into ``sizes``: one size, or one for each column.
 
-    What cannot be proved becomes a condition on sizes if these decide alone, and else a check of the elements.
-    ``wrap``: indices below 0 count from the end. Raises Malformed for a constant with an index outside.
+    If this is not provable, a condition on sizes is required where that is enough, else the elements are checked at run
+    time. ``wrap``: indices below 0 count from the end. Raises Malformed for a constant with an index out of range.
     """
     low = tuple(arithmetic("sub", 0, s) if wrap else 0 for s in sizes)
     high = tuple(arithmetic("sub", s, 1) for s in sizes)
@@ -51,7 +50,7 @@ def in_range(node: Node, x: GraphExpr, sizes: Sequence[Dim], what: str, *, wrap:
         known, exact = value_range(x)
         if known is not None and all(within(known, a, b) for a, b in zip(low, high, strict=True)):
             return x
-    except Unsupported:  # sizes that are too long to follow
+    except Unsupported:  # the expression of the sizes is too large
         known = None
     if known is not None and exact and not all(isinstance(v, int) for v in known):
         none = make("eq", index(product(x.tensor.shape)), index(0))

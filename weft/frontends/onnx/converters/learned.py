@@ -81,7 +81,7 @@ def _label_table(node: Node, side: str) -> Array:
 
 
 def _places(x: Traced, keys: Array) -> Traced:
-    """Where the elements stand among the keys, -1 where they do not."""
+    """The positions of the elements among the keys; -1 for other elements."""
     if keys.dtype == object:
         return x.call("text_lookup", keys=tuple(keys))
     table = constant(x.node, keys, x.dtype)
@@ -96,7 +96,7 @@ def _places(x: Traced, keys: Array) -> Traced:
 
 
 def _from_table(places: Traced, values: Array, default: Array) -> Result:
-    """The values at places, ``default`` at -1."""
+    """The values at the positions; ``default`` at -1."""
     if values.dtype == object:
         return selected(places, values.tolist(), str(default.reshape(-1)[0]))
     node = places.node
@@ -119,7 +119,7 @@ def _label_encoder(node: Node) -> Result:
 
 
 def _categories(node: Node) -> Result:
-    """Strings to their numbers and back."""
+    """CategoryMapper: strings to numbers, or numbers to strings."""
     x = operand(node, 0)
     numbers, words = np.array(node.integers("cats_int64s"), np.int64), np.array(node.texts("cats_strings"), object)
     if x.dtype.kind == "string":
@@ -128,7 +128,7 @@ def _categories(node: Node) -> Result:
 
 
 def _imputer(node: Node) -> Result:
-    """One value, or one for each column, where a certain value stands (or NaN)."""
+    """Imputer: replaces a given value (or NaN) by one value, or by one value for each column."""
     x = operand(node, 0)
     if x.dtype.is_float:
         values, missing = node.reals("imputed_value_floats", ()), node.real("replaced_value_float", 0.0)
@@ -145,7 +145,7 @@ def _imputer(node: Node) -> Result:
 
 
 def _one_hot(node: Node) -> Result:
-    """1 where the value is the category, in a new last dimension."""
+    """OneHotEncoder: 1 if the value equals the category, in a new last dimension."""
     x, categories = operand(node, 0), node.integers("cats_int64s", ())
     if not categories:
         words = node.texts("cats_strings", ())
@@ -158,7 +158,7 @@ def _one_hot(node: Node) -> Result:
 
 
 def _features(node: Node) -> Result:
-    """Columns of several tensors side by side; each cut or filled up to its number of columns."""
+    """FeatureVectorizer: concatenates the columns of several tensors; each is cut or padded to its size."""
     widths = node.integers("inputdimensions", ())
     parts = []
     for i in range(len(node.inputs)):
@@ -179,7 +179,7 @@ def _features(node: Node) -> Result:
 
 
 def _zip_map(node: Node) -> Result:
-    """Scores by label: the labels are kept aside, the numbers are those of the scores."""
+    """ZipMap: scores by label. The labels are stored with the output; the values are the scores."""
     x = operand(node, 0)
     x = x.reshape(1, x.shape[0]) if len(x.shape) == 1 else x
     labels = node.integers("classlabels_int64s", ()) or node.texts("classlabels_strings", ())

@@ -1,4 +1,4 @@
-"""Operators of the first operator sets that were removed later; old models still hold them."""
+"""Operators of the first operator sets that were removed later; old models still contain them."""
 
 from __future__ import annotations
 
