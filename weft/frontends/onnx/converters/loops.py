@@ -1,4 +1,4 @@
-"""Control flow that is decided at run time: branches of different shapes, and loops that become loops of the graph."""
+"""Control flow decided at run time: branches of different shapes, and loops that become loops of the graph."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from weft.graph.types import Dim, TensorType, TupleType
 from weft.support.dtypes import INDEX
 
 _SWEEPS = 4
-"""How often the shapes of a loop's state may turn out to vary before they are given up."""
+"""Most attempts to find the shapes of a loop's state; each attempt may find more sizes that vary."""
 
 _HUGE = 1 << 62
-"""Trip counts beyond this mean no limit."""
+"""Larger trip counts mean no limit."""
 
 
 def branches(node: Node, condition: GraphExpr) -> list[GraphExpr]:
@@ -43,8 +43,8 @@ def branches(node: Node, condition: GraphExpr) -> list[GraphExpr]:
 
 
 def either(node: Node, i: int, condition: GraphExpr, then: GraphExpr, otherwise: GraphExpr) -> list[GraphExpr]:
-    """The fields of one of two tuples of tensors, of which only that is computed; sizes that differ become known with
-    it. Operand ``i`` decides. Raises NeedsValue where ranks or dtypes differ."""
+    """The fields of one of two tuples of tensors; only that one is computed. Operand ``i`` decides which. Sizes that
+    differ become symbols, known at run time. Raises NeedsValue if ranks or dtypes differ."""
     pairs = list(zip(_types(then), _types(otherwise), strict=True))
     joined = tuple(_joined(node, i, a, b) for a, b in pairs)
     made: GraphExpr = If(condition, then, otherwise, TupleType(joined), node.origin)
@@ -54,8 +54,8 @@ def either(node: Node, i: int, condition: GraphExpr, then: GraphExpr, otherwise:
 
 
 def _branch(node: Node, name: str) -> tuple[GraphExpr | None, str]:
-    """The outputs of a branch as a tuple; None and the reason where it cannot run, which is no error until it is taken:
-    a branch may be meant for inputs of other shapes. Raises Noted where operators are missing."""
+    """The outputs of a branch as a tuple, or None and the reason why it cannot run. That is an error only if the branch
+    is taken: it may be meant for inputs of other shapes. Raises Noted if operators are missing."""
     with node.importer.problems.attempt() as trial, node.importer.inner_block() as block:
         found = node.importer.subgraph(node, node.subgraph(name), {})
         if any(isinstance(v, (Sequence_, Absent)) for v in found):
@@ -67,8 +67,9 @@ def _branch(node: Node, name: str) -> tuple[GraphExpr | None, str]:
 
 
 def _squeezing(node: Node) -> int | None:
-    """The branch that drops dimensions where the other only hands on its operand: how PyTorch exports ``x.squeeze(d)``,
-    which drops a dimension if its size is 1. What comes after it is made for the squeezed shape."""
+    """The branch that removes dimensions, if the other branch returns its operand unchanged. PyTorch exports
+    ``x.squeeze(d)`` like this: it removes a dimension if its size is 1. The nodes after it expect the squeezed
+    shape."""
     kinds = [
         [n.op_type for n in node.subgraph(b).node if n.op_type != "Constant"] for b in ("then_branch", "else_branch")
     ]
@@ -79,7 +80,7 @@ def _squeezing(node: Node) -> int | None:
 def _only_branch(
     node: Node, condition: GraphExpr, sides: Sequence[GraphExpr | None], reasons: Sequence[str]
 ) -> list[GraphExpr]:
-    """The outputs of the branch that can run, with a check that it is the one to take."""
+    """The outputs of the branch that can run, with a check that the condition chooses it."""
     taken = 1 if sides[0] is None else 0
     only = sides[taken]
     if only is None:
@@ -98,7 +99,7 @@ def _types(value: GraphExpr) -> tuple[TensorType, ...]:
 
 
 def _joined(node: Node, i: int, a: TensorType, b: TensorType) -> TensorType:
-    """What both branches give: sizes that differ are known once a branch has run."""
+    """The common type of both branches; sizes that differ become symbols, known after a branch has run."""
     if a.rank != b.rank or a.dtype != b.dtype:
         raise node.needs(f"it chooses between {a} and {b}, of different rank or dtype", i)
     pairs = zip(a.shape, b.shape, strict=True)
@@ -109,7 +110,7 @@ def _joined(node: Node, i: int, a: TensorType, b: TensorType) -> TensorType:
 # --- loops ----------------------------------------------------------------------------------------------------------
 
 Step = Callable[[Symbol, "list[GraphExpr]"], "tuple[GraphExpr | None, list[GraphExpr], list[GraphExpr]]"]
-"""One iteration: from its number and the state to the condition (None: always on), the next state and the rows."""
+"""One iteration: from its number and the state to the condition (None: true), the next state and the rows."""
 
 
 def repeat(
@@ -121,8 +122,8 @@ def repeat(
     going: GraphExpr | None = None,
     conditional: bool = False,
 ) -> tuple[list[GraphExpr], list[GraphExpr]]:
-    """A loop of the graph; gives the last state and the collected rows. ``conditional`` says that ``step`` gives a
-    condition, and ``going`` is the first."""
+    """A loop of the graph; returns the last state and the collected rows. With ``conditional``, ``step`` returns a
+    condition; ``going`` is the first condition."""
     importer = node.importer
     number = importer.fresh("i")
     types = [s.tensor for s in state]
@@ -159,7 +160,7 @@ def repeat(
 
 
 def _widened(node: Node, before: TensorType, after: TensorType, bindings: object) -> TensorType:
-    """The type of a state that may have either: sizes that change become symbols."""
+    """The common type of a state before and after an iteration: sizes that change become symbols."""
     if before.rank != after.rank or before.dtype != after.dtype:
         raise Unsupported(f"its state changes from {before} to {after}")
     shape = [
@@ -183,14 +184,14 @@ def _outside(node: Node, d: Dim, given: GraphExpr) -> Dim:
 
 
 def _bound_by(value: GraphExpr) -> list[Symbol]:
-    """Sizes that a binding of the loop's body makes known."""
+    """Sizes that a binding in the body of the loop defines."""
     if isinstance(value, Call):
         return [s for s in value.attrs.get("sizes", ()) if isinstance(s, Symbol)]
     return list(symbols(value.type))
 
 
 def _escaped(node: Node, d: Dim, inner: set[Symbol]) -> Dim:
-    """A size of a row as it is known outside the loop."""
+    """A size of a row as an expression that is valid outside the loop."""
     return node.importer.fresh("row") if any(s in inner for s in symbols(d)) else d
 
 
@@ -221,7 +222,7 @@ def loop(node: Node) -> list[GraphExpr]:
 
 
 def _trips(node: Node) -> Dim | None:
-    """The trip count as a size; None where it is no limit."""
+    """The trip count as a size; None if it is unlimited."""
     known = node.elements(0)
     if known is not None:
         count = known.reshape(-1)[0]
@@ -254,7 +255,7 @@ def scan(
 
 
 def slice_at(node: Node, x: GraphExpr, axis: int, place: Dim) -> GraphExpr:
-    """The slice of ``x`` at a place of an axis that may be symbolic; the axis is dropped."""
+    """The slice of ``x`` at a position of an axis, which may be symbolic; the axis is removed."""
     shape = x.tensor.shape
     end = index(place) + 1
     one = node.call("slice", x, begin=(place,), end=(end,), axes=(axis,), in_bounds=True)

@@ -40,7 +40,7 @@ from weft.support.dtypes import BOOL, INDEX, UINT8
 
 
 def known_or_sizes(node: Node, dims: Sequence[Dim], dtype: str = INDEX, *, scalar: bool = False) -> Result:
-    """A one-dimensional tensor of sizes (or one size): a constant where all are known."""
+    """A one-dimensional tensor of sizes (or a scalar with one size): a constant if all are known."""
     elements = object_array(list(dims), () if scalar else None)
     value = Sizes(elements, INDEX)
     return node.as_data(value) if value.is_known else value
@@ -57,7 +57,7 @@ def _size(node: Node) -> Result:
 
 
 def reshaped(node: Node, x: GraphExpr, shape: Sequence[Dim]) -> GraphExpr:
-    """``x`` in another shape; itself where it has that one."""
+    """``x`` in another shape; ``x`` itself if it has that shape."""
     return x if x.tensor.shape == tuple(shape) else node.call("reshape", x, shape=tuple(shape))
 
 
@@ -70,7 +70,7 @@ def _reshape(node: Node) -> Result:
 
 
 def resolved_shape(source: Sequence[Dim], target: Sequence[Dim], *, copy_zeros: bool = True) -> tuple[Dim, ...]:
-    """The target of a Reshape with 0 (copy the size) and -1 (what remains) replaced. Raises Malformed."""
+    """The target of a Reshape with 0 (copy the size) and -1 (infer the size) replaced. Raises Malformed."""
     out = list(target)
     for i, d in enumerate(out):
         if isinstance(d, int) and d == 0 and copy_zeros:
@@ -152,7 +152,7 @@ def _concat(node: Node) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """``size`` elements from ``start`` on, ``step`` apart (backwards where negative)."""
+    """``size`` elements from ``start`` on, ``step`` apart (backwards if negative)."""
 
     start: Dim
     size: Dim
@@ -160,7 +160,7 @@ class Cut:
 
 
 def cut(node: Node, x: GraphExpr, cuts: Mapping[int, Cut]) -> GraphExpr:
-    """The part of ``x`` that the cuts by axis leave."""
+    """The part of ``x`` that the cuts select; ``cuts`` maps axes to cuts."""
     shape = x.tensor.shape
     real = {axis: c for axis, c in cuts.items() if not _is_whole(c, shape[axis])}
     if not real:
@@ -183,7 +183,7 @@ def cut(node: Node, x: GraphExpr, cuts: Mapping[int, Cut]) -> GraphExpr:
 
 
 def _end(c: Cut) -> Dim | None:
-    """Where a cut stops; None stands for "after the first element", which a number before it cannot say."""
+    """The end of a cut; None if a backward cut includes element 0, because -1 would mean the last element."""
     end = arithmetic("add", c.start, arithmetic("mul", c.size, c.step))
     if c.step > 0 or bounds(end)[0] >= 0:
         return end
@@ -203,13 +203,13 @@ def _is_whole(c: Cut, size: Dim) -> bool:
 
 
 _ENDLESS = (1 << 31) - 1
-"""Bounds of slices from here on stand for "all that there is"."""
+"""Bounds of slices from this number on mean the end of the axis."""
 
 
 def _bound(node: Node, value: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
-    """A start or end of a slice, counted from the front and inside ``low … high``."""
+    """A start or end of a slice, counted from the front and limited to ``low … high``."""
     if value in (1, -1) and low == 0 and decide("ge", size, 1) is None:
-        node.importer.assume("ge", size, 1, node.name)  # "the first" and "the last" exist
+        node.importer.assume("ge", size, 1, node.name)  # there is a first and a last element
         return 1 if value == 1 else arithmetic("sub", size, 1)
     if isinstance(value, int):
         if abs(value) >= _ENDLESS:
@@ -227,8 +227,8 @@ def _bound(node: Node, value: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
 
 
 def sliced(node: Node, size: Dim, start: Dim, end: Dim, step: int) -> Cut:
-    """What ``[start:end:step]`` takes of an axis. A symbolic bound is taken to lie inside the axis, which becomes a
-    requirement of the model."""
+    """The elements of an axis that ``[start:end:step]`` selects. Symbolic bounds are assumed to be inside the axis;
+    this becomes a requirement of the model."""
     if step == 0:
         raise Malformed("its step is 0")
     if step > 0:
@@ -281,7 +281,7 @@ def _slice_bounds(node: Node, x: GraphExpr, i: int, axes: Sequence[int]) -> Sequ
 
 
 def split_sizes(node: Node, x: GraphExpr, axis: int, parts: Sequence[Dim]) -> list[GraphExpr]:
-    """``x`` cut into consecutive parts of these sizes."""
+    """``x`` split into consecutive parts of these sizes."""
     return [x] if len(parts) == 1 else list(node.calls("split", x, axis=axis, sizes=tuple(parts)))
 
 
@@ -315,7 +315,7 @@ def _tile(node: Node) -> Result:
 
 
 def _repeats_along(node: Node, rank: int) -> tuple[Dim, ...]:
-    """The repeats of the first Tile: ``tiles`` (operand 1) of one ``axis`` (operand 2). Both may be floats."""
+    """The repeats of Tile version 1: ``tiles`` (operand 1) along one ``axis`` (operand 2). Both may be floats."""
     tiles, axis = (Traced(node, node.data(i)).to(INDEX).x for i in (1, 2))
     numbers = node.altered((node.value(0), tiles, axis))
     if not numbers.is_computed(2):
@@ -412,7 +412,7 @@ def _trilu(node: Node) -> Result:
 
 
 def _trilu_computed(node: Node, x: Traced, upper: bool) -> GraphExpr:
-    """The part of matrices above or below a diagonal whose number is computed."""
+    """The part of matrices above or below a diagonal whose index is computed."""
     rows, columns = (Traced(node, node.call("arange", count=d, dtype=INDEX)) for d in x.shape[-2:])
     distance = columns - rows.reshape(x.shape[-2], 1)
     k = integers(node, 1).reshape()
@@ -448,7 +448,7 @@ def _reduction(node: Node) -> str:
 
 
 def _scattered(node: Node, name: str, places: GraphExpr, **attrs: Any) -> Result:
-    """Of bools a sum is the larger one and a product the smaller one: they are scattered as bytes."""
+    """For bools, a sum is the maximum and a product the minimum; they are scattered as bytes."""
     x, update, how = node.data(0), node.data(2), _reduction(node)
     if how == "none" or x.tensor.dtype != BOOL:
         return node.call(name, x, places, update, reduction=how, **attrs)

@@ -15,8 +15,8 @@ from weft.support.dtypes import FLOAT32
 
 
 def coerced(node: Node, function: Callable[[GraphExpr, int], GraphExpr]) -> GraphExpr:
-    """``function(x, axis)``; before operator set 13 these operators saw a matrix whose rows were all axes from ``axis``
-    on together."""
+    """``function(x, axis)``. Before operator set 13, these operators flatten ``x`` to a matrix; all axes from ``axis``
+    on form its rows."""
     x = node.data(0)
     shape = x.tensor.shape
     axis = node.axis(len(shape), -1 if node.opset >= 13 else 1)
@@ -41,7 +41,7 @@ def _batch_norm(node: Node) -> Result:
 
 
 def _training_batch_norm(node: Node) -> Result:
-    """With the statistics of the batch itself; the running ones move towards them."""
+    """BatchNormalization in training mode: it uses the statistics of the batch and updates the running statistics."""
     x, momentum = node.data(0), node.real("momentum", 0.9)
     axes = (0, *range(2, x.tensor.rank))
     wide = cast_to(node, x, FLOAT32) if x.tensor.dtype.bits < 32 else x
@@ -71,7 +71,7 @@ def _group_norm(node: Node) -> Result:
 
 
 def _by_channel(node: Node, x: GraphExpr, parameter: GraphExpr, groups: int) -> GraphExpr:
-    """Before operator set 21 the parameters were given by group."""
+    """The parameters by channel. Before operator set 21 they are given by group."""
     channels = x.tensor.shape[1]
     if node.opset >= 21 or parameter.tensor.shape == (channels,) or groups < 1:
         return parameter

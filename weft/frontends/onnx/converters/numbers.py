@@ -1,4 +1,4 @@
-"""Arithmetic on graph tensors in the usual notation, for operators that are formulas."""
+"""Arithmetic on graph tensors with Python operators, for converters that are formulas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.support.dtypes import FLOAT32, INDEX, DType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traced:
-    """A tensor of the graph under construction; operators broadcast, plain numbers take its dtype."""
+    """A tensor of the graph under construction. Operators broadcast; Python numbers get its dtype."""
 
     node: Node
     x: GraphExpr
@@ -89,12 +89,12 @@ class Traced:
         return self if self.shape == shape else self.call("broadcast_to", shape=shape)
 
     def choose(self, then: Traced, otherwise: Operand) -> Traced:
-        """Where this bool tensor holds, ``then``, else ``otherwise``."""
+        """``then`` where this bool tensor is true, else ``otherwise``."""
         other = otherwise.x if isinstance(otherwise, Traced) else self.node.scalar(otherwise, then.x)
         return Traced(self.node, self.node.call("where", self.x, then.x, other))
 
     def part(self, axis: int, start: Dim, stop: Dim | None = None) -> Traced:
-        """``[start:stop]`` of an axis; without ``stop`` one element, the axis dropped."""
+        """``[start:stop]`` of an axis; without ``stop`` one element, and the axis is removed."""
         end = arithmetic("add", start, 1) if stop is None else stop
         made = self.call("slice", begin=(start,), end=(end,), strides=(1,), axes=(axis,), in_bounds=True)
         shape = self.shape
@@ -114,7 +114,7 @@ def constant(node: Node, values: Any, dtype: str = FLOAT32) -> Traced:
 
 
 def size(node: Node, d: Dim, dtype: str = FLOAT32) -> Operand:
-    """A size as a number: plain where it is known."""
+    """A size as a number: a Python number if it is known."""
     if isinstance(d, int):
         return d
     return Traced(node, node.as_data(Sizes(object_array([d], ()), INDEX))).to(dtype)

@@ -45,7 +45,7 @@ def _pad(node: Node) -> Result:
 
 
 def _pad_value(node: Node) -> Any:
-    """What constant mode adds: a number, or a tensor where it is computed."""
+    """The value that constant mode adds: a number, or a tensor if it is computed."""
     found = node.array(2)
     return node.call("reshape", node.data(2), shape=()) if found is None else found.reshape(-1)[0].item()
 
@@ -71,7 +71,7 @@ def padded(
 
 
 def pad_computed(node: Node, x: GraphExpr, mode: str, value: Any) -> GraphExpr:
-    """``x`` with elements added or removed around it: how many, or along which axes, is computed."""
+    """``x`` with elements added or removed around it. Their numbers or the axes are computed."""
     rank = x.tensor.rank
     both = integers(node, 1)
     if node.has(3):

@@ -1,4 +1,4 @@
-"""Pooling over windows and over all of space."""
+"""Pooling over windows and over all spatial dimensions."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _window(node: Node, x: GraphExpr) -> dict[str, Any]:
 
 
 def _reached(x: GraphExpr, w: SlidingWindow) -> tuple[Dim, ...]:
-    """The kernel without what lies beyond the end, where only one window, which sticks out, fits: some exporters'
-    way to say "all there is"."""
+    """The kernel cut to the data if there is only one window and it is larger than the data. Some exporters use such
+    windows for global pooling."""
     found = list(w.kernel)
     for d, (k, step, dilation, size) in enumerate(
         zip(w.kernel, w.strides, w.dilations, x.tensor.shape[2:], strict=True)
@@ -55,7 +55,7 @@ def _lp_pool(node: Node) -> Result:
 
 
 def _over_space(name: str) -> Callable[[Node], Result]:
-    """A reduction of everything but samples and channels."""
+    """A reduction over all dimensions except samples and channels."""
 
     def convert(node: Node) -> Result:
         x = node.data(0)

@@ -1,4 +1,4 @@
-"""Quantization: written out in real arithmetic, which the compiler fuses into the neighbours."""
+"""Quantization, expressed in float arithmetic, which the compiler fuses with the neighbouring operators."""
 
 from __future__ import annotations
 

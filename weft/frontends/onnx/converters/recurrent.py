@@ -1,7 +1,7 @@
-"""Recurrent layers, unrolled over a known number of steps.
+"""Recurrent layers: short sequences of known length are unrolled, others become loops.
 
-Gates are computed for all steps in one matrix product; what remains in a step is the product with the state and
-element-wise work.
+One matrix product computes the input part of the gates for all steps. Each step then has the product with the state and
+element-wise operators.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Stepped = tuple[list[GraphExpr], GraphExpr]
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
     """One direction of a layer. ``recurrent_bias`` [gates·hidden], ``peepholes`` [3·hidden] or None; ``activations``:
-    its functions; ``coupled``: the forget gate is what the input gate leaves."""
+    its functions; ``coupled``: the forget gate is 1 minus the input gate."""
 
     node: Node
     weights: Weights
@@ -74,7 +74,7 @@ class Cell:
 
 
 def times_transposed(node: Node, x: GraphExpr, weights: GraphExpr) -> GraphExpr:
-    """``x`` times the transpose of ``weights``, which is made once: constant weights are transposed at compile time."""
+    """``x`` times the transpose of ``weights``. Constant weights are transposed at compile time."""
     return node.call("matmul", x, node.call("transpose", weights, perm=(1, 0)))
 
 
@@ -115,7 +115,7 @@ def _rnn_step(cell: Cell, x: GraphExpr, states: list[GraphExpr]) -> list[GraphEx
 
 
 class Weights(Protocol):
-    """What the inputs and the state are multiplied with, in one direction."""
+    """The weights of the inputs and of the state, in one direction."""
 
     @property
     def hidden(self) -> int: ...
@@ -162,7 +162,7 @@ def recurrent(
     defaults: Sequence[str],
     weights: Callable[[Node, int, int], Weights] = float_weights,
 ) -> Callable[[Node], Result]:
-    """The converter of a layer; ``weights`` gives the parameters of a direction by its number, for so many gates."""
+    """The converter of a layer; ``weights`` returns the parameters of a direction for a number of gates."""
 
     def convert(node: Node) -> Result:
         x = node.data(0)
@@ -200,7 +200,7 @@ def recurrent(
 
 
 def _running(node: Node, length: Dim, batch: Dim) -> GraphExpr | None:
-    """Which sequences still run at each step, [length, batch, 1]; None where all are of full length."""
+    """Whether each sequence has not ended at each step, [length, batch, 1]; None if all have full length."""
     known = node.array(4) if node.has(4) else None
     if not node.has(4) or (known is not None and (known == length).all()):
         return None
@@ -211,7 +211,7 @@ def _running(node: Node, length: Dim, batch: Dim) -> GraphExpr | None:
 
 
 def _masked(node: Node, step: Step) -> Callable[[Cell, GraphExpr, list[GraphExpr], GraphExpr | None], _Stepped]:
-    """A step that leaves the states of sequences that are over, and gives zeros for them."""
+    """A step that keeps the states of sequences that have ended and returns zeros for them."""
 
     def once(cell: Cell, here: GraphExpr, states: list[GraphExpr], runs: GraphExpr | None) -> _Stepped:
         after = step(cell, here, states)

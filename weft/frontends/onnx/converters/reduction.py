@@ -20,7 +20,7 @@ _REDUCTIONS = {
     "ReduceSumSquare": "reduce_sum_square",
 }  # fmt: skip
 _REAL = ("reduce_l2", "reduce_log_sum", "reduce_log_sum_exp")
-"""Reductions that the catalogue defines on floats only; ONNX also on integers."""
+"""Reductions that the catalogue defines for floats only, and ONNX for integers too."""
 
 
 def _reduction(name: str) -> Callable[[Node], Result]:

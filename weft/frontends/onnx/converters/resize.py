@@ -28,7 +28,7 @@ def _scaled_size(size: Dim, scale: float) -> Dim:
 def _targets(
     node: Node, x: GraphExpr, axes: Sequence[int], scales: Sequence[float], sizes: Sequence[Dim]
 ) -> tuple[list[Dim], list[float | None]]:
-    """Sizes of the result, and the scales where they were given, by axis of the data."""
+    """Sizes of the result, and the scales if they are given, by axis of the data."""
     shape = list(x.tensor.shape)
     factors: list[float | None] = [None] * len(shape)
     _one_each(axes, scales or sizes)
@@ -50,8 +50,8 @@ def _one_each(axes: Sequence[int], given: Sequence[object]) -> None:
 def _kept_aspect(
     node: Node, x: GraphExpr, axes: Sequence[int], sizes: Sequence[Dim]
 ) -> tuple[Sequence[Dim], float | Traced]:
-    """Sizes with one common scale (opset 18): all at most, or at least, those asked for; the scale, 0 for none, a
-    vector (one for each axis) where it is computed."""
+    """Sizes with a common scale (opset 18), all at most or all at least the requested sizes; and the scale: 0 for none,
+    a vector (one for each axis) if it is computed."""
     policy = node.text("keep_aspect_ratio_policy", "stretch")
     _one_each(axes, sizes)
     have = [x.tensor.shape[a] for a in axes]
@@ -115,7 +115,7 @@ def _resize(node: Node) -> Result:
 
 
 def _scales(node: Node, i: int, axes: Sequence[int]) -> tuple[float, ...] | Traced:
-    """Operand ``i``, one scale an axis: numbers, or a vector where they are computed."""
+    """Operand ``i``, one scale for each axis: numbers, or a vector if they are computed."""
     found = node.array(i)
     if found is not None:
         return tuple(float(v) for v in found.reshape(-1))
@@ -155,8 +155,8 @@ def _antialiased(
     *,
     cubic: bool,
 ) -> GraphExpr:
-    """Linear or cubic resampling whose filter grows as the data shrinks: sums over windows, one axis after the other.
-    ``computed`` are axes with the vector of their scales, known at run time only."""
+    """Linear or cubic resampling with antialiasing: the filter is wider if the data is reduced. Sums over windows, one
+    axis after the other. ``computed`` are axes with the vector of their scales, known at run time only."""
     x = operand(node, 0)
     made = x.to(FLOAT64 if x.dtype == FLOAT64 or (x.dtype.is_integer and x.dtype.bits > 16) else FLOAT32)
     for axis, (old, new) in enumerate(zip(x.shape, shape, strict=True)):
@@ -175,8 +175,8 @@ def _antialiased(
 
 
 def _antialias_weights(node: Node, old: Dim, new: Dim, scale: Operand | None, cubic: bool) -> tuple[Traced, Traced]:
-    """How one axis is resampled: for each element of the result the first neighbour, and the weights of all:
-    int64 [new], float64 [new, neighbours]"""
+    """The resampling of one axis: for each element of the result the first neighbour, int64 [new], and the weights of
+    all neighbours, float64 [new, neighbours]."""
     length, count = (_number(node, size(node, d, FLOAT64)) for d in (old, new))
     factor = count / length.call("maximum", 1.0) if scale is None else _number(node, scale)
     steps = Traced(node, node.call("arange", start=0, step=1, count=new, dtype=INDEX)).to(FLOAT64)
@@ -203,7 +203,7 @@ def _number(node: Node, value: Operand) -> Traced:
 
 
 def _antialias_places(node: Node, steps: Traced, old: Traced, new: Traced, scale: Traced) -> Traced:
-    """Where in the data the elements of the result lie."""
+    """The positions of the result's elements in the data."""
     coordinates = node.text("coordinate_transformation_mode", "half_pixel")
     if coordinates == "asymmetric":
         return steps / scale

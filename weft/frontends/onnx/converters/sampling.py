@@ -22,14 +22,14 @@ from weft.graph.types import Dim
 from weft.support.dtypes import BOOL, FLOAT32, INDEX, INT32
 
 MAX_SAMPLES = 1 << 14
-"""So many samples along a bin of a box at most, where the size of the box decides how many there are."""
+"""Most samples along a bin of a box, if the size of the box decides their number."""
 
-# A place along one axis (float or whole) → (a whole place inside the axis, whether there is data there; None: yes).
+# A position along one axis (float or integer) → (an integer position inside the axis, whether data exists; None: yes).
 Lookup = Callable[[Traced, int], "tuple[Traced, Traced | None]"]
 
 
 def _reflected(x: Traced, low: Operand, high: Operand) -> Traced:
-    """``x`` reflected at the borders until it lies within."""
+    """``x`` reflected at the borders until it is inside them."""
     span = high - low
     if not isinstance(span, Traced) and span <= 0:
         return x * 0 + low
@@ -43,8 +43,8 @@ def _reflected(x: Traced, low: Operand, high: Operand) -> Traced:
 
 
 def pixels(data: Traced, places: Sequence[Traced], inside: Sequence[Traced | None]) -> Traced:
-    """``data`` (batch, spatial …, channels) at whole ``places`` (batch, …) by axis: (batch, …, channels); 0 where
-    ``inside`` does not hold."""
+    """``data`` (batch, spatial …, channels) at integer ``places`` (batch, …) by axis: (batch, …, channels); 0 where
+    ``inside`` is false."""
     picked = data.call("gather_nd", stack([p.to(INDEX) for p in places]), batch_dims=1)
     known = [i for i in inside if i is not None]
     if not known:
@@ -83,7 +83,7 @@ def interpolated(data: Traced, coordinates: Sequence[Traced], find: Lookup, cubi
 
 
 def lookup(padding: str, sizes: Sequence[Operand], borders: Sequence[tuple[Operand, Operand]]) -> Lookup:
-    """Whole places from any, by what is said to lie beyond the borders: zeros, the border, a reflection."""
+    """Functions from any position to an integer position, for the padding modes zeros, border and reflection."""
 
     def find(place: Traced, axis: int) -> tuple[Traced, Traced | None]:
         last = sizes[axis] - 1
@@ -125,7 +125,7 @@ def _grid_sample(node: Node) -> Result:
         g = grid.part(n + 1, n - 1 - axis) + 1.0
         x = g * 0.5 * (sizes[axis] - 1) if corners else (g * sizes[axis] - 1.0) * 0.5
         x = x.call("round") if mode == "nearest" else x
-        if padding == "border":  # what lies within the outer pixels keeps its place, which cubic curves feel
+        if padding == "border":  # positions inside the outer pixels stay, because cubic weights depend on them
             low, high = borders[axis]
             x = ((x >= low) & (x <= high)).choose(x, x.limited(0.0, sizes[axis] - 1))
         elif padding == "reflection":
@@ -165,7 +165,7 @@ def _roi_align(node: Node) -> Result:
 
 
 def _most(counts: Traced, what: str) -> Dim:
-    """The largest of the counts of samples, one a box."""
+    """The largest number of samples of all boxes."""
     node = counts.node
     require(
         node, (counts <= MAX_SAMPLES).reshape(*counts.shape), f"a box is too large: more than {MAX_SAMPLES} samples"
@@ -175,7 +175,7 @@ def _most(counts: Traced, what: str) -> Dim:
 
 
 def _sample_steps(node: Node, bins: int, samples: int | Traced, most: Dim) -> tuple[Traced, Traced | None]:
-    """Where samples lie in a box, from 0 to 1: [boxes or 1, bins · most], and which of them count (None: all)."""
+    """Positions of samples in a box, from 0 to 1: [boxes or 1, bins · most], and which of them are used (None: all)."""
     if isinstance(samples, int):
         known = (np.arange(bins * samples) + 0.5) / (samples * bins)
         return constant(node, known).reshape(1, bins * samples), None
@@ -233,7 +233,7 @@ def _aligned(
 @dataclass(frozen=True, slots=True)
 class _Side:
     """Samples along one axis: [boxes, samples] each. ``ends`` are the two neighbours and their weights; ``inside``:
-    whether the sample is near the data; ``counts``: whether it is one (None: all are)."""
+    whether the sample is near the data; ``counts``: whether the sample is used (None: all are)."""
 
     ends: tuple[tuple[Traced, Traced], tuple[Traced, Traced]]
     inside: Traced
@@ -261,8 +261,8 @@ def _side(
 
 
 def _max_roi_pool(node: Node) -> Result:
-    """The maximum in each bin of boxes whose corners are rounded to pixels; 0 in empty bins. Rows and columns are
-    taken one after the other."""
+    """The maximum in each bin of boxes whose corners are rounded to pixels; 0 in empty bins. Rows are reduced first,
+    then columns."""
     data, rois = operand(node, 0), operand(node, 1).to(FLOAT32)
     bins = node.integers("pooled_shape")
     if len(data.shape) != 4 or len(rois.shape) != 2 or rois.shape[1] != 5:
@@ -287,7 +287,7 @@ def _max_roi_pool(node: Node) -> Result:
 
 
 def _in_bins(start: Traced, end: Traced, bins: int, size_: Dim) -> Traced:
-    """Which pixels of an axis lie in each bin of each box: bool [boxes, bins, pixels]"""
+    """Whether a pixel of an axis is in a bin of a box: bool [boxes, bins, pixels]"""
     node, count = start.node, start.shape[0]
     first = start.reshape(count, 1, 1)
     width = ((end - start + 1.0).call("maximum", 1.0) / float(bins)).reshape(count, 1, 1)
@@ -301,7 +301,7 @@ def _in_bins(start: Traced, end: Traced, bins: int, size_: Dim) -> Traced:
 
 
 def _deform_conv(node: Node) -> Result:
-    """Samples at the taps of each window, moved by the offsets, then a product with the kernel."""
+    """DeformConv: samples at the taps of each window, displaced by the offsets, then a product with the kernel."""
     data, kernel, offset = (operand(node, i) for i in range(3))
     if len(data.shape) != 4 or len(kernel.shape) != 4:
         raise Unsupported("deformable convolutions of other than two spatial dimensions are not supported")
@@ -337,7 +337,8 @@ def _fixed(d: Dim) -> int:
 
 
 def _tap_places(node: Node, axis: int, taps: int, outputs: int, w: SlidingWindow) -> Traced:
-    """Where along an axis each tap of each window lies, shaped to broadcast (rows, columns, out rows, out columns)."""
+    """Positions of the taps of all windows along an axis, with a shape that broadcasts to (rows, columns, out rows, out
+    columns)."""
     places = np.arange(taps)[:, None] * w.dilations[axis] + np.arange(outputs) * w.strides[axis]
     return constant(node, places.reshape((1, taps, 1, outputs, 1) if axis == 0 else (1, 1, taps, 1, outputs)))
 
@@ -376,7 +377,7 @@ def _col2im(node: Node) -> Result:
     if isinstance(taps, int) and isinstance(data.shape[1], int) and data.shape[1] % taps:
         raise Malformed(f"its data {data.x.tensor} does not hold blocks of {list(block)}")
     channels = divide_products([data.shape[1]], [taps])
-    whole = data.to(INT32) if data.dtype == BOOL else data  # of bools any is enough
+    whole = data.to(INT32) if data.dtype == BOOL else data  # for bools the sum is "any"
     made = whole.call(
         "col2im", image=image, block=block, channels=channels, strides=strides, dilations=dilations, pads=pads
     )
@@ -393,7 +394,7 @@ def _tensor_scatter(node: Node) -> Result:
     place = Traced(node, steps).reshape(*(1,) * axis, room, *(1,) * (rank - 1 - axis))
     if node.has(2):
         written_at = operand(node, 2)
-        # Beyond the last start that leaves room nothing fits; a circular cache goes on at its front.
+        # After the last start with enough space nothing fits; a circular cache continues at its beginning.
         starts = room if circular else arithmetic("add", arithmetic("sub", room, length), 1)
         written_at = checked(written_at, 2, starts)
         place = place - written_at.to(INDEX).reshape(past.shape[0], *(1,) * (rank - 1))
@@ -406,8 +407,8 @@ def _tensor_scatter(node: Node) -> Result:
 
 
 def _affine_grid(node: Node) -> Result:
-    """Places [batch, …space, n] at which an affine map ``theta`` [batch, n, n + 1] puts the points of a regular grid
-    from -1 to 1 (the definition in the specification squeezes away a batch of one)."""
+    """The images [batch, …space, n] of a regular grid from -1 to 1 under an affine map ``theta`` [batch, n, n + 1].
+    (The function in the specification removes a batch dimension of size 1.)"""
     theta, shape = operand(node, 0), node.dims(1, "size")
     space = shape[2:]
     n = len(space)

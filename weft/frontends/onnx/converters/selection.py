@@ -1,4 +1,4 @@
-"""Results whose size the data decide, and shapes that are computed at run time."""
+"""Results whose sizes depend on the data, and shapes that are computed at run time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.support.dtypes import INDEX, DType
 
 
 def marked_places(node: Node, marks: GraphExpr) -> GraphExpr:
-    """The places of the true elements of a bool vector, in order: int64, of a size known once it has run."""
+    """The positions of the true elements of a bool vector, in order: int64; their number is known at run time."""
     counts = node.call("cumsum", node.call("cast", marks, to=INDEX), axis=0)
     length = marks.tensor.shape[0]
     if length == 0:
@@ -81,7 +81,7 @@ def runtime_shape(node: Node, x: GraphExpr, target: GraphExpr) -> tuple[Dim, ...
 
 
 def runtime_bounds(node: Node, bounds: GraphExpr, sizes: list[Dim], what: str, i: int) -> tuple[Dim, ...]:
-    """Starts or ends of slices with positive steps, counted from the front and inside their axes."""
+    """Starts or ends of slices with positive steps, counted from the front and limited to their axes."""
     t = bounds.tensor
     if t.rank != 1 or t.shape[0] != len(sizes):
         return node.bound(bounds, what, i)
@@ -102,7 +102,9 @@ def runtime_range(node: Node) -> GraphExpr:
     else:
         moves = Traced(node, node.call("not_equal", step, node.scalar(0, step))).reshape(1)
         require(node, moves, "its step (input 'delta') must not be 0")
-        step = node.call("where", moves.reshape().x, step, node.scalar(1, step))  # no wrong size before the reason
+        step = node.call(
+            "where", moves.reshape().x, step, node.scalar(1, step)
+        )  # avoids a wrong size before the check reports the error
     dtype = start.tensor.dtype
     exact = "float64" if dtype.is_integer or dtype == "float64" else "float32"
     distance = node.call("cast", node.call("sub", limit, start), to=DType(exact))

@@ -1,7 +1,7 @@
-"""Operators that the specification defines by functions, and that are more than these functions.
+"""Operators with a function in the specification that does not cover all their uses.
 
-Operands are cast where a function takes one dtype and the operator several. Attention that looks back only, without a
-mask, is one operator here, which leaves out what is hidden; the function adds a mask to all scores."""
+Operands are cast if the function takes one dtype and the operator takes several. Causal attention without a mask
+becomes one operator, which does not compute hidden scores; the function would add a mask to all scores."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _center_crop_pad(node: Node) -> Result:
 
 
 def _attention(node: Node) -> Result:
-    """Values of another dtype than queries and keys; what is returned of them keeps it."""
+    """Attention. The values may have another dtype than queries and keys; their results keep that dtype."""
     common, values = node.dtype(0), node.dtype(2)
     if common == values:
         node, body = _with_body(node, {})  # checks the node, too
@@ -81,7 +81,7 @@ def _heads(node: Node) -> tuple[int, int]:
 
 
 def _causal(node: Node) -> Result:
-    """Query i sees the keys up to i + past, those of earlier runs being in front; and the states to keep."""
+    """Causal attention: query i sees the keys up to i + past, where past keys come first; and the states to keep."""
     heads, flat = _heads(node), len(node.shape(0)) == 3
     parts = [operand(node, i) for i in range(3)]
     if flat:

@@ -1,6 +1,6 @@
 """Fourier transforms as products with matrices of cosines, mel filters, determinants.
 
-Lengths, axes and steps may be known at run time only: what is known becomes a constant.
+Lengths, axes and steps may be known at run time only. Known parts become constants.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.graph.types import Dim
 from weft.support.dtypes import FLOAT64, INDEX
 
 MAX_LENGTH = 1 << 14
-"""Transforms of longer signals would need matrices out of proportion."""
+"""Longest signal of a transform; longer ones would need too large matrices."""
 
 
 def _counted(node: Node, count: Dim) -> Traced:
@@ -29,7 +29,7 @@ def _counted(node: Node, count: Dim) -> Traced:
 
 
 def _must(node: Node, op: str, a: Dim, b: Dim, message: str) -> None:
-    """That two sizes compare so. Raises Malformed where they certainly do not; checked at run time if not known."""
+    """Require a comparison of two sizes. Raises Malformed if it is false; it is checked at run time if not known."""
     node.importer.require(make(op, index(a), index(b)), f"{node.name}: {message}")
 
 
@@ -41,8 +41,8 @@ def _between(node: Node, d: Dim, low: int, what: str) -> None:
 
 
 def _turns(node: Node, rows: Dim, columns: Dim, length: Dim, dtype: str) -> tuple[Traced, Traced]:
-    """Cosine and sine of 2π · row · column / length: [rows, columns]. Products are reduced as whole numbers, and looked
-    up among the ``length`` different angles, so that nothing is lost."""
+    """Cosine and sine of 2π · row · column / length: [rows, columns]. Products are reduced modulo ``length`` in
+    integers and used as indices into a table of the ``length`` angles, so that no precision is lost."""
     circle = _counted(node, length).to(FLOAT64) * (2 * np.pi) / size(node, length, FLOAT64)
     at = _counted(node, rows).reshape(rows, 1) * _counted(node, columns).reshape(1, columns)
     at = at.call("mod", size(node, length, INDEX), fmod=False)
@@ -53,8 +53,8 @@ def _turns(node: Node, rows: Dim, columns: Dim, length: Dim, dtype: str) -> tupl
 def transform_matrix(
     node: Node, used: Dim, length: Dim, parts: int, dtype: str, *, inverse: bool, onesided: bool
 ) -> Traced:
-    """The matrix of a discrete Fourier transform, (used · parts) × (outputs · parts out): ``used`` samples of ``parts``
-    (1: real, 2: real and imaginary, neighbours) to spectra, real and imaginary parts neighbours."""
+    """The matrix of a discrete Fourier transform, (used · parts) × (outputs · parts out). It maps ``used`` samples with
+    ``parts`` (1: real, 2: real and imaginary, adjacent) to spectra with adjacent real and imaginary parts."""
     if inverse and onesided:  # half of a Hermitian spectrum to a real signal
         cos, sin = _turns(node, used, length, length, dtype)
         place = _counted(node, used).reshape(used, 1)
@@ -79,7 +79,7 @@ def _parts(x: Traced, axis: int) -> int:
 
 
 def transformed(x: Traced, axis: int, length: Dim | None, *, inverse: bool = False, onesided: bool = False) -> Traced:
-    """The transform along ``axis`` of a signal whose last axis holds its real (and imaginary) parts."""
+    """The transform along ``axis`` of a signal whose last axis contains its real (and imaginary) parts."""
     rank, parts, given = len(x.shape), _parts(x, axis), x.shape[axis]
     half = inverse and onesided
     if length is None:
@@ -102,7 +102,7 @@ def transformed(x: Traced, axis: int, length: Dim | None, *, inverse: bool = Fal
 
 
 def _scalar(node: Node, i: int, what: str) -> Dim:
-    """Operand ``i``, one whole number that is not negative."""
+    """Operand ``i``, one non-negative integer."""
     if node.elements(i) is None:
         return node.bound(integers(node, i).x, what, i)[0]
     return node.dims(i, what)[0]
@@ -122,7 +122,7 @@ def _dft(node: Node) -> Result:
 
 
 def _dft_computed(node: Node, x: Traced, length: Dim | None, **how: bool) -> Traced:
-    """The transform along the axis that operand 2 holds: any but the last, which holds the parts."""
+    """The transform along the axis in operand 2: any axis except the last, which contains the parts."""
     rank = len(x.shape)
     axis = ComputedAxes(node, 2, rank - 1, "axis", counted=rank)
     made = transformed(axis.around(x), 1, length, **how)
@@ -155,14 +155,15 @@ def _stft(node: Node) -> Result:
 
 
 def _frames(node: Node, samples: Dim, length: Dim, step: Dim) -> Dim:
-    """How many frames lie in a signal. That they do is checked besides: no wrong size may come before the reason."""
+    """The number of frames in a signal. A separate check reports signals that are too short, before the size is
+    used."""
     room = arithmetic("max", arithmetic("sub", samples, length), 0)
     pace = step if bounds(step)[0] >= 1 else arithmetic("max", step, 1)
     return arithmetic("add", divide_products([room], [pace]), 1)
 
 
 def _mel_weights(node: Node) -> Result:
-    """Triangles over the bins of a spectrum, whose corners lie at equal distances in mel: [spectrum, bins]"""
+    """Triangular filters over the bins of a spectrum, with corners at equal distances in mel: [spectrum, bins]"""
     bins, length = (_scalar(node, i, n) for i, n in enumerate(("num_mel_bins", "dft_length")))
     rate, low, high = (operand(node, i).to(FLOAT64).reshape() for i in (2, 3, 4))
     edges = _mel_edges(node, bins, size(node, length, FLOAT64), rate, low, high)
@@ -174,7 +175,7 @@ def _mel_weights(node: Node) -> Result:
     place = _counted(node, count).reshape(count, 1)
 
     def share(a: Traced, b: Traced) -> Traced:
-        """a / b, where b is not below 1."""
+        """a / b, with b limited to at least 1."""
         return a.to(FLOAT64) / b.call("maximum", 1).to(FLOAT64)
 
     rising = ((place >= left) & (place <= middle)).choose(share(place - left, middle - left), 0.0)
@@ -194,7 +195,7 @@ def _mel_edges(node: Node, bins: Dim, length: Operand, rate: Traced, low: Traced
 
 
 def _det(node: Node) -> Result:
-    """Elimination with row pivoting, unrolled over the (known) size of the matrices."""
+    """Det: elimination with row pivoting, unrolled over the (known) size of the matrices."""
     x = operand(node, 0)
     *batch, rows, n = x.shape
     if rows != n or not isinstance(n, int) or n > 64:

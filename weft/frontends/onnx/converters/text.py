@@ -1,6 +1,6 @@
-"""Strings: operators on them, and how operators that only move elements move strings.
+"""Strings: operators on strings, and operators that only move elements, applied to strings.
 
-Whatever only moves elements moves the numbers of the places instead, by kernels; then the strings are looked up.
+For operators that only move elements, kernels move the positions of the strings; then the strings are looked up.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOVES = frozenset(
         "Where",
     ]
 )
-"""Operators each of whose results is an element of an operand."""
+"""Operators whose result elements are all elements of an operand."""
 
 
 def is_text(value: Value | None) -> bool:
@@ -50,7 +50,7 @@ def is_text(value: Value | None) -> bool:
 
 
 def convert(node: Node, again: Callable[[Node], Any]) -> Any:
-    """The values of a node that has strings among its operands; None where its own converter knows what to do."""
+    """The values of a node with string operands; None if its own converter handles strings."""
     if node.domain:
         return None
     if node.op_type in MOVES:
@@ -82,7 +82,7 @@ def _moved(node: Node, again: Callable[[Node], Any]) -> Any:
 
 
 def selected(places: Traced, values: Sequence[str], default: str = "_Unused") -> GraphExpr:
-    """The strings of a table at places that the model computes."""
+    """The strings of a table at positions that the model computes."""
     return places.node.call("text_select", places.to(INT64).x, values=tuple(values), default=default)
 
 

@@ -14,8 +14,8 @@ Step = Callable[[Node, Traced, Traced, "list[Traced]"], "list[Traced]"]
 
 
 def _for_each(count: int, step: Step) -> Callable[[Node], Result]:
-    """A converter from ``step(node, rate, time, [weight, gradient, state …])``, the new weight and states of one
-    weight; a node lists ``count`` operands (weights, then gradients …) for each of several weights."""
+    """A converter that applies ``step(node, rate, time, [weight, gradient, state …])`` to each weight. ``step`` returns
+    the new weight and states. A node lists ``count`` operands for each weight: all weights, then all gradients, …"""
 
     def convert(node: Node) -> Result:
         rate, time = operand(node, 0), operand(node, 1)
@@ -67,8 +67,8 @@ def _adam(node: Node, rate: Traced, time: Traced, tensors: list[Traced]) -> list
 
 
 def _gradient(node: Node) -> Result:
-    """The derivatives of the tensor called ``y`` by those called ``xs``, at the values that the operands give for the
-    tensors called ``xs`` and ``zs``."""
+    """The derivatives of the tensor named ``y`` by the tensors named ``xs``, at the values of the operands for the
+    tensors named ``xs`` and ``zs``."""
     xs, names = node.texts("xs"), (*node.texts("xs"), *node.texts("zs"))
     if not xs or len(names) != len(node.inputs):
         raise Malformed(f"it has {len(node.inputs)} operands for the {len(names)} names in xs and zs")

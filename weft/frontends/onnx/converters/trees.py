@@ -1,4 +1,4 @@
-"""Decision trees: descended for all rows and trees at once."""
+"""Decision trees, evaluated for all rows and trees together."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _AGGREGATORS = {
 
 
 def _scores(x: Traced, forest: Forest, aggregate: str, empty: float = 0.0) -> Traced:
-    """What the leaves add up to: rows × targets; ``empty`` for targets of which no leaf says anything."""
+    """The aggregated values of the leaves: rows × targets; ``empty`` for targets without a value."""
     if aggregate not in _AGGREGATORS:
         raise Malformed(f"its aggregate is '{aggregate}', not one of {', '.join(AGGREGATES)}")
     leaves = descended(x, forest)
@@ -89,7 +89,7 @@ def _ints(node: Node, name: str, default: Sequence[int] = ()) -> Array:
 
 
 def _tree_ensemble(node: Node) -> Result:
-    """Opset 5: nodes and leaves are numbered apart."""
+    """TreeEnsemble (opset 5), where nodes and leaves have separate numberings."""
     x = operand(node, 0)
     mode = node.tensor("nodes_modes").astype(np.int64)
     inner, targets = len(mode), node.integer("n_targets", 1)
@@ -140,7 +140,7 @@ def _padded(table: Array, count: int) -> Array:
 
 
 def _member_sets(node: Node, mode: Array, leaves: int) -> Array:
-    """The members of each node, from the list in which a NaN ends each set."""
+    """The members of each node, from a list in which NaN ends each set."""
     sets: list[list[float]] = [[]]
     if node.has_attribute("membership_values"):
         for value in node.tensor("membership_values"):
@@ -155,7 +155,7 @@ def _member_sets(node: Node, mode: Array, leaves: int) -> Array:
 
 
 def _listed_forest(node: Node, kind: str, targets: int) -> Forest:
-    """Trees of the older operators: one list of nodes by tree and number, leaves among them."""
+    """Trees of the older operators: one list of nodes, leaves included, by tree and number."""
     keys = list(zip(_ints(node, "nodes_treeids").tolist(), _ints(node, "nodes_nodeids").tolist(), strict=True))
     number = {k: i for i, k in enumerate(keys)}
     names = (*MODES[:6], "LEAF")
@@ -206,7 +206,7 @@ def _data(node: Node) -> Traced:
 
 
 def _classifier(node: Node) -> Result:
-    """Two classes may share one score: with weights that are never negative it is a probability, else a margin."""
+    """TreeEnsembleClassifier. Two classes may have one score: a probability if no weight is negative, else a margin."""
     x, labels = _data(node), class_labels(node, "classlabels_int64s")
     used = sorted(set(_ints(node, "class_ids").tolist()))
     forest = _listed_forest(node, "class", len(labels))

@@ -1,4 +1,4 @@
-"""Support vector machines: scores by the similarity to known vectors."""
+"""Support vector machines: scores by the similarity to support vectors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weft.support.dtypes import FLOAT32, INT64
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 ROUNDS = 100
-"""Steps in which probabilities of pairs of classes are made to agree, at least."""
+"""Least number of iterations that combine the probabilities of pairs of classes."""
 
 
 def _reals(node: Node, name: str) -> Array:
@@ -98,7 +98,7 @@ def _classifier(node: Node) -> Result:
 
 
 def _linear(node: Node, x: Traced, factors: Array, labels: Array, rho: float) -> Result:
-    """A plane for each class."""
+    """Linear scores: one hyperplane for each class."""
     scores = x.call("matmul", constant(node, np.ascontiguousarray(factors.reshape(len(labels), -1).T))) + rho
     return of_many(node, scores, labels)
 
@@ -114,7 +114,7 @@ def _pair_table(factors: Array, per_class: Array, pairs: list[tuple[int, int]]) 
 
 
 def _decided(node: Node, scores: Traced, pairs: list[tuple[int, int]], labels: Array, positive: bool) -> Result:
-    """Labels by votes of the pairs, and scores: of the pairs, or probabilities where there are parameters for them."""
+    """Labels by votes of the pairs, and scores: of the pairs, or probabilities if there are parameters for them."""
     classes = len(labels)
     sides = np.array([[[c == j, c == i] for c in range(classes)] for i, j in pairs], np.int64)
     first = (scores > 0.0).to(INT64).call("unsqueeze", axes=(2,))

@@ -1,4 +1,4 @@
-"""What convolutions and pooling share: strides, dilations and padding of sliding windows."""
+"""Strides, dilations and padding of sliding windows, for convolutions and pooling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODES = ("NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """A sliding window: one entry a spatial dimension; ``pads`` holds all amounts before, then all after."""
+    """A sliding window: one entry for each spatial dimension; ``pads`` has all amounts before, then all after."""
 
     kernel: tuple[Dim, ...]
     strides: tuple[int, ...]
@@ -71,7 +71,7 @@ def _pads(
 
 
 def _same(size: Dim, kernel: Dim, stride: int, dilation: int) -> Dim:
-    """The padding with which there are ceil(size / stride) windows."""
+    """The padding that gives ceil(size / stride) windows."""
     span = arithmetic("add", arithmetic("mul", arithmetic("sub", kernel, 1), dilation), 1)
     if stride == 1:
         return arithmetic("sub", span, 1)
