@@ -1,4 +1,4 @@
-"""Rearranging, sampling, transforming: operators on arrays that have (nearly) the meaning of standard ones."""
+"""Operators that rearrange, sample and transform arrays; most have a similar standard operator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import FLOAT32, INT64
 
 STANDARD = 16
-"""The version of the standard operator set whose operators are meant where nothing else is said."""
+"""Default version of the standard operator set whose operators these converters use."""
 
 
 def _as_standard(convert: Callable[[Node], Result], opset: int = STANDARD) -> Callable[[Node], Result]:
@@ -39,7 +39,7 @@ def _pad(node: Node) -> Result:
 
 
 def _unique(node: Node) -> Result:
-    """Values in the order in which they come, the numbers of all, and how often each is there."""
+    """Distinct values in order of appearance, the number of the distinct value for each element, and the counts."""
     x = operand(node, 0)
     want_rank(x, (1,), "x")
     values, _, numbers, counts = unique_values(node, x, in_order=True)
@@ -67,7 +67,7 @@ def _embedding(node: Node) -> Result:
 
 
 def _unfold(node: Node) -> Result:
-    """All slices of a dimension, ``step`` apart, as rows; their elements in a new last dimension."""
+    """All slices of a dimension, ``step`` apart; the elements of a slice are in a new last dimension."""
     x = operand(node, 0)
     axis, length, step = node.axis(len(x.shape), -1, "dim"), node.integer("size"), node.integer("step", 1)
     extent = whole(x.shape[axis], "the unfolded dimension")
@@ -85,7 +85,7 @@ def _unfold(node: Node) -> Result:
 
 
 def _inverse(node: Node) -> Result:
-    """Elimination with row pivoting beside the unit matrix, a loop over columns."""
+    """Inverse: Gauss-Jordan elimination with row pivoting, as a loop over columns."""
     x = operand(node, 0)
     if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
         raise Malformed(f"its input {x.x.tensor} holds no square matrices")
@@ -124,7 +124,7 @@ def _distances(node: Node) -> Result:
 
 
 def _real_transform(node: Node) -> Result:
-    """The half spectrum of real signals; real and imaginary parts in a new last dimension."""
+    """The one-sided spectrum of real signals; real and imaginary parts are in a new last dimension."""
     _check_transform(node)
     x = operand(node, 0)
     raised = x.call("unsqueeze", axes=(-1,))
@@ -147,7 +147,7 @@ def _check_transform(node: Node) -> None:
 
 
 def _crop_and_resize(node: Node) -> Result:
-    """Boxes in relative coordinates (y, x, y, x), corners on corners, sampled to one size."""
+    """CropAndResize: boxes in relative coordinates (y, x, y, x) with aligned corners, sampled to one size."""
     x, boxes, which = (operand(node, i) for i in range(3))
     want_rank(x, (4,), "X")
     want_rank(boxes, (2,), "rois")
@@ -171,7 +171,7 @@ def _crop_and_resize(node: Node) -> Result:
 
 
 def _sampled(node: Node, source: Traced, places: list[Traced], x: Traced, mode: str) -> Traced:
-    """Values at ``places``; the extrapolation value outside of the picture."""
+    """Values at ``places``; the extrapolation value outside of the image."""
     sizes = [size(node, d) for d in x.shape[2:]]
     found = lookup("border", sizes, ())
     if mode == "nearest":
@@ -184,7 +184,7 @@ def _sampled(node: Node, source: Traced, places: list[Traced], x: Traced, mode: 
 
 
 def _conv_transpose(node: Node) -> Result:
-    """Pads are an operand."""
+    """ConvTransposeWithDynamicPads: the pads are an operand."""
     plain = node.altered((*node.inputs[:2], *node.inputs[3:]))
     if not node.has(2):
         return conv_transpose(plain)
@@ -198,7 +198,7 @@ def _conv_transpose(node: Node) -> Result:
 
 
 def _relative_bias(node: Node) -> Result:
-    """A bias for each head by the distance of query and key, distances in buckets that widen with it."""
+    """A bias for each head by the distance of query and key. Distances are grouped in buckets; far ones are larger."""
     table = operand(node, 0)
     want_rank(table, (2,), "bias_table")
     (queries,), (keys,) = node.dims(1, "query_length"), node.dims(2, "key_length")
@@ -220,7 +220,7 @@ def _relative_bias(node: Node) -> Result:
 
 
 def _gated_relative_bias(node: Node) -> Result:
-    """Relative positions weighted by gates that the queries decide."""
+    """The bias of relative positions, weighted by gates that are computed from the queries."""
     if node.has(6):
         raise Unsupported("its input 'token_offset' (packed sequences) is not supported")
     query, bias, places, weight, shift, factor = (operand(node, i) for i in range(6))

@@ -46,7 +46,7 @@ def _given(node: Node, i: int) -> Traced | None:
 def _masking(
     node: Node, mask: Traced | None, bias: Traced | None, batch: Dim, queries: Dim, keys: Dim, like: Traced
 ) -> Traced | None:
-    """All that is added to the scores."""
+    """The masks and biases that are added to the scores."""
     hidden = []
     if mask is not None:
         hidden.append(padding_hidden(mask, batch, keys))
@@ -58,9 +58,10 @@ def _masking(
 
 
 def _self_attention(node: Node, projected: Traced, mask: int, past: int, bias: int, filled: int) -> Result:
-    """Attention of a sequence to itself after the projection to queries, keys and values side by side.
+    """Self-attention; ``projected`` has queries, keys and values concatenated.
 
-    The others say which operands are the mask, the past, the bias of scores and the number of places taken."""
+    The other arguments are the operand numbers of the mask, the past, the bias of scores and the number of filled
+    positions."""
     if node.flag("do_rotary"):
         raise Unsupported("its attribute 'do_rotary' is not supported; RotaryEmbedding and MultiHeadAttention are")
     want_rank(projected, (3,), "input")
@@ -98,7 +99,7 @@ def _attention(node: Node) -> Result:
 
 
 def _quantized_attention(node: Node) -> Result:
-    """QAttention: the projection in whole numbers."""
+    """QAttention: the projection in integers."""
     bias, scale, column_scale = operand(node, 2), operand(node, 3), operand(node, 4)
     x, projection = (Traced(node, centred(node, i, zero, axis)) for i, zero, axis in ((0, 6, -2), (1, 7, -1)))
     product = x.call("matmul", projection, out_dtype="int32").to(bias.dtype)
@@ -123,7 +124,7 @@ def _inputs(node: Node) -> tuple[Traced, Traced, Traced]:
 
 
 def _packed(x: Traced, i: int) -> Traced:
-    """One of queries, keys and values of [batch, length, heads, 2 or 3, width], by head."""
+    """Queries, keys or values, by head, from [batch, length, heads, 2 or 3, width]."""
     return x.part(3, i).transpose(0, 2, 1, 3)
 
 
@@ -132,7 +133,7 @@ def _by_head(x: Traced, heads: int) -> Traced:
 
 
 def _biased(node: Node, parts: list[Traced], heads: int, i_bias: int) -> list[Traced]:
-    """The bias of the input projections; keys of an encoder (four dimensions) have theirs already."""
+    """The parts with the bias of the input projections; keys of an encoder (four dimensions) already include it."""
     bias, start, out = operand(node, i_bias), 0, []
     for i, part in enumerate(parts):
         width = whole(part.shape[3], "the size of a head")
@@ -179,7 +180,7 @@ def _decoded(
 
 
 def _decoder(node: Node) -> Result:
-    """DecoderMaskedMultiHeadAttention: one new token, in a buffer of states."""
+    """DecoderMaskedMultiHeadAttention: one new token; the states are in a buffer."""
     if node.has(9):
         raise Unsupported("its input 'cache_indirection' (search by beams) is not supported; gather the states before")
     heads, query = node.integer("num_heads"), operand(node, 0)

@@ -13,7 +13,7 @@ from weft.graph.nodes import GraphExpr
 
 
 def channels_first(x: Traced) -> Traced:
-    """Channels moved from the end to place 1."""
+    """``x`` with channels moved from the last dimension to dimension 1."""
     rank = len(x.shape)
     if rank < 3:
         raise Malformed(f"it needs samples, space and channels, not {x.x.tensor}")
@@ -21,12 +21,13 @@ def channels_first(x: Traced) -> Traced:
 
 
 def in_channels_first(x: Traced) -> Traced:
-    """Channels moved back from place 1 to the end."""
+    """``x`` with channels moved back from dimension 1 to the last dimension."""
     return x.transpose(0, *range(2, len(x.shape)), 1)
 
 
 def _around(convert: Callable[[Node], Result], data: tuple[int, ...]) -> Callable[[Node], Result]:
-    """An operator on channels-first tensors for channels-last ones; ``data`` are the operands that are turned."""
+    """A converter for channels-last tensors from one for channels-first tensors; ``data`` are the operands to
+    transpose."""
 
     def turned(node: Node) -> Result:
         inputs = [

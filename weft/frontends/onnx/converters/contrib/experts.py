@@ -1,4 +1,4 @@
-"""Mixtures of experts: each token goes through the few networks that a router picks for it."""
+"""Mixtures of experts: a router chooses a few networks for each token."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Layer:
     bias: Traced | None
 
     def chosen(self, places: Traced) -> Layer:
-        """The layers of some experts only."""
+        """The layer of the chosen experts only."""
         bias = None if self.bias is None else self.bias.call("gather", places, axis=0)
         return Layer(self.weights.call("gather", places, axis=0), bias)
 
@@ -45,7 +45,8 @@ def _plain(weights: int, bias: int) -> Callable[[Node], Layer | None]:
 
 
 def _quantized(number: int, weights: int, zero: int) -> Callable[[Node], Layer | None]:
-    """Layer ``number`` from operand ``weights`` on: packed numbers, scales, bias; zero points at operand ``zero``."""
+    """Layer ``number``: packed weights, scales and bias start at operand ``weights``; zero points are operand
+    ``zero``."""
 
     def read(node: Node) -> Layer | None:
         if not node.has(weights):
@@ -69,7 +70,7 @@ def _quantized(number: int, weights: int, zero: int) -> Callable[[Node], Layer |
 
 
 def _zero(node: Node, i: int, bits: int, blocks: int, numbers: Traced) -> Traced:
-    """Zero points [experts, rows, blocks, 1]: packed along the rows, or along the blocks of each row."""
+    """Zero points [experts, rows, blocks, 1], packed along the rows or along the blocks of each row."""
     experts, rows, _ = numbers.shape
     given = unpacked(operand(node, i), bits)
     given = given.part(1, 0, rows) if len(given.shape) == 2 else given.part(2, 0, blocks)
@@ -81,7 +82,7 @@ QUANTIZED = (_quantized(1, 2, 11), _quantized(2, 5, 12), _quantized(3, 8, 13))
 
 
 def _routed(node: Node, logits: Traced, weights: Traced | None) -> tuple[Traced, Traced]:
-    """The experts of each token and what their results count: both [tokens, k]."""
+    """The experts of each token and the weights of their results: both [tokens, k]."""
     k = node.integer("k", 1)
     experts = whole(logits.shape[1], "the number of experts")
     if not 1 <= k <= experts:
@@ -103,7 +104,7 @@ _SIMPLE = ("relu", "gelu", "silu", "identity")
 
 
 def _hidden(node: Node, x: Traced, first: Layer, third: Layer | None) -> Traced:
-    """What goes into the second layer."""
+    """The input of the second layer."""
     kind, fusion = node.text("activation_type", "relu").lower(), node.integer("swiglu_fusion", 0)
     made = first.apply(x)
     if kind != "swiglu":
@@ -158,7 +159,7 @@ def _experts(layers: tuple[Callable[[Node], Layer | None], ...], routing: int | 
 def _few(
     node: Node, x: Traced, places: Traced, shares: Traced, first: Layer, second: Layer, third: Layer | None
 ) -> Traced:
-    """Few tokens: only the weights of the experts that are picked are read."""
+    """For few tokens: reads only the weights of the chosen experts."""
     tokens, k = places.shape
     count = whole(tokens, "the number of tokens") * whole(k, "k")
     flat = places.reshape(count)
@@ -171,7 +172,7 @@ def _few(
 def _all(
     node: Node, x: Traced, places: Traced, shares: Traced, first: Layer, second: Layer, third: Layer | None
 ) -> Traced:
-    """Many tokens: all experts see all of them, and what was not picked counts nothing."""
+    """For many tokens: computes all experts for all tokens; results of experts that were not chosen have weight 0."""
     (tokens, k), experts = places.shape, whole(first.weights.shape[0], "the number of experts")
     hidden = _hidden(node, x.reshape(1, tokens, x.shape[1]), first, third)
     made = second.apply(hidden)

@@ -1,4 +1,4 @@
-"""Formulas that optimizers write as one operator: activations with bias, gates, products of complex numbers."""
+"""Formulas that optimizers fuse into one operator: activations with bias, gates, products of complex numbers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def _bias_dropout(node: Node) -> Result:
 
 
 def _bias_softmax(node: Node) -> Result:
-    """The bias lacks dimensions in the middle (inner) or in front; all axes from ``axis`` on count as one."""
+    """BiasSoftmax. The bias lacks dimensions in the middle (inner) or at the front; all axes from ``axis`` on form
+    one."""
     x, bias = operand(node, 0), operand(node, 1)
     rank, axis = len(x.shape), node.axis(len(x.shape), 1)
     if node.flag("is_inner_broadcast"):
@@ -97,7 +98,7 @@ def _linear_attention_gate(node: Node) -> Result:
 
 
 def _complex_product(conjugate: bool) -> Callable[[Node], Result]:
-    """Real and imaginary parts are neighbours in the last dimension."""
+    """A product of complex numbers whose real and imaginary parts are adjacent in the last dimension."""
 
     def convert(node: Node) -> Result:
         a, b = operand(node, 0), operand(node, 1)

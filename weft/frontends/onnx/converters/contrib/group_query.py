@@ -1,7 +1,7 @@
-"""GroupQueryAttention: several heads of queries share one of keys; states live in a buffer filled sequence by sequence.
+"""GroupQueryAttention: several heads of queries share one head of keys; a buffer holds the states of each sequence.
 
-A batch entry has seqlens_k + 1 keys, of which the last are the new ones; before them lie those of the buffer. Rows of
-new tokens behind that end (padding of a first prompt) have no meaning.
+A batch entry has seqlens_k + 1 keys: first those in the buffer, then the new ones. Rows of new tokens after that end
+(padding of a first prompt) are undefined.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ SIN, POSITIONS, BIAS, SINK, K_SCALE, V_SCALE, Q_NORM, K_NORM = range(8, 16)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """How a state is stored: as it is, or as whole numbers times a scale."""
+    """The storage of a state: floats, or integers with a scale."""
 
     dtype: str
     scale: Traced | None
 
     def packed(self, x: Traced) -> Traced:
-        """[batch, length, heads, width] as it is stored."""
+        """[batch, length, heads, width] in stored form."""
         if self.scale is None:
             return x.to(self.dtype)
         low, high = DType(self.dtype).limits()
@@ -56,7 +56,7 @@ class Stored:
         return whole_numbers.limited(low, high).to(self.dtype)
 
     def plain(self, x: Traced, dtype: str) -> Traced:
-        """[batch, heads, length, width] as numbers."""
+        """[batch, heads, length, width] as floats, from stored form."""
         if self.scale is None:
             return x.to(dtype)
         scale = self.scale.reshape() if _single(self.scale) else self.scale
@@ -97,7 +97,7 @@ def _split(node: Node) -> list[Traced]:
 
 
 def _normed(node: Node, x: Traced, i: int) -> Traced:
-    """Root-mean-square normalization of each head, where a weight is given."""
+    """Root-mean-square normalization of each head, if a weight is given."""
     if not node.has(i):
         return x
     made = x.call("rms_norm", operand(node, i), axis=-1, epsilon=node.real("qk_norm_epsilon", 1e-6))
@@ -105,7 +105,7 @@ def _normed(node: Node, x: Traced, i: int) -> Traced:
 
 
 def _positions(node: Node, before: Traced, length: Dim, total: Dim) -> Traced:
-    """The place of each new token: [batch, length]. Only the first of given ones counts in a first prompt."""
+    """The position of each new token: [batch, length]. In a first prompt only the first given position is used."""
     steps = counted(node, length).reshape(1, length)
     if not node.has(POSITIONS):
         return before + steps
@@ -119,7 +119,7 @@ def _positions(node: Node, before: Traced, length: Dim, total: Dim) -> Traced:
 
 
 def _buffered(past: Traced | None, new: Traced, before: Traced, room: Dim, how: Stored) -> Traced:
-    """The state [batch, heads, room, width]: the past with new tokens from place ``before`` of each entry on."""
+    """The state [batch, heads, room, width]: the past, with new tokens from position ``before`` of each entry on."""
     node, (batch, length, heads, width) = new.node, new.shape
     stored = how.packed(new)
     place = counted(node, room).reshape(1, room) - before
@@ -137,7 +137,7 @@ def _buffered(past: Traced | None, new: Traced, before: Traced, room: Dim, how: 
 
 
 def _visible(node: Node, before: Traced, ends: Traced, length: Dim, total: Dim) -> Traced:
-    """Which keys a query may see: bool [batch, 1, queries, keys]"""
+    """Whether a key is visible to a query: bool [batch, 1, queries, keys]"""
     batch = ends.shape[0]
     key = counted(node, total).reshape(1, 1, 1, total)
     seen = key < ends.reshape(batch, 1, 1, 1)
@@ -181,7 +181,7 @@ def _group_query(node: Node) -> Result:
         places = _positions(node, before, length, total)
         cos, sin = (operand(node, i) for i in (COS, SIN))
         node.importer.assume("le", total, cos.shape[0], f"{node.name}: its total_sequence_length")
-        if node.has(POSITIONS):  # others are certainly inside
+        if node.has(POSITIONS):  # computed positions are always in range
             places = checked(places, POSITIONS, cos.shape[0])
         cos, sin = (t.call("gather", places, axis=0) for t in (cos, sin))
         query, key = (turned(x, cos, sin, interleaved=node.flag("rotary_interleaved")) for x in (query, key))

@@ -1,4 +1,4 @@
-"""Normalizations with something before or behind: embeddings, skips, groups, gates, branches."""
+"""Normalizations fused with other operators: embeddings, skip connections, groups, gates, branches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.support.dtypes import FLOAT32
 
 
 def _words(node: Node, mask: Traced | None, rows: Traced) -> Traced:
-    """How many places of each row of a mask are not 0; all zeros without a mask."""
+    """The number of non-zero elements in each row of a mask; zeros without a mask."""
     if mask is None:
         return Traced(node, node.constant(0, "int32")).expand(rows.shape[0])
     return mask.call("not_equal", 0).to("int32").call("reduce_sum", axes=(1,), keepdims=False)
@@ -90,7 +90,7 @@ def _skip_group_norm(node: Node) -> Result:
 
 
 def _gated_rms(node: Node) -> Result:
-    """Groups of as many neighbours as there are scales are normalized, then gated."""
+    """Normalizes groups of adjacent elements, as many as there are scales, and multiplies them with gates."""
     x, scale, gate = (operand(node, i).to(FLOAT32) for i in range(3))
     names = {"silu": "silu", "swish": "silu", "sigmoid": "sigmoid"}
     activation = node.text("activation", "silu")
@@ -105,7 +105,7 @@ def _gated_rms(node: Node) -> Result:
 
 
 def _branch_rms(node: Node) -> Result:
-    """Each of several branches, side by side or in a dimension of their own, is normalized."""
+    """Normalizes each of several branches, which are concatenated or in a separate dimension."""
     x = operand(node, 0).to(FLOAT32)
     shape, branches = x.shape, node.integer("num_branches", 0)
     if branches:

@@ -1,4 +1,4 @@
-"""Weights of 2, 4 or 8 bits in blocks that share a scale and a zero point."""
+"""Weights of 2, 4 or 8 bits in blocks with a common scale and zero point."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _block(node: Node, default: int | None = None) -> int:
 
 
 def _zero_points(node: Node, i: int, bits: int, shape: tuple[Dim, ...]) -> Traced | float:
-    """One zero point a block: packed like the weights, or as they are; the middle of the range without."""
+    """One zero point for each block, packed like the weights or not packed; default: the middle of the range."""
     if not node.has(i):
         return float(1 << (bits - 1))
     given = operand(node, i)
@@ -86,7 +86,7 @@ def _matmul(node: Node) -> Result:
 
 
 def _panels(x: Traced) -> Traced:
-    """[columns, …] → [columns / 16, …, 16], filled up with zeros."""
+    """[columns, …] → [columns / 16, …, 16], padded with zeros."""
     columns, *rest = x.shape
     missing = -whole(columns, "the number of columns") % PANEL
     if missing:
@@ -96,7 +96,7 @@ def _panels(x: Traced) -> Traced:
 
 
 def _by_groups(node: Node, numbers: Traced, scales: Traced, zero: Traced | float) -> Traced:
-    """Weights whose rows belong to the groups that ``g_idx`` names."""
+    """The weights as floats; ``g_idx`` gives the group of each row."""
     columns, depth = numbers.shape
     by_group = scales.reshape(columns, -1).to(FLOAT32)
     groups = checked(operand(node, 4).part(0, 0, depth), 4, by_group.shape[1])
@@ -105,7 +105,7 @@ def _by_groups(node: Node, numbers: Traced, scales: Traced, zero: Traced | float
 
 
 def _gather(node: Node) -> Result:
-    """Rows of a quantized table, as numbers; places outside of the table give zeros."""
+    """Rows of a quantized table, as floats; indices out of range give zeros."""
     table, places, scales = (operand(node, i) for i in range(3))
     rank = len(table.shape)
     gathered = node.axis(rank, 0, "gather_axis")
@@ -146,7 +146,7 @@ def _table_zeros(node: Node, bits: int, is_bytes: bool, is_float: bool) -> Trace
 
 
 def _wide(scales: Traced, axis: int, size: Dim) -> Traced:
-    """Scales that are the same for all places of an axis, for each."""
+    """Scales that are constant along an axis, repeated along it."""
     shape = list(scales.shape)
     if shape[axis] == 1 and size != 1:
         shape[axis] = size
@@ -154,14 +154,14 @@ def _wide(scales: Traced, axis: int, size: Dim) -> Traced:
 
 
 def _by_block(x: Traced, axis: int, block: Dim, size: Dim) -> Traced:
-    """One value a block of an axis, for each place of it."""
+    """One value for each block of an axis, repeated for each position of the block."""
     if x.shape[axis] == 1:
         return x
     steps = counted(x.node, size)
     return x.call("gather", steps.call("div", number(x.node, block)), axis=axis)
 
 
-# What the 16 numbers of 4 bits stand for, relative to the largest of their block (Dettmers et al. 2023, QLoRA).
+# The values of the 16 codes of 4 bits, relative to the largest value of their block (Dettmers et al. 2023, QLoRA).
 _FP4 = (0.0, 0.00520833, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
 _NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
         -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634,
@@ -170,7 +170,8 @@ TABLES = ((*_FP4, *(-v for v in _FP4)), _NF4)
 
 
 def _bitsandbytes(node: Node) -> Result:
-    """A product with a matrix [N, K] of numbers from a table of 16; constant matrices are decoded when compiled."""
+    """A product with a matrix [N, K] of codes in a table of 16 values; constant matrices are decoded at compile
+    time."""
     x, packed, largest = (operand(node, i) for i in range(3))
     rows, columns, block, kind = (node.integer(name) for name in ("N", "K", "block_size", "quant_type"))
     if kind not in (0, 1):

@@ -1,4 +1,4 @@
-"""Operators on 8-bit tensors with a scale and a zero point each: written out in real arithmetic, rounded once."""
+"""Operators on 8-bit tensors with scales and zero points: computed in float arithmetic and rounded once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from weft.support.dtypes import FLOAT32, DType
 
 
 def real(node: Node, i: int, axis: int = -1) -> Traced:
-    """Operand ``i`` with the scale and zero point behind it, as numbers."""
+    """Operand ``i`` dequantized; its scale and zero point are the following operands."""
     return Traced(node, dequantized(node, node.data(i), node.data(i + 1), node.optional(i + 2), axis))
 
 
 def rounded(node: Node, x: Traced, i: int, like: int = 0) -> Result:
-    """``x`` with the scale of operand ``i`` and the zero point behind it; in the dtype of ``like`` without one."""
+    """``x`` quantized with the scale in operand ``i`` and the zero point in the next operand; without a zero point the
+    dtype is that of operand ``like``."""
     zero = node.optional(i + 1)
     dtype = zero.tensor.dtype if zero is not None else node.dtype(like)
     return quantized(node, x.x, node.data(i), zero, -1, dtype)
@@ -41,7 +42,7 @@ def _leaky_relu(node: Node) -> Result:
 
 
 def _softmax(node: Node) -> Result:
-    """Before operator set 13 all axes from the given one on count as one."""
+    """QLinearSoftmax. Before operator set 13, all axes from the given one on form one axis."""
     x = real(node, 0)
     shape, axis = x.shape, node.axis(len(x.shape), -1)
     if node.integer("opset") < 13:
@@ -51,7 +52,7 @@ def _softmax(node: Node) -> Result:
 
 
 def _concat(node: Node) -> Result:
-    """Scale and zero point of the result, then data, scale and zero point of each operand."""
+    """QLinearConcat: the operands are scale and zero point of the result, then data, scale and zero point of each."""
     count = len(node.inputs) - 2
     if count < 3 or count % 3:
         raise Malformed(f"it has {count} inputs behind its scale and zero point, not three for each tensor")
@@ -114,12 +115,12 @@ def _reduce_sum_integer(node: Node) -> Result:
 
 
 def _along_columns(scale: Traced) -> Traced:
-    """One number, or one for each column."""
+    """One scale, or one for each column, with a shape that broadcasts along columns."""
     return scale.reshape() if all(d == 1 for d in scale.shape) else scale
 
 
 def _scaled(node: Node, product: GraphExpr, scales: Sequence[Traced], bias: int) -> Traced:
-    """A product of whole numbers as real ones."""
+    """An integer product as floats: multiplied by its scales, plus the bias."""
     factor = _along_columns(scales[0])
     for scale in scales[1:]:
         factor = factor * _along_columns(scale)
@@ -129,13 +130,13 @@ def _scaled(node: Node, product: GraphExpr, scales: Sequence[Traced], bias: int)
 
 
 def _matmul_to_float(node: Node) -> Result:
-    """A, B, their scales, their zero points, bias."""
+    """MatMulIntegerToFloat: the operands are A, B, their scales, their zero points and the bias."""
     product = matmul_integer(node, 0, 1, 4, 5)
     return _scaled(node, product, (operand(node, 2), operand(node, 3)), 6).x
 
 
 def _dynamic_matmul(node: Node) -> Result:
-    """The first operand is quantized to uint8 by its own range, which includes 0."""
+    """DynamicQuantizeMatMul: the first operand is quantized to uint8 by its range, which includes 0."""
     a, b_scale = operand(node, 0), operand(node, 2)
     whole, scale, zero = dynamically_quantized(a)
     left = whole.to("int32") - zero.to("int32")
@@ -157,7 +158,7 @@ def dynamically_quantized(x: Traced) -> tuple[Traced, Traced, Traced]:
 
 
 def _gemm(node: Node) -> Result:
-    """alpha · A · B + C, where C has the scale of the product; quantized where a scale of the result is given."""
+    """alpha · A · B + C, where C has the scale of the product. The result is quantized if it has a scale."""
     a = cast_to(node, node.data(0), DType("int32"))
     a = node.call("sub", a, cast_to(node, node.call("reshape", node.data(2), shape=()), DType("int32")))
     turn = node.flag("transB")

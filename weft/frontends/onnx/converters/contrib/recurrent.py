@@ -1,4 +1,4 @@
-"""Recurrent layers whose weights are quantized, and whose operands are as the layer runs."""
+"""Recurrent layers with quantized weights; their operands are quantized at run time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Quantized:
     zero: Traced
 
     def times(self, x: Traced) -> Traced:
-        """``x`` [rows, inputs], quantized by its own range, times the weights."""
+        """``x`` [rows, inputs], quantized by its range, times the weights."""
         whole, scale, zero = dynamically_quantized(x)
         left = whole.to("int32") - zero.to("int32")
         right = self.weights.to("int32") - self.zero.to("int32")
@@ -32,7 +32,7 @@ class Quantized:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizedWeights:
-    """The weights of one direction, all gates beside each other."""
+    """The weights of one direction, with all gates concatenated."""
 
     hidden: int
     inputs: Quantized
@@ -50,7 +50,7 @@ class QuantizedWeights:
 
 
 def _quantized(node: Node, weights: int, scale: int, d: int) -> Quantized:
-    """Operand ``weights`` of direction ``d``; its scale is operand ``scale``, the zero point the one after that."""
+    """Operand ``weights`` of direction ``d``; its scale is operand ``scale``, its zero point the next operand."""
     made = []
     for i in (scale, scale + 1):
         given = operand(node, i)

@@ -1,4 +1,4 @@
-"""Rotary positions: pairs of numbers turned by angles that grow with the place in the sequence."""
+"""Rotary position embeddings: pairs of elements are rotated by angles that grow with the position in the sequence."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from weft.support.dtypes import FLOAT32, INT64
 
 
 def turned(x: Traced, cos: Traced, sin: Traced, *, interleaved: bool) -> Traced:
-    """``x`` [batch, length, heads, width] with its first numbers turned pair by pair; ``cos`` and ``sin`` are
-    [batch or 1, length, pairs]. Pairs are neighbours (``interleaved``) or lie half the turned width apart."""
+    """``x`` [batch, length, heads, width] with its first elements rotated in pairs; ``cos`` and ``sin`` are [batch or
+    1, length, pairs]. The elements of a pair are adjacent (``interleaved``) or half the rotated width apart."""
     batch, length, heads, width = x.shape
     pairs = whole(cos.shape[-1], "the number of turned pairs")
     if 2 * pairs > whole(width, "the size of a head"):
@@ -35,7 +35,7 @@ def turned(x: Traced, cos: Traced, sin: Traced, *, interleaved: bool) -> Traced:
 
 
 def _by_place(node: Node, cos: Traced) -> tuple[Traced, bool]:
-    """The input as [batch, length, heads, width], and whether heads stood in front of the length."""
+    """The input as [batch, length, heads, width], and whether heads precede the length in it."""
     x = operand(node, 0)
     want_rank(x, (3, 4), "input")
     if len(x.shape) == 4:
@@ -70,7 +70,7 @@ def _tables(node: Node) -> tuple[Traced, Traced]:
 
 
 def _rotary(node: Node) -> Result:
-    """One number of positions is that of the first token; else there is one for each."""
+    """RotaryEmbedding. A single position is that of the first token; otherwise there is one for each token."""
     cos, sin = _tables(node)
     x, positions = operand(node, 0), operand(node, 1)
     if len(positions.shape) < 2:
@@ -80,7 +80,7 @@ def _rotary(node: Node) -> Result:
 
 
 def _sectioned(node: Node) -> Result:
-    """MRotaryEmbedding: each pair takes its place from one of three streams (time, height, width)."""
+    """MRotaryEmbedding: each pair uses the position from one of three streams (time, height, width)."""
     cos, sin = _tables(node)
     positions, pairs = operand(node, 1), whole(cos.shape[1], "the width of cos_cache")
     want_rank(positions, (3,), "position_ids")
@@ -104,7 +104,7 @@ def _sectioned(node: Node) -> Result:
 
 
 def _gemma(node: Node) -> Result:
-    """x · cos(angles) + turned x · sin(angles), for queries and for keys."""
+    """x · cos(angles) + rotated x · sin(angles), for queries and for keys."""
     angles = operand(node, 0).call("unsqueeze", axes=(1,))
     out = []
     for i in (1, 3):

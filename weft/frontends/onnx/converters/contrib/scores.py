@@ -1,4 +1,4 @@
-"""Attention as the operators of com.microsoft mean it: heads, masks of every kind, capped scores, sinks, states."""
+"""Attention for the operators of com.microsoft: heads, all kinds of masks, capped scores, sinks, states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def whole(d: Dim, what: str) -> int:
 
 
 def want_rank(t: Traced, ranks: Sequence[int], what: str) -> None:
-    """Raises Malformed where ``t`` has another number of dimensions."""
+    """Raise Malformed if ``t`` has another number of dimensions."""
     if len(t.shape) not in ranks:
         raise Malformed(f"its input '{what}' is {t.x.tensor}; it must have {' or '.join(map(str, ranks))} dimensions")
 
@@ -35,13 +35,13 @@ def counted(node: Node, count: Dim, start: Dim = 0) -> Traced:
 
 
 def split_heads(x: Traced, heads: int) -> Traced:
-    """[batch, length, heads · width] → [batch, heads, length, width]. Raises Malformed where it does not divide."""
+    """[batch, length, heads · width] → [batch, heads, length, width]. Raises Malformed if it does not divide."""
     batch, length, hidden = x.shape
     return x.reshape(batch, length, heads, head_width(hidden, heads)).transpose(0, 2, 1, 3)
 
 
 def head_width(hidden: Dim, heads: int) -> int:
-    """The size of one head. Raises Malformed where the heads do not divide the hidden size."""
+    """The size of one head. Raises Malformed if the heads do not divide the hidden size."""
     total = whole(hidden, "the hidden size")
     if heads < 1 or total % heads:
         raise Malformed(f"its hidden size {total} does not divide into {heads} heads")
@@ -58,9 +58,9 @@ def join_heads(x: Traced) -> Traced:
 class Scores:
     """How scores become weights.
 
-    ``scale`` None means 1 / sqrt(width). ``bias`` is added; where ``keep`` (bool) does not hold, a key has no weight.
-    Both broadcast to [batch, heads, queries, keys] and have four dimensions. ``softcap`` > 0 limits scores to
-    ±softcap before. ``sink`` ([heads]) is one more score, whose weight is lost.
+    ``scale`` None means 1 / sqrt(width). ``bias`` is added; where ``keep`` (bool) is false, the weight of a key is 0.
+    Both have four dimensions and broadcast to [batch, heads, queries, keys]. ``softcap`` > 0 first limits scores to
+    ±softcap. ``sink`` ([heads]) is an additional score, whose weight is dropped.
     """
 
     scale: float | None = None
@@ -75,7 +75,7 @@ class Scores:
 
 
 def attended(query: Traced, key: Traced, value: Traced, how: Scores) -> Traced:
-    """Weighted means of values; the key has as many heads as the query, or one for a group of its heads."""
+    """Weighted means of values. The key has as many heads as the query, or one head for each group of query heads."""
     node, heads, shared = query.node, whole(query.shape[1], "the number of heads"), whole(key.shape[1], "key heads")
     if heads % shared:
         raise Malformed(f"its {heads} heads do not divide into groups for {shared} heads of keys")
@@ -94,7 +94,7 @@ def attended(query: Traced, key: Traced, value: Traced, how: Scores) -> Traced:
 
 
 def _combined(how: Scores) -> Traced | None:
-    """Bias and mask in one."""
+    """Bias and mask combined."""
     if how.bias is None or how.keep is None:
         return how.bias if how.keep is None else how.keep
     return how.keep.choose(how.bias, -math.inf)
