@@ -1,27 +1,27 @@
 /* Weft C runtime: devices.
  *
- * A device has memory of its own and runs kernels on it. The executor reaches it through a table of functions, which a
- * driver fills in: in C (this header is all that it needs), or in Python (weft.runtime.devices). The CPU itself is not
- * reached this way: its kernels are called directly. It has a table too, "cpu", for those who treat all devices alike.
+ * A device has a separate memory and runs kernels on it. The executor calls it through a table of functions, which a
+ * driver fills in: in C (it needs only this header) or in Python (weft.runtime.devices). Kernels of the CPU are called
+ * directly, without a table. There is a table "cpu" too, for code that treats all devices alike.
  *
- * Addresses. `allocate` gives an address, which is a number to everybody but the device: nobody else reads or writes
- * there. If `a` is the address of n bytes, then a + k names byte k of them for 0 <= k < n, in every function of the
- * table but `free`, which gets `a` itself. No two live allocations of one device overlap. An address is never NULL.
+ * Addresses. `allocate` returns an address. Only the device reads or writes there; for all others it is a number. If `a`
+ * is the address of n bytes, then a + k is the address of byte k for 0 <= k < n, in every function of the table except
+ * `free`, which gets `a` itself. Live allocations of one device do not overlap. An address is never NULL.
  *
- * Order. What is asked of a device takes effect in the order of the calls. `launch`, `copy_in` and `copy_across` may
- * return before the work is done, `copy_in` no earlier than its source may be changed; `copy_out` returns when the bytes
- * are there. `synchronize` returns when everything asked before is done. An error that is found late is returned by the
- * next function that can return one, `synchronize` at the latest. The executor synchronizes at the end of every run.
+ * Order. Requests to a device take effect in the order of the calls. `launch`, `copy_in` and `copy_across` may return
+ * before the work is done; when `copy_in` returns, its source may be changed. `copy_out` returns when the bytes are
+ * copied. `synchronize` returns when all earlier requests are done. An error that is found late is returned by the next
+ * function that can return one, at the latest by `synchronize`. The executor synchronizes at the end of every run.
  *
- * Ownership. Memory, kernels and the device belong to whoever asked for them until they are given to `free`, `unload` and
- * `close`; these come only when nothing that uses them is under way, and cannot fail. The code given to `load` is the
- * caller's again when `load` returns. Every kernel is unloaded and every address freed before `close`.
+ * Ownership. The caller of `allocate`, `load` and `open` owns the memory, the kernel and the device until it calls `free`,
+ * `unload` and `close`. It calls these only when no pending work uses the object; they cannot fail. The code passed to
+ * `load` is not used after `load` returns. Every kernel is unloaded and every address is freed before `close`.
  *
- * Threads. Functions of one device are called by several threads at once; the device locks what it must.
+ * Threads. Several threads call the functions of one device concurrently; the device must lock where necessary.
  *
- * Errors. Functions return WEFT_OK, WEFT_ERROR_MEMORY where the device's memory is exhausted, WEFT_ERROR_KERNEL where a
- * kernel reported an error (its number in `given`), or WEFT_ERROR_DEVICE for everything else, and write a sentence to
- * `error->message`. `error` is never NULL. A function that fails has changed nothing. */
+ * Errors. Functions return WEFT_OK; WEFT_ERROR_MEMORY if the device's memory is exhausted; WEFT_ERROR_KERNEL if a kernel
+ * reported an error (its number is in `given`); WEFT_ERROR_DEVICE for all other errors. They write a sentence to
+ * `error->message`. `error` is never NULL. A function that fails has no effect. */
 #ifndef WEFT_DEVICE_H
 #define WEFT_DEVICE_H
 
@@ -31,11 +31,12 @@
 extern "C" {
 #endif
 
-/* Version of the table below: raised when a function is added or means something else. */
+/* Version of the table below: increased if a function is added or its meaning changes. */
 #define WEFT_DEVICE_VERSION 1
 
-/* How many copies of a kernel run: `grid` blocks in each direction, of `block` threads each, that share `shared_bytes`
- * bytes of fast memory besides what the code itself declares. Devices without blocks see ones and zero. */
+/* The launch of a kernel: `grid` blocks in each direction, with `block` threads in each. The threads of a block share
+ * `shared_bytes` bytes of fast memory, in addition to the memory that the code declares. For devices without blocks, the
+ * numbers are 1 and `shared_bytes` is 0. */
 typedef struct weft_launch {
     int64_t grid[3], block[3], shared_bytes;
 } weft_launch;

@@ -1,11 +1,11 @@
 /* Weft C runtime: public interface.
  *
- * Runs compiled models without the compiler, Python or C++: a loader for relocatable objects, a thread pool, scratch
- * memory and an executor for the register program (see weft/runtime/program.py and encode.py for its encoding).
- * Everything is C11 and needs an operating system with mmap and POSIX threads.
+ * Runs compiled models without the compiler, Python or C++. It has a loader for relocatable objects, a thread pool,
+ * scratch memory and an executor for the register program (weft/runtime/program.py and encode.py define its encoding).
+ * It is written in C11 and needs an operating system with mmap and POSIX threads.
  *
- * Threads: functions on different objects may be called at once. One weft_executable may be run by several threads at
- * once; each run then gets a memory arena of its own.
+ * Threads: functions on different objects may be called concurrently. Several threads may run one weft_executable
+ * concurrently; each run then has a separate memory arena.
  * Errors: functions return WEFT_OK (0) or a positive weft_status and, if `error` is not NULL, fill it in.
  */
 #ifndef WEFT_RUNTIME_H
@@ -18,10 +18,10 @@
 extern "C" {
 #endif
 
-/* Version of this interface and of what kernels may call; an artifact states the one it was built for. */
+/* Version of this interface and of the functions that kernels may call; an artifact records the one it was built for. */
 #define WEFT_ABI_VERSION 1
 
-/* Version of the words that an executable is made from: what they mean and which there are. */
+/* Version of the encoding of programs: the words that an executable is made from. */
 #define WEFT_PROGRAM_VERSION 5
 
 #if defined(__GNUC__)
@@ -58,25 +58,25 @@ typedef struct weft_error {
     char message[192]; /* one English sentence, for people */
 } weft_error;
 
-/* ---- what kernels may call --------------------------------------------------------------------------------------- */
+/* ---- functions for kernels --------------------------------------------------------------------------------------- */
 
 typedef int32_t (*weft_kernel)(void *const *buffers, const int64_t *sizes);
 typedef int32_t (*weft_parallel_body)(int64_t begin, int64_t end, void *closure);
 
-/* Runs `body` over disjoint chunks that cover 0 <= i < count, each of at least `grain` iterations (or of all where there
- * are fewer); the chunks depend on count, grain and the number of threads alone. The caller takes part. Nested calls,
+/* Runs `body` on disjoint chunks that cover 0 <= i < count. A chunk has at least `grain` iterations, or all if there are
+ * fewer. The chunks depend only on count, grain and the number of threads. The caller computes chunks too. Nested calls,
  * and calls outside weft_parallel_begin/end and weft_run, run serially. Returns 0, or the first non-zero result of a
- * chunk, after which no further chunks are started. */
+ * chunk; after that no further chunks are started. */
 WEFT_API int32_t weft_parallel_for(weft_parallel_body body, int64_t count, int64_t grain, void *closure);
 
-/* Scratch memory of the calling thread, aligned to 64 bytes, used like a stack: release in reverse order with the same
- * size. NULL when memory is exhausted. The memory is kept for later calls until the thread ends. */
+/* Scratch memory of the calling thread, aligned to 64 bytes. It is a stack: release in reverse order, with the same size.
+ * NULL if memory is exhausted. The memory is reused by later calls and freed when the thread ends. */
 WEFT_API void *weft_scratch(int64_t bytes);
 WEFT_API void weft_scratch_release(int64_t bytes);
 
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
-/* Threads used where 0 is given as a thread count; at first the number of processors this process may use. */
+/* Number of threads for a thread count of 0. Its initial value is the number of processors that this process may use. */
 WEFT_API int32_t weft_get_default_threads(void);
 WEFT_API void weft_set_default_threads(int32_t threads);
 
@@ -108,9 +108,8 @@ WEFT_API const char *weft_cpu_features(void);
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
-/* Values of algebraic data types and what they hold. A value never changes once made; references are counted, by
- * several threads at once if need be. Functions that make values return NULL where memory is exhausted or an argument
- * makes no sense. */
+/* Values of algebraic data types and their contents. Values are immutable. References are counted; several threads may
+ * do so concurrently. Functions that make values return NULL if memory is exhausted or an argument is invalid. */
 typedef struct weft_value weft_value;
 
 typedef enum weft_value_kind {
@@ -123,7 +122,7 @@ enum { WEFT_MAX_RANK = 64 };
 
 WEFT_API weft_value *weft_value_tensor(int32_t rank, const int64_t *shape, int64_t nbytes);
 WEFT_API weft_value *weft_value_data(int64_t tag, int32_t count, weft_value *const *fields);
-/* `release(payload)` is called when the last reference goes. */
+/* `release(payload)` is called when the last reference is released. */
 WEFT_API weft_value *weft_value_foreign(void *payload, void (*release)(void *), int32_t rank, const int64_t *shape);
 WEFT_API weft_value *weft_value_retain(weft_value *value);
 WEFT_API void weft_value_release(weft_value *value);
@@ -147,9 +146,9 @@ typedef struct weft_device weft_device;
 
 /* A compact row-major tensor. In weft_run, `shape` of an output is filled in (it must have room for its dimensions);
  * an output whose `data` is NULL is allocated by the runtime in the main memory, and the caller frees it with weft_free.
- * Tensors on a device are used where they are if the program wants them there, and copied otherwise.
- * An input that is no plain tensor (see weft_executable_takes_value) comes in `value`; such an output leaves in it, with
- * a reference for the caller. */
+ * A tensor on a device is used in place if the program expects it there; otherwise it is copied.
+ * An input that is not a plain tensor (see weft_executable_takes_value) is passed in `value`. Such an output is returned
+ * in `value`, with a reference for the caller. */
 typedef struct weft_tensor {
     void *data;
     int64_t *shape;
@@ -159,12 +158,12 @@ typedef struct weft_tensor {
     weft_device *device; /* whose memory `data` lies in; NULL: the main memory */
 } weft_tensor;
 
-/* Runs host operator number `number` of the program: fills in `results`, with a reference each for the caller. The
- * arguments stay the caller's. Called on the thread of weft_run. Returns 0, or anything else for a failure. */
+/* Runs host operator number `number` of the program. It fills in `results`, with one reference each for the caller; the
+ * caller keeps its references to the arguments. It is called on the thread of weft_run. A non-zero result is a failure. */
 typedef int32_t (*weft_host)(void *context, int32_t number, weft_value *const *arguments, int32_t argument_count,
                              weft_value **results, int32_t result_count);
 
-/* A kernel of the program: a function of the CPU, or what a device is to load. */
+/* A kernel of the program: a function of the CPU, or code that a device loads. */
 typedef struct weft_kernel_code {
     weft_kernel function;            /* of the CPU; NULL for other devices */
     const char *entry, *format;      /* for other devices: which kernel of the code, and what the code is */
@@ -172,7 +171,7 @@ typedef struct weft_kernel_code {
     size_t code_bytes;
 } weft_kernel_code;
 
-/* What the words of a program refer to by number. Devices are numbered from 1 on: devices[0] is number 1. */
+/* The kernels, constants and devices that a program refers to by number. devices[0] has number 1. */
 typedef struct weft_parts {
     const weft_kernel_code *kernels;
     size_t kernel_count;
@@ -195,15 +194,15 @@ WEFT_API int32_t weft_executable_outputs(const weft_executable *executable);
 /* Whether input (output) `index` is passed as a weft_value. */
 WEFT_API int32_t weft_executable_takes_value(const weft_executable *executable, int32_t index);
 WEFT_API int32_t weft_executable_gives_value(const weft_executable *executable, int32_t index);
-/* Who runs the host operators of the program; without one, programs that have such operators fail. Set before runs. */
+/* Sets the function that runs host operators; without it, programs with host operators fail. Call it before runs. */
 WEFT_API void weft_executable_set_host(weft_executable *executable, weft_host host, void *context);
 /* Dimensions of output `index`. */
 WEFT_API int32_t weft_executable_output_ndim(const weft_executable *executable, int32_t index);
 WEFT_API int64_t weft_executable_instructions(const weft_executable *executable);
-/* Bytes of all arenas held at present, on all devices. */
+/* Bytes of all arenas that are currently allocated, on all devices. */
 WEFT_API int64_t weft_executable_arena_bytes(const weft_executable *executable);
 
-/* Time and number of calls of each instruction; arrays of weft_executable_instructions entries, added to. */
+/* Time and number of calls of each instruction. The arrays have weft_executable_instructions entries; runs add to them. */
 typedef struct weft_profile {
     int64_t *nanoseconds;
     int64_t *calls;
@@ -214,10 +213,10 @@ typedef struct weft_profile {
 WEFT_API int32_t weft_run(weft_executable *executable, const weft_tensor *inputs, weft_tensor *outputs,
                           weft_profile *profile, weft_error *error);
 
-/* Memory aligned to 64 bytes (never NULL but when exhausted, not even for 0 bytes). */
+/* Memory aligned to 64 bytes; NULL only if memory is exhausted, also for 0 bytes. */
 WEFT_API void *weft_alloc(int64_t bytes);
 WEFT_API void weft_free(void *memory);
-/* Blocks from weft_alloc and of values that are not freed yet, in the whole process. */
+/* Number of blocks from weft_alloc and of values that are not freed yet, in the whole process. */
 WEFT_API int64_t weft_allocated_blocks(void);
 
 /* Monotonic clock. */

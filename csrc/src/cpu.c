@@ -1,4 +1,4 @@
-/* Features of the processor at hand under LLVM's names. */
+/* Features of this processor, by their LLVM names. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -106,7 +106,7 @@ static uint32_t saved_state(uint32_t leaf_1_c) {
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     (void)high;
 #if defined(__linux__)
-    /* Tile registers must be asked for, once for each process; without permission their use is a signal. */
+    /* A process must request permission to use tile registers; without it, their use raises a signal. */
     if ((low & AMX_STATE) == AMX_STATE && syscall(SYS_arch_prctl, 0x1023, 18)) low &= ~(uint32_t)AMX_STATE;
 #else
     low &= ~(uint32_t)AMX_STATE;

@@ -1,4 +1,4 @@
-/* Decodes the register program and checks it: afterwards every number in it is known to be in range. */
+/* Decodes the register program and checks it. Afterwards every number in it is in range. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ static int32_t take_below(reader *r, int64_t limit) {
     return 0;
 }
 
-/* A count of things that take at least one word each. */
+/* A count of items that take at least one word each. */
 static int32_t take_count(reader *r) { return take_below(r, r->end - r->next + 1); }
 
 static const int64_t *take_many(reader *r, int32_t count, int64_t limit) {
@@ -91,13 +91,13 @@ static void decode_buffer(reader *r, buffer_spec *b) {
         (void)malformed(r, "the place of a part of an argument depends on a size known only while running");
 }
 
-/* True if the buffer may lack memory when an instruction comes to use it. */
+/* True if the buffer may have no memory when an instruction uses it. */
 static bool is_late(const program *p, int64_t buffer) {
     const buffer_spec *b = &p->buffers[buffer];
     return b->kind == BUFFER_DYNAMIC || b->kind == BUFFER_OBJECT || (b->kind == BUFFER_OUTPUT && !p->outputs[b->index].stable);
 }
 
-/* Buffers that an instruction of the CPU looks into. */
+/* A buffer whose elements an instruction of the CPU reads. */
 static int32_t take_main(reader *r) {
     int32_t number = take_below(r, r->p->buffer_count);
     if (!r->failed && r->p->buffers[number].space) (void)malformed(r, "the CPU uses a buffer on another device");
@@ -324,7 +324,7 @@ static void decode_instruction(reader *r, instruction *i, const weft_kernel_code
     }
 }
 
-/* Notes for each buffer the call arguments that hold it. */
+/* Lists the call arguments that use each buffer. */
 static int32_t list_slots(reader *r) {
     program *p = r->p;
     p->slot_list = malloc(((size_t)p->slot_count + 1) * sizeof(int32_t));
@@ -345,8 +345,8 @@ static int32_t list_slots(reader *r) {
     return WEFT_OK;
 }
 
-/* Every symbol must be a whole dimension of some input, numbered in the order of its first; and dimensions of inputs must
- * not depend on the run. */
+/* Every symbol must be a whole dimension of an input; symbols are numbered in the order of their first dimension.
+ * Dimensions of inputs must not depend on values that a run computes. */
 static int32_t check_symbols(reader *r) {
     const program *p = r->p;
     int32_t bound = 0;

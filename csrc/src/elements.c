@@ -1,4 +1,4 @@
-/* The instructions that look at elements: sizes read from tensors, and indices checked against their ranges. */
+/* Instructions that read elements: sizes stored in tensors, and checks of indices against their ranges. */
 #include <string.h>
 
 #include "execute.h"
@@ -36,7 +36,7 @@ int32_t weft_read_size(run *r, const instruction *i, int64_t at) {
     return WEFT_OK;
 }
 
-/* The first of `count` elements that lies outside its column's range, or `count`. */
+/* The first of `count` elements that is outside the range of its column, or `count`. */
 static int64_t find_outside(const char *from, int32_t element, int64_t count, const int64_t *low, const int64_t *high,
                             int32_t columns) {
     const int64_t width = element & ~ELEMENT_SIGNED;
@@ -47,7 +47,7 @@ static int64_t find_outside(const char *from, int32_t element, int64_t count, co
     return count;
 }
 
-/* Whether all elements lie between two numbers; written so that compilers use vectors. The buffer is aligned. */
+/* Whether all elements are between two numbers. Compilers can vectorize this form. The buffer is aligned. */
 #define WEFT_ALL_INSIDE(name, type, largest, smallest)                                \
     static bool name(const type *v, int64_t count, int64_t low, int64_t high) {       \
         type least = largest, most = smallest;                                        \

@@ -1,5 +1,5 @@
-/* The parts of ELF64 (System V gABI, chapters 4 and 5) that relocatable objects use. Written out here so that the loader
- * builds where the system has no <elf.h>. */
+/* The parts of ELF64 (System V gABI, chapters 4 and 5) that relocatable objects use. They are defined here because some
+ * systems have no <elf.h>. */
 #ifndef WEFT_ELF_H
 #define WEFT_ELF_H
 

@@ -1,9 +1,9 @@
 /* Runs register programs.
  *
- * A *frame* holds the state of one run: symbols, values of size expressions, buffer addresses, the arguments of every
- * call laid out ready to pass, and the arena. Frames are kept; a run borrows a free one, so concurrent runs of one
- * executable never share memory. While the symbols stay the same a run only fills in the addresses of inputs and
- * outputs and goes through the instructions: no allocation, no evaluation. */
+ * A *frame* contains the state of one run: symbols, values of size expressions, buffer addresses, the argument arrays of
+ * all calls, and the arena. Frames are reused. A run has exclusive use of a frame, so concurrent runs of one executable
+ * share no memory. If the symbols are those of the frame's last run, a run only fills in the addresses of inputs and
+ * outputs and executes the instructions: it allocates nothing and evaluates no expressions. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,7 +98,7 @@ static int32_t fail_shape(run *r, int32_t status, int32_t index, int32_t axis, i
     return status;
 }
 
-/* Evaluates what the symbols determine; the values that are needed in any case must be sound. */
+/* Evaluates the expressions that depend on symbols only. Values that every run needs must be valid. */
 static int32_t refresh(run *r) {
     const program *p = r->p;
     frame *f = r->f;
@@ -181,7 +181,7 @@ int32_t weft_value_of(run *r, int64_t number, int64_t at, int64_t *value) {
     return WEFT_OK;
 }
 
-/* Fills in the shape of output `index` and makes sure that it has memory. */
+/* Fills in the shape of output `index` and ensures that it has memory. */
 static int32_t prepare_output(run *r, int32_t index, int64_t at) {
     const tensor_spec *t = &r->p->outputs[index];
     weft_tensor *out = &r->outputs[index];
@@ -219,7 +219,7 @@ static int32_t set_outputs(run *r) {
     return WEFT_OK;
 }
 
-/* A buffer of the caller's memory: all of it, or the stretch that the program names. */
+/* A buffer in the caller's memory: all of it, or the part that the program specifies. */
 static int32_t set_argument(run *r, int32_t buffer, void *address, int64_t capacity) {
     const buffer_spec *b = &r->p->buffers[buffer];
     int64_t offset = r->f->values[b->offset];
@@ -307,7 +307,7 @@ static int32_t copy(run *r, const instruction *i, int64_t at) {
     return WEFT_OK;
 }
 
-/* A copy of which one end at least is not in main memory. */
+/* A copy whose source or target is not in main memory. */
 static int32_t transfer(run *r, const instruction *i, int64_t at, int64_t nbytes, int64_t from, int64_t to) {
     return weft_move(r, r->p->buffers[i->b].space, (char *)r->f->pointers[i->b] + to, r->p->buffers[i->a].space,
                      (const char *)r->f->pointers[i->a] + from, nbytes, at);
@@ -338,7 +338,7 @@ static void release(run *r, int32_t buffer) {
     weft_set_buffer(r->p, r->f, buffer, NULL, 0);
 }
 
-/* Memory for a dynamic buffer; where there is none, NULL and the status in `failure`. */
+/* Memory for a dynamic buffer; NULL, with the status in `failure`, if memory is exhausted. */
 static void *take_memory(run *r, int32_t buffer, int64_t nbytes, int64_t at) {
     weft_error told = {.status = WEFT_ERROR_MEMORY};
     void *memory = weft_space_allocate(r->executable, r->p->buffers[buffer].space, nbytes, &told);
@@ -360,7 +360,7 @@ static int32_t allocate(run *r, const instruction *i, int64_t at) {
     return WEFT_OK;
 }
 
-/* At least doubles, so that appending again and again copies little. */
+/* At least doubles the memory, so that repeated appending copies little. */
 static int32_t reserve(run *r, const instruction *i, int64_t at) {
     int64_t nbytes, held = r->f->capacities[i->a];
     int32_t status = weft_value_of(r, i->c, at, &nbytes);
@@ -377,7 +377,7 @@ static int32_t reserve(run *r, const instruction *i, int64_t at) {
     return status;
 }
 
-/* Everything but calls of the CPU; `at` moves on a jump. */
+/* All instructions except calls of CPU kernels; a jump changes `at`. */
 static int32_t step(run *r, const instruction *i, int64_t *at) {
     int64_t value = 0;
     int32_t status = WEFT_OK;
@@ -451,7 +451,7 @@ static int32_t run_in_frame(run *r, const weft_tensor *inputs, weft_profile *pro
     memset(r->f->output_states, 0, (size_t)r->p->output_count);
     for (int32_t i = r->p->symbols; i < r->p->registers; i++) r->f->registers[i] = 0;
     status = set_outputs(r);
-    int32_t bound = set_arguments(r, inputs); /* in any case: it forgets what the last run allocated */
+    int32_t bound = set_arguments(r, inputs); /* always: it resets what the last run allocated */
     if (!status) status = bound;
     if (!status) {
         void *token = weft_parallel_begin(atomic_load(&r->executable->threads));
@@ -472,7 +472,7 @@ int32_t weft_run(weft_executable *executable, const weft_tensor *inputs, weft_te
     return status;
 }
 
-/* ---- making and asking ------------------------------------------------------------------------------------------- */
+/* ---- creation and queries ---------------------------------------------------------------------------------------- */
 
 /* Constant buffers must not be larger than the constants. */
 static int32_t check_constants(const weft_executable *e, weft_error *error) {

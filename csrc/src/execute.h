@@ -1,4 +1,4 @@
-/* What the parts of the executor share: the state of a run and access to its buffers and sizes. */
+/* Declarations for the parts of the executor: the state of a run, and access to its buffers and sizes. */
 #ifndef WEFT_EXECUTE_H
 #define WEFT_EXECUTE_H
 
@@ -8,14 +8,14 @@
 #include "program.h"
 #include "values.h"
 
-/* One activation of a function on its way. */
+/* One active call of a function. */
 typedef struct activation {
     int32_t function;
     bool saved;      /* the window's former content lies on the stack of words */
     int64_t call_at; /* the instruction that called */
 } activation;
 
-/* Memory on a device, or (device 0) in main memory, that is kept for later runs. */
+/* Memory on a device, or (device 0) in main memory, that later runs reuse. */
 typedef struct kept_memory {
     void *address;
     int64_t nbytes;
@@ -73,24 +73,24 @@ typedef struct run {
 int32_t weft_fail_at(run *r, int32_t status, int32_t index, int64_t at, const char *message);
 void weft_set_buffer(const program *p, frame *f, int32_t buffer, void *address, int64_t capacity);
 int32_t weft_value_of(run *r, int64_t expression, int64_t at, int64_t *value);
-/* Makes sure that a buffer has memory; outputs of unknown shape get theirs when first used. */
+/* Ensures that a buffer has memory; outputs of unknown shape get memory at their first use. */
 int32_t weft_need_buffer(run *r, int32_t buffer, int64_t at);
 
-/* Memory of a space; NULL where it is exhausted or the device fails, which `error` tells. */
+/* Memory of a space; NULL if it is exhausted or the device fails; `error` has the reason. */
 void *weft_space_allocate(const weft_executable *e, int32_t space, int64_t nbytes, weft_error *error);
 void weft_space_free(const weft_executable *e, int32_t space, void *address);
-/* Makes sure that `m` holds at least `nbytes`; what it held before is lost where it is too small. */
+/* Ensures that `m` has at least `nbytes`. If it is too small, its content is lost. */
 int32_t weft_keep(const weft_executable *e, int32_t space, kept_memory *m, int64_t nbytes, weft_error *error);
 /* Copies between the spaces of two buffers. */
 int32_t weft_move(run *r, int32_t to_space, void *to, int32_t from_space, const void *from, int64_t nbytes, int64_t at);
 
-/* Devices during a run (spaces.c): brings inputs to where the program wants them, and outputs to where the caller does. */
+/* Devices during a run (spaces.c): copies inputs to the spaces of the program, and outputs to those of the caller. */
 int32_t weft_stage_inputs(run *r);
 int32_t weft_deliver_outputs(run *r);
 /* Where the program reads an input and writes an output. */
 void *weft_input_address(const run *r, int32_t index);
 void *weft_output_address(const run *r, int32_t index);
-/* Makes room for an output that the caller wants elsewhere; does nothing for others. */
+/* Allocates memory for an output that the caller wants in another space; does nothing for other outputs. */
 int32_t weft_stage_output(run *r, int32_t index, int64_t nbytes, int64_t at);
 int32_t weft_launch_kernel(run *r, const instruction *i, int64_t at);
 int32_t weft_synchronize(run *r, int32_t status);
@@ -98,15 +98,15 @@ int32_t weft_synchronize(run *r, int32_t status);
 int32_t weft_load_devices(weft_executable *e, const weft_parts *parts, weft_error *error);
 void weft_unload_devices(weft_executable *e);
 
-/* The instructions that look at elements (elements.c). */
+/* The instructions that read elements (elements.c). */
 int32_t weft_read_size(run *r, const instruction *i, int64_t at);
 int32_t weft_check_range(run *r, const instruction *i, int64_t at);
 
-/* Lets a buffer hold `value`, whose reference it takes over (NULL: nothing). */
+/* Stores `value` (NULL: none) in a buffer, which takes over the reference. */
 void weft_hold(run *r, int32_t buffer, weft_value *value);
-/* The instructions about values and functions (functions.c); `at` moves on calls and returns. */
+/* The instructions on values and functions (functions.c); calls and returns change `at`. */
 int32_t weft_step_value(run *r, const instruction *i, int64_t *at);
-/* Ends all activations, whatever they hold. */
+/* Ends all activations and releases their values. */
 void weft_unwind(run *r);
 void weft_free_activations(frame *f);
 

@@ -1,14 +1,14 @@
-/* Instructions about values and functions: making and taking apart data, calling functions and closures, and returning.
+/* Instructions on values and functions: constructing data, reading fields, calling functions and closures, returning.
  *
- * Each function has one window of buffers and registers. A call of a function whose window is in use puts the window's
- * content on a stack of words and gives it back on return, so recursion is bounded by memory alone, not by the stack of
- * the thread. A call in tail position first leaves the function that calls. */
+ * Each function has one window of buffers and registers. A call of a function whose window is in use saves the content of
+ * the window on a stack of words and restores it on return. So memory limits recursion, not the stack of the thread. A
+ * tail call first leaves the calling function. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "execute.h"
 
-/* Most that the stacks of one run may take; more is a recursion gone wild. */
+/* Largest size of the stacks of one run; a recursion that needs more is refused. */
 enum { MAX_STACK_BYTES = 256 << 20, KEPT_WORDS = 1 << 16 };
 
 void weft_hold(run *r, int32_t buffer, weft_value *value) {
@@ -49,7 +49,7 @@ static int32_t give(run *r, const instruction *i, int64_t at) {
     return WEFT_OK;
 }
 
-/* A new tensor, or (OP_VIEW) one that shows the memory of buffer b. */
+/* A new tensor, or (OP_VIEW) a tensor whose elements are in the memory of buffer b. */
 static int32_t make_tensor(run *r, const instruction *i, int64_t at) {
     int64_t nbytes, shape[MAX_RANK];
     int32_t status = weft_value_of(r, i->c, at, &nbytes);
@@ -149,7 +149,7 @@ static int32_t too_deep(run *r, int32_t number, int64_t at) {
     return weft_fail_at(r, WEFT_ERROR_DEPTH, number, at, "too many calls at once");
 }
 
-/* Moves a window's content onto the stack and leaves it empty. */
+/* Moves the content of a window to the stack and clears the window. */
 static void save_window(run *r, const function *g) {
     frame *f = r->f;
     for (int32_t k = 0; k < g->kept_count; k++) {
@@ -203,7 +203,7 @@ static int32_t enter(run *r, int32_t number, int64_t call_at, int64_t at) {
     return WEFT_OK;
 }
 
-/* Ends the innermost activation; gives the instruction that called. */
+/* Ends the innermost activation; returns the number of the calling instruction. */
 static int64_t leave(run *r) {
     frame *f = r->f;
     activation a = f->activations[--f->depth];
@@ -221,7 +221,7 @@ void weft_unwind(run *r) {
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-/* Values on their way from one window to another. */
+/* Values that are moved from one window to another. */
 typedef struct parcel {
     weft_value *few[16], **values;
     int32_t count;

@@ -1,7 +1,7 @@
-/* Conversions between float and the 16-bit formats, which compiled code calls by the names of the compiler's support
- * library where the processor has no instruction. The 16-bit value travels in the low bits of a floating-point
- * register, so a float parameter holding those bits has the same calling convention on x86-64 and AArch64 and needs
- * no _Float16 from the C compiler. All round to nearest even (IEEE 754 section 4.3.1). */
+/* Conversions between float and the 16-bit formats. Compiled code calls them, by the names of the compiler's support
+ * library, if the processor has no instruction. The 16-bit value is passed in the low bits of a floating-point register.
+ * A float parameter with these bits has the same calling convention on x86-64 and AArch64, so the C compiler does not
+ * need _Float16. All functions round to nearest even (IEEE 754 section 4.3.1). */
 #include <string.h>
 
 #include "internal.h"
@@ -37,7 +37,7 @@ static uint32_t round_to(uint64_t fraction, int exponent, int mantissa, int lowe
     uint64_t kept = drop == 64 ? 0 : fraction >> drop;
     uint64_t half = 1ull << (drop - 1), rest = drop == 64 ? fraction : fraction & ((1ull << drop) - 1);
     if (rest > half || (rest == half && (kept & 1))) kept++;
-    /* The implicit bit and a carry out of the fraction both count into the exponent field. */
+    /* The implicit bit and a carry out of the fraction are both added to the exponent field. */
     uint64_t field = subnormal ? 0 : (uint64_t)(exponent - lowest);
     uint64_t bits = (field << mantissa) + kept;
     return bits >= infinity ? infinity : (uint32_t)bits;

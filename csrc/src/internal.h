@@ -21,16 +21,16 @@ enum { WEFT_ALIGN = 64 };
 /* Fills `error` (may be NULL) and returns `status`. */
 int32_t weft_fail(weft_error *error, int32_t status, const char *format, ...) WEFT_PRINTF(3, 4);
 
-/* Like weft_alloc, with advice to use huge pages where the block is large. */
+/* Like weft_alloc; requests huge pages for large blocks. */
 void *weft_alloc_large(int64_t bytes);
 
-/* For small things: not aligned to 64 bytes. Freed by weft_free. */
+/* For small blocks: not aligned to 64 bytes. Freed by weft_free. */
 void *weft_alloc_small(int64_t bytes);
 
 /* Address of a function that kernels may use, NULL if there is none. */
 void *weft_export_address(const char *name);
 
-/* Half-precision conversions that compilers call where the processor has none (see half.c). */
+/* Half-precision conversions that compiled code calls if the processor has no instruction (see half.c). */
 float weft_half_to_float(float bits);
 float weft_float_to_half(float value);
 float weft_double_to_half(double value);

@@ -1,11 +1,11 @@
 /* Loads relocatable ELF objects: maps their sections, resolves symbols, relocates, and makes code executable and read-only.
  *
- * The object is not trusted to be well-formed: every offset, index and size is checked against the bytes at hand before
- * use. (What the code *does* is trusted; it runs in this process.) One mapping holds, each part on its own pages:
+ * The object may be malformed: every offset, index and size is checked against the size of the object before use. (The
+ * code itself is trusted; it runs in this process.) One mapping contains these parts, each on separate pages:
  *
  *     text + stubs (read, execute) | read-only data + GOT (read) | data + zeroed data (read, write)
  *
- * A stub is a jump to a function of the runtime, which may lie out of reach of a relative call. */
+ * A stub is a jump to a function of the runtime, which may be too far away for a relative call. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ struct weft_code {
     bool runnable;
 };
 
-/* All that is known while loading; the arrays are freed at the end. */
+/* The state of loading; the arrays are freed at the end. */
 typedef struct loading {
     const unsigned char *object;
     uint64_t size;
@@ -187,7 +187,7 @@ static elf_rela rela_at(const loading *l, const elf_section *s, uint64_t index) 
     return r;
 }
 
-/* Checks relocation sections, and notes which symbols need a word in the GOT (got_at becomes non-zero). */
+/* Checks relocation sections and marks the symbols that need a word in the GOT (got_at becomes non-zero). */
 static int32_t scan_relocations(loading *l) {
     for (uint32_t i = 0; i < l->section_count; i++) {
         const elf_section *s = &l->sections[i];

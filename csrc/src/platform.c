@@ -91,8 +91,8 @@ void weft_wake_word(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAK
 
 #else
 
-/* One lock for all words: sleeping is rare. Taking the lock before waking makes a wake-up between the test and the sleep
- * of weft_wait_word impossible to miss. */
+/* One lock for all words, because sleeping is rare. The lock is taken before waking, so that weft_wait_word cannot miss a
+ * wake-up between its test and its sleep. */
 static pthread_mutex_t sleep_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t sleep_changed = PTHREAD_COND_INITIALIZER;
 

@@ -1,4 +1,4 @@
-/* What differs between operating systems and processors: pausing, and waiting for a word to change. */
+/* Functions that differ between operating systems and processors: pausing, and waiting for a word to change. */
 #ifndef WEFT_PLATFORM_H
 #define WEFT_PLATFORM_H
 
@@ -13,7 +13,7 @@
 #define WEFT_PAUSE() ((void)0)
 #endif
 
-/* Sleeps until woken, if *word still equals `expected`; may return early for no reason. */
+/* Sleeps until woken if *word still equals `expected`. Spurious wake-ups are possible. */
 void weft_wait_word(_Atomic uint32_t *word, uint32_t expected);
 /* Wakes every thread that sleeps on the word. */
 void weft_wake_word(_Atomic uint32_t *word);

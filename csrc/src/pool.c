@@ -1,19 +1,19 @@
 /* Thread pools and weft_parallel_for.
  *
- * A run borrows a pool for itself, so runs never wait for each other. Within a pool one word, the gate, holds
+ * A run has exclusive use of a pool, so runs never wait for each other. One word of a pool, the gate, contains
  *
  *     generation (16 bits) | open (1 bit) | workers inside (15 bits)
  *
- * The caller publishes a job by opening the gate under a new generation; a worker may enter while the gate is open. All,
- * the caller included, claim chunks from one counter until it runs out; chunks shrink in rounds (see divide). The caller
- * then closes the gate and waits only for workers that are inside: one that the system has not scheduled yet never enters and never delays anyone. Entering
- * is a compare-and-swap on the gate, so a worker cannot enter after it closed; that a generation may wrap around while
- * a worker sleeps is harmless, for joining is always optional.
+ * The caller publishes a job by opening the gate with a new generation; a worker may enter while the gate is open. The
+ * workers and the caller claim chunks from one counter until none is left; chunks shrink in rounds (see divide). Then the
+ * caller closes the gate and waits only for workers that are inside. A worker that the system has not scheduled yet does
+ * not enter and delays nobody. Entering is a compare-and-swap on the gate, so no worker can enter after it is closed. The
+ * generation may wrap around while a worker sleeps; this is harmless, because no job needs a particular worker.
  *
- * Both sides spin for a bounded time, then sleep on a word (futex). A worker spins for longer than the pieces of a run that
- * one thread does alone usually take: waking it up again takes as long as a small kernel.
+ * Caller and workers spin for a bounded time, then sleep on a word (futex). A worker usually spins longer than the serial
+ * parts of a run take, because waking it takes as long as a small kernel.
  *
- * fork: the child has no workers and forgets all pools; new ones are made on demand. exit: idle workers are joined. */
+ * fork: the child has no workers and drops all pools; new ones are made on demand. exit: idle workers are joined. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -37,8 +37,8 @@ enum {
 #define GATE_OPEN 0x8000u
 #define GATE_GENERATION 0x10000u
 
-/* Iterations in rounds: every round but the last has one chunk of `size` for each thread, the last one all others, of
- * which the first `extra` have one iteration more. Fits one cache line. */
+/* Iterations in rounds. Each round except the last has one chunk of `size` iterations for each thread. The last round has
+ * all other chunks; its first `extra` chunks have one more iteration. The struct fits in one cache line. */
 typedef struct {
     weft_parallel_body body;
     void *closure;
@@ -61,7 +61,7 @@ typedef struct pool {
     pthread_t workers[];
 } pool;
 
-/* What weft_parallel_for on this thread uses; NULL: runs serially. */
+/* The pool that weft_parallel_for on this thread uses; NULL: it runs serially. */
 static _Thread_local pool *current;
 
 static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -74,10 +74,10 @@ static _Atomic int32_t worker_count;
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
 
-/* Divides iterations into chunks of at least `grain`. Of what is left, the rounds take 2/5, 2/4, 2/3 and the rest: 40, 30,
- * 20 and 10 % of all. A thread that comes late misses large chunks, and small ones are left to end together. Where all
- * iterations take equally long, no thread runs more than one more than another. A round that would leave less than the
- * grain for each thread is the last. */
+/* Divides iterations into chunks of at least `grain`. The rounds take 2/5, 2/4, 2/3 and all of the remaining iterations:
+ * 40, 30, 20 and 10 % of the total. A late thread misses large chunks; the small chunks at the end let all threads finish
+ * at about the same time. If all iterations take equally long, the threads' numbers of iterations differ by at most one.
+ * A round is the last if it would leave less than the grain for each thread. */
 static void divide(job *j, int64_t count, int64_t grain, int32_t threads) {
     int64_t left = count;
     int32_t round = 0;
@@ -226,7 +226,7 @@ static void stop_pool(pool *p) {
 static void before_fork(void) { pthread_mutex_lock(&idle_lock); }
 static void after_fork_in_parent(void) { pthread_mutex_unlock(&idle_lock); }
 static void after_fork_in_child(void) {
-    idle = NULL; /* the workers do not exist here; their memory is given up */
+    idle = NULL; /* the workers do not exist in this process; their memory is not freed */
     idle_count = 0;
     era++;
     current = NULL;
@@ -238,7 +238,7 @@ static void stop_idle_pools(void) {
     pthread_mutex_lock(&idle_lock);
     pool *p = idle;
     idle = NULL;
-    idle_count = MAX_IDLE_POOLS; /* a pool given back from now on is stopped, too */
+    idle_count = MAX_IDLE_POOLS; /* pools released from now on are stopped too */
     pthread_mutex_unlock(&idle_lock);
     while (p) {
         pool *next = p->next_idle;
@@ -256,7 +256,7 @@ static void start_workers(pool *p) {
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes)) return;
     (void)pthread_attr_setstacksize(&attributes, WORKER_STACK);
-    sigset_t all, old; /* signals are the business of the program's own threads */
+    sigset_t all, old; /* workers block all signals; the program's own threads handle them */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     while (p->started < p->threads - 1 &&

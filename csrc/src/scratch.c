@@ -1,5 +1,5 @@
-/* Scratch memory: a stack of blocks for each thread. A block is never moved while in use; when the stack is empty only
- * the largest block is kept, so after a few runs every request is met by one block without allocation. */
+/* Scratch memory: a stack of blocks for each thread. A block is never moved while in use. When the stack is empty, only
+ * the largest block is kept; after a few runs, one block satisfies every request without allocation. */
 #include <pthread.h>
 #include <stdlib.h>
 

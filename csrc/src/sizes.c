@@ -1,4 +1,4 @@
-/* Evaluates size expressions: postfix over 64-bit integers, with overflow and division by zero found out. */
+/* Evaluates size expressions: postfix, with 64-bit integers; overflow and division by zero are detected. */
 #include "program.h"
 
 static bool add_sizes(int64_t a, int64_t b, int64_t *r) {

@@ -1,6 +1,6 @@
 /* Values with reference counts: tensors that outlive the function that made them, data of algebraic types, closures, and
- * what only the host understands (string tensors). A value never changes once it is made, so there are no cycles and the
- * count alone says when it can go. Letting go of a long list or a deep tree uses no stack. */
+ * values that only the host can read (string tensors). Values are immutable, so there are no cycles and reference counts
+ * are sufficient. Releasing a long list or a deep tree uses no stack. */
 #include "values.h"
 
 #include <string.h>
@@ -80,7 +80,7 @@ weft_value *weft_value_retain(weft_value *value) {
     return value;
 }
 
-/* One reference less; true if it was the last. */
+/* Releases one reference; true if it was the last. */
 static bool drop(weft_value *v) {
     if (atomic_fetch_sub_explicit(&v->references, 1, memory_order_release) != 1) return false;
     atomic_thread_fence(memory_order_acquire);

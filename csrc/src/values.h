@@ -1,4 +1,4 @@
-/* What a value looks like inside. */
+/* The representation of values. */
 #ifndef WEFT_VALUES_H
 #define WEFT_VALUES_H
 
@@ -27,7 +27,7 @@ struct weft_value {
     };
 };
 
-/* A tensor that shows memory of `owner`, or, where that is NULL, memory that outlives it. */
+/* A tensor whose elements are in the memory of `owner` or, if that is NULL, in memory that outlives the tensor. */
 weft_value *weft_value_view(int32_t rank, const int64_t *shape, int64_t nbytes, void *data, weft_value *owner);
 
 #endif
