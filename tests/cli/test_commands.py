@@ -311,7 +311,7 @@ def test_run_shows_the_best_with_labels_and_a_profile(model: Path, weft_command:
         (["-i", "wrong.npy"], "dimension 1 is 25, not 24"),
         (["-i", "double.npy"], "must be float32"),
         (["-i", "broken.npy"], "cannot be read"),
-        (["-i", "broken.npz"], "no .npz archive"),
+        (["-i", "broken.npz"], "not an .npz archive"),
         (["-i", "broken.pb"], "cannot be read"),
         (["-i", "photo.png"], "is not an image input"),
         (["-i", "notes.txt"], "unknown file type"),
