@@ -1,4 +1,4 @@
-"""How the runtime's pool divides a parallel loop, and what each thread gets where iterations take equally long."""
+"""The division of a parallel loop by the thread pool, and each thread's share if iterations take equally long."""
 
 from __future__ import annotations
 

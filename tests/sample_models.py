@@ -1,4 +1,4 @@
-"""Small ONNX models made in memory, for tests of the whole way from file to result."""
+"""Small ONNX models made in memory, for end-to-end tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symbolic sizes that turn out to be 0: empty results, and reductions of nothing give the identity."""
+"""Symbolic sizes that are 0 at run time: results are empty, and empty reductions give the identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executables with programs of their own for some sizes."""
+"""Executables with specialized programs for some sizes."""
 
 from __future__ import annotations
 

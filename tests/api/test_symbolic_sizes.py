@@ -1,4 +1,4 @@
-"""Products of operands whose sizes are known only when they run: any size, by the schedule of fixed ones."""
+"""Products of operands with run-time sizes: right for any size, with the schedule of fixed sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of another kind than a function takes are errors that say what would fit, not tracebacks."""
+"""Arguments of a wrong kind raise errors that say what would fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of bfloat16 in pairs: the judge agrees on every shape; the instruction is there where the target has it."""
+"""Products of bfloat16 in pairs: equal to the interpreter for every shape; the instruction is used if it exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors of indices that are a known pattern above a scalar are loaded in order and shuffled, not gathered."""
+"""Index vectors that are a constant pattern plus a scalar are loaded in order and shuffled, not gathered."""
 
 from __future__ import annotations
 

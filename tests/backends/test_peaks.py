@@ -1,4 +1,4 @@
-"""The programs that measure peaks: right instructions, nothing else in their loops. No clock decides."""
+"""The programs that measure peaks: their loops contain the right instructions and no others. No time is measured."""
 
 from __future__ import annotations
 

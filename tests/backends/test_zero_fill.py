@@ -1,4 +1,4 @@
-"""Which loops fill a buffer with zeros, all of it."""
+"""Detection of loops that fill a whole buffer with zeros."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The classic notation: the published programs run, and every method of a stage does what its users know."""
+"""The classic notation: published programs run, and every method of a stage works as documented."""
 
 from __future__ import annotations
 

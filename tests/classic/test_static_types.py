@@ -1,4 +1,4 @@
-"""What static checkers see of the public names is what there is."""
+"""The public names that static type checkers see are the names that exist."""
 
 from __future__ import annotations
 

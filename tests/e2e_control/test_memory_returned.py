@@ -1,4 +1,4 @@
-"""Programs with loops, sequences and results of unknown size give back all that they allocate, run after run."""
+"""Programs with loops, sequences and results of unknown size free all memory that they allocate, in every run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indices outside of the data are errors that say where, which and what is allowed, compiled and interpreted alike."""
+"""Indices out of range are errors that name the place, the index and the range, compiled and interpreted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes and values that do not fit together at run time are clear errors; those that do, 0 included, are served."""
+"""Sizes and values that do not fit at run time are clear errors; those that fit, including 0, are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions in sequences and lengths of their items that are inputs: one executable serves all of them."""
+"""Positions in sequences and lengths of items as inputs: one executable works for all values."""
 
 from __future__ import annotations
 

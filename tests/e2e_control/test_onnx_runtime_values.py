@@ -1,4 +1,4 @@
-"""Axes, bounds, steps, sizes, scales and other deciding operands as inputs: one executable serves every value."""
+"""Axes, bounds, steps, sizes, scales and similar operands as inputs: one executable works for all values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches of selects are simplified where their condition holds, and only once where it says nothing about them."""
+"""Branches of selects are simplified under their condition, and only once if the condition does not affect them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index expressions as they stand in kernels: no division, remainder or needless check may be left."""
+"""Index expressions from kernels: no division, remainder or unnecessary check may remain."""
 
 from __future__ import annotations
 

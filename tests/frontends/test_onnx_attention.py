@@ -1,4 +1,4 @@
-"""The operator Attention where it looks back only: the specification's function, but what is hidden takes no part."""
+"""Causal Attention: equal to the function in the specification, but hidden values have no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BitCast between all types of one width: every code of few bits, NaN with all it carries, casts on either side."""
+"""BitCast between all types of one width: every code of narrow types, NaN payloads, casts on either side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of operators is up to date, and tells the truth about what is imported."""
+"""The page of operators is up to date and agrees with what the importer accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The PyTorch peer computes what onnxruntime does, so that measuring against it means something."""
+"""The PyTorch peer computes the same results as onnxruntime."""
 
 from __future__ import annotations
 

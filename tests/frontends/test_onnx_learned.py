@@ -1,4 +1,4 @@
-"""ai.onnx.ml beyond what onnxruntime can be asked: formulas, maps, wrong attributes."""
+"""ai.onnx.ml where onnxruntime cannot be the reference: formulas, maps, wrong attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows larger than the data, which exporters write for "all there is", against onnxruntime."""
+"""Windows larger than the data, which exporters use for global pooling, against onnxruntime."""
 
 from __future__ import annotations
 

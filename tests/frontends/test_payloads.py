@@ -1,4 +1,4 @@
-"""Large weights are read past protobuf, and nothing else changes by that."""
+"""Large weights are read without protobuf; the result is the same."""
 
 from __future__ import annotations
 

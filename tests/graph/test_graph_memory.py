@@ -1,4 +1,4 @@
-"""Memory plans: nothing alive together overlaps, and little is wasted."""
+"""Memory plans: buffers that are live at the same time do not overlap, and little memory is wasted."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Where the pass that lowers precision rounds, and that it rounds once."""
+"""The pass that lowers precision: where it rounds, and that it rounds only once."""
 
 from __future__ import annotations
 

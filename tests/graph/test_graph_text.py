@@ -1,4 +1,4 @@
-"""Text: prints, reads back exactly, and points at mistakes. Verification and binding of sizes."""
+"""Text of graphs: printing, exact parsing, errors that point at the place. Verification and binding of sizes."""
 
 import contextlib
 import warnings

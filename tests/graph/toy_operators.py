@@ -1,4 +1,4 @@
-"""A handful of tiny operators with which the graph room is tested without the catalogue."""
+"""A few small operators to test `weft.graph` without the catalogue of operators."""
 
 from __future__ import annotations
 

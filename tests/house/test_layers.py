@@ -1,4 +1,4 @@
-"""The plan of the house, enforced: who may import whom, no import cycles, names of operators in their rooms."""
+"""The architecture, enforced: which package may import which, no import cycles, where names of operators may occur."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fused groups find their kernels without being lowered, and only their own."""
+"""Fused groups find their cached kernels without lowering, and no other kernels."""
 
 from __future__ import annotations
 

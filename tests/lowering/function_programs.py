@@ -1,4 +1,4 @@
-"""Programs with functions and data that tests share, and what compares their results with the interpreter's."""
+"""Programs with functions and data for several tests, and the comparison of their results with the interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled control flow and sizes known at run time; the graph interpreter is the judge."""
+"""Compiled control flow and run-time sizes, compared with the graph interpreter."""
 
 from __future__ import annotations
 

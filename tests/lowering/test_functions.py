@@ -1,4 +1,4 @@
-"""Compiled functions, closures, algebraic data types and match; the graph interpreter is the judge."""
+"""Compiled functions, closures, algebraic data types and match, compared with the graph interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lowering promises, looked up in kernels and in assembly: tails, narrow floats, prefetching, unrolling."""
+"""Effects of lowering, checked in kernels and in assembly: tails, narrow floats, prefetching, unrolling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins and parts without copies: what is computed for a join lies in its place, parts are read where they are."""
+"""Concatenation and slicing without copies: operands are computed in place in the result, slices are read in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles that a condition hides are not computed, and every element keeps its very value."""
+"""Tiles that a condition hides are not computed; all elements keep exactly their values."""
 
 from __future__ import annotations
 

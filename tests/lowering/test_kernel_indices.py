@@ -1,4 +1,4 @@
-"""What is left of index arithmetic in kernels: no division and no check inside of hot loops."""
+"""Index arithmetic in kernels: hot loops contain no division and no check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions known in every lane go away, and strided windows at the edges are right on the machine."""
+"""Conditions that are constant in every lane are removed; compiled strided windows at edges are right."""
 
 from __future__ import annotations
 

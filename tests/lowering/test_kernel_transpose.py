@@ -1,4 +1,4 @@
-"""Transposition in registers: the shuffles by themselves, and kernels that move data against NumPy."""
+"""Transposition in registers: the shuffles alone, and kernels that move data, compared with NumPy."""
 
 from __future__ import annotations
 

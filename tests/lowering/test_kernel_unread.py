@@ -1,4 +1,4 @@
-"""The side of a choice that nobody looks at is not stored, and nothing else changes."""
+"""The side of a select that nothing reads is not stored; nothing else changes."""
 
 from __future__ import annotations
 

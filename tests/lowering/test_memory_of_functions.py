@@ -1,4 +1,4 @@
-"""What a program with functions and data allocates it frees: ten thousand runs, also where they end in errors."""
+"""Programs with functions and data free all memory that they allocate: ten thousand runs, also with errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetching what the next iteration copies, a share in each iteration of a loop inside."""
+"""Prefetching the data that the next iteration copies, one share in each iteration of an inner loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention that looks back only: what is hidden takes no part, whatever it holds, and costs next to nothing."""
+"""Causal attention: hidden values have no effect, not even NaN, and cost almost nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels planned for 64 cores: how many of them real networks keep busy, and that little work stays in one thread."""
+"""Kernels compiled for 64 cores: how many cores real networks use, and that small work stays in one thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What needs no clock: how many kernels, how much memory."""
+"""Numbers that need no clock: kernel counts and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results are the same to the last bit for any number of threads, more than there are processors included."""
+"""Results are equal to the bit for any number of threads, also for more threads than processors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators in blocked layouts, interpreted: the result of the plain call, and padded lanes that stay zero."""
+"""Operators in blocked layouts, interpreted: the result of the plain layout; padded lanes stay zero."""
 
 import numpy as np
 import pytest

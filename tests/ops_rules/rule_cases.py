@@ -1,4 +1,4 @@
-"""What each rule must change, and what it must leave alone."""
+"""Graphs that each rule must change, and graphs that it must not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that compute a convolution in another way: they fire where they should, and give the same numbers."""
+"""Rules that replace a convolution by another algorithm: where they apply, and that results stay the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewrite rules of operators: each fires where it should, stays away where it must, and keeps the meaning."""
+"""Rewrite rules of operators: each applies where it should, does not apply elsewhere, and keeps the meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thread count that holds where none is given."""
+"""The default thread count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random moves: calls of primitives with arguments that are sometimes fit."""
+"""Random moves: calls of primitives with arguments that are sometimes valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrix tiles: what is computed, and how many instructions it takes, on the unit or on its imitation."""
+"""Matrix tiles: results and instruction counts, on the matrix unit or on its emulation."""
 
 from __future__ import annotations
 

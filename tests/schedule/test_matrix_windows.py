@@ -1,4 +1,4 @@
-"""Windows over pictures by matrix tiles: rows of a tile are pixels of a line, its depth 32 channels side by side."""
+"""Windows over images with matrix tiles: rows of a tile are pixels of a line; its depth is 32 adjacent channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A large second operand that comes at run time is copied a panel at a time, inside the loop over its columns."""
+"""A large second operand that is an input is copied panel by panel, inside the loop over its columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What default rules leave behind: nothing of what does not fit, and large results written past the caches."""
+"""Default rules: a rule that does not fit leaves no changes; large results use streaming stores."""
 
 from __future__ import annotations
 

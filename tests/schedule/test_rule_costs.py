@@ -1,4 +1,4 @@
-"""Whether several threads are worth it, and into how many pieces work is divided: from work and target alone."""
+"""Whether a loop runs in several threads, and in how many pieces; only work and target decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages that are read at computed places are computed once, not once for each row that reads them."""
+"""Stages that are read at computed indices are computed once, not once for each row that reads them."""
 
 from __future__ import annotations
 

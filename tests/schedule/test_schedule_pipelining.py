@@ -1,4 +1,4 @@
-"""Software pipelines: what stages and orders are accepted gives the same results, and really overlaps."""
+"""Software pipelining: accepted stages and orders give the same results, and iterations overlap."""
 
 from __future__ import annotations
 

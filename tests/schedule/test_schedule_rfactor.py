@@ -1,4 +1,4 @@
-"""Partial results of reductions of several values at once: arg-max, mean and variance, reducers of one's own."""
+"""Partial results of reductions of several values: arg-max, mean and variance, user-defined reducers."""
 
 from __future__ import annotations
 

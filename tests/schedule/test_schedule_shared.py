@@ -1,4 +1,4 @@
-"""Buffers that iterations have to themselves stay theirs; what would share them is refused, its neighbours are not."""
+"""Buffers that are private to an iteration stay private; only primitives that would share them are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cyclic garbage is collected seldom within, and as before afterwards."""
+"""The context manager that collects cyclic garbage rarely restores the previous settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of arrays that begin where vectors like it."""
+"""Copies of arrays that are aligned for vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge: what it computes and what it refuses."""
+"""The reference interpreter: results and errors."""
 
 from __future__ import annotations
 

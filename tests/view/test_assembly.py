@@ -1,4 +1,4 @@
-"""Loops found in assembly text, and what they consist of."""
+"""Loops found in assembly text, and their instruction counts."""
 
 from __future__ import annotations
 
