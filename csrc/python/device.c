@@ -181,7 +181,7 @@ static int32_t python_load(void *device, const char *format, const void *code, s
 
 static void python_unload(void *device, void *kernel) {
     aside p = step_aside();
-    done_anyway(PyObject_CallMethod(device, "unload", "O", kernel), device);
+    done_anyway(PyObject_CallMethod(device, "unload", "(O)", kernel), device);
     Py_DECREF((PyObject *)kernel);
     step_back(p);
 }

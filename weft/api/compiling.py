@@ -25,6 +25,7 @@ from weft.pipeline.specialize import Build, Hot, SpecializingExecutable, special
 from weft.plugins.plugin import Plugin
 from weft.plugins.registry import STOCK, Registry, registry_of
 from weft.runtime import Artifact, Executable
+from weft.runtime.devices import register as register_device
 from weft.support import settings
 from weft.support.arguments import FLAG, MAPPING, TEXT, WHOLE, Form, checked, instance, one_or_several, optional
 from weft.support.cache import DiskCache
@@ -197,6 +198,9 @@ def compile_with_report(
     artifact, report, build = _compiled(
         model, target, shapes, also, options, precision, schedules, cache, progress, specialize, plugins
     )
+    for plugin in registry_of(plugins).plugins:
+        for kind in plugin.devices:
+            register_device(kind.kind, kind.open)
     if specialize_after is not None:
         return SpecializingExecutable(artifact, threads, specialize_after, build), report
     return Executable(artifact, threads), report

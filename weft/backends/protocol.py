@@ -68,6 +68,21 @@ def _accept(target: Target) -> None:
     """Every target will do."""
 
 
+def _nothing(*_: object) -> float:
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """What the back end of a device besides the CPU says of unscheduled programs: ``can_run`` whether the device can
+    compute one, ``seconds`` how long that takes, ``copy_seconds`` how long it takes to copy so many bytes to or from
+    its memory. The CPU computes what takes longer there, and everything that the device cannot."""
+
+    can_run: Callable[[Program, Target], bool]
+    seconds: Callable[[Program, Target], float] = _nothing
+    copy_seconds: Callable[[int], float] = _nothing
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """A back end; the name of its ``kind`` is the first word of its targets.
@@ -88,6 +103,8 @@ class Backend:
     check: Callable[[Target], None] = _accept
     stages: Sequence[str] = field(default=())
     """The names of what ``texts`` writes, in order."""
+    offload: Offload | None = None
+    """What its device computes; for targets that have a host."""
     origin: str = ""
     """What decides the code besides the package: plugins, and a hash of their source. Part of the key of kernels."""
     intrinsics: Sequence[TensorIntrinsic] = ()

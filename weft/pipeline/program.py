@@ -19,6 +19,7 @@ from weft.lowering.graph_to_te import fusion_kind
 from weft.lowering.sizes import expression
 from weft.pipeline.graph import optimize
 from weft.pipeline.kernels import Observer, ScheduleSource, build_kernels
+from weft.pipeline.offload import hosts_of, offloaded
 from weft.pipeline.options import Options
 from weft.pipeline.report import Report
 from weft.plugins.registry import STOCK, Registry
@@ -51,6 +52,8 @@ def compile_module(
     cache = cache if cache is not None else KernelCache(None)
     progress = progress or Silent()
     options = options or Options()
+    first = targets[0]
+    targets = hosts_of(targets)
     precision = options.precision_on(targets[0])
     if precision != options.precision:
         report.notes.append(f"{targets[0].cpu.mcpu} has no products of {options.precision}: computed in {precision}")
@@ -61,22 +64,27 @@ def compile_module(
     )
     with report.stage("kernels"):
         jobs = default_threads() if options.jobs is None else options.jobs
+        placement = offloaded(fused, first, registry.backend_of(first))
+        there = [g for g in groups if g in placement.groups]
+        groups = [g for g in groups if g not in placement.groups]
         variants = [
             build_kernels(groups, t, schedules, cache, progress, observer, jobs, registry.backend_of(t))
             for t in targets
         ]
+        away = build_kernels(there, first, schedules, cache, progress, observer, 1, registry.backend_of(first))
+        variants = [{**v, **away} for v in variants]
     with report.stage("program"):
         kernels = variants[0]
 
         def workspace(call: Call) -> ExprLike:
             return _workspace(call, variants)
 
-        if is_straight(fused.main) and takes_tensors(fused.main):
+        if not there and is_straight(fused.main) and takes_tensors(fused.main):
             plan = plan_memory(fused.main, workspace=workspace, in_place=_in_place)
             verify_plan(fused.main, plan, in_place=_in_place)
             program, constants = graph_to_program(fused, plan, kernels)
         else:
-            program, constants, plan = control_to_program(fused, kernels, workspace)
+            program, constants, plan = control_to_program(fused, kernels, workspace, placement)
         codes = _codes(program, kernels, variants, targets)
     report.calls, report.groups = len(plan.order), len({k.name for k in kernels.values()})
     report.built, report.cached = cache.misses, cache.hits
@@ -84,7 +92,7 @@ def compile_module(
     metadata = {"weft": VERSION, "model": str(module.attrs.get("name", "")), "precision": precision, **_memory(plan)}
     if registry.plugins:
         metadata["plugins"] = [list(pair) for pair in registry.named]
-    return Artifact(program, codes, tuple(constants), str(targets[0]), metadata), report
+    return Artifact(program, codes, tuple(constants), str(first), metadata), report
 
 
 def _calls(module: Module) -> Iterator[Call]:

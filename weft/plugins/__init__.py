@@ -4,7 +4,16 @@ Importing a plugin changes nothing. Its values are passed to the calls that are 
 entry-point group ``weft.plugins``; a :class:`Registry` holds the package's own and the plugins' side by side.
 """
 
-from weft.plugins.plugin import AT, Frontend, NamedMachine, OnnxConverter, PlacedPass, Plugin, ScheduleRule
+from weft.plugins.plugin import (
+    AT,
+    Frontend,
+    NamedMachine,
+    OnnxConverter,
+    PlacedPass,
+    Plugin,
+    PluginDevice,
+    ScheduleRule,
+)
 from weft.plugins.registry import Registry, registry_of
 
 __all__ = [
@@ -14,6 +23,7 @@ __all__ = [
     "OnnxConverter",
     "PlacedPass",
     "Plugin",
+    "PluginDevice",
     "Registry",
     "ScheduleRule",
     "registry_of",

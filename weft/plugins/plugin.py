@@ -48,6 +48,15 @@ class ScheduleRule:
 
 
 @dataclass(frozen=True, slots=True)
+class PluginDevice:
+    """A kind of devices: ``open(index)`` opens one, an object as :class:`weft.runtime.devices.PythonDevice` describes,
+    or raises an exception that says why there is none."""
+
+    kind: str
+    open: Callable[[int], Any]
+
+
+@dataclass(frozen=True, slots=True)
 class NamedMachine:
     """A machine that may be named as a target: ``target`` is its description in full (``"llvm -mcpu=znver4 …"``)."""
 
@@ -88,8 +97,8 @@ class Plugin:
 
     ``name`` and ``version`` are for messages and for the record in artifacts. ``operators`` may be called in graphs
     beside those of the catalogue, ``graph_passes`` run with the package's own, ``schedule_rules`` are asked before
-    them, ``intrinsics`` may be named by rules and traces, ``backends`` and ``machines`` by targets; ``frontends`` and
-    ``onnx_converters`` read models. Raises UserError X010 for fields of another kind.
+    them, ``intrinsics`` may be named by rules and traces, ``backends`` and ``machines`` by targets, whose code runs on
+    ``devices``; ``frontends`` and ``onnx_converters`` read models. Raises UserError X010 for fields of another kind.
     """
 
     name: str
@@ -99,6 +108,7 @@ class Plugin:
     schedule_rules: tuple[ScheduleRule, ...] = ()
     intrinsics: tuple[TensorIntrinsic, ...] = ()
     backends: tuple[Backend, ...] = ()
+    devices: tuple[PluginDevice, ...] = ()
     machines: tuple[NamedMachine, ...] = ()
     frontends: tuple[Frontend, ...] = ()
     onnx_converters: tuple[OnnxConverter, ...] = ()
@@ -132,6 +142,7 @@ _KINDS: Final[dict[str, type]] = {
     "schedule_rules": ScheduleRule,
     "intrinsics": TensorIntrinsic,
     "backends": Backend,
+    "devices": PluginDevice,
     "machines": NamedMachine,
     "frontends": Frontend,
     "onnx_converters": OnnxConverter,

@@ -42,6 +42,7 @@ class Registry:
         _unique("schedule rule", ((p, r.name) for p in self.plugins for r in p.schedule_rules), ())
         _unique("intrinsic", ((p, i.name) for p in self.plugins for i in p.intrinsics), ())
         _unique("back end", ((p, b.kind.name) for p in self.plugins for b in p.backends), (*KINDS, *MACHINES, "cpu"))
+        _unique("device", ((p, d.kind) for p in self.plugins for d in p.devices), ("cpu",))
         _unique("machine", ((p, m.name) for p in self.plugins for m in p.machines), (*KINDS, *MACHINES, "cpu"))
         _unique("front end", ((p, f.suffix) for p in self.plugins for f in p.frontends), _SUFFIXES)
         converters = [(p, c) for p in self.plugins for c in p.onnx_converters]
