@@ -19,8 +19,10 @@ import weft
 from weft.bench.engines import _weft
 from weft.cli import main as weft_main
 from weft.cli.main import main
+from weft.cost import Rates
 from weft.runtime.artifact import Artifact
 from weft.target import Target
+from weft.target.target import host_cpu
 
 
 @dataclass
@@ -470,6 +472,25 @@ def test_targets_are_listed_and_shown(weft_command: Weft) -> None:
     assert "512 bits" in weft_command("targets", "x86-64-v4").out
     wrong = weft_command("targets", "toaster")
     assert wrong.status == 1 and wrong.err.startswith("error[G")
+
+
+def test_rates_are_measured_shown_and_forgotten(weft_command: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.measure.rates.measured_rates", lambda: Rates(far_bytes=1.5e10))
+    assert "those of the reference" in weft_command("targets", "zen4").out
+    assert "fork_cycles 900" in weft_command("targets", "zen4 -rates=fork_cycles:900").out
+    try:
+        answer = weft_command("targets", "--measure")
+        assert answer.status == 0 and "far_bytes 1.5e+10 (reference 2.3e+10)" in answer.out
+        host_cpu.cache_clear()
+        assert Target("llvm").cpu.rates.far_bytes == 1.5e10
+        assert "are removed" in weft_command("targets", "--forget").out
+        host_cpu.cache_clear()
+        assert Target("llvm").cpu.rates == Rates()
+    finally:
+        host_cpu.cache_clear()
+    assert "there were no" in weft_command("targets", "--forget").out
+    for words in (["zen4", "--measure"], ["--measure", "--forget"]):
+        assert weft_command("targets", *words).status == 2
 
 
 # ---- bench ----------------------------------------------------------------------------------------------------------

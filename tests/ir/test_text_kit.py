@@ -40,7 +40,7 @@ def test_layout() -> None:
     assert [k for k in made if k in ("newline", "indent", "dedent")] == (
         ["newline", "indent", "newline", "newline", "newline", "indent", "newline", "dedent", "dedent", "newline"]
     )
-    with pytest.raises(ParseError, match="indented"):
+    with pytest.raises(ParseError, match="indentation"):
         tokenize("a:\n    b\n  c\n", layout=True)
 
 

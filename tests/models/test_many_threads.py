@@ -8,13 +8,15 @@ import models_zoo as zoo
 import pytest
 from pool_shares import busy, divide
 
+from weft.cost import REFERENCE
+from weft.cost.threads import MAX_SHARE_OF_ONE_THREAD
 from weft.expr.nodes import Const
 from weft.frontends.onnx import load
 from weft.graph.nodes import Call, Function
 from weft.graph.visit import post_order
 from weft.kernels.machine_code import scheduled
 from weft.pipeline import optimize, unscheduled
-from weft.schedule.rules.cpu.cost import CLAIM, FORK, GAIN, cycles_of, pieces_of, worth_parallel
+from weft.schedule.rules.common.work import cycles_of, pieces_of, worth_parallel
 from weft.target import Target
 from weft.tir.nodes import For
 from weft.tir.visit import walk
@@ -64,7 +66,7 @@ def test_real_networks(name: str, times: float) -> None:
     kernels = plans(MODELS[name]())
     for kernel, work, loops in kernels:
         if loops:
-            least = (FORK + 2 * CLAIM) / GAIN
+            least = (REFERENCE.fork_cycles + 2 * REFERENCE.claim_cycles) / MAX_SHARE_OF_ONE_THREAD
             assert cycles_of(BLOCKS_APART * work, TARGET) > least, f"{kernel}: threads for too little work"
     alone = sum(work for _, work, _ in kernels)
     planned = sum(work / max([1.0, *map(speedup, loops)]) for _, work, loops in kernels)

@@ -142,7 +142,7 @@ def test_without_layouts_products_are_slower() -> None:
         ("sum of columns", "schedule.rules.cpu.reduction._row_by_row", lambda *a: False, "operations"),
         ("mean of a middle axis", "schedule.rules.cpu.reduction._columns", lambda *a: 1, "operations"),
         ("mean of pictures", "schedule.rules.cpu.reduction._joined", lambda v: 1, "operations"),
-        ("average pool", "schedule.rules.cpu.reduction.UNROLLED_WINDOW", 0, "vector_bits"),
+        ("average pool", "schedule.rules.cpu.reduction.MAX_UNROLLED_STEPS", 0, "vector_bits"),
         ("enlarged picture", "backends.llvm.memory.stretch", lambda *a: None, "gathers"),
     ],
 )

@@ -10,11 +10,12 @@ from kernel_runner import run_program
 
 import weft
 from weft import te
+from weft.cost import REFERENCE
 from weft.lowering.te_to_tir import te_to_tir
 from weft.runtime import Executable
 from weft.schedule.rules.common.access import View
+from weft.schedule.rules.common.work import bytes_of, cycles_of, pieces_of, work_of, worth_parallel
 from weft.schedule.rules.cpu import default_schedule
-from weft.schedule.rules.cpu.cost import CLAIM, FORK, bytes_of, cycles_of, pieces_of, work_of, worth_parallel
 from weft.schedule.schedule import Schedule
 from weft.target import Target
 from weft.tir.nodes import Program
@@ -53,9 +54,9 @@ def test_more_work_is_divided_no_less(some: float, more: float, cores: int) -> N
 def test_handing_out_costs_less_than_it_saves(work: float, cores: int) -> None:
     target = machine(cores)
     alone, pieces = cycles_of(work, target), pieces_of(work, target)
-    assert CLAIM * pieces <= max(CLAIM, alone / pieces)
+    assert REFERENCE.claim_cycles * pieces <= max(REFERENCE.claim_cycles, alone / pieces)
     if worth_parallel(work, target):
-        assert alone > FORK + 2 * CLAIM
+        assert alone > REFERENCE.fork_cycles + 2 * REFERENCE.claim_cycles
 
 
 @pytest.mark.parametrize("cores", [2, 8, 64])

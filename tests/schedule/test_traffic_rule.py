@@ -11,6 +11,8 @@ from math import prod
 import numpy as np
 import pytest
 
+from weft.cost import REFERENCE
+from weft.cost.register_tiles import far, near
 from weft.expr.nodes import Const
 from weft.graph.interpret import run
 from weft.graph.nodes import Call, Function, Module
@@ -20,7 +22,7 @@ from weft.kernels.machine_code import scheduled
 from weft.ops.catalogue import OPERATORS
 from weft.pipeline import Options, compile_module, optimize, unscheduled
 from weft.runtime import Executable
-from weft.schedule.rules.cpu.tiles import FAR, NEAR, RegisterTile, register_tile
+from weft.schedule.rules.cpu.tiles import MAX_COLUMNS, RegisterTile, register_tile
 from weft.schedule.schedule import Schedule
 from weft.target import Target
 from weft.tir.text import to_text
@@ -70,9 +72,9 @@ def outermost(schedule: Schedule) -> str:
 
 
 def test_rows_from_far_want_wide_tiles() -> None:
-    near, far = (register_tile(2048, 128, 32, 2048, traffic=t) for t in (NEAR, FAR))
-    assert far.columns > near.columns
-    assert far.rows * far.columns + far.columns + 1 <= 32
+    close, away = (register_tile(2048, 128, 32, 2048, traffic=t(REFERENCE, MAX_COLUMNS)) for t in (near, far))
+    assert away.columns > close.columns
+    assert away.rows * away.columns + away.columns + 1 <= 32
 
 
 def test_lines_fill_the_registers_that_short_rows_leave() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from weft.cli import rates
 from weft.cli.common import console, table
 
 if TYPE_CHECKING:
@@ -14,17 +15,22 @@ if TYPE_CHECKING:
 
 @click.command("targets")
 @click.argument("target", required=False)
-def command(target: str | None) -> None:
+@click.option("--measure", is_flag=True, help="Measure how fast this machine is; later compilations for it use that.")
+@click.option("--forget", is_flag=True, help="Remove what was measured.")
+def command(target: str | None, measure: bool, forget: bool) -> None:
     """List the back ends and the named machines, or show TARGET in full.
 
     \b
     weft targets
     weft targets cpu
+    weft targets --measure
     weft targets "llvm -mcpu=x86-64-v3 -num-cores=8"
     """
     from weft.target import Target
 
-    if target is None:
+    if measure or forget:
+        _rates(target, measure, forget)
+    elif target is None:
         _list()
     else:
         _show(Target(target))
@@ -45,6 +51,7 @@ def _show(target: Target) -> None:
             ["vectors", f"{c.vector_bits} bits, {c.vector_registers} registers{multiply_add}"],
             ["caches", f"L1 {c.l1 >> 10} KiB, L2 {c.l2 >> 10} KiB, L3 {c.l3 >> 10} KiB"],
             ["features", " ".join(sorted(c.features))],
+            ["rates", rates.described(c.rates)],
         ]
     units = [f"{u.name} ({u.left} × {u.right} → {u.accumulator})" for u in target.units]
     rows += [["units", "\n".join(units) or "none besides vector arithmetic"]]
@@ -69,3 +76,12 @@ def _list() -> None:
         rows.append([name, doc, str(c.cores), str(c.vector_bits), c.mcpu])
     screen.print(table("machines", ["name", "machine", "cores", "vector bits", "cpu"], rows, right=(2, 3)))
     screen.print("or in full: llvm -mcpu=NAME -mattr=+feature,-feature -num-cores=N -l1=BYTES -l2=BYTES -l3=BYTES")
+
+
+def _rates(target: str | None, measure: bool, forget: bool) -> None:
+    if target is not None or (measure and forget):
+        raise click.UsageError("--measure and --forget are about this machine and stand alone")
+    if measure:
+        rates.measure()
+    else:
+        rates.forget()

@@ -1,7 +1,7 @@
-"""Passes over the programs of any room, and instruments that look on.
+"""Passes over programs of any intermediate representation, and instruments that observe them.
 
 A pass is a frozen dataclass: its fields are its options, so a pass prints as it was written, compares by content and
-can be named on the command line. Valid in, valid out; it returns the program it was given if there is nothing to do.
+can be named on the command line. A valid program gives a valid program; the program itself if there is nothing to do.
 
     program = run_passes((FoldConstants(), Fuse(limit=8)), program, (Verify(verify, to_text),))
 """
@@ -27,7 +27,7 @@ class Pass(Protocol[P]):
 
 
 class Instrument(Protocol[P]):
-    """Looks at the program before and after each pass."""
+    """Is called with the program before and after each pass."""
 
     def before(self, step: Pass[P], program: P) -> None: ...
 
@@ -63,7 +63,7 @@ def run_passes(
             made = step.run(program)
         except UserError:
             raise
-        except Exception as error:  # whatever a pass trips over is the compiler's mistake
+        except Exception as error:  # an unexpected exception in a pass is a bug of the compiler
             raise blame(step.name, error, program, to_text) from error
         for instrument in instruments:
             instrument.after(step, program, made)
@@ -79,7 +79,7 @@ def blame(name: str, error: Exception, program: P, to_text: Callable[[P], str] |
     if to_text is not None:
         try:
             reproducer = to_text(program)
-        except Exception as second:  # an invalid program may trip the printer anywhere
+        except Exception as second:  # the printer may fail in any way on an invalid program
             reproducer = f"# the program cannot be printed: {type(second).__name__}: {second}\n"
     what = error.message if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
     return InternalError(f"pass '{name}' failed: {what}", reproducer=reproducer)

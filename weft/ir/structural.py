@@ -5,9 +5,9 @@ Two values are structurally equal if they have the same shape and differ only in
 Names of such things do not count; their other fields (dtype, shape, scope …) do. The hash is the same in every process.
 
 Anything is accepted that is made of dataclasses, tuples, lists, mappings, sets, NumPy arrays and plain values. A class
-may say more about itself: ``structural_ignored`` names fields that do not count, ``structural_fields`` the only ones
-that do; ``structural_shared`` says that one object used twice differs from two equal ones (always so for expressions
-and named things, not for statements).
+may define more: ``structural_ignored`` names fields that do not count, ``structural_fields`` the only ones that do;
+``structural_shared`` says that one object used twice differs from two equal objects (that always holds for expressions
+and named things, and not for statements).
 Fields hidden from ``repr`` do not count.
 """
 
@@ -148,7 +148,7 @@ def _is_shared(kind: type) -> bool:
 
 @cache
 def _is_named(kind: type) -> bool:
-    """Whether only the identity tells values of this class apart, so that their names are for people."""
+    """Whether values of this class are distinguished by identity alone, and their names do not count."""
     if dataclasses.is_dataclass(kind):
         return {"name", "id"} <= {f.name for f in dataclasses.fields(kind)}
     return "name" in kind.__dict__.get("__slots__", ())

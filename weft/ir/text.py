@@ -1,9 +1,9 @@
-"""The text kit: what every room's printer and parser is made of.
+"""The text kit: what the printers and parsers of all intermediate representations are made of.
 
-Text of Weft consists of names (``conv.out``), sigil names (``%x``, ``@main``; only where the room asks for them),
+Text of Weft consists of names (``conv.out``), sigil names (``%x``, ``@main``; only where the parser asks for them),
 numbers with an optional dtype (``3``, ``1.5``, ``2i32``, ``inf_f16``), strings in JSON notation, punctuation, and
-comments from ``#`` to the end of the line. Line ends mean nothing unless the room asks for ``layout``, which then
-yields ``newline``, ``indent`` and ``dedent`` tokens as Python does.
+comments from ``#`` to the end of the line. Ends of lines are ignored, unless the parser asks for ``layout``: it then
+gets ``newline``, ``indent`` and ``dedent`` tokens as in Python.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ def _indentation(source: str, position: int, levels: list[int], out: list[Token]
         out.append(Token(DEDENT, "", position))
     if column != levels[-1]:
         raise ParseError(
-            "this line is indented like none before it", code="P003", place=place_at(source, position, 1, file)
+            "the indentation of this line matches no line before it",
+            code="P003",
+            place=place_at(source, position, 1, file),
         )
 
 
@@ -245,7 +247,7 @@ class TokenStream:
         return out
 
     def finish(self) -> None:
-        """ParseError unless all is read."""
+        """Raise ParseError unless the whole text is read."""
         while self.accept_kind(NEWLINE):
             pass
         if self.current.kind != END:
@@ -289,7 +291,7 @@ def clean_name(hint: str) -> str:
 
 
 class Names:
-    """Gives every object a printing name of its own: the name it has, numbered where that is taken."""
+    """Gives every object a unique name in the text: its own name, with a number where another object has it already."""
 
     __slots__ = ("_given", "_kept", "_next", "_taken")
 
@@ -300,7 +302,7 @@ class Names:
         self._next: dict[str, int] = {}
 
     def fresh(self, hint: str) -> str:
-        """A name nobody has, like ``hint``."""
+        """A name that no object has yet, similar to ``hint``."""
         name = clean_name(hint)
         if name in self._taken or name.startswith(("inf_", "nan_")):
             base = _COUNTER.sub("", name)
@@ -312,7 +314,7 @@ class Names:
         return name
 
     def of(self, thing: object, hint: str | None = None) -> str:
-        """The name of ``thing``; on first sight it is made from ``hint``, or from ``thing.name``."""
+        """The name of ``thing``. The first call makes it from ``hint``, or from ``thing.name``."""
         name = self._given.get(id(thing))
         if name is None:
             name = self.fresh(hint if hint is not None else str(getattr(thing, "name", "")))

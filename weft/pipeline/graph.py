@@ -37,7 +37,7 @@ BFLOAT16_TILE = 32
 
 def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -> tuple[Pass[Module], ...]:
     """The graph passes, in order, those of plugins at their places."""
-    lanes = target.cpu.lanes(32)
+    lanes, rates = target.cpu.lanes(32), target.cpu.rates
     clean: tuple[Pass[Module], ...] = (
         FoldConstants(),
         Rewrite(SIMPLIFY_RULES),
@@ -46,17 +46,21 @@ def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -
         SinkViews(op("reshape")),
         DeadCode(),
     )
-    winograd = (FoldConstants(), Rewrite(winograd_rules(options.tiles), name="winograd")) if options.tiles else ()
+    winograd = (
+        (FoldConstants(), Rewrite(winograd_rules(options.tiles, rates), name="winograd")) if options.tiles else ()
+    )
     blocked = (
         Rewrite(TRANSPOSED_RULES, name="transposed"),
-        SelectLayouts(lanes, op("layout_transform"), tile=BFLOAT16_TILE if target.tile_unit("bfloat16") else 0),
+        SelectLayouts(
+            lanes, op("layout_transform"), tile=BFLOAT16_TILE if target.tile_unit("bfloat16") else 0, rates=rates
+        ),
         *winograd,
         Rewrite(POINTWISE_RULES, name="pointwise"),
         *clean,
     )
     layouts = blocked if options.layouts and lanes > 1 else ()
     halved = (LowerPrecision(DType("bfloat16"), op("cast")), *clean) if options.precision_on(target) == "bf16" else ()
-    merged = (MergeProducts(op("split")),) if options.merge else ()
+    merged = (MergeProducts(op("split"), rates=rates),) if options.merge else ()
     record = RecordRequirements()
     return (
         Inline(),

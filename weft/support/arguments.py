@@ -1,4 +1,4 @@
-"""Arguments of functions that users call: what does not fit is a UserError that says what would."""
+"""Checks of the arguments of public functions: a wrong one raises a UserError that says what would work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What an argument must be, in words, and whether a value is that."""
+    """A form of arguments: what it accepts, and how a message describes it."""
 
     says: str
     accepts: Callable[[Any], bool]
@@ -45,12 +45,12 @@ def optional(form: Form) -> Form:
 
 
 def several(form: Form) -> Form:
-    """A row, each of which is ``form``."""
+    """A sequence of values, each of which is of ``form``."""
     return Form(f"a row, each of which is {form.says}", lambda v: _is_row(v) and all(map(form.accepts, v)))
 
 
 def one_or_several(form: Form) -> Form:
-    """``form``, or a row of it."""
+    """One value of ``form``, or a sequence of them."""
     row = several(form)
     return Form(f"{form.says}, or {row.says}", lambda value: form.accepts(value) or row.accepts(value))
 

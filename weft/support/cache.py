@@ -53,7 +53,7 @@ class CacheStats:
 class DiskCache:
     """Bytes by key in ``directory``, at most ``limit`` bytes (0: nothing is kept).
 
-    Trouble with the disk (full, read-only, gone) never raises: the entry is then a miss, or not kept.
+    A disk that is full, read-only or missing raises nothing: the entry is then not found, or not kept.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
@@ -62,7 +62,7 @@ class DiskCache:
 
     @classmethod
     def default(cls, kind: str = "kernels") -> DiskCache:
-        """The cache that the environment asks for."""
+        """The cache in the directory and with the limit that the environment variables set."""
         return cls(settings.cache_directory() / kind, settings.cache_limit())
 
     def get(self, key: str) -> bytes | None:
@@ -111,7 +111,7 @@ class DiskCache:
         return CacheStats(self.directory, len(sizes), sum(sizes), self.limit, self._hits, self._misses)
 
     def clear(self) -> int:
-        """Delete all entries; how many there were."""
+        """Delete all entries. Returns how many there were."""
         files = list(self._files())
         for path in files:
             _remove(path)
@@ -137,8 +137,8 @@ class DiskCache:
         return []
 
     def _first_size(self, folder: Path) -> int:
-        """Bytes of all entries. Keys are digests, so that folders hold about as much as each other: looking at tens of
-        thousands of files would cost the first entry of a process seconds."""
+        """Bytes of all entries, estimated where there are many: to look at tens of thousands of files takes seconds.
+        Keys are digests, so all folders hold about the same number of bytes."""
         here = _entries_of(folder)
         with contextlib.suppress(OSError):
             folders = len(os.listdir(self.directory))
@@ -160,7 +160,7 @@ class DiskCache:
         _SIZES[self.directory] = total
 
     def _remove_stale(self, age: float) -> None:
-        """Half-written files that a killed process left behind."""
+        """Remove incomplete files of processes that were killed."""
         now = time.time()
         with contextlib.suppress(OSError):
             for path in self.directory.glob("*/*.part"):

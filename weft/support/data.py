@@ -15,7 +15,7 @@ class Data:
     fields: tuple[Any, ...] = ()
 
     def __repr__(self) -> str:
-        """``Cons(float32[2], Nil())``; cut off where it becomes long, whatever the depth."""
+        """``Cons(float32[2], Nil())``, shortened to a limited length for values of any depth."""
         return "".join(_shown(self))
 
 
@@ -50,6 +50,6 @@ def _shown(value: Any) -> Iterator[str]:
 
 
 class _Text(str):
-    """Text that stands for itself."""
+    """Text that is printed as it is."""
 
     __slots__ = ()

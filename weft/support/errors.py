@@ -95,7 +95,7 @@ class WeftError(Exception):
 
 
 class UserError(WeftError):
-    """Something the caller can mend."""
+    """An error that the caller can correct."""
 
 
 class ModelError(UserError):
@@ -129,13 +129,14 @@ class TargetError(UserError):
 
 
 class ArtifactError(UserError):
-    """A saved artifact is damaged, of a foreign machine, or of another format version."""
+    """A saved artifact is damaged, or was made for another machine or another format version."""
 
     default_code = "A001"
 
 
 class ProgramError(UserError):
-    """A program breaks an invariant of its room (V0…), or touches memory that it must not while it runs (V9…)."""
+    """A program breaks an invariant of its intermediate representation (V0…), or touches memory that it must not while
+    it runs (V9…)."""
 
     default_code = "V001"
 

@@ -1,4 +1,5 @@
-"""The collector of cyclic garbage, which looks at every object again and again while millions are built."""
+"""Python's collector of cyclic garbage, run seldom: it looks at all objects again and again while the compiler builds
+millions."""
 
 from __future__ import annotations
 

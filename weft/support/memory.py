@@ -1,4 +1,4 @@
-"""Memory for large arrays: where it begins, and filling it by several threads."""
+"""Memory for large arrays: allocation with alignment, and copies by several threads."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _MAX_COPYING_THREADS = 4  # more do not make memory faster
 
 
 def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
-    """So many bytes, not initialized, that begin at a multiple of 64."""
+    """A number of bytes, not initialized, aligned to 64 bytes."""
     room = np.empty(nbytes + ALIGN, np.uint8)
     start = -room.ctypes.data % ALIGN
     return room[start : start + nbytes]
 
 
 def aligned_empty(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-    """An array in row-major order that begins at a multiple of 64, not initialized."""
+    """An array in row-major order, not initialized, aligned to 64 bytes."""
     kind = np.dtype(dtype)
     return aligned_bytes(math.prod(shape) * kind.itemsize).view(kind).reshape(shape)
 
 
 def compact(array: NDArray[Any]) -> NDArray[Any]:
-    """``array`` in row-major order without gaps, at a multiple of 64: itself if it is, or else a copy."""
+    """``array`` in row-major order without gaps, aligned to 64 bytes: the array itself if it is, otherwise a copy."""
     if array.flags.c_contiguous and array.ctypes.data % ALIGN == 0:
         return array
     if array.dtype.hasobject:

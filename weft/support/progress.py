@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 class Reporter(Protocol):
-    """Takes word of what is going on."""
+    """What long computations report to."""
 
     def advance(self, steps: int = 1) -> None:
-        """``steps`` more are done."""
+        """Report that ``steps`` more are done."""
 
     def describe(self, text: str) -> None:
-        """What is being done now."""
+        """Report what is being done now."""
 
 
 class Silent:
-    """Says nothing."""
+    """Shows nothing."""
 
     def advance(self, steps: int = 1) -> None: ...
 

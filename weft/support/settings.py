@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Setting(Generic[T]):
-    """One variable: how its text is read, what holds when it is not set, and what it does."""
+    """One environment variable: how its text is read, its default, and what it does."""
 
     variable: str
     read: Callable[[str], T]
@@ -23,7 +23,7 @@ class Setting(Generic[T]):
     doc: str
 
     def get(self) -> T:
-        """The value in force. Raises InputError if the text makes no sense."""
+        """The current value. Raises InputError if the text cannot be read."""
         text = os.environ.get(self.variable, "").strip()
         if not text:
             return self.default()
@@ -141,5 +141,5 @@ def show_progress() -> bool:
 
 
 def table() -> list[tuple[str, str, str]]:
-    """Rows (variable, value in force, what it does) for people."""
+    """Rows (variable, current value, what it does) to be shown to users."""
     return [(s.variable, str(s.get()), s.doc) for s in SETTINGS]

@@ -20,7 +20,7 @@ Attrs = Mapping[str, Any]
 
 
 def _mapped(function: Callable[..., Any], dtype: Any, *arrays: Array) -> Array:
-    """``function`` of the elements of arrays that broadcast."""
+    """``function`` applied to each element of arrays that are broadcast."""
     wide = np.broadcast_arrays(*arrays)
     made = np.empty(wide[0].shape, dtype)
     for i, parts in enumerate(zip(*(a.flat for a in wide), strict=True)):
@@ -36,7 +36,7 @@ def constant(attrs: Attrs) -> Array:
 
 
 def lookup(attrs: Attrs, x: Array) -> Array:
-    """Where each string stands among ``keys`` (the first of equal ones); -1 for those that do not."""
+    """The position of each string in ``keys`` (of equal keys the first); -1 for strings that are not there."""
     places = {key: i for i, key in reversed(list(enumerate(attrs["keys"])))}
     return _mapped(lambda s: places.get(s, -1), np.int64, x)
 
@@ -56,22 +56,22 @@ def take(attrs: Attrs, x: Array, places: Array) -> Array:
 
 
 def join(attrs: Attrs, *parts: Array) -> Array:
-    """All strings of some tensors, one after another."""
+    """All strings of several tensors in one vector, one tensor after another."""
     return np.concatenate([p.reshape(-1) for p in parts])
 
 
 def concat(attrs: Attrs, a: Array, b: Array) -> Array:
-    """Each string with the other behind it."""
+    """The concatenation of each pair of strings."""
     return _mapped(lambda x, y: x + y, object, a, b)
 
 
 def equal(attrs: Attrs, a: Array, b: Array) -> Array:
-    """Whether strings are the same."""
+    """Whether the strings of each pair are equal."""
     return _mapped(lambda x, y: x == y, np.bool_, a, b)
 
 
 def matches(attrs: Attrs, x: Array) -> Array:
-    """Whether a whole string has the form of the regular expression ``pattern``."""
+    """Whether each whole string matches the regular expression ``pattern``."""
     form = re.compile(attrs["pattern"])
     return _mapped(lambda s: form.fullmatch(s) is not None, np.bool_, x)
 
@@ -112,7 +112,7 @@ def split_counts(attrs: Attrs, x: Array) -> Array:
 
 
 def parse(attrs: Attrs, x: Array) -> Array:
-    """The numbers that strings say, as the dtype ``to``. Raises InputError for what is no number."""
+    """Each string read as a number of dtype ``to``. Raises InputError for a string that is no number."""
     from weft.support.dtypes import DType
 
     dtype = DType(attrs["to"])
@@ -124,7 +124,7 @@ def parse(attrs: Attrs, x: Array) -> Array:
 
 
 def show(attrs: Attrs, x: Array) -> Array:
-    """Numbers in words: the shortest that say them exactly."""
+    """Each number as its shortest exact text."""
     return _mapped(lambda v: str(int(v)) if x.dtype == np.bool_ else str(v), object, x)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from weft.cost import REFERENCE, Rates
 from weft.target.machines import CPU_FEATURES
 
 # From a feature to (vector bits, architectural vector registers); the first that is present decides.
@@ -24,7 +25,7 @@ class Cpu:
     """A CPU. ``mcpu``, ``triple`` and ``features`` are LLVM's names.
 
     ``l1`` and ``l2`` are bytes for one core, ``l3`` bytes in all. ``vector_bits`` is 0 without vector units; ``fma``
-    says that multiply-add is one instruction.
+    says that multiply-add is one instruction. ``rates`` are what times are estimated with.
     """
 
     mcpu: str
@@ -37,16 +38,27 @@ class Cpu:
     vector_bits: int
     vector_registers: int
     fma: bool
+    rates: Rates = REFERENCE
 
     @staticmethod
-    def of(mcpu: str, triple: str, features: frozenset[str], cores: int, l1: int, l2: int, l3: int) -> Cpu:
+    def of(
+        mcpu: str,
+        triple: str,
+        features: frozenset[str],
+        cores: int,
+        l1: int,
+        l2: int,
+        l3: int,
+        rates: Rates = REFERENCE,
+    ) -> Cpu:
         """A CPU whose vector registers follow from its features."""
         bits, registers = next(((b, r) for f, b, r in _VECTORS if f in features), (0, 0))
-        return Cpu(mcpu, triple, features, cores, l1, l2, l3, bits, registers, bool(_MULTIPLY_ADD & features))
+        fma = bool(_MULTIPLY_ADD & features)
+        return Cpu(mcpu, triple, features, cores, l1, l2, l3, bits, registers, fma, rates)
 
     def replace(self, **changes: Any) -> Cpu:
         """A CPU that differs in these fields; its vector registers follow from its features."""
-        names = ("mcpu", "triple", "features", "cores", "l1", "l2", "l3")
+        names = ("mcpu", "triple", "features", "cores", "l1", "l2", "l3", "rates")
         return Cpu.of(**{name: changes.get(name, getattr(self, name)) for name in names})
 
     def lanes(self, bits: int) -> int:

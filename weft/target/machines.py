@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from weft.cost import REFERENCE, Rates
+
 _V2 = "cx16 sahf popcnt sse3 sse4.1 sse4.2 ssse3 sse sse2"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave"
 _V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
@@ -64,7 +66,8 @@ CODE_FEATURES: Final[frozenset[str]] = frozenset().union(*CPU_FEATURES.values())
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine known by name. Cache sizes in bytes for one core (``l3`` shared by all)."""
+    """A machine known by name. Cache sizes in bytes for one core (``l3`` shared by all). ``rates`` are what times are
+    estimated with; no machine of the list has measured ones yet."""
 
     mcpu: str
     triple: str
@@ -73,6 +76,7 @@ class Machine:
     l2: int
     l3: int
     doc: str
+    rates: Rates = REFERENCE
 
 
 _KIB, _MIB = 1 << 10, 1 << 20

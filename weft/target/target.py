@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Final
 
+from weft.cost import Rates
 from weft.support.errors import TargetError
 from weft.target.cpu import Cpu
 from weft.target.machines import CPU_FEATURES, MACHINES, Machine
@@ -180,7 +181,8 @@ def cpu_words(target: Target) -> list[str]:
     c = target.cpu
     machine = f"-mtriple={c.triple} -mcpu={c.mcpu} -mattr={c.feature_string} -num-cores={c.cores}"
     caches = f"-l1={c.l1} -l2={c.l2} -l3={c.l3}"
-    return [machine, caches, *(f"-{name}={shlex.quote(value)}" for name, value in target.options)]
+    rates = [f"-rates={c.rates.text}"] if c.rates.text else []
+    return [machine, caches, *rates, *(f"-{name}={shlex.quote(value)}" for name, value in target.options)]
 
 
 def _cpu_target(kind: TargetKind, cpu: Cpu) -> Target:
@@ -191,7 +193,7 @@ def _machine_for(given: dict[str, str]) -> Machine:
     mcpu = given.get("mcpu", "x86-64")
     if mcpu == "native":
         mine = host_cpu()
-        return Machine(mine.mcpu, mine.triple, mine.cores, mine.l1, mine.l2, mine.l3, "")
+        return Machine(mine.mcpu, mine.triple, mine.cores, mine.l1, mine.l2, mine.l3, "", mine.rates)
     found = next((m for m in MACHINES.values() if m.mcpu == mcpu), None)
     if found is not None:
         return found
@@ -211,10 +213,12 @@ def _triple_for(mcpu: str) -> str:
 
 def _of_machine(machine: Machine) -> Cpu:
     features = CPU_FEATURES.get(machine.mcpu, frozenset())
-    return Cpu.of(machine.mcpu, machine.triple, features, machine.cores, machine.l1, machine.l2, machine.l3)
+    return Cpu.of(
+        machine.mcpu, machine.triple, features, machine.cores, machine.l1, machine.l2, machine.l3, machine.rates
+    )
 
 
-_OF_MACHINE: Final = ("mcpu", "mtriple", "mattr", "num-cores", "l1", "l2", "l3")
+_OF_MACHINE: Final = ("mcpu", "mtriple", "mattr", "num-cores", "l1", "l2", "l3", "rates")
 
 
 def _options(kind: TargetKind, words: Sequence[str]) -> dict[str, str]:
@@ -243,9 +247,18 @@ def _with_options(target: Target, words: Sequence[str]) -> Target:
             raise TargetError(f"-{key} must be a positive whole number, not '{text}'", code="G005")
         numbers[field_name] = int(text)
     frozen = frozenset(features)
-    changed = cpu.replace(triple=given.get("mtriple", cpu.triple), features=frozen, **numbers)
+    rates = _rates(given["rates"]) if "rates" in given else cpu.rates
+    changed = cpu.replace(triple=given.get("mtriple", cpu.triple), features=frozen, rates=rates, **numbers)
     options = dict(target.options) | {k: v for k, v in given.items() if k in target.kind.options}
     return target.replace(arch=changed, units=cpu_units(frozen), options=tuple(sorted(options.items())))
+
+
+def _rates(text: str) -> Rates:
+    try:
+        return Rates.parse(text)
+    except ValueError as wrong:
+        hint = "-rates=NAME:NUMBER,…; 'weft targets cpu' lists the names"
+        raise TargetError(f"-rates cannot be read: {wrong}", code="G007", hint=hint) from None
 
 
 KINDS: Final[dict[str, TargetKind]] = {
@@ -260,10 +273,14 @@ KINDS: Final[dict[str, TargetKind]] = {
 
 @cache
 def host_cpu() -> Cpu:
-    """The CPU at hand: its features by the runtime, its caches and cores by the operating system."""
+    """The CPU at hand: its features by the runtime, its caches and cores by the operating system, its rates from the
+    file that ``weft targets --measure`` wrote, if there is one."""
     from weft.target.detect import detect_cpu
+    from weft.target.measured import read_rates
 
-    return detect_cpu()
+    found = detect_cpu()
+    rates = read_rates(found)
+    return found if rates is None else found.replace(rates=rates)
 
 
 @cache

@@ -14,8 +14,8 @@ from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.state import State
 from weft.tir.nodes import For
 
-MOST_PARTS: Final = 16
-"""Nests deeper than this are never asked for."""
+MAX_PARTS: Final = 16
+"""Loops that one loop may be split into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def sample_tile(
     The last factor is at most ``innermost_at_most``. The decision is the tuple of factors.
     """
     found = state.loop(loop)
-    if not 1 <= parts <= MOST_PARTS or innermost_at_most < 1:
+    if not 1 <= parts <= MAX_PARTS or innermost_at_most < 1:
         raise state.refuse("S004", f"cannot draw {parts} factors of at most {innermost_at_most}", at=found)
     extent = linear(found.extent)
     if not extent.is_constant:

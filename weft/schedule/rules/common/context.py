@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 
+from weft.cost.caches import CACHE_LINE_BYTES
 from weft.expr.nodes import Const, IterVar, Load, Select, Var
 from weft.expr.visit import collect, free_vars
 from weft.schedule.primitives.sampling import locations
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.menus import VECTORS_AT_A_TIME, near
-from weft.schedule.rules.cpu.cost import pieces_of, worth_parallel
+from weft.schedule.rules.common.work import pieces_of, worth_parallel
 from weft.schedule.schedule import Schedule
 from weft.target import Target
 from weft.tir.nodes import Block, Buffer, For
 from weft.tir.visit import blocks as blocks_below
-
-LINE = 64
-"""Bytes of a cache line."""
 
 
 @dataclass
@@ -114,7 +112,7 @@ class Context:
         last = caches.l3 or caches.l2
         axes, nbytes = self.view(ref).spatial, self.view(ref).output.buffer.dtype.nbytes
         for n, axis in enumerate(reversed(axes)):
-            if n == in_order and nbytes % LINE:
+            if n == in_order and nbytes % CACHE_LINE_BYTES:
                 return
             nbytes *= static_extent(axis) or 0
         if last and nbytes > last and self.is_output(ref):

@@ -7,7 +7,7 @@ from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.access import View, contiguous_elsewhere
 from weft.schedule.rules.common.context import Context, guarded_load
-from weft.schedule.rules.cpu.cost import cost_of
+from weft.schedule.rules.common.work import cost_of
 from weft.support.errors import ScheduleError
 
 MAX_REPEATED_OPERATIONS = 6

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-FURTHEST: Final = 3
-"""Doublings and halvings of the default."""
+MAX_DOUBLINGS: Final = 3
+"""How often the default is doubled, and halved."""
 VECTORS_AT_A_TIME: Final = (1, 2, 4, 8)
 """Vectors in flight, of independent sums or of columns."""
 ROWS_OF_A_TILE: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28)
@@ -18,7 +18,11 @@ UNROLLED: Final = (0, 4, 16, 64)
 
 def near(default: int, most: int | None = None, least: int = 1) -> tuple[int, ...]:
     """``default`` doubled and halved a few times, from ``least`` to ``most``, which are among them."""
-    found = {least, *(default << n for n in range(FURTHEST + 1)), *(default >> n for n in range(FURTHEST + 1))}
+    found = {
+        least,
+        *(default << n for n in range(MAX_DOUBLINGS + 1)),
+        *(default >> n for n in range(MAX_DOUBLINGS + 1)),
+    }
     if most is not None:
         found.add(most)
     return tuple(sorted(n for n in found if n >= least and (most is None or n <= most)))

@@ -12,10 +12,12 @@ from weft.expr.visit import collect, free_vars
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.context import Context
-from weft.schedule.rules.cpu.cost import work_of
+from weft.schedule.rules.common.work import work_of
 
 MAX_CASES = 8
+"""Cases of an axis up to which its loop is unrolled."""
 MIN_CHOICES = 3
+"""Choices in a formula from which on that pays."""
 
 
 def schedule_cases(context: Context, block: BlockRef) -> bool:

@@ -21,40 +21,39 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
+from weft.cost import caches
+from weft.cost.assumed import EXTENT
+from weft.cost.register_tiles import Traffic, far, near, step_cycles
 from weft.expr.nodes import Const, IterVar, Var
 from weft.schedule.intrinsics.dot_products import DOT_BF16, PAIR
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context, reads_whole
 from weft.schedule.rules.common.menus import ITERATIONS_AHEAD, ROWS_OF_A_TILE, UNROLLED, divisors
-from weft.schedule.rules.cpu.cost import cost_of, work_of
+from weft.schedule.rules.common.work import cost_of, work_of
 from weft.schedule.rules.cpu.packing import conflicts, pack, packable
 from weft.schedule.rules.cpu.pairs import pack_pairs, pair_axis, suits_pairs
-from weft.schedule.rules.cpu.tiles import FAR, MAX_COLUMNS, MAX_ROWS, NEAR, RegisterTile, Traffic, register_tile, steps
+from weft.schedule.rules.cpu.tiles import MAX_COLUMNS, MAX_ROWS, RegisterTile, register_tile
 from weft.target import Target
 
-UNROLLED_REDUCTION = 25
-"""Window reductions of two vector operands are unrolled up to this length."""
-DEAR = 24
-"""Operand stages of more operations an element are not repeated for each strip."""
-REPEATED = 3
+MAX_UNROLLED_STEPS = 25
+"""Steps of a window's reduction up to which it is unrolled, where both operands are vectors."""
+MAX_REPEATED_OPERATIONS = 24
+"""Operations for an element of an operand stage up to which the stage may be repeated for each strip."""
+MIN_SHARING_STRIPS = 3
 """Strips that need the same part of an operand stage from which on it is computed once, before all of them."""
-KEPT = 6
-"""Eighths of the second-level cache that an operand may have to itself while others pass through it."""
-MAX_STRIP = 16
-MAX_GROUP = 28
-MANY = 8
+MAX_STRIP_ROWS = 16
+"""Rows of a strip for which operand stages are computed together."""
+MAX_GROUP_ROWS = 28
+"""Rows for which the operand of vectors stands still, where tiles must not go beyond them."""
+MIN_PANEL_ROW_TILES = 8
 """Tiles of rows that must read a panel for its copy to pay."""
-FEW = 64
-"""Tiles of rows for which fetching a panel beforehand pays; with more, copying it takes no time to speak of."""
-LARGE = 3
-"""An operand larger than the second-level cache by this factor does not stay near."""
-REREAD = 4
-"""An operand is packed if each element is used at least so often; else the sums run along it as it lies."""
-SKIPPING = 2
+MAX_FETCHED_ROW_TILES = 64
+"""Tiles of rows up to which fetching a panel beforehand pays: with more, copying it takes little of the time."""
+MIN_PACKED_USES = 4
+"""How often each element of an operand must be used for packing to pay; else the sums run along it as it lies."""
+SHUFFLED_STRIDE = 2
 """The stride at which two contiguous loads and a shuffle make a vector."""
-UNKNOWN = 64
-"""What a symbolic extent counts as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +75,9 @@ class Roles:
 
 
 def size(axis: IterVar) -> int:
-    """The extent, symbolic ones as :data:`UNKNOWN`."""
+    """The extent, symbolic ones as :data:`EXTENT`."""
     found = static_extent(axis)
-    return UNKNOWN if found is None else found
+    return EXTENT if found is None else found
 
 
 def analyze(view: View, lanes: int, unit: int = 1) -> Roles | None:
@@ -99,7 +98,7 @@ def analyze(view: View, lanes: int, unit: int = 1) -> Roles | None:
             fits = (
                 not moving
                 or (effort == "packed" and still and _worth_packing(view, moving[0], vector))
-                or (effort == "skipping" and still and SKIPPING in strides)
+                or (effort == "skipping" and still and SHUFFLED_STRIDE in strides)
             )
             if any(strides) and fits:
                 return _roles(view, vector, still, lanes)
@@ -111,7 +110,7 @@ def _worth_packing(view: View, access: Access, vector: IterVar) -> bool:
     times = 1
     for axis in view.spatial:
         times *= 1 if access.uses(axis.var) else size(axis)
-    return times >= REREAD and packable(access, vector)
+    return times >= MIN_PACKED_USES and packable(access, vector)
 
 
 def _roles(view: View, vector: IterVar, still: list[Access], lanes: int) -> Roles:
@@ -134,11 +133,11 @@ def _roles(view: View, vector: IterVar, still: list[Access], lanes: int) -> Role
 
 
 def _still_along(view: View, access: Access, axis: IterVar) -> int:
-    """Along how many consecutive, aligned positions of ``axis`` (at most MAX_GROUP) the access does not move."""
+    """Along how many consecutive, aligned positions of ``axis`` (at most MAX_GROUP_ROWS) the access does not move."""
     extent = static_extent(axis)
     if extent is None:
         return 1
-    sizes = [g for g in range(2, MAX_GROUP + 1) if extent % g == 0]
+    sizes = [g for g in range(2, MAX_GROUP_ROWS + 1) if extent % g == 0]
     return max((g for g in sizes if view.stride(access, axis, g) == 0), default=1)
 
 
@@ -153,7 +152,7 @@ def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows:
     depth = 1
     for a in view.reduce:
         depth *= size(a)
-    registers = target.cpu.vector_registers
+    registers, rates = target.cpu.vector_registers, target.cpu.rates
     rows = 1 if roles.rows is None else static_extent(roles.rows)
     if most_rows is not None:
         rows = most_rows if rows is None else min(rows, most_rows)
@@ -162,14 +161,14 @@ def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows:
         extent = static_extent(roles.columns)
         columns = extent if extent is None or roles.columns is not roles.vector else -(-extent // lanes)
     if roles.row_group:
-        return _grouped_tile(roles.row_group, columns or MAX_COLUMNS, registers)
-    traffic = _traffic(view, roles, lanes, depth, target) if most_rows is None else NEAR
+        return _grouped_tile(roles.row_group, columns or MAX_COLUMNS, target)
+    traffic = _traffic(view, roles, lanes, depth, target) if most_rows is None else near(rates, MAX_COLUMNS)
     anywhere = replace(traffic, widest=MAX_COLUMNS)
-    tile = register_tile(rows, columns, registers, depth, roles.broadcasts, traffic=anywhere)
+    tile = register_tile(rows, columns, registers, depth, roles.broadcasts, 1, anywhere, rates)
     if tile.columns <= traffic.widest:
         return tile
     lines = static_extent(roles.lines) if roles.lines is not None and most_rows is None else None
-    return register_tile(rows, columns, registers, depth, roles.broadcasts, lines or 1, traffic)
+    return register_tile(rows, columns, registers, depth, roles.broadcasts, lines or 1, traffic, rates)
 
 
 def draw_tile(context: Context, view: View, roles: Roles, lanes: int, most_rows: int | None = None) -> RegisterTile:
@@ -178,7 +177,7 @@ def draw_tile(context: Context, view: View, roles: Roles, lanes: int, most_rows:
     rows, columns, lines = tile.rows, tile.columns, tile.lines
     if rows > 1 and roles.rows is not None:
         extent = static_extent(roles.rows) or MAX_ROWS
-        menu = divisors(roles.row_group, MAX_GROUP) if roles.row_group else ROWS_OF_A_TILE
+        menu = divisors(roles.row_group, MAX_GROUP_ROWS) if roles.row_group else ROWS_OF_A_TILE
         rows = context.choose((n for n in menu if n <= extent), rows)
     if roles.columns is not None and (columns > 1 or roles.columns is roles.vector):
         extent = static_extent(roles.columns) or MAX_COLUMNS * lanes
@@ -199,16 +198,16 @@ def operands_of(view: View, roles: Roles) -> tuple[Access, Access]:
 def _traffic(view: View, roles: Roles, lanes: int, depth: int, target: Target) -> Traffic:
     """Where the operands of a tile come from. The rows come from far where both operands are more than a core's share
     of the last cache; wide tiles, which read them less often, must leave panels for all cores."""
-    l2 = target.cpu.l2
+    l2, rates = target.cpu.l2, target.cpu.rates
     if not l2 or not roles.broadcasts or view.product is None:
-        return NEAR
+        return near(rates, MAX_COLUMNS)
     scalar, vectors = operands_of(view, roles)
     once, often = footprint(view, scalar) or 0, footprint(view, vectors) or 0
-    share = max(l2, target.cpu.l3 // target.cpu.cores)
-    far = l2 < once and share < once + often and not rows_outside(view, roles, target)
+    share = caches.share_of_last(l2, target.cpu.l3, target.cpu.cores)
+    beyond = l2 < once and share < once + often and not rows_outside(view, roles, target)
     enough = roles.columns is not roles.vector or size(roles.vector) >= 2 * target.cpu.cores * MAX_COLUMNS * lanes
-    panel = lanes * depth * vectors.buffer.dtype.nbytes
-    return replace(FAR if far and enough else NEAR, widest=3 * l2 // (4 * panel))
+    widest = caches.widest_panel(lanes * depth * vectors.buffer.dtype.nbytes, l2)
+    return far(rates, widest) if beyond and enough else near(rates, widest)
 
 
 def rows_outside(view: View, roles: Roles, target: Target) -> bool:
@@ -219,7 +218,7 @@ def rows_outside(view: View, roles: Roles, target: Target) -> bool:
         return False
     scalar, vectors = operands_of(view, roles)
     once, often = footprint(view, scalar), footprint(view, vectors)
-    return once is not None and often is not None and once > l2 and 8 * often <= KEPT * l2
+    return once is not None and often is not None and once > l2 and caches.stays_in_l2(often, l2)
 
 
 def footprint(view: View, access: Access) -> int | None:
@@ -234,15 +233,17 @@ def footprint(view: View, access: Access) -> int | None:
     return min(prod(extents), prod(n for n in moving if n is not None)) * access.buffer.dtype.nbytes
 
 
-def _grouped_tile(group: int, columns: int, registers: int) -> RegisterTile:
+def _grouped_tile(group: int, columns: int, target: Target) -> RegisterTile:
     """The best tile whose rows divide ``group``."""
+    registers, rates = target.cpu.vector_registers, target.cpu.rates
+    traffic = near(rates, MAX_COLUMNS)
     tiles = [
         RegisterTile(r, c)
         for r in range(1, group + 1)
         for c in range(1, min(columns, MAX_COLUMNS) + 1)
         if group % r == 0 and r * c + c + 1 <= registers
     ]
-    return max(tiles, key=lambda t: t.rows * t.columns / steps(t.rows, t.columns))
+    return max(tiles, key=lambda t: t.rows * t.columns / step_cycles(rates, t.rows, t.columns, True, traffic))
 
 
 def schedule_contraction(context: Context, block: BlockRef) -> bool:
@@ -311,7 +312,12 @@ def _pack_panels(
 ) -> tuple[str, ...]:
     """Copy a large operand of vectors a panel at a time, just before all rows are multiplied with it: each step of the
     reduction would read another page, and a copy of the whole would go through memory twice."""
-    if context.nested or roles.columns is not roles.vector or roles.rows is None or size(roles.rows) < MANY * tile.rows:
+    if (
+        context.nested
+        or roles.columns is not roles.vector
+        or roles.rows is None
+        or size(roles.rows) < MIN_PANEL_ROW_TILES * tile.rows
+    ):
         return ()
     found: list[str] = []
     width = tile.columns * lanes
@@ -323,10 +329,10 @@ def _pack_panels(
         if depth is None or stride is None or stride < columns or columns < 2 * context.target.cpu.cores * width:
             continue
         nbytes, cpu = x.buffer.dtype.nbytes, context.target.cpu
-        if 4 * depth * width * nbytes <= 3 * cpu.l2 and depth * stride * nbytes > LARGE * cpu.l2:
+        if caches.stays_in_l2(depth * width * nbytes, cpu.l2) and caches.is_far(depth * stride * nbytes, cpu.l2):
             copy = pack(context, block, x, roles.vector, width)
             context.separate.discard(copy.name)
-            found += [x.buffer.name] if size(roles.rows) <= FEW * tile.rows else []
+            found += [x.buffer.name] if size(roles.rows) <= MAX_FETCHED_ROW_TILES * tile.rows else []
     return tuple(found)
 
 
@@ -451,12 +457,12 @@ class Tiling:
         for other in others:
             spread *= self.context.extent(other) or 1
         row = max(self._row_bytes(stage, extent) for stage in stages)
-        most = min(MAX_STRIP, self.context.target.cpu.l2 // 4 // max(1, row))
+        most = min(MAX_STRIP_ROWS, caches.rows_of_stage(row, self.context.target.cpu.l2))
         sizes = [r for r in range(2, extent + 1) if extent % r == 0 and r <= most]
         sizes = [r for r in sizes if spread * (extent // r) >= 4 * self.context.target.cpu.cores]
         if not sizes:
             return [loop], []
-        several = self.context.choose(divisors(extent, MAX_STRIP), max(sizes))
+        several = self.context.choose(divisors(extent, MAX_STRIP_ROWS), max(sizes))
         high, low = self.context.schedule.split(loop, factors=(None, several))
         return [high], [low]
 
@@ -478,8 +484,8 @@ class Tiling:
         producers = [p for p in context.schedule.get_producers(self.block) if p.name not in context.done]
         for p in producers:
             view = context.view(p)
-            dear = view.reduce or sum(cost_of(store.value) for store in view.stores) > DEAR
-            if dear or self._repeats(view) >= REPEATED:
+            costly = view.reduce or sum(cost_of(store.value) for store in view.stores) > MAX_REPEATED_OPERATIONS
+            if costly or self._repeats(view) >= MIN_SHARING_STRIPS:
                 context.separate.add(p.name)
         return [p for p in producers if p.name not in context.separate]
 
@@ -570,7 +576,7 @@ class Tiling:
             self._finish_init(init, len(rows) + len(columns) + 1)
         for loop in (*rows, *columns):
             s.unroll(loop)
-        short = (not roles.broadcasts or not rows) and self._window() <= UNROLLED_REDUCTION
+        short = (not roles.broadcasts or not rows) and self._window() <= MAX_UNROLLED_STEPS
         for loop in reduce:
             s.unroll(loop, self.context.choose(UNROLLED, UNROLLED[-1] if short else 0))
         s.vectorize(vector)

@@ -12,17 +12,19 @@ from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, continues, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import divisors, near
-from weft.schedule.rules.cpu.cost import work_of
+from weft.schedule.rules.common.work import work_of
 
-UNROLL = 2
+VECTORS_IN_FLIGHT = 2
 """Vectors in flight at a time."""
-LONGEST_PERIOD = 8
-"""Vectors in flight at most, where so many have a pattern of places that repeats."""
-SHORT = 4
-"""Vectors in an inner loop up to which it is short."""
-ENOUGH, CHUNKS = 32, 4
-"""Iterations that keep all threads busy: in all, and for each core."""
-LARGEST_TILE = 16
+MAX_VECTORS_IN_FLIGHT = 8
+"""Vectors in flight where that many are needed until the pattern of places that they read repeats."""
+MAX_SHORT_VECTORS = 4
+"""Vectors in an inner loop up to which it counts as short."""
+MIN_ITERATIONS = 32
+"""Iterations that keep all threads busy, in all."""
+MIN_ITERATIONS_PER_CORE = 4
+"""Iterations that keep all threads busy, for each core."""
+MAX_TRANSPOSED_ROWS = 16
 """Rows of a tile that is transposed in registers, at most."""
 
 
@@ -48,7 +50,7 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
     if not outer and (extent is None or extent > 4 * lanes):
         outer, inner = _cut(context, inner, lanes, extent)
     if lanes > 1:
-        context.vectorize(inner, lanes, _period(view, lanes) if flat <= 1 else UNROLL)
+        context.vectorize(inner, lanes, _period(view, lanes) if flat <= 1 else VECTORS_IN_FLIGHT)
     if _leaves_enough(context, outer, extent, lanes):
         outer = outer[:-1]  # the innermost of them counts by itself: its index needs no division
     if outer:
@@ -71,18 +73,18 @@ def _period(view: View, lanes: int) -> int:
             divisor = int(e.b.value)
             if isinstance(step, Const) and divisor > 0:
                 period = math.lcm(period, divisor // math.gcd(divisor, int(step.value)))
-    return period if UNROLL < period <= LONGEST_PERIOD else UNROLL
+    return period if VECTORS_IN_FLIGHT < period <= MAX_VECTORS_IN_FLIGHT else VECTORS_IN_FLIGHT
 
 
 def _leaves_enough(context: Context, outer: list[LoopRef], extent: int | None, lanes: int) -> bool:
     """Whether the inner loop is so short that dividing a fused index for each would cost, and the loops outside of the
     last of ``outer`` are enough for all threads."""
-    if extent is None or extent > SHORT * lanes or len(outer) < 2:
+    if extent is None or extent > MAX_SHORT_VECTORS * lanes or len(outer) < 2:
         return False
     iterations = 1
     for size in map(context.extent, outer[:-1]):
-        iterations *= size or ENOUGH
-    return iterations >= max(ENOUGH, CHUNKS * context.target.cpu.cores)
+        iterations *= size or MIN_ITERATIONS
+    return iterations >= max(MIN_ITERATIONS, MIN_ITERATIONS_PER_CORE * context.target.cpu.cores)
 
 
 def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: int) -> bool:
@@ -105,11 +107,11 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     extent = 1
     for size in whole[first : across + 1]:
         extent = extent * size if size is not None else 0
-    tile = next((n for n in (min(lanes, LARGEST_TILE), 8, 4) if extent and n <= lanes and extent % n == 0), None)
+    tile = next((n for n in (min(lanes, MAX_TRANSPOSED_ROWS), 8, 4) if extent and n <= lanes and extent % n == 0), None)
     if tile is None:
         return False
     moving = context.fuse(loops[first : across + 1])
-    outside, copies = s.split(moving, factors=(None, context.choose(divisors(extent, LARGEST_TILE), tile)))
+    outside, copies = s.split(moving, factors=(None, context.choose(divisors(extent, MAX_TRANSPOSED_ROWS), tile)))
     last, around = loops[-1], [*loops[:first], outside, *loops[across + 1 : -1]]
     if whole[-1] is None or whole[-1] > lanes:
         more, last = s.split(last, factors=(None, lanes))

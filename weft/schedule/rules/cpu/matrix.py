@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from weft.cost import REFERENCE, Rates
+from weft.cost.matrix_tiles import tile_row_cycles, vector_row_cycles
 from weft.expr.affine import linear_form
 from weft.expr.nodes import IterVar
 from weft.expr.visit import free_vars
@@ -28,15 +30,8 @@ from weft.schedule.rules.cpu.tiles import RegisterTile
 
 SIDE = 16
 """Columns of a tile, the most rows, and pairs of its depth."""
-MOST_SUMS = 4
+MAX_SUM_TILES = 4
 """Tiles of sums: with the operands of two products they fill the eight registers."""
-ROW_LOADS = 2
-"""Rows of tiles that are loaded in a cycle. A product takes a cycle for each row."""
-PAIR_CYCLES = 32
-"""Cycles that vectors take for one row of a product: 16 columns, 32 numbers of depth. On the machines that have the
-unit, pairs were measured at half the speed of float32."""
-TURN_CYCLES = 24
-"""Cycles to bring the sums of a tile into a register and out again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +49,9 @@ class Shape:
         rows = self.down * self.lines * self.height
         return (rows + self.across * SIDE) / (rows * self.across)
 
-    def cycles(self, steps: int) -> float:
-        """For one row of a tile and ``steps`` steps of depth, bound by arithmetic or by loads."""
-        return steps * max(1.0, self.loads / ROW_LOADS) + TURN_CYCLES / self.height
+    def cycles(self, steps: int, rates: Rates) -> float:
+        """For one row of a tile and ``steps`` steps of depth."""
+        return tile_row_cycles(rates, steps, self.loads, self.height)
 
 
 def schedule_matrix(context: Context, block: BlockRef) -> bool:
@@ -69,7 +64,7 @@ def schedule_matrix(context: Context, block: BlockRef) -> bool:
     view, pair, roles = paired(context, block, view, analyze(view, lanes), lanes)
     if pair is None or roles is None:
         return False
-    shape = matrix_shape(view, roles, pair)
+    shape = matrix_shape(view, roles, pair, context.target.cpu.rates)
     if shape is None:
         return False
     output = epilogue(context, block)
@@ -84,15 +79,15 @@ def _drawn_tile(context: Context, shape: Shape, roles: Roles) -> RegisterTile:
     if across > 1:
         assert roles.vector is not None
         wide = (static_extent(roles.vector) or SIDE) // SIDE if roles.columns is roles.vector else 1
-        across = context.choose(divisors(wide, MOST_SUMS), across)
+        across = context.choose(divisors(wide, MAX_SUM_TILES), across)
     if down > 1:
         high = (static_extent(roles.rows) or shape.height) // shape.height if roles.rows is not None else 1
-        most = maximum(1, MOST_SUMS // (across * shape.lines))
-        down = minimum(context.choose(divisors(high, MOST_SUMS), down), most)
+        most = maximum(1, MAX_SUM_TILES // (across * shape.lines))
+        down = minimum(context.choose(divisors(high, MAX_SUM_TILES), down), most)
     return RegisterTile(down * shape.height, across, shape.lines)
 
 
-def matrix_shape(view: View, roles: Roles, pair: IterVar) -> Shape | None:
+def matrix_shape(view: View, roles: Roles, pair: IterVar, rates: Rates = REFERENCE) -> Shape | None:
     """The tiles of sums to be kept in registers; None where the block does not consist of whole tiles, or they would
     be mostly empty."""
     if roles.rows is None or roles.row_group:
@@ -105,18 +100,18 @@ def matrix_shape(view: View, roles: Roles, pair: IterVar) -> Shape | None:
     wide = columns // SIDE if roles.columns is roles.vector else 1
     lines = (static_extent(roles.lines) or 1) if roles.lines is not None else 1
     steps = _steps(view)
-    best = min(_shapes(rows, wide, lines), key=lambda x: (x.cycles(steps), x.loads), default=None)
-    return best if best is not None and best.cycles(steps) < PAIR_CYCLES * steps else None
+    best = min(_shapes(rows, wide, lines), key=lambda x: (x.cycles(steps, rates), x.loads), default=None)
+    return best if best is not None and best.cycles(steps, rates) < vector_row_cycles(rates, steps) else None
 
 
 def _shapes(rows: int, wide: int, lines: int) -> Iterator[Shape]:
     """Shapes that divide ``rows`` by ``wide`` tiles at ``lines`` positions. A tile of one row would be a vector."""
-    counts = range(1, MOST_SUMS + 1)
+    counts = range(1, MAX_SUM_TILES + 1)
     for height in (h for h in range(2, SIDE + 1) if rows % h == 0):
         for down in (d for d in counts if rows // height % d == 0):
-            for across in (a for a in counts if wide % a == 0 and down * a <= MOST_SUMS):
+            for across in (a for a in counts if wide % a == 0 and down * a <= MAX_SUM_TILES):
                 # Lines are counted together where each is one tile of rows.
-                most = MOST_SUMS // (down * across) if down * height == rows else 1
+                most = MAX_SUM_TILES // (down * across) if down * height == rows else 1
                 yield from (Shape(height, down, across, n) for n in range(1, most + 1) if lines % n == 0)
 
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from math import gcd
 
+from weft.cost.caches import CACHE_LINE_BYTES, L1_WAYS, PAGE_BYTES
 from weft.expr.nodes import Expr, IterVar
 from weft.expr.visit import free_vars
 from weft.schedule.index_map import IndexMap
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context
-
-CACHE_LINE = 64
-PAGE = 4096
-"""Lines whose addresses agree modulo a page compete for the ways of one set of the first-level cache."""
-WAYS = 8
 
 
 def packable(access: Access, axis: IterVar) -> bool:
@@ -36,11 +32,11 @@ def conflicts(context: Context, view: View, access: Access, axis: IterVar, rows:
     if stride is None or rows < 2 or (extent is not None and extent < 4 * rows):
         return False
     nbytes = stride * access.buffer.dtype.nbytes
-    if nbytes < CACHE_LINE:
+    if nbytes < CACHE_LINE_BYTES:
         return False
-    sets = PAGE // CACHE_LINE
-    distinct = sets // gcd(max(1, nbytes // CACHE_LINE), sets) if nbytes % CACHE_LINE == 0 else sets
-    return rows > distinct * (WAYS // 2)
+    sets = PAGE_BYTES // CACHE_LINE_BYTES
+    distinct = sets // gcd(max(1, nbytes // CACHE_LINE_BYTES), sets) if nbytes % CACHE_LINE_BYTES == 0 else sets
+    return rows > distinct * (L1_WAYS // 2)
 
 
 def pack(context: Context, block: BlockRef, access: Access, axis: IterVar, factor: int) -> BlockRef:

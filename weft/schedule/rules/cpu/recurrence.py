@@ -11,14 +11,14 @@ from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
-from weft.schedule.rules.cpu.cost import pieces_of, work_of, worth_parallel
+from weft.schedule.rules.common.work import pieces_of, work_of, worth_parallel
 from weft.tir.visit import blocks as blocks_below
 
-UNROLL = 2
+VECTORS_IN_FLIGHT = 2
 """Vectors in flight at a time."""
-SHARES = 4
+STRIPS_PER_CORE = 4
 """Strips for each core, where there are so many columns: to be shared equally by fewer threads, too."""
-WIDEST = 16
+MAX_STRIP_VECTORS = 16
 """Vectors in a strip at most: as many lines of a row one after another are read at the speed of whole rows."""
 
 
@@ -37,7 +37,7 @@ def schedule_recurrence(context: Context, block: BlockRef) -> bool:
     alone = sum(1 for _ in blocks_below(context.loop(loops[0]))) == 1
     if alone and _steps_column_by_column(view):
         loops = _in_strips(context, view, loops, lanes)
-    context.vectorize(loops[-1], lanes, UNROLL)
+    context.vectorize(loops[-1], lanes, VECTORS_IN_FLIGHT)
     context.done.add(block.name)
     return True
 
@@ -59,12 +59,15 @@ def _in_strips(context: Context, view: View, loops: list[LoopRef], lanes: int) -
     if context.nested or not worth_parallel(work, context.target):
         return loops
     steps, *around, last = loops
-    wanted = min(pieces_of(work, context.target), SHARES * context.target.cpu.cores)
+    wanted = min(pieces_of(work, context.target), STRIPS_PER_CORE * context.target.cpu.cores)
     for x in around:
         wanted = -(-wanted // (context.extent(x) or 1))
-    vectors = WIDEST if extent is None else min(WIDEST, max(UNROLL, extent // (lanes * wanted * UNROLL) * UNROLL))
+    step, vectors = VECTORS_IN_FLIGHT, MAX_STRIP_VECTORS
+    if extent is not None:
+        vectors = min(vectors, max(step, extent // (lanes * wanted * step) * step))
     if extent is None or extent >= 2 * lanes * vectors:
-        strips, last = s.split(last, factors=(None, lanes * context.choose(near(vectors, 2 * WIDEST), vectors)))
+        width = context.choose(near(vectors, 2 * MAX_STRIP_VECTORS), vectors)
+        strips, last = s.split(last, factors=(None, lanes * width))
         around = [*around, strips]
     if not around:
         return loops

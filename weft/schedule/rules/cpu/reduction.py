@@ -10,32 +10,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from weft.cost import caches
 from weft.expr.nodes import IterVar, Load, Var
 from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, continues, static_extent
 from weft.schedule.rules.common.context import Context, guarded_load
 from weft.schedule.rules.common.menus import UNROLLED, VECTORS_AT_A_TIME, near
-from weft.schedule.rules.cpu.cost import cost_of, pieces_of, work_of, worth_parallel
+from weft.schedule.rules.common.work import cost_of, pieces_of, work_of, worth_parallel
 
-UNROLLED_WINDOW = 16
-"""Windows of at most so many elements are unrolled: the result then stays in a register."""
-SKIPPING = 2
+MAX_UNROLLED_STEPS = 16
+"""Elements of a window up to which it is unrolled: the result then stays in a register."""
+SHUFFLED_STRIDE = 2
 """The stride at which two contiguous loads and a shuffle make a vector."""
-ACCUMULATORS = 4
+PARTIAL_VECTORS = 4
 """Vectors of partial results of a long reduction, to hide the latency of the operation."""
-
-
-COLUMNS = 8
+MAX_COLUMN_VECTORS = 8
 """Vectors of results of a long reduction over rows."""
-ROWS = 4
+ROWS_AT_A_TIME = 4
 """Rows that are added to the columns at a time."""
-PIECE = 32
+MIN_PIECE_ROWS = 32
 """Rows that a piece of work has at least, so that adding up the pieces is little."""
-CHEAP = 6
-"""Operations of a step that leave registers for so many."""
-CHUNKS = 4
-"""Pieces of work for each thread."""
+MAX_STEP_OPERATIONS = 6
+"""Operations of a step up to which several vectors of results fit into the registers."""
+PIECES_PER_CORE = 4
+"""Pieces of work for each core."""
 
 
 def schedule_rows(context: Context, last: BlockRef) -> bool:
@@ -87,7 +86,7 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
 
 def _enough(context: Context, loops: Sequence[LoopRef]) -> bool:
     """Whether loops have pieces of work for all threads."""
-    return math.prod(context.extent(x) or 1 for x in loops) >= CHUNKS * context.target.cpu.cores
+    return math.prod(context.extent(x) or 1 for x in loops) >= PIECES_PER_CORE * context.target.cpu.cores
 
 
 def _chain(context: Context, last: BlockRef) -> list[BlockRef]:
@@ -134,7 +133,7 @@ def _row_axes(context: Context, last: BlockRef, chain: list[BlockRef]) -> list[I
 def _row_by_row(context: Context, block: BlockRef) -> bool:
     """A long reduction over the rows of a large matrix: a few rows at a time are added to all columns, whose results
     stay in the first cache. Else each step would jump over the rest of a row, and memory is read in no order."""
-    s, view, caches = context.schedule, context.view(block), context.target.cpu
+    s, view, l2 = context.schedule, context.view(block), context.target.cpu.l2
     lanes = context.lanes(view)
     if len(view.spatial) != 1 or len(view.reduce) != 1 or lanes < 2 or not view.is_simple:
         return False
@@ -145,13 +144,13 @@ def _row_by_row(context: Context, block: BlockRef) -> bool:
     reads = [a for a in view.loads if view.stride(a, view.reduce[0]) == columns]
     if len(reads) != 1 or any(view.stride(a, view.spatial[0]) not in (0, 1) for a in view.loads):
         return False
-    pieces = min(CHUNKS * context.target.cpu.cores, rows // PIECE)
-    large = columns >= COLUMNS * lanes and rows * columns * nbytes >= caches.l2
-    if pieces < CHUNKS or not large or cost_of(view.stores[0].value) > CHEAP:
+    pieces = min(PIECES_PER_CORE * context.target.cpu.cores, rows // MIN_PIECE_ROWS)
+    large = columns >= MAX_COLUMN_VECTORS * lanes and rows * columns * nbytes >= l2
+    if pieces < PIECES_PER_CORE or not large or cost_of(view.stores[0].value) > MAX_STEP_OPERATIONS:
         return False
     column, row = s.get_loops(block)
-    pieces = context.choose(near(pieces, rows // ROWS), pieces)
-    piece, _ = s.split(row, factors=(None, -(-rows // (pieces * ROWS)) * ROWS))
+    pieces = context.choose(near(pieces, rows // ROWS_AT_A_TIME), pieces)
+    piece, _ = s.split(row, factors=(None, -(-rows // (pieces * ROWS_AT_A_TIME)) * ROWS_AT_A_TIME))
     s.reorder(piece, column)
     _add_rows(context, s.rfactor(piece, 0, reassociate=True), lanes)
     _add_rows(context, block, lanes)
@@ -167,7 +166,7 @@ def _in_pieces(context: Context, block: BlockRef) -> bool:
     rows, length = (math.prod(static_extent(a) or 0 for a in axes) for axes in (view.spatial, view.reduce))
     work = work_of(view)
     pieces = pieces_of(work, context.target) // max(1, rows)
-    if not rows or not length or rows >= CHUNKS or pieces < 2 or not worth_parallel(work, context.target):
+    if not rows or not length or rows >= PIECES_PER_CORE or pieces < 2 or not worth_parallel(work, context.target):
         return False
     whole = next((n for n in range(pieces, 2 * pieces) if length % (n * context.lanes(view)) == 0), pieces)
     joined = context.fuse(s.get_loops(block)[-len(view.reduce) :])
@@ -177,15 +176,15 @@ def _in_pieces(context: Context, block: BlockRef) -> bool:
 
 
 def _add_rows(context: Context, block: BlockRef, lanes: int) -> None:
-    """Add ``ROWS`` rows at a time to all columns, in parallel for each piece of the rows if there are any."""
+    """Add ``ROWS_AT_A_TIME`` rows at a time to all columns, in parallel for each piece of the rows if there are any."""
     s, view = context.schedule, context.view(block)
     *pieces, column, row = s.get_loops(block)
-    kept = context.target.cpu.l1 // 2 // view.output.buffer.dtype.nbytes // lanes * lanes
+    kept = caches.columns_of_sums(view.output.buffer.dtype.nbytes, context.target.cpu.l1) // lanes * lanes
     if (context.extent(column) or 0) > kept:
         outside, column = s.split(column, factors=(None, context.choose(near(kept, least=lanes), kept)))
         pieces.append(outside)
     column, lane = s.split(column, factors=(None, lanes))
-    several, row = s.split(row, factors=(None, context.choose(near(ROWS, least=2), ROWS)))
+    several, row = s.split(row, factors=(None, context.choose(near(ROWS_AT_A_TIME, least=2), ROWS_AT_A_TIME)))
     s.reorder(*pieces, several, column, row, lane)
     if pieces:
         context.parallelize(context.fuse(pieces), work_of(view))
@@ -208,7 +207,7 @@ def _columns_contiguous(context: Context, last: BlockRef, chain: list[BlockRef],
             if match is None or static_extent(match) != static_extent(axis):
                 return False
             strides = [reduction.stride(a, match) for a in reduction.loads]
-            if any(s not in (0, 1, SKIPPING) for s in strides) or not any(strides):
+            if any(s not in (0, 1, SHUFFLED_STRIDE) for s in strides) or not any(strides):
                 return False
     return True
 
@@ -217,16 +216,20 @@ def _columns(context: Context, chain: list[BlockRef], rows: list[IterVar], lanes
     """How many vectors of columns are reduced at a time: independent sums hide the latency of the addition, and memory
     is read in longer stretches. One where the reduction is short or computes a lot, or threads would lack work."""
     views = [context.view(b) for b in chain]
-    long = any(v.reduce and _steps(v) > UNROLLED_WINDOW for v in views)
-    if not long or any(cost_of(s.value) > CHEAP for v in views for s in v.stores):
+    long = any(v.reduce and _steps(v) > MAX_UNROLLED_STEPS for v in views)
+    if not long or any(cost_of(s.value) > MAX_STEP_OPERATIONS for v in views for s in v.stores):
         return 1
     instances = 1
     for axis in rows:
         instances *= static_extent(axis) or 1
     extent = static_extent(rows[-1])
-    for count in (COLUMNS, COLUMNS // 2, COLUMNS // 4):
+    for count in (MAX_COLUMN_VECTORS, MAX_COLUMN_VECTORS // 2, MAX_COLUMN_VECTORS // 4):
         width = count * lanes
-        if extent is not None and extent % width == 0 and instances >= width * CHUNKS * context.target.cpu.cores:
+        if (
+            extent is not None
+            and extent % width == 0
+            and instances >= width * PIECES_PER_CORE * context.target.cpu.cores
+        ):
             return count
     return 1
 
@@ -251,7 +254,7 @@ def finish_row(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at
             context.done.add(init.name)
         s.vectorize(vector)
         for loop in reduce:
-            s.unroll(loop, context.choose(UNROLLED, UNROLLED[-1] if _steps(view) <= UNROLLED_WINDOW else 0))
+            s.unroll(loop, context.choose(UNROLLED, UNROLLED[-1] if _steps(view) <= MAX_UNROLLED_STEPS else 0))
     elif reduce:
         _across(context, block, reduce, lanes)
     else:
@@ -262,7 +265,7 @@ def _steps(view: View) -> int:
     """Steps of the reduction; symbolic sizes count as many."""
     total = 1
     for axis in view.reduce:
-        total *= static_extent(axis) or UNROLLED_WINDOW + 1
+        total *= static_extent(axis) or MAX_UNROLLED_STEPS + 1
     return total
 
 
@@ -278,8 +281,8 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
     if not any(view.stride(a, innermost) == 1 for a in view.loads) or (extent is not None and extent < 2 * lanes):
         return
     reduce = [*reduce[: len(reduce) - joined], context.fuse(reduce[len(reduce) - joined :])]
-    several = extent is None or extent >= 2 * ACCUMULATORS * lanes
-    factor = lanes * context.choose(VECTORS_AT_A_TIME, ACCUMULATORS if several else 1)
+    several = extent is None or extent >= 2 * PARTIAL_VECTORS * lanes
+    factor = lanes * context.choose(VECTORS_AT_A_TIME, PARTIAL_VECTORS if several else 1)
     _, inner = s.split(reduce[-1], factors=(None, factor))
     partial = s.rfactor(inner, 0, reassociate=True)
     s.set_scope(partial, 0, "register")

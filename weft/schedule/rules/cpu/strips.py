@@ -16,11 +16,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weft.cost import caches
+from weft.cost.assumed import ROW_ELEMENTS, STRIP_ROWS
 from weft.expr.nodes import Const
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
+from weft.schedule.rules.common.work import work_of
 from weft.schedule.rules.cpu.contraction import (
     Roles,
     Tiling,
@@ -32,19 +35,15 @@ from weft.schedule.rules.cpu.contraction import (
     pack_vectors,
     paired,
 )
-from weft.schedule.rules.cpu.cost import work_of
 from weft.schedule.rules.cpu.pairs import suits_pairs
 from weft.schedule.rules.cpu.reduction import finish_row
 from weft.tir.nodes import Buffer
 
-MOST_ROWS = 64
+MAX_STRIP_ROWS = 64
 """Rows of a strip; more would save little traffic."""
-LEAST_ROWS = 8
-UNKNOWN_ROWS = 16
-"""Rows of a strip where it is not known how many there are."""
-ASSUMED_WIDTH = 512
-"""What a row of unknown length counts as."""
-BYTES = 4
+MIN_STRIP_ROWS = 8
+"""Rows of a strip, however long they are."""
+ELEMENT_BYTES = 4
 """Of an element of a strip."""
 
 
@@ -69,7 +68,7 @@ def schedule_strips(context: Context, last: BlockRef) -> bool:
     if chain is None:
         return False
     rows = _rows_of_strip(context, chain)
-    rows = context.choose(near(rows, MOST_ROWS), rows)
+    rows = context.choose(near(rows, MAX_STRIP_ROWS), rows)
     view, pair, roles = paired(context, last, view, chain.roles, lanes)
     if roles is None:
         return False
@@ -93,7 +92,7 @@ def find_chain(context: Context, last: BlockRef, lanes: int) -> Chain | None:
     rows = next(x for x in view.product if not x.uses(roles.vector.var))
     width = 1
     for axis in view.reduce:
-        width *= static_extent(axis) or ASSUMED_WIDTH
+        width *= static_extent(axis) or ROW_ELEMENTS
     found = _producers(context, last, rows.buffer)
     firsts = [b for b in found if context.view(b).product is not None]
     if len(firsts) != 1:
@@ -170,10 +169,13 @@ def _rows_of_strip(context: Context, chain: Chain) -> int:
     assert chain.roles.rows is not None
     rows = static_extent(chain.roles.rows)
     if rows is None:
-        return UNKNOWN_ROWS
-    most = max(LEAST_ROWS, min(MOST_ROWS, rows, context.target.cpu.l2 // 2 // (2 * chain.width * BYTES)))
+        return STRIP_ROWS
+    most = max(
+        MIN_STRIP_ROWS,
+        min(MAX_STRIP_ROWS, rows, caches.rows_of_strip(chain.width * ELEMENT_BYTES, context.target.cpu.l2)),
+    )
     enough = rows * _batch(context, chain) // (4 * context.target.cpu.cores)
-    most = min(most, max(LEAST_ROWS, enough))
+    most = min(most, max(MIN_STRIP_ROWS, enough))
     divisors = [r for r in range(1, most + 1) if rows % r == 0]
     return divisors[-1] if 2 * divisors[-1] >= most else -(-rows // -(-rows // most))
 

@@ -1,4 +1,4 @@
-"""Register tiles and cache blocks, derived from a target's record.
+"""Register tiles: of all that fit into the registers, the one with the fewest cycles.
 
 A contraction keeps a tile of ``rows`` scalars by ``columns`` vectors of results in registers. In each step of the
 reduction it loads ``columns`` vectors of one operand and ``rows`` scalars of the other and does ``rows * columns``
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-FMA_LATENCY: Final = 4
-FMA_PORTS: Final = 2
-LOAD_PORTS: Final = 2
+from weft.cost import REFERENCE, Rates, assumed
+from weft.cost.register_tiles import Traffic, fill_cycles, near, step_cycles
+
 MAX_ROWS: Final = 32
+"""Rows of a tile, those of all its lines together."""
 MAX_COLUMNS: Final = 6
+"""Vectors side by side in a tile."""
 MAX_UNROLLED: Final = 160
-TYPICAL_ROWS: Final = 128
-TYPICAL_COLUMNS: Final = 8
-"""What extents that are not known count as, in rows and vectors."""
+"""Multiply-adds of a tile of one column over the whole reduction, where both operands are vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,32 +30,6 @@ class RegisterTile:
     rows: int
     columns: int
     lines: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Cycles that a step of the reduction takes for each scalar and each vector beside the arithmetic: a little even
-    where loading overlaps with it. Scalars usually come from the first-level cache, vectors from the second."""
-
-    scalar: float = 0.05
-    vector: float = 0.2
-    far_vector: float = 0.4
-    """Of tiles whose panel of vectors does not stay in the second-level cache."""
-    widest: int = MAX_COLUMNS
-    """Vectors of the widest panel that does."""
-
-
-NEAR: Final = Traffic()
-FAR: Final = Traffic(scalar=0.3)
-"""All rows together do not stay in the second-level cache, and come from behind it for each panel of vectors."""
-
-
-def steps(rows: int, columns: int, broadcasts: bool = True, traffic: Traffic = NEAR) -> float:
-    """Cycles of one reduction step of a tile: bound by arithmetic, by loads or by the latency of the multiply-add."""
-    arithmetic = rows * columns / FMA_PORTS
-    loads = (rows + columns if broadcasts else rows * columns + columns) / LOAD_PORTS
-    vector = traffic.vector if columns <= traffic.widest else traffic.far_vector
-    return max(arithmetic, loads, FMA_LATENCY) + vector * columns + traffic.scalar * rows
 
 
 def _cover(extent: int, tile: int) -> tuple[int, int]:
@@ -71,20 +45,23 @@ def register_tile(
     depth: int,
     broadcasts: bool = True,
     lines: int = 1,
-    traffic: Traffic = NEAR,
+    traffic: Traffic | None = None,
+    rates: Rates = REFERENCE,
 ) -> RegisterTile:
     """The tile with the fewest cycles over ``rows`` scalars by ``columns`` vectors, ``lines`` times.
 
     None means not known: the tile then divides a power of two, which leaves tails least often. Rows that are all in one
     tile leave room for those of several lines: each vector then serves more of them. ``traffic`` says where operands
-    come from.
+    come from (None: from near).
 
     ``registers`` are the vector registers of the machine, ``depth`` the length of the reduction (short reductions pay
     more for filling and emptying the tile). Without ``broadcasts`` both operands are vectors (depth-wise work).
+    ``rates`` are those of the machine.
     """
     best, best_cost = RegisterTile(1, 1), float("inf")
-    known_rows = rows if rows is not None else TYPICAL_ROWS
-    known_columns = columns if columns is not None else TYPICAL_COLUMNS
+    traffic = traffic or near(rates, MAX_COLUMNS)
+    known_rows = rows if rows is not None else assumed.TILE_ROWS
+    known_columns = columns if columns is not None else assumed.TILE_COLUMNS
     for m in range(1, min(MAX_ROWS, known_rows) + 1):
         for n in range(1, min(MAX_COLUMNS, known_columns) + 1):
             if (rows is None and known_rows % m) or (columns is None and known_columns % n):
@@ -96,8 +73,8 @@ def register_tile(
                 cost = 0.0
                 for m_count, m_size in _row_pieces(known_rows, m, lines, high):
                     for n_count, n_size in _pieces(known_columns, n):
-                        fill = (m_size * n_size * 2 + 8) / max(1, depth)
-                        cost += m_count * n_count * (steps(m_size, n_size, broadcasts, traffic) + fill)
+                        step = step_cycles(rates, m_size, n_size, broadcasts, traffic)
+                        cost += m_count * n_count * (step + fill_cycles(m_size, n_size, depth))
                 # Of equal tiles prefer the one without tails: less code, no guards.
                 cost *= 1 + 0.01 * ((known_rows % m != 0) + (known_columns % n != 0) + (lines % high != 0))
                 if cost < best_cost - 1e-9:

@@ -1,30 +1,25 @@
-"""What work costs and whether several threads are worth it, from the loops and the target's record.
+"""How much work a block does, and whether several threads are worth it on a target.
 
-Work is counted in scalar operations; what moves bytes counts half an operation for each, so that a vector unit moves
-half a register in the time of one vector operation, as the second-level caches of the known machines do.
+Work is counted in scalar operations; how long they take says :mod:`weft.cost.threads`.
 """
 
 from __future__ import annotations
 
 import math
 
+from weft.cost import threads
+from weft.cost.assumed import EXTENT
 from weft.expr.nodes import Call, Expr, Load
 from weft.schedule.rules.common.access import View, static_extent
 from weft.target import Target
 from weft.tir.nodes import Buffer
 
-FORK = 1200
-"""Cycles until another thread that waits for work has begun and ended its part."""
-CLAIM = 150
-"""Cycles for which one thread that takes a piece of work keeps the others from taking theirs: a cache line moves."""
-GAIN = 0.9
-"""Share of the time of one thread that several may take: less gain is not worth their energy."""
-UNKNOWN = 64
-"""What an extent that is not known counts."""
+CALL_OPERATIONS = 10
+"""What the call of an intrinsic counts, such as an exponential."""
 
 
 def cost_of(value: Expr) -> int:
-    """Rough scalar operations of an expression: calls of intrinsics count ten."""
+    """Rough scalar operations of an expression: calls of intrinsics count :data:`CALL_OPERATIONS`."""
     total, seen, pending = 0, set[Expr](), [value]
     while pending:
         e = pending.pop()
@@ -34,7 +29,7 @@ def cost_of(value: Expr) -> int:
         if isinstance(e, Load):
             total += 1
             continue
-        total += 10 if isinstance(e, Call) else 1 if e.children else 0
+        total += CALL_OPERATIONS if isinstance(e, Call) else 1 if e.children else 0
         pending.extend(e.children)
     return total
 
@@ -43,9 +38,9 @@ def work_of(view: View) -> float:
     """Scalar operations of all instances of a block, or those that could be done while its bytes are moved."""
     instances = 1.0
     for axis in view.block.iters:
-        instances *= static_extent(axis) or UNKNOWN
+        instances *= static_extent(axis) or EXTENT
     operations = instances * max(1, sum(cost_of(s.value) for s in view.stores))
-    return max(operations, bytes_of(view, instances) / 2)
+    return max(operations, bytes_of(view, instances) * threads.OPERATIONS_PER_BYTE)
 
 
 def bytes_of(view: View, instances: float) -> float:
@@ -61,15 +56,14 @@ def _elements(buffer: Buffer, unknown: float) -> float:
 
 def cycles_of(work: float, target: Target) -> float:
     """Cycles that one thread takes for so many scalar operations in vectors."""
-    return work / target.cpu.lanes(32)
+    return threads.cycles(work, target.cpu.lanes(32))
 
 
 def pieces_of(work: float, target: Target) -> int:
-    """Into how many pieces to divide work at most: to compute one and to hand them all out takes the least together."""
-    return max(1, int(math.sqrt(cycles_of(work, target) / CLAIM)))
+    """Into how many pieces to divide work at most."""
+    return threads.pieces(cycles_of(work, target), target.cpu.rates)
 
 
 def worth_parallel(work: float, target: Target) -> bool:
     """Whether as many threads as are of use take less time than one."""
-    alone, threads = cycles_of(work, target), min(max(2, target.cpu.cores), pieces_of(work, target))
-    return threads > 1 and alone / threads + FORK + CLAIM * threads < GAIN * alone
+    return threads.worth_several(cycles_of(work, target), target.cpu.cores, target.cpu.rates)

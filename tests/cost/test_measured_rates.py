@@ -1,0 +1,88 @@
+"""Rates from measured peaks, and the file that keeps them. No clock decides: peaks are given."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from weft.cost import REFERENCE, Rates
+from weft.measure.rates import CorePeaks, rates_of
+from weft.support.errors import TargetError
+from weft.target import MACHINES, Target
+from weft.target.measured import forget_rates, rates_file, read_rates, write_rates
+from weft.target.target import host_cpu
+
+PEAKS = CorePeaks(
+    REFERENCE.peak_products,
+    2 * REFERENCE.peak_products,
+    REFERENCE.peak_tiled_products,
+    REFERENCE.far_bytes,
+    REFERENCE.streamed_bytes,
+)
+CPU = Target("zen4").cpu
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_the_peaks_of_the_reference_give_the_reference() -> None:
+    assert rates_of(PEAKS) == REFERENCE
+
+
+def test_rates_follow_the_peaks() -> None:
+    slow = rates_of(replace(PEAKS, products=PEAKS.products / 2, memory_bytes=5e9))
+    assert slow.packed_products == REFERENCE.packed_products / 2
+    assert slow.winograd_operations == REFERENCE.winograd_operations / 2
+    assert (slow.streamed_bytes, slow.converted_bytes, slow.far_bytes) == (5e9, 2.5e9, REFERENCE.far_bytes)
+    assert slow.paired_products == 4 * slow.packed_products, "pairs are as fast as before"
+
+
+def test_without_instructions_for_pairs_they_are_as_fast_as_float32() -> None:
+    assert rates_of(replace(PEAKS, pairs=None)).paired_products == REFERENCE.packed_products
+    assert rates_of(replace(PEAKS, tiles=None)).tiled_products == REFERENCE.tiled_products
+
+
+def test_what_is_written_is_read_again() -> None:
+    assert read_rates(CPU) is None
+    rates = Rates(far_bytes=1e9, fork_cycles=77.0)
+    assert write_rates(CPU, rates) == rates_file()
+    assert read_rates(CPU) == rates
+    assert read_rates(CPU.replace(cores=3)) == rates, "rates are those of one core"
+    assert read_rates(Target("zen3").cpu) is None, "the file is about another CPU"
+    assert forget_rates() and read_rates(CPU) is None and not forget_rates()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", "null", '{"rates": 3, "cpu": ""}', '{"rates": "speed:1", "cpu": ""}', '{"rates": "far_bytes:x"}'],
+)
+def test_a_spoiled_file_is_an_error(content: str) -> None:
+    rates_file().parent.mkdir(parents=True)
+    rates_file().write_text(content)
+    with pytest.raises(TargetError, match="G008") as caught:
+        read_rates(CPU)
+    assert "weft targets --measure" in str(caught.value)
+
+
+def test_the_machine_at_hand_uses_its_measured_rates_and_named_ones_do_not() -> None:
+    try:
+        host_cpu.cache_clear()
+        write_rates(host_cpu(), Rates(far_bytes=1e9))
+        assert host_cpu().rates == REFERENCE, "nothing is read again within a process"
+        host_cpu.cache_clear()
+        assert host_cpu().rates.far_bytes == 1e9
+        assert Target("llvm").cpu.rates.far_bytes == Target("llvm -mcpu=native").cpu.rates.far_bytes == 1e9
+        assert all(Target(name).cpu.rates == REFERENCE for name in MACHINES)
+    finally:
+        host_cpu.cache_clear()
+
+
+def test_the_file_says_what_it_is_about() -> None:
+    content = json.loads(write_rates(CPU, Rates(far_bytes=1e9)).read_text())
+    assert content["name"] == "znver4" and content["rates"] == "far_bytes:1000000000.0"

@@ -1,0 +1,86 @@
+"""Rates as part of a target: they travel in its text, and decide what is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.cost import REFERENCE, Rates, register_tiles, threads
+from weft.schedule.rules.common.work import pieces_of, worth_parallel
+from weft.schedule.rules.cpu.tiles import register_tile
+from weft.support.errors import TargetError
+from weft.target import MACHINES, Target
+
+NUMBERS = st.floats(min_value=1e-6, max_value=1e15, allow_nan=False)
+
+
+def test_the_reference_says_nothing() -> None:
+    assert REFERENCE.text == ""
+    assert Rates.parse("") == REFERENCE
+    for name in MACHINES:
+        assert "-rates" not in str(Target(name))
+
+
+@given(st.dictionaries(st.sampled_from([f.name for f in fields(Rates)]), NUMBERS))
+def test_text_keeps_every_number(given_rates: dict[str, float]) -> None:
+    rates = replace(REFERENCE, **given_rates)
+    assert Rates.parse(rates.text) == rates
+
+
+def test_a_target_keeps_its_rates_through_text() -> None:
+    target = Target("zen4 -rates=fork_cycles:900.0,far_bytes:3e10")
+    assert (target.cpu.rates.fork_cycles, target.cpu.rates.far_bytes) == (900.0, 3e10)
+    assert Target(str(target)) == target
+    assert str(target) != str(Target("zen4")), "kernels of one must not be taken for those of the other"
+    assert Target(f"{target} -num-cores=3").cpu.rates == target.cpu.rates
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("speed:3", "there is no rate 'speed'"),
+        ("far_bytes:fast", "'fast', given for far_bytes, is no number"),
+        ("far_bytes", "'', given for far_bytes, is no number"),
+        ("far_bytes:0", "far_bytes must be a positive number, not 0"),
+        ("far_bytes:nan", "far_bytes must be a positive number, not nan"),
+        ("far_bytes:inf", "far_bytes must be a positive number, not inf"),
+    ],
+)
+def test_rates_that_make_no_sense(text: str, says: str) -> None:
+    with pytest.raises(TargetError, match="G007") as caught:
+        Target(f"zen4 -rates={text}")
+    assert says in str(caught.value)
+
+
+def test_the_rates_decide_about_threads() -> None:
+    work = 1e5
+    ready, slow = Target("zen4"), Target("zen4 -rates=fork_cycles:1e6,claim_cycles:1e5")
+    assert worth_parallel(work, ready) and not worth_parallel(work, slow)
+    assert pieces_of(work, slow) == 1 < pieces_of(work, ready)
+
+
+def test_several_threads_must_gain_a_tenth() -> None:
+    alone = (REFERENCE.fork_cycles + 2 * REFERENCE.claim_cycles) / (threads.MAX_SHARE_OF_ONE_THREAD - 0.5)
+    assert not threads.worth_several(alone * 0.99, 2, REFERENCE)
+    assert threads.worth_several(alone * 1.01, 2, REFERENCE)
+
+
+def test_the_rates_decide_about_register_tiles() -> None:
+    """One load takes as long as four multiply-adds: the tile is square, which loads least."""
+    usual, starved = (
+        register_tile(None, None, 32, 512, rates=r) for r in (REFERENCE, replace(REFERENCE, loads_per_cycle=0.5))
+    )
+    assert (usual.rows, usual.columns) == (8, 2)
+    assert (starved.rows, starved.columns) == (4, 4)
+
+
+def test_a_step_is_bound_by_what_takes_longest() -> None:
+    free = register_tiles.Traffic(0.0, 0.0, 1.0, widest=2)
+    assert register_tiles.step_cycles(REFERENCE, 1, 1, True, free) == REFERENCE.multiply_add_latency_cycles
+    assert register_tiles.step_cycles(REFERENCE, 14, 2, True, free) == 14 * 2 / REFERENCE.multiply_adds_per_cycle
+    assert register_tiles.step_cycles(REFERENCE, 14, 2, False, free) == (14 * 2 + 2) / REFERENCE.loads_per_cycle
+    wide = register_tiles.step_cycles(REFERENCE, 8, 3, True, free)
+    assert wide == 8 * 3 / REFERENCE.multiply_adds_per_cycle + 3, "three vectors come from far"
