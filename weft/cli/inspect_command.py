@@ -30,7 +30,7 @@ GRAPH_STAGES = {
 KERNEL_STAGES = {
     "te": "the tensor expressions of each group",
     "tir": "the unscheduled loops of each group",
-    "trace": "the schedule as runnable Python",
+    "trace": "the schedule as runnable Python, and notes on what it could not do",
     "scheduled": "the scheduled loops",
     "kernel": "the kernel form: flat buffers and explicit vectors, the input of the code generator",
     "llvm": "LLVM IR, for targets of the LLVM back end",

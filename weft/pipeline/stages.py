@@ -34,7 +34,8 @@ def task_stages(task: KernelTask) -> Iterator[StageText]:
     with task.reported():
         yield StageText("tir", ".txt", tir_text(task.program))
         schedule = scheduled(task.program, task.target, task.trace, task.intrinsics, backend)
-        yield StageText("trace", ".py", schedule.trace.to_python())
+        notes = "".join(f"\n# note: {note}" for note in schedule.notes)
+        yield StageText("trace", ".py", schedule.trace.to_python() + notes)
         yield StageText("scheduled", ".txt", tir_text(schedule.program))
         kernel = backend.lower(schedule.program, task.target)
         yield StageText("kernel", ".txt", tir_text(kernel))

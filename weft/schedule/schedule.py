@@ -39,6 +39,7 @@ class Schedule:
         self._state.kept = kept_buffers(self._state.tree)
         self._state.pipelined = pipelined_loops(self._state.tree)
         self._recorder = Recorder()
+        self._notes: dict[str, None] = {}
 
     @property
     def program(self) -> Program:
@@ -55,10 +56,20 @@ class Schedule:
         """What was done so far."""
         return self._recorder.trace
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What those who made the schedule had to say, such as why there are no vectors. Nothing depends on it."""
+        return tuple(self._notes)
+
+    def note(self, text: str) -> None:
+        """Add to the notes, once. It is no instruction and stands in no trace."""
+        self._notes[text] = None
+
     def copy(self) -> Schedule:
         """An independent schedule in the same state; references work in both."""
         made = Schedule.__new__(Schedule)
         made._state, made._recorder = self._state.copy(), self._recorder.copy()
+        made._notes = dict(self._notes)
         return made
 
     def replay(self, trace: Trace, intrinsics: Sequence[TensorIntrinsic] = ()) -> Schedule:

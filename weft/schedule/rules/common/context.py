@@ -41,6 +41,10 @@ class Context:
         for f in fields(self):
             setattr(self, f.name, getattr(saved, f.name))
 
+    def note(self, block: BlockRef, text: str) -> None:
+        """Say why ``block`` gets less than the best code, for those who inspect the schedule."""
+        self.schedule.note(f"{block.name}: {text}")
+
     def block(self, ref: BlockRef) -> Block:
         return self.schedule.state.block(ref)
 

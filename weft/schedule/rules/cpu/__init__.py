@@ -76,7 +76,11 @@ def _attempt(context: Context, rule: Rule, block: BlockRef) -> bool:
     except ScheduleError:
         if settings.strict_rules():
             raise
+        context.note(block, "a rule asked for what a primitive refuses, and was left out")
+    notes = context.schedule.notes
     context.restore(before)
+    for note in notes:
+        context.schedule.note(note)
     return False
 
 

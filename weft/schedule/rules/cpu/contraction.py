@@ -253,6 +253,7 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
     roles = analyze(view, lanes) if lanes > 1 else None
     view, pair, roles = paired(context, block, view, roles, lanes)
     if roles is None:
+        context.note(block, "no axis makes vectors of the result and of an operand: no tile of sums in registers")
         return False
     tile = draw_tile(context, view, roles, lanes)
     panels = pack_operands(context, block, view, roles, tile, lanes) if pair is None else ()

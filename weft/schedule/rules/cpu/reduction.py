@@ -278,7 +278,11 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
     for axis in view.reduce[len(view.reduce) - joined :]:
         size = static_extent(axis)
         extent = None if size is None or extent is None else extent * size
-    if not any(view.stride(a, innermost) == 1 for a in view.loads) or (extent is not None and extent < 2 * lanes):
+    if not any(view.stride(a, innermost) == 1 for a in view.loads):
+        context.note(block, "no operand is contiguous along the reduction: one element at a time")
+        return
+    if extent is not None and extent < 2 * lanes:
+        context.note(block, f"{extent} steps are too few for vectors of {lanes} partial results: one element at a time")
         return
     reduce = [*reduce[: len(reduce) - joined], context.fuse(reduce[len(reduce) - joined :])]
     several = extent is None or extent >= 2 * PARTIAL_VECTORS * lanes

@@ -1,0 +1,49 @@
+"""What rules say where they fall back to less than the best code."""
+
+from __future__ import annotations
+
+from weft import te
+from weft.kernels.task import KernelTask
+from weft.lowering.te_to_tir import te_to_tir
+from weft.pipeline.stages import task_stages
+from weft.schedule.rules.cpu import default_schedule
+from weft.schedule.schedule import Schedule
+from weft.target import Target
+from weft.tir.nodes import Program
+
+ZEN4 = Target("zen4")
+
+
+def row_sums(columns: int, stride: int = 1) -> Program:
+    a = te.placeholder((8, columns * stride), name="a")
+    k = te.reduce_axis((0, columns), "k")
+    return te_to_tir("rows", [a], [te.compute((8,), lambda i: te.sum(a[i, k.var * stride], axis=k), name="total")])
+
+
+def test_vectors_need_no_note() -> None:
+    assert default_schedule(row_sums(256), ZEN4).notes == ()
+
+
+def test_a_short_reduction_says_why_it_has_no_vectors() -> None:
+    (note,) = default_schedule(row_sums(20), ZEN4).notes
+    assert note == "total: 20 steps are too few for vectors of 16 partial results: one element at a time"
+
+
+def test_a_strided_reduction_says_why_it_has_no_vectors() -> None:
+    (note,) = default_schedule(row_sums(256, stride=3), ZEN4).notes
+    assert note == "total: no operand is contiguous along the reduction: one element at a time"
+
+
+def test_the_trace_stage_shows_notes_as_comments() -> None:
+    stages = {s.name: s.text for s in task_stages(KernelTask(row_sums(20), ZEN4))}
+    assert stages["trace"].splitlines()[-1].startswith("# note: total: 20 steps")
+    compile(stages["trace"], "trace", "exec")
+
+
+def test_notes_are_said_once_and_go_with_copies() -> None:
+    schedule = Schedule(row_sums(8))
+    schedule.note("twice")
+    schedule.note("twice")
+    copied = schedule.copy()
+    copied.note("of the copy")
+    assert schedule.notes == ("twice",) and copied.notes == ("twice", "of the copy")
