@@ -1,9 +1,8 @@
 """Which values of a fused function share memory without a kernel: views, parts of a tensor, tensors joined in place.
 
 Bare calls of operators in a fused function need no kernel. A *view* shows its operand under another shape, a *check*
-(the trait ``checks``) shows it as it is; *parts* (the
-trait ``parts``) are stretches of their operand; a *join* (the trait ``joins``) is a stretch of memory into which the
-kernels that compute its operands write.
+(the trait ``checks``) is its operand, unchanged; *parts* (the trait ``parts``) are contiguous ranges of their operand;
+a *join* (the trait ``joins``) is one range of memory, and the kernels that compute its operands write into it.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def source(value: GraphExpr) -> Key:
 
 def stretches(value: Call) -> tuple[int, ...] | None:
     """The bytes at which the operands of a join start in its result, or the results of parts in their operand; None
-    where one of them is not a single stretch of memory."""
+    where one of them is not contiguous."""
     target = value.target
     assert isinstance(target, Operator)
     ask = target.joins or target.parts
@@ -124,7 +123,7 @@ class Aliases:
         return Place(outer.key, outer.offset + inner.offset, outer.whole and inner.whole)
 
     def made(self, key: Key) -> list[Key]:
-        """The tensors that kernels compute to make ``key``: itself, or what is joined in it."""
+        """The tensors that kernels compute for ``key``: itself, or the operands that are joined in it."""
         found: list[Key] = []
         pending = [key]
         while pending:

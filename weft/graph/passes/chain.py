@@ -1,9 +1,9 @@
 """Joins two contractions and the reduction over rows between them to one kernel.
 
 What attention does, softmax(query · keyᵀ + mask) · value, is three kernels after fusion, and the scores go through
-memory twice. In one kernel, a schedule can carry a few rows from the first contraction to the second. No form is
-looked for: whatever element-wise work an exporter writes for scales and masks is part of the three groups already.
-"""
+memory twice. In one kernel, a schedule can carry a few rows from the first contraction to the second. No particular
+formula is searched for: the element-wise work that an exporter writes for scales and masks is already part of the three
+groups."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from weft.ir.fusion_kind import FusionKind
 
 @dataclass(frozen=True, slots=True)
 class JoinChains:
-    """Make one group of three that feed each other and nobody else: a contraction, a reduction that keeps the shape
-    (of rows to numbers, and back), a contraction. Sizes may be symbols.
+    """Make one group of three of which each is read by the next alone: a contraction, a reduction that keeps the shape
+    (rows are reduced, and the result is broadcast again), a contraction. Sizes may be symbolic.
 
     Runs after fusion; ``kind_of`` as there, and ``by_rows`` says whether a call reduces along its last dimension only.
     ``max_params`` bounds the operands of the joint group.
@@ -85,7 +85,7 @@ class JoinChains:
         return None
 
     def _rereads(self, chain: tuple[Call, Call, Call]) -> bool:
-        """Whether an operand of the contractions would come from memory again and again."""
+        """Whether an operand of the contractions would be read from memory many times."""
         first, between, last = chain
         rows = first.tensor.shape[-2] if first.tensor.rank > 1 else 1
         if isinstance(rows, int) and rows <= self.rows:

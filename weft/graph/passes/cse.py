@@ -18,7 +18,8 @@ _HASHED_ELEMENTS = 64
 
 @dataclass(frozen=True, slots=True)
 class CommonSubexpressions:
-    """Make pure operator calls with the same operands and attributes one node; likewise constants, tuples and fields.
+    """Replace equal pure operator calls (same operands, same attributes) by one node; likewise constants, tuples,
+    fields.
 
     Operands of commutative operators are compared in any order. Inner functions are worked on by themselves, so that
     closed ones stay closed.
@@ -43,8 +44,8 @@ class CommonSubexpressions:
 
 
 class _Content:
-    """The bytes of a constant as a key: hashed by a sample, compared in full only with what the sample does not tell
-    apart, since reading all weights of a model several times over takes longer than everything else here."""
+    """The bytes of a constant as a key. The hash looks at a sample of the elements, and only constants of equal hash
+    are compared in full: to read all weights of a model several times would take longer than everything else here."""
 
     __slots__ = ("data", "hashed")
 
@@ -67,7 +68,7 @@ class _Content:
 
 
 def _key(expr: GraphExpr) -> Hashable | None:
-    """What makes ``expr`` the same as another; operands are compared by identity. None: always its own."""
+    """A key that equal expressions share; operands are compared by identity. None: ``expr`` equals no other."""
     if isinstance(expr, Constant):
         return expr.type, _Content(expr.data)
     if isinstance(expr, Tuple):

@@ -1,4 +1,4 @@
-"""Removes what nobody uses. Unused calls vanish by themselves (a graph holds only what its result needs); what is left
+"""Removes what nothing uses. Unused calls need no work (a graph holds only what its result needs); what may be unused
 are lets, parameters and tuple fields of inner functions, and functions of the module."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weft.graph.visit import children, map_functions, post_order, rewrite
 
 @dataclass(frozen=True, slots=True)
 class DeadCode:
-    """Drop unused lets whose value is pure, unused parameters and result fields of functions called where they stand,
+    """Drop unused lets whose value is pure, unused parameters and result fields of functions that are called directly,
     projections of tuples, and functions that the entry does not reach."""
 
     entry: str = "main"
@@ -98,7 +98,7 @@ def _without_params(expr: Call, target: Function, used: set[Var]) -> GraphExpr |
 
 
 def _narrow_results(function: Function, fields: dict[GraphExpr, set[int] | None]) -> Function:
-    """Drop result fields that no caller takes, of functions called once where they stand."""
+    """Drop result fields that no caller uses, of functions that are called directly and only once."""
     plans: dict[GraphExpr, list[int]] = {}
     for expr, taken in fields.items():
         if (

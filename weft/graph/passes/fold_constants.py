@@ -16,12 +16,12 @@ from weft.support.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class FoldConstants:
-    """Replace pure calls of constants by their values, fields of known tuples by the field, ``if``s by their branch.
+    """Replace pure calls of constants by their values, projections of known tuples by the field, and ``if`` with a
+    known condition by its branch.
 
-    A result larger than ``max_bytes`` is folded only if it is not much larger than its operands together (packing
-    pads a little), so that a broadcast does not fill the memory. Primitive functions are left alone: constants are
-    their parameters.
-    """
+    A result of more than ``max_bytes`` is folded only if it is not much larger than its operands together (packing adds
+    some padding), so that a broadcast constant does not fill the memory. Primitive functions are left alone: constants
+    are their parameters."""
 
     max_bytes: int = 16 << 20
     name: str = "fold_constants"

@@ -1,12 +1,12 @@
 """Groups operator calls into kernels.
 
-Contractions, windows and reductions are *anchors*. In a first step each anchor takes what can be computed on its
-output while it is still at hand: from the anchor, the immediate post-dominator is joined with all nodes on the way to
-it as long as they are element-wise (possibly with broadcast operands) and have the anchor's shape. In a second step,
-from the results backwards, a node joins the group of its users if they all are in one group and the kinds allow it;
-what no group takes starts one.
+Contractions, windows and reductions are *anchors*. In a first step each anchor takes what can be computed on its output
+while that is still in registers or caches: from the anchor, the immediate post-dominator is joined with all nodes on
+the way to it as long as they are element-wise (possibly with broadcast operands) and have the anchor's shape. In a
+second step, from the results backwards, a node joins the group of its users if they all are in one group and the kinds
+allow it; a node that joins no group starts a new one.
 
-Groups are convex and have one result: every path from a member leads through the group to the result. So replacing a
+Groups are convex and have one result: every path from a member stays in the group until the result. So replacing a
 group by one call never makes a cycle. The post-dominator tree is that of Chen et al., "TVM", OSDI 2018, section 3.
 """
 

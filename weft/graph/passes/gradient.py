@@ -1,10 +1,9 @@
 """Reverse-mode differentiation of graphs.
 
-From a result backwards every node gets its *adjoint*, the derivative of the result by the node: the sum over its users
-of what their rules make of the users' adjoints. The rules come with the operators (``weft.ops.gradients``); what is
-made are ordinary nodes, so gradients can be differentiated again. Griewank and Walther, "Evaluating Derivatives",
-chapter 3.
-"""
+From the result backwards every node gets its *adjoint*, the derivative of the result with respect to the node: the sum,
+over its users, of what the rule of each user computes from the user's adjoint. The rules come with the operators
+(``weft.ops.gradients``). They build ordinary nodes, so gradients can be differentiated again. Griewank and Walther,
+"Evaluating Derivatives", chapter 3."""
 
 from __future__ import annotations
 
@@ -39,10 +38,9 @@ def gradients(
 ) -> list[GraphExpr]:
     """The derivatives of the sum of ``result`` (or of its product with ``seed``) by each of ``by``, in their types.
 
-    Through an ``if`` or a ``let`` the derivatives are another one. Raises ModelError: M030 where an operator on the way
-    has no rule, M031 for loops, matches, functions and branches of different sizes on the way, M032 where something is
-    no tensor of floats.
-    """
+    The derivative of an ``if`` is an ``if``, that of a ``let`` a ``let``. Raises ModelError: M030 where an operator on
+    the way has no rule, M031 for loops, matches, functions and branches of different sizes on the way, M032 where
+    something is no tensor of floats."""
     for e in (result, *by):
         if not isinstance(e.type, TensorType) or not e.type.dtype.is_float:
             raise ModelError(f"there are no derivatives of or by a value of type {e.type}", code="M032")
@@ -80,8 +78,8 @@ def _through_blocks(
     active: set[GraphExpr],
     placed: Mapping[GraphExpr, Scope],
 ) -> list[tuple[tuple[GraphExpr, int], GraphExpr]]:
-    """The adjoints that a branch or a let hands to what it takes from outside: another one that gives them, from the
-    derivatives of its blocks by these values. What the blocks compute is computed again there."""
+    """The adjoints of the values that a branch or a let reads from outside: a new branch or let that computes the
+    derivatives of its blocks with respect to them. It computes again what the blocks compute."""
     bodies = [e.then, e.otherwise] if isinstance(e, If) else [e.body]
     if any(body.type != e.type for body in bodies):
         raise ModelError("branches of different sizes cannot be differentiated", code="M031")

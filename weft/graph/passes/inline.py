@@ -16,10 +16,11 @@ from weft.graph.visit import free_vars, map_functions, post_order, rewrite, subs
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """Replace calls of functions that are not recursive by their bodies, and functions bound by lets by themselves.
+    """Replace calls of functions that are not recursive by their bodies, and variables bound to functions by the
+    function.
 
-    Each copy has variables and sizes of its own; the sizes of the parameters become those of the arguments. Primitive
-    functions stay. What is left are calls of recursive functions and functions used as values.
+    Each copy has its own variables and sizes; the sizes of the parameters become those of the arguments. Primitive
+    functions stay, and so do calls of recursive functions and functions that are used as values.
     """
 
     max_sweeps: int = 100

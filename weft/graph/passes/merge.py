@@ -2,10 +2,10 @@
 
     q = x · a + s,  k = x · b + t     →     j = x · [a b] + [s t],  q = j[:, :n],  k = j[:, n:]
 
-A product of few rows takes as long as reading its constants takes, and one long stream is read faster than several
-short ones: so are the projections of a decoding step. The price is paid by what reads the parts: nothing where each is
-a stretch of memory, which is read in place (see :mod:`weft.graph.passes.place_parts`), else a copy. Products of many
-rows gain nothing that would pay for copies.
+A product of few rows takes as long as reading its constants, and one long stream is read faster than several short
+ones; the projections of a decoding step are such products. What reads the parts of the result may have to pay: nothing
+where a part is contiguous and read in place (see :mod:`weft.graph.passes.place_parts`), otherwise a copy. Products of
+many rows do not gain enough to pay for copies.
 
 The operators say by the trait ``widens`` how they are joined; element-wise calls with constants that follow each of the
 products alike become one call too.

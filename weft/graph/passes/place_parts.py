@@ -1,4 +1,4 @@
-"""Joins and parts without copies: what is computed for a join is computed in its place, and parts are read in place.
+"""Joins and parts without copies: the operands of a join are computed in its memory, and parts are read in place.
 
 After fusion, a kernel that only joins tensors becomes a bare call where each operand is one stretch of the result: the
 memory plan then lets the kernels that compute the operands write there. A kernel that only takes tensors apart becomes

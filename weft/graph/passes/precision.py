@@ -1,14 +1,13 @@
-"""Runs sums of products on operands of half precision, and stores what lies between them that way.
+"""Runs sums of products on operands of half precision, and stores the values between them in half precision.
 
 Each operator says which operands may come in half precision (trait ``halves``); everything else is computed in float32,
-so only what is stored is rounded, once. What moves elements (trait ``moves``) moves rounded ones: a conversion wanted
-behind a transpose is done before it, where it joins the kernel that computes the value.
+so only stored values are rounded, once. Operators that move elements (trait ``moves``) move rounded ones: a conversion
+that is needed behind a transpose is done before it, where it joins the kernel that computes the value.
 
     relu(conv(x, w)) → transpose → matmul     →     cast(relu(conv(x', w'))) → transpose → matmul'
 
-Other readers of a rounded value read it as it is stored, so that it is stored once. Parameters and results of the model
-keep their types and digits.
-"""
+Other readers of a rounded value read the rounded one too, so that it is stored once. Parameters and results of the
+model keep their types and are not rounded."""
 
 from __future__ import annotations
 

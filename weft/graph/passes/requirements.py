@@ -1,4 +1,4 @@
-"""Records what a module takes for granted of its symbolic sizes, to be checked when it runs."""
+"""Records what a module assumes about its symbolic sizes, to be checked when it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.support.errors import InternalError
 class RecordRequirements:
     """Infer types anew and keep the assumptions as ``Module.attrs["requires"]``: pairs of a condition and a message.
 
-    Branches and bodies of loops are left out: whoever builds them states their requirements where they hold.
+    Branches and bodies of loops are left out: the code that builds them states their requirements inside of them.
     """
 
     name: str = "record_requirements"

@@ -16,8 +16,8 @@ from weft.support.errors import InternalError
 class Rewrite:
     """Apply ``rules`` to a fixpoint, operands before users; what a rule builds is rewritten again.
 
-    The pass sweeps the graph until nothing changes; within a sweep replaced nodes are put back to the worklist, so two
-    sweeps are the rule. ``max_sweeps`` and ``max_firings`` (a node) bound rules that undo one another, which is an
+    The pass sweeps the graph until nothing changes. Within a sweep, replaced nodes go back to the worklist, so usually
+    there are two sweeps. ``max_sweeps`` and ``max_firings`` (for each node) stop rules that undo one another with an
     InternalError that names the rule.
     """
 
@@ -137,7 +137,7 @@ class _Sweep:
         return count
 
     def _adopt(self, made: GraphExpr, replaced: GraphExpr, origin: Origin) -> GraphExpr:
-        """Give new calls their origin, and count the uses that they add (too many rather than too few)."""
+        """Give new calls their origin, and count the uses that they add. The count may be too high, never too low."""
         boundary: dict[GraphExpr, GraphExpr] = {}
         self._fresh(made, boundary)
         stamped = rewrite(made, lambda e: _stamp(e, origin), memo=boundary)
@@ -173,7 +173,7 @@ def _stamp(expr: GraphExpr, origin: Origin) -> GraphExpr | None:
 
 
 def _same_type(a: Type, b: Type) -> bool:
-    """Equality of types as far as it can be seen: symbolic sizes may be written differently."""
+    """Whether two types are not known to differ: symbolic sizes may be written differently."""
     if isinstance(a, TensorType) and isinstance(b, TensorType):
         return (
             a.dtype == b.dtype

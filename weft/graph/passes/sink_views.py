@@ -25,7 +25,7 @@ class SinkViews:
 
     Done where the call keeps the shape of the view and each other operand is a scalar, has one dimension that the view
     keeps as the last one, or is a view of the same shape of a tensor of the same shape. With ``reshape``, a view with
-    the attribute ``shape``, it is done too where the other operands can be given shapes that broadcast likewise.
+    the attribute ``shape``, it is also done where the other operands can be reshaped so that they broadcast alike.
     """
 
     reshape: Operator | None = None
@@ -66,7 +66,7 @@ def _of_computed(e: GraphExpr) -> bool:
 
 
 def _before(operand: GraphExpr, view: Call, inner: TensorType, reshape: Operator | None) -> GraphExpr | None:
-    """What ``operand`` is, seen from before the view; None where it cannot be said."""
+    """``operand`` in the shape from before the view; None where there is no such shape."""
     t = operand.tensor
     if t.rank == 0 or (isinstance(operand, Constant) and operand.data.size == 1 and t.rank <= inner.rank):
         return operand
@@ -96,7 +96,7 @@ def _broadcast_before(operand: Shape, after: Shape, before: Shape) -> Shape | No
 
 
 def _runs(a: Shape, b: Shape) -> Iterator[tuple[range, range]]:
-    """Both shapes cut into runs of dimensions that hold equally many elements, the shortest that can be told."""
+    """Both shapes cut into the shortest runs of dimensions that are known to hold equally many elements."""
     i = j = 0
     while i < len(a) and j < len(b):
         left, right = i + 1, j + 1
