@@ -202,7 +202,8 @@ powers has rounded it."""
 
 
 def _whole_power(a: Expr, b: Expr) -> Expr:
-    """a to the power b by squaring, wrapping around as products do; below 1 for negative b: 0 but for 1 and -1."""
+    """a to the power b by squaring, wrapping around as products do. For negative b the result is 0 unless a is 1 or
+    -1."""
     made: Expr = index(1)
     square = a
     for bit in range(6):

@@ -1,4 +1,4 @@
-"""The catalogue: every operator there is, by name."""
+"""The catalogue: all operators, by name."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ The products are those of two polynomials at m + r - 2 points and at infinity (T
 
     results = output @ ((weights @ window) * (input @ data))
 
-Small points give small coefficients, and coefficients are what rounding errors grow with. Matrices are computed with
-fractions, so that they are exact but for the one rounding of the numbers they are used as.
+Small points give small coefficients, and rounding errors grow with the coefficients. The matrices are computed as
+fractions, so they are exact until they are rounded once to the numbers that are used.
 
 Sources: A. Toom 1963, S. Cook 1966; S. Winograd, "Arithmetic Complexity of Computations", 1980.
 """

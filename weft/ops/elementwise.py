@@ -1,4 +1,4 @@
-"""How element-wise operators are made: from a scalar function and its NumPy counterpart, with NumPy broadcasting."""
+"""Builds element-wise operators from a scalar function and its NumPy counterpart, with NumPy broadcasting."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Gathering and scattering by computed indices. Negative indices count from the end.
 
-Indices must lie within the data. Whoever cannot know says ``in_range``: it stops with an error where one does not. The
-kernels themselves never read or write outside: there an index beyond an end counts as the element at that end.
+Indices must lie within the data. Where that is not known, ``in_range`` checks them and stops with an error. The kernels
+themselves never read or write outside of the data: an index beyond an end counts as the element at that end.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ def follow_channels(
     """The ``follows`` trait of operators that treat every channel (dimension 1) alike and map zero channels to zero
     channels: pooling, resizing, padding and reducing over space.
 
-    ``blocked_attrs(attrs, type, block)`` gives the attributes for the operand with a further, innermost dimension, or
-    None where the call does not suit a blocked layout; left out, the attributes stay.
+    ``blocked_attrs(attrs, type, block)`` gives the attributes for the operand with one more, innermost dimension, or
+    None where the call cannot run in a blocked layout. Without it the attributes stay as they are.
     """
 
     def follows(attrs: Attrs, types: tuple[TensorType, ...], operand: int, layout: str) -> LayoutChoice | None:

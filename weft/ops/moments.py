@@ -30,9 +30,9 @@ def line(t: te.Tensor, at: Sequence[Any], axes: Sequence[int]) -> Expr:
 def total(
     data: te.Tensor, axes: Sequence[int], element: Any = lambda x, at: x, *, dtype: DType, name: str
 ) -> te.Tensor:
-    """The sum of ``element(value, indices)`` over ``axes``, which stay with size 1: line by line, then the lines.
+    """The sum of ``element(value, indices)`` over ``axes``, which stay with size 1: of each line, then of the lines.
 
-    One long chain of additions would lose digits: a mean over 800×800 values in float32 is off by 1e-4 of their size.
+    One long chain of additions loses digits: a mean over 800×800 values in float32 has a relative error of 1e-4.
     """
 
     def first(x: Expr, at: tuple[Any, ...]) -> Expr:

@@ -1,7 +1,7 @@
-"""Parts of which type relations are made: checks with precise errors, broadcasting, axes, symbolic sizes.
+"""What type relations are built from: checks with precise errors, broadcasting, axes, symbolic sizes.
 
-Sizes that cannot be proved equal nor different (one at least is symbolic) are *assumed* equal; such assumptions
-become checks of the running program (``graph.assume``).
+Sizes that can be proved neither equal nor different (at least one is symbolic) are *assumed* equal. Such assumptions
+become checks when the program runs (``graph.assume``).
 
 Error codes: T011 dtypes, T012 ranks, T013 sizes, T014 axes, T015 attribute values, T016 number of operands.
 """
@@ -211,8 +211,8 @@ def add(*values: Dim) -> Dim:
 
 
 def stretch_of(t: TensorType, axis: int) -> int | None:
-    """The elements of one step along ``axis``, where all of ``t`` is such steps one after another: sizes are known and
-    those before the axis are 1. None elsewhere."""
+    """The number of elements of one step along ``axis``, where ``t`` in memory is these steps one after another: sizes
+    are known, and those before the axis are 1. None elsewhere."""
     row = 1
     for d, size in enumerate(t.shape):
         if not isinstance(size, int) or (d < axis and size != 1):

@@ -228,7 +228,7 @@ def _along(attrs: Attrs, axis: int, data: te.Tensor, new: Dim) -> te.Tensor:
     slope = _slope(attrs, axis, old, new) if attrs.mode == "linear" and not attrs.exclude_outside else None
 
     def between(*i: Expr) -> Expr:
-        """Two neighbours, by whole numbers only; beyond the ends the element there, so that no place is cut off."""
+        """The places of two neighbours, computed with whole numbers; a place beyond an end is that end."""
         assert slope is not None and isinstance(old, int)
         factor, offset, parts = slope
         n = i[axis] * factor + offset

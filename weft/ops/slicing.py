@@ -136,7 +136,8 @@ def _blocked(attrs: Attrs, data: TensorType, block: int) -> Attrs | None:
 
 
 def _parts(attrs: Attrs, types: tuple[TensorType, ...], result: Type) -> tuple[int, ...] | None:
-    """One index of the slower axes, a range of one axis, and all of the faster ones are a stretch of memory."""
+    """A slice is contiguous if it takes one index of the slower axes, a range of one axis and all of the faster
+    axes."""
     data = types[0]
     ranges = _ranges(attrs, data.shape)
     start, stride, whole = 0, 1, True

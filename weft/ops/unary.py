@@ -22,8 +22,8 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """``scalar(attrs, x)`` and ``numpy(attrs, x)`` say the same of one element and of an array. ``low`` and ``high``
-    bound the operands in tests; ``exact`` rows are also tested at infinities and NaN."""
+    """``scalar(attrs, x)`` and ``numpy(attrs, x)`` compute the same function of one element and of an array. ``low``
+    and ``high`` bound the operands in tests; ``exact`` rows are also tested at infinities and NaN."""
 
     name: str
     scalar: Callable[[Attrs, Expr], Expr]

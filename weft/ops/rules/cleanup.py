@@ -1,11 +1,10 @@
-"""Operators without effect, chains that are one operator, and cheaper equals of arithmetic.
+"""Removes operators without effect, replaces chains by one operator, and arithmetic by equal but cheaper arithmetic.
 
 All rules are exact, signs of zeros included, but for these, which change floats of 32 bits and more by rounding:
-``multiply-twice`` and ``cube`` (1 unit in the last place). Divisions become products by powers of two only: what
-quantization rounds to integers often lies halfway between two, and the last place decides. Adding +0.0 is kept: it
-turns -0.0 into +0.0. Powers of 1/2 become roots only where the base is known not to be negative: the power of minus
-infinity is infinity, its root NaN.
-"""
+``multiply-twice`` and ``cube`` (1 unit in the last place). Divisions become products only where the divisor is a power
+of two: values that quantization rounds to integers often lie halfway between two integers, and the last place decides.
+Adding +0.0 is kept: it turns -0.0 into +0.0. Powers of 1/2 become roots only where the base is known not to be
+negative: the power of minus infinity is infinity, its root NaN."""
 
 from __future__ import annotations
 

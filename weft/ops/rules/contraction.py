@@ -5,9 +5,8 @@ Attention written with transposes to [batch, heads, length, width] then needs no
     matmul(transpose(q), transpose(k))   →   einsum(q, k, "bshd,bthd->bhst")
     transpose(matmul(p, transpose(v)))   →   einsum(p, v, "bhst,bthd->bshd")
 
-Products with constant matrices stay matmul: these are packed ahead of time. Exact, as far as sums are (the order of
-additions is the schedule's affair), but for ``factor-behind-einsum``.
-"""
+Products with constant matrices stay matmul: these are packed ahead of time. Exact up to the order of additions, which
+the schedule chooses, except for ``factor-behind-einsum``."""
 
 from __future__ import annotations
 

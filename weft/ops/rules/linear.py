@@ -1,6 +1,6 @@
 """Products with constant matrices: views move behind them, and parts of a result become products of their own.
 
-Exact, as far as sums are (the order of additions is the schedule's affair).
+Exact up to the order of additions, which the schedule chooses.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _part(values: Constant, axis: int, begin: int, end: int) -> Constant:
 
 
 def _split_product(m: GraphMatch) -> GraphExpr | None:
-    """A part of a product's columns → the product with these columns of the matrix, which no one has to cut out.
+    """A part of a product's columns → the product with these columns of the matrix, so that nothing is cut out.
 
     Parts of a single row lie in memory as they are needed, and its product is faster as a whole.
     """

@@ -1,9 +1,9 @@
-"""Movement of elements: what moves nothing goes, chains join, transposes go where they cancel.
+"""Movement of elements: operators that move nothing are removed, chains become one operator, transposes cancel.
 
 All rules are exact.
 
-Transposes sink behind element-wise calls and views that keep their dimensions apart, towards the transposes and
-contractions that take them in::
+Transposes move behind element-wise calls and views that do not mix their dimensions, towards transposes and
+contractions that they can be combined with::
 
     relu(transpose(x))                 →   transpose(relu(x))
     transpose(reshape(transpose(x)))   →   reshape(transpose(x))       where the permuted dimensions stay apart

@@ -1,4 +1,4 @@
-"""Per-channel scales and shifts: batch normalization becomes them, weights of contractions take them in.
+"""Per-channel scales and shifts: batch normalization becomes them, and they are folded into weights of contractions.
 
 Folding a factor into constant weights changes results by rounding; the product is evaluated in float64 and rounded
 once. A factor before a convolution may be folded whatever the padding (zeros stay zeros), a term only without padding.

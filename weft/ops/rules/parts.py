@@ -1,6 +1,6 @@
 """What rules share: the operators they name, tests on constants, and evaluation of constant operands.
 
-Numerics. Rules keep integers exact, and keep where NaN and infinities come from and go to. Floats may change by
+Numerics. Rules keep integers exact, and NaN and infinities appear in the same elements as before. Floats may change by
 rounding only where a rule says so: constant factors and terms are folded into constants (evaluated in float64 and
 rounded once), and decomposed forms become the operator that defines them.
 """

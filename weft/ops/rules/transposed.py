@@ -2,8 +2,8 @@
 
 A result of stride *s* falls into s × s phases by its position modulo s; each phase is a small convolution of the input
 with every s-th element of the flipped kernel. All phases together are one convolution with s² times the channels, whose
-results are put in place by ``depth_to_space``. Kernels whose size is no multiple of s are filled up with zeros, so an
-infinite input may make a NaN of a neighbour that the transposed form leaves alone.
+results are put in place by ``depth_to_space``. Kernels whose size is no multiple of s are padded with zeros, so an
+infinite input may turn a neighbouring result into NaN that the transposed form does not change.
 
 Source: W. Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
 """

@@ -1,4 +1,4 @@
-"""Convolutions by Winograd's algorithm, where the estimate says that it pays. Applied after layouts are chosen."""
+"""Convolutions by Winograd's algorithm, where it is estimated to be faster. Applied after layouts are chosen."""
 
 from __future__ import annotations
 
