@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.cost import REFERENCE, Rates
-from weft.measure.peaks import BEYOND_CACHES, FILL, bandwidth, fma_peak, tile_peak, vector_dot_peak
+from weft.measure.peaks import BEYOND_CACHES_BYTES, CACHE_SHARE, bandwidth, fma_peak, tile_peak, vector_dot_peak
 from weft.target import Target
 
 
@@ -35,8 +35,8 @@ def measure_core() -> CorePeaks:
     """The limits of one core of the machine at hand."""
     target = Target("cpu")
     cpu, vectors, tiles = target.cpu, target.vector_unit("bfloat16"), target.tile_unit("bfloat16")
-    memory = bandwidth(max(BEYOND_CACHES, 4 * cpu.l3), 1)
-    far = bandwidth(int(cpu.l3 * FILL), 1) if cpu.l3 > 2 * cpu.l2 else memory
+    memory = bandwidth(max(BEYOND_CACHES_BYTES, 4 * cpu.l3), 1)
+    far = bandwidth(int(cpu.l3 * CACHE_SHARE), 1) if cpu.l3 > 2 * cpu.l2 else memory
     return CorePeaks(
         _multiply_adds(fma_peak(1)),
         _multiply_adds(vector_dot_peak(vectors, 1)) if vectors is not None else None,
