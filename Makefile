@@ -8,11 +8,12 @@ comma := ,
 EXTRAS ?= dev
 SOURCES := pyproject.toml setup.py $(wildcard csrc/*/*.c csrc/*/*.h)
 
-.PHONY: demo test test-slow nightly lint bench clean help
+.PHONY: demo test test-quick test-slow nightly lint bench clean help
 
 help:
 	@echo "make demo   install, compile ResNet-50 and compare it with onnxruntime"
 	@echo "make test   install what is missing and pass all tests"
+	@echo "make test-quick   a minute of tests, of every room"
 	@echo "make nightly MINUTES=60   random tests with fresh seeds, again and again"
 	@echo "make lint   ruff and mypy --strict"
 	@echo "make bench  every benchmark (quiet machine, several minutes)"
@@ -35,6 +36,9 @@ demo: $(STAMP)-demo
 
 test: $(STAMP)-test-$(subst $(comma),+,$(EXTRAS))
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+test-quick: $(STAMP)-test-$(subst $(comma),+,$(EXTRAS))
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --quick
 
 test-slow: $(STAMP)-test-$(subst $(comma),+,$(EXTRAS))
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --slow

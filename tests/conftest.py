@@ -10,6 +10,7 @@ from pathlib import Path
 import hypothesis
 import hypothesis.core
 import pytest
+import quick
 import seeds
 
 os.environ.setdefault("WEFT_STRICT", "1")  # for processes that tests start, too
@@ -20,6 +21,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="write golden files instead of comparing with them")
     parser.addoption("--slow", action="store_true", help="also run tests that take minutes (full-size models)")
+    parser.addoption("--quick", action="store_true", help="run only a minute's worth of tests, of every room")
     parser.addoption("--fresh-seeds", action="store_true", help="draw a new seed for all random tests of this run")
     parser.addoption("--seed", type=int, metavar="N", help="the seed of all random tests of this run (default: 0)")
 
@@ -39,6 +41,12 @@ def _choose_seed(config: pytest.Config) -> None:
     hypothesis.settings.register_profile("weft", derandomize=seed == 0, deadline=None, database=None)
     hypothesis.settings.load_profile("weft")
     hypothesis.core.global_force_seed = seed or None  # what hypothesis' own option --hypothesis-seed sets
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --quick, files that are not on the list are not even imported."""
+    chosen = not config.getoption("--quick") or collection_path.suffix != ".py" or quick.is_quick(collection_path)
+    return None if chosen else True
 
 
 def pytest_report_header() -> str | None:
