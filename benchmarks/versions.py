@@ -2,9 +2,9 @@
 
     python -m benchmarks.versions ../older . --threads 1,2 --only resnet
 
-Each checkout compiles and runs in a process of its own. Both are measured in one run, in short bursts that alternate, with
-pauses in between in which the threads of the other one fall asleep; the median of the bursts counts. Checkouts need a
-built runtime (``python setup.py build_ext --inplace``).
+Each checkout compiles and runs in a process of its own. Both are measured in one run, in short bursts that alternate.
+In the pauses between bursts the threads of the other process fall asleep. The median of the bursts counts. Checkouts
+need a built runtime (``python setup.py build_ext --inplace``).
 """
 
 from __future__ import annotations
