@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -47,3 +48,9 @@ def test_threads_get_the_same_objects() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert all(a is b for other in made[1:] for a, b in zip(made[0], other, strict=True))
+
+
+def test_pickled_expressions_are_interned_again() -> None:
+    x = Var("x")
+    y, both = pickle.loads(pickle.dumps((x, (x + 1) * Const(-0.0, "float32").astype("int64"))))
+    assert y is not x and both is (y + 1) * Const(-0.0, "float32").astype("int64")

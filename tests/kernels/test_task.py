@@ -10,12 +10,14 @@ from typing import Any
 
 import models_zoo as zoo
 import pytest
+from operator_cases import CASES, operands
 
 import weft
 from benchmarks.snapshot import models
 from weft.backends.protocol import Code
 from weft.cli.main import main
-from weft.graph.nodes import Call, Function
+from weft.graph import build
+from weft.graph.nodes import Call, Function, call
 from weft.graph.visit import post_order
 from weft.ir.structural import structural_equal
 from weft.kernels import machine_code as machine_code_module
@@ -26,7 +28,8 @@ from weft.pipeline import Options, compile_module, optimize, task_stages, unsche
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
-from weft.support.errors import InternalError, ParseError, ScheduleError, TargetError
+from weft.support.dtypes import DType
+from weft.support.errors import InternalError, ParseError, ScheduleError, TargetError, TypeRelationError
 from weft.support.frames import pack, unpack
 from weft.target import Target
 from weft.tir.text import parse, to_text
@@ -88,14 +91,14 @@ def tasks_of(path: Path, arguments: dict[str, Any]) -> Iterator[KernelTask]:
     yield from {task.key: task for task in (KernelTask(unscheduled(g)[0], target) for g in groups)}.values()
 
 
-MODELS = {name: (build, arguments) for name, build, arguments in models()}
+MODELS = {name: (made, arguments) for name, made, arguments in models()}
 SAMPLE = ("squeezenet", "shufflenet", "bert-dynamic", "lstm", "gpt2-decode", "resnet50-bf16", "winml_SqueezeNet_fp16")
 
 
 @pytest.mark.parametrize("name", [n if n in SAMPLE else pytest.param(n, marks=pytest.mark.slow) for n in MODELS])
 def test_tasks_of_real_kernels_are_read_back(name: str) -> None:
-    build, arguments = MODELS[name]
-    found = list(tasks_of(zoo.or_skip(build), arguments))
+    made, arguments = MODELS[name]
+    found = list(tasks_of(zoo.or_skip(made), arguments))
     assert found
     for task in found:
         text = task.to_text()
@@ -106,10 +109,36 @@ def test_tasks_of_real_kernels_are_read_back(name: str) -> None:
         assert names[0] == names[1], "schedules speak of buffers by name"
 
 
+def case_number(position: int) -> int:
+    """Which of its operator's cases this one is."""
+    name = CASES[position].values[0].name
+    return sum(c.values[0].name == name for c in CASES[:position])
+
+
+FIRST_CASES = [pytest.param(*c.values, id=c.id) for i, c in enumerate(CASES) if case_number(i) == 0]
+FURTHER_CASES = [
+    pytest.param(*c.values, id=c.id, marks=pytest.mark.slow) for i, c in enumerate(CASES) if case_number(i) > 0
+]
+
+
+@pytest.mark.parametrize(("op", "case"), [*FIRST_CASES, *FURTHER_CASES])
+def test_tasks_of_every_operator_are_read_back(op: Any, case: Any) -> None:
+    operand_types = [(x.shape, str(DType(x.dtype))) for x in operands(case)]
+    params = [build.var(f"x{i}", *given) for i, given in enumerate(operand_types)]
+    try:
+        program, _ = unscheduled(Function(tuple(params), call(op, params, case.attrs)))
+    except TypeRelationError:  # no tensor expression: the host computes it, or a pass rewrites it
+        assert op.compute is None or op.host
+        return
+    task = KernelTask(program, PLAIN.target)
+    again = KernelTask.from_text(task.to_text())
+    assert again == task and again.to_text() == task.to_text()
+
+
 @pytest.mark.parametrize("name", ["squeezenet", "lstm-dynamic"])
 def test_the_text_of_a_task_builds_the_same_bytes(name: str) -> None:
-    build, arguments = MODELS[name]
-    for task in list(tasks_of(zoo.or_skip(build), arguments))[:12]:
+    made, arguments = MODELS[name]
+    for task in list(tasks_of(zoo.or_skip(made), arguments))[:12]:
         assert machine_code(KernelTask.from_text(task.to_text())) == machine_code(task)
 
 
@@ -256,3 +285,24 @@ def test_commands_show_tasks(task: KernelTask, tmp_path: Path, capfd: pytest.Cap
     with pytest.raises(SystemExit):
         main(["inspect", str(path), "--stage", "groups"])
     assert "has no stage 'groups'" in capfd.readouterr().err
+
+
+def test_a_failing_kernel_leaves_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from sample_models import dense
+
+    def fail(*_: object) -> None:
+        raise InternalError("no registers are left")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+    model = dense(tmp_path / "model.onnx")
+    with monkeypatch.context() as broken, pytest.raises(SystemExit) as ended:
+        broken.setattr(machine_code_module, "lowered", fail)
+        main(["compile", str(model), "-o", "model.weft"])
+    assert ended.value.code == 70 and "no registers are left" in capfd.readouterr().err
+    reproducer = tmp_path / "weft-reproducer.txt"
+    assert "no registers are left" in reproducer.read_text().splitlines()[0]
+    task = KernelTask.from_text(reproducer.read_text())
+    assert shown(capfd, "inspect", reproducer, "--stage", "tir").rstrip() == to_text(task.program).rstrip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 import time
 from collections.abc import Callable
@@ -11,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from weft.expr.nodes import Const, Var
 from weft.graph.nodes import Call, Function, Module
 from weft.graph.parser import parse
 from weft.graph.visit import post_order
 from weft.ir.frozen import FrozenMap
-from weft.ir.structural import structural_equal
 from weft.kernels import workers as kernel_workers
 from weft.kernels.machine_code import MachineCode, machine_code
 from weft.kernels.task import KernelTask
@@ -183,12 +180,3 @@ def test_few_kernels_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_jobs_are_a_positive_number(jobs: Any) -> None:
     with pytest.raises(InputError, match="jobs"):
         Options(jobs=jobs)
-
-
-def test_pickled_expressions_are_interned_again() -> None:
-    program = tasks(2)[1].program
-    again = pickle.loads(pickle.dumps(program))
-    assert structural_equal(program, again) and again.sizes[0] is not program.sizes[0]
-    x = Var("x")
-    y, both = pickle.loads(pickle.dumps((x, (x + 1) * Const(-0.0, "float32").astype("int64"))))
-    assert y is not x and both is (y + 1) * Const(-0.0, "float32").astype("int64")

@@ -65,17 +65,22 @@ def scheduled(
 
 
 def lowered(
-    program: Program, target: Target, trace: Trace | None = None, intrinsics: Sequence[TensorIntrinsic] = ()
+    program: Program,
+    target: Target,
+    trace: Trace | None = None,
+    intrinsics: Sequence[TensorIntrinsic] = (),
+    backend: Backend | None = None,
 ) -> Program:
     """The kernel form of ``program``."""
-    return backend_of(target).lower(scheduled(program, target, trace, intrinsics).program, target)
+    maker = backend or backend_of(target)
+    return maker.lower(scheduled(program, target, trace, intrinsics, maker).program, target)
 
 
 def machine_code(task: KernelTask) -> MachineCode:
     """Machine code of one kernel. An InternalError carries the task as its reproducer."""
     with task.reported():
-        schedule = scheduled(task.program, task.target, task.trace, task.intrinsics, task.maker)
-        kernel = replace(task.maker.lower(schedule.program, task.target), name=task.symbol)
+        kernel = lowered(task.program, task.target, task.trace, task.intrinsics, task.maker)
+        kernel = replace(kernel, name=task.symbol)
         code = task.maker.emit(kernel, task.target)
         names = {v: f"s{i}" for i, v in enumerate(task.program.sizes)}
         return MachineCode(kernel.name, code, size_expr(kernel.attrs.get("workspace", 0), names))

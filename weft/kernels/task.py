@@ -48,7 +48,9 @@ class KernelTask:
     """What decides the machine code of one kernel, besides the compiler itself.
 
     ``program`` is unscheduled; ``trace`` is its schedule, None for the default rules. ``intrinsics`` are those that the
-    trace names and that Weft does not bring along. Tasks are equal if their keys are.
+    trace names and that Weft does not bring along. ``backend`` is that of a plugin, None for the package's own; the
+    text names it by the kind of the target alone, so only a process that knows the plugin can build from it. Tasks are
+    equal if their keys are.
     """
 
     program: Program

@@ -19,7 +19,6 @@ from weft.graph.passes.requirements import RecordRequirements
 from weft.graph.passes.rewrite import Rewrite
 from weft.graph.passes.sink_views import SinkViews
 from weft.ir.passes import Instrument, Pass, run_passes
-from weft.kernels.machine_code import lowered as lowered
 from weft.lowering.graph_to_te import fusion_kind, reduces_rows
 from weft.ops.catalogue import op
 from weft.ops.rules import SIMPLIFY_RULES

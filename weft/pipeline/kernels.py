@@ -10,7 +10,6 @@ from weft.backends.protocol import Backend, StageText
 from weft.graph.nodes import Function
 from weft.kernels.cache import GroupAddress, Kernel, KernelCache, group_address
 from weft.kernels.machine_code import MachineCode
-from weft.kernels.machine_code import lowered as lowered
 from weft.kernels.task import KernelTask
 from weft.kernels.workers import Workers
 from weft.lowering.graph_to_te import group_to_te

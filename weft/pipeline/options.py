@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 
-from weft.kernels.machine_code import lowered as lowered
 from weft.ops.winograd import POINTS as TILES
 from weft.support.arguments import FLAG, WHOLE, Form, optional
 from weft.support.errors import InputError

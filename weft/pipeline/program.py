@@ -13,7 +13,6 @@ from weft.graph.visit import post_order
 from weft.ir.fusion_kind import FusionKind
 from weft.ir.passes import Instrument
 from weft.kernels.cache import Kernel, KernelCache
-from weft.kernels.machine_code import lowered as lowered
 from weft.lowering.graph_to_program import control_to_program, graph_to_program
 from weft.lowering.graph_to_te import fusion_kind
 from weft.lowering.sizes import expression

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from weft.kernels.machine_code import lowered as lowered
-
 
 @dataclass
 class Report:

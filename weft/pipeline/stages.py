@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from weft.backends.protocol import Backend, StageText
 from weft.graph.nodes import Function
-from weft.kernels.machine_code import lowered as lowered
 from weft.kernels.machine_code import scheduled
 from weft.kernels.task import KernelTask
 from weft.lowering.graph_to_te import group_to_te
