@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,11 +19,13 @@ from weft.ops.catalogue import OPERATORS
 from weft.pipeline import Options
 from weft.pipeline import blame as room
 from weft.pipeline.blame import blame, difference
+from weft.plugins.registry import Registry
 from weft.target import Target
 from weft.tir.nodes import Program, Stmt, Store
 from weft.tir.visit import transform
 
 CPU = Target("cpu")
+Plant = Callable[[str, str], None]
 TEXT = """
 def @main(%x: f32[6, 16], %w: f32[16, 24], %b: f32[24]) -> (f32[6, 24], i64[6]) {
   %0: f32[6, 24] = matmul(%x, %w)
@@ -59,25 +61,37 @@ def spoilt(program: Program, part: str) -> Program:
     return dataclasses.replace(program, body=transform(program.body, double)) if part in program.name else program
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, stage: str, part: str) -> None:
-    """A mistake in one stage of the kernels with ``part`` in their names."""
-    right = backend_of(CPU)
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plant]:
+    """``plant(stage, part)``: a mistake in one stage of the kernels with ``part`` in their names.
 
-    def schedule(program: Program, target: Target) -> Any:
-        made = right.schedule(program, target)
-        return SimpleNamespace(program=spoilt(made.program, part), trace=made.trace)
+    The back end itself is changed, for whoever looks it up, and mended at the end.
+    """
+    backend = backend_of(CPU)
+    right = dataclasses.replace(backend)
+    monkeypatch.setattr(Registry, "backend_of", lambda self, target: backend)
 
-    def lower(program: Program, target: Target, *rest: Any) -> Program:
-        return spoilt(right.lower(program, target, *rest), part)
+    def plant(stage: str, part: str) -> None:
+        def schedule(program: Program, target: Target, *rest: Any) -> Any:
+            made = right.schedule(program, target, *rest)
+            return SimpleNamespace(program=spoilt(made.program, part), trace=made.trace)
 
-    def emit(kernel: Program, target: Target) -> Any:
-        return right.emit(spoilt(kernel, part), target)
+        def lower(program: Program, target: Target, *rest: Any) -> Program:
+            return spoilt(right.lower(program, target, *rest), part)
 
-    wrong: dict[str, Callable[..., Any]] = {"scheduled": schedule, "kernel": lower, "machine code": emit}
-    fields = {"scheduled": "schedule", "kernel": "lower", "machine code": "emit"}
-    made = dataclasses.replace(right, **{fields[stage]: wrong[stage]})  # type: ignore[arg-type]  # one of three
-    for place in ("weft.pipeline.blame", "weft.kernels.machine_code"):
-        monkeypatch.setattr(f"{place}.backend_of", lambda target: made)
+        def emit(kernel: Program, target: Target) -> Any:
+            return right.emit(spoilt(kernel, part), target)
+
+        name, wrong = {
+            "scheduled": ("schedule", schedule),
+            "kernel": ("lower", lower),
+            "machine code": ("emit", emit),
+        }[stage]
+        object.__setattr__(backend, name, wrong)
+
+    yield plant
+    for name in ("schedule", "lower", "emit"):
+        object.__setattr__(backend, name, getattr(right, name))
 
 
 @pytest.mark.parametrize("text", [TEXT, OPEN])
@@ -89,15 +103,15 @@ def test_right_results_are_blamed_on_nothing(text: str) -> None:
 
 @pytest.mark.parametrize("part", ["matmul", "argmax"])
 @pytest.mark.parametrize("stage", ["scheduled", "kernel", "machine code"])
-def test_mistakes_in_kernels(monkeypatch: pytest.MonkeyPatch, stage: str, part: str) -> None:
-    plant(monkeypatch, stage, part)
+def test_mistakes_in_kernels(plant: Plant, stage: str, part: str) -> None:
+    plant(stage, part)
     found = blame(parse(TEXT, OPERATORS), CPU, GIVEN, Options(jobs=1))
     assert found.stage == stage and part in found.name
     assert found.error > 0.1 and found.program is not None and len(found.wanted) == 1
 
 
-def test_a_mistake_in_a_kernel_of_open_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, "kernel", "tanh")
+def test_a_mistake_in_a_kernel_of_open_sizes(plant: Plant) -> None:
+    plant("kernel", "tanh")
     found = blame(parse(OPEN, OPERATORS), CPU, inputs((5, 16), (16, 24)), Options(jobs=1))
     assert found.stage == "kernel" and "tanh" in found.name
 
@@ -127,9 +141,9 @@ def test_a_mistake_of_the_program_around_the_kernels(monkeypatch: pytest.MonkeyP
     assert blame(parse(TEXT, OPERATORS), CPU, GIVEN).stage == "program"
 
 
-def test_kernels_too_large_to_interpret_are_still_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_too_large_to_interpret_are_still_named(monkeypatch: pytest.MonkeyPatch, plant: Plant) -> None:
     monkeypatch.setattr(room, "MAX_INTERPRETED_FLOPS", 10)
-    plant(monkeypatch, "kernel", "matmul")
+    plant("kernel", "matmul")
     found = blame(parse(TEXT, OPERATORS), CPU, GIVEN, Options(jobs=1))
     assert found.stage == "kernel too large to interpret" and "matmul" in found.name
 
