@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
-from weft.ir.passes import FunctionPass, Verify, run_passes
+from weft.ir.passes import Verify, run_passes
 from weft.support.errors import InternalError, ModelError
 
 
@@ -17,6 +18,14 @@ class Append:
 
     def run(self, program: str) -> str:
         return program + self.suffix
+
+
+@dataclass(frozen=True)
+class Calls:
+    """A plain function as a pass."""
+
+    name: str
+    run: Callable[[str], str]
 
 
 def _refuse_b(program: str) -> None:
@@ -56,11 +65,11 @@ def test_a_failing_pass_is_blamed_and_users_errors_pass_through() -> None:
         raise KeyError(program)
 
     with pytest.raises(InternalError, match="'broken' failed: KeyError") as caught:
-        run_passes((Append("a"), FunctionPass("broken", fail)), "x", to_text=str)
+        run_passes((Append("a"), Calls("broken", fail)), "x", to_text=str)
     assert caught.value.reproducer == "xa"
 
     def refuse(program: str) -> str:
         raise ModelError("no")
 
     with pytest.raises(ModelError):
-        run_passes((FunctionPass("refuse", refuse),), "x")
+        run_passes((Calls("refuse", refuse),), "x")

@@ -98,7 +98,7 @@ def measure(
     names = [name for g in groups for name in operators_in(g)]
     cache = KernelCache(kernel_disk_cache())
     _, report = compile_module(module, [machine], options=options, schedules=schedules, cache=cache)
-    products = [(v.density, work) for v, work in loops if v.fused]
+    products = [(v.fused / v.instructions, work) for v, work in loops if v.fused]
     found: Metrics = {
         "kernels": len(groups),
         "conversions": names.count("layout_transform"),

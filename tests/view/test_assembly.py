@@ -49,7 +49,7 @@ def test_innermost_loops_and_what_they_hold() -> None:
     assert scalar == LoopCode(instructions=2, fused=0, arithmetic=1, spills=0, vector_bits=32, depth=1)
     assert straight.depth == 0 and straight.vector_bits == 64
     assert hot_loop(NESTED) is not scalar and hot_loop(NESTED) == inner
-    assert inner.density == pytest.approx(1 / 6) and scalar.scalar and not inner.scalar
+    assert inner.fused / inner.instructions == pytest.approx(1 / 6) and scalar.scalar and not inner.scalar
 
 
 def test_no_code_has_no_loop() -> None:
@@ -69,4 +69,4 @@ def test_default_rules_reach_the_width_of_the_machine(machine: str, bits: int) -
 
     scheduled, plain = loop(default_schedule(program, target)), loop(Schedule(program))
     assert scheduled.vector_bits == bits and scheduled.fused >= 8 and scheduled.spills == 0
-    assert scheduled.density > plain.density
+    assert scheduled.fused / scheduled.instructions > plain.fused / plain.instructions

@@ -34,17 +34,6 @@ class Instrument(Protocol[P]):
     def after(self, step: Pass[P], before: P, after: P) -> None: ...
 
 
-@dataclass(frozen=True)
-class FunctionPass(Generic[P]):
-    """A plain function as a pass."""
-
-    name: str
-    function: Callable[[P], P]
-
-    def run(self, program: P) -> P:
-        return self.function(program)
-
-
 def run_passes(
     passes: Sequence[Pass[P]],
     program: P,

@@ -1,6 +1,6 @@
 """The classic notation on the same engine: ``s[C].split(axis, factor=8)``.
 
-A :class:`ClassicSchedule` looks blocks and axes up through an :class:`Origin`, which whoever made the program from
+A :class:`ClassicSchedule` looks blocks and axes up through an :class:`BlockOrigin`, which whoever made the program from
 tensor expressions provides; this module knows nothing of tensor expressions itself.
 
     s = ClassicSchedule(Schedule(program), origin)
@@ -23,7 +23,7 @@ from weft.support.errors import ScheduleError
 from weft.tir.nodes import Program
 
 
-class Origin(Protocol):
+class BlockOrigin(Protocol):
     """Where blocks come from. ``key`` is whatever users index a schedule with: a tensor, an operation."""
 
     def block_name(self, key: Any) -> str:
@@ -70,7 +70,7 @@ class StageKey:
 class ClassicSchedule:
     """Stages by tensor. ``schedule`` is the engine underneath; both notations can be mixed."""
 
-    def __init__(self, schedule: Schedule, origin: Origin) -> None:
+    def __init__(self, schedule: Schedule, origin: BlockOrigin) -> None:
         self.schedule = schedule
         self._origin = origin
         self._moved: dict[StageKey | str, str] = {}

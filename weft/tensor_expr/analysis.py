@@ -83,11 +83,6 @@ def input_kinds(op: ComputeOp) -> dict[Tensor, FusionKind]:
     return found
 
 
-def is_elementwise(op: ComputeOp, tensor: Tensor) -> bool:
-    """Whether each output element depends on the element of ``tensor`` at the same index only."""
-    return input_kinds(op).get(tensor) == FusionKind.ELEMENTWISE
-
-
 def is_injective(op: ComputeOp, tensor: Tensor) -> bool:
     """Whether each output element depends on a fixed number of elements of ``tensor``."""
     return input_kinds(op).get(tensor, FusionKind.OPAQUE) <= FusionKind.INJECTIVE

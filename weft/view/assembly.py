@@ -38,11 +38,6 @@ class LoopCode:
         """Whether the loop computes on scalars."""
         return self.vector_bits <= 64
 
-    @property
-    def density(self) -> float:
-        """The share of fused multiply-adds among the instructions."""
-        return self.fused / max(1, self.instructions)
-
 
 def innermost_loops(assembly: str) -> list[LoopCode]:
     """Every innermost loop of a kernel's assembly. A function without loops counts as one loop if it has arithmetic."""
