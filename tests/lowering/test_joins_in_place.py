@@ -13,10 +13,8 @@ from seeds import seeds
 import weft
 from weft.graph.build import constant, function, size, var
 from weft.graph.interpret import run as interpret
-from weft.graph.nodes import Call, Function, GraphExpr, If, Module, Project, call
+from weft.graph.nodes import GraphExpr, If, Module, Project, call
 from weft.graph.passes.aliases import is_join, is_part
-from weft.graph.passes.memory import Slot, plan_memory
-from weft.graph.passes.memory_verify import verify_plan
 from weft.graph.passes.place_parts import PlaceParts
 from weft.graph.visit import post_order
 from weft.ops.catalogue import op
@@ -235,41 +233,6 @@ def _grown(rng: random.Random, pool: list[GraphExpr]) -> list[GraphExpr]:
         flat = call(op("reshape"), [x], {"shape": (rows * 2, 8)})
         return [call(op("reshape"), [relu(flat)], {"shape": (rows, 16)})]
     return [rng.choice([relu, negative])(x)]
-
-
-def fused() -> Function:
-    x = var("x", (8, 16))
-    a, b = relu(x), negative(x)
-    return optimize(module([x], relu(concat(negative(a), relu(b)))), HOST, APART).main
-
-
-def test_the_verifier_finds_overlaps() -> None:
-    main = fused()
-    plan = plan_memory(main)
-    verify_plan(main, plan)
-    moved = {k: Slot(0, s.nbytes) for k, s in plan.slots.items()}
-    with pytest.raises(InternalError, match="still to be read"):
-        verify_plan(main, replace(plan, slots=moved))
-    with pytest.raises(InternalError, match="outside the arena"):
-        verify_plan(main, replace(plan, arena_bytes=64))
-    with pytest.raises(InternalError, match="not computed yet"):
-        verify_plan(main, replace(plan, order=plan.order[::-1]))
-    small = {k: Slot(s.offset, 512) if is_join(k[0]) else s for k, s in plan.slots.items()}
-    with pytest.raises(InternalError, match="sticks out"):
-        verify_plan(main, replace(plan, slots=small))
-
-
-def test_the_verifier_knows_what_may_be_overwritten() -> None:
-    x = var("x", (8, 16))
-    main = optimize(module([x], negative(relu(negative(relu(x))))), HOST, APART).main
-
-    def in_place(e: Call) -> list[tuple[int, int]]:
-        return [(0, 0)]
-
-    plan = plan_memory(main, in_place=in_place)
-    verify_plan(main, plan, in_place=in_place)
-    with pytest.raises(InternalError, match="still to be read"):
-        verify_plan(main, plan)
 
 
 def test_functions_with_control_flow_are_left_alone() -> None:

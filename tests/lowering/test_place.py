@@ -21,7 +21,7 @@ from weft.graph.parser import parse
 from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import post_order
 from weft.kernels.cache import Kernel, KernelCache
-from weft.lowering.graph_to_program import control_to_program
+from weft.lowering.graph_to_program import graph_to_program
 from weft.lowering.place import Placement, place
 from weft.ops.catalogue import OPERATORS, op
 from weft.pipeline import Options, build_kernels, optimize
@@ -109,7 +109,7 @@ def built(module: Module, placement: Placement, fused: Module) -> Artifact:
     kernels = build_kernels(groups(fused), HOST, None, CACHE, Silent())
     launch = Launch(((3,), (1,), (1,)))
     named = {g: replace(k, launch=launch) for g, k in kernels.items()}
-    program, constants, _ = control_to_program(fused, named, lambda call: 0, placement)
+    program, constants, _ = graph_to_program(fused, named, placement=placement)
     by_name = {k.name: g for g, k in kernels.items()}
     codes = []
     for k in program.kernels:

@@ -8,10 +8,8 @@ the order in which the instructions stand; others are allocated where they are m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,12 +18,11 @@ from weft.expr.nodes import Expr, ExprLike, index, make, product
 from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Project, Tuple
-from weft.graph.passes.aliases import is_check, is_view
+from weft.graph.passes.aliases import Aliases, is_check, is_join, is_part, is_view, stretches
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.lowering.control_parts import (
     Column,
     Goto,
-    KernelCall,
     Label,
     Place,
     binds,
@@ -39,6 +36,7 @@ from weft.lowering.control_parts import (
 )
 from weft.lowering.lifetimes import Lifetimes
 from weft.lowering.pending import Pending, is_computed
+from weft.lowering.shared import Shared
 from weft.lowering.sizes import size_expr
 from weft.runtime.program import (
     Allocate,
@@ -55,24 +53,7 @@ from weft.runtime.program import (
 )
 from weft.support.errors import InternalError
 
-Item = "Instruction | Label"
-
-
-Describe = Callable[[Call, Mapping[Symbol, str]], KernelCall]
 Members = dict[tuple[GraphExpr | None, int], list[GraphExpr]]
-
-
-@dataclass(slots=True)
-class Shared:
-    """What the functions of one program have in common."""
-
-    describe: Describe
-    space: Callable[[Call], int]
-    """Where the operands, results and workspace of a kernel must lie: the number of the device that it runs on."""
-    places: list[Place] = field(default_factory=list)
-    constants: list[np.ndarray[Any, Any]] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
 
 class Emitter(Lifetimes):
@@ -85,11 +66,13 @@ class Emitter(Lifetimes):
         names: dict[Symbol, str],
         shared: Shared,
         requires: Iterable[tuple[Expr, str]] = (),
+        aliases: Aliases | None = None,
     ) -> None:
         self.members, self.pending, self.names, self.shared = members, pending, names, shared
+        self.aliases = aliases or Aliases()
+        super().__init__(shared.places)
         self.inputs = frozenset(names)
         self.requires = list(requires)
-        super().__init__(shared.places)
         self.made: dict[GraphExpr, list[Place]] = {}
         self.bound: dict[GraphExpr, GraphExpr] = {}
         self.wanted: dict[tuple[GraphExpr, int], Place] = {}
@@ -105,7 +88,8 @@ class Emitter(Lifetimes):
         if p.late and p.kind == "arena":
             return BufferSpec("dynamic", dtype=p.dtype, space=p.space)
         nbytes = (0,) if p.late or (p.kind == "arena" and p.first < 0) else size_expr(p.nbytes, self.names)
-        return BufferSpec(p.kind, p.index, size_expr(offset, self.names), nbytes, p.dtype, space=p.space)
+        kind, number, start = p.root.kind, p.root.index, offset + p.offset if p.parent is not None else offset
+        return BufferSpec(kind, number, size_expr(start, self.names), nbytes, p.dtype, space=p.space)
 
     # -- places --------------------------------------------------------------------------------------------------------
 
@@ -127,6 +111,33 @@ class Emitter(Lifetimes):
         self.shared.places.append(place)
         self.places.append(place)
         return place
+
+    def _stretch(self, whole: Place, start: int, t: TensorType) -> Place:
+        """The part of a place that holds a tensor."""
+        nbytes = self._bytes(t)
+        return self._add(Place(0, whole.kind, nbytes, str(t.dtype), space=whole.space, parent=whole, start=start))
+
+    def _joined(self, e: GraphExpr, space: int = 0) -> Place:
+        """The place of a join. The first kernel that works in it decides in which space it lies."""
+        if e not in self.made:
+            home = self.aliases.home((e, 0))
+            if home is not None:
+                self.made[e] = [self._stretch(self._joined(home[0][0], space), home[1], e.tensor)]
+            else:
+                self.made[e] = [self.wanted.get((e, 0)) or self.place(e.tensor, space=space)]
+        return self.made[e][0]
+
+    def _parts(self, e: Call) -> list[Place]:
+        """The stretches of an operand, or copies of them where the operand has no fixed place."""
+        whole, starts = self.leaves(e.args[0])[0], stretches(e)
+        assert starts is not None
+        if whole.root.kind != "object" and not whole.root.late:
+            return [self._stretch(whole, start, t) for start, t in zip(starts, flat(e.type), strict=True)]
+        made = [self.place(t, space=whole.space) for t in flat(e.type)]
+        for place, start, t in zip(made, starts, flat(e.type), strict=True):
+            self._allocate_tensor(place, t)
+            self.emit(Copy(whole.number, place.number, self._size(self._bytes(t)), source_offset=(start,)))
+        return made
 
     def _room(self, nbytes: ExprLike, space: int = 0) -> Place:
         return self.place(TensorType.of((nbytes,), "uint8"), space=space)
@@ -172,6 +183,11 @@ class Emitter(Lifetimes):
                 e = e.args[0]
             elif isinstance(e, Constant):
                 self.made[e] = [self._constant(e)]
+            elif is_part(e):
+                assert isinstance(e, Call)
+                self.made[e] = self._parts(e)
+            elif is_join(e):
+                self._joined(e)
             else:
                 return self._atom(e)
         return self.made[e][low : low + count]
@@ -232,7 +248,14 @@ class Emitter(Lifetimes):
         known = self.pending.places.get(e)
         space = self._space(e)
         types = flat(e.type)
-        return known or [self.wanted.get((e, i)) or self.place(t, late=late, space=space) for i, t in enumerate(types)]
+        return known or [self._result(e, i, t, late, space) for i, t in enumerate(types)]
+
+    def _result(self, e: GraphExpr, i: int, t: TensorType, late: bool, space: int) -> Place:
+        """The place of one tensor that a node makes: in a join that holds it, where somebody wants it, or a new one."""
+        home = self.aliases.home((e, i))
+        if home is not None:
+            return self._stretch(self._joined(home[0][0], space), home[1], t)
+        return self.wanted.get((e, i)) or self.place(t, late=late, space=space)
 
     def _space(self, e: GraphExpr) -> int:
         """Where a node makes its results."""
@@ -412,11 +435,14 @@ class Emitter(Lifetimes):
         except KeyError as missing:
             raise unknown_size(str(missing.args[0])) from None
         buffers = [*sources, *targets]
-        if not (isinstance(known.workspace, int) and known.workspace == 0):
-            room = self._room(known.workspace, space)
-            self._allocate(room, known.workspace)
+        needed = self.shared.workspace(e)
+        if not (isinstance(needed, int) and needed == 0):
+            room = self._room(needed, space)
+            self._allocate(room, needed)
             buffers.append(room)
         numbers = tuple(p.number for p in buffers)
+        self.written[len(self.items)] = len(buffers) - len(sources)
+        self.exchanges[len(self.items)] = self._exchanged(e, sources, targets)
         self.emit(CallKernel(known.kernel, numbers, known.sizes, known.label, known.flops, known.nbytes, known.launch))
         self.shared.calls.append(e)
         for made, wanted, t in zip(targets, results, types, strict=True):
@@ -424,6 +450,12 @@ class Emitter(Lifetimes):
                 self._copy(made, wanted, t)
                 self.copies[wanted, space] = made
         self.made[e] = results
+
+    def _exchanged(self, e: Call, sources: Sequence[Place], targets: Sequence[Place]) -> list[tuple[Place, Place]]:
+        """Operands and results of which the kernel may write the one over the other."""
+        if any(isinstance(a.type, TupleType) for a in e.args):
+            return []
+        return [(sources[operand], targets[output]) for operand, output in self.shared.in_place(e)]
 
     def _check_shapes(self, e: Call) -> None:
         """Kernels take for granted that no size is negative."""

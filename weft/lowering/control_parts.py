@@ -49,7 +49,8 @@ UINT8 = DType("uint8")
 @dataclass(slots=True, eq=False)
 class Place:
     """A buffer. ``late`` says that its size is known only while the program runs; ``type`` is what an object holds;
-    ``space`` is the memory that it lies in."""
+    ``space`` is the memory that it lies in. A *stretch* is part of another place, from ``start`` bytes on. A place that
+    ``takes`` the memory of another is written over what that holds, which nobody needs any more."""
 
     number: int
     kind: BufferKind
@@ -61,6 +62,33 @@ class Place:
     last: int = -1
     type: TensorType | None = None
     space: int = 0
+    parent: Place | None = None
+    start: int = 0
+    takes: Place | None = None
+
+    @property
+    def root(self) -> Place:
+        """The place that is no part of another."""
+        place = self
+        while place.parent is not None:
+            place = place.parent
+        return place
+
+    @property
+    def memory(self) -> Place:
+        """The place whose memory this one has."""
+        place = self.root
+        while place.takes is not None:
+            place = place.takes
+        return place
+
+    @property
+    def offset(self) -> int:
+        """Bytes into the root."""
+        place, offset = self, 0
+        while place.parent is not None:
+            place, offset = place.parent, offset + place.start
+        return offset
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +117,6 @@ class KernelCall:
     label: str
     flops: SizeExpr
     nbytes: SizeExpr
-    workspace: ExprLike
     launch: Launch | None = None
 
 

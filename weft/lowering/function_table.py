@@ -11,7 +11,7 @@ from weft.graph.nodes import Call, Constructor, Function, GlobalVar, GraphExpr, 
 from weft.graph.types import DataType, FunctionType, Type
 from weft.graph.visit import children, post_order
 from weft.lowering.captures import Scopes
-from weft.lowering.control_flow import Shared
+from weft.lowering.shared import Shared
 from weft.runtime.program import HostOperator
 
 

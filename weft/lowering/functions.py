@@ -8,11 +8,8 @@ See "Functions and data" in docs/design.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
-
-import numpy as np
 
 from weft.expr.nodes import Expr, ExprLike, index, make
 from weft.expr.nodes import Var as Symbol
@@ -35,14 +32,17 @@ from weft.graph.nodes import (
     Var,
 )
 from weft.graph.operator import Operator
-from weft.graph.passes.memory import Lives, MemoryPlan, plan_lives
+from weft.graph.passes.aliases import Aliases, is_join, outside_of_groups, with_checks
+from weft.graph.passes.memory import Lives, MemoryPlan, execution_order, is_straight, plan_lives
 from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
 from weft.graph.visit import post_order
 from weft.lowering.captures import Scopes
-from weft.lowering.control_flow import Describe, Emitter, Shared
+from weft.lowering.control_flow import Emitter
 from weft.lowering.control_parts import Goto, Label, Opaque, Place, assembled, flat, is_object, unsupported
 from weft.lowering.function_table import Functions, Job, as_values
 from weft.lowering.pending import Pending
+from weft.lowering.shared import Instructions, Shared
+from weft.lowering.verify_memory import verify_memory
 from weft.runtime.program import (
     Allocate,
     Box,
@@ -55,7 +55,6 @@ from weft.runtime.program import (
     FunctionSpec,
     Give,
     HostOperator,
-    Instruction,
     Invoke,
     Return,
     SetSize,
@@ -69,33 +68,14 @@ from weft.support.dtypes import INDEX, DType
 _NO_ELEMENTS = DType("uint8")
 
 
-@dataclass(frozen=True, slots=True)
-class Instructions:
-    """The finished program: what goes into a ``runtime.program.Program``. ``output_types``: a tensor type or an
-    :class:`Opaque` for each output."""
-
-    instructions: tuple[Instruction, ...]
-    buffers: tuple[BufferSpec, ...]
-    constants: tuple[np.ndarray[Any, Any], ...]
-    output_types: tuple[TensorType, ...]
-    functions: tuple[FunctionSpec, ...]
-    hosts: tuple[HostOperator, ...]
-    plan: MemoryPlan
-    input_spaces: Sequence[int]
-    output_spaces: Sequence[int]
-
-
-def lower_functions(
-    module: Module, names: dict[Symbol, str], describe: Describe, space: Callable[[Call], int], spaces: int
-) -> Instructions:
+def lower_functions(module: Module, names: dict[Symbol, str], shared: Shared, spaces: int) -> Instructions:
     """The instructions that run ``module``.
 
-    ``names`` holds the sizes of the inputs and takes those bound at run time; ``describe`` tells what is to be known of
-    the call of a fused group, and ``space`` where its memory must lie, of ``spaces`` besides the main memory. Raises
-    ModelError (M020) where functions would have to be passed in or out of the
-    program.
+    ``names`` holds the sizes of the inputs and takes those bound at run time; ``shared`` tells what is to be known of
+    the call of a fused group. There are ``spaces`` memory spaces besides the main memory. Raises ModelError (M020)
+    where functions would have to be passed in or out of the program.
     """
-    work = Functions(module, Shared(describe, space), as_values(module))
+    work = Functions(module, shared, as_values(module))
     main = _Unit(work, work.scopes(module.main), module.main, names, tuple(module.attrs.get("requires", ())))
     main.run_main()
     units = []
@@ -118,16 +98,21 @@ class _Unit(Emitter):
         names: dict[Symbol, str],
         requires: Iterable[tuple[Expr, str]] = (),
     ) -> None:
-        super().__init__(scopes.members, Pending(scopes.wanted_in, scopes.pending), names, work.shared, requires)
+        pending, aliases = Pending(scopes.wanted_in, scopes.pending), Aliases(outside_of_groups(function))
+        super().__init__(scopes.members, pending, names, work.shared, requires, aliases)
         self.work, self.scopes, self.function = work, scopes, function
         self.recorded = {condition for condition, _ in self.requires}
-        self.is_main = False
+        self.is_main = self.is_straight = False
         self.boxed: set[tuple[GraphExpr, int]] = set()
 
     # -- the whole -----------------------------------------------------------------------------------------------------
 
     def run_main(self) -> None:
         self.is_main = True
+        if is_straight(self.function):
+            order = execution_order(self.function, workspace=self.shared.workspace)
+            self.is_straight = True
+            self.members = {(self.function, 0): with_checks(order, self.function.body)}
         for i, p in enumerate(self.function.params):
             (t,) = flat(p.type) if not isinstance(p.type, TupleType) else (None,)
             if t is None or (isinstance(t, Opaque) and not isinstance(t.holds, DataType)):
@@ -233,7 +218,7 @@ class _Unit(Emitter):
         for i, place in enumerate(places):
             key = self._maker(result, i)
             free = key is not None and key not in self.boxed and isinstance(key[0], (Call, If, Loop, Match))
-            own = free and key is not None and not (isinstance(key[0], Call) and not _is_kernel(key[0]))
+            own = free and key is not None and not (isinstance(key[0], Call) and not _in_memory(key[0]))
             kept.append(place if own and place is not None and place.kind != "object" else None)
         super()._claim(result, kept, types)
 
@@ -242,9 +227,9 @@ class _Unit(Emitter):
             return self.pending.places[e]
         found = []
         for i, t in enumerate(flat(e.type)):
-            wanted = self.wanted.get((e, i))
             boxed = is_object(t) or ((e, i) in self.boxed and not isinstance(e, Loop))
-            found.append(wanted or (self.object(t) if boxed else self.place(t, late=late, space=self._space(e))))
+            free = (e, i) not in self.wanted and self.aliases.home((e, i)) is None
+            found.append(self.object(t) if boxed and free else self._result(e, i, t, late, self._space(e)))
         return found
 
     def _object(self, source: Place, t: TensorType) -> Place:
@@ -389,7 +374,8 @@ class _Unit(Emitter):
                     self.emit(Check(self._size(make("eq", index(x), index(y))), f"a size of {what} is not {x}"))
 
     def _call(self, e: Call) -> None:
-        self._check_assumptions(e)
+        if not self.is_straight:  # all that straight programs take for granted is checked at their start
+            self._check_assumptions(e)
         super()._call(e)
 
     def _check_assumptions(self, e: Call) -> None:
@@ -545,10 +531,7 @@ class _Unit(Emitter):
         for p in self.places if not self.is_main else ():
             if p.kind == "arena" and any(p.first < at < p.last for at in calls):
                 p.late = True
-
-    def in_arena(self, space: int) -> list[Place]:
-        """The places in the arena of a space."""
-        return [p for p in self.places if p.kind == "arena" and not p.late and p.first >= 0 and p.space == space]
+        self.exchange()
 
     def instructions(self) -> list[Any]:
         """The items, without allocations of what has its place in the arena."""
@@ -560,14 +543,14 @@ def _planned(main: _Unit, units: Sequence[_Unit], space: int, offsets: dict[Plac
     """Give the places in the arena of a space their offsets; what is returned counts those of all functions."""
     area = 0  # of all functions: whichever runs has it for itself, but for what outlasts calls
     for unit in units:
-        arena = unit.in_arena(space)
-        lives = plan_lives([(p.nbytes, p.first, p.last) for p in arena])
+        arena = unit.stretches_of_memory(space)
+        lives = plan_lives([(p.nbytes, first, last) for p, first, last in arena])
         assert isinstance(lives.total, int)
-        offsets.update(zip(arena, lives.offsets, strict=True))
+        offsets.update((p, o) for (p, _, _), o in zip(arena, lives.offsets, strict=True))
         area = max(area, lives.total)
-    arena = main.in_arena(space)
-    lives = plan_lives([(p.nbytes, p.first, p.last) for p in arena])
-    offsets.update((p, _plus(area, o)) for p, o in zip(arena, lives.offsets, strict=True))
+    arena = main.stretches_of_memory(space)
+    lives = plan_lives([(p.nbytes, first, last) for p, first, last in arena])
+    offsets.update((p, _plus(area, o)) for (p, _, _), o in zip(arena, lives.offsets, strict=True))
     return Lives((), _plus(area, lives.total), lives.largest + area, lives.assumed + area)
 
 
@@ -578,8 +561,6 @@ def _finished(work: Functions, main: _Unit, units: Sequence[_Unit], spaces: int)
     arenas = [_planned(main, units, space, offsets) for space in range(spaces + 1)]
     plan = MemoryPlan(
         tuple(work.shared.calls),
-        {},
-        {},
         arenas[0].total,
         sum(a.largest for a in arenas),
         sum(a.assumed for a in arenas),
@@ -591,8 +572,9 @@ def _finished(work: Functions, main: _Unit, units: Sequence[_Unit], spaces: int)
     end = Label()
     leave = [Goto(end)] if units else []
     for unit in (main, *units):
+        verify_memory(unit.items, unit.shared.places, offsets, plan, unit.written, unit.exchanges)
         unit.free_late()
-        specs.update((p, unit.spec(p, offsets.get(p, 0))) for p in unit.places)
+        specs.update((p, unit.spec(p, offsets.get(p.memory, 0))) for p in unit.places)
         labels.append((Label(), Label()))
         items += [labels[-1][0], *unit.instructions(), *(leave if unit is main else []), labels[-1][1]]
     instructions = assembled([*items, end])
@@ -607,8 +589,9 @@ def _paired(places: Sequence[Place], t: Type) -> list[tuple[Place, TensorType]]:
     return list(zip(places, flat(t), strict=True))
 
 
-def _is_kernel(e: Call) -> bool:
-    return isinstance(e.target, Function) and e.target.is_primitive
+def _in_memory(e: Call) -> bool:
+    """Whether a call makes its result in memory that it is given: a kernel does, and a join of what kernels make."""
+    return is_join(e) or (isinstance(e.target, Function) and e.target.is_primitive)
 
 
 def _plus(a: ExprLike, b: ExprLike) -> ExprLike:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
+from weft.graph.passes.memory import aligned
 from weft.lowering.control_parts import Place, ends_stretch, touched
 from weft.runtime.program import Free
 
@@ -12,6 +14,8 @@ from weft.runtime.program import Free
 class Lifetimes:
     """The instructions of one function, with labels, and its places; ``ranges`` are the items of loops and branches,
     from the first to the last. ``all_places`` are those of the whole program, by number.
+    ``written``: how many of the buffers of each kernel call are written, by the call's number among the items;
+    ``exchanges``: in the same way operands and the results that may be written over them.
     """
 
     def __init__(self, all_places: Sequence[Place]) -> None:
@@ -19,18 +23,52 @@ class Lifetimes:
         self.places: list[Place] = []
         self.items: list[Any] = []
         self.ranges: list[tuple[int, int]] = []
+        self.written: dict[int, int] = {}
+        self.exchanges: dict[int, list[tuple[Place, Place]]] = {}
 
     def measure(self) -> None:
         """How long each place is needed: beyond a loop's end what it needs again, beyond an if what came before it."""
         for at, item in enumerate(self.items):
             for number in touched(item):
-                place = self.all_places[number]
-                place.first = at if place.first < 0 else place.first
-                place.last = at
+                place: Place | None = self.all_places[number]
+                while place is not None:
+                    place.first = at if place.first < 0 else place.first
+                    place.last, place = at, place.parent
         for begin, end in sorted(self.ranges, key=lambda r: r[1] - r[0]):
             for place in self.places:
                 if begin <= place.last < end and place.first <= begin:
                     place.last = end
+
+    def exchange(self) -> None:
+        """Let results take the memory of operands that nobody needs any more."""
+        ends: dict[Place, int] = {}
+        for at, pairs in self.exchanges.items():
+            item = self.items[at]
+            roots = [self.all_places[n].root for n in item.buffers[: len(item.buffers) - self.written[at]]]
+            taken: set[Place] = set()
+            for operand, result in pairs:
+                memory = operand.memory
+                fits = (
+                    all(p.kind == "arena" and not p.late and p.parent is None for p in (operand, result))
+                    and operand.space == result.space
+                    and operand.last == at == ends.get(memory, operand.last)
+                    and result.first == at
+                    and aligned(memory.nbytes) == aligned(result.nbytes)
+                )
+                if fits and roots.count(operand) == 1 and memory not in taken and result.takes is None:
+                    result.takes = memory
+                    taken.add(memory)
+                    ends[memory] = result.last
+
+    def stretches_of_memory(self, space: int) -> list[tuple[Place, int, int]]:
+        """The places that need memory of their own in the arena of a space, each with the first and last step at which
+        it is needed. Steps are the items that touch memory."""
+        held = [p for p in self.places if p.kind == "arena" and not p.late and p.first >= 0 and p.parent is None]
+        last: dict[Place, int] = {}
+        for p in held:
+            last[p.memory] = max(last.get(p.memory, 0), p.last)
+        steps = list(accumulate(int(bool(touched(item))) for item in self.items))  # up to and with each item
+        return [(p, steps[p.first], steps[last[p]]) for p in held if p.takes is None and p.space == space]
 
     def free_late(self) -> None:
         """Free what was allocated on the way after its last use."""

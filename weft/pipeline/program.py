@@ -7,13 +7,12 @@ from typing import Any
 
 from weft.expr.nodes import ExprLike, index, make
 from weft.graph.nodes import Call, Function, GraphExpr, Module
-from weft.graph.passes.memory import MemoryPlan, is_straight, plan_memory, takes_tensors
-from weft.graph.passes.memory_verify import verify_plan
+from weft.graph.passes.memory import MemoryPlan
 from weft.graph.visit import post_order
 from weft.ir.fusion_kind import FusionKind
 from weft.ir.passes import Instrument
 from weft.kernels.cache import Kernel, KernelCache
-from weft.lowering.graph_to_program import control_to_program, graph_to_program
+from weft.lowering.graph_to_program import graph_to_program
 from weft.lowering.graph_to_te import fusion_kind
 from weft.lowering.sizes import expression
 from weft.pipeline.graph import optimize
@@ -78,12 +77,12 @@ def compile_module(
         def workspace(call: Call) -> ExprLike:
             return _workspace(call, variants)
 
-        if not there and is_straight(fused.main) and takes_tensors(fused.main):
-            plan = plan_memory(fused.main, workspace=workspace, in_place=_in_place)
-            verify_plan(fused.main, plan, in_place=_in_place)
-            program, constants = graph_to_program(fused, plan, kernels)
-        else:
-            program, constants, plan = control_to_program(fused, kernels, workspace, placement)
+        def in_place(call: Call) -> list[tuple[int, int]]:
+            return [] if placement.device(call) else _in_place(call)
+
+        program, constants, plan = graph_to_program(
+            fused, kernels, workspace=workspace, in_place=in_place, placement=placement
+        )
         codes = _codes(program, kernels, variants, targets)
     report.calls, report.groups = len(plan.order), len({k.name for k in kernels.values()})
     report.built, report.cached = cache.misses, cache.hits

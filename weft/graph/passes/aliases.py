@@ -7,6 +7,7 @@ a *join* (the trait ``joins``) is one range of memory, and the kernels that comp
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from weft.graph.nodes import Call, Function, GraphExpr, Project, Tuple
@@ -92,13 +93,44 @@ def stretches(value: Call) -> tuple[int, ...] | None:
     return None if starts is None else tuple(s * types[0].dtype.nbytes for s in starts)
 
 
-class Aliases:
-    """All joins of one function (or none)."""
+def outside_of_groups(function: Function) -> Iterator[GraphExpr]:
+    """The nodes of a function, loop bodies and inner functions included and fused groups not, operands first."""
+    waiting = [function]
+    while waiting:
+        for e in post_order(waiting.pop().body, into_functions=False):
+            if isinstance(e, Function) and not e.is_primitive:
+                waiting.append(e)
+            yield e
 
-    def __init__(self, function: Function | None = None) -> None:
+
+def with_checks(order: Sequence[Call], results: GraphExpr) -> list[GraphExpr]:
+    """Calls, each behind the checks of what it reads that have not been made before it; then those of the results."""
+    out: dict[GraphExpr, None] = {}
+    for reads, call in (*((e.args, e) for e in order), ((results,), None)):
+        waiting, found = list(reads), []
+        while waiting:
+            e = waiting.pop()
+            if isinstance(e, Project):
+                waiting.append(e.value)
+            elif isinstance(e, Tuple):
+                waiting += e.fields
+            elif is_alias(e) and e not in out and e not in found:
+                assert isinstance(e, Call)
+                waiting += e.args
+                found.append(e)
+        out.update(dict.fromkeys(e for e in reversed(found) if not is_join(e) and not is_part(e)))
+        if call is not None:
+            out[call] = None
+    return list(out)
+
+
+class Aliases:
+    """All joins among some nodes."""
+
+    def __init__(self, nodes: Iterable[GraphExpr] = ()) -> None:
         self._homes: dict[Key, tuple[Key, int]] = {}
         self._members: dict[Key, list[Key]] = {}
-        for e in post_order(function.body, into_functions=False) if function is not None else ():
+        for e in nodes:
             if is_join(e):
                 assert isinstance(e, Call)
                 starts = stretches(e)
@@ -107,6 +139,10 @@ class Aliases:
                     key = source(a)
                     self._homes[key] = (e, 0), start
                     self._members.setdefault((e, 0), []).append(key)
+
+    def home(self, key: Key) -> tuple[Key, int] | None:
+        """The join that holds ``key``, and from which byte on."""
+        return self._homes.get(key)
 
     def root(self, key: Key) -> Place:
         """The memory that holds ``key``."""

@@ -1,22 +1,22 @@
-"""Places the tensors of a fused function in one arena before anything runs.
+"""Memory of programs: an order of execution that needs little, and places in an arena by size and life.
 
-Sizes may be symbolic. A size is taken apart into *coefficient × base* (``n*64*4`` is 256 × ``n``); tensors of one base
-are planned together in units of it, which for a model with a dynamic batch is as good as knowing the batch, and the
-areas of the different bases stand one after another.
+Sizes may be symbolic. A size is taken apart into *coefficient × base* (``n*64*4`` is 256 × ``n``); stretches of one
+base are planned together in units of it, which for a model with a dynamic batch is as good as knowing the batch, and
+the areas of the different bases stand one after another.
 
-Steps: choose an order of execution (the best of a few), find how long each tensor lives, share memory where a kernel
-may write over an operand, and give offsets: largest first, each at the lowest place free over its life, or best fit in
-order of time, whichever needs least. A join and all that is computed in its place are one stretch of memory, which
-lives from the first of them to the last reader of any.
+:func:`plan_lives` gives offsets to stretches of memory whose first and last step are known, whatever the program:
+largest first, each at the lowest place free over its life, or best fit in order of time, whichever needs least. Each
+memory space is planned by itself. :func:`execution_order` chooses, for a function that runs straight on, the best of a
+few orders; what lives how long is known when the instructions stand (:mod:`weft.lowering.control_flow`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from weft.expr.nodes import Binary, Const, Expr, ExprLike, index, product
-from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Project, Tuple, Var
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Tuple, Var
 from weft.graph.operator import Operator
 from weft.graph.passes.aliases import Aliases, Key, is_alias, is_join, source
 from weft.graph.types import TensorType, TupleType
@@ -24,36 +24,24 @@ from weft.graph.visit import children, post_order
 from weft.support.errors import InternalError
 
 InPlace = Callable[[Call], Iterable[tuple[int, int]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A place in the arena, in bytes."""
-
-    offset: ExprLike
-    nbytes: ExprLike
+"""Pairs (operand, output) of a call of which the kernel may write the output over the operand: element-wise, same
+index, same size."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Where tensors live.
+    """What a program needs.
 
-    ``order``: the calls that run, in order (views, joins and parts do not). ``slots``: the place of each tensor that
-    lives in the arena; views have that of what they show, and results of the function have none (their memory is the
-    caller's). ``aliases`` says what lies within what. ``workspaces``: the place of each call's workspace.
-    ``largest_live_set``: bytes that no plan for this order can do without, with symbolic sizes taken as ``assumed``;
-    ``assumed_bytes`` is the arena under the same assumption.
+    ``order``: the calls that stand in it, in order (views, joins and parts do not). ``arena_bytes``: of the main
+    memory, ``spaces``: of each other memory space. ``largest_live_set``: bytes that no plan for this order can do
+    without, with symbolic sizes taken as ``assumed``; ``assumed_bytes`` are all arenas under the same assumption.
     """
 
     order: tuple[Call, ...]
-    slots: Mapping[Key, Slot]
-    workspaces: Mapping[Call, Slot]
     arena_bytes: ExprLike
     largest_live_set: int
     assumed_bytes: int
-    aliases: Aliases = field(default_factory=Aliases)
     spaces: tuple[ExprLike, ...] = ()
-    """Bytes of the arenas in other memory spaces than the main memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,33 +52,24 @@ class _Tensor:
     base: Expr | None
     start: int
     end: int
-    keys: list[Key] = field(default_factory=list)
-    workspace_of: Call | None = None
     offset: int = -1
     order: int = 0
 
 
-def plan_memory(
-    function: Function,
-    *,
-    workspace: Callable[[Call], ExprLike] | None = None,
-    in_place: InPlace | None = None,
-    align: int = 64,
-    assumed: int = 16,
-) -> MemoryPlan:
-    """Plan the memory of ``function``.
+def execution_order(
+    function: Function, *, workspace: Callable[[Call], ExprLike] | None = None, align: int = 64, assumed: int = 16
+) -> tuple[Call, ...]:
+    """The calls of ``function`` in the order, of a few, whose largest live set is smallest.
 
-    ``workspace(call)`` says how many bytes a call needs beside its operands and results; ``in_place(call)`` gives pairs
-    (operand, output) of which the kernel may write the output over the operand (element-wise, same index, same size).
-    ``assumed`` stands for symbolic sizes where orders are compared. The function must be straight (see
-    :func:`is_straight`); others have no one order.
+    ``workspace(call)`` says how many bytes a call needs beside its operands and results; ``assumed`` stands for
+    symbolic sizes. The function must be straight (see :func:`is_straight`); others have no one order.
     """
     if not is_straight(function):
-        raise InternalError("memory is planned for a function whose control flow decides what runs", code="W012")
-    planner = _Planner(function, workspace, in_place, align, assumed)
-    orders = [planner.depth_first(False), planner.depth_first(True), planner.greedy()]
-    best = min(orders, key=planner.peak)  # the first of equals: the order as written
-    return planner.plan(best)
+        raise InternalError("an order is asked for where control flow decides what runs", code="W012")
+    orders = _Orders(function, workspace, align, assumed)
+    choices: list[Sequence[Call]] = [orders.depth_first(False), orders.depth_first(True), orders.greedy()]
+    best = min(choices, key=orders.peak)  # the first of equals: the order as written
+    return tuple(best)
 
 
 def is_straight(function: Function) -> bool:
@@ -129,7 +108,7 @@ def plan_lives(stretches: Sequence[tuple[ExprLike, int, int]], *, align: int = 6
     """Place stretches of memory, each given by its bytes and the first and last step at which it is needed."""
     made = []
     for i, (nbytes, first, last) in enumerate(stretches):
-        size, base = _aligned(nbytes, align)
+        size, base = aligned(nbytes, align)
         made.append(_Tensor(size, base, first, last, order=i))
 
     def value(base: Expr | None) -> int:
@@ -158,7 +137,7 @@ def _arrange(
     return starts, total, assumed
 
 
-def _aligned(nbytes: ExprLike, align: int) -> tuple[int, Expr | None]:
+def aligned(nbytes: ExprLike, align: int = 64) -> tuple[int, Expr | None]:
     """Bytes as (aligned coefficient, base). A tiny coefficient is not rounded up, which would waste most of the memory:
     the base then counts whole lines."""
     coefficient, base = factor(nbytes)
@@ -167,20 +146,18 @@ def _aligned(nbytes: ExprLike, align: int) -> tuple[int, Expr | None]:
     return -(-coefficient // align) * align, base
 
 
-class _Planner:
+class _Orders:
     def __init__(
         self,
         function: Function,
         workspace: Callable[[Call], ExprLike] | None,
-        in_place: InPlace | None,
         align: int,
         assumed: int,
     ) -> None:
         self.function, self.align, self.assumed = function, align, assumed
-        self.workspace, self.in_place = workspace, in_place
         self.nodes = [e for e in post_order(function.body, into_functions=False) if isinstance(e, Call)]
         self.calls = [e for e in self.nodes if not is_alias(e)]
-        self.aliases = Aliases(function)
+        self.aliases = Aliases(self.nodes)
         results = map(self.aliases.find, _leaves(function.body))
         self.results = {p.key for p in results if p.whole}
         """Tensors whose memory is the caller's; the plan says nothing of them and of what lies in them."""
@@ -197,7 +174,7 @@ class _Planner:
         self.spaces = {e: self._size(workspace(e)) for e in self.calls} if workspace else {}
 
     def _size(self, nbytes: ExprLike) -> tuple[int, Expr | None]:
-        return _aligned(nbytes, self.align)
+        return aligned(nbytes, self.align)
 
     def _bytes(self, size: tuple[int, Expr | None]) -> int:
         return size[0] * self._assumed(size[1])
@@ -284,31 +261,22 @@ class _Planner:
 
     def peak(self, order: Sequence[Call]) -> int:
         """The largest live set of an order."""
-        return _largest(self._tensors(order, sharing=False), self._assumed)
+        return _largest(self._tensors(order), self._assumed)
 
-    # -- lives and offsets ---------------------------------------------------------------------------------------
-
-    def _tensors(self, order: Sequence[Call], sharing: bool = True) -> list[_Tensor]:
+    def _tensors(self, order: Sequence[Call]) -> list[_Tensor]:
         ends = self._ends(order)
         made: list[_Tensor] = []
-        of: dict[Key, _Tensor] = {}
+        known: set[Key] = set()
         for step, e in enumerate(order):
-            donors = self._donors(e, step, ends, of) if sharing and self.in_place else {}
             for i in range(_output_count(e)):
                 root = self.aliases.root((e, i)).key
                 size = self.sizes.get(root)
-                if size is None or root in of:
-                    continue
-                tensor = donors.get(i)
-                if tensor is None or root != (e, i) or (tensor.size, tensor.base) != size:
-                    tensor = _Tensor(size[0], size[1], step, step, order=len(made))
-                    made.append(tensor)
-                tensor.end = max(tensor.end, ends[root])
-                tensor.keys.append(root)
-                of[root] = tensor
+                if size is not None and root not in known:
+                    known.add(root)
+                    made.append(_Tensor(size[0], size[1], step, ends[root]))
             space = self.spaces.get(e)
             if space and space[0]:
-                made.append(_Tensor(space[0], space[1], step, step, workspace_of=e, order=len(made)))
+                made.append(_Tensor(space[0], space[1], step, step))
         return made
 
     def _ends(self, order: Sequence[Call]) -> dict[Key, int]:
@@ -318,40 +286,6 @@ class _Planner:
             for key in (*self.reads[e], *((e, i) for i in range(_output_count(e)))):
                 ends[self.aliases.root(key).key] = step
         return ends
-
-    def _donors(self, e: Call, step: int, ends: Mapping[Key, int], of: Mapping[Key, _Tensor]) -> dict[int, _Tensor]:
-        """Tensors that die at ``e`` and may become its outputs."""
-        assert self.in_place is not None
-        found: dict[int, _Tensor] = {}
-        for operand, output in self.in_place(e):
-            place = self.aliases.find(e.args[operand])
-            tensor = of.get(place.key) if place.whole else None
-            others = sum(self.aliases.find(a).key == place.key for a in e.args)
-            if tensor is None or others != 1 or output in found or tensor in found.values():
-                continue
-            if ends[place.key] == step and tensor.end == step:
-                found[output] = tensor
-        return found
-
-    def plan(self, order: Sequence[Call]) -> MemoryPlan:
-        tensors = self._tensors(order)
-        starts, total, assumed = _arrange(tensors, self._assumed)
-        slots: dict[Key, Slot] = {}
-        workspaces: dict[Call, Slot] = {}
-        for t in tensors:
-            slot = Slot(_plus(starts[t.base], _times(t.offset, t.base)), _times(t.size, t.base))
-            slots.update((key, slot) for key in t.keys)
-            if t.workspace_of is not None:
-                workspaces[t.workspace_of] = slot
-        for e in self.nodes:
-            for i, made in enumerate(_outputs(e)):
-                place = self.aliases.find(Project(e, i) if isinstance(e.type, TupleType) else e)
-                held = slots.get(place.key)
-                if held is not None and (e, i) not in slots:
-                    nbytes = held.nbytes if place.whole else product(made.shape) * made.dtype.nbytes
-                    slots[e, i] = held if place.whole else Slot(_plus(held.offset, place.offset), nbytes)
-        largest = _largest(tensors, self._assumed)
-        return MemoryPlan(tuple(order), slots, workspaces, total, largest, assumed, self.aliases)
 
 
 def allocate(tensors: Sequence[_Tensor]) -> int:

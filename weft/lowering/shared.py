@@ -1,0 +1,52 @@
+"""What the functions of one program have in common while they are emitted, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from weft.expr.nodes import ExprLike
+from weft.expr.nodes import Var as Symbol
+from weft.graph.nodes import Call
+from weft.graph.passes.memory import InPlace, MemoryPlan
+from weft.graph.types import TensorType
+from weft.lowering.control_parts import KernelCall, Place
+from weft.runtime.program import BufferSpec, FunctionSpec, HostOperator, Instruction
+
+Describe = Callable[[Call, Mapping[Symbol, str]], KernelCall]
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the functions of one program have in common."""
+
+    describe: Describe
+    space: Callable[[Call], int]
+    """Where the operands, results and workspace of a kernel must lie: the number of the device that it runs on."""
+    in_place: InPlace
+    workspace: Callable[[Call], ExprLike]
+    """Bytes that a call needs beside its operands and results."""
+    places: list[Place] = field(default_factory=list)
+    constants: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """The finished program: what goes into a ``runtime.program.Program``. ``output_types``: a tensor type or an
+    :class:`Opaque` for each output."""
+
+    instructions: tuple[Instruction, ...]
+    buffers: tuple[BufferSpec, ...]
+    constants: tuple[np.ndarray[Any, Any], ...]
+    output_types: tuple[TensorType, ...]
+    functions: tuple[FunctionSpec, ...]
+    hosts: tuple[HostOperator, ...]
+    plan: MemoryPlan
+    input_spaces: Sequence[int]
+    output_spaces: Sequence[int]
