@@ -13,9 +13,10 @@ from seeds import seeds
 import weft
 from weft.graph.build import constant, function, size, var
 from weft.graph.interpret import run as interpret
-from weft.graph.nodes import GraphExpr, If, Module, Project, call
-from weft.graph.passes.aliases import is_join, is_part
+from weft.graph.nodes import GraphExpr, If, Loop, Module, Project, Tuple, Var, call
+from weft.graph.passes.aliases import is_join, is_part, outside_of_groups
 from weft.graph.passes.place_parts import PlaceParts
+from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import post_order
 from weft.ops.catalogue import op
 from weft.pipeline import Options, compile_module, optimize
@@ -235,17 +236,65 @@ def _grown(rng: random.Random, pool: list[GraphExpr]) -> list[GraphExpr]:
     return [rng.choice([relu, negative])(x)]
 
 
-def test_functions_with_control_flow_are_left_alone() -> None:
+def branches() -> tuple[Module, list[np.ndarray[Any, Any]]]:
     x, c = var("x", (8, 16)), var("c", (), "bool")
     a, b = split(relu(x), 4, 4)
     joined = negative(concat(negative(b), relu(a)))
-    m = module([x, c], If(c, joined, x, x.type))
+    return module([x, c], If(c, joined, x, x.type)), [np.random.default_rng(0).standard_normal((8, 16), np.float32)]
+
+
+def loops() -> tuple[Module, list[np.ndarray[Any, Any]]]:
+    """The state goes through a part and a join in each iteration; what is joined before the loop is joined once."""
+    i, times = size("i"), var("times", (3,))
+    h = Var("h", TensorType.of((8, 16), "float32"))
+    a, b = split(relu(h), 4, 4)
+    fixed = concat(negative(times_row(times)), relu(times_row(times)))
+    after = concat(negative(b), call(op("add"), [a, call(op("slice"), [fixed], {"begin": (0, 0), "end": (4, 16)})]))
+    start = var("start", (8, 16))
+    loop = Loop((start,), function([h], Tuple((after,))), TupleType((h.type,)), i, 3, 3)
+    rng = np.random.default_rng(0)
+    return module([start, times], negative(Project(loop, 0))), [
+        rng.standard_normal((8, 16)).astype(np.float32),
+        rng.standard_normal(3).astype(np.float32),
+    ]
+
+
+def times_row(times: GraphExpr) -> GraphExpr:
+    total = call(op("reduce_sum"), [times], {"axes": (0,), "keepdims": True})
+    return call(op("broadcast_to"), [total], {"shape": (4, 16)})
+
+
+def test_branches_join_in_place() -> None:
+    m, inputs = branches()
     fused = optimize(m, HOST, APART)
-    assert not any(is_join(e) or is_part(e) for e in post_order(fused.main, into_functions=False))
-    value = np.random.default_rng(0).standard_normal((8, 16), np.float32)
+    assert sum(is_join(e) for e in post_order(fused.main, into_functions=False)) == 1
+    assert sum(is_part(e) for e in post_order(fused.main, into_functions=False)) == 1
     artifact, _ = compile_module(m, [HOST], options=APART)
-    np.testing.assert_array_equal(Executable(artifact, 1)(value, np.array(True)), interpret(m, [value, np.array(True)]))
-    assert PlaceParts().run(fused) is fused
+    for flag in (True, False):
+        given = [*inputs, np.array(flag)]
+        np.testing.assert_array_equal(Executable(artifact, 1)(*given), interpret(m, given))
+
+
+def test_loops_join_in_place() -> None:
+    m, inputs = loops()
+    fused = optimize(m, HOST, APART)
+    assert any(is_join(e) for e in outside_of_groups(fused.main))
+    artifact, _ = compile_module(m, [HOST], options=APART)
+    np.testing.assert_allclose(Executable(artifact, 1)(*inputs), interpret(m, inputs), rtol=1e-6)
+    again = PlaceParts().run(fused)
+    assert sum(map(is_join, outside_of_groups(again.main))) == sum(map(is_join, outside_of_groups(fused.main)))
+
+
+def test_a_join_of_what_one_way_alone_needs_stays_a_kernel() -> None:
+    x, c = var("x", (8, 16)), var("c", (), "bool")
+    shared = concat(negative(x), relu(x))
+    body = If(c, relu(shared), If(c, negative(shared), concat(x, x), shared.tensor), shared.tensor)
+    m = module([x, c], body)
+    artifact, _ = compile_module(m, [HOST], options=APART)
+    value = np.random.default_rng(0).standard_normal((8, 16), np.float32)
+    for flag in (True, False):
+        given = [value, np.array(flag)]
+        np.testing.assert_array_equal(Executable(artifact, 1)(*given), interpret(m, given))
 
 
 def test_hot_sizes_join_in_place() -> None:

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weft.graph import dims
 from weft.graph.build import primitive
-from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Tuple, Var, apply, call
+from weft.graph.demand import on_demand
+from weft.graph.nodes import Call, Function, GraphExpr, Let, Loop, Module, Tuple, Var, apply, call
 from weft.graph.operator import Operator
-from weft.graph.passes.aliases import Key, Place, place, stretches
-from weft.graph.passes.memory import is_straight, takes_tensors
+from weft.graph.passes.aliases import Key, Place, is_join, place, stretches
+from weft.graph.scope import Scope, scopes
 from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import post_order, rewrite
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceParts:
-    """Make bare calls of groups that only join or only take apart, in main functions that run straight on.
+    """Make bare calls of groups that only join or only take apart, in main functions, branches and loops included.
+
+    What a join holds must be made where the join is: in the same block, and whenever that is entered. Sizes must follow
+    from those of the inputs.
 
     A tensor can be in one place only: what an earlier join holds, what the caller gives or gets, constants and
     stretches of others are copied into the join, by one kernel at most and only where that is at most half of the
@@ -32,7 +37,7 @@ class PlaceParts:
 
     def run(self, module: Module) -> Module:
         main = module.functions.get("main")
-        if main is None or main.is_primitive or not is_straight(main) or not takes_tensors(main):
+        if main is None or main.is_primitive:
             return module
         made = _Placing(main, self.align).run()
         return module if made is main else Module({**module.functions, "main": made}, module.types, module.attrs)
@@ -44,16 +49,23 @@ class _Placing:
     def __init__(self, function: Function, align: int) -> None:
         self.function, self.align = function, align
         body = function.body
+        while isinstance(body, Let):
+            body = body.body
         self.results = [place(r) for r in (body.fields if isinstance(body, Tuple) else (body,))]
+        self.order = list(post_order(function.body))
+        self.blocks = scopes(function)
+        self.pending = on_demand(function, self.blocks)
+        self.bodies = {e.body for e in self.order if isinstance(e, Loop)}
+        self.known = {s for p in function.params for s in dims.symbols(p.type)}
+        """Sizes that the inputs tell."""
         self.held = {p.key for p in self.results}
         self.bare: dict[Call, Call] = {}
         self.copied: dict[Call, set[int]] = {}
 
     def run(self) -> Function:
-        order = list(post_order(self.function.body, into_functions=False))
-        for e in order:
+        for e in self.order:
             inner = alone(e)
-            if inner is None:
+            if inner is None or not self._is_fixed(e):
                 continue
             assert isinstance(e, Call) and isinstance(inner.target, Operator)
             if inner.target.joins is not None:
@@ -63,14 +75,30 @@ class _Placing:
         if not self.bare:
             return self.function
         made: dict[GraphExpr, GraphExpr] = {}
-        for e in order:
+        for e in self.order:
             if isinstance(e, Call) and e in self.bare:
                 made[e] = self._replaced(e, made)
             else:
-                rewrite(e, lambda x: None, into_functions=False, memo=made)
-        result = rewrite(self.function, lambda x: None, into_functions=False, memo=made)
+                rewrite(e, lambda x: None, memo=made)
+        result = rewrite(self.function, lambda x: None, memo=made)
         assert isinstance(result, Function)
         return result
+
+    def _is_fixed(self, e: GraphExpr) -> bool:
+        """Whether a group is computed whenever its block is entered, by the main function itself, and its results have
+        sizes that the inputs tell."""
+        if e in self.pending or any(s not in self.known for s in dims.symbols(e.type)):
+            return False
+        block: Scope | None = self.blocks[e]
+        while block is not None and block.owner is not self.function:
+            if isinstance(block.owner, Function) and block.owner not in self.bodies:
+                return False
+            block = block.parent
+        return True
+
+    def _beside(self, e: GraphExpr, other: GraphExpr) -> bool:
+        a, b = self.blocks[e], self.blocks[other]
+        return a.owner is b.owner and a.slot == b.slot
 
     def _join(self, e: Call, inner: Call) -> None:
         starts = stretches(inner)
@@ -82,7 +110,7 @@ class _Placing:
         copies: set[int] = set()
         for i, a in enumerate(operands):
             where = self._where(a)
-            if where is None or where.key in self.held or where.key in claimed:
+            if where is None or where.key in self.held or where.key in claimed or not self._beside(e, where.key[0]):
                 copies.add(i)
             else:
                 claimed.add(where.key)
@@ -95,7 +123,7 @@ class _Placing:
     def _where(self, value: GraphExpr) -> Place | None:
         """The tensor that holds exactly ``value``, if a kernel computes it."""
         where = self._place(value)
-        return where if where.whole and isinstance(where.key[0], Call) else None
+        return where if where.whole and _is_kernel(where.key[0]) and self._is_fixed(where.key[0]) else None
 
     def _place(self, value: GraphExpr) -> Place:
         """Like :func:`place` with the groups that are bare already seen as parts."""
@@ -113,7 +141,10 @@ class _Placing:
         starts = stretches(inner)
         if starts is None or not self._aligned(starts) or len(inner.args) != 1:
             return
-        if any(p.key[0] is e for p in self.results) or isinstance(place(e.args[0]).key[0], Constant):
+        source = place(e.args[0]).key[0]
+        if any(p.key[0] is e for p in self.results):
+            return
+        if source not in self.function.params and not (_is_kernel(source) and self._is_fixed(source)):
             return
         self.bare[e] = inner
 
@@ -130,6 +161,11 @@ class _Placing:
             p = Var("p0", args[i].type)
             args[i] = apply(primitive((p,), call(inner.target, [p], inner.attrs), e.origin), [args[i]], origin=e.origin)
         return call(inner.target, args, inner.attrs, origin=e.origin)
+
+
+def _is_kernel(e: GraphExpr) -> bool:
+    """Whether a kernel computes ``e``, or several do, in the place of a join."""
+    return is_join(e) or (isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive)
 
 
 def alone(e: GraphExpr) -> Call | None:
