@@ -34,7 +34,7 @@ from weft.target import Target
 
 HOST = Target("cpu")
 APART = Options(max_ops=1, jobs=1)
-TOYS = (DeviceSpec("toy", 0), DeviceSpec("toy", 1))
+TOYS = (DeviceSpec("pretend", 0), DeviceSpec("pretend", 1))
 CACHE = KernelCache(None)
 
 
@@ -177,7 +177,7 @@ def test_inputs_and_results_are_where_they_are_used(toy: Toys) -> None:
     assert [t.space for t in artifact.program.inputs] == [1, 0]
     assert [t.space for t in artifact.program.outputs] == [1, 0, 2]
     exe = Executable(artifact)
-    there = weft.nd.array(floats(2, 4), weft.device("toy"))
+    there = weft.nd.array(floats(2, 4), weft.device("pretend"))
     toy[0].log.clear()
     exe(there, floats(2, 4))
     assert "copy_in" not in toy[0].log

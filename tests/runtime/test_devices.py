@@ -91,7 +91,7 @@ def program(entry: str = "scaled", inputs: int = 0, outputs: int = 0, last: int 
         kernels=kernels,
         instructions=instructions,
         arena_bytes=nbytes,
-        devices=(DeviceSpec("toy", 0, (1024,)),),
+        devices=(DeviceSpec("pretend", 0, (1024,)),),
     )
 
 
@@ -149,18 +149,18 @@ def test_profiles_wait_for_the_device(kernels: bytes, toy: Toys) -> None:
 
 
 def test_tensors_on_a_device(toy: Toys) -> None:
-    there = weft.device("toy", 1)
+    there = weft.device("pretend", 1)
     t = weft.nd.array(X, there)
-    assert t.device == there == weft.Device("toy", 1) and str(t.device) == "toy(1)" and "toy(1)" in repr(t)
+    assert t.device == there == weft.Device("pretend", 1) and str(t.device) == "pretend(1)" and "pretend(1)" in repr(t)
     assert t.shape == (N,) and t.dtype == "float32" and t.address >= 1 << 60
     np.testing.assert_array_equal(t.numpy(), X)
     np.testing.assert_array_equal(np.asarray(t), X)
     assert t.to(there) is t
     back = t.to(weft.device("cpu"))
     assert back.device == weft.device("cpu")
-    other = t.to(weft.device("toy", 0))  # through main memory
+    other = t.to(weft.device("pretend", 0))  # through main memory
     np.testing.assert_array_equal(other.numpy(), X)
-    np.testing.assert_array_equal(weft.nd.array(t, weft.device("toy", 0)).numpy(), X)
+    np.testing.assert_array_equal(weft.nd.array(t, weft.device("pretend", 0)).numpy(), X)
     assert weft.nd.empty((2, 3), "int8", there).shape == (2, 3)
     assert weft.nd.array(np.zeros((0, 3)), there).numpy().shape == (0, 3)
     assert there.info() == devices.DeviceInfo("toy number 1", ("python",), 1 << 30)
@@ -174,26 +174,26 @@ def test_tensors_on_a_device(toy: Toys) -> None:
 
 def test_strided_tensors_are_made_compact(toy: Toys) -> None:
     strided = weft.nd.from_dlpack(np.arange(12.0).reshape(3, 4).T)
-    np.testing.assert_array_equal(strided.to(weft.device("toy")).numpy(), np.arange(12.0).reshape(3, 4).T)
+    np.testing.assert_array_equal(strided.to(weft.device("pretend")).numpy(), np.arange(12.0).reshape(3, 4).T)
 
 
 @pytest.mark.parametrize("outputs", [0, 1])
 def test_inputs_are_used_where_they_are(kernels: bytes, toy: Toys, outputs: int) -> None:
     exe = Executable(made(kernels, program(inputs=1, outputs=outputs)))
-    there = weft.nd.array(X, weft.device("toy"))
+    there = weft.nd.array(X, weft.device("pretend"))
     toy[0].log.clear()
     np.testing.assert_array_equal(exe(there), X * C)
     assert "copy_in" not in toy[0].log and toy[0].log.count("copy_out") == 1
     np.testing.assert_array_equal(exe(X), X * C)
     assert toy[0].log.count("copy_in") == 1
-    np.testing.assert_array_equal(exe(weft.nd.array(X, weft.device("toy", 1))), X * C)
+    np.testing.assert_array_equal(exe(weft.nd.array(X, weft.device("pretend", 1))), X * C)
     np.testing.assert_array_equal(exe.run({"x": there})["y"], X * C)
 
 
 @pytest.mark.parametrize("outputs", [0, 1])
 def test_results_go_where_they_are_wanted(kernels: bytes, toy: Toys, outputs: int) -> None:
     exe = Executable(made(kernels, program(inputs=1, outputs=outputs)))
-    there, out = weft.nd.array(X, weft.device("toy")), weft.nd.empty((N,), "float32", weft.device("toy"))
+    there, out = weft.nd.array(X, weft.device("pretend")), weft.nd.empty((N,), "float32", weft.device("pretend"))
     toy[0].log.clear()
     assert exe(there, out=out) is out
     assert ("copy_out" in toy[0].log) == (outputs == 0)
@@ -201,30 +201,30 @@ def test_results_go_where_they_are_wanted(kernels: bytes, toy: Toys, outputs: in
     in_main = np.zeros(N, np.float32)
     exe(there, out=in_main)
     np.testing.assert_array_equal(in_main, X * C)
-    other = weft.nd.empty((N,), "float32", weft.device("toy", 1))
+    other = weft.nd.empty((N,), "float32", weft.device("pretend", 1))
     exe(X, out=other)
     np.testing.assert_array_equal(other.numpy(), X * C)
     with pytest.raises(InputError, match="overlaps"):
         exe(there, out=there)
     with pytest.raises(InputError, match="float64"):
-        exe(there, out=weft.nd.empty((N,), "float64", weft.device("toy")))
+        exe(there, out=weft.nd.empty((N,), "float64", weft.device("pretend")))
     with pytest.raises(InputError, match=r"right shape|too small|does not"):
-        exe(there, out=weft.nd.empty((N - 1,), "float32", weft.device("toy")))
+        exe(there, out=weft.nd.empty((N - 1,), "float32", weft.device("pretend")))
 
 
 def test_programs_of_the_cpu_take_tensors_from_elsewhere(kernels: bytes, toy: Toys) -> None:
     from conftest import artifact, vector_program
 
     exe = Executable(artifact(vector_program("double_plus_one"), kernels))
-    there = weft.nd.array(X, weft.device("toy"))
-    out = weft.nd.empty((N,), "float32", weft.device("toy"))
+    there = weft.nd.array(X, weft.device("pretend"))
+    out = weft.nd.empty((N,), "float32", weft.device("pretend"))
     for _ in range(2):
         np.testing.assert_array_equal(exe(there), 2 * X + 1)
         np.testing.assert_array_equal(exe(X), 2 * X + 1)
         exe(there, out=out)
         np.testing.assert_array_equal(out.numpy(), 2 * X + 1)
     with pytest.raises(InputError, match="float64"):
-        exe(weft.nd.array(X.astype(np.float64), weft.device("toy")))
+        exe(weft.nd.array(X.astype(np.float64), weft.device("pretend")))
 
 
 def test_dynamic_buffers_on_a_device(kernels: bytes, toy: Toys) -> None:
@@ -271,7 +271,7 @@ def test_two_devices_and_shared_constants(kernels: bytes, toy: Toys) -> None:
         buffers=(*p.buffers, *more),
         instructions=steps,
         kernels=(*p.kernels, KernelRef("scaled", 1, 2)),
-        devices=(*p.devices, DeviceSpec("toy", 1, (128,))),
+        devices=(*p.devices, DeviceSpec("pretend", 1, (128,))),
     )
     exe = Executable(made(kernels, both))
     np.testing.assert_array_equal(exe(X), 2 * ((2 * X + 1) * C * C * C) + 1)
@@ -311,7 +311,7 @@ def test_errors_of_a_run(kernels: bytes, toy: Toys, method: str) -> None:
     else:
         exe(X)
         toy.failing[method] = RuntimeError("out of order")
-    with pytest.raises(UserError, match=r"device toy\(0\) cannot .*: RuntimeError: out of order") as failed:
+    with pytest.raises(UserError, match=r"device pretend\(0\) cannot .*: RuntimeError: out of order") as failed:
         exe(X)
     assert failed.value.code == "G011" and isinstance(failed.value.__cause__, RuntimeError)
     toy.failing.clear()
@@ -349,7 +349,7 @@ def test_a_device_without_enough_memory(kernels: bytes, toy: Toys) -> None:
         Executable(made(kernels, program()))(X)
     assert failed.value.code == "I007" and isinstance(failed.value.__cause__, MemoryError)
     with pytest.raises(UserError, match="no room") as failed:
-        weft.nd.empty((1000,), "float32", weft.device("toy"))
+        weft.nd.empty((1000,), "float32", weft.device("pretend"))
     assert failed.value.code == "I007"
     del failed
     nothing_left(toy)
@@ -374,11 +374,11 @@ def test_unknown_devices(toy: Toys) -> None:
     with pytest.raises(UserError, match=r"no device gpu\(0\)") as failed:
         weft.device("gpu")
     assert failed.value.code == "G010"
-    with pytest.raises(UserError, match=r"no device toy\(7\).*there are two toys"):
-        weft.device("toy", 7)
+    with pytest.raises(UserError, match=r"no device pretend\(7\).*there are two toys"):
+        weft.device("pretend", 7)
     with pytest.raises(UserError, match="no device cpu"):
         weft.device("cpu", 1)
-    for kind in ("cpu", "toy", "two words", "x" * 40):
+    for kind in ("cpu", "pretend", "two words", "x" * 40):
         with pytest.raises(UserError) as failed:
             devices.register(kind, lambda index: toy[0])
         assert failed.value.code == "G012"
@@ -386,7 +386,9 @@ def test_unknown_devices(toy: Toys) -> None:
 
 def test_code_that_no_device_loads(kernels: bytes, toy: Toys) -> None:
     wrong = replace(made(kernels, program()), codes=(CodeObject((Variant(frozenset(), kernels),)),) * 2)
-    with pytest.raises(ArtifactError, match="no code that devices of kind 'toy' load: it has elf, they take python"):
+    with pytest.raises(
+        ArtifactError, match="no code that devices of kind 'pretend' load: it has elf, they take python"
+    ):
         Executable(wrong)
     wrong = replace(wrong, codes=(CodeObject((Variant(frozenset(), b"", "python"),)),) * 2)
     with pytest.raises(ArtifactError, match="no code for this CPU"):
@@ -411,8 +413,8 @@ MALFORMED = {
     "buffer of the wrong space": {
         "instructions": (CallKernel(1, (1, 3, 4), (("n",),)),),
     },
-    "arena of unknown size": {"devices": (DeviceSpec("toy", 0, ("k",)),)},
-    "outside the arena": {"devices": (DeviceSpec("toy", 0, (64,)),)},
+    "arena of unknown size": {"devices": (DeviceSpec("pretend", 0, ("k",)),)},
+    "outside the arena": {"devices": (DeviceSpec("pretend", 0, (64,)),)},
 }
 
 
@@ -426,7 +428,7 @@ def test_malformed_programs(kernels: bytes, toy: Toys, name: str) -> None:
 
 def test_damaged_words_never_crash(kernels: bytes, toy: Toys) -> None:
     words = encode(program())
-    device = devices.opened(weft.device("toy"))
+    device = devices.opened(weft.device("pretend"))
     codes = (_native.Code(kernels), ("python", SOURCE.encode()))
     constant = weft.nd.array(C)  # aligned
     arguments = (
