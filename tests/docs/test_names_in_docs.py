@@ -19,8 +19,11 @@ FOLDERS = (ROOT, PACKAGE)
 """Paths in pages are relative to the repository or to the package."""
 SUFFIXES = "py|md|c|h|toml|txt|sh|yml"
 """Names with these endings are files, not dotted names."""
-TOP = frozenset(p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()) - {"__init__"}
-"""Modules of the package by their first name."""
+TOP = frozenset(p.stem for p in PACKAGE.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()) - {
+    "__init__",
+    "target",
+}
+"""First names of modules; in pages ``target.…`` is an attribute of a target value, not of the package."""
 
 _FENCE = re.compile(r"^(```|~~~).*?^\1$", re.M | re.S)
 _CODE = re.compile(r"`([^`\n]+)`")

@@ -25,28 +25,28 @@ from weft.cli.inputs import PIXELS, random_inputs, read_inputs
 
 _PLACES = {
     "graph": "the graph pass '{name}' changes the results",
-    "tir": "the plain loops of the kernel '{name}' are wrong: its tensor expressions, or their lowering",
+    "tir": "the unscheduled loops of the kernel '{name}' are wrong: its tensor expressions, or their lowering",
     "scheduled": "the schedule of the kernel '{name}' changes its results",
     "kernel": "the lowering of the kernel '{name}' from scheduled to kernel form changes its results",
-    "machine code": "the machine code of the kernel '{name}' is not what its kernel form says",
+    "machine code": "the machine code of the kernel '{name}' differs from its kernel form",
     "kernel too large to interpret": "the kernel '{name}' is wrong, and too large to interpret: try smaller sizes",
-    "program": "every kernel is right, the program around them is not: memory, order or sizes",
+    "program": "every kernel is right, but the program that calls them is wrong: memory, order or sizes",
 }
 
 
 @click.command("blame")
 @click.argument("model")
 @click.option("-i", "--input", "files", multiple=True, metavar="[NAME=]FILE", help="An input, as for weft run.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random numbers for inputs not given.")
-@click.option("--pixels", type=click.Choice(PIXELS), default="auto", show_default=True, help="Numbers of a picture.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--pixels", type=click.Choice(PIXELS), default="auto", show_default=True, help="Values of an image.")
 @click.option(
     "--tolerance",
     type=click.FloatRange(0.0, min_open=True),
     default=None,
-    help="The largest difference that counts as rounding, as a part of an array's largest magnitude. "
+    help="The largest difference that counts as rounding, relative to an array's largest magnitude. "
     "[default: 0.001, for bf16 0.03]",
 )
-@click.option("-o", "--output", default="weft-blame", show_default=True, help="The folder for what repeats a mistake.")
+@click.option("-o", "--output", default="weft-blame", show_default=True, help="The folder for the reproducer.")
 @precision_option
 @winograd_option
 @target_option
@@ -63,16 +63,16 @@ def command(
     target: str,
     shapes: tuple[str, ...],
 ) -> None:
-    """Find the stage and the kernel that make the results of MODEL wrong.
+    """Find the stage and the kernel that cause wrong results of MODEL.
 
     \b
     weft blame model.onnx
     weft blame bert.onnx --shape batch=1 --shape sequence=16
     weft blame model.onnx -i x=x.npy --precision bf16 -o found
 
-    The model is compiled and compared with an interpreter of its graph, which takes a while for large models. Where
-    they differ by more than rounding, each graph pass and each stage of each kernel is computed by an interpreter.
-    The exit status is 0 if the results agree, and 1 if they do not.
+    The results of the compiled model are compared with those of the graph interpreter, which is slow for large models.
+    If they differ by more than rounding, interpreters compute the results of each graph pass and of each stage of each
+    kernel. The exit status is 0 if the results agree, and 1 if they do not.
     """
     import weft
     from weft.pipeline.blame import TOLERANCES, blame, known_inputs
@@ -104,8 +104,8 @@ def command(
 
 
 def write_reproducer(found: Any, folder: Path, target: Any) -> Sequence[str]:
-    """What repeats the mistake, as files in ``folder``: the program before the stage, its inputs and the wanted
-    results. Returns the commands to look at it."""
+    """Write the reproducer to ``folder``: the program before the stage, its inputs and the expected results. Returns
+    the commands that show it."""
     from weft.graph.text import dump
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -129,6 +129,6 @@ def _write_kernel(found: Any, folder: Path, target: Any) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """An array that .npz can hold: bfloat16 and its like as the bits they are."""
+    """An array that .npz can store: types such as bfloat16 as integers with the same bits."""
     array = np.asarray(value)
     return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")

@@ -1,4 +1,4 @@
-"""Executables of one kernel, to be timed: by peaks of the machine, benchmarks of schedules, tuners."""
+"""Executables of one kernel, for timing: peaks of the machine, benchmarks of schedules, tuners."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from weft.tir.text import parse
 
 
 def of_text(text: str, threads: int) -> Executable:
-    """The executable of a program in kernel form on the machine at hand; its inputs are those that the text names."""
+    """The executable of a program in kernel form for this machine; its inputs are the parameters in the text."""
     return Executable(one_program(parse(text), Target("cpu"), "kernel"), threads)
 
 
 def of_task(task: KernelTask, threads: int | None = None) -> Executable:
-    """The executable of a kernel by the schedule of its task; its inputs are the program's, their shapes give sizes."""
+    """The executable of a kernel task. Its inputs are those of the program; their shapes determine the sizes."""
     program = scheduled(task.program, task.target, task.trace, task.intrinsics).program
     return Executable(one_program(program, task.target), threads)

@@ -4,7 +4,7 @@
       00-imported.txt, 00-imported.npz    the imported graph, and its large constants
       01-fold_constants.txt …             the graph after each pass that changed it
       kernels/00-dense_relu/              a directory for each distinct kernel
-        task.txt                          what builds the kernel again: weft inspect task.txt --stage assembly
+        task.txt                          the kernel task, for weft inspect task.txt --stage assembly
         0-te.txt 1-tir.txt 2-trace.py 3-scheduled.txt 4-kernel.txt 5-llvm.ll 6-assembly.s
       report.json                         times, kernel counts, memory
       index.html                          all of it, linked
@@ -35,7 +35,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class TaskLike(Protocol):
-    """What a kernel's task offers: its ``key``, the ``program`` (with a ``name``), the ``target``, its text."""
+    """The interface of a kernel task: its ``key``, the ``program`` (with a ``name``), the ``target`` and its text."""
 
     @property
     def key(self) -> str: ...
@@ -114,7 +114,7 @@ class Dump(Written):
     # ---- kernels ----------------------------------------------------------------------------------------------------
 
     def kernel(self, task: TaskLike, group: Function, stages: Iterator[StageLike]) -> None:
-        """Write the task, and each stage as it is reached; an error passes through once it has been noted."""
+        """Write the task and each stage when it is reached. An error is recorded and raised again."""
         key, name = task.key, task.program.name
         if key in self.by_key:
             self.kernel_of.setdefault(group, self.by_key[key])

@@ -1,4 +1,4 @@
-"""Primitives that say how a loop runs: parallel, vectorize, unroll, bind, virtual threads, and annotations."""
+"""Primitives that set how a loop runs: parallel, vectorize, unroll, bind, virtual threads; and annotations."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ THREAD_AXES: Final = (
 
 
 def parallel(state: State, loop: LoopRef) -> None:
-    """Iterations run on the threads of the pool.   ``for i`` → ``parallel for i``"""
+    """Run the iterations on the threads of the pool.   ``for i`` → ``parallel for i``"""
     found = _serial(state, loop)
     check_independent(state, found, reduce_allowed=False, kind="parallel")
     _set_kind(state, found, "parallel")
 
 
 def vectorize(state: State, loop: LoopRef, reassociate: bool = False) -> None:
-    """Iterations become the lanes of vectors.   ``for i in 8`` → ``vectorized for i in 8``
+    """Turn the iterations into the lanes of vectors.   ``for i in 8`` → ``vectorized for i in 8``
 
-    ``reassociate`` allows a reduction loop: its lanes are combined as a tree, in another order than written.
+    ``reassociate`` allows reduction loops. Their lanes are combined as a tree, which changes the order of the terms.
     """
     found = _serial(state, loop)
     _constant(state, found, "vectorized")
@@ -47,9 +47,9 @@ def vectorize(state: State, loop: LoopRef, reassociate: bool = False) -> None:
 
 
 def unroll(state: State, loop: LoopRef, limit: int | None = None) -> None:
-    """The body is repeated for every iteration, in order.   ``for i in 4`` → ``unrolled for i in 4``
+    """Repeat the body for every iteration, in order.   ``for i in 4`` → ``unrolled for i in 4``
 
-    A loop of more than ``limit`` iterations, or of an unknown number of them, stays as it is; None unrolls any.
+    A loop with more than ``limit`` iterations, or with an unknown number, is not changed. None means no limit.
     """
     found = _serial(state, loop)
     if limit is not None and not (isinstance(found.extent, Const) and found.extent.value <= limit):
@@ -59,7 +59,7 @@ def unroll(state: State, loop: LoopRef, limit: int | None = None) -> None:
 
 
 def bind(state: State, loop: LoopRef, thread: str) -> None:
-    """Iterations become the indices of a GPU thread axis.   ``for i`` → ``thread for i (threadIdx.x)``"""
+    """Map the iterations to the indices of a GPU thread axis.   ``for i`` → ``thread for i (threadIdx.x)``"""
     if thread not in THREAD_AXES:
         raise state.refuse("S004", f"unknown thread axis '{thread}'", hint="one of " + ", ".join(THREAD_AXES))
     found = _serial(state, loop)
@@ -68,7 +68,7 @@ def bind(state: State, loop: LoopRef, thread: str) -> None:
 
 
 def virtual_thread(state: State, loop: LoopRef, name: str) -> None:
-    """Iterations become interleaved virtual threads.   ``for i in 2`` → ``virtual for i in 2 (vthread)``"""
+    """Turn the iterations into interleaved virtual threads.   ``for i in 2`` → ``virtual for i in 2 (vthread)``"""
     found = _serial(state, loop)
     _constant(state, found, "virtual")
     check_independent(state, found, reduce_allowed=False, kind="virtual")
@@ -99,12 +99,12 @@ def _set_kind(state: State, loop: For, kind: LoopKind, thread: str = "") -> None
 
 
 def annotate(state: State, target: BlockRef | LoopRef, key: str, value: Any) -> None:
-    """Attach ``key = value`` to a loop or block, for lowering and backends to read."""
+    """Attach ``key = value`` to a loop or block, for lowering and back ends."""
     _annotate(state, target, lambda a: a.replace(**{key: value}))
 
 
 def unannotate(state: State, target: BlockRef | LoopRef, key: str) -> None:
-    """Take an annotation away. Refuses (S090) if it is not there."""
+    """Remove an annotation. Refuses (S090) if it does not exist."""
     found = state.loop(target) if isinstance(target, LoopRef) else state.block(target)
     if key not in found.annotations:
         raise state.refuse("S090", f"'{target.name}' has no annotation '{key}'", at=found)

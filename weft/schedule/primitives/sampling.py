@@ -1,4 +1,4 @@
-"""Sampling instructions: they draw a decision, which the trace records, and change nothing."""
+"""Sampling instructions. They draw a decision, which the trace records; they do not change the program."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ MAX_PARTS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What a sampling instruction returns, and the decision that gives it again."""
+    """The result of a sampling instruction, and the decision that reproduces it."""
 
     value: Any
     decision: Any
     among: int | None = None
-    """What the arguments do not tell of the decisions that there are: the extent that is factored, how many loops there
-    are."""
+    """A number that the set of possible decisions depends on and that the arguments do not contain: the extent that is
+    factored, or the number of loops."""
 
 
 def sample_tile(
     state: State, loop: LoopRef, parts: int, innermost_at_most: int = 64, decision: Sequence[int] | None = None
 ) -> Drawn:
-    """Factors for ``split`` that divide the loop's extent exactly, drawn evenly among all such factorizations.
+    """Factors for ``split`` whose product is the loop's extent, drawn uniformly among all such factorizations.
 
     The last factor is at most ``innermost_at_most``. The decision is the tuple of factors.
     """
@@ -57,7 +57,7 @@ def sample_tile(
 
 @cache
 def factorizations(n: int, parts: int, last_at_most: int) -> tuple[tuple[int, ...], ...]:
-    """All ways to write ``n`` as a product of ``parts`` factors, the last of which is at most ``last_at_most``."""
+    """All ways to write ``n`` as a product of ``parts`` factors whose last one is at most ``last_at_most``."""
     if parts == 1:
         return ((n,),)
     found: list[tuple[int, ...]] = []
@@ -86,7 +86,7 @@ def sample_choice(
 
 
 def sample_order(state: State, loops: Sequence[LoopRef], decision: Sequence[int] | None = None) -> Drawn:
-    """An order of ``loops`` for ``reorder``, drawn evenly. The decision is the position in ``loops`` of each."""
+    """An order of ``loops`` for ``reorder``, drawn uniformly. The decision is the position of each in ``loops``."""
     for loop in loops:
         state.loop(loop)
     drawn = list(range(len(loops))) if decision is None else list(decision)
@@ -98,8 +98,8 @@ def sample_order(state: State, loops: Sequence[LoopRef], decision: Sequence[int]
 
 
 def sample_location(state: State, block: BlockRef, decision: int | None = None) -> Drawn:
-    """A loop at which ``block`` may be computed (``compute_at``): one of those around all its consumers, or ``Stay()``
-    to leave it where it is. The decision is the position among these loops, outermost first, or -1."""
+    """A loop at which ``block`` may be computed (``compute_at``): one of the loops around all its consumers, or
+    ``Stay()`` to keep its place. The decision is the position among these loops, outermost first, or -1."""
     places = locations(state, block)
     if decision is None:
         decision = state.random.randrange(-1, len(places))
