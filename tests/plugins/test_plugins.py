@@ -194,6 +194,8 @@ def test_commands_find_installed_plugins(tmp_path: Path) -> None:
     joined = weft_command(environment, "opt", str(text), "-p", "join-shrinks")
     assert joined.returncode == 0 and "threshold=1" in joined.stdout, joined.stderr
     assert "join-shrinks" in weft_command(environment, "opt", "--list").stdout
+    assert "our-server" in weft_command(environment, "targets").stdout
+    assert "x86-64-v3" in weft_command(environment, "targets", "our-server").stdout
     assert weft_command(environment, "compile", str(text), "-o", str(made)).returncode == 0
     shown = weft_command(environment, "inspect", str(made), "--stage", "te")
     assert shown.returncode == 0 and "soft_shrink" in shown.stdout, shown.stderr

@@ -10,6 +10,7 @@ from weft.cli import rates
 from weft.cli.common import console, table
 
 if TYPE_CHECKING:
+    from weft.plugins import Registry
     from weft.target import Target
 
 
@@ -26,14 +27,15 @@ def command(target: str | None, measure: bool, forget: bool) -> None:
     weft targets --measure
     weft targets "llvm -mcpu=x86-64-v3 -num-cores=8"
     """
-    from weft.target import Target
+    from weft.plugins import registry_of
 
+    registry = registry_of()
     if measure or forget:
         _rates(target, measure, forget)
     elif target is None:
-        _list()
+        _list(registry)
     else:
-        _show(Target(target))
+        _show(registry.target(target))
 
 
 def _show(target: Target) -> None:
@@ -62,18 +64,22 @@ def _show(target: Target) -> None:
     console().print(table(None, ["", ""], rows))
 
 
-def _list() -> None:
-    """The back ends, the named machines, and how a target is written in full."""
-    from weft.target import KINDS, MACHINES, Target
+def _list(registry: Registry) -> None:
+    """The back ends and named machines, those of plugins too, and how a target is written in full."""
+    from weft.target import MACHINES, Target
 
     screen = console()
-    kinds = [[k.name, k.doc, k.device, " ".join(f"-{o}" for o in k.options)] for k in KINDS.values()]
+    kinds = [[k.name, k.doc, k.device, " ".join(f"-{o}" for o in k.options)] for k in registry.kinds.values()]
     screen.print(table("back ends", ["name", "what it makes", "device", "options"], kinds))
     rows = []
     for name in ("cpu", *MACHINES):
         c = Target(name).cpu
         doc = MACHINES[name].doc if name in MACHINES else f"the machine at hand ({c.mcpu})"
         rows.append([name, doc, str(c.cores), str(c.vector_bits), c.mcpu])
+    for plugin in registry.plugins:
+        for machine in plugin.machines:
+            c = registry.target(machine.name).cpu
+            rows.append([machine.name, machine.doc, str(c.cores), str(c.vector_bits), c.mcpu])
     screen.print(table("machines", ["name", "machine", "cores", "vector bits", "cpu"], rows, right=(2, 3)))
     screen.print("or in full: llvm -mcpu=NAME -mattr=+feature,-feature -num-cores=N -l1=BYTES -l2=BYTES -l3=BYTES")
 

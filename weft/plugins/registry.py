@@ -18,7 +18,7 @@ from weft.plugins.discover import installed
 from weft.plugins.identity import identity
 from weft.plugins.plugin import Frontend, Plugin
 from weft.support.errors import UserError
-from weft.target import KINDS, Target
+from weft.target import KINDS, Target, TargetKind
 from weft.target.machines import MACHINES
 from weft.target.target import parse_target
 
@@ -79,8 +79,12 @@ class Registry:
         machines = {m.name: m.target for p in self.plugins for m in p.machines}
         if words and words[0] in machines:
             target = " ".join((machines[words[0]], *words[1:]))
-        brought = {b.kind.name: b.kind for p in self.plugins for b in p.backends}
-        return parse_target(target, {**KINDS, **brought})
+        return parse_target(target, self.kinds)
+
+    @cached_property
+    def kinds(self) -> Mapping[str, TargetKind]:
+        """The kinds of targets, by name."""
+        return {**KINDS, **{b.kind.name: b.kind for p in self.plugins for b in p.backends}}
 
     @cached_property
     def backends(self) -> tuple[Backend, ...]:
