@@ -22,10 +22,10 @@ ROOT = Path(__file__).resolve().parent.parent
 def calls() -> Table:
     """An empty model: a float32[4] in, the same out, nothing to do but the call."""
     from weft.runtime import Artifact, Executable
-    from weft.runtime.program import BufferSpec, Program, TensorSpec
+    from weft.runtime.program import BufferSpec, ExecutableProgram, TensorSpec
 
     t = TensorSpec("x", "float32", ((4,),))
-    program = Program((), (t,), (t,), (BufferSpec("input"), BufferSpec("output")), (), ())
+    program = ExecutableProgram((), (t,), (t,), (BufferSpec("input"), BufferSpec("output")), (), ())
     exe = Executable(Artifact(program, (), (), "empty"), 1)
     x, y = np.zeros(4, np.float32), np.zeros(4, np.float32)
     named = {"x": x}

@@ -226,7 +226,6 @@ SHARED_NAMES = {
     "Place": "aliases of memory, and buffers of programs with control flow",
     "Slot": "places in the arena, and results of a trace's instructions",
     "View": "an instruction of the executor, and a schedule rule's view of a block",
-    "Program": "loops (tir.Program), and what the executor runs",
 }
 
 

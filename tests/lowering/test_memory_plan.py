@@ -21,7 +21,7 @@ from weft.lowering.verify_memory import verify_memory
 from weft.ops.catalogue import op
 from weft.pipeline import Options, compile_module, optimize
 from weft.runtime import Executable
-from weft.runtime.program import Launch, Program, SizeExpr
+from weft.runtime.program import ExecutableProgram, Launch, SizeExpr
 from weft.support.errors import InternalError
 from weft.target import Target
 
@@ -47,7 +47,7 @@ def everywhere(e: Call) -> Iterable[tuple[int, int]]:
     return [(0, 0)] if e.args[0].type == e.type else []
 
 
-def planned(module: Module, **options: Any) -> tuple[Program, Any]:
+def planned(module: Module, **options: Any) -> tuple[ExecutableProgram, Any]:
     fused = optimize(module, HOST, APART)
     calls = [e for f in fused.functions.values() for e in post_order(f) if isinstance(e, Call)]
     kernels = {c.target: NoCode(f"k{i}") for i, c in enumerate(calls) if isinstance(c.target, Function)}

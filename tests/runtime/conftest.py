@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weft.runtime.artifact import Artifact, CodeObject, Variant
-from weft.runtime.program import BufferSpec, CallKernel, KernelRef, Program, TensorSpec
+from weft.runtime.program import BufferSpec, CallKernel, ExecutableProgram, KernelRef, TensorSpec
 
 CompileC = Callable[..., bytes]
 
@@ -110,15 +110,15 @@ def csrc() -> Path:
     return Path(__file__).parents[2] / "csrc"
 
 
-def artifact(program: Program, code: bytes, constants: tuple = (), **fields: object) -> Artifact:  # type: ignore[type-arg]
+def artifact(program: ExecutableProgram, code: bytes, constants: tuple = (), **fields: object) -> Artifact:  # type: ignore[type-arg]
     """An artifact with one code object."""
     return Artifact(program, (CodeObject((Variant(frozenset(), code),)),), constants, **fields)  # type: ignore[arg-type]
 
 
-def vector_program(kernel: str, *extra_sizes: int, size: int | str = 8) -> Program:
+def vector_program(kernel: str, *extra_sizes: int, size: int | str = 8) -> ExecutableProgram:
     """``y = kernel(x)`` on float32 vectors of one size, fixed or a symbol."""
     n = (size,)
-    return Program(
+    return ExecutableProgram(
         symbols=(size,) if isinstance(size, str) else (),
         inputs=(TensorSpec("x", "float32", (n,)),),
         outputs=(TensorSpec("y", "float32", (n,)),),

@@ -23,9 +23,9 @@ from weft.runtime.program import (
     CheckRange,
     Copy,
     DeviceSpec,
+    ExecutableProgram,
     KernelRef,
     Launch,
-    Program,
     Reserve,
     SetSize,
     TensorSpec,
@@ -52,7 +52,7 @@ def toy() -> Iterator[Toys]:
         yield made
 
 
-def program(entry: str = "scaled", inputs: int = 0, outputs: int = 0, last: int = 1) -> Program:
+def program(entry: str = "scaled", inputs: int = 0, outputs: int = 0, last: int = 1) -> ExecutableProgram:
     """``y = double_plus_one(double_plus_one(x) * c)``: the product on toy 0, with copies there and back. ``inputs`` and
     ``outputs``: the spaces where the program wants ``x`` and ``y``."""
     n, nbytes = ("n",), ("n", 4, "mul")
@@ -83,7 +83,7 @@ def program(entry: str = "scaled", inputs: int = 0, outputs: int = 0, last: int 
             Copy(4, 1, nbytes),
             CallKernel(0, (1, 5), (n,)),
         )
-    return Program(
+    return ExecutableProgram(
         symbols=("n",),
         inputs=(TensorSpec("x", "float32", (n,), space=inputs),),
         outputs=(TensorSpec("y", "float32", (n,), space=outputs),),
@@ -95,7 +95,7 @@ def program(entry: str = "scaled", inputs: int = 0, outputs: int = 0, last: int 
     )
 
 
-def made(kernels: bytes, p: Program) -> Artifact:
+def made(kernels: bytes, p: ExecutableProgram) -> Artifact:
     codes = CodeObject((Variant(frozenset(), kernels),)), CodeObject((Variant(frozenset(), SOURCE.encode(), "python"),))
     return Artifact(p, codes, (C,))
 

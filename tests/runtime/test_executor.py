@@ -20,10 +20,10 @@ from weft.runtime.program import (
     CallKernel,
     Check,
     Copy,
+    ExecutableProgram,
     Free,
     Jump,
     KernelRef,
-    Program,
     Reserve,
     SetSize,
     TensorSpec,
@@ -44,12 +44,12 @@ def test_static_program(kernels):
     assert exe.run({"x": x})["y"].tolist() == y.tolist() == exe.run(x=x)["y"].tolist()
 
 
-def chain(size: int | str) -> Program:
+def chain(size: int | str) -> ExecutableProgram:
     """``y = 2 (exp(x) + c) + 1`` through two arena buffers."""
     n = (size,)
     nbytes = (*n, 4, "mul")
     rounded = (*nbytes, 63, "add", 64, "floordiv", 64, "mul")
-    return Program(
+    return ExecutableProgram(
         symbols=(size,) if isinstance(size, str) else (),
         inputs=(TensorSpec("x", "float32", (n,)),),
         outputs=(TensorSpec("y", "float32", (n,)),),
@@ -114,9 +114,9 @@ def test_concurrent_runs_have_their_own_memory(kernels):
     assert not failures
 
 
-def select_program() -> Program:
+def select_program() -> ExecutableProgram:
     """The positive elements of x: the size of the result is known only while running."""
-    return Program(
+    return ExecutableProgram(
         symbols=("n",),
         inputs=(TensorSpec("x", "float32", (("n",),)),),
         outputs=(TensorSpec("y", "float32", (("k",),)), TensorSpec("k", "int64", ())),
@@ -151,9 +151,9 @@ def test_sizes_known_only_at_run_time(kernels, size):
         assert k.shape == () and k == (x > 0).sum()
 
 
-def loop_program() -> Program:
+def loop_program() -> ExecutableProgram:
     """``y = x; repeat times: y = 2 y + 1`` with a branch back, where times is an input."""
-    return Program(
+    return ExecutableProgram(
         symbols=("n",),
         inputs=(TensorSpec("x", "float32", (("n",),)), TensorSpec("times", "int32", ())),
         outputs=(TensorSpec("y", "float32", (("n",),)),),
@@ -367,7 +367,7 @@ def test_damaged_words_never_crash(kernels):
 
 
 def test_no_inputs_and_no_outputs():
-    exe = Executable(Artifact(Program((), (), (), (), (), ()), ()))
+    exe = Executable(Artifact(ExecutableProgram((), (), (), (), (), ()), ()))
     assert exe() == ()
 
 
@@ -375,7 +375,7 @@ def test_half_and_other_dtypes_pass_through():
     import ml_dtypes
 
     for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "float16", "bool", "uint16", "int64"):
-        program = Program(
+        program = ExecutableProgram(
             (),
             (TensorSpec("x", name, ((2,), (3,))),),
             (TensorSpec("y", name, ((2,), (3,))),),
@@ -403,7 +403,7 @@ def test_arrays_that_no_buffer_describes_are_used_where_they_are(monkeypatch):
 
     bf16 = np.dtype(ml_dtypes.bfloat16)
     spec = TensorSpec("x", "bfloat16", ((4,), (3,)))
-    program = Program(
+    program = ExecutableProgram(
         (),
         (spec,),
         (replace(spec, name="y"),),

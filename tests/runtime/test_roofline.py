@@ -11,12 +11,12 @@ from conftest import artifact, vector_program
 from weft.measure.roofline import COLUMNS, Level, Peaks, Roofline, beside_bounds, bounds, kernel_bounds, roofline
 from weft.runtime.executable import Executable
 from weft.runtime.profile import KernelProfile, Profile
-from weft.runtime.program import BufferSpec, CallKernel, KernelRef, Program, TensorSpec
+from weft.runtime.program import BufferSpec, CallKernel, ExecutableProgram, KernelRef, TensorSpec
 
 PEAKS = Peaks(1, 100.0, (Level("L1", 1 << 15, 200.0), Level("L2", 1 << 20, 100.0), Level("memory", 0, 10.0)))
 
 
-def one_call(flops: int, nbytes: int, weights: int) -> Program:
+def one_call(flops: int, nbytes: int, weights: int) -> ExecutableProgram:
     t = TensorSpec("x", "float32", ((4,),))
     buffers = (
         BufferSpec("input", nbytes=(16,)),
@@ -24,7 +24,7 @@ def one_call(flops: int, nbytes: int, weights: int) -> Program:
         BufferSpec("output", nbytes=(16,)),
     )
     call = CallKernel(0, (0, 1, 2), label="node", flops=(flops,), bytes=(nbytes,))
-    return Program((), (t,), (t,), buffers, (KernelRef("k_0123456789", 0),), (call,))
+    return ExecutableProgram((), (t,), (t,), buffers, (KernelRef("k_0123456789", 0),), (call,))
 
 
 def test_levels_are_picked_by_size():

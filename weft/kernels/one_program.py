@@ -11,7 +11,7 @@ from weft.lowering.sizes import shape_expr, size_expr
 from weft.lowering.tir_to_kernel import symbol
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import BufferSpec, CallKernel, KernelRef, TensorSpec
-from weft.runtime.program import Program as Executed
+from weft.runtime.program import ExecutableProgram
 from weft.support.errors import InputError
 from weft.target import Target
 from weft.tir.nodes import Program
@@ -41,7 +41,7 @@ def one_program(
         buffers.append(BufferSpec("arena", nbytes=arena))
     specs = [TensorSpec(b.name, str(b.dtype), shape_expr(b.shape, names)) for b in program.params]
     call = CallKernel(0, tuple(range(len(buffers))), tuple((names[v],) for v in kernel.sizes), label=program.name)
-    executed = Executed(
+    executed = ExecutableProgram(
         symbols=tuple(names[v] for v in program.sizes),
         inputs=tuple(specs[:inputs]),
         outputs=tuple(specs[inputs:]),

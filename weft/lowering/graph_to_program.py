@@ -27,9 +27,9 @@ from weft.lowering.place import CPU_ALONE, Placement
 from weft.lowering.shared import Shared
 from weft.lowering.sizes import shape_expr, size_expr
 from weft.runtime.program import (
+    ExecutableProgram,
     KernelRef,
     Launch,
-    Program,
     SizeExpr,
     TensorSpec,
 )
@@ -64,7 +64,7 @@ def graph_to_program(
     workspace: Callable[[Call], ExprLike] = lambda call: 0,
     in_place: InPlace = lambda call: (),
     placement: Placement = CPU_ALONE,
-) -> tuple[Program, list[np.ndarray[Any, Any]], MemoryPlan]:
+) -> tuple[ExecutableProgram, list[np.ndarray[Any, Any]], MemoryPlan]:
     """The program that runs ``module``, the constants it reads and what memory it needs.
 
     ``kernels`` holds the code of every primitive function; code objects are numbered in the order of first use (see
@@ -95,7 +95,7 @@ def graph_to_program(
     shown = {
         s: names.get(s, s.name) for t in (*made.output_types, *(p.type for p in main.params)) for s in dims.symbols(t)
     }
-    program = Program(
+    program = ExecutableProgram(
         symbols=tuple(names[s] for s in symbols),
         inputs=tuple(
             _port(p.name, flat(p.type)[0], shown, types, s) for p, s in zip(main.params, made.input_spaces, strict=True)

@@ -22,11 +22,11 @@ from weft.runtime.program import (
     Check,
     CheckRange,
     Copy,
+    ExecutableProgram,
     Free,
     Instruction,
     Jump,
     KernelRef,
-    Program,
     Reserve,
     SetSize,
     SizeExpr,
@@ -71,7 +71,7 @@ def _condition(fixed: Fixed) -> SizeExpr:
 _PLAIN = (CallKernel, Copy, SetSize, Allocate, Reserve, Free, Check, CheckRange, Jump)
 
 
-def _check(program: Program) -> None:
+def _check(program: ExecutableProgram) -> None:
     if program.functions or program.hosts or any(not isinstance(i, _PLAIN) for i in program.instructions):
         raise _refused("it has functions or values of data types at run time")
     if program.devices:
@@ -131,7 +131,7 @@ class _Merging:
             self.codes.append(artifact.codes[kernel.code])
         return self.kernels[kernel.name]
 
-    def program(self) -> Program:
+    def program(self) -> ExecutableProgram:
         for at in self.ends:
             self.instructions[at] = Jump(len(self.instructions))
         return replace(

@@ -38,8 +38,8 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """The finished program: what goes into a ``runtime.program.Program``. ``output_types``: a tensor type or an
-    :class:`Opaque` for each output."""
+    """What goes into a ``runtime.program.ExecutableProgram``. ``output_types`` has a tensor type or an :class:`Opaque`
+    for each output."""
 
     instructions: tuple[Instruction, ...]
     buffers: tuple[BufferSpec, ...]

@@ -16,7 +16,7 @@ from typing import Any
 
 from weft.runtime.executable import Executable
 from weft.runtime.profile import Profile, shorten
-from weft.runtime.program import CallKernel, Program
+from weft.runtime.program import CallKernel, ExecutableProgram
 from weft.runtime.sizes import evaluate
 from weft.support.arguments import WHOLE, checked, instance
 from weft.support.errors import InputError
@@ -77,7 +77,7 @@ class Bound:
         return "compute" if self.compute_ms >= self.memory_ms else self.level
 
 
-def bounds(program: Program, symbols: Mapping[str, int], peaks: Peaks) -> tuple[Bound, ...]:
+def bounds(program: ExecutableProgram, symbols: Mapping[str, int], peaks: Peaks) -> tuple[Bound, ...]:
     """The bound for one execution of each kernel call whose work is known for the values of ``symbols``."""
     sizes = [evaluate(b.nbytes, symbols) or 0 for b in program.buffers]
     constants = {b.index: n for b, n in zip(program.buffers, sizes, strict=True) if b.kind == "constant"}
@@ -101,7 +101,7 @@ def bounds(program: Program, symbols: Mapping[str, int], peaks: Peaks) -> tuple[
     return tuple(found)
 
 
-def _dtypes(program: Program, call: CallKernel) -> set[str]:
+def _dtypes(program: ExecutableProgram, call: CallKernel) -> set[str]:
     """Dtypes of a kernel's operands: of all buffers except the last one, its result. A workspace is not counted: it is
     bytes in the arena."""
     buffers = [program.buffers[b] for b in call.buffers]

@@ -22,7 +22,7 @@ from weft.pipeline.options import Options
 from weft.pipeline.report import Report
 from weft.plugins.registry import STOCK, Registry
 from weft.runtime.artifact import Artifact, CodeObject, Variant
-from weft.runtime.program import Program as ExecutableProgram
+from weft.runtime.program import ExecutableProgram
 from weft.support.cores import default_threads
 from weft.support.progress import Reporter, Silent
 from weft.support.version import VERSION

@@ -12,7 +12,7 @@ _PUBLIC = {
     "Device": "devices",
     "Executable": "executable",
     "Profile": "profile",
-    "Program": "program",
+    "ExecutableProgram": "program",
     "Tensor": "tensor",
     "Variant": "artifact",
     "cpu_features": "threads",
@@ -26,8 +26,8 @@ __all__ = [
     "CodeObject",
     "Device",
     "Executable",
+    "ExecutableProgram",
     "Profile",
-    "Program",
     "Tensor",
     "Variant",
     "cpu_features",
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from weft.runtime.devices import Device, device
     from weft.runtime.executable import Executable, load_executable
     from weft.runtime.profile import Profile
-    from weft.runtime.program import Program
+    from weft.runtime.program import ExecutableProgram
     from weft.runtime.tensor import Tensor, from_dlpack
     from weft.runtime.threads import cpu_features
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from weft.runtime import _native
 from weft.runtime.devices import failure
 from weft.runtime.elements import numpy_dtype
-from weft.runtime.program import CallKernel, Check, CheckRange, Program, TensorSpec
+from weft.runtime.program import CallKernel, Check, CheckRange, ExecutableProgram, TensorSpec
 from weft.runtime.sizes import evaluate, shape_text, to_text
 from weft.runtime.tensor import Tensor, as_tensor, from_dlpack
 from weft.runtime.values import FieldType, pack, unpack
@@ -26,7 +26,7 @@ _COUNT, _OUTPUT_COUNT, _OVERLAP, _OUTPUT_SHAPE = 100, 101, 102, 103
 class Arguments:
     """Conversions and error messages for the arguments of one program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ExecutableProgram) -> None:
         self.program = program
 
     def field_type(self, spec: TensorSpec) -> FieldType:
@@ -210,7 +210,7 @@ def describe(spec: TensorSpec) -> str:
     return f"{spec.dtype}{shape_text(spec.shape)}"
 
 
-def bind_symbols(program: Program, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+def bind_symbols(program: ExecutableProgram, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
     """The symbols' values for inputs of these shapes, as the executor binds them."""
     values: dict[str, int] = {}
     for spec, shape in zip(program.inputs, shapes, strict=True):

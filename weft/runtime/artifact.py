@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.runtime.elements import numpy_dtype
-from weft.runtime.program import Program
+from weft.runtime.program import ExecutableProgram
 from weft.runtime.serialize import only, program_from_json, program_to_json
 from weft.support.errors import ArtifactError, UserError
 
@@ -78,7 +78,7 @@ class Artifact:
     source).
     """
 
-    program: Program
+    program: ExecutableProgram
     codes: tuple[CodeObject, ...]
     constants: tuple[NDArray[Any], ...] = ()
     target: str = ""

@@ -1,4 +1,4 @@
-"""Encodes a :class:`~weft.runtime.program.Program` as the flat array of 64-bit words that the C executor decodes.
+"""Encodes an executable program as the flat array of 64-bit words that the C executor decodes.
 
 The format is described in csrc/src/program.h. Size expressions go into one table, each once, with constants folded.
 """
@@ -21,6 +21,7 @@ from weft.runtime.program import (
     CheckRange,
     Construct,
     Copy,
+    ExecutableProgram,
     Extent,
     Field,
     Free,
@@ -31,7 +32,6 @@ from weft.runtime.program import (
     Jump,
     Launch,
     NewTensor,
-    Program,
     Reserve,
     Return,
     SetSize,
@@ -54,7 +54,7 @@ _LAUNCH, _TRANSFER, _CHECK_RANGE = 24, 25, 26
 _INT64_END = 1 << 63
 
 
-def encode(program: Program) -> NDArray[np.int64]:
+def encode(program: ExecutableProgram) -> NDArray[np.int64]:
     """The words of the program. Raises ArtifactError if it is malformed; the C decoder checks the rest."""
     table = _Table(_registers(program))
     body: list[int] = []
@@ -78,19 +78,19 @@ def encode(program: Program) -> NDArray[np.int64]:
     return np.array([*header, *(w for row in table.rows for w in row), *body], dtype=np.int64)
 
 
-def bound_symbols(program: Program) -> tuple[str, ...]:
+def bound_symbols(program: ExecutableProgram) -> tuple[str, ...]:
     """The symbols that are a whole dimension of an input, in the order of their first."""
     tensors = (t for t in program.inputs if not t.is_value)
     found = dict.fromkeys(d[0] for t in tensors for d in t.shape if len(d) == 1 and isinstance(d[0], str))
     return tuple(found)
 
 
-def constant_count(program: Program) -> int:
+def constant_count(program: ExecutableProgram) -> int:
     """Number of constants that the program refers to."""
     return 1 + max((b.index for b in program.buffers if b.kind == "constant"), default=-1)
 
 
-def _registers(program: Program) -> dict[str, int]:
+def _registers(program: ExecutableProgram) -> dict[str, int]:
     """The register of each symbol: those of the inputs first, then those that instructions set."""
     names = list(bound_symbols(program))
     for name in names:
@@ -150,7 +150,7 @@ class _Table:
         return len(self.rows) - 1
 
 
-def _function(f: FunctionSpec, program: Program, table: _Table) -> list[int]:
+def _function(f: FunctionSpec, program: ExecutableProgram, table: _Table) -> list[int]:
     """The words of a function. Its registers are those that its instructions set, which stand side by side."""
     own = [
         table.registers[i.name] for i in program.instructions[f.entry : f.end] if isinstance(i, (SetSize, Tag, Extent))
@@ -160,7 +160,7 @@ def _function(f: FunctionSpec, program: Program, table: _Table) -> list[int]:
     return [f.entry, *f.buffers, first, last, *counts, *f.parameters, *f.captured]
 
 
-def _call(i: CallKernel, table: _Table, program: Program) -> Iterable[int]:
+def _call(i: CallKernel, table: _Table, program: ExecutableProgram) -> Iterable[int]:
     sizes = [table.number(s) for s in i.sizes]
     operands = [i.kernel, len(i.buffers), len(sizes), *i.buffers, *sizes]
     if not 0 <= i.kernel < len(program.kernels) or not program.kernels[i.kernel].device:
@@ -169,7 +169,7 @@ def _call(i: CallKernel, table: _Table, program: Program) -> Iterable[int]:
     return [_LAUNCH, *operands, *map(table.number, (*launch.grid, *launch.block, launch.shared_bytes))]
 
 
-def _copy(i: Copy, table: _Table, program: Program) -> Iterable[int]:
+def _copy(i: Copy, table: _Table, program: ExecutableProgram) -> Iterable[int]:
     operands = [i.source, i.target, table.number(i.nbytes)]
     offsets = (i.source_offset, i.target_offset)
     apart = any(program.buffers[b].space for b in (i.source, i.target) if 0 <= b < len(program.buffers))
@@ -178,7 +178,7 @@ def _copy(i: Copy, table: _Table, program: Program) -> Iterable[int]:
     return [_TRANSFER if apart else _COPY_PART, *operands, *map(table.number, offsets)]
 
 
-def _instruction(i: Instruction, table: _Table, program: Program) -> Iterable[int]:
+def _instruction(i: Instruction, table: _Table, program: ExecutableProgram) -> Iterable[int]:
     number = table.number
     match i:
         case CallKernel():

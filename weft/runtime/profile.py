@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.runtime.program import CallKernel, Program
+from weft.runtime.program import CallKernel, ExecutableProgram
 from weft.runtime.sizes import evaluate
 from weft.support.words import counted
 
@@ -86,7 +86,11 @@ class Profile:
 
 
 def make_profile(
-    program: Program, times: NDArray[np.int64], totals: Sequence[float], symbols: Mapping[str, int], threads: int
+    program: ExecutableProgram,
+    times: NDArray[np.int64],
+    totals: Sequence[float],
+    symbols: Mapping[str, int],
+    threads: int,
 ) -> Profile:
     """``times``: runs × (nanoseconds, calls) × instructions, from the executor; ``totals``: ms of each run."""
     milliseconds = np.median(times[:, 0], axis=0) / 1e6

@@ -340,7 +340,7 @@ class DeviceSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ExecutableProgram:
     """A whole model, ready to run.
 
     ``types`` describes the algebraic data types of inputs and outputs (see ``weft.runtime.values``).

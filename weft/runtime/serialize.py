@@ -18,6 +18,7 @@ from weft.runtime.program import (
     Construct,
     Copy,
     DeviceSpec,
+    ExecutableProgram,
     Extent,
     Field,
     Free,
@@ -30,7 +31,6 @@ from weft.runtime.program import (
     KernelRef,
     Launch,
     NewTensor,
-    Program,
     Reserve,
     Return,
     SetSize,
@@ -113,7 +113,7 @@ _FIELDS: dict[str, dict[str, str]] = {
     "return": {"results": _INTEGERS},
     "host": {"operator": _INTEGER, "arguments": _INTEGERS, "results": _INTEGERS, "label": _TEXT},
 }
-_PROGRAM = tuple(f.name for f in fields(Program))
+_PROGRAM = tuple(f.name for f in fields(ExecutableProgram))
 _RECORDS = (TensorSpec, BufferSpec, KernelRef, FunctionSpec, HostOperator, DeviceSpec, Launch)
 
 
@@ -133,7 +133,7 @@ def only(value: Mapping[str, Any], known: tuple[str, ...]) -> Mapping[str, Any]:
     return value
 
 
-def program_to_json(program: Program) -> dict[str, Any]:
+def program_to_json(program: ExecutableProgram) -> dict[str, Any]:
     """A value for :func:`json.dumps` from which :func:`program_from_json` makes an equal program."""
     return {
         "symbols": list(program.symbols),
@@ -161,11 +161,11 @@ def _instruction_to_json(i: Instruction) -> list[Any]:
     return [kind, *([v.grid, v.block, v.shared_bytes] if isinstance(v, Launch) else v for v in values)]
 
 
-def program_from_json(value: Any) -> Program:
+def program_from_json(value: Any) -> ExecutableProgram:
     """The program. Raises ArtifactError where the value does not have the right form."""
     try:
         value = only(value, _PROGRAM)
-        return Program(
+        return ExecutableProgram(
             symbols=tuple(_text(s) for s in value["symbols"]),
             inputs=tuple(_tensor(t) for t in value["inputs"]),
             outputs=tuple(_tensor(t) for t in value["outputs"]),
