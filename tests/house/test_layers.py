@@ -224,7 +224,6 @@ SHARED_NAMES = {
     "Allocate": "the same construct in loops and in the executor's programs",
     "Tensor": "what users call both: te.Tensor is symbolic, weft.Tensor holds data",
     "Place": "aliases of memory, and buffers of programs with control flow",
-    "Slot": "places in the arena, and results of a trace's instructions",
     "View": "an instruction of the executor, and a schedule rule's view of a block",
 }
 

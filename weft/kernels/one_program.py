@@ -10,8 +10,7 @@ from weft.expr.nodes import Var, product
 from weft.lowering.sizes import shape_expr, size_expr
 from weft.lowering.tir_to_kernel import symbol
 from weft.runtime.artifact import Artifact, CodeObject, Variant
-from weft.runtime.program import BufferSpec, CallKernel, KernelRef, TensorSpec
-from weft.runtime.program import ExecutableProgram
+from weft.runtime.program import BufferSpec, CallKernel, ExecutableProgram, KernelRef, TensorSpec
 from weft.support.errors import InputError
 from weft.target import Target
 from weft.tir.nodes import Program
