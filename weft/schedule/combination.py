@@ -1,4 +1,4 @@
-"""What the body of a reduction combines, read back from the program: accumulators, sources and the combiner."""
+"""How the body of a reduction combines values, derived from the program: accumulators, sources and the combiner."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from weft.tir.visit import map_expr, postorder, substitution
 
 OPERATORS: Final = frozenset(("add", "mul", "min", "max", "and", "or"))
 _NEUTRAL: Final = {"add": 0, "mul": 1}
-"""Values that change nothing; for the other operators, the init may be combined any number of times."""
+"""Identity values. For other operators, the init may be combined any number of times without changing the result."""
 _TRIALS: Final = 8
-"""Random samples on which a combination is tried."""
+"""Number of random samples on which a combination is tested."""
 
 Value = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """``accumulators = results(lhs := accumulators, rhs := sources)``, where ``conditions`` hold, each looked at
-    only where those before it do.
+    """``accumulators = results(lhs := accumulators, rhs := sources)``, executed where all ``conditions`` hold. They are
+    evaluated in order, and each one only if those before it hold.
 
-    ``identity`` are values that may be combined into a result any number of times without changing it.
+    ``identity`` holds values that may be combined into a result any number of times without changing it.
     """
 
     accumulators: tuple[Accumulator, ...]
@@ -48,12 +48,12 @@ class Combination:
         return first.op if isinstance(first, Binary) and first.a is self.lhs[0] and len(self.lhs) == 1 else None
 
     def into(self, accumulators: Sequence[Accumulator], sources: Sequence[Expr]) -> Stmt:
-        """The statement that combines other sources into other accumulators in the same way."""
+        """The statement that combines ``sources`` into ``accumulators`` in the same way."""
         return combining(accumulators, self.lhs, self.rhs, self.results, sources)
 
 
 def combination_of(block: Block) -> Combination | str:
-    """What ``block``, a reduction with its init, combines; or the reason why that cannot be told."""
+    """The combination that ``block``, a reduction with an init, computes; or the reason why it cannot be derived."""
     body: Stmt = block.body
     conditions: list[Expr] = []
     while isinstance(body, If) and body.otherwise is None:
@@ -73,7 +73,7 @@ def _stores(stmt: Stmt | None) -> Iterator[tuple[Accumulator, Expr]]:
 
 
 def _operator(body: Store, init: Mapping[Accumulator, Expr], conditions: tuple[Expr, ...]) -> Combination | None:
-    """A store of the accumulator, one operator, and something else."""
+    """Match a store of the accumulator whose value is one operator on the accumulator and a source."""
     value, at = body.value, (body.buffer, body.indices)
     if not isinstance(value, Binary) or value.op not in OPERATORS or at not in init:
         return None
@@ -90,7 +90,8 @@ def _operator(body: Store, init: Mapping[Accumulator, Expr], conditions: tuple[E
 def _function(
     block: Block, body: Stmt, init: Mapping[Accumulator, Expr], conditions: tuple[Expr, ...]
 ) -> Combination | None:
-    """Sources that are named; then results of them and of the accumulators, which are named or stored at once."""
+    """Match a body that first binds the sources to names, then computes results from these and the accumulators;
+    results are bound to names or stored directly."""
     named: list[tuple[Var, Expr]] = []
     while isinstance(body, Let):
         named.append((body.var, body.value))
@@ -122,12 +123,12 @@ def _reads(e: Expr, buffers: set[Buffer]) -> bool:
     return any(isinstance(x, Load) and x.source in buffers for x in postorder(e))
 
 
-# -- an example that shows that the order matters --------------------------------------------------------------------
+# -- counterexamples that show that the order of combination matters --------------------------------------------------
 
 
 def counterexample(c: Combination) -> str | None:
-    """Values for which it matters in which order, or how often with the identity, they are combined; None if a few
-    trials find no such values. Rounding does not count."""
+    """Values whose combined result depends on the order, or on how often the identity is combined; None if a few trials
+    find none. Differences due to rounding are ignored."""
     rng = random.Random(0)
     try:
         identity = tuple(evaluate(e) for e in c.identity)
@@ -142,7 +143,8 @@ def counterexample(c: Combination) -> str | None:
 
 
 def _samples(source: Expr, rng: random.Random) -> list[Any]:
-    """Four values, different ones where the dtype has them: which of two equals is kept, may depend on the order."""
+    """Four samples, all different if the dtype has four values: the order may decide which of two equal values is
+    kept."""
     if isinstance(source, Const):
         return [source.value] * 4
     if source.dtype.is_float:
@@ -182,7 +184,7 @@ def _close(c: Combination, a: Value, b: Value) -> bool:
 
 
 def _coarse(v: Var) -> float:
-    """What rounding may do to a few values of a narrow float."""
+    """Tolerance for the rounding error of combining a few values of a narrow float."""
     return 0.3 if v.dtype.is_float and v.dtype.bits < 16 else 0.03 if v.dtype.is_float and v.dtype.bits < 32 else 0.0
 
 

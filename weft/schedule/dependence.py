@@ -1,10 +1,11 @@
 """Which loops carry dependences from one iteration to the next.
 
-Two facts make the checks local. Iteration variables say how the instances of *one* block depend on each other
-(spatial: not at all; reduce: they combine; ordered: in sequence). Between *different* blocks the engine keeps an
-invariant: what a block reads was written in the same iteration of every loop around both. Programs made from tensor
-expressions satisfy it (their blocks share no loops), every primitive preserves it, and :func:`carried_loops` finds the
-loops of hand-written programs for which it cannot be shown.
+Two facts keep the checks local. First, iteration variables say how the instances of *one* block depend on each other:
+instances along a spatial variable are independent, instances along a reduce variable are combined, instances along an
+ordered variable run in sequence. Second, between *different* blocks the engine keeps an invariant: when a block reads a
+value, that value was written in the same iteration of every loop around both blocks. Programs made from tensor
+expressions satisfy the invariant, because their blocks share no loops. Every primitive preserves it. For hand-written
+programs, :func:`carried_loops` finds the loops for which the invariant cannot be proved.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from weft.tir.visit import postorder
 
 
 def carried_loops(program: Program) -> frozenset[Var]:
-    """Loops around several blocks of which one may read, in one iteration, what another wrote in an earlier one."""
+    """Loops around several blocks, where one block may read in one iteration what another block wrote in an earlier
+    one."""
     tree = Tree(program)
     found: set[Var] = set()
     for loop in tree.loops.values():
@@ -36,8 +38,8 @@ def carried_loops(program: Program) -> frozenset[Var]:
 
 
 def partial_blocks(program: Program) -> frozenset[str]:
-    """Blocks of which it is not plain that each instance runs exactly once: each variable must be a mixed-radix number
-    over loops of its own that reaches all its values."""
+    """Blocks for which it is not proved that each instance runs exactly once. The proof requires that each iteration
+    variable is a mixed-radix number over loops of its own and takes every value of its domain."""
     tree = Tree(program)
     return frozenset(b.name for b in tree.blocks.values() if not _is_complete(b, tree.loops_around(b)))
 
@@ -67,7 +69,7 @@ def _is_complete(block: Block, loops: Sequence[For]) -> bool:
 
 
 def _pairs(blocks: list[Block]) -> Iterable[tuple[Block, Block]]:
-    """Each block that writes with each other block that touches what it writes."""
+    """Each block that writes, paired with each other block that reads or writes the same buffer."""
     for writer in blocks:
         buffers = {r.buffer for r in writer.writes}
         for other in blocks:
@@ -76,9 +78,9 @@ def _pairs(blocks: list[Block]) -> Iterable[tuple[Block, Block]]:
 
 
 def _flows_within(tree: Tree, loop: For, writer: Block, other: Block) -> bool:
-    """Whether ``other`` touches only what ``writer`` wrote before it in the same iteration of ``loop``."""
+    """Whether ``other`` accesses only elements that ``writer`` wrote earlier in the same iteration of ``loop``."""
     if tree.position[writer] > tree.position[other]:
-        return any(w.buffer is r.buffer for w in other.writes for r in writer.writes)  # judged the other way round
+        return any(w.buffer is r.buffer for w in other.writes for r in writer.writes)  # see the reverse pair
     ranges = _ranges(tree, writer) | _ranges(tree, other)
     for region in writer.writes:
         written = box_of(writer, region, _inside(tree, loop, writer), ranges)
@@ -102,7 +104,7 @@ def _ranges(tree: Tree, block: Block) -> dict[Var, tuple[Linear, Linear]]:
 
 
 def _inside(tree: Tree, loop: For | None, block: Block) -> Ranges:
-    """Ranges of the loops between ``loop`` and ``block``; without ``loop`` of all loops in the scope."""
+    """Ranges of the loops between ``loop`` and ``block``; if ``loop`` is None, of all loops in the scope."""
     around = tree.loops_around(block)
     if loop is None:
         return moving(around)
@@ -110,8 +112,8 @@ def _inside(tree: Tree, loop: For | None, block: Block) -> Ranges:
 
 
 def is_dense(tree: Tree, loop: For | None, block: Block, region: Region) -> bool:
-    """Whether the block, its condition left aside, writes every element of its bounding box in one iteration of
-    ``loop`` (None: of its scope): each index is a mixed-radix number over loops of its own."""
+    """Whether the block writes every element of its bounding box in one iteration of ``loop`` (None: of its scope). The
+    block's condition is ignored. Each index must be a mixed-radix number over loops of its own."""
     inside = _inside(tree, loop, block)
     used: set[Var] = set()
     for start, _ in bound_region(block, region):
@@ -141,9 +143,9 @@ def is_dense(tree: Tree, loop: For | None, block: Block, region: Region) -> bool
 
 
 def runs_once(state: State, block: Block, loops: Sequence[For]) -> bool:
-    """Whether every spatial instance of ``block`` runs at most once while ``loops`` run (reductions left aside).
+    """Whether every spatial instance of ``block`` runs at most once while ``loops`` run. Reduce variables are ignored.
 
-    Only blocks that were moved into loops of others may run instances again.
+    Only a block that was moved into the loops of another block may run an instance again.
     """
     if block.name not in state.partial:
         return True
@@ -170,8 +172,9 @@ def runs_once(state: State, block: Block, loops: Sequence[For]) -> bool:
 def check_independent(state: State, loop: For, *, reduce_allowed: bool, kind: LoopKind = "serial") -> None:
     """Refuse unless the iterations of ``loop`` may run in any order.
 
-    ``reduce_allowed``: iterations may combine into an accumulator (reordering). ``kind``: how they will run; if at the
-    same time, what every iteration writes again must not be seen outside the loop (parallel iterations would race).
+    ``reduce_allowed``: iterations may combine into an accumulator (reordering). ``kind``: how the iterations will run.
+    If they run at the same time, a buffer element that several iterations write must not be used outside the loop
+    (parallel iterations would race).
     """
     if loop.var in state.carried:
         raise state.refuse(
@@ -202,8 +205,9 @@ def check_independent(state: State, loop: For, *, reduce_allowed: bool, kind: Lo
 
 
 def steps_kept_in_order(state: State, before: Sequence[For], after: Sequence[For]) -> list[For]:
-    """The loops over an ordered variable of the one block in a nest, if it still runs its steps in order when the loops
-    stand as ``after``: what a step reads of what others wrote lies in the same column of the other loops' variables."""
+    """The ordered loops of a nest around one block, if the block still runs its steps in order after the loops are
+    reordered from ``before`` to ``after``; else an empty list. This is proved if each step reads earlier results only
+    at its own values of the other loops' variables."""
     blocks = state.tree.blocks_under(before[-1].body)
     if len(blocks) != 1 or blocks[0].name in state.partial:
         return []
@@ -216,7 +220,8 @@ def steps_kept_in_order(state: State, before: Sequence[For], after: Sequence[For
 
 
 def _stays_in_column(block: Block, var: Var) -> bool:
-    """Whether all that the block reads and writes of what it writes has ``var`` itself as the same index."""
+    """Whether each buffer that the block writes has a dimension that every access of the block indexes by exactly
+    ``var``."""
     for written in block.writes:
         at = [n for n, (start, _) in enumerate(written.ranges) if start is var]
         same = [r for r in (*block.reads, *block.writes) if r.buffer is written.buffer]
@@ -239,7 +244,7 @@ def repeats(state: State, loop: For, block: Block) -> bool:
 
 
 def has_repeated(state: State) -> bool:
-    """Whether blocks that may run instances again stand in loops whose iterations run at the same time."""
+    """Whether a block that may run its instances again is inside a loop whose iterations run at the same time."""
     return any(
         loop.kind in CONCURRENT
         for name in state.partial
@@ -249,9 +254,10 @@ def has_repeated(state: State) -> bool:
 
 
 def check_repeated_private(state: State, before: State) -> None:
-    """Refuse where what iterations that run at the same time write again is shared with others, and was not ``before``.
+    """Refuse if concurrent iterations now write the same elements of a shared buffer, and did not do so in ``before``.
 
-    It was not when the loop was marked; a reader may have been moved out since.
+    Marking a loop as concurrent already checks this. A later primitive may move a reader out of the loop, so it is
+    checked again.
     """
     found = _repeated_shared(state)
     known = {(block.name, loop.var) for loop, block, _ in _repeated_shared(before)} if found else set()
@@ -261,8 +267,8 @@ def check_repeated_private(state: State, before: State) -> None:
 
 
 def check_copied(state: State, loop: For) -> None:
-    """Refuse to copy ``loop`` where iterations that run at the same time have a buffer to themselves in it: both copies
-    would use that buffer, so that it could not be allocated inside of either."""
+    """Refuse to copy ``loop`` if concurrent iterations inside it have a private buffer: both copies would use that
+    buffer, so lowering could not allocate it inside either copy."""
     for block in state.tree.blocks_under(loop.body):
         around = state.tree.loops_around(block) if block.name in state.partial else []
         for each in around[around.index(loop) :] if around else ():
@@ -285,10 +291,11 @@ def _repeated_shared(state: State) -> list[tuple[For, Block, str]]:
 
 
 def _shared(state: State, loop: For, block: Block, kind: LoopKind) -> str | None:
-    """Why iterations of ``loop`` cannot have what ``block`` writes to themselves; None if they can.
+    """Why the iterations of ``loop`` cannot each have a private copy of what ``block`` writes; None if they can.
 
-    Lanes of a vector write the same values again to the same place, which does no harm inside of the loop. Threads need
-    a buffer of their own: lowering allocates it inside of the loop, except for what belongs to a loop around it.
+    The lanes of a vector write the same values to the same place, which is harmless inside the loop. Threads need a
+    private buffer each. Lowering allocates it inside the loop, unless the buffer must outlive an iteration of a loop
+    around it.
     """
     for region in block.writes:
         buffer = region.buffer
@@ -314,8 +321,8 @@ def _refusal(state: State, loop: For, block: Block, reason: str) -> ScheduleErro
 
 
 def check_lanes_apart(state: State, loop: For, block: Block) -> None:
-    """Refuse where lanes of ``loop`` write different values to the same place of a buffer that they share: one that
-    does not have the dimension along which they differ, or has it modulo some number."""
+    """Refuse if lanes of ``loop`` write different values to the same place of a shared buffer. That happens if the
+    buffer lacks the dimension along which the lanes differ, or stores that dimension modulo a number."""
     around = state.tree.loops_around(block)
     sliding = any(x.var in state.carried for x in around[around.index(loop) + 1 :])
     spatial = [block.iters[n].var for n in uses(block, loop) if block.iters[n].kind == IterVar.SPATIAL]
@@ -335,6 +342,6 @@ def check_lanes_apart(state: State, loop: For, block: Block) -> None:
 
 
 def inherit_carried(state: State, old: Iterable[Var], new: Iterable[LoopRef]) -> None:
-    """New loops in place of a loop that carries dependences carry them too."""
+    """If an old loop carries dependences, mark the new loops that replace it as carrying them too."""
     if state.carried and any(v in state.carried for v in old):
         state.carried = state.carried | {r.var for r in new}

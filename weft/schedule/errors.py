@@ -1,4 +1,4 @@
-"""The rules by which schedule primitives refuse, each with its code."""
+"""The error codes with which schedule primitives refuse."""
 
 from __future__ import annotations
 

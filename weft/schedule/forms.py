@@ -1,7 +1,7 @@
-"""The form of arguments: what the annotations of a primitive say is checked before it runs.
+"""Checks the types of arguments against the annotations of a primitive before it runs.
 
-So no primitive meets a string where it counts iterations, and what is recorded is plain data: integers of NumPy become
-Python's, sequences become tuples.
+A primitive therefore never receives, for example, a string instead of a factor. The recorded arguments are plain data:
+NumPy integers become Python integers, sequences become tuples.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ _HINTS: Final[dict[Any, str]] = {
     IndexMap: "a function of the old indices that returns the new ones, such as lambda i, j: (j, i)",
 }
 _MAX_WHOLE_NUMBER: Final = 1 << 62
-"""Whole numbers beyond this cannot be extents or positions."""
+"""Largest magnitude of a whole number; extents and positions cannot be larger."""
 
 
 class _Unfit(Exception):
-    """A value that does not have the form asked for."""
+    """A value that does not match its annotation."""
 
 
 def checked(name: str, run: Callable[..., Any], args: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of the primitive ``name`` as plain data. Raises ScheduleError (S004) where one has another form."""
+    """The arguments of the primitive ``name`` as plain data. Raises ScheduleError (S004) if an argument does not match
+    its annotation."""
     wanted = _forms(run)
     found = {}
     for key, value in args.items():
@@ -66,7 +67,7 @@ def _forms(run: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any, form: Any) -> Any:
-    """``value`` in ``form``; raises _Unfit."""
+    """``value`` converted to ``form``, an annotation; raises _Unfit if it does not match."""
     origin = get_origin(form)
     if origin in (Union, types.UnionType):
         return _first_fit(value, get_args(form))

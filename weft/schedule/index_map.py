@@ -1,4 +1,4 @@
-"""Index maps: how the elements of a buffer move when its layout changes."""
+"""Index maps: where each element of a buffer is stored when the layout changes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from weft.support.errors import ScheduleError
 class IndexMap:
     """``inputs → outputs``: the element at ``inputs`` of the old layout is at ``outputs`` of the new one.
 
-    Built from a function of the old indices: ``IndexMap.of(lambda k, n: (n // 32, k, n % 32))``. Numbers that a
-    sampling instruction drew are given by name, so that a trace knows that the map depends on them:
+    A map is built from a function of the old indices: ``IndexMap.of(lambda k, n: (n // 32, k, n % 32))``. Numbers drawn
+    by a sampling instruction are passed by name, so that a trace records that the map depends on them:
     ``IndexMap.of(lambda k, n, width: (n // width, k, n % width), width=drawn)``.
     """
 
@@ -29,7 +29,7 @@ class IndexMap:
     formulas: tuple[Expr, ...]
     """The outputs, over the inputs and the names of :attr:`numbers`."""
     numbers: tuple[tuple[Var, Any], ...] = ()
-    """What the other names stand for: whole numbers (in a trace: slots and formulas of them)."""
+    """The values of the other names: whole numbers (in a trace: slots and formulas of them)."""
 
     @property
     def outputs(self) -> tuple[Expr, ...]:
@@ -41,8 +41,8 @@ class IndexMap:
 
     @classmethod
     def of(cls, function: Callable[..., Any] | IndexMap, ndim: int | None = None, **numbers: int) -> IndexMap:
-        """The map that ``function`` computes of the old indices and ``numbers``, which it takes by name. ``ndim`` is
-        needed where it takes ``*indices``."""
+        """The map that ``function`` computes from the old indices and from ``numbers``, which are passed by name.
+        ``ndim`` is needed if the function takes ``*indices``."""
         if isinstance(function, IndexMap):
             return function
         try:
@@ -80,7 +80,7 @@ class IndexMap:
         return [(name.name, value) for name, value in self.numbers]
 
     def with_numbers(self, change: Callable[[Any], Any]) -> IndexMap:
-        """The same formulas over other numbers."""
+        """The same formulas with each number changed by ``change``."""
         return replace(self, numbers=tuple((name, change(value)) for name, value in self.numbers))
 
     def texts(self) -> tuple[list[str], list[str], dict[str, Any]]:
@@ -89,7 +89,7 @@ class IndexMap:
 
     @classmethod
     def from_texts(cls, inputs: Sequence[str], outputs: Sequence[str], numbers: Mapping[str, Any]) -> IndexMap:
-        """The map of which :meth:`texts` gave the texts."""
+        """The map whose texts :meth:`texts` returned."""
         variables = {name: Var(name, INDEX) for name in (*inputs, *numbers)}
         formulas = tuple(parse(o, variables) for o in outputs)
         named = tuple((variables[name], value) for name, value in numbers.items())
@@ -105,7 +105,7 @@ class IndexMap:
         return True
 
     def inverse(self) -> list[list[tuple[int, Piece]]]:
-        """For each input, the outputs that carry a piece of it, from the least significant piece on.
+        """For each input, the outputs that contain a piece of it, the least significant piece first.
 
         Works for maps that only split and permute (each output is ``(v // a) % b`` of one input); raises
         ``ScheduleError`` (S070) otherwise.
@@ -132,13 +132,13 @@ class IndexMap:
 
 
 def carries_whole(indices: Sequence[Expr], var: Var) -> bool:
-    """Whether the pieces of ``var`` among ``indices`` tell its value: ``v // 4`` together with ``v % 4`` do."""
+    """Whether the pieces of ``var`` among ``indices`` determine its value, as ``v // 4`` and ``v % 4`` together do."""
     found = [(n, p) for n, e in enumerate(indices) if (p := pieces_of(e)) is not None and p.var is var]
     return _contiguous(sorted(found, key=lambda entry: entry[1].divisor))
 
 
 def _contiguous(found: list[tuple[int, Piece]]) -> bool:
-    """Whether the pieces carry every digit of an index exactly once."""
+    """Whether the pieces contain every digit of an index exactly once."""
     scale = 1
     for position, (_, piece) in enumerate(found):
         if piece.divisor != scale:

@@ -1,4 +1,4 @@
-"""Tensor intrinsics: hardware instructions declared by what they compute and how they are called."""
+"""Tensor intrinsics: hardware instructions, each declared by what it computes and how it is called."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from weft.tir.text import to_text
 class TensorIntrinsic:
     """An instruction over small buffers.
 
-    ``description`` computes one tile with plain loops (scheduled form, one block, constant shapes);
-    ``implementation`` has equal parameters and computes the same in any statements (kernel or scheduled form), usually
-    a call. For a reduction the description may have an init, which then is taken as not part of the instruction unless
-    ``includes_init`` is set.
+    ``description`` computes one tile with plain loops (scheduled form, one block, constant shapes). ``implementation``
+    has equal parameters and computes the same with any statements (kernel or scheduled form), usually a call. The
+    description of a reduction may have an init. The init is not part of the instruction unless ``includes_init`` is
+    set.
     """
 
     name: str
@@ -35,7 +35,7 @@ class TensorIntrinsic:
             )
 
     def computes_like(self, other: TensorIntrinsic) -> bool:
-        """Whether the other has the same description and the same implementation."""
+        """Whether ``other`` has the same description and the same implementation."""
         return self.includes_init == other.includes_init and all(
             to_text(a) == to_text(b)
             for a, b in ((self.description, other.description), (self.implementation, other.implementation))

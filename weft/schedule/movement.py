@@ -1,4 +1,4 @@
-"""Moving a block under a loop: which instances are needed there, and the nest that runs exactly those.
+"""Moving a block under a loop: which instances the loop needs, and the nest that runs exactly those.
 
 Shared by ``compute_at``, ``reverse_compute_at``, ``cache_read`` and ``cache_write``.
 """
@@ -18,11 +18,12 @@ from weft.tir.nodes import Block, Buffer, For, Region, Stmt
 from weft.tir.visit import walk
 
 Interval = tuple[Linear, Linear]
-"""First value and one less than the number of values."""
+"""Its first value, and its number of values minus one."""
 
 
 def check_movable(state: State, block: Block) -> None:
-    """Refuse unless the block's instances may run at any place between producers and consumers, any number of times."""
+    """Refuse unless the block's instances may run any number of times, and anywhere after their producers and before
+    their consumers."""
     for it in block.iters:
         if it.kind not in (IterVar.SPATIAL, IterVar.REDUCE):
             raise state.refuse("S020", f"'{it.var.name}' of block '{block.name}' is {it.kind}", at=block)
@@ -44,12 +45,12 @@ def check_movable(state: State, block: Block) -> None:
 
 
 def guards_domain(block: Block) -> bool:
-    """Whether the block's condition says no more than that its variables stay within their domain."""
+    """Whether the block's condition only requires that its variables stay within their domain."""
     return all(is_domain_bound(block, part) for part in conjuncts(block.where))
 
 
 def is_domain_bound(block: Block, condition: Expr) -> bool:
-    """Whether ``condition`` follows from the block's variables being within their domain."""
+    """Whether ``condition`` holds whenever the block's variables are within their domain."""
     margin = margin_of(condition)
     if margin is None:
         return False
@@ -64,7 +65,7 @@ def is_domain_bound(block: Block, condition: Expr) -> bool:
 
 
 def _without_quotient(form: Linear) -> tuple[Linear, int]:
-    """The outermost one of several fused loops is a quotient: (a, c) where ``form`` is a // c."""
+    """Remove the quotient that the outermost of several fused loops causes: (a, c) where ``form`` is a // c."""
     for atom, factor in form.terms.items():
         if factor == 1 and isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const):
             divisor = int(atom.b.value)
@@ -74,7 +75,7 @@ def _without_quotient(form: Linear) -> tuple[Linear, int]:
 
 
 def margin_of(condition: Expr) -> Linear | None:
-    """The form that is not negative exactly where the comparison holds."""
+    """The form that is nonnegative exactly where the comparison holds."""
     if not isinstance(condition, Binary) or condition.op not in ("lt", "le", "gt", "ge"):
         return None
     less = condition.op in ("lt", "le")
@@ -106,7 +107,8 @@ def required_region(
 def needed_instances(
     block: Block, region: Region, needed: Sequence[Interval | None], ranges: Ranges
 ) -> dict[Var, Interval]:
-    """The values of the block's iteration variables that write ``needed``; absent variables are needed whole.
+    """The values of the block's iteration variables that write the ``needed`` intervals. For a variable that is not in
+    the result, all values are needed.
 
     Understands write indices that are a variable, a variable plus a constant, or a quotient of a variable.
     """
@@ -142,9 +144,10 @@ class Placed:
 
 
 def outer_guards(state: State, blocks: Sequence[Block], target: For | None) -> list[Expr]:
-    """Conditions over ``target`` and the loops outside that all of ``blocks`` have: the tails of uneven splits.
+    """The conditions that all of ``blocks`` share and that use only the variables of ``target`` and the loops outside
+    it: the guards of uneven splits.
 
-    In iterations where they fail nothing runs, so a block that joins must not run either.
+    Where such a condition fails, none of ``blocks`` runs, so a block that is moved there must not run either.
     """
     if target is None or not blocks:
         return []
@@ -157,9 +160,10 @@ def outer_guards(state: State, blocks: Sequence[Block], target: For | None) -> l
 
 
 def place_block(block: Block, instances: dict[Var, Interval], ranges: Ranges, guards: Sequence[Expr] = ()) -> Placed:
-    """A nest of serial loops that runs ``block`` for ``instances`` and, of the other variables, for all values.
+    """A nest of serial loops that runs ``block`` for ``instances``; variables without an interval take all their
+    values.
 
-    Instances outside the block's domain are guarded away. Variables with one needed value get no loop.
+    Guards exclude instances outside the block's domain. A variable that needs only one value gets no loop.
     """
     loops: list[For] = []
     values: list[Expr] = []
@@ -191,7 +195,7 @@ def place_block(block: Block, instances: dict[Var, Interval], ranges: Ranges, gu
 
 
 def emptied_loops(state: State, block: Block, keep: Iterable[Stmt] = ()) -> list[LoopRef]:
-    """Loops that hold nothing but ``block`` and so disappear with it."""
+    """Loops that contain only ``block`` and are therefore removed with it."""
     found: list[LoopRef] = []
     kept = set(keep)
     below: Stmt = block
@@ -204,7 +208,7 @@ def emptied_loops(state: State, block: Block, keep: Iterable[Stmt] = ()) -> list
 
 
 def removed_root(state: State, block: Block) -> Stmt:
-    """The outermost statement that holds nothing but ``block``."""
+    """The outermost statement that contains only ``block``."""
     gone = {r.var for r in emptied_loops(state, block)}
     outermost: Stmt = block
     for above in state.tree.ancestors(block):
@@ -216,8 +220,8 @@ def removed_root(state: State, block: Block) -> Stmt:
 
 
 def check_covered(state: State, scope: Block | None, placed: Placed, target: For | None) -> None:
-    """Refuse unless all that ``placed``, standing in ``target`` (None: directly in ``scope``), reads was written before
-    it in the same iteration. What the placed block writes itself is left out."""
+    """Refuse unless everything that ``placed`` reads was written earlier in the same iteration. ``placed`` stands in
+    ``target`` (None: directly in ``scope``). Buffers that the placed block writes itself are ignored."""
     tree = state.tree
     nest = [s for s in walk(placed.stmt) if isinstance(s, For)]
     moved = next(s for s in walk(placed.stmt) if isinstance(s, Block))
@@ -244,7 +248,7 @@ def check_covered(state: State, scope: Block | None, placed: Placed, target: For
 
 
 def contains(have: Interval, need: Interval, ranges: Ranges) -> bool:
-    """Whether interval ``have`` certainly holds ``need``."""
+    """Whether it is certain that interval ``have`` contains interval ``need``."""
     below = need[0] - have[0]
     above = (have[0] + have[1]) - (need[0] + need[1])
     return is_nonnegative(below, ranges) and is_nonnegative(above, ranges)

@@ -1,8 +1,8 @@
-"""Whole numbers that know how they were computed from the draws of sampling instructions.
+"""Whole numbers that remember how they were computed from sampled numbers.
 
-``tile * 2`` of a drawn ``tile`` is an int as well, and remembers the product. A trace records it as the formula
-``v0 * 2``, so that another decision for ``v0`` reaches every instruction that was computed from it. Python's own
-``min`` and ``max`` give one of their arguments and forget the others: use :func:`minimum` and :func:`maximum`.
+``tile * 2`` of a sampled ``tile`` is an int that remembers the product. A trace records it as the formula ``v0 * 2``,
+so that another decision for ``v0`` changes every instruction whose arguments were computed from it. Python's own
+``min`` and ``max`` return one argument and lose the formula: use :func:`minimum` and :func:`maximum`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True)
 class NumberOperation:
-    """How an operation is computed, and how it is written; ``{}`` stands for an operand."""
+    """The Python function of an operation, and its text with ``{}`` for each operand."""
 
     compute: Callable[..., int]
     text: str
@@ -24,8 +24,8 @@ class NumberOperation:
 class Sampled(int):
     """A number that a sampling instruction drew, or that was computed from such numbers.
 
-    ``operation`` is a name in :data:`OPERATIONS`, empty for a number that was drawn; a trace knows drawn numbers by
-    identity.
+    ``operation`` is a name in :data:`OPERATIONS`, or empty for a number that was drawn. A trace identifies drawn
+    numbers by object identity.
     """
 
     operation: str = ""
@@ -81,7 +81,7 @@ OPERATIONS: Final[dict[str, NumberOperation]] = {
     "minimum": NumberOperation(min, "minimum({}, {})"),
     "maximum": NumberOperation(max, "maximum({}, {})"),
 }
-"""What may be computed from drawn numbers without losing where they come from."""
+"""Operations on sampled numbers whose results remember their operands."""
 
 
 def minimum(a: int, b: int) -> int:
@@ -95,12 +95,12 @@ def maximum(a: int, b: int) -> int:
 
 
 def computed(operation: str, operands: tuple[int, ...]) -> int:
-    """The result of an operation of :data:`OPERATIONS`; it knows its operands where one of them was drawn."""
+    """The result of an operation of :data:`OPERATIONS`. It remembers its operands if one of them was sampled."""
     return _made(operation, *operands)
 
 
 def bare(value: Any) -> Any:
-    """``value`` as plain Python data, which does not know where it comes from."""
+    """``value`` as plain Python data, without the record of how it was computed."""
     if isinstance(value, Sampled):
         return int(value)
     if isinstance(value, SampledText):

@@ -1,4 +1,5 @@
-"""Applying primitives by name while writing the trace: references go out as slots and come back as references."""
+"""Applies primitives by name and records the trace. References are recorded as slots, and slots are resolved on
+replay."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _SLOTTED = (BlockRef, LoopRef, Stay, Sampled, SampledText)
 
 
 class Recorder:
-    """The instructions so far, and which slot every reference came from."""
+    """The instructions so far, and the slot from which every reference came."""
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
@@ -71,7 +72,7 @@ class Recorder:
         return result
 
     def forget_unused(self) -> None:
-        """Drop look-ups and draws that nothing uses, and number slots anew."""
+        """Drop look-ups and sampling instructions whose results are unused, and renumber the slots."""
         trace, names = self.trace.used_only()
         self.instructions, self._count = list(trace.instructions), len(names)
         self._by_identity = {key: (names[n], v) for key, (n, v) in self._by_identity.items() if n in names}
@@ -132,7 +133,8 @@ class Recorder:
         raise ScheduleError(f"a schedule cannot record {type(value).__name__} '{value}'", code="S004")
 
     def _formula(self, value: Sampled) -> Formula | int:
-        """How a number was computed from drawn ones; the plain number where none of those comes from this schedule."""
+        """The formula that computes a number from sampled ones; the plain number if no sampled one comes from this
+        schedule."""
         operands = tuple(self._encode(x) for x in value.operands)
         if all(isinstance(x, int) for x in operands):
             return int(value)
@@ -140,7 +142,7 @@ class Recorder:
 
 
 def _touched(state: State, args: Mapping[str, Any]) -> list[Block]:
-    """The blocks that a call names, or that stand below the loop it is about."""
+    """The blocks that a call names, or that are below a loop that it names."""
     if isinstance(args.get("block"), BlockRef):
         others = [b for b in args.get("others") or () if isinstance(b, BlockRef)]
         return [state.block(b) for b in (args["block"], *others)]

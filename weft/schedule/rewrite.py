@@ -47,7 +47,7 @@ def conjuncts(condition: Expr) -> list[Expr]:
 
 
 def holds(condition: Expr, ranges: Ranges) -> bool:
-    """Whether a comparison of index expressions is certain."""
+    """Whether a comparison of index expressions certainly holds."""
     if is_true(condition):
         return True
     if not isinstance(condition, Binary) or not condition.a.dtype.is_integer:
@@ -63,13 +63,13 @@ def holds(condition: Expr, ranges: Ranges) -> bool:
 
 
 def simplify_where(condition: Expr, ranges: Ranges) -> Expr:
-    """``condition`` without the parts that are certain, each part once."""
+    """``condition`` without parts that certainly hold and without duplicate parts."""
     parts = dict.fromkeys(c for c in conjuncts(condition) if not holds(c, ranges))
     return all_of(*parts)
 
 
 def within(value: Expr, start: Expr, extent: Expr, ranges: Ranges) -> list[Expr]:
-    """The conditions under which ``start <= value < start + extent``, without those that are certain."""
+    """The conditions for ``start <= value < start + extent``, without those that certainly hold."""
     end = simplify_index(start + extent, ranges)
     return [c for c in (start <= value, value < end) if not holds(c, ranges)]
 
@@ -78,7 +78,8 @@ def within(value: Expr, start: Expr, extent: Expr, ranges: Ranges) -> list[Expr]
 
 
 def rebind(stmt: Stmt, values: Mapping[Var, Expr], ranges: Ranges = NO_RANGES, guard: Sequence[Expr] = ()) -> Stmt:
-    """``stmt`` with loop variables replaced in loop bounds and block bindings; block bodies do not mention them.
+    """``stmt`` with loop variables replaced in loop bounds and block bindings. Block bodies do not mention loop
+    variables.
 
     ``guard`` is added to the condition of every outermost block (and put around bare statements).
     """
@@ -117,8 +118,8 @@ def _branches(stmt: If | Let) -> tuple[Stmt, ...]:
 
 
 def starts_reduction(block: Block, loops: Iterable[For]) -> bool:
-    """Whether the reduce variables stand at their start where all of ``loops`` do (not so in a later part of a
-    partitioned reduction)."""
+    """Whether the reduce variables have their first values when all of ``loops`` do. This is false for a later part of
+    a partitioned reduction."""
     first = substitution({loop.var: loop.start for loop in loops})
     return all(
         simplify_index(first(value)) is simplify_index(it.start)
@@ -137,12 +138,12 @@ def uses(block: Block, loop: For) -> list[int]:
 
 
 def swap_buffer(stmt: Stmt, old: Buffer, new: Buffer) -> Stmt:
-    """``stmt`` over another buffer of the same shape."""
+    """``stmt`` with ``old`` replaced by ``new``, a buffer of the same shape."""
     return substitute(stmt, {}, {old: new})
 
 
 def map_loads(stmt: Stmt, change: Callable[[Load], Expr | None]) -> Stmt:
-    """``stmt`` with loads rewritten everywhere below; regions are left alone."""
+    """``stmt`` with all its loads rewritten by ``change``, at any depth; regions stay unchanged."""
     memo: dict[Expr, Expr] = {}
 
     def on_expr(e: Expr) -> Expr | None:
@@ -155,7 +156,7 @@ def map_loads(stmt: Stmt, change: Callable[[Load], Expr | None]) -> Stmt:
 
 
 def substitute_regions(regions: Iterable[Region], values: Mapping[Var, Expr]) -> tuple[Region, ...]:
-    """Regions with variables replaced by point values, simplified."""
+    """Regions with variables replaced by single values, simplified."""
     swap = substitution(values)
     return unique_regions(
         Region(r.buffer, tuple((simplify_index(swap(a)), simplify_index(swap(b))) for a, b in r.ranges))
@@ -164,18 +165,18 @@ def substitute_regions(regions: Iterable[Region], values: Mapping[Var, Expr]) ->
 
 
 def unique_regions(regions: Iterable[Region]) -> tuple[Region, ...]:
-    """Equal regions once, in order."""
+    """The regions in order, without duplicates."""
     return tuple({(r.buffer, r.ranges): r for r in regions}.values())
 
 
 def bound_region(block: Block, region: Region) -> list[tuple[Expr, Expr]]:
-    """The ranges of a block's region in terms of the loops around it."""
+    """The ranges of a block's region, expressed over the variables of the loops around the block."""
     swap = substitution(dict(zip((it.var for it in block.iters), block.values, strict=True)))
     return [(swap(start), swap(extent)) for start, extent in region.ranges]
 
 
 def widened(region: Region, starts: Mapping[Var, Expr], extents: Mapping[Var, Expr]) -> Region:
-    """``region`` while each variable runs over ``starts[v] <= v < starts[v] + extents[v]``."""
+    """What ``region`` covers while each variable takes the values ``starts[v] <= v < starts[v] + extents[v]``."""
     running = {v: (linear(s), linear(s) + linear(extents.get(v, ONE)).plus(-1)) for v, s in starts.items()}
     found: list[tuple[Expr, Expr]] = []
     for (start, extent), size in zip(region.ranges, region.buffer.shape, strict=True):
@@ -187,7 +188,8 @@ def widened(region: Region, starts: Mapping[Var, Expr], extents: Mapping[Var, Ex
 def swept_regions(
     regions: Iterable[Region], values: Mapping[Var, Expr], moving: Ranges, ranges: Ranges
 ) -> tuple[Region, ...]:
-    """``regions`` over ``values`` while the variables of ``moving`` run; whole dimensions where that is not known."""
+    """What ``regions`` cover, with ``values`` substituted, while the variables of ``moving`` iterate; a whole dimension
+    where the interval is not known."""
     swap = substitution(values)
     known = {**ranges, **moving}
     found: list[Region] = []
@@ -204,7 +206,7 @@ def swept_regions(
 
 
 def summarized(outer: Block) -> Block:
-    """``outer``, which holds other blocks, with the regions that these touch."""
+    """``outer``, a block that contains other blocks, with its regions computed from theirs."""
     reads: list[Region] = []
     writes: list[Region] = []
     stack: list[tuple[Stmt, Ranges]] = [(s, {}) for s in reversed(children(outer))]
@@ -222,7 +224,7 @@ def summarized(outer: Block) -> Block:
 
 
 def with_summaries(body: Stmt, unchanged: Container[Stmt]) -> Stmt:
-    """``body`` with the regions of blocks around other blocks brought up to date, where something below changed."""
+    """``body`` with the regions of blocks that contain other blocks recomputed where a statement inside changed."""
 
     def refresh(stmt: Stmt) -> Stmt | None:
         if not isinstance(stmt, Block) or stmt in unchanged:
@@ -233,7 +235,7 @@ def with_summaries(body: Stmt, unchanged: Container[Stmt]) -> Stmt:
 
 
 def box_of(block: Block, region: Region, moving: Ranges, ranges: Ranges) -> list[tuple[Linear, Linear] | None]:
-    """What ``region`` covers while the loops in ``moving`` run: first index and width per dimension.
+    """What ``region`` covers while the loops in ``moving`` iterate: per dimension the first index and the width.
 
     None stands for a dimension that cannot be expressed over the other loops.
     """

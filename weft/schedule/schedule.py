@@ -58,11 +58,12 @@ class Schedule:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What those who made the schedule had to say, such as why there are no vectors. Nothing depends on it."""
+        """Remarks of the rules that made the schedule, such as why a loop is not vectorized. They have no effect on the
+        code."""
         return tuple(self._notes)
 
     def note(self, text: str) -> None:
-        """Add to the notes, once. It is no instruction and stands in no trace."""
+        """Add a remark to the notes, once. It is not an instruction, and traces do not contain it."""
         self._notes[text] = None
 
     def copy(self) -> Schedule:
@@ -86,8 +87,8 @@ class Schedule:
         return self
 
     def forget_unused(self) -> None:
-        """Drop look-ups and draws from the trace whose results nothing uses, and number the others anew. References
-        that only those gave are not known to the schedule any more."""
+        """Drop look-ups and sampling instructions whose results are unused from the trace, and renumber the slots.
+        References that only the dropped instructions returned are then unknown to the schedule."""
         self._recorder.forget_unused()
 
     @property
@@ -171,16 +172,16 @@ class Schedule:
         return y_outer, x_outer, y_inner, x_inner
 
     def fuse(self, *loops: LoopRef) -> LoopRef:
-        """Fuse directly nested loops, outermost first, into one."""
+        """Fuse directly nested loops, given outermost first, into one."""
         made: LoopRef = self._apply("fuse", loops=loops)
         return made
 
     def reorder(self, *loops: LoopRef) -> None:
-        """Bring loops of one nest into the given order (among the places that they take now)."""
+        """Put loops of one nest into the given order. They take the same set of positions as before."""
         self._apply("reorder", loops=loops)
 
     def partition(self, loop: LoopRef, at: int) -> tuple[LoopRef, LoopRef]:
-        """Cut a loop into its first ``at`` iterations and the others; returns both loops."""
+        """Split a loop into its first ``at`` iterations and the rest; returns both loops."""
         made: tuple[LoopRef, LoopRef] = self._apply("partition", loop=loop, at=at)
         return made
 
@@ -196,7 +197,8 @@ class Schedule:
         self._apply("vectorize", loop=loop, reassociate=reassociate)
 
     def unroll(self, loop: LoopRef, limit: int | None = None) -> None:
-        """Repeat the body for every iteration; the extent must be constant. ``limit`` leaves longer loops alone."""
+        """Repeat the body for every iteration; the extent must be constant. Loops longer than ``limit`` stay
+        unchanged."""
         self._apply("unroll", loop=loop, limit=limit)
 
     def bind(self, loop: LoopRef, thread: str) -> None:
@@ -275,9 +277,9 @@ class Schedule:
         index_map: Callable[..., Any] | IndexMap,
         pad: float | None = None,
     ) -> None:
-        """Store an intermediate buffer in another layout: ``index_map`` takes the old indices and gives the new ones.
+        """Store an intermediate buffer in another layout: ``index_map`` maps old indices to new ones.
 
-        ``pad`` is what the producer stores in elements that the old layout does not have.
+        ``pad`` is the value that the producer stores in elements that the old layout does not have.
         """
         made = IndexMap.of(index_map, self._dimensions(block, buffer))
         self._apply("transform_layout", block=_block(block), buffer=buffer, index_map=made, pad=pad)
@@ -287,22 +289,24 @@ class Schedule:
         return next((len(r.buffer.shape) for r in (*found.reads, *found.writes) if r.buffer.name == buffer), 0)
 
     def pad_einsum(self, block: BlockRef | str, padding: Sequence[int]) -> tuple[BlockRef, ...]:
-        """Round up the extents of the block's variables to multiples; returns the blocks that pad and cut."""
+        """Round up the extents of the block's variables to multiples of ``padding``; returns the blocks that pad and
+        crop."""
         made: tuple[BlockRef, ...] = self._apply("pad_einsum", block=_block(block), padding=padding)
         return made
 
     def double_buffer(self, block: BlockRef | str, write_index: int = 0) -> None:
-        """Wish for two copies of an intermediate buffer."""
+        """Request two copies of an intermediate buffer."""
         self._apply("double_buffer", block=_block(block), write_index=write_index)
 
     def storage_align(self, block: BlockRef | str, write_index: int, axis: int, factor: int, offset: int = 0) -> None:
-        """Wish for a stride of ``offset`` modulo ``factor`` elements along ``axis``."""
+        """Request a stride of ``offset`` modulo ``factor`` elements along ``axis``."""
         self._apply(
             "storage_align", block=_block(block), write_index=write_index, axis=axis, factor=factor, offset=offset
         )
 
     def store_at(self, block: BlockRef | str, loop: LoopRef) -> None:
-        """Keep what the block computes alive across the iterations of ``loop``: each computes only what is new."""
+        """Keep the block's result across the iterations of ``loop``: each iteration computes only elements not yet
+        computed."""
         self._apply("store_at", block=_block(block), loop=loop)
 
     def fold_storage(self, block: BlockRef | str, axis: int, factor: int) -> None:
@@ -310,42 +314,44 @@ class Schedule:
         self._apply("fold_storage", block=_block(block), axis=axis, factor=factor)
 
     def window(self, block: BlockRef | str) -> tuple[int, int]:
-        """The axis along which what ``store_at`` keeps slides, and how many of its elements are alive at a time."""
+        """For a buffer kept by ``store_at``: the axis along which its window slides, and how many elements along that
+        axis are needed at a time."""
         return window(self._state, _block(block))
 
     def run_once(self, block: BlockRef | str, loop: LoopRef, at: int = 0) -> None:
-        """Run a block, which every iteration of ``loop`` repeats, in the first one (``at``) only."""
+        """Run a block that every iteration of ``loop`` would repeat only in iteration ``at``."""
         self._apply("run_once", block=_block(block), loop=loop, at=at)
 
     def prefetch(self, loop: LoopRef, buffer: str, distance: int = 1, within: LoopRef | None = None) -> None:
-        """Fetch what is read ``distance`` iterations ahead into the cache, a share in each iteration of ``within``."""
+        """Prefetch what is read ``distance`` iterations later. With ``within``, each of its iterations prefetches a
+        share."""
         shared = {} if within is None else {"within": within}
         self._apply("prefetch", loop=loop, buffer=buffer, distance=distance, **shared)
 
     def stream(self, block: BlockRef | str, write_index: int = 0) -> None:
-        """Write what the block computes past the caches."""
+        """Write the block's result with stores that bypass the caches."""
         self._apply("stream", block=_block(block), write_index=write_index)
 
     def pipeline(self, loop: LoopRef, stages: Sequence[int], order: Sequence[int]) -> None:
-        """Overlap iterations: the n-th statement runs ``stages[n]`` iterations late, at place ``order[n]``."""
+        """Overlap iterations: statement n runs ``stages[n]`` iterations late, at position ``order[n]``."""
         self._apply("pipeline", loop=loop, stages=stages, order=order)
 
     # -- reductions -----------------------------------------------------------------------------------------
 
     def decompose_reduction(self, block: BlockRef | str, loop: LoopRef) -> BlockRef:
-        """Take the init of a reduction out to just before ``loop``; returns the init block."""
+        """Move the init of a reduction out, directly before ``loop``; returns the init block."""
         made: BlockRef = self._apply("decompose_reduction", block=_block(block), loop=loop)
         return made
 
     def rfactor(self, loop: LoopRef, axis: int = 0, reassociate: bool = False) -> BlockRef:
-        """Make the iterations of a reduction loop reduce into places of their own; returns the partial block."""
+        """Give each iteration of a reduction loop its own partial result; returns the block that computes them."""
         made: BlockRef = self._apply("rfactor", loop=loop, axis=axis, reassociate=reassociate)
         return made
 
     # -- blocks and intrinsics ------------------------------------------------------------------------------
 
     def blockize(self, loop: LoopRef) -> BlockRef:
-        """Make the nest from ``loop`` inwards the body of one block; returns it."""
+        """Make the nest from ``loop`` inwards the body of a new block; returns the block."""
         made: BlockRef = self._apply("blockize", loop=loop)
         return made
 
@@ -385,7 +391,7 @@ class Schedule:
         return drawn
 
     def sample_location(self, block: BlockRef | str, decision: int | None = None) -> LoopRef | Stay:
-        """Draw a loop for ``compute_at``, or the wish to leave the block where it is."""
+        """Draw a loop for ``compute_at``, or the decision to leave the block where it is."""
         drawn: LoopRef | Stay = self._apply("sample_location", decision, block=_block(block))
         return drawn
 

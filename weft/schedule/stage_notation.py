@@ -40,7 +40,8 @@ class BlockOrigin(Protocol):
 
 
 class StageKey:
-    """A stage that a primitive made, to index the schedule with (as the classic ``cache_read`` returns a tensor)."""
+    """A stage that a primitive made. It is a key of the schedule, as the tensor that the classic ``cache_read``
+    returns."""
 
     def __init__(self, owner: ClassicSchedule, name: str, output: int = 0) -> None:
         self._owner, self.name, self.output = owner, name, output
@@ -74,9 +75,10 @@ class ClassicSchedule:
         self.schedule = schedule
         self._origin = origin
         self._moved: dict[StageKey | str, str] = {}
-        """Where the stage of a tensor is copied to its place, since another block computes it."""
+        """For a tensor computed by a block other than its own stage (``cache_write``): the block that copies to the
+        tensor."""
         self.attached: dict[BlockRef, LoopRef] = {}
-        """For stages computed in a loop of another: that loop."""
+        """The loop at which each stage is computed, for stages that were moved into a loop of another stage."""
 
     @property
     def program(self) -> Program:
@@ -90,7 +92,8 @@ class ClassicSchedule:
         return Stage(self, BlockRef(name), axes, key)
 
     def _identity(self, key: Any) -> StageKey | str:
-        """What stands for the stage of ``key``: all outputs of an operation, and the operation itself, are one."""
+        """The key that represents the stage of ``key``. All outputs of an operation, and the operation itself, share
+        one key."""
         if isinstance(key, StageKey):
             return key
         try:
@@ -221,7 +224,7 @@ class Stage:
         """The stage's own loops, outermost first: those inside the loop at which it is computed."""
         around = list(self.owner.schedule.get_loops(self.block))
         at = self.owner.attached.get(self.block)
-        while at is not None and at not in around:  # split or fused since: what replaced it, innermost
+        while at is not None and at not in around:  # use the innermost loop that replaced it
             gone = self.owner.schedule.state.forward.get(at)
             at = next((r for r in reversed(gone.replaced_by) if isinstance(r, LoopRef)), None) if gone else None
         return around if at is None else around[around.index(at) + 1 :]
@@ -257,16 +260,16 @@ class Stage:
         return uses(state.block(self.block), state.loop(loop))
 
     def split(self, axis: Any, factor: int | None = None, nparts: int | None = None) -> tuple[LoopRef, LoopRef]:
-        """One loop as two, outer and inner: ``factor`` iterations inside, or ``nparts`` outside."""
+        """Split a loop into an outer and an inner one: ``factor`` iterations inside, or ``nparts`` outside."""
         outer, inner = self.owner.schedule.split(self.loop(axis), factor=factor, nparts=nparts)
         return outer, inner
 
     def tile(self, y: Any, x: Any, y_factor: int, x_factor: int) -> tuple[LoopRef, LoopRef, LoopRef, LoopRef]:
-        """Both loops split and reordered: outer y, outer x, inner y, inner x."""
+        """Split both loops and reorder to: outer y, outer x, inner y, inner x."""
         return self.owner.schedule.tile(self.loop(y), self.loop(x), y_factor, x_factor)
 
     def fuse(self, *axes: Any) -> LoopRef:
-        """Loops directly inside one another as one loop."""
+        """Fuse directly nested loops into one loop."""
         return self.owner.schedule.fuse(*map(self.loop, axes))
 
     def reorder(self, *axes: Any) -> None:
@@ -274,15 +277,15 @@ class Stage:
         self.owner.schedule.reorder(*map(self.loop, axes))
 
     def parallel(self, axis: Any) -> None:
-        """Share the iterations among threads."""
+        """Distribute the iterations over threads."""
         self.owner.schedule.parallel(self.loop(axis))
 
     def vectorize(self, axis: Any, reassociate: bool = False) -> None:
-        """The iterations as lanes of vectors; ``reassociate`` lets a sum be added in another order."""
+        """Run the iterations as lanes of vectors. ``reassociate`` allows a sum to be added in another order."""
         self.owner.schedule.vectorize(self.loop(axis), reassociate)
 
     def unroll(self, axis: Any) -> None:
-        """Write the iterations out, one after another."""
+        """Repeat the body for each iteration."""
         self.owner.schedule.unroll(self.loop(axis))
 
     def bind(self, axis: Any, thread: str | IterVar) -> None:
@@ -297,7 +300,7 @@ class Stage:
             self.owner.schedule.bind(loop, name)
 
     def _check_threads(self, loop: LoopRef, thread: IterVar) -> None:
-        """Refuse an axis of another length than the loop; 0 stands for any."""
+        """Refuse a thread axis whose extent differs from the loop's; extent 0 matches any loop."""
         extent = self.owner.schedule.state.loop(loop).extent
         if thread.extent is not ZERO and extent is not thread.extent:
             raise ScheduleError(
@@ -307,7 +310,7 @@ class Stage:
             )
 
     def compute_at(self, parent: Stage, axis: Any) -> None:
-        """Compute what one iteration of ``axis`` of ``parent`` reads, inside that loop."""
+        """Compute the stage inside the loop ``axis`` of ``parent``; each iteration computes what it reads."""
         loop = _stage(parent).loop(axis)
         self.owner.schedule.compute_at(self.block, loop)
         self.owner.attached[self.block] = loop
@@ -317,12 +320,12 @@ class Stage:
         self.owner.schedule.compute_inline(self.block)
 
     def compute_root(self) -> None:
-        """Compute everything before the first reader: undoes ``compute_at``."""
+        """Compute the whole stage before its first reader; this undoes ``compute_at``."""
         self.owner.schedule.compute_root(self.block)
         self.owner.attached.pop(self.block, None)
 
     def set_scope(self, scope: str) -> None:
-        """Keep what the stage writes in this kind of memory."""
+        """Store the result of the stage in the memory space ``scope``."""
         self.owner.schedule.set_scope(self.block, 0, scope)
 
     def pragma(self, axis: Any, key: str, value: Any = True) -> None:
@@ -330,25 +333,25 @@ class Stage:
         self.owner.schedule.annotate(self.loop(axis), f"pragma_{key}", value)
 
     def double_buffer(self) -> None:
-        """Two copies of what the stage writes, used in turn."""
+        """Keep two copies of the stage's result and alternate between them."""
         self.owner.schedule.double_buffer(self.block)
 
     def storage_align(self, dimension: int, factor: int, offset: int = 0) -> None:
-        """Align the stride of a dimension of what the stage writes."""
+        """Align the stride of one dimension of the stage's result."""
         self.owner.schedule.storage_align(self.block, 0, dimension, factor, offset)
 
     def prefetch(self, buffer: Any, axis: Any, distance: int = 1, within: Any = None) -> None:
-        """Ask for what ``buffer`` is read at ``distance`` iterations of ``axis`` ahead."""
+        """Prefetch the elements of ``buffer`` that are read ``distance`` iterations of ``axis`` later."""
         inner = None if within is None else self.loop(within)
         self.owner.schedule.prefetch(self.loop(axis), self.owner.buffer_name(buffer), distance, inner)
 
     def stream(self) -> None:
-        """Write what the stage computes past the caches."""
+        """Write the stage's result with stores that bypass the caches."""
         self.owner.schedule.stream(self.block)
 
     def rolling_buffer(self) -> None:
-        """Keep what the stage computes while the loop moves on, in a buffer of just the part that is alive: each value
-        is computed once. The stage must be computed in a loop of its consumers."""
+        """Keep values across iterations of the loop, in a buffer that holds only those still needed. Each value is then
+        computed once. The stage must be computed in a loop of its consumers."""
         at = self.owner.attached.get(self.block)
         if at is None:
             raise ScheduleError(
@@ -361,7 +364,8 @@ class Stage:
         self.owner.schedule.fold_storage(self.block, axis, factor)
 
     def set_store_predicate(self, condition: Any) -> None:
-        """Compute only where ``condition`` holds: ``loop.var == 0`` for a loop that repeats the stage."""
+        """Compute only where ``condition`` holds. For example, ``loop.var == 0`` for a loop whose iterations repeat the
+        stage."""
         loop = _first_of(condition)
         if loop is None:
             raise ScheduleError(
@@ -375,7 +379,8 @@ class Stage:
         self.owner.schedule.transform_layout(self.block, name, index_map, pad)
 
     def pad_einsum(self, padding: Sequence[int]) -> list[StageKey]:
-        """Round up the extents of the stage's axes to multiples; returns the stages that pad operands and cut."""
+        """Round up the extents of the stage's axes to multiples of ``padding``; returns the stages that pad the
+        operands and crop the result."""
         return [StageKey(self.owner, b.name) for b in self.owner.schedule.pad_einsum(self.block, padding)]
 
     def tensorize(self, axis: Any, intrinsic: Any) -> BlockRef:
@@ -392,7 +397,7 @@ def _stage(given: Any) -> Stage:
 
 
 def _first_of(condition: Any) -> tuple[Var, int] | None:
-    """The loop variable and the value that a comparison for equality names."""
+    """The loop variable and the constant of a condition ``variable == constant``."""
     if isinstance(condition, Binary) and condition.op == "eq":
         for a, b in ((condition.a, condition.b), (condition.b, condition.a)):
             if isinstance(a, Var) and isinstance(b, Const):

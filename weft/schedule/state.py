@@ -1,4 +1,4 @@
-"""What primitives work on: the program, its index, names in use, and what became of consumed references."""
+"""What primitives operate on: the program, its index, the names in use, and what replaced consumed references."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.tir.nodes import Block, Buffer, For, Program, Stmt
 
 
 class State:
-    """The mutable heart of a schedule. Primitives read ``tree``, and end with one :meth:`commit`."""
+    """The mutable state of a schedule. Each primitive reads ``tree`` and ends with one :meth:`commit`."""
 
     def __init__(self, program: Program, seed: int = 0) -> None:
         self.program = program
@@ -28,21 +28,22 @@ class State:
         self.random = random.Random(seed)
         self.running = ""
         self.carried: frozenset[Var] = frozenset()
-        """Loops whose iterations may depend on earlier ones; see :mod:`weft.schedule.dependence`."""
+        """Loops for which it is not proved that iterations are independent; see :mod:`weft.schedule.dependence`."""
         self.conditional: frozenset[str] = frozenset()
-        """Blocks with a condition that says more than that their variables stay in their domain."""
+        """Blocks whose condition requires more than that their variables stay in their domain."""
         self.holes: frozenset[str] = frozenset()
-        """Names of buffers with elements that nothing writes (padding of a layout)."""
+        """Names of buffers with elements that no block writes (padding of a layout)."""
         self.partial: frozenset[str] = frozenset()
         """Blocks that were moved into loops of others and may run for only a part of their domain."""
         self.kept: dict[str, Var] = {}
-        """Names of buffers of which only a window is alive, and the loop across which it is kept."""
+        """Names of buffers that store only a window, each with the loop across whose iterations it is kept."""
         self.pipelined: dict[Var, tuple[frozenset[str], ...]] = {}
-        """Loops whose statements overlap, and the blocks in each of these."""
+        """Loops whose statements overlap, each with the blocks of every statement."""
         self.intrinsics: dict[str, TensorIntrinsic] = {}
         self._tree: Tree | None = Tree(program)
         self.nested = any(self._tree.enclosing_block(b) for b in self._tree.blocks.values())
-        """Whether there are blocks inside blocks, whose regions must follow those of the inner ones."""
+        """Whether there are blocks inside blocks. The regions of an outer block are recomputed from its inner
+        blocks."""
 
     def copy(self) -> State:
         made = State(self.program)
@@ -57,7 +58,7 @@ class State:
         return made
 
     def adopt(self, other: State) -> None:
-        """Become what ``other``, a copy, has become."""
+        """Take over the state of ``other``, which was copied from this one."""
         self.__dict__.update(other.__dict__)
 
     @property
@@ -107,8 +108,8 @@ class State:
         return known
 
     def declare(self, intrinsic: TensorIntrinsic) -> None:
-        """Make an intrinsic known by its name. Refuses (S082) a name that another intrinsic has: traces know intrinsics
-        by their names alone."""
+        """Add an intrinsic to the known ones, by its name. Refuses (S082) a name that another intrinsic has, because
+        traces refer to intrinsics by name only."""
         known = self.intrinsics.get(intrinsic.name) or builtin(intrinsic.name)
         if known is not None and known is not intrinsic and not known.computes_like(intrinsic):
             raise ScheduleError(
@@ -151,7 +152,7 @@ class State:
         dropped: Iterable[Buffer] = (),
         swapped: Sequence[tuple[Buffer, Buffer]] = (),
     ) -> None:
-        """Make ``body`` the program's, with intermediate buffers added, dropped or replaced."""
+        """Replace the program's body by ``body``, with intermediate buffers added, dropped or replaced."""
         allocs = self.program.allocs
         gone, changes = set(dropped), dict(swapped)
         if gone or changes or new:
@@ -162,17 +163,17 @@ class State:
         self._tree = None
 
     def restore(self, program: Program) -> None:
-        """Go back to an earlier program, for a primitive that works in steps and refuses in the middle."""
+        """Return to an earlier program, for a primitive that works in steps and refuses in the middle."""
         self.program, self._tree = program, None
 
     def consume(self, refs: Iterable[Ref], replaced_by: Iterable[Ref] = ()) -> None:
-        """Note that ``refs`` stand for nothing any more."""
+        """Mark ``refs`` as no longer valid, and record which references replace them."""
         entry = Consumed(self.running, tuple(replaced_by))
         for ref in refs:
             self.forward[ref] = entry
 
     def refuse(self, code: str, message: str, *, at: Stmt | None = None, hint: str | None = None) -> ScheduleError:
-        """The error with which a primitive refuses; ``at`` is the statement that it points at."""
+        """The error with which a primitive refuses. It points at the statement ``at``."""
         place = None if at is None else place_of(self.program, at)
         return ScheduleError(f"{self.running}: {message}", code=code, place=place, hint=hint)
 

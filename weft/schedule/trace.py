@@ -1,9 +1,9 @@
 """A schedule as data: the list of primitives that were applied, with their inputs, options and decisions.
 
 A :class:`Trace` serializes to JSON, prints as runnable Python and is replayed on a fresh program by
-``Schedule.replay``. References appear as slots: ``b0`` for a block, ``l3`` for a loop, ``v1`` for a sampled number;
-numbers computed from these as formulas. Intrinsics appear by name. Sampling instructions carry their decision, so that
-replay repeats it and search can mutate it.
+``Schedule.replay``. References appear as slots: ``b0`` for a block, ``l3`` for a loop, ``v1`` for a sampled number.
+Numbers computed from slots appear as formulas. Intrinsics appear by name. Each sampling instruction carries its
+decision, so that replay repeats the decision and search can change it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from weft.schedule.refs import BlockRef
 from weft.support.errors import ScheduleError
 
 FORMAT_VERSION = 2
-MOST_ORDERS: Final = 5
-"""Loops of which all orders are listed; of more, those that swap two loops."""
-DEEPEST_VALUE: Final = 100
-"""Tuples in tuples and formulas of formulas of an argument, at most."""
+MAX_PERMUTED_LOOPS: Final = 5
+"""Limit on the number of loops for which all orders are candidates. For more loops, the candidates swap two loops."""
+MAX_ARGUMENT_DEPTH: Final = 100
+"""Limit on the nesting depth of tuples and formulas in one argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,16 @@ class Formula:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One applied primitive. ``args`` are by name and may hold slots, formulas, numbers, strings, tuples, maps."""
+    """One applied primitive. ``args`` are pairs of name and value; values may hold slots, formulas, numbers, strings,
+    tuples and index maps."""
 
     name: str
     args: tuple[tuple[str, Any], ...]
     outputs: tuple[str, ...] = ()
     decision: Any = None
     among: int | None = None
-    """Of a sampling instruction, what the arguments do not tell of the decisions that there are: the extent that is
-    factored, the number of loops."""
+    """For a sampling instruction whose arguments do not determine the possible decisions: the missing number, which is
+    the extent to factor or the number of loops."""
 
     def to_python(self) -> str:
         """The instruction as a statement on a schedule ``s``."""
@@ -86,14 +87,15 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the sampling instruction at ``position`` of a trace decided, and what else it may decide."""
+    """The decision of the sampling instruction at ``position`` of a trace, and the alternatives."""
 
     position: int
     name: str
     candidates: tuple[Any, ...]
-    """What ``Trace.with_decision`` takes. (An earlier decision that changes may change what later ones can be.)"""
+    """The decisions that ``Trace.with_decision`` accepts. Changing an earlier decision may change the candidates of
+    later ones."""
     values: tuple[Any, ...]
-    """What each candidate stands for: the number or text of a choice, else the candidate itself."""
+    """The meaning of each candidate: for a choice the chosen number or text, otherwise the candidate itself."""
     decision: Any
 
 
@@ -108,7 +110,7 @@ class Trace:
 
     @property
     def intrinsics(self) -> tuple[str, ...]:
-        """Names of the tensor intrinsics that replaying needs, whatever is decided."""
+        """Names of the tensor intrinsics that replay may need, for any decisions."""
         choices = {o: dict(i.args).get("candidates", ()) for i in self.instructions for o in i.outputs}
         named = [value for i in self.instructions for key, value in i.args if key == "intrinsic"]
         found = (name for v in named for name in (choices.get(v.name, ()) if isinstance(v, Slot) else (v,)))
@@ -116,7 +118,7 @@ class Trace:
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """The sampling instructions, in order."""
+        """The decisions of the sampling instructions, in order."""
         return tuple(
             Decision(n, i.name, *_candidates(i), decision=i.decision)
             for n, i in enumerate(self.instructions)
@@ -124,7 +126,7 @@ class Trace:
         )
 
     def with_decision(self, position: int, decision: Any) -> Trace:
-        """A trace whose instruction at ``position`` (a sampling one) decides differently."""
+        """A copy of the trace in which the sampling instruction at ``position`` has another decision."""
         made = list(self.instructions)
         if not 0 <= position < len(made) or made[position].decision is None:
             what = f"({made[position].name}) " if 0 <= position < len(made) else ""
@@ -137,8 +139,8 @@ class Trace:
         return Trace(tuple(made))
 
     def used_only(self) -> tuple[Trace, dict[str, str]]:
-        """The trace without look-ups and draws whose results nothing uses, slots numbered in order; and the new name of
-        each slot that is left."""
+        """The trace without look-ups and sampling instructions whose results are unused, and with its slots renumbered
+        in order. Also a map from the old name of each remaining slot to its new name."""
         used: set[str] = set()
         kept: list[Instruction] = []
         for instruction in reversed(self.instructions):
@@ -160,8 +162,8 @@ class Trace:
         return Trace(tuple(made)), names
 
     def to_python(self) -> str:
-        """Runnable Python: statements on a schedule named ``s``, to which intrinsics that are not built in must have
-        been declared. Starts with the imports that the statements need."""
+        """Runnable Python: the imports that the statements need, then statements on a schedule named ``s``. Intrinsics
+        that are not built in must have been declared to that schedule."""
         lines = [i.to_python() for i in self.instructions]
         names = [n for n in ("IndexMap.of", "maximum", "minimum") if any(f"{n}(" in line for line in lines)]
         imported = ", ".join(n.removesuffix(".of") for n in names)
@@ -183,7 +185,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, text: str) -> Trace:
-        """Read what :meth:`to_json` wrote. Raises ``ScheduleError`` (S006) for anything else."""
+        """Read the output of :meth:`to_json`. Raises ``ScheduleError`` (S006) for any other text."""
         try:
             data = json.loads(text)
             if data["version"] != FORMAT_VERSION:
@@ -204,7 +206,7 @@ class Trace:
 
 
 def _candidates(i: Instruction) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The decisions that an instruction may take, and what each stands for."""
+    """The decisions that an instruction may take, and the value that each stands for."""
     args = dict(i.args)
     found: tuple[Any, ...] = (i.decision,)
     if i.name == "sample_choice":
@@ -214,7 +216,7 @@ def _candidates(i: Instruction) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         found = tuple(range(-1, i.among))
     elif i.name == "sample_order":
         count = len(args["loops"])
-        found = tuple(permutations(range(count))) if count <= MOST_ORDERS else _swapped(count)
+        found = tuple(permutations(range(count))) if count <= MAX_PERMUTED_LOOPS else _swapped(count)
     elif i.name == "sample_tile" and i.among is not None:
         parts, most = args["parts"], args["innermost_at_most"]
         if isinstance(parts, int) and isinstance(most, int):
@@ -223,7 +225,7 @@ def _candidates(i: Instruction) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def _swapped(count: int) -> tuple[tuple[int, ...], ...]:
-    """The numbers up to ``count`` in order, and with two of them swapped."""
+    """The numbers below ``count`` in order, then every order in which two of them are swapped."""
     orders = [tuple(range(count))]
     for a, b in combinations(range(count), 2):
         order = list(range(count))
@@ -275,7 +277,7 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(value: Any, depth: int = 0) -> Any:
-    if depth > DEEPEST_VALUE:
+    if depth > MAX_ARGUMENT_DEPTH:
         raise ValueError("an argument is nested too deeply")
     if isinstance(value, list):
         return tuple(_decode(v, depth + 1) for v in value)

@@ -1,8 +1,8 @@
-"""An index of one program version: who contains whom, where blocks and loops are, who writes and reads what.
+"""An index of one program version: parents of statements, places of blocks and loops, writers and readers of buffers.
 
-A :class:`Tree` is built by one walk over the statements (never over expressions) and thrown away when the program
-changes, so that primitives look things up instead of searching. Rewriting copies the path from the changed place to
-the root and shares everything else.
+A :class:`Tree` is built by one walk over the statements (never over expressions) and discarded when the program
+changes. Primitives look things up in it instead of searching the program. Rewriting copies the path from the changed
+statement to the root and shares everything else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from weft.tir.nodes import Allocate, Block, Buffer, For, If, Let, Program, Seq, 
 from weft.tir.visit import children
 
 STAGES = "pipeline_stages"
-"""Annotation of a loop whose statements run in several of its iterations: how many later each does."""
+"""Annotation of a loop whose statements run in different iterations: for each statement, how many iterations late it
+runs."""
 
 
 def statements_of(loop: For) -> tuple[Stmt, ...]:
@@ -47,7 +48,7 @@ def is_empty(stmt: Stmt) -> bool:
 
 
 class Tree:
-    """The index of ``program``. Statements are keys by identity."""
+    """The index of ``program``. Statements are compared by identity."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -160,7 +161,8 @@ class Tree:
     # -- rewriting ------------------------------------------------------------------------------------------
 
     def replace(self, changes: Mapping[Stmt, Stmt | None]) -> Stmt:
-        """The program's body with each key replaced by its value (None: removed, with what it leaves empty).
+        """The program's body with each key replaced by its value. None removes the statement, and any statement that
+        becomes empty.
 
         No key may lie below another key.
         """

@@ -1,4 +1,4 @@
-"""The built-in tensor intrinsics. Traces name intrinsics, and :func:`builtin` finds those that Weft brings."""
+"""The built-in tensor intrinsics. Traces name intrinsics, and :func:`builtin` finds the built-in ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from weft.schedule.intrinsics.dot_products import DOT_BF16, DOT_U8S8
 from weft.schedule.intrinsics.matrix_tiles import TILE_BF16, TILE_U8S8, tile_by_name
 
 BUILTIN: Final[Mapping[str, TensorIntrinsic]] = {i.name: i for i in (DOT_U8S8, DOT_BF16, TILE_U8S8, TILE_BF16)}
-"""Those with a name of their own; tiles of rows come in many forms, and are made from their names."""
+"""Built-in intrinsics with fixed names. Intrinsics for tiles of rows have many forms and are constructed from their
+names."""
 
 
 def builtin(name: str) -> TensorIntrinsic | None:

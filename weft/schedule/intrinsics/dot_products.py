@@ -1,9 +1,9 @@
-"""Dot products of neighbours, sixteen sums in one instruction: four bytes (AVX-512 VNNI, ``vpdpbusd``), two bfloat16
-(AVX-512 BF16, ``vdpbf16ps``).
+"""Dot products of adjacent elements, sixteen sums in one instruction: of four bytes (AVX-512 VNNI, ``vpdpbusd``) or of
+two bfloat16 (AVX-512 BF16, ``vdpbf16ps``).
 
-On machines without the instruction the same kernel computes the same result with ordinary instructions. The
-instruction for halves adds, to each lane's float32 sum, the products of a pair of neighbours: the loop over the pair is
-what the intrinsic replaces, and the loop around it becomes the lanes when it is vectorized.
+On machines without the instruction, the same kernel computes the same result with ordinary instructions. The bfloat16
+instruction adds the products of a pair of adjacent elements to each lane's float32 sum. The intrinsic replaces the loop
+over the pair; vectorizing the loop around it makes its iterations the lanes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from weft.schedule.intrinsic import TensorIntrinsic
 from weft.tir.text import parse
 
 LANES: Final = 16
-"""Sums of one instruction."""
+"""Number of sums that one instruction computes."""
 DEPTH: Final = 4
-"""Bytes that are multiplied for each sum."""
+"""Number of bytes multiplied for each sum."""
 PAIR: Final = 2
-"""Numbers of bfloat16 that are multiplied for each sum."""
+"""Number of bfloat16 elements multiplied for each sum."""
 
 _BYTES: Final = """
 program "dot_u8s8"(A: u8[4], B: i8[16, 4]) -> (C: i32[16]):

@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.tir.text import parse
 
-MOST_ROWS: Final = 16
-"""Rows of a tile register."""
-MOST_BETWEEN: Final = 1 << 20
-"""Rows of the operand from one row of a tile to the next, at most."""
-MOST_DIMENSIONS: Final = 16
-"""Dimensions between that of the rows and the last, at most."""
+MAX_TILE_ROWS: Final = 16
+"""Limit on the rows of a tile, which is the number of rows of a tile register."""
+MAX_ROW_STEP: Final = 1 << 20
+"""Limit on the distance, in rows of the operand, between two adjacent rows of a tile."""
+MAX_INNER_DIMS: Final = 16
+"""Limit on the number of dimensions between the row dimension and the last dimension."""
 
 _HEAD: Final = """
 program "tile_{name}"(A: {a}[16, {groups}, {group}], B: {b}[{groups}, 16, {group}]) -> (C: {c}[16, 16]):
@@ -78,10 +78,11 @@ _ROWS_IMPLEMENTATION: Final = (
 
 
 class TileOfRows(NamedTuple):
-    """A product of ``rows`` rows of A, each the ``step``-th of those that there are, by pairs that stand side by side.
+    """A product of ``rows`` rows of A, taking every ``step``-th row, with B, whose pairs along the reduction are
+    adjacent.
 
-    ``a_between`` and ``c_between`` dimensions stand between those of the rows and of the columns of A and of C (the
-    heads of attention). ``swapped``: the program multiplies B by A.
+    ``a_between`` and ``c_between`` are the numbers of dimensions between the row and column dimensions of A and of C
+    (for example the heads of attention). ``swapped``: the program multiplies B by A.
     """
 
     rows: int = 16
@@ -93,7 +94,7 @@ class TileOfRows(NamedTuple):
 
 @cache
 def tile_of_rows(form: TileOfRows) -> TensorIntrinsic:
-    """``C[rows, 16] += A[rows, 32] · B[16, 16, 2]`` of bfloat16, sums in float32, the depth of A in one dimension."""
+    """``C[rows, 16] += A[rows, 32] · B[16, 16, 2]`` of bfloat16, sums in float32; A has its depth in one dimension."""
     factors = ["f32(A[x * {step}, {a_zeros}r * 2 + q])", "f32(B[r, y, q])"]
     product = " * ".join(reversed(factors) if form.swapped else factors)
     values = {
@@ -113,13 +114,13 @@ def tile_of_rows(form: TileOfRows) -> TensorIntrinsic:
 
 
 def tile_by_name(name: str) -> TensorIntrinsic | None:
-    """The intrinsic that :func:`tile_of_rows` names ``name``; None for a name of another form."""
+    """The intrinsic to which :func:`tile_of_rows` gives the name ``name``; None if the name has another form."""
     found = re.fullmatch(r"tile_bf16_(\d+)_(\d+)_(\d+)_(\d+)_([01])", name)
     if found is None:
         return None
     rows, step, a_between, c_between = (int(n) for n in found.groups()[:4])
     form = TileOfRows(rows, step, a_between, c_between, found.group(5) == "1")
-    fits = 1 <= rows <= MOST_ROWS and 1 <= step <= MOST_BETWEEN and max(a_between, c_between) <= MOST_DIMENSIONS
+    fits = 1 <= rows <= MAX_TILE_ROWS and 1 <= step <= MAX_ROW_STEP and max(a_between, c_between) <= MAX_INNER_DIMS
     return tile_of_rows(form) if fits and _name(form) == name else None
 
 
