@@ -1,6 +1,6 @@
-"""What a block computes, seen from its accesses: the questions that schedule rules ask.
+"""What a block computes, derived from its accesses: the questions that schedule rules ask.
 
-All answers are in terms of the block's own iteration variables; rules never look at names.
+All answers use the block's own iteration variables. Rules never look at names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.expr.visit import collect, free_vars, substitute
 from weft.tir.nodes import Block, Buffer, If, Let, Seq, Stmt, Store
 
 MIN_TRANSPOSED_ROWS = 4
-"""Rows of a tile that is transposed in registers, at least."""
+"""Fewest rows of a tile that is transposed in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Access:
 
 @dataclass(frozen=True)
 class View:
-    """A block with its accesses sorted out."""
+    """A block with its loads and stores classified."""
 
     block: Block
 
@@ -50,12 +50,12 @@ class View:
 
     @cached_property
     def is_simple(self) -> bool:
-        """One unconditional store."""
+        """Whether the body is one unconditional store."""
         return len(self.stores) == 1 and self.block.body is self.stores[0]
 
     @cached_property
     def is_single(self) -> bool:
-        """One store, at most under a condition on indices."""
+        """Whether the body is one store, either unconditional or under a condition on indices."""
         body = self.block.body
         if isinstance(body, If) and body.otherwise is None and not collect(body.condition, Load):
             body = body.then
@@ -87,9 +87,11 @@ class View:
 
     @cached_property
     def product(self) -> tuple[Access, Access] | None:
-        """The two operands where the block adds up products of two loads (a contraction).
+        """The two operands if the block sums products of two loads (a contraction), else None.
 
-        A load of 8 bits may be decoded (unpacked, scaled, shifted) with others before it is multiplied."""
+        An 8-bit load may be decoded (unpacked, scaled, shifted), with the help of other loads, before the
+        multiplication.
+        """
         if not (self.is_single and self.reduce):
             return None
         value = self.stores[0].value
@@ -112,9 +114,9 @@ class View:
         return facts
 
     def stride(self, access: Access, axis: IterVar, step: int = 1) -> int | None:
-        """By how many elements ``access`` moves when ``axis`` grows by one; None where that is not constant.
+        """How many elements ``access`` moves when ``axis`` grows by one; None if that is not constant.
 
-        With ``step`` > 1 the axis is taken as ``step * outer + inner`` and the inner part grows.
+        With ``step`` > 1, the axis is split as ``step * outer + inner`` and the inner part grows.
         """
         if not access.uses(axis.var):
             return 0
@@ -140,7 +142,7 @@ def static_extent(axis: IterVar) -> int | None:
 
 
 def continues(view: View, outer: IterVar, inner: IterVar) -> bool:
-    """Whether every access moves over both axes as if they were one."""
+    """Whether every access moves along the two axes as if they were one fused axis."""
     extent = static_extent(inner)
     if extent is None:
         return False
@@ -152,7 +154,8 @@ def continues(view: View, outer: IterVar, inner: IterVar) -> bool:
 
 
 def contiguous_elsewhere(view: View) -> int | None:
-    """The position of the axis along which an operand is contiguous that is not so along the last one."""
+    """The position of the axis along which some operand is contiguous, if that operand is not contiguous along the last
+    axis."""
     axes = view.spatial
     for access in view.loads:
         step = view.stride(access, axes[-1])
@@ -206,7 +209,7 @@ def _plain_load(e: Expr) -> Access | None:
 
 
 def _decoded_load(e: Expr) -> Access | None:
-    """The 8-bit load that ``e`` makes a float of with the help of others."""
+    """The 8-bit load that ``e`` decodes to a float, possibly with the help of other loads."""
     loads = collect(e, Load)
     packed = [x for x in loads if x.dtype.bits <= 8 and x.dtype.kind in ("int", "uint")]
     if len(packed) != 1 or not e.dtype.is_float or not all(isinstance(x.source, Buffer) for x in loads):

@@ -1,4 +1,4 @@
-"""What schedule rules share: the schedule being built, questions about its blocks, moves that several rules make."""
+"""The state that schedule rules share: the schedule, queries about its blocks, and steps that several rules use."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Context:
     schedule: Schedule
     target: Target
     done: set[str] = field(default_factory=set)
-    """Names of blocks that a rule has placed already."""
+    """Names of blocks that a rule has already placed."""
     separate: set[str] = field(default_factory=set)
-    """Names of blocks to be computed as a whole, before what reads them."""
+    """Names of blocks that must be computed completely before their readers."""
     nested: bool = False
-    """Whether what is being placed stands in a parallel loop already."""
+    """Whether the code being placed is already inside a parallel loop."""
     _views: dict[Block, View] = field(default_factory=dict)
 
     def saved(self) -> Context:
-        """What :meth:`restore` brings back."""
+        """A copy of the state, which :meth:`restore` accepts."""
         return replace(self, schedule=self.schedule.copy(), done=set(self.done), separate=set(self.separate))
 
     def restore(self, saved: Context) -> None:
@@ -42,7 +42,7 @@ class Context:
             setattr(self, f.name, getattr(saved, f.name))
 
     def note(self, block: BlockRef, text: str) -> None:
-        """Say why ``block`` gets less than the best code, for those who inspect the schedule."""
+        """Record why the code of ``block`` is not the best possible, for users who inspect the schedule."""
         self.schedule.note(f"{block.name}: {text}")
 
     def block(self, ref: BlockRef) -> Block:
@@ -63,7 +63,8 @@ class Context:
         return any(w.buffer in params for w in self.block(ref).writes)
 
     def is_injective(self, ref: BlockRef) -> bool:
-        """One store of a value computed from single elements: no reduction, no loop inside."""
+        """Whether the block is one store of a value computed from single elements, without a reduction or an inner
+        loop."""
         view = self.view(ref)
         return view.is_simple and len(view.spatial) == len(view.block.iters) and view.block.init is None
 
@@ -76,7 +77,8 @@ class Context:
         )
 
     def lanes(self, view: View) -> int:
-        """Elements of one vector for the widest type the block handles (half precision is computed in 32 bits)."""
+        """Number of vector lanes for the widest type of the block. 16-bit floats count as 32 bits, in which they are
+        computed."""
         bits = [32 if s.value.dtype.is_float else 8 for s in view.stores]
         bits += [s.buffer.dtype.bits for s in view.stores] + [a.buffer.dtype.bits for a in view.loads]
         return self.target.cpu.lanes(max(bits, default=32))
@@ -86,11 +88,11 @@ class Context:
         return int(found.value) if isinstance(found, Const) else None
 
     def own_loops(self, ref: BlockRef) -> dict[IterVar, LoopRef]:
-        """The loops around this block alone, by the iteration variable that they drive."""
+        """The loops around this block only, each by the iteration variable that it iterates."""
         block = self.block(ref)
         loops = self.schedule.state.tree.loops_around(block)
         alone = [n for n, x in enumerate(loops) if sum(1 for _ in blocks_below(x)) == 1]
-        # Counted from the innermost one, so that a trace stays valid where it decides for another place of the block.
+        # Counted from the innermost loop, so that a trace stays valid if it decides another place for the block.
         own = [self.schedule.get_loop(ref, n - len(loops)) for n in alone]
         by_var = {loop.var: loop for loop in own}
         found: dict[IterVar, LoopRef] = {}
@@ -101,7 +103,7 @@ class Context:
         return found
 
     def finish_stage(self, ref: BlockRef) -> None:
-        """Vectorize an operand stage that has just been placed."""
+        """Vectorize an operand stage that was just placed."""
         loops = list(self.own_loops(ref).values())
         lanes = self.lanes(self.view(ref))
         if loops and lanes > 1:
@@ -109,9 +111,9 @@ class Context:
         self.done.add(ref.name)
 
     def stream_large(self, ref: BlockRef, in_order: int) -> None:
-        """Let a block write a result past the caches where they cannot hold it: the lines need not be read before, and
-        what is in the caches stays there. Its innermost ``in_order`` axes must make whole lines: half of a line goes to
-        memory by itself, which costs more than reading it."""
+        """Write a result with stores that bypass the caches, if the caches cannot hold it. Its lines are then not read
+        before they are written, and cached data is not evicted. The innermost ``in_order`` axes must cover whole cache
+        lines, because writing part of a line costs more than reading the line first."""
         caches = self.target.cpu
         last = caches.l3 or caches.l2
         axes, nbytes = self.view(ref).spatial, self.view(ref).output.buffer.dtype.nbytes
@@ -122,10 +124,10 @@ class Context:
         if last and nbytes > last and self.is_output(ref):
             self.schedule.stream(ref)
 
-    # -- decisions: what a rule takes is recorded as a draw, for which a search may decide otherwise --------------
+    # -- decisions: each default is recorded as a sampling instruction, for which search may decide otherwise -------
 
     def choose(self, candidates: Iterable[int], default: int) -> int:
-        """``default``, as a draw among ``candidates``."""
+        """``default``, recorded as a draw from ``candidates``."""
         menu = sorted({*candidates, default})
         if len(menu) == 1:
             return default
@@ -133,11 +135,12 @@ class Context:
         return drawn
 
     def order(self, loops: Sequence[LoopRef]) -> list[LoopRef]:
-        """``loops`` as they are, as a draw among their orders, to be reordered and named by their new places."""
+        """``loops`` in their present order, recorded as a draw from all orders. The results are used to reorder the
+        loops."""
         return list(self.schedule.sample_order(loops, range(len(loops))) if len(loops) > 1 else loops)
 
     def place(self, block: BlockRef, loop: LoopRef) -> None:
-        """Compute ``block`` at ``loop``, as a draw among the loops around all its readers."""
+        """Compute ``block`` at ``loop``, recorded as a draw from the loops around all its readers."""
         around = [x.var for x in locations(self.schedule.state, block)]
         if loop.var in around:
             drawn = self.schedule.sample_location(block, around.index(loop.var))
@@ -148,11 +151,11 @@ class Context:
     # -- moves -----------------------------------------------------------------------------------------------
 
     def fuse(self, loops: Sequence[LoopRef]) -> LoopRef:
-        """One loop from several adjacent ones."""
+        """Fuse several directly nested loops into one."""
         return loops[0] if len(loops) == 1 else self.schedule.fuse(*loops)
 
     def parallelize(self, loop: LoopRef, work: float) -> None:
-        """Run ``loop`` in parallel where that is worth it; ``work`` counts the scalar operations of all iterations."""
+        """Run ``loop`` in parallel if that is faster. ``work`` is the number of scalar operations of all iterations."""
         extent = self.extent(loop)
         if self.nested or extent in (0, 1) or (extent is not None and not worth_parallel(work, self.target)):
             return
@@ -162,7 +165,8 @@ class Context:
             self.schedule.annotate(loop, "grain", self.choose(near(grain, extent), grain))
 
     def vectorize(self, loop: LoopRef, lanes: int, unroll: int = 1) -> None:
-        """Run ``loop`` in vectors of ``lanes``, ``unroll`` of them at a time where it is long enough."""
+        """Run ``loop`` in vectors of ``lanes`` elements; if the loop is long enough, ``unroll`` vectors per
+        iteration."""
         s, extent = self.schedule, self.extent(loop)
         if extent is not None and extent <= lanes:
             if extent > 1:
@@ -183,7 +187,7 @@ def guarded_load(view: View) -> bool:
 
 
 def reads_whole(view: View, buffer: Buffer, axes: Sequence[Var]) -> bool:
-    """Whether ``buffer`` is read at exactly ``axes``, or at 0 in dimensions of size 1."""
+    """Whether ``buffer`` is read at exactly the indices ``axes``; index 0 is allowed in dimensions of size 1."""
     for access in view.loads:
         if access.buffer is not buffer:
             continue
@@ -195,4 +199,4 @@ def reads_whole(view: View, buffer: Buffer, axes: Sequence[Var]) -> bool:
 
 
 Rule = Callable[[Context, BlockRef], bool]
-"""Schedules a block and says True, or says False where it does not fit."""
+"""Schedules a block and returns True, or returns False if the rule does not apply to it."""

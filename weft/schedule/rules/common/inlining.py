@@ -1,4 +1,4 @@
-"""Which intermediate tensors are never stored: cheap element-wise work moves into what reads it."""
+"""Chooses the intermediate tensors that are never stored: cheap element-wise work is inlined into its readers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from weft.schedule.rules.common.work import cost_of
 from weft.support.errors import ScheduleError
 
 MAX_REPEATED_OPERATIONS = 6
-"""Operations that may be done again for each reader or each step of a reduction."""
+"""Limit on operations that inlining may repeat for each reader or each reduction step."""
 
 
 def inline_producers(context: Context) -> None:
-    """Inline injective blocks into their readers, the last first, where that repeats no expensive work.
+    """Inline injective blocks into their readers, the last block first, unless that repeats expensive work.
 
-    A block that pads is kept in front of a reduction: its conditions would otherwise stand in the innermost loop.
+    A block that pads is not inlined into a reduction, because its conditions would be evaluated in the innermost loop.
     """
     s = context.schedule
     for block in reversed(s.get_blocks()):
@@ -27,7 +27,7 @@ def inline_producers(context: Context) -> None:
             try:
                 s.compute_inline(block)
             except ScheduleError:
-                continue  # keeps its own loops; the rules below find a place for it
+                continue  # has its own loops; later rules place it
 
 
 def _worthwhile(context: Context, block: BlockRef) -> bool:
@@ -37,18 +37,18 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
     buffer = view.output.buffer
     for reader in readers:
         if any(load.source is buffer for a in reader.loads for i in a.indices for load in collect(i, Load)):
-            return False  # a position looked up by another one: such chains would grow into each other
+            return False  # the reader loads indices from this buffer: inlining would nest look-ups
         reused = _reuse(reader, view)
         if (
             reader.product is not None
             and reused
             and any(map(context.is_reduction, context.schedule.get_producers(block)))
         ):
-            return False  # a product of two loads is what contractions are known by
+            return False  # keep the product of two loads: it identifies a contraction
         if reader.product is not None and reused and _narrows(view):
-            return False  # rounded once, and products of halves have instructions of their own
+            return False  # round once; products of 16-bit floats have instructions of their own
         if any(i.kind == i.ORDERED for i in reader.block.iters) and contiguous_elsewhere(view) is not None:
-            return False  # transposed once, so that each step of a recurrence reads vectors
+            return False  # transpose once: every recurrence step then loads vectors
         if reader.reduce and (guarded_load(view) or (cost > MAX_REPEATED_OPERATIONS and reused)):
             return False
     loads = sum(sum(a.buffer is buffer for a in r.loads) for r in readers)
@@ -62,7 +62,7 @@ def _narrows(view: View) -> bool:
 
 
 def _reuse(reader: View, producer: View) -> bool:
-    """Whether ``reader`` uses an element several times: it has axes that its loads do not move along."""
+    """Whether ``reader`` uses an element several times: it has an axis along which its loads do not move."""
     buffer = producer.output.buffer
     for access in reader.loads:
         if access.buffer is buffer and not all(access.uses(i.var) for i in reader.block.iters):

@@ -1,23 +1,24 @@
-"""What rules let a search choose from: numbers near the one that a rule takes by itself."""
+"""Candidate values from which a search may choose: numbers near the default of a rule."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MAX_DOUBLINGS: Final = 3
-"""How often the default is doubled, and halved."""
+"""How many times the default is doubled, and how many times it is halved."""
 VECTORS_AT_A_TIME: Final = (1, 2, 4, 8)
-"""Vectors in flight, of independent sums or of columns."""
+"""Candidate numbers of vectors that are computed at the same time, as independent sums or as columns."""
 ROWS_OF_A_TILE: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28)
-"""Rows of a register tile. Some are too many for the registers of any machine; a search finds out."""
+"""Candidate row counts of a register tile. Some exceed the registers of any machine; search measures that."""
 ITERATIONS_AHEAD: Final = (1, 2, 4)
-"""How early to fetch what will be read."""
+"""Candidate prefetch distances, in iterations."""
 UNROLLED: Final = (0, 4, 16, 64)
-"""Iterations of a loop up to which it is unrolled."""
+"""Candidate limits on the iterations of a loop that is unrolled."""
 
 
 def near(default: int, most: int | None = None, least: int = 1) -> tuple[int, ...]:
-    """``default`` doubled and halved a few times, from ``least`` to ``most``, which are among them."""
+    """``default``, doubled and halved up to :data:`MAX_DOUBLINGS` times, within ``least`` to ``most``; both limits are
+    included."""
     found = {
         least,
         *(default << n for n in range(MAX_DOUBLINGS + 1)),

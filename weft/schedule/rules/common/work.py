@@ -1,6 +1,6 @@
-"""How much work a block does, and whether several threads are worth it on a target.
+"""How much work a block does, and whether a target computes it faster with several threads.
 
-Work is counted in scalar operations; how long they take says :mod:`weft.cost.threads`.
+Work is counted in scalar operations; :mod:`weft.cost.threads` converts work to time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from weft.target import Target
 from weft.tir.nodes import Buffer
 
 CALL_OPERATIONS = 10
-"""What the call of an intrinsic counts, such as an exponential."""
+"""Number of operations that a call of an intrinsic, such as an exponential, counts as."""
 
 
 def cost_of(value: Expr) -> int:
-    """Rough scalar operations of an expression: calls of intrinsics count :data:`CALL_OPERATIONS`."""
+    """Approximate number of scalar operations in an expression. A call of an intrinsic counts as
+    :data:`CALL_OPERATIONS`."""
     total, seen, pending = 0, set[Expr](), [value]
     while pending:
         e = pending.pop()
@@ -35,7 +36,7 @@ def cost_of(value: Expr) -> int:
 
 
 def work_of(view: View) -> float:
-    """Scalar operations of all instances of a block, or those that could be done while its bytes are moved."""
+    """Scalar operations of all instances of a block; at least the number that could run while its bytes are moved."""
     instances = 1.0
     for axis in view.block.iters:
         instances *= static_extent(axis) or EXTENT
@@ -44,7 +45,7 @@ def work_of(view: View) -> float:
 
 
 def bytes_of(view: View, instances: float) -> float:
-    """Bytes that so many instances of a block read and write, each element of a buffer once."""
+    """Bytes that ``instances`` instances of a block read and write. Each element of a buffer counts once."""
     buffers = dict.fromkeys([*(a.buffer for a in view.loads), *(s.buffer for s in view.stores)])
     return sum(min(instances, _elements(b, instances)) * b.dtype.nbytes for b in buffers)
 
@@ -55,15 +56,15 @@ def _elements(buffer: Buffer, unknown: float) -> float:
 
 
 def cycles_of(work: float, target: Target) -> float:
-    """Cycles that one thread takes for so many scalar operations in vectors."""
+    """Cycles that one thread needs for ``work`` scalar operations, using vectors."""
     return threads.cycles(work, target.cpu.lanes(32))
 
 
 def pieces_of(work: float, target: Target) -> int:
-    """Into how many pieces to divide work at most."""
+    """The largest number of pieces into which to divide the work."""
     return threads.pieces(cycles_of(work, target), target.cpu.rates)
 
 
 def worth_parallel(work: float, target: Target) -> bool:
-    """Whether as many threads as are of use take less time than one."""
+    """Whether the useful number of threads is faster than one thread."""
     return threads.worth_several(cycles_of(work, target), target.cpu.cores, target.cpu.rates)

@@ -1,7 +1,8 @@
-"""Default schedules: good without tuning, for programs nobody has seen before.
+"""Default schedules, which need no tuning and apply to any program.
 
-A rule looks at the shape of the loops and at the target's record, never at names. :func:`default_schedule` inlines
-cheap work, gives each contraction its tile, runs chains of reductions row by row, and the rest in parallel vectors.
+A rule looks at the shape of the loops and at the target's properties, never at names. :func:`default_schedule` inlines
+cheap work, gives each contraction a register tile, computes chains of reductions row by row, and runs all other blocks
+as parallel vector loops.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ RULES: tuple[Rule, ...] = (
     schedule_elementwise,
     schedule_recurrence,
 )
-"""In order of preference; each is called as ``rule(context, block)`` and says whether it fits."""
+"""In order of preference. Each is called as ``rule(context, block)`` and returns whether it applies."""
 
 
 def default_schedule(
     program: Program, target: Target, rules: Sequence[Rule] = (), intrinsics: Sequence[TensorIntrinsic] = ()
 ) -> Schedule:
-    """The schedule that the rules give ``program`` on ``target``.
+    """The schedule that the rules construct for ``program`` on ``target``.
 
-    ``rules`` are asked before :data:`RULES`, for each block from the last to the first; they may name ``intrinsics``.
+    ``rules`` are tried before :data:`RULES`, for each block from the last to the first. They may name ``intrinsics``.
     """
     schedule = Schedule(program, intrinsics=intrinsics)
     context = Context(schedule, target)
@@ -63,10 +64,11 @@ def default_schedule(
 
 
 def _attempt(context: Context, rule: Rule, block: BlockRef) -> bool:
-    """Apply a rule, or leave the context as it was.
+    """Apply a rule, or leave the context unchanged.
 
-    A rule looks before it acts, and says False where it does not fit. One that a primitive refuses is mistaken; the
-    schedule does without it, which only costs speed, and under ``WEFT_STRICT`` (as in tests) the refusal is raised.
+    A rule checks before it acts, and returns False if it does not apply. If a primitive refuses a step of the rule, the
+    rule has a defect. The schedule is then made without the rule, which only costs speed. Under ``WEFT_STRICT`` (as in
+    tests) the refusal is raised.
     """
     before = context.saved()
     try:

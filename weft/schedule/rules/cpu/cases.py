@@ -1,8 +1,8 @@
 """Blocks whose formula depends on an index: small transforms written as a choice between expressions.
 
-With ``select(i == 0, f0, select(i == 1, f1, …))`` and a short axis ``i`` (or ``i % 4`` with a long one) every element
-would test ``i``. The loop over the cases is unrolled innermost instead, so that each case is straight-line code and
-loads that the cases share are done once.
+With ``select(i == 0, f0, select(i == 1, f1, …))`` and a short axis ``i`` (or ``i % 4`` with a long one), every element
+would test ``i``. The rule unrolls the loop over the cases as the innermost loop. Each case is then straight-line code,
+and loads that the cases share are done once.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.work import work_of
 
 MAX_CASES = 8
-"""Cases of an axis up to which its loop is unrolled."""
+"""Limit on the cases of an axis whose loop is unrolled."""
 MIN_CHOICES = 3
-"""Choices in a formula from which on that pays."""
+"""Fewest choices in a formula for which unrolling is faster."""
 
 
 def schedule_cases(context: Context, block: BlockRef) -> bool:
-    """Schedule an injective block that chooses by index; False where it does not."""
+    """Schedule an injective block that chooses by index; False for any other block."""
     if not context.is_injective(block):
         return False
     s, view = context.schedule, context.view(block)
@@ -58,7 +58,7 @@ def schedule_cases(context: Context, block: BlockRef) -> bool:
 
 
 def case_axes(view: View) -> dict[IterVar, int]:
-    """Axes that a choice depends on, with the number of cases: the extent, or the modulus."""
+    """Axes on which a choice depends, with the number of cases: the extent, or the modulus."""
     value = view.stores[0].value
     conditions = [c.condition for c in collect(value, Select)]
     found: dict[Var, int] = {}

@@ -1,10 +1,10 @@
-"""Contractions: sums of products, from matrix products to windows over blocked channels.
+"""Contractions: sums of products, from matrix products to convolutions over blocked channels.
 
-The schedule keeps a tile of results in registers over the whole reduction. Its vectors run along the axis in which the
-result and at least one operand are contiguous; its rows along an axis that moves the other operand only (its scalars
-are then broadcast), its columns along one that moves the vector operand only. What follows the contraction element by
-element is computed on the tile while it is in registers; what precedes it (padding, packing) is computed one strip
-of rows at a time into scratch memory.
+The schedule keeps a tile of results in registers during the whole reduction. Its vectors run along the axis in which
+the result and at least one operand are contiguous. Its rows run along an axis that only the other operand depends on,
+whose scalars are then broadcast. Its columns run along an axis that only the vector operand depends on. Element-wise
+work after the contraction is computed on the tile while it is in registers. Work before it (padding, packing) is
+computed for one strip of rows at a time into scratch memory.
 
     parallel (batch, column tiles, strips):
         operand stages for this strip
@@ -37,33 +37,36 @@ from weft.schedule.rules.cpu.tiles import MAX_COLUMNS, MAX_ROWS, RegisterTile, r
 from weft.target import Target
 
 MAX_UNROLLED_STEPS = 25
-"""Steps of a window's reduction up to which it is unrolled, where both operands are vectors."""
+"""Limit on the steps of a window's reduction that is unrolled, if both operands are vectors."""
 MAX_REPEATED_OPERATIONS = 24
-"""Operations for an element of an operand stage up to which the stage may be repeated for each strip."""
+"""Limit on the operations per element of an operand stage that may be repeated for each strip."""
 MIN_SHARING_STRIPS = 3
-"""Strips that need the same part of an operand stage from which on it is computed once, before all of them."""
+"""If at least this many strips need the same part of an operand stage, the stage is computed once, before all
+strips."""
 MAX_STRIP_ROWS = 16
-"""Rows of a strip for which operand stages are computed together."""
+"""Limit on the rows of a strip for which operand stages are computed together."""
 MAX_GROUP_ROWS = 28
-"""Rows for which the operand of vectors stands still, where tiles must not go beyond them."""
+"""Limit on the rows along which the vector operand does not move, if a tile must not extend beyond them."""
 MIN_PANEL_ROW_TILES = 8
-"""Tiles of rows that must read a panel for its copy to pay."""
+"""Fewest row tiles that must read a panel for its copy to be faster."""
 MAX_FETCHED_ROW_TILES = 64
-"""Tiles of rows up to which fetching a panel beforehand pays: with more, copying it takes little of the time."""
+"""Limit on the row tiles for which prefetching a panel is faster: with more, copying it takes a small part of the
+time."""
 MIN_PACKED_USES = 4
-"""How often each element of an operand must be used for packing to pay; else the sums run along it as it lies."""
+"""Fewest uses of each element of an operand for which packing is faster; otherwise sums use the operand's own
+layout."""
 SHUFFLED_STRIDE = 2
-"""The stride at which two contiguous loads and a shuffle make a vector."""
+"""The stride for which two contiguous loads and a shuffle form a vector."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The roles of a contraction's axes: ``vector`` always, ``rows`` and ``columns`` where there are such axes.
+    """The roles of a contraction's axes. ``vector`` always exists; ``rows`` and ``columns`` may be None.
 
-    ``columns`` may be the vector axis itself (a long axis, cut into vectors). ``broadcasts`` says that one operand is
-    read as scalars. ``row_group``: the vector operand stands still along so many consecutive rows only (the channels of
-    one group), so that a tile's rows must divide it; 0 if it does along all.
-    ``lines``: a further axis that moves only the operand of scalars (the lines of a picture whose rows are pixels).
+    ``columns`` may be the vector axis itself (a long axis, split into vectors). ``broadcasts`` says that one operand is
+    read as scalars. ``row_group``: the vector operand is the same for only this many consecutive rows (the channels of
+    one group), so the rows of a tile must divide it; 0 if it is the same for all rows. ``lines``: a further axis that
+    moves only the scalar operand (the lines of an image whose rows are pixels).
     """
 
     vector: IterVar
@@ -75,15 +78,15 @@ class Roles:
 
 
 def size(axis: IterVar) -> int:
-    """The extent, symbolic ones as :data:`EXTENT`."""
+    """The extent; a symbolic extent counts as :data:`EXTENT`."""
     found = static_extent(axis)
     return EXTENT if found is None else found
 
 
 def analyze(view: View, lanes: int, unit: int = 1) -> Roles | None:
-    """The roles of the axes, or None where no axis makes a vector of the result and of an operand.
+    """The roles of the axes; None if no axis can be the vector axis of both the result and an operand.
 
-    ``unit`` is the distance of neighbouring lanes in an operand: 1, or that of pairs that stand side by side.
+    ``unit`` is the distance between neighbouring lanes in an operand: 1, or 2 for adjacent pairs.
     """
     operands = view.product
     if operands is None:
@@ -106,7 +109,7 @@ def analyze(view: View, lanes: int, unit: int = 1) -> Roles | None:
 
 
 def _worth_packing(view: View, access: Access, vector: IterVar) -> bool:
-    """Whether the operand can be packed and each of its elements is used often enough for that."""
+    """Whether the operand can be packed, and each of its elements is used often enough for packing to be faster."""
     times = 1
     for axis in view.spatial:
         times *= 1 if access.uses(axis.var) else size(axis)
@@ -133,7 +136,8 @@ def _roles(view: View, vector: IterVar, still: list[Access], lanes: int) -> Role
 
 
 def _still_along(view: View, access: Access, axis: IterVar) -> int:
-    """Along how many consecutive, aligned positions of ``axis`` (at most MAX_GROUP_ROWS) the access does not move."""
+    """The number of consecutive, aligned positions of ``axis`` (at most MAX_GROUP_ROWS) along which the access does not
+    move."""
     extent = static_extent(axis)
     if extent is None:
         return 1
@@ -142,13 +146,13 @@ def _still_along(view: View, access: Access, axis: IterVar) -> int:
 
 
 def _largest(view: View, axes: list[IterVar], fits: Callable[[IterVar], bool]) -> IterVar | None:
-    """The fitting axis that is long enough for a tile, the innermost of those."""
+    """The innermost of the fitting axes that are long enough for a tile."""
     order = {a: i for i, a in enumerate(view.spatial)}
     return max((a for a in axes if fits(a)), key=lambda a: (min(size(a), 7), order[a]), default=None)
 
 
 def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows: int | None = None) -> RegisterTile:
-    """The register tile for these axes, of which ``most_rows`` rows are computed at a time (None: all)."""
+    """The register tile for these axes. At most ``most_rows`` rows are computed at a time (None: no limit)."""
     depth = 1
     for a in view.reduce:
         depth *= size(a)
@@ -172,7 +176,8 @@ def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows:
 
 
 def draw_tile(context: Context, view: View, roles: Roles, lanes: int, most_rows: int | None = None) -> RegisterTile:
-    """:func:`choose_tile`, its numbers as draws. An axis that is not cut into tiles has nothing to draw."""
+    """The result of :func:`choose_tile` with its numbers recorded as draws. For an axis that is not tiled, nothing is
+    drawn."""
     tile = choose_tile(view, roles, lanes, context.target, None if most_rows is None else int(most_rows))
     rows, columns, lines = tile.rows, tile.columns, tile.lines
     if rows > 1 and roles.rows is not None:
@@ -189,15 +194,15 @@ def draw_tile(context: Context, view: View, roles: Roles, lanes: int, most_rows:
 
 
 def operands_of(view: View, roles: Roles) -> tuple[Access, Access]:
-    """The operand that is read by rows, as scalars, and that of vectors."""
+    """The operand read by rows, as scalars, and the vector operand."""
     assert view.product is not None
     first, second = view.product
     return (second, first) if first.uses(roles.vector.var) else (first, second)
 
 
 def _traffic(view: View, roles: Roles, lanes: int, depth: int, target: Target) -> Traffic:
-    """Where the operands of a tile come from. The rows come from far where both operands are more than a core's share
-    of the last cache; wide tiles, which read them less often, must leave panels for all cores."""
+    """Which caches hold the operands of a tile. The rows come from memory if both operands together exceed a core's
+    share of the last-level cache. Wide tiles read the rows less often, but must leave panels for all cores."""
     l2, rates = target.cpu.l2, target.cpu.rates
     if not l2 or not roles.broadcasts or view.product is None:
         return near(rates, MAX_COLUMNS)
@@ -211,8 +216,8 @@ def _traffic(view: View, roles: Roles, lanes: int, depth: int, target: Target) -
 
 
 def rows_outside(view: View, roles: Roles, target: Target) -> bool:
-    """Whether to go through all columns for each tile of rows, not through all rows for each panel of columns: the
-    operand of vectors stays in the second-level cache as a whole, and that of rows does not."""
+    """Whether the loop over row tiles is outside the loop over column panels. This is better if the whole vector
+    operand stays in the second-level cache and the row operand does not."""
     l2 = target.cpu.l2
     if not l2 or not roles.broadcasts or view.product is None:
         return False
@@ -222,14 +227,14 @@ def rows_outside(view: View, roles: Roles, target: Target) -> bool:
 
 
 def footprint(view: View, access: Access) -> int | None:
-    """Bytes of an operand that go into one product of a batch; None where sizes are not known."""
+    """Bytes of an operand that one product of a batch uses; None if sizes are not known."""
     batch = {a.var for a in view.spatial if all(x.uses(a.var) for x in view.product or ())}
     moving = [static_extent(a) for a in view.block.iters if access.uses(a.var) and a.var not in batch]
     shape = [n for n, index in zip(access.buffer.shape, access.indices, strict=True) if index not in batch]
     extents = [int(n.value) for n in shape if isinstance(n, Const)]
     if len(extents) < len(shape) or None in moving:
         return None
-    # A window reads elements several times, a stride leaves some out.
+    # A window reads elements several times, and a stride skips some.
     return min(prod(extents), prod(n for n in moving if n is not None)) * access.buffer.dtype.nbytes
 
 
@@ -247,7 +252,8 @@ def _grouped_tile(group: int, columns: int, target: Target) -> RegisterTile:
 
 
 def schedule_contraction(context: Context, block: BlockRef) -> bool:
-    """Schedule ``block``, what it feeds element by element and its operand stages; False where it does not fit."""
+    """Schedule ``block``, its element-wise consumers and its operand stages; False if the block is not a contraction
+    with suitable axes."""
     view = context.view(block)
     lanes = context.lanes(view)
     roles = analyze(view, lanes) if lanes > 1 else None
@@ -265,8 +271,8 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
 def paired(
     context: Context, block: BlockRef, view: View, roles: Roles | None, lanes: int
 ) -> tuple[View, IterVar | None, Roles | None]:
-    """The view, axis of pairs and roles with which pairs are multiplied, the vector operand packed first if need be;
-    no such axis where single numbers are multiplied."""
+    """The view, the pair axis and the roles for multiplying pairs; packs the vector operand first if necessary. The
+    pair axis is None if single elements are multiplied."""
     if lanes == 1 or not suits_pairs(view):
         return view, None, roles
     pair = pair_axis(view)
@@ -285,8 +291,8 @@ def paired(
 def pack_operands(
     context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int
 ) -> tuple[str, ...]:
-    """Copy operands into an order that the tile reads one after another, where they are not in a good one. Returns the
-    names of those of which a panel at a time is copied and should be fetched beforehand."""
+    """Copy operands whose layout is unsuitable, so that the tile reads them sequentially. Returns the names of the
+    operands that are copied one panel at a time and should be prefetched."""
     operands = view.product
     assert operands is not None
     if not roles.broadcasts:
@@ -302,7 +308,7 @@ def pack_operands(
 
 
 def pack_vectors(context: Context, block: BlockRef, view: View, roles: Roles, lanes: int) -> None:
-    """Copy the operand that vectors are loaded of into panels of lanes, where they are not side by side."""
+    """If the elements of the vector operand are not contiguous, copy it into panels of ``lanes`` elements."""
     for x in view.product or ():
         if x.uses(roles.vector.var) and view.stride(x, roles.vector, lanes) != 1 and packable(x, roles.vector):
             pack(context, block, x, roles.vector, lanes)
@@ -311,8 +317,9 @@ def pack_vectors(context: Context, block: BlockRef, view: View, roles: Roles, la
 def _pack_panels(
     context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int
 ) -> tuple[str, ...]:
-    """Copy a large operand of vectors a panel at a time, just before all rows are multiplied with it: each step of the
-    reduction would read another page, and a copy of the whole would go through memory twice."""
+    """Copy a large vector operand one panel at a time, directly before all rows are multiplied with the panel. Without
+    a copy, each reduction step would read another page. A copy of the whole operand would be written to memory and read
+    back."""
     if (
         context.nested
         or roles.columns is not roles.vector
@@ -338,7 +345,8 @@ def _pack_panels(
 
 
 def epilogue_of(context: Context, block: BlockRef) -> BlockRef | None:
-    """The injective block that alone reads the contraction's result, in place."""
+    """The injective block that is the only reader of the contraction's result and reads each element at its own
+    index."""
     view = context.view(block)
     readers = context.schedule.get_consumers(block)
     if len(readers) == 1 and not context.is_output(block) and context.is_injective(readers[0]):
@@ -350,7 +358,7 @@ def epilogue_of(context: Context, block: BlockRef) -> BlockRef | None:
 
 
 def epilogue(context: Context, block: BlockRef) -> BlockRef:
-    """The injective block that reads the contraction's result in place, or a new copy of the result."""
+    """The block of :func:`epilogue_of`, or a new block that copies the result."""
     reader = epilogue_of(context, block)
     if reader is None:
         return context.schedule.cache_write(block, 0, "register")
@@ -360,7 +368,7 @@ def epilogue(context: Context, block: BlockRef) -> BlockRef:
 
 @dataclass
 class Tiling:
-    """The placing of ``block`` by tiles of ``output``, the block that takes the results from the registers."""
+    """Places ``block`` by tiles of ``output``, the block that reads the results from the registers."""
 
     context: Context
     block: BlockRef
@@ -370,9 +378,9 @@ class Tiling:
     tile: RegisterTile
     lanes: int
     pair: IterVar | None = None
-    """The reduction axis of which an instruction adds two neighbouring products."""
+    """The reduction axis along which an instruction adds two adjacent products."""
     panels: tuple[str, ...] = ()
-    """Operands of which a panel at a time is copied: while one is multiplied, the next is fetched."""
+    """Operands that are copied one panel at a time: while one panel is multiplied, the next is prefetched."""
 
     def run(self) -> None:
         s, context = self.context.schedule, self.context
@@ -382,7 +390,8 @@ class Tiling:
         if stages and strips:
             strips[-1:], several = self._several_rows(stages, strips[-1], [*batch, *columns])
             rows = [*several, *rows]
-        # Axes of unknown size outermost: the others' positions in the fused loop are then divisions by constants.
+        # Axes of unknown size are outermost; the indices of the other axes in the fused loop are then divisions by
+        # constants.
         above = sorted([*batch, *columns, *strips], key=lambda loop: context.extent(loop) is not None)
         order = context.order([*above, *rows, *inside])
         above, rows, inside = order[: len(above)], order[len(above) :][: len(rows)], order[len(above) + len(rows) :]
@@ -398,7 +407,7 @@ class Tiling:
             if not above and not rows:
                 single, tile[0] = s.split(tile[0], factors=(1, None))
                 rows.append(single)
-            # In one thread nothing is gained from one loop, and the edges of two are easier to see.
+            # With one thread, one fused loop gains nothing, and separate loops make the edges easier to analyze.
             strip = at = rows[-1] if rows and context.nested else context.fuse([*above, *rows])
         context.parallelize(strip, work)
         s.compute_at(self.block, at)
@@ -409,8 +418,8 @@ class Tiling:
         self._fetch_panels(strip)
 
     def _fetch_panels(self, strip: LoopRef) -> None:
-        """Ask for the next panel during the reductions of this one. Copying it reads a little of every page, which no
-        hardware foresees."""
+        """Prefetch the next panel during the reductions of this one. Copying a panel reads a small part of every page,
+        which the hardware prefetcher does not predict."""
         if not self.panels:
             return
         loops = self.context.schedule.get_loops(self.block)
@@ -421,7 +430,7 @@ class Tiling:
             self.context.schedule.prefetch(strip, name, ahead, within=kept[-1])
 
     def finish(self, tile: list[LoopRef]) -> None:
-        """Arrange the loops of the tile, once it has its place."""
+        """Arrange the loops of the tile after it is placed."""
         s = self.context.schedule
         self._inner()
         for loop in tile[:-1]:
@@ -435,8 +444,8 @@ class Tiling:
         return not inner and rows_outside(self.view, self.roles, self.context.target)
 
     def _repeats(self, stage: View) -> int:
-        """How many strips need the same part of what ``stage`` computes: one for each tile of columns that all read
-        it. What neighbouring strips share at their edges does not count."""
+        """How many strips need the same part of the result of ``stage``: one for each column tile that reads it.
+        Overlap at the edges of neighbouring strips is ignored."""
         reads = [a for a in self.view.loads if a.buffer is stage.output.buffer]
         axis = self.roles.columns
         if self.context.nested or self._rows_outside or axis is None or any(a.uses(axis.var) for a in reads):
@@ -447,9 +456,9 @@ class Tiling:
     def _several_rows(
         self, stages: list[BlockRef], loop: LoopRef, others: list[LoopRef]
     ) -> tuple[list[LoopRef], list[LoopRef]]:
-        """Cut the strip axis so that a strip holds several rows: neighbouring windows share most of their input.
+        """Split the strip axis so that a strip holds several rows: neighbouring windows share most of their input.
 
-        The strip's input should fit a part of the second-level cache, and there should be work for all cores.
+        The strip's input should fit into a part of the second-level cache, and there should be work for all cores.
         """
         extent = self.context.extent(loop)
         if not extent:
@@ -468,7 +477,8 @@ class Tiling:
         return [high], [low]
 
     def _row_bytes(self, stage: BlockRef, rows: int) -> int:
-        """Bytes of one row of what a stage computes for a strip: without the axes that are the same for a strip."""
+        """Bytes of one row of what a stage computes for a strip; axes along which the strip does not move are not
+        counted."""
         buffer = self.context.view(stage).output.buffer
         reads = [a for a in self.view.loads if a.buffer is buffer]
         still = {a.var for a in self.view.spatial if a not in (self.roles.rows, self.roles.vector)}
@@ -479,8 +489,8 @@ class Tiling:
         return -(-total // rows)
 
     def _stages(self) -> list[BlockRef]:
-        """Producers to be computed a strip at a time: cheap ones that few strips share. Others are computed as a
-        whole, before."""
+        """Producers that are computed one strip at a time: cheap ones that few strips share. Others are computed
+        completely before."""
         context = self.context
         producers = [p for p in context.schedule.get_producers(self.block) if p.name not in context.done]
         for p in producers:
@@ -507,7 +517,7 @@ class Tiling:
         for axis, own in zip(self.view.spatial, self.context.block(self.output).iters, strict=True):
             loop = loops.get(own)
             if loop is None:
-                continue  # of extent 1
+                continue  # has extent 1
             if axis is roles.vector:
                 *outer, inner = self._split_vector(loop)
                 column_tiles += outer[:1]
@@ -540,7 +550,7 @@ class Tiling:
         return [outer], [inner]
 
     def _split_vector(self, loop: LoopRef) -> tuple[LoopRef, ...]:
-        """[tiles, vectors of a tile,] lanes."""
+        """The loops [tiles, vectors of a tile,] lanes."""
         if self._one_piece():
             return (loop,)
         if self.tile.columns == 1:
@@ -548,7 +558,7 @@ class Tiling:
         return self.context.schedule.split(loop, factors=(None, self.tile.columns, self.lanes))
 
     def _one_piece(self) -> bool:
-        """Whether the vector axis stays one loop: it fits into the tile, and lowering cuts it into vectors."""
+        """Whether the vector axis stays one loop: it fits into the tile, and lowering splits it into vectors."""
         extent = static_extent(self.roles.vector)
         if extent is None:
             return False
@@ -585,7 +595,7 @@ class Tiling:
             self.context.done.add(s.tensorize(loop, DOT_BF16).name)
 
     def _reduction(self, own: dict[IterVar, LoopRef]) -> tuple[list[LoopRef], list[LoopRef]]:
-        """The loops of the reduction, and apart from them the one over a pair."""
+        """The loops of the reduction, and separately the loop over a pair."""
         reduce: list[LoopRef] = []
         pair: list[LoopRef] = []
         for axis in self.view.reduce:

@@ -1,4 +1,4 @@
-"""Element-wise and other injective blocks: one parallel loop outside, vectors inside."""
+"""Element-wise and other injective blocks: one parallel outer loop with vectors inside."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from weft.schedule.rules.common.menus import divisors, near
 from weft.schedule.rules.common.work import work_of
 
 VECTORS_IN_FLIGHT = 2
-"""Vectors in flight at a time."""
+"""Number of vectors computed at the same time."""
 MAX_VECTORS_IN_FLIGHT = 8
-"""Vectors in flight where that many are needed until the pattern of places that they read repeats."""
+"""Limit on the vectors computed at the same time, if that many are needed until the pattern of read indices repeats."""
 MAX_SHORT_VECTORS = 4
-"""Vectors in an inner loop up to which it counts as short."""
+"""Limit on the vectors in an inner loop that counts as short."""
 MIN_ITERATIONS = 32
-"""Iterations that keep all threads busy, in all."""
+"""Fewest iterations, in total, that keep all threads busy."""
 MIN_ITERATIONS_PER_CORE = 4
-"""Iterations that keep all threads busy, for each core."""
+"""Fewest iterations for each core that keep all threads busy."""
 MAX_TRANSPOSED_ROWS = 16
-"""Rows of a tile that is transposed in registers, at most."""
+"""Limit on the rows of a tile that is transposed in registers."""
 
 
 def schedule_elementwise(context: Context, block: BlockRef) -> bool:
-    """Schedule an injective block by itself; False where it is none."""
+    """Schedule an injective block alone; False if the block is not injective."""
     if not context.is_injective(block):
         return False
     s, view = context.schedule, context.view(block)
@@ -52,7 +52,7 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
     if lanes > 1:
         context.vectorize(inner, lanes, _period(view, lanes) if flat <= 1 else VECTORS_IN_FLIGHT)
     if _leaves_enough(context, outer, extent, lanes):
-        outer = outer[:-1]  # the innermost of them counts by itself: its index needs no division
+        outer = outer[:-1]  # the innermost stays a separate loop: its index needs no division
     if outer:
         outer = context.order(outer)
         if len(outer) > 1:
@@ -63,8 +63,9 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
 
 
 def _period(view: View, lanes: int) -> int:
-    """How many vectors side by side: those after which quotients of the innermost index by constants repeat, so that
-    each reads a pattern of places known beforehand (an enlarged picture), or as many as usual."""
+    """The number of adjacent vectors after which quotients of the innermost index by constants repeat. With so many
+    vectors per iteration, each reads at constant offsets (for example in an upsampled image). Otherwise the usual
+    number."""
     axis = view.spatial[-1].var
     period = 1
     for e in collect([i for a in view.loads for i in a.indices], Binary):
@@ -77,8 +78,8 @@ def _period(view: View, lanes: int) -> int:
 
 
 def _leaves_enough(context: Context, outer: list[LoopRef], extent: int | None, lanes: int) -> bool:
-    """Whether the inner loop is so short that dividing a fused index for each would cost, and the loops outside of the
-    last of ``outer`` are enough for all threads."""
+    """Whether the inner loop is short, so that dividing a fused index in each iteration would be costly, and the loops
+    outside the last of ``outer`` have enough iterations for all threads."""
     if extent is None or extent > MAX_SHORT_VECTORS * lanes or len(outer) < 2:
         return False
     iterations = 1
@@ -88,9 +89,10 @@ def _leaves_enough(context: Context, outer: list[LoopRef], extent: int | None, l
 
 
 def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: int) -> bool:
-    """An operand read along another axis than the result is written: square tiles, transposed in registers.
+    """Handle an operand that is read along another axis than the result is written: transpose square tiles in
+    registers.
 
-    False where no operand is, or where no tile fits the axes.
+    False if there is no such operand, or if no tile fits the axes.
     """
     view, s = context.view(block), context.schedule
     axes = view.spatial
@@ -124,7 +126,7 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
 
 
 def _cut(context: Context, loop: LoopRef, lanes: int, extent: int | None) -> tuple[list[LoopRef], LoopRef]:
-    """One long loop as chunks to share between threads and the loop over one chunk."""
+    """Split one long loop into chunks to distribute over threads, and the loop over one chunk."""
     chunk = 16 * lanes
     if extent is not None:
         while chunk > 2 * lanes and extent % chunk and extent < 8 * chunk:
@@ -134,10 +136,10 @@ def _cut(context: Context, loop: LoopRef, lanes: int, extent: int | None) -> tup
 
 
 def contiguous_suffix(view: View) -> int:
-    """How many of the innermost axes can be fused so that every access still moves by one element (or not at all).
+    """The number of innermost axes that can be fused such that every access still moves by one element (or not at all).
 
-    That holds for axes over which the result and all operands are compact in the same order; an operand that does not
-    move along any of them is fine too.
+    That holds for axes over which the result and all operands are compact in the same order. An operand may also not
+    move along any of the axes.
     """
     axes = view.spatial
     accesses = [view.output, *view.loads]
@@ -151,7 +153,7 @@ def contiguous_suffix(view: View) -> int:
         if extent != 1 and (strides[0] != expected or any(s not in (0, expected) for s in strides)):
             break
         if count and extent != 1 and axes[position].var in chosen_by:
-            break  # the choice is made once for all that lies inside
+            break  # the condition is evaluated once for all axes inside
         if count and extent != 1 and len(moving) != len([a for a in accesses if _moves(view, a, axes[position + 1 :])]):
             break
         count += 1
@@ -162,7 +164,7 @@ def contiguous_suffix(view: View) -> int:
 
 
 def _chosen_by(view: View) -> set[Var]:
-    """Axes that a choice between operands depends on: joined tensors, padding."""
+    """Axes on which the choice between operands depends, as in concatenation and padding."""
     return {
         v for s in view.stores for e in collect(s.value, Select) if collect(e, Load) for v in free_vars(e.condition)
     }

@@ -1,10 +1,11 @@
-"""Contractions of bfloat16 by matrix tiles: up to 16 × 16 sums over 32 numbers of depth in one instruction (AMX).
+"""Contractions of bfloat16 with matrix tiles: one instruction (AMX) computes up to 16 × 16 sums over 32 elements of
+depth.
 
-The operands are those of :mod:`weft.schedule.rules.cpu.pairs`: the vector operand, packed
-``[…, depth // 2, lanes, 2]``, lies as the unit wants it, and the rows of the other one may be any distance apart: those
-of a matrix, or the pixels of a line of a picture whose channels stand side by side, each or every second one. The sums
-stay in tile registers over the whole reduction, are stored once, and what follows element by element reads them in the
-first-level cache.
+The operands are those of :mod:`weft.schedule.rules.cpu.pairs`. The vector operand is packed as ``[…, depth // 2, lanes,
+2]``, which is the layout that the matrix unit needs. The rows of the other operand may have any constant distance: they
+may be the rows of a matrix, or the pixels of an image line whose channels are contiguous, with stride one or two. The
+sums stay in tile registers during the whole reduction and are stored once. The element-wise work that follows reads
+them from the first-level cache.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from weft.schedule.rules.cpu.pairs import suits_pairs
 from weft.schedule.rules.cpu.tiles import RegisterTile
 
 SIDE = 16
-"""Columns of a tile, the most rows, and pairs of its depth."""
+"""Columns of a tile, limit on its rows, and pairs of its depth."""
 MAX_SUM_TILES = 4
-"""Tiles of sums: with the operands of two products they fill the eight registers."""
+"""Limit on the tiles of sums: together with the operands of two products they use all eight tile registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +46,18 @@ class Shape:
 
     @property
     def loads(self) -> float:
-        """Rows of tiles loaded for one row of a product."""
+        """Tile rows loaded per row of a product."""
         rows = self.down * self.lines * self.height
         return (rows + self.across * SIDE) / (rows * self.across)
 
     def cycles(self, steps: int, rates: Rates) -> float:
-        """For one row of a tile and ``steps`` steps of depth."""
+        """Cycles for one row of a tile and ``steps`` steps of depth."""
         return tile_row_cycles(rates, steps, self.loads, self.height)
 
 
 def schedule_matrix(context: Context, block: BlockRef) -> bool:
-    """Schedule ``block`` and what it feeds element by element by matrix tiles; False where the target has no matrix
-    unit, the block does not consist of whole tiles, or vectors would do as well."""
+    """Schedule ``block`` and its element-wise consumers with matrix tiles. False if the target has no matrix unit, the
+    block does not consist of whole tiles, or vectors would be as fast."""
     view = context.view(block)
     lanes = context.lanes(view)
     if context.target.tile_unit("bfloat16") is None or lanes != SIDE or not suits_pairs(view):
@@ -74,7 +75,8 @@ def schedule_matrix(context: Context, block: BlockRef) -> bool:
 
 
 def _drawn_tile(context: Context, shape: Shape, roles: Roles) -> RegisterTile:
-    """The shape's rows, columns and lines, as draws of which none needs more than the registers for sums."""
+    """The rows, columns and lines of ``shape``, recorded as draws that never need more registers than there are for
+    sums."""
     across, down = shape.across, shape.down
     if across > 1:
         assert roles.vector is not None
@@ -88,8 +90,8 @@ def _drawn_tile(context: Context, shape: Shape, roles: Roles) -> RegisterTile:
 
 
 def matrix_shape(view: View, roles: Roles, pair: IterVar, rates: Rates = REFERENCE) -> Shape | None:
-    """The tiles of sums to be kept in registers; None where the block does not consist of whole tiles, or they would
-    be mostly empty."""
+    """The tiles of sums to keep in registers; None if the block does not consist of whole tiles, or most of each tile
+    would be empty."""
     if roles.rows is None or roles.row_group:
         return None
     rows, columns = static_extent(roles.rows), static_extent(roles.vector)
@@ -105,18 +107,19 @@ def matrix_shape(view: View, roles: Roles, pair: IterVar, rates: Rates = REFEREN
 
 
 def _shapes(rows: int, wide: int, lines: int) -> Iterator[Shape]:
-    """Shapes that divide ``rows`` by ``wide`` tiles at ``lines`` positions. A tile of one row would be a vector."""
+    """Shapes that divide ``rows`` by ``wide`` tiles at ``lines`` positions. Tiles of one row are left out: a vector
+    does the same."""
     counts = range(1, MAX_SUM_TILES + 1)
     for height in (h for h in range(2, SIDE + 1) if rows % h == 0):
         for down in (d for d in counts if rows // height % d == 0):
             for across in (a for a in counts if wide % a == 0 and down * a <= MAX_SUM_TILES):
-                # Lines are counted together where each is one tile of rows.
+                # Several lines are processed together only if the tiles cover all rows of a line.
                 most = MAX_SUM_TILES // (down * across) if down * height == rows else 1
                 yield from (Shape(height, down, across, n) for n in range(1, most + 1) if lines % n == 0)
 
 
 def _steps(view: View) -> int:
-    """Steps of depth of a sum."""
+    """Number of depth steps of a sum."""
     total = 1
     for axis in view.reduce:
         total *= static_extent(axis) or PAIR * SIDE
@@ -124,8 +127,8 @@ def _steps(view: View) -> int:
 
 
 def tile_form(view: View, roles: Roles, height: int) -> TileOfRows | None:
-    """How operands and result lie; None where rows of a tile are no constant distance apart, or not in one
-    dimension."""
+    """The layout of operands and result. None if the rows of a tile have no constant distance, or span several
+    dimensions."""
     assert roles.rows is not None and view.product is not None
     scalar, _ = operands_of(view, roles)
     a, c = _between(scalar, roles.rows), _between(view.output, roles.rows)
@@ -136,7 +139,7 @@ def tile_form(view: View, roles: Roles, height: int) -> TileOfRows | None:
 
 
 def _step(access: Access, rows: IterVar) -> int | None:
-    """By how many places of its dimension the access moves from one row to the next; None if that is not constant."""
+    """How many positions of its dimension the access moves from one row to the next; None if that is not constant."""
     for index in access.indices:
         if rows.var in free_vars(index):
             form = linear_form(index, (rows.var,))
@@ -146,7 +149,8 @@ def _step(access: Access, rows: IterVar) -> int | None:
 
 
 def depth_axis(view: View, roles: Roles, pair: IterVar) -> IterVar | None:
-    """The reduction axis that becomes a tile's depth: of pairs, or of numbers where ``pair`` itself is long."""
+    """The reduction axis that becomes the depth of a tile: an axis of pairs, or ``pair`` itself if it is a long axis of
+    elements."""
     extent = static_extent(pair)
     if extent is None or extent % PAIR:
         return None
@@ -164,7 +168,8 @@ def depth_axis(view: View, roles: Roles, pair: IterVar) -> IterVar | None:
 
 
 def _between(access: Access, rows: IterVar) -> int | None:
-    """How many dimensions stand between that of the rows and the last; None where not one dimension is the rows'."""
+    """The number of dimensions between the row dimension and the last one; None if not exactly one dimension is indexed
+    by rows."""
     found = [d for d, i in enumerate(access.indices) if rows.var in free_vars(i)]
     last = len(access.indices) - 1
     return last - found[0] - 1 if len(found) == 1 and found[0] < last else None
@@ -172,19 +177,20 @@ def _between(access: Access, rows: IterVar) -> int | None:
 
 @dataclass
 class MatrixTiling(Tiling):
-    """The placing of a contraction by matrix tiles of ``height`` rows."""
+    """Places a contraction with matrix tiles of ``height`` rows."""
 
     height: int = SIDE
 
     def _stages(self) -> list[BlockRef]:
-        """None: products are so fast that to compute an operand once for each strip would be most of the work."""
+        """No operand stages: products are so fast that recomputing an operand for each strip would dominate the
+        time."""
         context = self.context
         producers = context.schedule.get_producers(self.block)
         context.separate.update(p.name for p in producers if p.name not in context.done)
         return []
 
     def finish(self, tile: list[LoopRef]) -> None:
-        """The rows of the result stay a loop: there are many, and all sums are in memory."""
+        """Keep the loop over the rows of the result: there are many rows, and all sums are in memory."""
         s = self.context.schedule
         self._inner()
         s.vectorize(tile[-1])
@@ -213,10 +219,10 @@ class MatrixTiling(Tiling):
         form = tile_form(view, roles, self.height)
         assert form is not None
         made = s.tensorize(row, tile_of_rows(form))
-        self.context.done.add(made.name)  # a block of its own, of which no other rule knows better
+        self.context.done.add(made.name)  # a separate block; no other rule may reschedule it
 
     def _depth(self, own: dict[IterVar, LoopRef], axis: IterVar) -> tuple[LoopRef, LoopRef, LoopRef]:
-        """Loops over steps of depth, pairs of a step and numbers of a pair."""
+        """The loops over depth steps, pairs of a step and elements of a pair."""
         assert self.pair is not None
         if axis is self.pair:
             steps, depth, pair = self.context.schedule.split(own[axis], factors=(None, SIDE, PAIR))

@@ -1,4 +1,4 @@
-"""Packed copies of operands: panels that a register tile reads one after another."""
+"""Packed copies of operands: panels that a register tile reads sequentially."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.schedule.rules.common.context import Context
 
 
 def packable(access: Access, axis: IterVar) -> bool:
-    """Whether one dimension of the operand is indexed by ``axis`` alone and no other depends on it."""
+    """Whether ``axis`` alone indexes one dimension of the operand and does not occur in any other dimension."""
     return sum(i is axis.var for i in access.indices) == 1 and sum(_uses(i, axis) for i in access.indices) == 1
 
 
@@ -23,9 +23,10 @@ def _uses(index: Expr, axis: IterVar) -> bool:
 
 
 def conflicts(context: Context, view: View, access: Access, axis: IterVar, rows: int) -> bool:
-    """Whether ``rows`` consecutive positions along ``axis`` fall into too few sets of the first-level cache.
+    """Whether ``rows`` consecutive positions along ``axis`` map to too few sets of the first-level cache.
 
-    Each row is read along another axis, one line after the other; the rows' lines must stay until they are used up.
+    The reduction reads each row along another axis, one cache line after another. The lines of all rows must stay in
+    the cache until all their elements are used.
     """
     stride = view.stride(access, axis)
     extent = static_extent(axis)
@@ -40,10 +41,10 @@ def conflicts(context: Context, view: View, access: Access, axis: IterVar, rows:
 
 
 def pack(context: Context, block: BlockRef, access: Access, axis: IterVar, factor: int) -> BlockRef:
-    """Make ``block`` read a copy of the operand whose dimension of ``axis`` is cut into panels of ``factor``.
+    """Make ``block`` read a copy of the operand in which the dimension of ``axis`` is split into panels of ``factor``.
 
-    With m that dimension: ``[…, m, …] → […, m // factor, …, m % factor]``. Returns the copying block, which is computed
-    as a whole first.
+    Where m is that dimension: ``[…, m, …] → […, m // factor, …, m % factor]``. Returns the copying block, which is
+    computed completely before ``block``.
     """
     s = context.schedule
     reads = [r.buffer for r in context.block(block).reads]

@@ -1,8 +1,8 @@
-"""Contractions of bfloat16 by instructions that add two neighbouring products at a time.
+"""Contractions of bfloat16 with instructions that add two adjacent products at a time.
 
-Such an instruction wants, for each lane, two neighbours along the reduction side by side in both operands: the scalar
-operand is read as words of two, the vector operand is packed as ``[…, reduction // 2, lanes, 2]``. Weights come packed
-like that from the graph; operands that are computed are copied here.
+For each lane, such an instruction needs two elements that are adjacent along the reduction, next to each other in both
+operands. The scalar operand is read as words of two elements. The vector operand is packed as ``[…, reduction // 2,
+lanes, 2]``. The graph already packs weights like this. Operands computed at run time are copied here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ BFLOAT16 = DType("bfloat16")
 
 
 def suits_pairs(view: View) -> bool:
-    """Whether the block adds up products of bfloat16 in float32. (Without an instruction for it, a pair in one word
-    still is the cheapest way to read two numbers.) Not under a condition, which may hold for one of a pair only."""
+    """Whether the block sums products of bfloat16 in float32, without a condition: a condition might hold for one
+    element of a pair only. Machines without the instruction also use pairs, because a pair in one word is the cheapest
+    way to read two elements."""
     operands = view.product
     return (
         operands is not None
@@ -31,7 +32,7 @@ def suits_pairs(view: View) -> bool:
 
 
 def pair_axis(view: View) -> IterVar | None:
-    """The reduction axis whose neighbours stand side by side in both operands; there must be more than one pair."""
+    """The reduction axis whose adjacent elements are contiguous in both operands, if it has more than one pair."""
     operands = view.product
     assert operands is not None
     total = 1
@@ -49,9 +50,9 @@ def _adjacent(view: View, axis: IterVar, *operands: Access) -> bool:
 
 
 def pack_pairs(context: Context, block: BlockRef, view: View, scalar: Access, vector: IterVar, lanes: int) -> bool:
-    """Make ``block`` read a copy of its vector operand with pairs side by side: with m the dimension of ``vector`` and
-    k that of the reduction, ``[…, m, …, k] → […, m // lanes, k // 2, m % lanes, k % 2]``. False where the operands do
-    not suit."""
+    """Make ``block`` read a copy of its vector operand with contiguous pairs. With m the dimension of ``vector`` and k
+    that of the reduction: ``[…, m, …, k] → […, m // lanes, k // 2, m % lanes, k % 2]``. False if the operands do not
+    allow it."""
     operands = view.product
     assert operands is not None
     moving = operands[0] if operands[1] is scalar else operands[1]

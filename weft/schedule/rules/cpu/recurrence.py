@@ -1,6 +1,6 @@
-"""Recurrences: each step of an ordered axis needs the one before; vectors run along the last of the other axes.
+"""Recurrences: each step along an ordered axis needs the previous step; vectors run along the last of the other axes.
 
-Where several threads are worth it, each takes strips of columns and runs all steps of a strip.
+If several threads are faster, each thread takes strips of columns and runs all steps of a strip.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from weft.schedule.rules.common.work import pieces_of, work_of, worth_parallel
 from weft.tir.visit import blocks as blocks_below
 
 VECTORS_IN_FLIGHT = 2
-"""Vectors in flight at a time."""
+"""Number of vectors computed at the same time."""
 STRIPS_PER_CORE = 4
-"""Strips for each core, where there are so many columns: to be shared equally by fewer threads, too."""
+"""Strips for each core, if there are enough columns. Several strips per core also balance the load of fewer threads."""
 MAX_STRIP_VECTORS = 16
-"""Vectors in a strip at most: as many lines of a row one after another are read at the speed of whole rows."""
+"""Limit on the vectors in a strip: this many consecutive cache lines of a row are read as fast as whole rows."""
 
 
 def schedule_recurrence(context: Context, block: BlockRef) -> bool:
-    """Schedule a block of one store with an ordered axis first; False where it is none, or has no vectors."""
+    """Schedule a block of one store whose first axis is ordered; False if the block has another form, or cannot be
+    vectorized."""
     s, view = context.schedule, context.view(block)
     kinds = [i.kind for i in view.block.iters]
     if not view.is_simple or view.block.init is not None or kinds.count(IterVar.ORDERED) != 1 or view.reduce:
@@ -43,7 +44,7 @@ def schedule_recurrence(context: Context, block: BlockRef) -> bool:
 
 
 def _steps_column_by_column(view: View) -> bool:
-    """Whether a step reads of the result the same column alone."""
+    """Whether a step reads previous results only in its own column."""
     store = view.stores[0]
     own = [e.indices for e in collect(store.value, Load) if e.source is store.buffer]
     return all(
@@ -53,8 +54,8 @@ def _steps_column_by_column(view: View) -> bool:
 
 
 def _in_strips(context: Context, view: View, loops: list[LoopRef], lanes: int) -> list[LoopRef]:
-    """All steps of a strip of columns in one iteration of a parallel loop; the loops as they are if that is not worth
-    it. Strips of one row of columns lie side by side."""
+    """Run all steps of a strip of columns in one iteration of a parallel loop. Returns the loops unchanged if that is
+    not faster. Strips within one row of columns are adjacent."""
     s, work, extent = context.schedule, work_of(view), context.extent(loops[-1])
     if context.nested or not worth_parallel(work, context.target):
         return loops

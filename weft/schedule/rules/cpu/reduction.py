@@ -1,8 +1,8 @@
 """Reductions and chains of them over the same rows (a maximum, then a sum, then a quotient).
 
-All blocks of a chain that share leading axes run row by row: the row is in cache for every one of them. Along a row,
-vectors run over an axis that is not reduced if the data is contiguous there, and over the reduction itself otherwise
-(partial results in lanes, combined at the end).
+All blocks of a chain that share leading axes run row by row, so that the row is in the cache for each of them. Within a
+row, vectors run along an axis that is not reduced if the data is contiguous along it. Otherwise they run along the
+reduction itself: lanes hold partial results, which are combined at the end.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from weft.schedule.rules.common.menus import UNROLLED, VECTORS_AT_A_TIME, near
 from weft.schedule.rules.common.work import cost_of, pieces_of, work_of, worth_parallel
 
 MAX_UNROLLED_STEPS = 16
-"""Elements of a window up to which it is unrolled: the result then stays in a register."""
+"""Limit on the elements of a window that is unrolled; the result of an unrolled window stays in a register."""
 SHUFFLED_STRIDE = 2
-"""The stride at which two contiguous loads and a shuffle make a vector."""
+"""The stride for which two contiguous loads and a shuffle form a vector."""
 PARTIAL_VECTORS = 4
-"""Vectors of partial results of a long reduction, to hide the latency of the operation."""
+"""Number of partial-result vectors of a long reduction, to hide the latency of the operation."""
 MAX_COLUMN_VECTORS = 8
-"""Vectors of results of a long reduction over rows."""
+"""Limit on the number of result vectors of a long reduction over rows."""
 ROWS_AT_A_TIME = 4
-"""Rows that are added to the columns at a time."""
+"""Number of rows that are added to the columns at a time."""
 MIN_PIECE_ROWS = 32
-"""Rows that a piece of work has at least, so that adding up the pieces is little."""
+"""Fewest rows in a piece of work; combining the pieces then costs little."""
 MAX_STEP_OPERATIONS = 6
-"""Operations of a step up to which several vectors of results fit into the registers."""
+"""Limit on the operations of a step for which several result vectors fit into the registers."""
 PIECES_PER_CORE = 4
-"""Pieces of work for each core."""
+"""Number of pieces of work for each core."""
 
 
 def schedule_rows(context: Context, last: BlockRef) -> bool:
-    """Schedule ``last`` and all the blocks before it that work on the same rows; False where there is no reduction."""
+    """Schedule ``last`` and all blocks before it that work on the same rows; False if there is no reduction."""
     chain = _chain(context, last)
     if not any(context.is_reduction(b) for b in chain):
         return False
@@ -67,7 +67,7 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     work = sum(work_of(context.view(b)) for b in chain)
     at: LoopRef | None = None
     if len(row_loops) > 1 and any(guarded_load(context.view(b)) for b in chain):
-        # The edges of windows are checked along the innermost axes: a loop of its own loses its ends, not a fused one.
+        # Checks at window edges use the innermost axes. Separate loops can be split at the edges; a fused loop cannot.
         *others, at = row_loops
         if len(others) > 1 and _enough(context, others[:-1]):
             others = others[:-1]
@@ -85,14 +85,15 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
 
 
 def _enough(context: Context, loops: Sequence[LoopRef]) -> bool:
-    """Whether loops have pieces of work for all threads."""
+    """Whether the loops give enough pieces of work for all threads."""
     return math.prod(context.extent(x) or 1 for x in loops) >= PIECES_PER_CORE * context.target.cpu.cores
 
 
 def _chain(context: Context, last: BlockRef) -> list[BlockRef]:
-    """Blocks that feed only ``last``, directly or not, and are not placed yet, in program order; ``last`` at the end.
+    """Blocks that feed only ``last``, directly or indirectly, and are not yet placed, in program order; ``last`` is the
+    final one.
 
-    What is read at computed places is left out: all of it would be needed for each row.
+    A block whose result is read at computed indices is left out, because each row would need all of it.
     """
     s = context.schedule
     found, read = [last], set(s.get_producers(last))
@@ -106,14 +107,14 @@ def _chain(context: Context, last: BlockRef) -> list[BlockRef]:
 
 
 def _looked_up(context: Context, producer: BlockRef) -> bool:
-    """Whether a reader finds elements of what ``producer`` makes at computed places."""
+    """Whether a reader uses computed indices to read the result of ``producer``."""
     made = {s.buffer for s in context.view(producer).stores}
     loads = [a for reader in context.schedule.get_consumers(producer) for a in context.view(reader).loads]
     return any(collect(i, Load) for a in loads if a.buffer in made for i in a.indices)
 
 
 def _row_axes(context: Context, last: BlockRef, chain: list[BlockRef]) -> list[IterVar] | None:
-    """Axes of ``last`` that name the row: those with which it reads what the reductions before it made."""
+    """The axes of ``last`` that identify the row: those with which it indexes the results of the earlier reductions."""
     view = context.view(last)
     if view.reduce:
         return list(view.spatial)
@@ -131,8 +132,9 @@ def _row_axes(context: Context, last: BlockRef, chain: list[BlockRef]) -> list[I
 
 
 def _row_by_row(context: Context, block: BlockRef) -> bool:
-    """A long reduction over the rows of a large matrix: a few rows at a time are added to all columns, whose results
-    stay in the first cache. Else each step would jump over the rest of a row, and memory is read in no order."""
+    """Schedule a long reduction over the rows of a large matrix: add a few rows at a time to all columns. The column
+    results stay in the first-level cache. Without this, each step would skip the rest of a row, and memory would not be
+    read in order."""
     s, view, l2 = context.schedule, context.view(block), context.target.cpu.l2
     lanes = context.lanes(view)
     if len(view.spatial) != 1 or len(view.reduce) != 1 or lanes < 2 or not view.is_simple:
@@ -158,8 +160,9 @@ def _row_by_row(context: Context, block: BlockRef) -> bool:
 
 
 def _in_pieces(context: Context, block: BlockRef) -> bool:
-    """A long reduction of few rows: pieces of the rows are reduced in parallel, then their results. How many there are
-    follows from the work, never from the threads at hand, so that the result does not either."""
+    """Schedule a long reduction with few rows of results: reduce pieces in parallel, then combine their results. The
+    number of pieces depends on the work and never on the number of threads, so the result does not depend on that
+    number either."""
     s, view = context.schedule, context.view(block)
     if not view.is_simple or context.lanes(view) < 2 or _joined(view) < len(view.reduce):
         return False
@@ -176,7 +179,7 @@ def _in_pieces(context: Context, block: BlockRef) -> bool:
 
 
 def _add_rows(context: Context, block: BlockRef, lanes: int) -> None:
-    """Add ``ROWS_AT_A_TIME`` rows at a time to all columns, in parallel for each piece of the rows if there are any."""
+    """Add ``ROWS_AT_A_TIME`` rows at a time to all columns; if there are pieces of rows, run them in parallel."""
     s, view = context.schedule, context.view(block)
     *pieces, column, row = s.get_loops(block)
     kept = caches.columns_of_sums(view.output.buffer.dtype.nbytes, context.target.cpu.l1) // lanes * lanes
@@ -196,7 +199,8 @@ def _add_rows(context: Context, block: BlockRef, lanes: int) -> None:
 
 
 def _columns_contiguous(context: Context, last: BlockRef, chain: list[BlockRef], axis: IterVar) -> bool:
-    """Whether vectors can run along the row axis ``axis``: the result and the large operands are contiguous there."""
+    """Whether vectors can run along the row axis ``axis``: the result and the large operands are contiguous along
+    it."""
     view = context.view(last)
     if view.stride(view.output, axis) != 1:
         return False
@@ -213,8 +217,9 @@ def _columns_contiguous(context: Context, last: BlockRef, chain: list[BlockRef],
 
 
 def _columns(context: Context, chain: list[BlockRef], rows: list[IterVar], lanes: int) -> int:
-    """How many vectors of columns are reduced at a time: independent sums hide the latency of the addition, and memory
-    is read in longer stretches. One where the reduction is short or computes a lot, or threads would lack work."""
+    """How many vectors of columns to reduce at a time. Independent sums hide the latency of the addition, and longer
+    contiguous parts of memory are read. One, if the reduction is short or computes much, or if threads would have too
+    little work."""
     views = [context.view(b) for b in chain]
     long = any(v.reduce and _steps(v) > MAX_UNROLLED_STEPS for v in views)
     if not long or any(cost_of(s.value) > MAX_STEP_OPERATIONS for v in views for s in v.stores):
@@ -262,7 +267,7 @@ def finish_row(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at
 
 
 def _steps(view: View) -> int:
-    """Steps of the reduction; symbolic sizes count as many."""
+    """Number of reduction steps; a symbolic size counts as a large number."""
     total = 1
     for axis in view.reduce:
         total *= static_extent(axis) or MAX_UNROLLED_STEPS + 1
@@ -270,7 +275,8 @@ def _steps(view: View) -> int:
 
 
 def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int) -> None:
-    """Reduce in lanes: each lane its own partial result, combined at the end (floats are re-associated)."""
+    """Vectorize the reduction: each lane has its own partial result, and the lanes are combined at the end. Float sums
+    are reassociated."""
     s, view = context.schedule, context.view(block)
     innermost = view.reduce[-1]
     joined = _joined(view) if len(reduce) == len(view.reduce) else 1
@@ -298,7 +304,7 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
 
 
 def _joined(view: View) -> int:
-    """How many of the innermost reduction axes all operands move over as if they were one."""
+    """How many of the innermost reduction axes all operands traverse as if they were one fused axis."""
     axes = view.reduce
     count = 1
     while count < len(axes) and continues(view, axes[-count - 1], axes[-count]):
@@ -307,7 +313,7 @@ def _joined(view: View) -> int:
 
 
 def _finish_partial(context: Context, partial: BlockRef) -> None:
-    """The lanes' partial results: kept in registers over the whole reduction."""
+    """Schedule the lanes' partial results: they stay in registers during the whole reduction."""
     s, view = context.schedule, context.view(partial)
     own = context.own_loops(partial)
     lane = own[view.spatial[-1]] if view.spatial[-1] in own else s.get_loop(partial, -1)

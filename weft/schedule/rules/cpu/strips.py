@@ -1,9 +1,10 @@
-"""Two contractions with work on rows between them, strip by strip: what the first makes never leaves the cache.
+"""Two contractions with row-wise work between them, computed strip by strip so that the strip stays in the cache.
 
-In ``softmax(query · keyᵀ) · value`` the second contraction reads, row by row, what was made of the rows of the first. A
-strip of rows is therefore computed to its end before the next one is begun: the tiles of the first contraction, the
-reductions over each row, the tiles of the second contraction. Only the strip is ever stored. It is as high as half of
-the second-level cache allows, so that the other operands serve many rows; of very long rows it is one tile high.
+In ``softmax(query · keyᵀ) · value``, each row of the second contraction reads one row computed from the first. A strip
+of rows is therefore computed completely before the next strip starts: the tiles of the first contraction, then the
+reductions over each row, then the tiles of the second contraction. Only one strip is ever stored. Two copies of a strip
+fill at most half of the second-level cache, and a high strip reuses the other operands for many rows. If rows are very
+long, a strip is one tile high.
 
     parallel (batch, strips):
         scores[strip, columns] = tiles of the first contraction
@@ -40,28 +41,30 @@ from weft.schedule.rules.cpu.reduction import finish_row
 from weft.tir.nodes import Buffer
 
 MAX_STRIP_ROWS = 64
-"""Rows of a strip; more would save little traffic."""
+"""Most rows of a strip; more would reduce memory traffic only a little."""
 MIN_STRIP_ROWS = 8
-"""Rows of a strip, however long they are."""
+"""Fewest rows of a strip, even if the rows are very long."""
 ELEMENT_BYTES = 4
-"""Of an element of a strip."""
+"""Assumed bytes of one element of a strip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """``first`` makes what ``between`` turns, in program order, into the rows that ``last`` reads."""
+    """``first`` computes a tensor, the blocks ``between`` transform it in program order, and ``last`` reads the result
+    by rows."""
 
     first: BlockRef
     between: tuple[BlockRef, ...]
     last: BlockRef
     roles: Roles
-    """Of ``last``: its rows are those of the strip."""
+    """The roles of ``last``; its rows are the rows of the strip."""
     width: int
-    """Elements of a row."""
+    """Number of elements in a row."""
 
 
 def schedule_strips(context: Context, last: BlockRef) -> bool:
-    """Schedule ``last`` and all from the contraction that feeds it; False where the blocks are not such a chain."""
+    """Schedule ``last`` and all blocks between it and the contraction that feeds it; False if the blocks are not such a
+    chain."""
     view = context.view(last)
     lanes = context.lanes(view)
     chain = find_chain(context, last, lanes) if lanes > 1 else None
@@ -98,14 +101,14 @@ def find_chain(context: Context, last: BlockRef, lanes: int) -> Chain | None:
     if len(firsts) != 1:
         return None
     if context.target.tile_unit("bfloat16") and (suits_pairs(view) or suits_pairs(context.view(firsts[0]))):
-        return None  # tiles of the matrix unit are faster, and are made of whole operands
+        return None  # matrix-unit tiles are faster, and need whole operands
     between = _made_of(context, firsts[0], found)
     chain = Chain(firsts[0], between, last, roles, width)
     return chain if between and _by_rows(context, chain, rows) else None
 
 
 def _producers(context: Context, last: BlockRef, rows: Buffer) -> list[BlockRef]:
-    """Blocks not placed yet that lead to ``rows``, from contractions on, in program order."""
+    """The blocks that lead to ``rows`` and are not yet placed, in program order, starting from contractions."""
     s = context.schedule
     pending = [b for b in s.get_producers(last) if context.view(b).output.buffer is rows]
     found = {b.name for b in pending}
@@ -119,7 +122,8 @@ def _producers(context: Context, last: BlockRef, rows: Buffer) -> list[BlockRef]
 
 
 def _made_of(context: Context, first: BlockRef, found: list[BlockRef]) -> tuple[BlockRef, ...]:
-    """Those of ``found`` that read what ``first`` makes, directly or not; none if somebody else reads it too."""
+    """The blocks of ``found`` that read the result of ``first``, directly or indirectly. Empty if a block outside the
+    chain reads it, except for one last reader."""
     s = context.schedule
     made = {context.view(first).output.buffer}
     between = []
@@ -134,12 +138,12 @@ def _made_of(context: Context, first: BlockRef, found: list[BlockRef]) -> tuple[
     outside = {r.name for b in (first, *between) for r in s.get_consumers(b)} - names
     if len(outside) != 1 or context.is_output(first):
         return ()
-    behind = epilogue_of(context, first)  # goes where the first is: on its tiles
+    behind = epilogue_of(context, first)  # computed on the tiles of ``first``
     return tuple(b for b in between if behind is None or b.name != behind.name)
 
 
 def _by_rows(context: Context, chain: Chain, rows: Access) -> bool:
-    """Whether every block of the chain reads the others at its own row."""
+    """Whether every block of the chain reads the results of the others only at its own row."""
     view = context.view(chain.last)
     names = [d for d, i in enumerate(rows.indices) if any(i is a.var for a in view.spatial)]
     assert chain.roles.rows is not None
@@ -154,7 +158,7 @@ def _by_rows(context: Context, chain: Chain, rows: Access) -> bool:
                 len(access.indices) == len(target) and _same(access, target[d], d) for d in names
             ):
                 return False
-    # Sizes other than the row's own are those of the reductions: one number a row.
+    # Other dimensions belong to the reductions, which give one number per row.
     return all(len(b.shape) == len(rows.indices) for b in made)
 
 
@@ -164,8 +168,8 @@ def _same(access: Access, own: object, dimension: int) -> bool:
 
 
 def _rows_of_strip(context: Context, chain: Chain) -> int:
-    """The rows of a strip: two copies of it fill half of the second-level cache at most. A divisor of all rows that is
-    not much less; there should be strips for all cores."""
+    """The number of rows of a strip. Two copies of a strip fill at most half of the second-level cache, and there
+    should be strips for all cores. A divisor of the total is used if it is not much smaller than this limit."""
     assert chain.roles.rows is not None
     rows = static_extent(chain.roles.rows)
     if rows is None:
@@ -181,7 +185,7 @@ def _rows_of_strip(context: Context, chain: Chain) -> int:
 
 
 def _batch(context: Context, chain: Chain) -> int:
-    """How many independent chains there are (symbolic sizes count one)."""
+    """The number of independent chains; a symbolic size counts as one."""
     view = context.view(chain.last)
     batch = 1
     for axis in view.spatial:
@@ -194,7 +198,7 @@ class _LastTiling(Tiling):
     """The second contraction, whose rows are cut into strips."""
 
     def place(self, rows: int, work: float) -> LoopRef:
-        """Give the contraction its place; the loop over the strips."""
+        """Place the contraction; returns the loop over the strips."""
         s, context = self.context.schedule, self.context
         assert self.roles.rows is not None
         own = dict(zip(self.view.spatial, context.block(self.output).iters, strict=True))
@@ -211,8 +215,9 @@ class _LastTiling(Tiling):
         return around
 
     def _parallel(self, batch: list[LoopRef], strips: LoopRef, work: float) -> LoopRef:
-        """Run batches in parallel, where there are some for all threads, and the strips of each in order: the last
-        strip, which may be shorter, is then known."""
+        """If there are enough batches for all threads, run the batches in parallel and the strips of each batch in
+        order. The last strip, which may be shorter, is then known at its iteration. Otherwise run batches and strips in
+        parallel."""
         context = self.context
         count = 1
         for loop in batch:
@@ -226,7 +231,7 @@ class _LastTiling(Tiling):
 
 
 def _place_between(context: Context, chain: Chain, around: LoopRef) -> None:
-    """What happens to the rows of a strip: row by row where numbers are reduced, the last block's loops around."""
+    """Place the blocks between the contractions in a strip: all run row by row, in the row loop of the last one."""
     s = context.schedule
     *before, final = chain.between
     s.compute_at(final, around)
@@ -240,7 +245,7 @@ def _place_between(context: Context, chain: Chain, around: LoopRef) -> None:
 
 
 def _place_first(context: Context, first: BlockRef, around: LoopRef, rows: int) -> bool:
-    """The first contraction, for the rows of a strip."""
+    """Place the first contraction for the rows of a strip."""
     view = context.view(first)
     lanes = context.lanes(view)
     view, pair, roles = paired(context, first, view, analyze(view, lanes), lanes)

@@ -1,4 +1,4 @@
-"""Register tiles: of all that fit into the registers, the one with the fewest cycles.
+"""Register tiles: of all tiles that fit into the registers, the one with the fewest cycles.
 
 A contraction keeps a tile of ``rows`` scalars by ``columns`` vectors of results in registers. In each step of the
 reduction it loads ``columns`` vectors of one operand and ``rows`` scalars of the other and does ``rows * columns``
@@ -16,11 +16,11 @@ from weft.cost import REFERENCE, Rates, assumed
 from weft.cost.register_tiles import Traffic, fill_cycles, near, step_cycles
 
 MAX_ROWS: Final = 32
-"""Rows of a tile, those of all its lines together."""
+"""Limit on the rows of a tile, summed over all its lines."""
 MAX_COLUMNS: Final = 6
-"""Vectors side by side in a tile."""
+"""Limit on the adjacent vectors in a tile."""
 MAX_UNROLLED: Final = 160
-"""Multiply-adds of a tile of one column over the whole reduction, where both operands are vectors."""
+"""Limit on the multiply-adds of a one-column tile over the whole reduction, if both operands are vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RegisterTile:
 
 
 def _cover(extent: int, tile: int) -> tuple[int, int]:
-    """How many full tiles, and the size of the tail (0 if none)."""
+    """The number of full tiles, and the size of the tail (0 if none)."""
     return extent // tile, extent % tile
 
 
@@ -50,13 +50,13 @@ def register_tile(
 ) -> RegisterTile:
     """The tile with the fewest cycles over ``rows`` scalars by ``columns`` vectors, ``lines`` times.
 
-    None means not known: the tile then divides a power of two, which leaves tails least often. Rows that are all in one
-    tile leave room for those of several lines: each vector then serves more of them. ``traffic`` says where operands
-    come from (None: from near).
+    None means that the extent is not known: the tile then divides a power of two, which least often leaves a tail. If
+    all rows fit into one tile, the tile may hold the rows of several lines, and each vector is used for more rows.
+    ``traffic`` says which caches hold the operands (None: the nearest).
 
-    ``registers`` are the vector registers of the machine, ``depth`` the length of the reduction (short reductions pay
-    more for filling and emptying the tile). Without ``broadcasts`` both operands are vectors (depth-wise work).
-    ``rates`` are those of the machine.
+    ``registers`` is the number of vector registers of the machine, ``depth`` the length of the reduction (short
+    reductions spend relatively more time on initializing and storing the tile). Without ``broadcasts``, both operands
+    are vectors (depth-wise work). ``rates`` are the rates of the machine.
     """
     best, best_cost = RegisterTile(1, 1), float("inf")
     traffic = traffic or near(rates, MAX_COLUMNS)
@@ -75,7 +75,7 @@ def register_tile(
                     for n_count, n_size in _pieces(known_columns, n):
                         step = step_cycles(rates, m_size, n_size, broadcasts, traffic)
                         cost += m_count * n_count * (step + fill_cycles(m_size, n_size, depth))
-                # Of equal tiles prefer the one without tails: less code, no guards.
+                # Of equally fast tiles, prefer the one without tails: it has less code and no guards.
                 cost *= 1 + 0.01 * ((known_rows % m != 0) + (known_columns % n != 0) + (lines % high != 0))
                 if cost < best_cost - 1e-9:
                     best, best_cost = RegisterTile(m, n, high), cost
@@ -83,7 +83,7 @@ def register_tile(
 
 
 def _row_pieces(rows: int, tile: int, lines: int, high: int) -> list[tuple[int, int]]:
-    """Tiles of ``tile`` rows, ``high`` lines each: how many there are of each size."""
+    """For tiles of ``tile`` rows and ``high`` lines: the number of tiles of each size."""
     return [(a * b, m * h) for a, m in _pieces(rows, tile) for b, h in _pieces(lines, high)]
 
 
