@@ -64,13 +64,13 @@ _FORMS = {
 
 @checked("I029", InputError, shapes=optional(MAPPING), name=optional(TEXT), plugins=_PLUGINS)
 def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None, plugins: Sequence[Plugin] = ()) -> Module:
-    """The graph of a model: a path to an ``.onnx`` file, its bytes, an ``onnx.ModelProto``, a path to a ``.graph`` file
-    (the notation of :mod:`weft.graph.text`), or a graph already. ``plugins`` may bring operators, converters of ONNX
-    nodes and front ends for files of other kinds, besides those of installed plugins.
+    """The graph of a model. ``model`` is a path to an ``.onnx`` file, its bytes, an ``onnx.ModelProto``, a path to a
+    ``.graph`` file (the notation of :mod:`weft.graph.text`), or a graph. ``plugins`` may add operators, converters of
+    ONNX nodes and front ends for files of other kinds to those of installed plugins.
 
     ``shapes`` fixes open dimensions by name (``{"batch": 8}``) or whole inputs (``{"x": (1, 3, 224, 224)}``). Raises
-    ModelError, which lists everything in the model that is not understood, UserError T020 for a name that the model
-    does not have, InputError I020 for what is no size.
+    ModelError, which lists everything in the model that is not supported, UserError T020 for a name that the model
+    does not have, InputError I020 for a value that is not a size.
     """
     return _load(model, shapes, name, registry_of(plugins))
 
@@ -107,7 +107,7 @@ def _bound(module: Module, shapes: Sizes) -> Module:
 
 
 def load_graph(path: Path, registry: Registry = STOCK) -> Module:
-    """The program in a text file, checked. Large constants come from the ``.npz`` beside it. Raises ParseError."""
+    """The program in a text file, checked. Large constants come from the ``.npz`` next to it. Raises ParseError."""
     from weft.graph.text import load as load_text
 
     return _verified(load_text(path, registry.operators), path)
@@ -142,22 +142,22 @@ def compile(
 ) -> Executable:
     """Compile a model (anything :func:`load` takes) into an executable.
 
-    ``target`` is ``"cpu"`` (the machine at hand), a named machine or a target in full; ``also`` adds code for further
-    CPU levels, of which the best is picked when an artifact is loaded. ``threads`` defaults to all cores. Compiled
-    kernels are kept on disk unless ``cache`` is False. ``progress`` shows a bar on a terminal. ``precision="bf16"``
-    stores operands of matrix products and convolutions as bfloat16 (see :class:`Options`, whose field it overrides);
-    where the target cannot multiply those, a RuntimeWarning says that it computes in float32.
+    ``target`` is ``"cpu"`` (the current machine), a named machine or the full text of a target. ``also`` adds code for
+    further CPU levels; the best one is selected when an artifact is loaded. ``threads`` defaults to all cores. Compiled
+    kernels are cached on disk unless ``cache`` is False. ``progress`` shows a bar on a terminal. ``precision="bf16"``
+    stores operands of matrix products and convolutions as bfloat16 (see :class:`Options`, whose field it overrides).
+    If the target cannot multiply bfloat16, a RuntimeWarning says that it computes in float32.
 
-    ``plugins`` extend the compiler (see :class:`weft.Plugin`) besides those of installed packages, which
-    ``WEFT_PLUGINS=0`` leaves out.
+    ``plugins`` extend the compiler (see :class:`weft.Plugin`) in addition to those of installed packages;
+    ``WEFT_PLUGINS=0`` disables the installed ones.
 
-    A model with open sizes runs at all of them. ``specialize={"batch": [1, 8]}`` compiles it for these as well, each
-    combination by itself (constants are shared, and the sizes of a run decide which code runs);
-    ``specialize_after=n`` does so for sizes with which it has run ``n`` times.
+    A model with open sizes runs for all values of them. ``specialize={"batch": [1, 8]}`` also compiles separate code
+    for each combination of these sizes (constants are shared, and the sizes of a run decide which code runs).
+    ``specialize_after=n`` does so for sizes with which the model has run ``n`` times.
 
-    Raises ModelError for models that are not understood or cannot be specialized (M022), TargetError for unknown
+    Raises ModelError for models that are not supported or cannot be specialized (M022), TargetError for unknown
     targets, InputError I022 for an unknown precision, UserError T020 for open sizes that the model does not have, and
-    InputError I029 for arguments of another kind.
+    InputError I029 for arguments of a wrong type.
     """
     made, _ = compile_with_report(
         model,
@@ -194,7 +194,7 @@ def compile_with_report(
     specialize_after: int | None = None,
     plugins: Sequence[Plugin] = (),
 ) -> tuple[Executable, Report]:
-    """Like :func:`compile`, and a report of what happened: times, kernels, memory."""
+    """Like :func:`compile`, and also returns a report: times, kernels, memory."""
     artifact, report, build = _compiled(
         model, target, shapes, also, options, precision, schedules, cache, progress, specialize, plugins
     )
@@ -221,7 +221,7 @@ def compile_artifact(
     specialize: Hot | None = None,
     plugins: Sequence[Plugin] = (),
 ) -> Artifact:
-    """What :func:`compile` makes, without loading it: for another machine than this one, to be saved to a file."""
+    """The artifact that :func:`compile` would load, not loaded: to save code for another machine to a file."""
     return _compiled(model, target, shapes, also, options, precision, schedules, cache, progress, specialize, plugins)[
         0
     ]
@@ -240,7 +240,7 @@ def _compiled(
     specialize: Hot | None,
     plugins: Sequence[Plugin],
 ) -> tuple[Artifact, Report, Build]:
-    """The artifact, what happened, and what compiles the model for given sizes alone."""
+    """The artifact, the report, and a function that compiles the model for given sizes only."""
     registry = registry_of(plugins)
     targets = [registry.target(t) for t in (target, *([also] if isinstance(also, (str, Target)) else also))]
     options = options or Options()
@@ -278,13 +278,13 @@ def _compiled(
 
 
 def graph_instruments() -> list[Instrument[Module]]:
-    """What the environment asks to be done after each graph pass: verify (WEFT_VERIFY)."""
+    """The function to call after each graph pass, by the environment: verify if WEFT_VERIFY is set."""
     return [Verify(verify, to_text)] if settings.verify_passes() else []
 
 
 @contextmanager
 def dumping(module: Module) -> Iterator[Dump | None]:
-    """What WEFT_DUMP asks for: every stage in files, with an index that is written even where the compilation fails."""
+    """With WEFT_DUMP: write every stage to files, and an index that is written even if the compilation fails."""
     directory = settings.dump_directory()
     if directory is None:
         yield None
@@ -294,7 +294,7 @@ def dumping(module: Module) -> Iterator[Dump | None]:
     dump = Dump(directory)
     try:
         yield dump
-    except Exception as error:  # noted in the page, and raised on
+    except Exception as error:  # written to the index and raised again
         dump.facts = {"failed": str(error)}
         raise
     finally:
@@ -331,5 +331,5 @@ def kept_graphs(artifact: Artifact) -> dict[str, str]:
 
 
 def kernel_disk_cache() -> DiskCache:
-    """The cache of compiled kernels that the environment asks for."""
+    """The cache of compiled kernels, configured by the environment."""
     return DiskCache.default("kernels")

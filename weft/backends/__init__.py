@@ -1,1 +1,1 @@
-"""Kernels → code for machines. Every back end reads programs in kernel form and knows no other room."""
+"""Kernels → code for machines. Every back end reads programs in kernel form and imports nothing of graphs or models."""

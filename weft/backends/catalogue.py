@@ -15,7 +15,7 @@ BACKENDS: Final[tuple[Backend, ...]] = (LLVM, C)
 
 
 def backend_of(target: Target, backends: Sequence[Backend] = BACKENDS) -> Backend:
-    """The back end of a target. Raises TargetError G023 where none of ``backends`` is of its kind."""
+    """The back end of a target. Raises TargetError G023 if none of ``backends`` has its kind."""
     for backend in backends:
         if backend.kind.name == target.kind.name:
             return backend

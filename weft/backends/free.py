@@ -1,4 +1,4 @@
-"""What a piece of a kernel needs from outside: the variables and buffers that an outlined function captures."""
+"""Free variables and buffers of a part of a kernel: those that an outlined function must capture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.tir.visit import children, expressions
 
 @dataclass(slots=True)
 class Uses:
-    """Free variables and buffers, in order of first use; and allocations met on the way, outermost first."""
+    """Free variables and buffers, in order of first use; and the allocations inside, outermost first."""
 
     variables: dict[Var, None] = field(default_factory=dict)
     buffers: dict[Buffer, None] = field(default_factory=dict)
@@ -20,7 +20,7 @@ class Uses:
 
 
 def uses_of(*roots: Stmt | Expr) -> Uses:
-    """What ``roots`` use but do not define."""
+    """The variables and buffers that ``roots`` use but do not define."""
     found = Uses()
     defined: set[Var] = set()
     seen: set[Expr] = set()

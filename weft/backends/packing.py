@@ -1,4 +1,4 @@
-"""Which calls pack elements that already stand next to one another in memory: those are loads of words."""
+"""Calls that pack elements which are already adjacent in memory: such a call is one load of words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weft.expr.nodes import Call, Const, Expr, Load, Ramp
 
 
 def is_packed_load(e: Call) -> bool:
-    """Whether the call packs elements that stand one after another in memory."""
+    """Whether the call packs elements that are adjacent in memory."""
     loads = [a for a in e.args if isinstance(a, Load) and a.mask is None]
     if e.name not in ("pack4", "pack2") or len(loads) < len(e.args):
         return False

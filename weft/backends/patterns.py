@@ -1,7 +1,8 @@
 """Vectors of indices that are a known pattern above one scalar: ``base + (0, 0, 1, 1, 2, 2, …)``.
 
-Enlarged pictures are read so, and windows at the edges of pictures, where a mask leaves out known lanes. What lies
-between the first and the last element is loaded in order and shuffled, which costs a fraction of a gather.
+Upsampled images are read with such indices, and so are windows at the edges of images, where a mask excludes known
+lanes. The range from the first to the last element is loaded contiguously and shuffled, which costs a fraction of a
+gather.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from weft.expr.operators import COMPARISONS, fold_values
 from weft.support.dtypes import INDEX
 
 Pattern = tuple[Expr, tuple[int, ...]]
-"""A scalar index, and what each lane adds to it."""
+"""A scalar index, and the offset that each lane adds to it."""
 
 _CONSTANT: dict[str, Callable[[int, int], int]] = {
     "floordiv": lambda a, b: a // b,
@@ -28,7 +29,7 @@ _ZERO = Const(0)
 
 
 def pattern(e: Expr) -> Pattern | None:
-    """``e`` (a vector of indices) as a scalar and known distances from it; None where it is not such a sum."""
+    """``e`` (a vector of indices) as a scalar and known offsets from it; None if it has another form."""
     if isinstance(e, Broadcast):
         if isinstance(e.value, Const):
             return _ZERO, (int(e.value.value),) * e.lanes
@@ -60,7 +61,7 @@ def _sum(a: Expr, b: Expr) -> Expr:
 
 
 def known_lanes(mask: Expr | None, lanes: int) -> tuple[bool, ...] | None:
-    """Which lanes a mask allows (all without one), where that is a comparison of known numbers; else None."""
+    """The lanes that a mask allows (all without a mask) if it compares known numbers; else None."""
     if mask is None:
         return (True,) * lanes
     if not isinstance(mask, Binary):
@@ -75,8 +76,9 @@ def known_lanes(mask: Expr | None, lanes: int) -> tuple[bool, ...] | None:
 
 
 def stretch(e: Expr, longest: int, lanes: tuple[bool, ...]) -> tuple[Expr, int, tuple[int, ...]] | None:
-    """The first element that one of ``lanes`` reads, how many there are to the last, and the place of each lane among
-    them (0 for others); None where that is no pattern, none reads, or they are more than ``longest``."""
+    """The first element that one of ``lanes`` reads, the length of the range up to the last one, and the position of
+    each lane in this range (0 for other lanes). None if there is no pattern, no lane reads, or the range is longer than
+    ``longest`` elements."""
     found = pattern(e) if e.dtype == INDEX and any(lanes) else None
     if found is None:
         return None

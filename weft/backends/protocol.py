@@ -1,7 +1,7 @@
-"""What a back end is: one value that says how programs become code for one kind of target.
+"""A back end: one value that defines how programs become code for one kind of target.
 
-A scheduled program goes through three steps, each of which is a field: ``schedule`` decides when and where things are
-computed, ``lower`` brings the scheduled program into the kernel form of the machine, ``emit`` turns that into code.
+A program goes through three steps, each of which is a field: ``schedule`` decides when and where values are
+computed, ``lower`` turns the scheduled program into the kernel form of the machine, ``emit`` turns that into code.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ ELF: Final = "elf"
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What a back end makes of a kernel.
+    """The code of a kernel.
 
-    ``format`` names what ``data`` is, for the device that loads it (:data:`ELF`). ``entry`` is the symbol of the
-    kernel. ``features`` are those that the machine must have to run it, under LLVM's names.
+    ``format`` names the format of ``data`` for the device that loads it (:data:`ELF`). ``entry`` is the symbol of the
+    kernel. ``features`` are those that the machine must have to run it, by LLVM's names.
     """
 
     format: str
@@ -38,7 +38,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class StageText:
-    """The text of one kernel at one place of its way; ``suffix`` names the language (``.txt``: an IR's own)."""
+    """The text of one kernel at one stage; ``suffix`` names the language (``.txt``: the notation of a Weft IR)."""
 
     name: str
     suffix: str
@@ -46,7 +46,7 @@ class StageText:
 
 
 class Scheduling(Protocol):
-    """Unscheduled program → its default schedule. ``rules`` come from outside and are asked first; they may name
+    """Unscheduled program → its default schedule. ``rules`` of plugins are applied first; they may name
     ``intrinsics``."""
 
     def __call__(
@@ -65,7 +65,7 @@ class Lowering(Protocol):
 
 
 def _accept(target: Target) -> None:
-    """Every target will do."""
+    """Accept every target."""
 
 
 def _nothing(*_: object) -> float:
@@ -74,9 +74,9 @@ def _nothing(*_: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """What the back end of a device besides the CPU says of unscheduled programs: ``can_run`` whether the device can
-    compute one, ``seconds`` how long that takes, ``copy_seconds`` how long it takes to copy so many bytes to or from
-    its memory. The CPU computes what takes longer there, and everything that the device cannot."""
+    """What a device besides the CPU can compute, and how fast. ``can_run``: whether the device can compute an
+    unscheduled program. ``seconds``: how long that takes. ``copy_seconds``: how long it takes to copy a number of bytes
+    to or from its memory. The CPU computes programs that the device cannot compute or computes more slowly."""
 
     can_run: Callable[[Program, Target], bool]
     seconds: Callable[[Program, Target], float] = _nothing
@@ -88,10 +88,10 @@ class Backend:
     """A back end; the name of its ``kind`` is the first word of its targets.
 
     ``schedule`` gives the default schedule of an unscheduled program. ``lower`` and ``emit`` raise TargetError for
-    what the machine cannot do. ``texts`` writes what ``emit`` makes on its way as text: the languages that people
+    kernels that the machine cannot run. ``texts`` writes the intermediate results of ``emit`` as text, for people to
     inspect. ``version`` names the tools that make the code for a target (a compiler and its version): it is part of
-    the key under which kernels are cached. ``check`` raises TargetError for targets whose code could not be
-    loaded or made; texts can be had for more of them.
+    the key under which kernels are cached. ``check`` raises TargetError for targets whose code could not be made or
+    loaded; ``texts`` supports more targets than that.
     """
 
     kind: TargetKind
@@ -102,10 +102,10 @@ class Backend:
     version: Callable[[Target], str]
     check: Callable[[Target], None] = _accept
     stages: Sequence[str] = field(default=())
-    """The names of what ``texts`` writes, in order."""
+    """The names of the texts that ``texts`` writes, in order."""
     offload: Offload | None = None
-    """What its device computes; for targets that have a host."""
+    """What the device of the target computes; for targets that have a host."""
     origin: str = ""
-    """What decides the code besides the package: plugins, and a hash of their source. Part of the key of kernels."""
+    """The plugins that decide the code and a hash of their source; part of the key of kernels."""
     intrinsics: Sequence[TensorIntrinsic] = ()
-    """What traces may name besides the built-in intrinsics."""
+    """Intrinsics that traces may name in addition to the built-in ones."""

@@ -1,4 +1,4 @@
-"""Where a code generator keeps a buffer that lives inside of a kernel: on the stack, or in memory that is asked for."""
+"""Where a code generator allocates a buffer that is local to a kernel: on the stack, or in scratch memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer
 
 STACK_LIMIT = 16 << 10
-"""Bytes of a constant-sized local buffer up to which it lives on the stack."""
+"""Largest local buffer of constant size that is allocated on the stack, in bytes."""
 
 
 def constant_bytes(buffer: Buffer) -> int | None:

@@ -5,8 +5,8 @@ code: the unscheduled program, the schedule and the intrinsics that were asked f
 source. The default schedule rules are part of the source, so a changed rule makes new keys, and two models that share a
 layer share its kernel.
 
-A fused group of the graph has an address too, under which the cache notes the key of its kernel. So compiling what is
-known takes no tensor expression and no loop: the group is hashed, and the kernel is there.
+A fused group of the graph has an address too, under which the cache stores the key of its kernel. So compiling a known
+group builds no tensor expression and no loop: the group is hashed, and its kernel is read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Kernel:
     """Machine code of one fused group.
 
     ``code`` defines ``name``; ``sizes`` are the symbolic dimensions it takes, in order. ``workspace``, ``flops``,
-    ``bytes`` and those of ``launch``, None for CPUs, are sizes over ``s0, s1, …``, the positions in ``sizes``.
+    ``bytes`` and the sizes in ``launch`` (None for CPUs) are expressions over ``s0, s1, …``: positions in ``sizes``.
     """
 
     name: str
@@ -51,15 +51,15 @@ class Kernel:
     launch: Launch | None = None
 
     def localized(self, size: SizeExpr, names: dict[Var, str]) -> SizeExpr:
-        """``size`` (over positions) over the names of this kernel's symbolic dimensions."""
+        """``size`` with the names of this kernel's symbolic dimensions in place of their positions."""
         table = {f"s{i}": names[v] for i, v in enumerate(self.sizes)}
         return tuple(table.get(word, word) if isinstance(word, str) else word for word in size)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAddress:
-    """Where the key of a fused group's kernel is noted; ``sizes`` are the symbolic dimensions the group mentions, in an
-    order that groups of equal structure share."""
+    """Where the key of a fused group's kernel is stored. ``sizes`` are the symbolic dimensions that the group mentions,
+    in an order that structurally equal groups share."""
 
     key: str
     sizes: tuple[Var, ...]
@@ -101,7 +101,7 @@ class KernelCache:
         self._noted: dict[str, tuple[str, list[int]]] = {}
 
     def at(self, address: GroupAddress) -> Kernel | None:
-        """The kernel of a group, if its key was noted and it is still there."""
+        """The kernel of a group, if the cache has its key and still has the kernel."""
         noted = self._noted.get(address.key) or self._read_note(address.key)
         if noted is None:
             return None
@@ -151,7 +151,7 @@ class KernelCache:
         return None
 
     def put(self, key: str, kernel: Kernel) -> None:
-        """Keep ``kernel``; failures to write are not failures to compile."""
+        """Store ``kernel``; if writing fails, the compilation goes on."""
         self._kernels[key] = kernel
         if self.disk is None:
             return

@@ -24,25 +24,25 @@ from weft.tir.nodes import Program
 
 @dataclass(frozen=True, slots=True)
 class MachineCode:
-    """The code of the kernel ``name``; ``workspace`` in bytes, over ``s0, s1, …``: the program's sizes."""
+    """The code of the kernel ``name``; ``workspace`` in bytes, an expression over the program's sizes ``s0, s1, …``."""
 
     name: str
     code: Code
     workspace: SizeExpr
 
     def to_bytes(self) -> bytes:
-        """What :meth:`from_bytes` reads back, in this process or another."""
+        """Bytes that :meth:`from_bytes` reads back, in this process or another."""
         return pack({"name": self.name, "workspace": self.workspace, **code_header(self.code)}, self.code.data)
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> MachineCode:
-        """Raises ValueError, KeyError or TypeError for what :meth:`to_bytes` did not write."""
+        """Raises ValueError, KeyError or TypeError for bytes that :meth:`to_bytes` did not write."""
         header, data = unpack(packed)
         return cls(str(header["name"]), code_of(header, data), tuple(header["workspace"]))
 
 
 def code_header(code: Code) -> dict[str, Any]:
-    """What JSON can hold of ``code``: all but its data."""
+    """All fields of ``code`` but its data, as values for JSON."""
     return {"format": code.format, "entry": code.entry, "features": sorted(code.features)}
 
 
@@ -58,7 +58,7 @@ def scheduled(
     intrinsics: Sequence[TensorIntrinsic] = (),
     backend: Backend | None = None,
 ) -> Schedule:
-    """``program`` by the given schedule (which may name ``intrinsics``), or by the default rules."""
+    """``program``, scheduled by the given schedule (which may name ``intrinsics``) or by the default rules."""
     if trace is None:
         return (backend or backend_of(target)).schedule(program, target)
     return Schedule(program, intrinsics=intrinsics).replay(trace)

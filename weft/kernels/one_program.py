@@ -23,8 +23,8 @@ def one_program(
     """The artifact that calls ``program`` once: its inputs and outputs are the program's parameters, in their order.
 
     ``form`` says what the program is: ``scheduled`` loops, which are lowered as they stand, or a ``kernel`` already.
-    The shapes of the inputs give the sizes. Raises InputError (I030) for a size that is no dimension of any input,
-    TargetError for what the target cannot do.
+    The shapes of the inputs give the sizes. Raises InputError (I030) for a size that is not a dimension of any input,
+    TargetError for a program that the target cannot run.
     """
     kernel = program if form == "kernel" else backend_of(target).lower(program, target, symbol(program.name))
     names = _size_names(program)

@@ -14,8 +14,9 @@ task has one text, which reads back as an equal task:
     program "dense_relu"[n](x: f32[n, 64]) -> (out: f32[n, 64]):
       …
 
-Without a ``trace`` the default rules decide. After each ``intrinsic`` (with ``includes_init`` behind its name where it
-sets its result) stand its description and its implementation. The last program is the kernel's, unscheduled.
+Without a ``trace`` the default rules decide. Each ``intrinsic`` (with ``includes_init`` after its name if it
+initializes its result) is followed by its description and its implementation. The last program is the kernel's,
+unscheduled.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ class KernelTask:
     """What decides the machine code of one kernel, besides the compiler itself.
 
     ``program`` is unscheduled; ``trace`` is its schedule, None for the default rules. ``intrinsics`` are those that the
-    trace names and that Weft does not bring along. ``backend`` is that of a plugin, None for the package's own; the
-    text names it by the kind of the target alone, so only a process that knows the plugin can build from it. Tasks are
-    equal if their keys are.
+    trace names and that are not Weft's own. ``backend`` is that of a plugin, None for the package's own. The text
+    contains only the kind of the target, so only a process that knows the plugin can build from it. Tasks are equal if
+    their keys are equal.
     """
 
     program: Program
@@ -77,20 +78,20 @@ class KernelTask:
 
     @cached_property
     def structure(self) -> str:
-        """The structural hash of the program, whose name counts."""
+        """The structural hash of the program, its name included."""
         return structural_hash(self.program)
 
     @cached_property
     def identity(self) -> str:
-        """What is to be computed and on which machine, whatever the schedule, the program's name and the state of the
-        compiler: where measurements of this kernel are kept."""
+        """A hash of the computation and the machine, independent of the schedule, the program's name and the state of
+        the compiler: measurements of this kernel are stored under it."""
         return _digest("task", structural_hash(replace(self.program, name="")), str(self.target))
 
     @cached_property
     def key(self) -> str:
         """The address of the machine code. Raises ScheduleError (S006) for a trace that JSON cannot hold."""
         parts = ["kernel", self.structure, str(self.target), *tools(self.target, self.maker)]
-        if self.trace is not None:  # traces speak of buffers by name
+        if self.trace is not None:  # traces refer to buffers by name
             parts += ["trace", self.trace.to_json(), *(b.name for b in (*self.program.params, *self.program.allocs))]
         for i in self.intrinsics:
             parts += ["intrinsic", i.name, structural_hash((i.description, i.implementation, i.includes_init))]
@@ -119,7 +120,7 @@ class KernelTask:
 
     @classmethod
     def from_text(cls, text: str, file: str | None = None) -> KernelTask:
-        """The task that ``text`` means. Raises ParseError, TargetError or ScheduleError, pointing at the place."""
+        """The task that ``text`` describes. Raises ParseError, TargetError or ScheduleError with the location."""
         tokens = TokenStream(text, layout=True, file=file)
         tokens.expect("task")
         version = tokens.current
@@ -144,7 +145,7 @@ class KernelTask:
 
     @contextmanager
     def reported(self) -> Iterator[None]:
-        """Errors that are the compiler's own mistake leave as InternalError whose reproducer is this task."""
+        """Turn errors that are the compiler's own mistake into InternalErrors whose reproducer is this task."""
         try:
             yield
         except (UserError, MemoryError):
@@ -165,13 +166,13 @@ class KernelTask:
 
 
 def tools(target: Target, backend: Backend) -> tuple[str, ...]:
-    """What makes the code besides the program: the state of the compiler, the tools of the back end, and plugins."""
+    """Everything that decides the code besides the program: state of the compiler, tools of the back end, plugins."""
     return compiler_fingerprint(), backend.version(target), backend.origin
 
 
 @lru_cache(maxsize=16)
 def _target(text: str) -> Target:
-    """The target that ``text`` means; a process that builds kernels reads the same one again and again."""
+    """The target that ``text`` describes; cached, because a worker reads the same target many times."""
     return Target(text)
 
 
@@ -184,7 +185,7 @@ def _intrinsic(tokens: TokenStream) -> TensorIntrinsic:
 
 @contextmanager
 def _at(tokens: TokenStream) -> Iterator[None]:
-    """Errors of what is read here point at where it began."""
+    """Give errors raised inside of the ``with`` block the location where the text that is read here begins."""
     place = tokens.place()
     try:
         yield

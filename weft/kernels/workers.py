@@ -1,9 +1,9 @@
 """Kernels built by several processes: LLVM and Python allow one thread at a time.
 
-The process that compiles hands out tasks and builds kernels like the others, so that nothing depends on the workers:
-where none can be started it builds everything, and if a worker fails or dies, this process builds the kernel, so that
-errors arise as without workers. Every process builds a task to the same bytes. A worker is a fresh interpreter (no
-fork, since the caller may have threads, and no second run of the caller's main module).
+The compiling process hands out tasks and also builds kernels itself, so nothing depends on the workers. If no worker
+can be started, it builds everything. If a worker fails or dies, it builds the kernel, so errors are raised as without
+workers. Every process builds a task to the same bytes. A worker is a fresh interpreter: no fork, because the caller may
+have threads, and no second run of the caller's main module.
 
 A worker reads the texts of tasks (:meth:`KernelTask.to_text`) from its standard input until that ends. To its standard
 output it writes the compiler's fingerprint and then, for each task in order, the bytes of its :class:`MachineCode`, or
@@ -32,7 +32,7 @@ MAX_WORKERS: Final = 8
 """Processes that build kernels. Each takes about 100 MB of memory."""
 
 _LENGTH_BYTES: Final = 8
-"""Of the length before each message."""
+"""Bytes of the length before each message."""
 
 _CODE: Final = "import sys; sys.path[:] = {path!r}; from weft.kernels.workers import serve; serve()"
 
@@ -40,7 +40,7 @@ _CODE: Final = "import sys; sys.path[:] = {path!r}; from weft.kernels.workers im
 class Workers:
     """Builds what is submitted, with up to ``count`` processes besides this one.
 
-    To be used in a ``with`` statement, whose end ends the processes, in the middle of their work if need be.
+    Use it in a ``with`` statement. The end of the statement ends the processes, even if they are still working.
     """
 
     def __init__(self, count: int) -> None:
@@ -68,7 +68,7 @@ class Workers:
         for process in self._processes:
             process.wait()
             for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):  # what was not written is of no use any more
+                with contextlib.suppress(OSError):  # data that was not written is not needed any more
                     pipe.close()  # type: ignore[union-attr]  # both are pipes
 
     def submit(self, task: KernelTask) -> None:
@@ -79,7 +79,7 @@ class Workers:
             self._changed.notify()
 
     def results(self) -> Iterator[tuple[KernelTask, MachineCode]]:
-        """Everything submitted, as it is finished. Raises what building raises."""
+        """All submitted tasks, each when it is finished. Raises the errors of building."""
         while self._outstanding:
             try:
                 task, made = self._finished.get_nowait()
@@ -101,12 +101,12 @@ class Workers:
             return None if self._closed else self._tasks.popleft()
 
     def _more(self) -> KernelTask | None:
-        """A task to be sent ahead of the last answer, as long as there is enough for everybody."""
+        """A task to send before the last answer has arrived, if enough tasks are left for all processes."""
         with self._changed:
             return self._tasks.popleft() if len(self._tasks) > len(self._processes) else None
 
     def _supply(self, process: subprocess.Popen[bytes]) -> None:
-        """Hand tasks to a worker, one of them ahead, until there are no more or the worker is gone."""
+        """Send tasks to a worker, one ahead of its answers, until there are no more or the worker has ended."""
         sent: deque[KernelTask] = deque()
         try:
             if _receive(process.stdout) != compiler_fingerprint().encode():
@@ -124,14 +124,14 @@ class Workers:
                     answer = _receive(process.stdout)
                     made = MachineCode.from_bytes(answer) if answer else None
                     self._finished.put((sent.popleft(), made))
-        except Exception:  # the worker is gone, or of another version: this process builds what it had
+        except Exception:  # the worker has ended, or is of another version: this process builds its tasks
             return
         finally:
             for task in sent:
                 self._finished.put((task, None))
 
     def _send(self, process: subprocess.Popen[bytes], task: KernelTask, sent: deque[KernelTask]) -> None:
-        """Send ``task``; what cannot be printed is built by this process."""
+        """Send ``task``; if it has no text, this process builds it."""
         if task.maker.origin:
             self._finished.put((task, None))  # workers know no plugins
             return
@@ -149,7 +149,7 @@ def _start() -> subprocess.Popen[bytes] | None:
     """A worker, or None where this process does not run under a plain Python interpreter or may start none."""
     if getattr(sys, "frozen", False) or "python" not in Path(sys.executable or "").name.lower():
         return None
-    path = [*sys.path, str(Path(__file__).parent.parent)]  # found by a hook, where it was not on the path
+    path = [*sys.path, str(Path(__file__).parent.parent)]  # weft may come from an import hook and not be on the path
     try:
         return subprocess.Popen(
             [sys.executable, "-S", "-c", _CODE.format(path=path)],
@@ -180,7 +180,7 @@ def serve() -> None:
     """What a worker does: read tasks, write machine code (nothing for those that it cannot build)."""
     answers, sys.stdout = sys.stdout.buffer, sys.stderr
 
-    # Reading never waits for building, so that neither side waits for the other to read.
+    # A thread reads while kernels are built, so that the two processes never block on each other's full pipe.
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(tasks,), daemon=True).start()
     _write(answers, compiler_fingerprint().encode())
@@ -188,7 +188,7 @@ def serve() -> None:
         while data := tasks.get():
             try:
                 made = machine_code(KernelTask.from_text(data.decode())).to_bytes()
-            except Exception:  # built again by the other side, where the error is seen
+            except Exception:  # the compiling process builds the task again and raises the error
                 made = b""
             _write(answers, made)
 

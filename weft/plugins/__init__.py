@@ -1,7 +1,7 @@
-"""What extends Weft from outside of the package: see ``docs/plugins.md``.
+"""Extensions of Weft from outside of the package: see ``docs/plugins.md``.
 
-Importing a plugin changes nothing. Its values are passed to the calls that are to use them, or found through the
-entry-point group ``weft.plugins``; a :class:`Registry` holds the package's own and the plugins' side by side.
+Importing a plugin changes nothing. Its values are passed to the calls that should use them, or found through the
+entry-point group ``weft.plugins``. A :class:`Registry` holds both the package's own values and those of plugins.
 """
 
 from weft.plugins.plugin import (

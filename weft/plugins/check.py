@@ -20,9 +20,9 @@ Array = np.ndarray[Any, Any]
 
 
 def check_operator(op: OpDef) -> None:
-    """Try ``op`` on each of its cases: what ``infer`` says of the results must hold of what ``reference`` gives, and
-    the tensor expression of ``compute`` must have the same types and, interpreted, the same values within the
-    tolerances of the case. Raises UserError X013 that names the case and what differs, or that there is no case."""
+    """Test ``op`` on each of its cases. The results of ``reference`` must have the types that ``infer`` gives. The
+    tensor expression of ``compute`` must have the same types and, interpreted, the same values within the
+    tolerances of the case. Raises UserError X013, which names the case and the difference, or if there is no case."""
     if not op.cases:
         raise UserError(f"the operator '{op.name}' has no cases to check it with", code="X013", hint="cases=(Case(…),)")
     for number, case in enumerate(op.cases):
@@ -30,7 +30,7 @@ def check_operator(op: OpDef) -> None:
             _check(op, case)
         except UserError as error:
             raise UserError(f"case {number} of '{op.name}': {error.message}", code="X013", hint=error.hint) from error
-        except Exception as error:  # functions of others raise what they like
+        except Exception as error:  # functions of plugins may raise anything
             raise UserError(f"case {number} of '{op.name}': {type(error).__name__}: {error}", code="X013") from error
 
 

@@ -14,7 +14,7 @@ GROUP: Final = "weft.plugins"
 
 
 def installed() -> tuple[Plugin, ...]:
-    """The plugins of installed packages, by name; none where ``WEFT_PLUGINS=0``. Raises UserError X011 for one that
+    """The plugins of installed packages, by name; none if ``WEFT_PLUGINS=0``. Raises UserError X011 for one that
     cannot be loaded."""
     return _installed() if settings.use_installed_plugins() else ()
 
@@ -27,7 +27,7 @@ def _installed() -> tuple[Plugin, ...]:
 def _loaded(point: EntryPoint) -> Plugin:
     try:
         found = point.load()
-    except Exception as error:  # whatever a package does when it is imported
+    except Exception as error:  # a package may raise anything when it is imported
         raise _broken(point, f"{type(error).__name__}: {error}") from error
     if not isinstance(found, Plugin):
         raise _broken(point, f"'{point.value}' is a {type(found).__name__}, not a weft.Plugin")

@@ -1,4 +1,4 @@
-"""What tells one state of a plugin from another: its name, its version and the source of its code."""
+"""The identity of a plugin: its name, its version and the source of its code."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SHIPPED = ("weft", "numpy", *sys.stdlib_module_names)
 
 
 def identity(plugin: Plugin) -> str | None:
-    """A hash of name, version and source: kernels made with the plugin are kept under it. None where the source of some
-    of its code is not in a file (a notebook, ``exec``), so that nobody could tell when it changes."""
+    """A hash of name, version and source, part of the key of kernels made with the plugin. None if the source of some
+    of its code is not in a file (a notebook, ``exec``): then a change could not be detected."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(f"{plugin.name}\0{plugin.version}\0".encode())
     for module in sorted(set(_modules(plugin))):
@@ -33,7 +33,7 @@ def identity(plugin: Plugin) -> str | None:
 
 
 def _files(top: str) -> list[Path]:
-    """The sources of a package, all of them: what a rule calls may stand in any."""
+    """All sources of a package: a function that a rule calls may be defined in any of them."""
     loaded = sys.modules.get(top)
     places = [Path(p) for p in getattr(loaded, "__path__", ())]
     if places:

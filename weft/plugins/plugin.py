@@ -1,4 +1,4 @@
-"""A plugin is one value: everything that it brings, by kind."""
+"""A plugin is one value: everything that it adds, by kind."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from weft.schedule.rules.common.context import Context
 
 AT: Final = ("imported", "simplified", "before-fusion", "fused")
-"""Where in the pipeline a graph pass may stand: on the graph as it was imported, with its functions inlined; after
-constants were folded and operators simplified; after layouts were chosen, as the last thing before fusion; on the
+"""Where in the pipeline a graph pass may run: on the graph as imported, with its functions inlined; after
+constants are folded and operators simplified; after layouts are chosen, directly before fusion; on the
 graph of fused groups."""
 
 
@@ -38,9 +38,9 @@ class PlacedPass:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRule:
-    """A default schedule rule: ``apply(context, block)`` schedules the block and says True, or says False where it does
-    not fit. It is asked before the package's own rules, on targets of the ``kinds`` of back ends, and may name the
-    intrinsics of plugins."""
+    """A default schedule rule: ``apply(context, block)`` schedules the block and returns True, or returns False if the
+    rule does not apply. It is tried before the package's own rules, on targets of the ``kinds`` of back ends, and may
+    name the intrinsics of plugins."""
 
     name: str
     apply: Callable[[Context, BlockRef], bool]
@@ -49,8 +49,8 @@ class ScheduleRule:
 
 @dataclass(frozen=True, slots=True)
 class PluginDevice:
-    """A kind of devices: ``open(index)`` opens one, an object as :class:`weft.runtime.devices.PythonDevice` describes,
-    or raises an exception that says why there is none."""
+    """A kind of devices. ``open(index)`` opens one and returns an object that implements
+    :class:`weft.runtime.devices.PythonDevice`, or raises an exception that says why there is none."""
 
     kind: str
     open: Callable[[int], Any]
@@ -58,7 +58,7 @@ class PluginDevice:
 
 @dataclass(frozen=True, slots=True)
 class NamedMachine:
-    """A machine that may be named as a target: ``target`` is its description in full (``"llvm -mcpu=znver4 …"``)."""
+    """A machine that may be named as a target; ``target`` is the full text of the target (``"llvm -mcpu=…"``)."""
 
     name: str
     target: str
@@ -95,10 +95,11 @@ class OnnxConverter:
 class Plugin:
     """Extends Weft, where it is passed to :func:`weft.compile` or installed (entry-point group ``weft.plugins``).
 
-    ``name`` and ``version`` are for messages and for the record in artifacts. ``operators`` may be called in graphs
-    beside those of the catalogue, ``graph_passes`` run with the package's own, ``schedule_rules`` are asked before
-    them, ``intrinsics`` may be named by rules and traces, ``backends`` and ``machines`` by targets, whose code runs on
-    ``devices``; ``frontends`` and ``onnx_converters`` read models. Raises UserError X010 for fields of another kind.
+    ``name`` and ``version`` are for messages and for the record in artifacts. Graphs may call ``operators`` in addition
+    to those of the catalogue. ``graph_passes`` run with the package's own passes, ``schedule_rules`` before its own
+    rules. Rules and traces may name ``intrinsics``. Targets may name ``backends`` and ``machines``; their
+    code runs on ``devices``. ``frontends`` and ``onnx_converters`` read models. Raises UserError X010 for fields of a
+    wrong type.
     """
 
     name: str
@@ -129,7 +130,7 @@ class Plugin:
 
     @property
     def changes_kernels(self) -> bool:
-        """Whether it brings anything that decides the code of a kernel besides what the kernel computes."""
+        """Whether the plugin can change the code of a kernel for an equal program."""
         return bool(self.schedule_rules or self.backends)
 
     def __str__(self) -> str:

@@ -28,9 +28,9 @@ _STANDARD_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "c
 
 @dataclass(frozen=True)
 class Registry:
-    """Everything that may be named: what the package has and what ``plugins`` bring.
+    """Everything that may be named: the package's own values and those that ``plugins`` add.
 
-    Raises UserError X012 where a plugin brings what is there already, or two bring the same name.
+    Raises UserError X012 if a plugin adds a name that exists already, or two plugins add the same name.
     """
 
     plugins: tuple[Plugin, ...] = ()
@@ -62,7 +62,7 @@ class Registry:
 
     @cached_property
     def converters(self) -> Mapping[tuple[str, str], Callable[[Any], Any]]:
-        """Converters of ONNX nodes that plugins bring, by domain and operator."""
+        """Converters of ONNX nodes that plugins add, by domain and operator."""
         return {(c.domain, c.op_type): c.convert for p in self.plugins for c in p.onnx_converters}
 
     def frontend(self, suffix: str) -> Frontend | None:
@@ -88,11 +88,11 @@ class Registry:
 
     @cached_property
     def backends(self) -> tuple[Backend, ...]:
-        """All back ends, those of plugins too, each with the rules and intrinsics that plugins bring for it."""
+        """All back ends, those of plugins too, each with the rules and intrinsics that plugins add for it."""
         return tuple(map(self._extended, (*BACKENDS, *(b for p in self.plugins for b in p.backends))))
 
     def backend_of(self, target: Target) -> Backend:
-        """The back end of a target. Raises TargetError G023 where there is none."""
+        """The back end of a target. Raises TargetError G023 if there is none."""
         return backend_of(target, self.backends)
 
     def _extended(self, backend: Backend) -> Backend:
@@ -105,7 +105,7 @@ class Registry:
         return replace(changed, schedule=partial(backend.schedule, rules=rules, intrinsics=intrinsics))
 
     def _origin(self, kind: str) -> str:
-        """What tells kernels of this kind from those of the package alone; empty where nothing does."""
+        """Distinguishes kernels of this kind from those of the package without plugins; empty if they are equal."""
         return "; ".join(
             f"{p} {self._identities[p.name] or f'unknown {token_hex(16)}'}"
             for p in self.plugins
@@ -124,7 +124,7 @@ class Registry:
     # -- the pipeline -------------------------------------------------------------------------------------------------
 
     def passes(self, at: str) -> tuple[Pass[Module], ...]:
-        """The graph passes of plugins that stand at a place of the pipeline."""
+        """The graph passes of plugins that run at a place of the pipeline."""
         return tuple(s.step for p in self.plugins for s in p.graph_passes if s.at == at)
 
     @property
@@ -147,10 +147,10 @@ def _unique(what: str, named: Iterable[tuple[Plugin, str]], taken: Iterable[str]
 
 
 STOCK: Final = Registry()
-"""The package alone."""
+"""The package without plugins."""
 
 
 def registry_of(plugins: Sequence[Plugin] = ()) -> Registry:
-    """The registry of installed plugins and the given ones, which come last; one that is both counts once."""
+    """The registry of installed plugins, followed by the given ones; a plugin that is in both is used once."""
     found = installed()
     return Registry((*(p for p in found if p not in plugins), *plugins))

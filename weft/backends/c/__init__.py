@@ -1,6 +1,6 @@
-"""C for CPUs: ``emit_source`` writes the source of a kernel, ``emit`` has it compiled by the machine's own compiler.
+"""C for CPUs: ``emit_source`` writes the source of a kernel, ``emit`` compiles it with the machine's own compiler.
 
-The source stands alone: it needs headers of the standard and, for kernels that run in parallel, three functions of the
+The source is self-contained: it needs standard headers and, for parallel kernels, three functions of the
 runtime, which it declares.
 """
 
@@ -30,7 +30,7 @@ def emit_source(kernel: Program, target: Target) -> str:
 def compile_object(source: str, target: Target, assembly: bool = False) -> bytes:
     """A relocatable ELF object, or the text of its assembly.
 
-    Raises TargetError G030 where there is no compiler, InternalError (with the source) if it refuses the source.
+    Raises TargetError G030 if there is no compiler, InternalError (with the source) if the compiler refuses the source.
     """
     command = compiler(target.option("cc"))
     clang = "clang" in version(tuple(command))

@@ -1,4 +1,4 @@
-"""The machine's C compiler: which one, with which options, and what it says when it fails."""
+"""The machine's C compiler: its command, its options, and its messages when it fails."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from weft.support.errors import InternalError, TargetError
 
 CANDIDATES: Final = ("cc", "gcc", "clang")
 _SECONDS: Final = 600
-"""After which a compiler is taken to hang."""
-# An object that the runtime's loader takes: no unwind tables, no guards of the stack. And what kernels mean: floats as
-# they are written but for fused multiply-adds, nothing but what is asked for from the C library.
+"""A compiler that runs longer is assumed to hang."""
+# The runtime's loader needs objects without unwind tables and stack protection. Float arithmetic must be compiled as
+# written, fused multiply-adds excepted, and no calls of the C library may be added.
 _OPTIONS: Final = words(
     "-std=gnu11 -c -O2 -fPIC -ffp-contract=fast -fno-math-errno -fno-trapping-math -fno-strict-aliasing "
     "-fno-asynchronous-unwind-tables -fno-stack-protector -fno-exceptions -fno-builtin-sin -fno-builtin-cos "
@@ -28,11 +28,11 @@ _X86_FEATURES: Final = words(
     "sse3 ssse3 sse4.1 sse4.2 avx avx2 fma f16c bmi bmi2 lzcnt popcnt avx512f avx512cd avx512bw avx512dq avx512vl "
     "avx512vnni"
 )
-"""Features, by LLVM's names, that compilers take as -mNAME."""
+"""Features, by LLVM's names, that compilers accept as -mNAME."""
 
 
 def compiler(asked: str = "") -> list[str]:
-    """The command of the C compiler: what the target asks for, else the variable CC, else the first that is there.
+    """The command of the C compiler: the target's, else that of the variable CC, else the first that is installed.
 
     Raises TargetError G030 if there is none.
     """
@@ -52,7 +52,7 @@ def compiler(asked: str = "") -> list[str]:
 
 @cache
 def version(words: tuple[str, ...]) -> str:
-    """What the compiler says it is: part of the key of what it makes."""
+    """The version text of the compiler: part of the key of the kernels that it compiles."""
     try:
         made = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=60, check=False)
     except OSError as error:
@@ -61,7 +61,7 @@ def version(words: tuple[str, ...]) -> str:
 
 
 def machine_options(triple: str, features: frozenset[str], vector_bits: int, clang: bool) -> list[str]:
-    """The options that name the machine."""
+    """The options that select the machine."""
     arch = triple.split("-", 1)[0]
     if arch in ("x86_64", "amd64"):
         wanted = [f"-m{x}" for x in _X86_FEATURES if x in features]

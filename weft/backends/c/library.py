@@ -1,8 +1,8 @@
-"""The helper functions of kernels in C, each made for the element type and lanes it is asked for.
+"""The helper functions of kernels in C, generated for an element type and a number of lanes.
 
-A function is defined on scalars; on vectors it does the same in each lane, which compilers turn into the
-machine's vector instructions (so do GCC 12 and Clang 14 with these). Only what vectors alone have is written for
-vectors.
+A function is defined on scalars. On vectors it does the same in each lane, and compilers turn this into the
+machine's vector instructions (GCC 12 and Clang 14 do so with these). Only operations that scalars do not have are
+written for vectors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Element:
 
     @property
     def suffix(self) -> str:
-        """What the library's functions on this type end in."""
+        """The suffix of the library's functions on this type."""
         return "f" if self.dtype == "float32" else ""
 
 
@@ -58,7 +58,7 @@ def _floor_remainder(e: Element) -> str:
 
 
 def _harmless(body: Body) -> Body:
-    """A divisor of 0 taken as 1; so is -1 under the least number, whose quotient would not fit."""
+    """A divisor of 0 counts as 1. So does -1 if the dividend is the smallest number: the quotient would overflow."""
 
     def safe(e: Element) -> str:
         overflow = f" || (b == -1 && a == INT{e.bits}_MIN)" if e.dtype.kind == "int" else ""
@@ -84,7 +84,7 @@ def _magnitude(e: Element) -> str:
 
 
 def _scaled(e: Element) -> str:
-    """x * 2^y as two products with powers of two, of which the first is exact."""
+    """x * 2^y as two products with powers of two, the first of which is exact."""
     word, fraction, bias = ("int32_t", 23, 127) if e.bits == 32 else ("int64_t", 52, 1023)
     power = f"real_{e.dtype.short}((u{word})({{}} + {bias}) << {fraction})"
     return (
@@ -93,7 +93,7 @@ def _scaled(e: Element) -> str:
 
 
 def _ones(e: Element) -> str:
-    """Counts bits by adding neighbours: machines without an instruction for it would call a function."""
+    """Count bits by adding adjacent groups: on machines without an instruction, the compiler would call a function."""
     wide = "uint64_t" if e.bits == 64 else "uint32_t"
     literal = "UINT64_C(0x{})" if e.bits == 64 else "0x{}u"
     masks = [literal.format(digits * (2 if e.bits == 64 else 1)) for digits in ("55555555", "33333333", "0f0f0f0f")]
@@ -133,20 +133,22 @@ _TO_BFLOAT: Final = """const uint32_t bits = bits_f32(a), top = bits >> 16;
 const uint32_t nan = 0u - (uint32_t)(a != a);
 return (uint16_t)((nan & (top | 64u)) | (~nan & (bits + 0x7fffu + (top & 1u)) >> 16));"""
 _FROM_BFLOAT: Final = "return real_f32((uint32_t)a << 16);"
-# Exponent and fraction move into place; the product with 2^112 rescales, subnormal numbers included.
+# Shift exponent and fraction to their positions; the product with 2^112 rescales, subnormal numbers included.
 _FROM_HALF: Final = """const uint32_t magnitude = (uint32_t)(a & 0x7fff) << 13;
 const uint32_t scaled = bits_f32(real_f32(magnitude) * 0x1p112f);
 const uint32_t bits = magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : scaled;
 return real_f32(bits | (uint32_t)(a & 0x8000) << 16);"""
-# Subnormal results are rounded by an addition whose last bit is theirs. (After F. Giesen, "float->half variants".)
+# Subnormal results are rounded by adding a number whose last bit equals theirs. (After F. Giesen, "float->half
+# variants".)
 _TO_HALF: Final = """const uint32_t bits = bits_f32(a), sign = bits & 0x80000000u, magnitude = bits ^ sign;
 const uint32_t tiny = bits_f32(real_f32(magnitude) + 0.5f) - 0x3f000000u;
 const uint32_t normal = (magnitude + 0xc8000fffu + (magnitude >> 13 & 1u)) >> 13;
 const uint32_t finite = magnitude < 0x38800000u ? tiny : normal;
 const uint32_t special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
 return (uint16_t)((magnitude >= 0x47800000u ? special : finite) | sign >> 16);"""
-# The float32 next to a float64 whose last bit is set, or itself: rounding that once more gives what rounding at once
-# would. (After S. Boldo and G. Melquiond, "Emulation of FMA and correctly rounded sums".)
+# Round a float64 to odd: exact if float32 can represent it, else the adjacent float32 whose last bit is set. Rounding
+# the result once more equals rounding directly. (After S. Boldo and G. Melquiond, "Emulation of FMA and correctly
+# rounded sums".)
 _TO_ODD: Final = """const float near = (float)a;
 const double back = (double)near;
 if (back == a || a != a || isinf(near)) return near;
@@ -200,6 +202,6 @@ CONVERSIONS: Final[dict[tuple[str, str], str]] = {
     ("float32", "float16"): _TO_HALF,
     ("float64", "float32"): _TO_ODD,
 }
-"""Between halves and float32; of float64, the rounding to odd that a conversion to float16 needs."""
+"""Conversions between half types and float32; for float64, the rounding to odd before a conversion to float16."""
 DOTS: Final = {"dot4": ("int32_t", _DOT4), "dot2": ("float", _DOT2)}
 """Functions of the words ``b`` and ``c``, added to ``a`` of that type."""

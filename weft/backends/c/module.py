@@ -1,7 +1,7 @@
 """A kernel → a C file.
 
-Functions come in pairs: a thin shell with the kernel's signature unpacks pointers and calls a worker whose pointers are
-``restrict``, which is how compilers learn that buffers do not overlap::
+Functions come in pairs: a wrapper with the kernel's signature unpacks pointers and calls a worker whose pointers are
+``restrict``, which tells compilers that buffers do not overlap::
 
     int32_t name(buffers, sizes)            unpacks parameters, workspace       → name_work(float *restrict …, …)
     int32_t name_par0(begin, end, closure)  unpacks captures, takes scratch     → name_par0_work(begin, end, …)
@@ -42,7 +42,7 @@ _WORKER: Final = """\
 
 
 class CModule:
-    """The functions of one kernel, while they are written. Functions are in the order in which C wants them."""
+    """The functions of one kernel, while they are written. Each function comes before its callers, as C requires."""
 
     def __init__(self, kernel: Program, spelling: CSpelling) -> None:
         self.kernel, self.spelling = kernel, spelling
@@ -61,7 +61,7 @@ class CModule:
         return f"{self._header()}\n{_includes(text)}\n\n{text}\n"
 
     def _header(self) -> str:
-        """What the file is, for people: which pointer is what."""
+        """A comment for people: what each pointer means."""
         k = self.kernel
         lines = [f"/* {k.name}", " *", " * buffers, in order:"]
         for i, b in enumerate(k.params):
@@ -128,7 +128,7 @@ class CModule:
             arguments.append(f"{self.spelling.scalar(v.dtype)} {made}")
         assert callable(body)
         body(work)
-        if work.streams:  # such stores are ordered with nothing that follows but a fence
+        if work.streams:  # non-temporal stores are only ordered by a fence
             work.line("__builtin_ia32_sfence();")
         work.line("return 0;")
         self._close(f"WORKER int32_t {name}({', '.join(arguments) or 'void'})", work)

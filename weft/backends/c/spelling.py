@@ -188,7 +188,7 @@ class CSpelling(CTypes):
         return CText(f"{name}({', '.join(x.code for x, _ in parts)})")
 
     def _shuffler(self, name: str, dtype: DType, sizes: list[int], picks: list[int]) -> str:
-        """Two vectors of one length at a time: the shorter is filled up, pairs are joined."""
+        """Concatenate vectors pairwise; the shorter vector of a pair is padded to the length of the longer one."""
         names = [chr(ord("a") + i) for i in range(len(sizes))] if len(sizes) <= 26 else []
         if not names:
             raise InternalError(f"a shuffle of {len(sizes)} vectors")
@@ -213,7 +213,7 @@ class CSpelling(CTypes):
         where: dict[tuple[int, int], tuple[int, int]],
         lines: list[str],
     ) -> tuple[list[tuple[str, int]], dict[tuple[int, int], tuple[int, int]]]:
-        """One round: neighbours are filled up to one length and joined."""
+        """One round: pad adjacent vectors to the same length and concatenate each pair."""
         made: list[tuple[str, int]] = []
         moved: dict[int, tuple[int, int]] = {}
         for i in range(0, len(parts), 2):
@@ -259,7 +259,7 @@ class CSpelling(CTypes):
             loop = lane_by_lane(name, f"({self.scalar(b)})", made, [was], lanes)
             if a.bits == b.bits:
                 self._define(name, f"static inline {made} {name}({was} a) {{\n    return {body};\n}}")
-            else:  # GCC 12 takes the builtin lane by lane where sizes differ much, and the loop as a whole
+            else:  # if sizes differ much, GCC 12 compiles the builtin lane by lane, but vectorizes the loop
                 clang = f"    return {body};"
                 head, *rest = loop.split("\n")
                 text = [head, "#if defined(__clang__)", clang, "#else", *rest[:-1], "#endif", rest[-1]]
@@ -291,7 +291,7 @@ def _copied(name: str, to: str, source: str) -> str:
 
 
 def _dot_instruction(name: str, word: str, lanes: int, plain: str) -> str:
-    """The instruction by the name that each compiler gives it. Source: Intel 64 and IA-32 Architectures Software
+    """The instruction, by the builtin of each compiler. Source: Intel 64 and IA-32 Architectures Software
     Developer's Manual, VPDPBUSD."""
     head, *rest = plain.split("\n")
     return "\n".join(

@@ -12,12 +12,12 @@ _UINT16: Final = DType("uint16")
 
 
 def stored(dtype: DType) -> DType:
-    """The type of the numbers that stand for values of ``dtype``: halves are their bits."""
+    """The C type that represents values of ``dtype``: half-precision numbers are represented by their bits."""
     return _UINT16 if dtype.is_float and dtype.bits == 16 else dtype
 
 
 class CTypes(Spelling):
-    """Types by name, and what the machine has: ``features`` by LLVM's names."""
+    """Types by name, and the ``features`` of the machine, by LLVM's names."""
 
     def __init__(self, features: frozenset[str], x86: bool) -> None:
         self.features, self.x86 = features, x86
@@ -33,7 +33,7 @@ class CTypes(Spelling):
         return name
 
     def loose(self, dtype: DType, lanes: int) -> str:
-        """The same vector at any address that an element may have."""
+        """The same vector type with the alignment of one element."""
         kind = stored(dtype)
         name, size = f"{kind.short}x{lanes}_u", kind.bits // 8 * lanes
         if name not in self.types:

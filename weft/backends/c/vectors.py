@@ -1,5 +1,6 @@
-"""Helpers that only vectors have: memory, masks, repetition. In each, the body is a loop over lanes, which
-compilers turn into the vector instructions of the machine; where Clang does not, its builtins stand beside the loop."""
+"""Helpers for operations that only vectors have: memory, masks, broadcasts. The body of each is a loop over lanes,
+which compilers turn into vector instructions. Where Clang does not, the helper also has a variant with Clang's
+builtins."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from weft.support.dtypes import FLOAT32, INT64, DType
 
 @dataclass(frozen=True, slots=True)
 class VectorHelper:
-    """A vector type, and the name of the function to be written."""
+    """A vector type, and the name of the function to write."""
 
     dtype: DType
     count: int
@@ -47,7 +48,7 @@ def _store(s: CTypes, v: VectorHelper) -> str:
 
 
 def _masked_builtin(s: CTypes, v: VectorHelper) -> str:
-    """The part of the name of x86's masked loads and stores; empty where there are none that are used."""
+    """The part of the name of x86's masked loads and stores; empty if the machine has none that are used."""
     if not s.x86 or v.dtype.bits != 32:
         return ""
     if v.count == 16 and "avx512f" in s.features:
@@ -84,7 +85,7 @@ def _store_masked(s: CTypes, v: VectorHelper) -> str:
 
 
 def _bits16(mask: str) -> str:
-    """The signs of sixteen lanes as the bits that AVX-512 masks with."""
+    """The signs of sixteen lanes as the bits of an AVX-512 mask."""
     return f"(unsigned short)__builtin_ia32_cmpd512_mask(m, ({mask}){{0}}, 1, (unsigned short)-1)"
 
 
@@ -161,12 +162,12 @@ def _select(s: CTypes, v: VectorHelper) -> str:
 
 
 _STREAMED: Final = {16: ("movntps", "sse"), 32: ("movntps256", "avx"), 64: ("movntps512", "avx512f")}
-"""Bytes → the store past the caches, and what it needs. Source: Intel 64 and IA-32 Architectures Software Developer's
-Manual, MOVNTPS."""
+"""Bytes → the non-temporal store, and the feature it needs. Source: Intel 64 and IA-32 Architectures Software
+Developer's Manual, MOVNTPS."""
 
 
 def _stream(s: CTypes, v: VectorHelper) -> str:
-    """Past the caches where the address is as aligned as the instruction wants: whole, or in parts; plain elsewhere."""
+    """A non-temporal store, whole or in parts, if the address is sufficiently aligned; otherwise an ordinary store."""
     vector, size = s.vector(v.dtype, v.count), v.dtype.nbytes * v.count
     quad = s.vector(FLOAT32, 4)
     lines = ["const uintptr_t at = (uintptr_t)p;"]
@@ -221,4 +222,4 @@ VECTORS: Final[dict[str, Callable[[CTypes, VectorHelper], str]]] = {
     "select": _select,
     "stream": _stream,
 }
-"""The function of each meaning, for any element type and number of lanes."""
+"""The function for each helper, for any element type and number of lanes."""

@@ -36,7 +36,7 @@ def _numbers(f: CFunction, x: CText, source: DType, to: DType, lanes: int) -> CT
 
 
 def _steps(source: DType, to: DType) -> tuple[DType, ...]:
-    """Types on the way from a float to an integer: where the number does not fit, its low bits remain."""
+    """Intermediate types between a float and an integer: a number that does not fit keeps its low bits."""
     if not source.is_float or to.is_float:
         return ()
     if to.bits < 32:
@@ -51,7 +51,7 @@ def _by_language(f: CFunction, x: CText, source: DType, to: DType, lanes: int) -
 
 
 def _masks(f: CFunction, x: CText, e: Expr, to: DType) -> CText:
-    """Conditions of vectors from and to numbers."""
+    """Conversions between vector conditions and numbers."""
     s, n = f.spelling, e.lanes
     if to == "bool":
         if e.dtype == "bool":

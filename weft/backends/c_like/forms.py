@@ -1,4 +1,4 @@
-"""Vectors of indices and conditions that need not be computed lane by lane."""
+"""Special forms of index vectors and conditions, which need no computation per lane."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 def near_elements(e: Load) -> Stretch | None:
-    """The stretch of memory that holds all lanes of a load which is neither contiguous nor of one stride: its first
-    index, its length, and the place of each lane in it."""
+    """The memory range that holds all lanes of a load which is neither contiguous nor of one stride: its first
+    index, its length in elements, and the position of each lane in it."""
     at, n = e.indices[0], e.lanes
     if n == 1 or (isinstance(at, Broadcast) and e.mask is None):
         return None
@@ -23,13 +23,13 @@ def near_elements(e: Load) -> Stretch | None:
 
 
 def known_condition(e: Expr) -> tuple[bool, ...] | None:
-    """The lanes of a comparison of known numbers."""
+    """The lanes of a comparison of constants."""
     return known_lanes(e, e.lanes) if isinstance(e, Binary) and e.lanes > 1 and e.a.dtype == INDEX else None
 
 
 def first_lanes(e: Expr) -> tuple[Expr, bool] | None:
-    """``i, i + 1, … < n`` as the number of lanes that it admits (any number: none below 1); with True, the number of
-    those that it does not admit, the rest being admitted."""
+    """``i, i + 1, … < n`` as the number of leading lanes that are true (any number; below 1: none). With True: the
+    number of leading lanes that are false; all others are true."""
     if not isinstance(e, Binary) or e.lanes == 1 or e.a.dtype != INDEX or e.op not in _MIRRORED:
         return None
     a, b, op = e.a, e.b, e.op

@@ -17,8 +17,8 @@ _INDENT = "    "
 class CFunction:
     """Lines of a function and what is known at the point of emission.
 
-    A variable may be used until the braces around its declaration close; one that holds what was read from memory only
-    until that memory may have changed.
+    A variable may be used until the braces around its declaration close. A variable with a value read from memory may
+    only be used until that memory may have changed.
     """
 
     def __init__(self, spelling: Spelling, taken: frozenset[str] = frozenset()) -> None:
@@ -27,16 +27,16 @@ class CFunction:
         self.depth = 1
         self.pointers: dict[Buffer, str] = {}
         self.elements: dict[tuple[Buffer, int], str] = {}
-        """Parts of buffers that are variables of their own, by the offset where they start."""
+        """Parts of buffers that have their own variables, by their offset."""
         self.split: set[Buffer] = set()
-        """Buffers all of whose parts are."""
+        """Buffers all of whose parts have their own variables."""
         self.memo: dict[Expr, CText] = {}
         self.uses: dict[Expr, int] = {}
         """How often each expression occurs in the statements that are being emitted."""
         self.data: set[Var] = set()
         """Variables whose values come from data, so that arithmetic on them may wrap around."""
         self.streamed: set[str] = set()
-        """Buffers, by name, that are written past the caches."""
+        """Names of the buffers that are written with non-temporal stores."""
         self.streams = False
         """Whether such a store was emitted: the function must wait for them before it returns."""
         self._reads: dict[Expr, frozenset[Buffer]] = {}
@@ -50,11 +50,11 @@ class CFunction:
         self.lines.append(f"{_INDENT * self.depth}{text}")
 
     def bare(self, text: str) -> None:
-        """A line that starts at the margin, as directives do."""
+        """A line without indentation, for directives."""
         self.lines.append(text)
 
     def name(self, wished: str) -> str:
-        """A name that nothing in sight has, like ``wished``."""
+        """A name similar to ``wished`` that nothing else in scope has."""
         clean = re.sub(r"\W", "_", wished, flags=re.ASCII)
         clean = f"v{clean}" if not clean or clean[0].isdigit() or clean[0] == "_" else clean
         found, n = clean, 1
@@ -66,7 +66,7 @@ class CFunction:
         return found
 
     def number(self, stem: str) -> str:
-        """A name made of ``stem`` and a number, each once in the function."""
+        """A name made of ``stem`` and a number, unique in the function."""
         while True:
             self._counters[stem] = self._counters.get(stem, 0) + 1
             made = f"{stem}{self._counters[stem]}"
@@ -101,8 +101,8 @@ class CFunction:
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
-        """A region after which nothing that was computed in it is known: a variable of the program that it binds may be
-        bound again, to something else."""
+        """A region whose values are forgotten at its end: a program variable that it binds may later be bound to
+        another value."""
         bound = len(self._bound)
         try:
             yield

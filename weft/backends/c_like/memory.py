@@ -16,7 +16,7 @@ from weft.tir.nodes import Buffer, Store
 
 Known = Callable[[Expr], CText]
 STREAM_BYTES: Final = 16
-"""Bytes that a store past the caches writes at least."""
+"""Bytes of the smallest non-temporal store."""
 
 
 def flat(source: object, indices: tuple[Expr, ...]) -> tuple[Buffer, Expr]:
@@ -52,7 +52,7 @@ def _shifted(f: CFunction, at: CText, by: int) -> CText:
 
 
 def part(f: CFunction, buffer: Buffer, at: Expr) -> str | None:
-    """The variable that holds what an access of a split buffer is about."""
+    """The variable that holds the part which an access of a split buffer reads or writes."""
     if buffer not in f.split:
         return None
     start = at.base if isinstance(at, Ramp) else at
@@ -126,7 +126,7 @@ def _contiguous(f: CFunction, address: CText, dtype: DType, lanes: int, mask: CT
 def _shuffled(
     f: CFunction, buffer: Buffer, first: CText, count: int, picks: tuple[int, ...], lanes: int, mask: CText | None
 ) -> CText:
-    """Lanes of the elements from a first to a last one, which are all read in order: one load, or two that overlap."""
+    """Lanes shuffled from a contiguous range of elements, which one load or two overlapping loads read."""
     s, dtype = f.spelling, _stored(buffer)
     if count == 1:
         made = splat(f, _element(f, buffer, first), dtype, lanes, 0)
@@ -144,7 +144,7 @@ def _shuffled(
 
 
 def _stored(buffer: Buffer) -> DType:
-    """The dtype of elements as they lie in memory."""
+    """The dtype of elements in memory."""
     return UINT8 if buffer.dtype == "bool" else buffer.dtype
 
 
@@ -153,7 +153,7 @@ def _mask(f: CFunction, e: Expr, dtype: DType, known: Known) -> CText:
 
 
 def word_load(f: CFunction, e: Call, known: Known) -> CText:
-    """Elements that stand one after another, as the word of each lane."""
+    """Adjacent elements, loaded as one word per lane."""
     first = e.args[0]
     assert isinstance(first, Load)
     buffer, at = flat(first.source, first.indices)
@@ -162,7 +162,7 @@ def word_load(f: CFunction, e: Call, known: Known) -> CText:
 
 
 def store(f: CFunction, s: Store, value: Callable[[CFunction, Expr], CText]) -> None:
-    """Write ``s.value``; a scalar condition on a store is an If around it, so masks are vectors."""
+    """Store ``s.value``. Masks are vectors: a scalar condition on a store is an If around it."""
     buffer, at = flat(s.buffer, s.indices)
     if s.value.dtype != buffer.dtype:
         raise InternalError(f"a store to '{buffer.name}' of {buffer.dtype} gets a value of {s.value.dtype}")
@@ -184,7 +184,7 @@ def store(f: CFunction, s: Store, value: Callable[[CFunction, Expr], CText]) -> 
 
 
 def _memory_value(f: CFunction, e: Expr, lanes: int, x: CText) -> CText:
-    """A value as it lies in memory: conditions are bytes."""
+    """A value as it is stored in memory: conditions are bytes."""
     s = f.spelling
     if e.lanes == 1:
         return x if lanes == 1 else splat(f, x, UINT8 if e.dtype == "bool" else e.dtype, lanes, 8)
@@ -214,7 +214,7 @@ def _vector_store(f: CFunction, buffer: Buffer, at: Expr, place: CText, operand:
 
 
 def prefetch(f: CFunction, e: Expr, value: Callable[[CFunction, Expr], CText]) -> None:
-    """Ask for the cache line of a loaded element."""
+    """Prefetch the cache line of a loaded element."""
     if isinstance(e, Load):
         buffer, at = flat(e.source, e.indices)
         base = at.base if isinstance(at, Ramp) else at

@@ -41,11 +41,11 @@ _COMPARE: Final = {
     "ne": ("!=", EQUAL),
 }
 INDEX_MASK_BITS: Final = 32
-"""The width in which conditions on vectors of indices are kept: that of the numbers they are mostly about."""
+"""Bits per lane of conditions on vectors of indices: most of them select numbers of this width."""
 
 
 def mask_bits(e: Expr) -> int:
-    """The bits of each lane in which the value of ``e``, a vector, is kept if it is a condition."""
+    """Bits per lane of the value of ``e``, a vector, if it is a condition."""
     if e.dtype != "bool":
         return e.dtype.bits
     if isinstance(e, Binary) and e.a.dtype != "bool":
@@ -78,7 +78,7 @@ def binary(f: CFunction, e: Binary, known: Known) -> CText:
 
 
 def _operands(f: CFunction, e: Binary, known: Known) -> tuple[CText, CText]:
-    """The language repeats a scalar in all lanes by itself where the other operand is a vector of floats."""
+    """The language broadcasts a scalar implicitly if the other operand is a vector of floats."""
     if e.lanes > 1 and e.a.dtype.is_float and e.op in ("add", "sub", "mul", "div"):
         for one, other in ((e.a, e.b), (e.b, e.a)):
             if isinstance(one, Broadcast) and one.value.lanes == 1 and not isinstance(other, Broadcast):
@@ -89,7 +89,7 @@ def _operands(f: CFunction, e: Binary, known: Known) -> tuple[CText, CText]:
 
 
 def _known_form(f: CFunction, e: Binary, known: Known) -> CText | None:
-    """A comparison whose lanes are known, or are the first ones."""
+    """A comparison whose lanes are constant, or are true for the first lanes only."""
     s, bits = f.spelling, mask_bits(e)
     lanes = known_condition(e)
     if lanes is not None:
@@ -122,7 +122,7 @@ def _computed(f: CFunction, e: Binary, a: CText, b: CText) -> CText:
 
 
 def is_index(f: CFunction, root: Expr) -> bool:
-    """Whether ``root`` is made of sizes and loop variables alone, whose arithmetic does not overflow."""
+    """Whether ``root`` consists of sizes and loop variables only, whose arithmetic does not overflow."""
     stack = [root]
     seen: set[Expr] = set()
     while stack:
@@ -137,7 +137,7 @@ def is_index(f: CFunction, root: Expr) -> bool:
 
 
 def _wrapped(f: CFunction, e: Binary, a: CText, symbol: str, b: CText, level: int) -> CText:
-    """Unsigned, so that overflow wraps. Narrow scalars become wide enough by themselves."""
+    """Unsigned arithmetic, so that overflow wraps. C promotes narrow scalars to a sufficient width."""
     s, dtype = f.spelling, e.a.dtype
     if e.lanes > 1:
         if dtype.kind == "uint":
@@ -172,7 +172,7 @@ _LOGIC: Final = {
 
 
 def _logical(f: CFunction, e: Binary, a: CText, b: CText) -> CText:
-    """Operations on conditions; of the order, false < true."""
+    """Operations on conditions; in comparisons, false < true."""
     op = e.op
     if e.lanes == 1:
         symbol, level = _COMPARE.get(op) or _LOGIC[op][:2]
@@ -191,7 +191,7 @@ def _logical(f: CFunction, e: Binary, a: CText, b: CText) -> CText:
 
 
 def _ordered(e: Expr) -> bool:
-    """Whether ``e`` is surely not NaN."""
+    """Whether ``e`` is proved not to be NaN."""
     if isinstance(e, Broadcast):
         e = e.value
     if isinstance(e, Const):
@@ -200,7 +200,7 @@ def _ordered(e: Expr) -> bool:
 
 
 def _extremum(f: CFunction, e: Binary, a: CText, b: CText) -> CText:
-    """One comparison gives the second operand if either is NaN: exact if the first surely is not."""
+    """One comparison, which gives the second operand if either is NaN: right if the first is never NaN."""
     dtype, name = e.a.dtype, e.op
     if dtype.is_float and not _ordered(e.a):
         if _ordered(e.b):
@@ -211,7 +211,7 @@ def _extremum(f: CFunction, e: Binary, a: CText, b: CText) -> CText:
 
 
 def _division(f: CFunction, e: Binary, a: CText, b: CText) -> CText:
-    """Data may hold 0 (taken as 1), and the least number divided by -1 (stays as it is): neither may trap."""
+    """A divisor of 0 counts as 1, and the smallest number divided by -1 gives itself: neither may trap."""
     dtype, floor, rest = e.a.dtype, e.op.startswith("floor"), e.op.endswith("mod")
     divisor = e.b.value if isinstance(e.b, Broadcast) else e.b
     by = int(divisor.value) if isinstance(divisor, Const) else 0

@@ -1,4 +1,4 @@
-"""What a language of the C family spells in its own way: types, literals, helper functions, parts of declarations."""
+"""The parts of a kernel that languages of the C family write differently: types, literals, helpers, declarations."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ KEYWORDS: Final = frozenset(
         "j0 j1 jn gamma div abs labs memcpy"
     )
 )
-"""Names that a variable or a buffer must not take: words of C and functions of its library."""
+"""Names that a variable or a buffer must not have: keywords of C and functions of its library."""
 
 
 class Spelling(ABC):
-    """One language. Half-precision numbers are kept as their bits; conditions of vectors are integers of some width,
+    """One language. Half-precision numbers are represented by their bits; vector conditions are integers of some width,
     0 or -1 in each lane."""
 
     def scalar(self, dtype: DType) -> str:
@@ -100,7 +100,7 @@ class Spelling(ABC):
 
     @abstractmethod
     def helper(self, name: str, dtype: DType, lanes: int, to: DType | None = None) -> str:
-        """The function of that meaning on ``lanes`` elements of ``dtype`` (1: on scalars)."""
+        """The helper function of that name for ``lanes`` elements of ``dtype`` (1: for scalars)."""
 
     @abstractmethod
     def shuffle(self, dtype: DType, parts: Sequence[tuple[CText, int]], picks: Sequence[int]) -> CText:
@@ -112,24 +112,24 @@ class Spelling(ABC):
 
     @abstractmethod
     def mask_of(self, bits: int, lanes: Sequence[bool]) -> CText:
-        """A known condition."""
+        """A constant condition."""
 
     @abstractmethod
     def convert(self, x: CText, source: DType, to: DType, lanes: int) -> CText:
-        """A vector of numbers as numbers of another type, by the language's own rules."""
+        """A vector converted to another element type, by the language's own rules."""
 
     @abstractmethod
     def convert_mask(self, x: CText, bits: int, to: int, lanes: int) -> CText:
-        """A condition in another width."""
+        """A vector condition converted to another width."""
 
     @abstractmethod
     def prefetch(self, address: CText) -> str | None:
-        """A statement that brings a cache line near, if the language has one."""
+        """A statement that prefetches a cache line, if the language has one."""
 
     @abstractmethod
     def unrolled(self, count: int) -> str | None:
-        """The line before a loop that asks for ``count`` copies of its body (1: one)."""
+        """The line before a loop that requests unrolling by ``count`` (1: none)."""
 
     def scalar_operand(self, repeated: CText) -> CText | None:
-        """The scalar itself where ``repeated`` is it in all lanes and the language needs no more; else None."""
+        """The scalar, if ``repeated`` is a broadcast of it and the language broadcasts implicitly; else None."""
         return None

@@ -1,4 +1,4 @@
-"""Small arrays as variables: compilers keep variables in registers, arrays only as long as they see through all
+"""Small arrays as variables. Compilers keep variables in registers; they keep arrays there only if they can analyse all
 accesses."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from weft.tir.visit import expressions, walk
 
 
 def parts_of(buffer: Buffer, body: Stmt) -> dict[int, int] | None:
-    """Where the parts of ``buffer`` start, and how many elements each has, if every access in ``body`` is of exactly
-    one of them; None where an index is not known or accesses overlap."""
+    """Offset and number of elements of the parts of ``buffer``, if every access in ``body`` covers exactly
+    one part; None if an index is not known or accesses overlap."""
     found: dict[int, int] = {}
     for s in walk(body):
         if isinstance(s, Store) and s.buffer is buffer and not _note(s.indices, s.mask, found):

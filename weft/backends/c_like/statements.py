@@ -1,4 +1,4 @@
-"""Statements → C statements. Parallel loops are handed to the module, which knows what its language does with them."""
+"""Statements → C statements. The module emits parallel loops, because languages differ in them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from weft.tir.nodes import Allocate, Barrier, Evaluate, For, If, Let, Seq, Stmt,
 
 @dataclass(slots=True)
 class Surroundings:
-    """What statements need from the module: how to run a parallel loop, and whether they are inside of one."""
+    """What statements need from the module: how to run a parallel loop, and whether they are inside one."""
 
     parallel: Callable[[CFunction, For], None]
     inside_parallel: bool = False
 
 
 def block(f: CFunction, s: Stmt, around: Surroundings) -> None:
-    """Statements between braces that are open already."""
+    """Emit statements inside braces that are already open."""
     before, f.uses = f.uses, count_uses(s.stmts if isinstance(s, Seq) else [s])
     statement(f, s, around)
     f.uses = before
 
 
 def statement(f: CFunction, s: Stmt, around: Surroundings) -> None:
-    """One statement at the end of what is there."""
+    """Append one statement."""
     if isinstance(s, Store):
         store(f, s, value)
     elif isinstance(s, Seq):
@@ -80,7 +80,7 @@ def _allocate(f: CFunction, s: Allocate, around: Surroundings) -> None:
 
 
 def _declare(f: CFunction, s: Allocate) -> None:
-    """An array; or, where all accesses are of the same known parts, a variable for each part."""
+    """An array; or a variable for each part, if all accesses are to the same known parts."""
     b, spelling = s.buffer, f.spelling
     parts = parts_of(b, s.body)
     if parts is None:

@@ -1,4 +1,4 @@
-"""Pieces of C expressions that know how tightly they bind, so that parentheses stand only where they are needed."""
+"""Texts of C expressions with their precedence, so that parentheses are written only where they are needed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CHOICE: Final = 12
 
 
 class CText(NamedTuple):
-    """An expression; ``level`` is the precedence of its outermost operator, the smaller the tighter."""
+    """An expression; ``level`` is the precedence of its outermost operator: smaller levels bind more tightly."""
 
     code: str
     level: int = ATOM
 
     def within(self, level: int) -> str:
-        """As an operand where operators up to ``level`` need no parentheses."""
+        """The text as an operand of an operator that needs no parentheses around operators up to ``level``."""
         return self.code if self.level <= level else f"({self.code})"
 
 
@@ -36,7 +36,7 @@ def infix(a: CText, symbol: str, b: CText, level: int) -> CText:
 
 
 def _side(x: CText, admitted: int, level: int) -> str:
-    """Compilers warn of bit operations and logical ones mixed without parentheses; so would a reader."""
+    """Compilers warn if bit operations and logical ones are mixed without parentheses, and readers misread them."""
     mixed = level >= SHIFT and x.level not in (ATOM, UNARY, level)
     return f"({x.code})" if mixed else x.within(admitted)
 

@@ -1,4 +1,4 @@
-"""What is computed more than once gets a variable: how often each expression occurs in a sequence of statements."""
+"""Counts how often each expression occurs in a sequence of statements: one that occurs twice gets a variable."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from weft.tir.visit import expressions
 
 
 def count_uses(statements: Iterable[Stmt]) -> dict[Expr, int]:
-    """How often each expression occurs in the statements themselves, those inside of them left out. Sides of selects
-    that guard something count where they are emitted."""
+    """How often each expression occurs directly in the statements, without their nested statements. Operands of
+    guarding selects are counted where they are emitted."""
     found: dict[Expr, int] = {}
     for s in statements:
         if not isinstance(s, Seq):
@@ -35,7 +35,7 @@ def count_in(root: Expr, found: dict[Expr, int]) -> None:
 
 
 def operands(e: Expr) -> tuple[Expr, ...]:
-    """What is emitted before ``e``, as expressions of their own."""
+    """The expressions that are emitted separately before ``e``."""
     if isinstance(e, Load):
         return (*_address(e), *(() if e.mask is None else (e.mask,)))
     if e.dtype == "bool" and e.lanes > 1 and known_condition(e) is not None:
@@ -72,7 +72,7 @@ def is_cheap(e: Expr) -> bool:
 
 
 def multiple_inside(roots: Iterable[Expr]) -> bool:
-    """Whether something worth a variable occurs more than once in ``roots``, sides of selects included."""
+    """Whether an expression that needs a variable occurs more than once in ``roots``, operands of selects included."""
     seen: set[Expr] = set()
     stack = list(roots)
     while stack:

@@ -1,8 +1,8 @@
-"""Expressions → C expressions, with a variable for what is computed more than once.
+"""Expressions → C expressions, with a variable for each expression that is used more than once.
 
-Integers wrap: sums and products of data are computed unsigned; those of indices, which do not overflow, as they are
-written. Minimum and maximum return NaN if either side is NaN. A product that feeds a sum may become one fused
-multiply-add, as it may everywhere in the compiler; compilers are told so by an option.
+Integers wrap: sums and products of data are computed unsigned. Indices do not overflow, so their arithmetic is signed.
+Minimum and maximum return NaN if either operand is NaN. A product in a sum may become one fused
+multiply-add, as everywhere in Weft; an option tells the C compiler so.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer
 
 _LONGEST: Final = 100
-"""Characters of an expression from which it gets a variable of its own."""
+"""Length of an expression, in characters, from which it gets its own variable."""
 _NOTHING: Final[frozenset[Buffer]] = frozenset()
 
 
 def value(f: CFunction, root: Expr) -> CText:
-    """How the value of ``root`` is written, after declarations of the variables it needs."""
+    """The text of the value of ``root``; declares the variables it needs before."""
     done: dict[Expr, CText] = {}
     reads: dict[Expr, frozenset[Buffer]] = {}
     stack = [root]
@@ -132,7 +132,7 @@ def _select(f: CFunction, e: Select, known: Known) -> CText:
 
 
 def _side(f: CFunction, e: Expr) -> CText:
-    """The side of a select in which nothing occurs twice: written where it stands, whatever its length."""
+    """The operand of a select in which nothing occurs twice: written inline, whatever its length."""
     found = f.memo.get(e)
     if found is not None:
         return found

@@ -47,7 +47,7 @@ def _optimized(ir_text: str, target: Target, opt_level: int) -> tuple[Any, Any]:
         raise InternalError(f"LLVM refuses the generated code: {error}", reproducer=ir_text) from error
     module.data_layout = str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
-    # Where vectors are explicit, schedules have decided: LLVM's own vectorizing and unrolling would only cost time.
+    # Where vectors are explicit, the schedule has decided: vectorizing and unrolling by LLVM would only cost time.
     plain = " x float>" not in ir_text and " x i32>" not in ir_text
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = plain
     builder = llvm.create_pass_builder(machine, options)

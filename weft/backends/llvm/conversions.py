@@ -7,9 +7,9 @@ from weft.backends.llvm.types import scalar_type, splat, vector
 from weft.support.dtypes import DType
 
 _ROUNDED = (1, 4, 8, 16)
-"""Lanes for which AVX-512 BF16 has a conversion (one number takes the instruction for four)."""
+"""Numbers of lanes for which AVX-512 BF16 has a conversion (a scalar uses the instruction for four)."""
 _SUBNORMAL = 0x90
-"""Of either sign, as ``llvm.is.fpclass`` names classes of numbers."""
+"""Subnormal numbers of either sign, as a mask of ``llvm.is.fpclass``."""
 
 
 def convert(f: LlvmFunction, x: str, source: DType, to: DType, lanes: int) -> str:
@@ -54,8 +54,8 @@ def _from_bfloat(f: LlvmFunction, x: str, lanes: int) -> str:
 
 
 def _to_bfloat(f: LlvmFunction, x: str, lanes: int) -> str:
-    """Round to nearest even; NaN stays a (quiet) NaN. The instruction, where there is one, takes subnormals as zero:
-    vectors that hold one go another way."""
+    """Round to nearest even; NaN stays a (quiet) NaN. The machine instruction, if there is one, treats subnormals as
+    zero, so vectors that contain one are converted with integer arithmetic."""
     if not (lanes in _ROUNDED and "avx512bf16" in f.features and "avx512vl" in f.features):
         return _rounded(f, x, lanes)
     single, half, n = vector("float", lanes), vector("bfloat", lanes), f.fresh()
@@ -74,7 +74,7 @@ def _to_bfloat(f: LlvmFunction, x: str, lanes: int) -> str:
 
 
 def _rounded(f: LlvmFunction, x: str, lanes: int) -> str:
-    """The same in whole numbers."""
+    """The same with integer arithmetic."""
     ty, bools = vector("i32", lanes), vector("i1", lanes)
     bits = f.op(f"bitcast {vector('float', lanes)} {x} to {ty}")
     top = f.op(f"lshr {ty} {bits}, {_i32(16, lanes)}")
@@ -107,9 +107,9 @@ def _from_half(f: LlvmFunction, x: str, lanes: int) -> str:
 
 
 def _to_odd(f: LlvmFunction, x: str, lanes: int) -> str:
-    """A float64 as the float32 next to it whose last bit is set, or as itself where float32 has it: rounding that once
-    more gives what rounding ``x`` at once would. (After S. Boldo and G. Melquiond, "Emulation of FMA and correctly
-    rounded sums: proved algorithms using rounding to odd".)"""
+    """Round a float64 to odd: exact if float32 can represent it, else the adjacent float32 whose last bit is set.
+    Rounding the result once more equals rounding ``x`` directly. (After S. Boldo and G. Melquiond, "Emulation of FMA
+    and correctly rounded sums: proved algorithms using rounding to odd".)"""
     ty, wide, single = vector("i32", lanes), vector("double", lanes), vector("float", lanes)
     near = f.op(f"fptrunc {wide} {x} to {single}")
     back = f.op(f"fpext {single} {near} to {wide}")
@@ -124,7 +124,7 @@ def _to_odd(f: LlvmFunction, x: str, lanes: int) -> str:
 
 
 def _suffix(lanes: int) -> str:
-    """How names of intrinsics say the number of lanes."""
+    """The part of the name of an intrinsic that gives the number of lanes."""
     return f"v{lanes}" if lanes > 1 else ""
 
 
@@ -132,8 +132,8 @@ def _to_half(f: LlvmFunction, x: str, lanes: int) -> str:
     if f.native_half:
         half = f.op(f"fptrunc {vector('float', lanes)} {x} to {vector('half', lanes)}")
         return f.op(f"bitcast {vector('half', lanes)} {half} to {vector('i16', lanes)}")
-    # The float adder rounds for us: adding a power of two whose last bit is half's last bit. Numbers that overflow
-    # were first scaled to infinity. (After F. Giesen, "float->half variants".)
+    # The float adder rounds: add a power of two whose last bit is the last bit of half. Numbers that overflow
+    # are scaled to infinity before. (After F. Giesen, "float->half variants".)
     ty, single, bools = vector("i32", lanes), vector("float", lanes), vector("i1", lanes)
     f32 = DType("float32")
     bits = f.op(f"bitcast {single} {x} to {ty}")

@@ -27,12 +27,12 @@ class LlvmFunction:
         self.flags = "contract "
         self.native_half = True
         self.streamed: set[str] = set()
-        """Buffers, by name, that are written past the caches."""
+        """Names of the buffers that are written with non-temporal stores."""
         self.streams = False
         """Whether such a store was emitted: the function must wait for them before it returns."""
         self.x86 = True
         self.features: frozenset[str] = frozenset()
-        """What the target has, by LLVM's names."""
+        """Features of the target, by LLVM's names."""
         self._bound: list[object] = []
         self._readers: dict[Buffer, list[object]] = {}
         self._count = 0

@@ -25,8 +25,8 @@ _FLOAT: Final = {
 }
 _WORDS: Final = {"pack2": pack, "pack4": pack, "dot2": dot2, "dot4": dot4}
 _BITS: Final = {"bitand": "and", "bitor": "or", "bitxor": "xor", "shl": "shl"}
-# Bits and lanes → the instruction that multiplies by a power of two, and what it needs. Source: Intel 64 and IA-32
-# Architectures Software Developer's Manual, VSCALEFPS and VSCALEFPD.
+# Bits and lanes → the instruction that multiplies by a power of two, and the feature it needs. Source: Intel 64 and
+# IA-32 Architectures Software Developer's Manual, VSCALEFPS and VSCALEFPD.
 _SCALE: Final = {
     (bits, width // bits): (
         f"llvm.x86.avx512.mask.scalef.{kind}.{width}",
@@ -35,8 +35,8 @@ _SCALE: Final = {
     for bits, kind in ((32, "ps"), (64, "pd"))
     for width in (128, 256, 512)
 }
-# Bits of a float → the integer of its width, the bits of its fraction, its bias, what rounds to a whole number when it
-# is added, and the bits of that.
+# Bits of a float → the integer type of its width, the bits of its fraction, its bias, the constant whose addition
+# rounds to an integer, and the bits of this constant.
 _PARTS: Final = {
     32: (INT32, 23, 127, 12582912.0, 0x4B400000),
     64: (INT64, 52, 1023, 6755399441055744.0, 0x4338000000000000),
@@ -81,7 +81,7 @@ def emit_call(f: LlvmFunction, e: Call, args: list[str]) -> str:
 
 
 def _scaled(f: LlvmFunction, e: Call, args: list[str]) -> str:
-    """The instruction where the target has it; else two products with powers of two, of which the first is exact."""
+    """The instruction if the target has it; else two products with powers of two, the first of which is exact."""
     ty, lanes = type_of(e), e.lanes
     x, n = args
     name, needed = _SCALE.get((e.dtype.bits, lanes), ("", frozenset({"none"})))

@@ -1,6 +1,6 @@
 """Loads and stores: contiguous vectors, broadcasts, strided and gathered lanes, masks.
 
-An address is split into a variable part and a constant offset, so that neighbours share all but the displacement.
+An address is split into a variable part and a constant offset, so that adjacent accesses share the variable part.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer, Store
 
 STREAM_BYTES = 16
-"""Bytes of a store past the caches. Rows of images and arrays of NumPy are rarely aligned to more; neighbouring stores
-meet in the line that is written anyway."""
+"""Bytes of the smallest non-temporal store. Rows of images and arrays of NumPy are rarely aligned to more; the
+write-combining buffer joins adjacent stores to one cache line."""
 
 Value = Callable[[LlvmFunction, Expr], str]
 
@@ -34,7 +34,7 @@ def pointer(f: LlvmFunction, buffer: Buffer, e: Expr, value: Value) -> str:
         key = ("pointer", buffer, variable)
         found = f.memo.get(key)
         if found is None:
-            # With an offset still to come, this address alone may lie outside of the buffer.
+            # The constant offset is added later, so this address alone may be outside the buffer.
             inbounds = "inbounds " if offset == 0 else ""
             found = f.op(f"getelementptr {inbounds}{ty}, ptr {base}, i64 {value(f, variable)}")
             f.bind(key, found, f.reads.get(variable, frozenset()))
@@ -87,7 +87,7 @@ def _vector_load(f: LlvmFunction, e: Load, buffer: Buffer, at: Expr, value: Valu
 
 
 def _pairs(f: LlvmFunction, e: Load, buffer: Buffer, at: Ramp, value: Value) -> str:
-    """Every second element, from two contiguous loads that stay inside the elements from first to last."""
+    """Every second element, from two contiguous loads that read nothing before the first or after the last element."""
     n = e.lanes
     ty = vector(memory_type(e.dtype), n)
     halves = []
@@ -99,7 +99,7 @@ def _pairs(f: LlvmFunction, e: Load, buffer: Buffer, at: Ramp, value: Value) -> 
 
 
 def _shuffled(f: LlvmFunction, e: Load, buffer: Buffer, near: tuple[Expr, int, tuple[int, ...]], value: Value) -> str:
-    """Lanes of the elements from a first to a last one, which are all read in order: one load, or two that overlap."""
+    """Lanes shuffled from a contiguous range of elements, which one load or two overlapping loads read."""
     first, count, picks = near
     element, parts = memory_type(e.dtype), []
     size = e.lanes if count >= e.lanes else 1 << count.bit_length() - 1
@@ -113,7 +113,7 @@ def _shuffled(f: LlvmFunction, e: Load, buffer: Buffer, near: tuple[Expr, int, t
 
 
 def _lane_by_lane(f: LlvmFunction, buffer: Buffer, at: Ramp, stride: int, value: Value) -> str:
-    """Elements a known distance apart: single loads are faster than a gather."""
+    """Elements of a known stride: scalar loads are faster than a gather."""
     element = memory_type(buffer.dtype)
     ty = vector(element, at.count)
     made = "poison"
@@ -142,7 +142,7 @@ def _addresses(f: LlvmFunction, buffer: Buffer, at: Expr, value: Value) -> str:
 
 
 def store(f: LlvmFunction, s: Store, value: Value) -> None:
-    """Write ``s.value``; a scalar condition on a store is an If around it, so masks are vectors."""
+    """Store ``s.value``. Masks are vectors: a scalar condition on a store is an If around it."""
     buffer, at = _flat(s.buffer, s.indices)
     n, dtype = at.lanes, buffer.dtype
     ty, align = vector(memory_type(dtype), n), dtype.nbytes
@@ -176,8 +176,8 @@ def store(f: LlvmFunction, s: Store, value: Value) -> None:
 
 
 def _stream(f: LlvmFunction, operand: str, address: str, ty: str, nbytes: int, align: int) -> None:
-    """A store past the caches where the address is as aligned as the instruction wants: of the whole vector, or in
-    parts of the least size; a plain one elsewhere."""
+    """A non-temporal store if the address has the alignment that the instruction needs: of the whole vector, or in
+    parts of the smallest size. Otherwise an ordinary store."""
     f.streams = True
     n = f.fresh()
     place = f.op(f"ptrtoint ptr {address} to i64")
@@ -217,7 +217,7 @@ def _flat(source: object, indices: tuple[Expr, ...]) -> tuple[Buffer, Expr]:
 
 
 def prefetch(f: LlvmFunction, e: Expr, value: Value) -> None:
-    """Ask for the cache line of a loaded element."""
+    """Prefetch the cache line of a loaded element."""
     if isinstance(e, Load):
         buffer, at = _flat(e.source, e.indices)
         base = at.base if isinstance(at, Ramp) else at

@@ -1,7 +1,7 @@
 """A kernel → the text of an LLVM module.
 
-Functions come in pairs: a thin shell with the C signature unpacks pointers and calls a worker whose pointer arguments
-are ``noalias``, which is how LLVM learns that buffers do not overlap::
+Functions come in pairs: a wrapper with the C signature unpacks pointers and calls a worker whose pointer arguments
+are ``noalias``, which tells LLVM that buffers do not overlap::
 
     i32 name(buffers, sizes)            unpacks parameters, workspace       → name.work(ptr noalias …, i64 …)
     i32 name.par0(begin, end, closure)  unpacks captures, takes scratch     → name.par0.work(begin, end, ptr noalias …)
@@ -107,7 +107,7 @@ class LlvmModule:
         return work
 
     def _finish(self, work: LlvmFunction, signature: str) -> None:
-        if work.streams:  # such stores are ordered with nothing that follows but a fence
+        if work.streams:  # non-temporal stores are only ordered by a fence
             work.do("call void @llvm.x86.sse.sfence()")
         work.do("ret i32 0")
         self.functions.append(work.text(f"internal i32 {signature} #1"))
@@ -220,7 +220,7 @@ def _declarations(body: str) -> list[str]:
 
 
 def _types(arguments: str) -> list[str]:
-    """The types in an argument list: a vector type or a word stands before each operand."""
+    """The types in an argument list: each operand follows its type, which is a vector type or one word."""
     parts, depth, start = [], 0, 0
     for i, c in enumerate(arguments):
         depth += (c in "<([{") - (c in ">)]}")

@@ -12,14 +12,14 @@ from weft.expr.nodes import Call, Expr, Load, Ramp
 from weft.support.dtypes import INT32
 from weft.tir.nodes import Buffer
 
-# Lanes → the instruction that adds four products of unsigned and signed bytes to each, and what it needs. Source: Intel
-# 64 and IA-32 Architectures Software Developer's Manual, VPDPBUSD.
+# Lanes → the instruction that adds four products of unsigned and signed bytes to each lane, and the feature it needs.
+# Source: Intel 64 and IA-32 Architectures Software Developer's Manual, VPDPBUSD.
 _DOT: Final = {
     16: ("llvm.x86.avx512.vpdpbusd.512", frozenset({"avx512vnni"})),
     8: ("llvm.x86.avx512.vpdpbusd.256", frozenset({"avx512vnni", "avx512vl"})),
     4: ("llvm.x86.avx512.vpdpbusd.128", frozenset({"avx512vnni", "avx512vl"})),
 }
-# Lanes → the instruction that adds two products of bfloat16 numbers to each. Source: the same, VDPBF16PS.
+# Lanes → the instruction that adds two products of bfloat16 numbers to each lane. Source: the same, VDPBF16PS.
 _DOT_BF16: Final = {
     16: ("llvm.x86.avx512bf16.dpbf16ps.512", frozenset({"avx512bf16"})),
     8: ("llvm.x86.avx512bf16.dpbf16ps.256", frozenset({"avx512bf16", "avx512vl"})),
@@ -37,7 +37,7 @@ def packed_load(f: LlvmFunction, e: Call, value: Callable[[LlvmFunction, Expr], 
 
 
 def pack(f: LlvmFunction, e: Call, args: list[str]) -> str:
-    """Elements from anywhere."""
+    """Pack elements from any addresses."""
     bits = 32 // len(args)
     ty, narrow = type_of(e), vector(f"i{bits}", e.lanes)
     total = ""
@@ -49,7 +49,7 @@ def pack(f: LlvmFunction, e: Call, args: list[str]) -> str:
 
 
 def dot4(f: LlvmFunction, e: Call, args: list[str]) -> str:
-    """The instruction where the target has it, else shifts and multiplications."""
+    """The instruction if the target has it, else shifts and multiplications."""
     total, x, y = args
     ty, lanes = type_of(e), e.lanes
     name, needed = _DOT.get(lanes, ("", frozenset({"none"})))
@@ -67,7 +67,7 @@ def dot4(f: LlvmFunction, e: Call, args: list[str]) -> str:
 
 
 def dot2(f: LlvmFunction, e: Call, args: list[str]) -> str:
-    """The instruction where the target has it, else two multiply-adds."""
+    """The instruction if the target has it, else two multiply-adds."""
     total, x, y = args
     ty, words, lanes = type_of(e), vector("i32", e.lanes), e.lanes
     name, needed = _DOT_BF16.get(lanes, ("", frozenset({"none"})))

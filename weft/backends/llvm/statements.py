@@ -50,7 +50,7 @@ def statement(f: LlvmFunction, s: Stmt, context: Emission) -> None:
 
 
 def _sequence(f: LlvmFunction, stmts: Sequence[Stmt], context: Emission) -> None:
-    """Emit statements in order. Zeros that are only there for matrix tiles to start from are not stored."""
+    """Emit statements in order. Zeros that only initialize the accumulators of matrix tiles are not stored."""
     n = 0
     while n < len(stmts):
         end = tiles_after(stmts, n) if "amx-tile" in f.features else n
@@ -121,7 +121,7 @@ def _single(s: For) -> bool:
 
 
 def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certain: bool) -> None:
-    """``s.body`` for ``begin <= s.var < end``; ``certain`` says that it runs at least once."""
+    """``s.body`` for ``begin <= s.var < end``; ``certain``: the body runs at least once."""
     n, ty = f.fresh(), type_of(s.var)
     head, exit_label = f"loop.{n}", f"done.{n}"
     if certain:
@@ -149,7 +149,7 @@ def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certa
 
 
 def _metadata(s: For, context: Emission) -> str:
-    """Unrolling asked for by annotation: ``unroll=4`` (a count) or ``unroll=0`` (never)."""
+    """LLVM metadata for the annotation ``unroll=4`` (a count) or ``unroll=0`` (never unroll)."""
     asked = s.annotations.get("unroll")
     if asked is None:
         return ""

@@ -1,12 +1,12 @@
-"""Matrix tiles (AMX): loop nests annotated ``matrix_tile`` become tile instructions where the target has them.
+"""Matrix tiles (AMX): loop nests annotated ``matrix_tile`` become tile instructions if the target has them.
 
 A nest is ``for i: for j: for k: for b: C[…] = C[…] + A[…] * B[…]`` over up to 16 rows, 16 columns and 64 bytes of
-depth, the second operand in groups of 4 bytes along the depth. The loops themselves are the meaning: other targets run
-them.
+depth; the second operand is in groups of 4 bytes along the depth. The loops define the meaning: other targets execute
+them as loops.
 
-Sums stay in tile registers across the loops around a group of nests, as far out as the place of ``C`` does not change:
-they are read before and written after, and carried from one iteration to the next by phi nodes. Operands that several
-nests of a group share are read once.
+The accumulators stay in tile registers across the loops around a group of nests, as far out as the address of ``C`` is
+invariant. They are loaded before these loops, stored after them, and carried between iterations by phi nodes. Operands
+that several nests of a group share are loaded once.
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, chapter "Programming with Intel AMX".
 """
 
@@ -31,7 +31,7 @@ MATRIX_TILE: Final = "matrix_tile"
 
 
 class Unit(NamedTuple):
-    """What the target needs, the multiplication, and the element types of sums and factors."""
+    """The features that the target needs, the multiplication, and the element types of accumulators and factors."""
 
     feature: str
     multiply: str
@@ -44,11 +44,11 @@ _UNITS: Final = {
     "bf16": Unit("amx-bf16", "llvm.x86.tdpbf16ps.internal", (FLOAT32, BFLOAT16, BFLOAT16)),
 }
 _DEPTH: Final = 16
-"""Rows of the second operand: groups of the depth."""
+"""Largest number of rows of the second operand: groups of 4 bytes of the depth."""
 _MAX_TILE_ROWS: Final = 16
-"""Rows of a tile of sums."""
+"""Largest number of rows of an accumulator tile."""
 _COLUMNS: Final = 16
-"""Columns of a tile of sums."""
+"""Largest number of columns of an accumulator tile."""
 _REGISTERS: Final = 8
 """Tile registers of the unit."""
 # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): Linux lets a process use tiles only after it has asked.
@@ -59,8 +59,8 @@ PERMISSION: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileInMemory:
-    """A tile in memory: its first element, how far apart its rows are, in elements, and how many they are. Equal where
-    written equally."""
+    """A tile in memory: its first element, the stride of its rows in elements, and the number of rows. Two tiles are
+    equal if their expressions are equal."""
 
     buffer: Buffer
     base: Expr
@@ -69,7 +69,7 @@ class TileInMemory:
 
     @property
     def shape(self) -> str:
-        """Rows and bytes of a row, as the intrinsics take them."""
+        """The number of rows and the bytes of a row, as operands of the intrinsics."""
         return f"i16 {self.rows}, i16 64"
 
     def __eq__(self, other: object) -> bool:
@@ -84,7 +84,7 @@ class TileInMemory:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One instruction's work: ``sums += a · b``."""
+    """The operands of one instruction: ``sums += a · b``."""
 
     unit: Unit
     sums: TileInMemory
@@ -96,17 +96,17 @@ Sums = Mapping[TileInMemory, str]
 
 
 def uses_tiles(body: Stmt, features: frozenset[str]) -> bool:
-    """Whether tile instructions may stand in ``body``."""
+    """Whether ``body`` may contain tile instructions."""
     loops = (s for s in walk(body) if isinstance(s, For) and MATRIX_TILE in s.annotations)
     units = (_UNITS.get(str(s.annotations[MATRIX_TILE])) for s in loops)
     return any(unit is not None and unit.feature in features for unit in units)
 
 
 def matrix_tiles(f: LlvmFunction, s: Stmt, zeros: Buffer | None = None) -> bool:
-    """Emit a nest, or loops around a group of nests; False where ``s`` is something else or the target has no tiles.
+    """Emit a nest, or loops around a group of nests; False if ``s`` is something else or the target has no tiles.
 
-    ``zeros``: a buffer that is to hold zeros before and of which nothing has been written; then only sums that are all
-    of it will do, which start as zeros in their registers.
+    ``zeros``: a buffer that must hold zeros before ``s``, where the zeros have not been stored yet. Then the
+    accumulators must cover the whole buffer; they start as zeros in their registers.
     """
     if "amx-tile" not in f.features:
         return False
@@ -129,7 +129,7 @@ def matrix_tiles(f: LlvmFunction, s: Stmt, zeros: Buffer | None = None) -> bool:
 
 
 def tiles_after(stmts: Sequence[Stmt], at: int) -> int:
-    """Where the nests that follow statement number ``at`` end: one loop around some, or several side by side."""
+    """The end of the nests that start at statement number ``at``: one loop around some, or several adjacent ones."""
     end = at + 1
     while end < len(stmts) and isinstance(one := stmts[end], For) and MATRIX_TILE in one.annotations:
         end += 1
@@ -137,9 +137,10 @@ def tiles_after(stmts: Sequence[Stmt], at: int) -> int:
 
 
 def _products(f: LlvmFunction, s: Stmt) -> list[Product] | None:
-    """The nests of ``s`` in order where it consists of nothing else and their sums fit the registers.
+    """The nests of ``s`` in order, if it consists of nothing else and their accumulators fit the registers.
 
-    A loop around them must not move the place of a sum, and must run at least once: sums are read before it.
+    The address of an accumulator must be invariant in a loop around the nests, and this loop must run at least once:
+    accumulators are loaded before it.
     """
     if isinstance(s, Seq):
         parts = [_products(f, one) for one in s.stmts]
@@ -159,16 +160,17 @@ def _products(f: LlvmFunction, s: Stmt) -> list[Product] | None:
 
 
 def _fill(sums: set[TileInMemory], buffer: Buffer) -> bool:
-    """Whether ``sums``, which are known to be apart, are all of ``buffer``."""
+    """Whether ``sums``, which are known not to overlap, cover all of ``buffer``."""
     size = buffer.shape[0]
     total = sum(p.rows for p in sums) * _COLUMNS
     return isinstance(size, Const) and int(size.value) == total and all(p.buffer is buffer for p in sums)
 
 
 def _separate(products: list[Product]) -> bool:
-    """Whether the sums may stay in registers: apart from each other, and read by nobody else meanwhile.
+    """Whether the accumulators may stay in registers: they do not overlap, and nothing else reads them meanwhile.
 
-    Two registers are left for operands. Places of one buffer must differ by constants of which one is a whole tile off.
+    Two registers are reserved for operands. Indices into one buffer must differ by constants, and in one dimension by
+    at least a whole tile.
     """
     sums = list(dict.fromkeys(p.sums for p in products))
     written = {p.buffer for p in sums}
@@ -189,7 +191,7 @@ def _apart(x: TileInMemory, y: TileInMemory) -> bool:
 
 
 def _emit(f: LlvmFunction, s: Stmt, sums: Sums) -> dict[TileInMemory, str]:
-    """The tiles of ``sums`` after ``s``."""
+    """The values of the accumulators ``sums`` after ``s``."""
     if isinstance(s, Seq):
         with f.scope():
             for one in s.stmts:
@@ -206,7 +208,7 @@ def _emit(f: LlvmFunction, s: Stmt, sums: Sums) -> dict[TileInMemory, str]:
 
 
 def _loop(f: LlvmFunction, s: For, sums: Sums) -> dict[TileInMemory, str]:
-    """A loop that runs at least once, with the sums in phi nodes."""
+    """A loop that runs at least once, with the accumulators in phi nodes."""
     n, ty = f.fresh(), type_of(s.var)
     begin, end, before = value(f, s.start), value(f, s.start + s.extent), None
     f.jump(f"loop.{n}")
@@ -249,7 +251,7 @@ def _operand(f: LlvmFunction, place: TileInMemory) -> str:
 
 
 def _product(f: LlvmFunction, s: For) -> Product | None:
-    """What an annotated nest computes; None where the target or the nest is another."""
+    """What an annotated nest computes; None if the target has no such instruction or the nest has another form."""
     unit = _UNITS.get(str(s.annotations[MATRIX_TILE]))
     if unit is None or unit.feature not in f.features:
         return None
@@ -292,8 +294,8 @@ def _operands(s: Stmt) -> list[tuple[Buffer, Expr]] | None:
 def _place(
     operand: tuple[Buffer, Expr], loops: list[Var], rows: int, row: int, steps: Mapping[int, int]
 ) -> TileInMemory | None:
-    """The tile that an access runs over: loop number ``row`` runs over its ``rows``, ``steps`` are those of the
-    others."""
+    """The tile that an access covers: loop number ``row`` iterates over its ``rows``, ``steps`` are the strides of the
+    other loops."""
     buffer, index = operand
     form = linear_form(index, loops)
     if form is None or any(form[0].get(loops[number], 0) != step for number, step in steps.items()):

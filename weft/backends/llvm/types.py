@@ -1,7 +1,7 @@
 """How element types, literals and processors are spelled in LLVM IR.
 
-``float16`` and ``bfloat16`` values are kept as their bit patterns (``i16``): kernels compute in float32, so the only
-things that happen to them are moves and conversions. A bool is ``i1`` in a register and ``i8`` in memory.
+``float16`` and ``bfloat16`` values are represented by their bits (``i16``): kernels compute in float32, so these values
+are only moved and converted. A bool is ``i1`` in a register and ``i8`` in memory.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _VALUE: Final = {
 }
 
 _GENERIC: Final = {"riscv64": ("generic-rv64", "lp64d")}
-"""Architectures where LLVM ends the process at the name of a processor that it does not know: the name and the calling
-convention instead. The features say all that code depends on."""
+"""Architectures where LLVM ends the process if it does not know the name of a processor: the name and the calling
+convention to use instead. Code depends only on the features."""
 
 
 def processor(triple: str, cpu: str) -> tuple[str, str]:
-    """The name of the processor and of the calling convention (empty: the usual one) that LLVM is told."""
+    """The name of the processor and of the calling convention (empty: the default) for LLVM."""
     return _GENERIC.get(triple.split("-", 1)[0], (cpu, ""))
 
 

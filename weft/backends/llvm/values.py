@@ -1,8 +1,8 @@
 """Expressions → LLVM instructions.
 
-Integer index arithmetic carries ``nsw``; other integers wrap. Float arithmetic carries ``contract`` (so that a product
-feeding a sum becomes one fused multiply-add) and nothing that changes the result further, unless a loop is annotated
-``reassociate``. Minimum and maximum return NaN if either side is NaN.
+Integer index arithmetic has the flag ``nsw``; other integers wrap. Float arithmetic has the flag ``contract`` (a
+product in a sum becomes one fused multiply-add) and no other flag that changes results, unless a loop is annotated
+``reassociate``. Minimum and maximum return NaN if either operand is NaN.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTHING: Final[frozenset[Buffer]] = frozenset()
 
 
 def value(f: LlvmFunction, root: Expr) -> str:
-    """The operand that holds ``root``, emitting what is not there yet."""
+    """The operand with the value of ``root``; emits the instructions that are missing."""
     found = known(f, root)
     if found is not None:
         return found
@@ -75,7 +75,7 @@ def _reads(f: LlvmFunction, e: Expr) -> frozenset[Buffer]:
 
 
 def _operands(e: Expr) -> tuple[Expr, ...]:
-    """What must have a value before ``e`` is emitted; the sides of a guarding select come later, inside branches."""
+    """The expressions to evaluate before ``e``; the operands of a guarding select are evaluated later, in branches."""
     if isinstance(e, Load):
         return () if e.mask is None else (e.mask,)
     if isinstance(e, Select) and guards(e):
@@ -122,7 +122,7 @@ def _binary(f: LlvmFunction, e: Binary) -> str:
 
 
 def _ordered(e: Expr) -> bool:
-    """Whether ``e`` is surely not NaN."""
+    """Whether ``e`` is proved not to be NaN."""
     if isinstance(e, Broadcast):
         e = e.value
     if isinstance(e, Const):
@@ -131,9 +131,9 @@ def _ordered(e: Expr) -> bool:
 
 
 def _float_extremum(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
-    """``a > b ? a : b`` is one x86 instruction, which gives ``b`` if either is NaN: exact if ``a`` surely is not.
+    """``a > b ? a : b`` is one x86 instruction, which gives ``b`` if either is NaN: right if ``a`` is never NaN.
 
-    Elsewhere ``llvm.maximum``; ``nsz`` leaves the order of +0 and -0 open, which saves half of its instructions.
+    Otherwise ``llvm.maximum``; ``nsz`` leaves the order of +0 and -0 open, which saves half of its instructions.
     """
     if f.x86 and (_ordered(e.a) or _ordered(e.b)):
         if not _ordered(e.a):
@@ -155,7 +155,7 @@ def _division(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
     scalar = e.b.value if isinstance(e.b, Broadcast) else e.b
     if isinstance(scalar, Const):
         by = int(scalar.value)
-        if by > 0 and by & (by - 1) == 0:  # arithmetic shift and mask round toward minus infinity by themselves
+        if by > 0 and by & (by - 1) == 0:  # arithmetic shift and mask already round toward minus infinity
             if remainder:
                 return f.op(f"and {ty} {a}, {splat(by - 1, dtype, lanes)}")
             return f.op(f"ashr {ty} {a}, {splat(by.bit_length() - 1, dtype, lanes)}")
@@ -174,8 +174,8 @@ def _division(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
 
 
 def _harmless(f: LlvmFunction, dtype: DType, lanes: int, a: str, b: str) -> tuple[str, str]:
-    """Operands that cannot trap: data may hold 0 (taken as 1), and the smallest number divided by -1 (stays as it is).
-    Lanes that a mask switches off hold zeros."""
+    """Operands that cannot trap. A divisor of 0 counts as 1, and the smallest number divided by -1 gives itself.
+    Disabled lanes of a mask hold zeros, so divisors of 0 occur."""
     ty, bools = vector(scalar_type(dtype), lanes), vector("i1", lanes)
     bad = f.op(f"icmp eq {ty} {b}, {splat(0, dtype, lanes)}")
     if dtype.kind == "int":

@@ -1,4 +1,4 @@
-"""Loops that do nothing but fill a buffer with zeros, all of it."""
+"""Recognizes loops that only fill a whole buffer with zeros."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from weft.tir.nodes import Buffer, For, Stmt, Store
 
 
 def zero_filled(s: Stmt) -> Buffer | None:
-    """The buffer of which ``s``, a nest of loops around one store, sets every element to zero; None where it is
-    anything else."""
+    """The buffer whose elements ``s``, a nest of loops around one store, all sets to zero; None if ``s`` is anything
+    else."""
     extents: dict[Var, int] = {}
     while isinstance(s, For):
         if s.kind not in ("serial", "unrolled") or not isinstance(s.extent, Const) or not _zero(s.start):
@@ -28,7 +28,7 @@ def zero_filled(s: Stmt) -> Buffer | None:
     form = linear_form(index, extents)
     if form is None or not _zero(form[1]) or len(s.buffer.shape) != 1 or not isinstance(s.buffer.shape[0], Const):
         return None
-    # The digits of a number in a mixed radix: each step is as wide as all below it together.
+    # Strides of a mixed radix: each stride is the product of the extents of all faster loops.
     for step, extent in sorted((form[0].get(var, 0), extent) for var, extent in extents.items() if extent != 1):
         if step != lanes:
             return None
