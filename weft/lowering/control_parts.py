@@ -1,4 +1,4 @@
-"""The parts that programs with control flow are made of: places of tensors, jump labels, and the errors."""
+"""The components of programs with control flow: places of tensors, jump labels, and errors."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ UINT8 = DType("uint8")
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A buffer. ``late`` says that its size is known only while the program runs; ``type`` is what an object holds;
-    ``space`` is the memory that it lies in. A *stretch* is part of another place, from ``start`` bytes on. A place that
-    ``takes`` the memory of another is written over what that holds, which nobody needs any more."""
+    """A buffer. ``late`` says that its size is known only at run time. ``type`` is the type of an object's contents;
+    ``space`` is its memory space. A *stretch* is a part of another place that begins ``start`` bytes into it. If a
+    place ``takes`` the memory of another place, it overwrites contents that are no longer needed."""
 
     number: int
     kind: BufferKind
@@ -68,7 +68,7 @@ class Place:
 
     @property
     def root(self) -> Place:
-        """The place that is no part of another."""
+        """The outermost place that contains this one."""
         place = self
         while place.parent is not None:
             place = place.parent
@@ -76,7 +76,7 @@ class Place:
 
     @property
     def memory(self) -> Place:
-        """The place whose memory this one has."""
+        """The place whose memory this place uses."""
         place = self.root
         while place.takes is not None:
             place = place.takes
@@ -84,7 +84,7 @@ class Place:
 
     @property
     def offset(self) -> int:
-        """Bytes into the root."""
+        """Offset into the root, in bytes."""
         place, offset = self, 0
         while place.parent is not None:
             place, offset = place.parent, offset + place.start
@@ -93,7 +93,7 @@ class Place:
 
 @dataclass(slots=True, eq=False)
 class Label:
-    """Where a jump leads. ``places`` must have their memory from here on."""
+    """The target of a jump. ``places`` must be allocated from this point on."""
 
     places: tuple[int, ...] = ()
     at: int = -1
@@ -101,7 +101,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Goto:
-    """A :class:`Jump` to a label, which has no number yet."""
+    """A :class:`Jump` to a label that has no number yet."""
 
     label: Label
     condition: SizeExpr | None = None
@@ -109,8 +109,8 @@ class Goto:
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """What the door between graph and kernels knows of a call: number, sizes, work and launch as the executor wants
-    them, and the device that it runs on."""
+    """The kernel call of a fused group: its number, sizes, amount of work and launch in the form that the executor
+    uses, and its device."""
 
     kernel: int
     sizes: tuple[SizeExpr, ...]
@@ -121,7 +121,7 @@ class KernelCall:
 
 
 def unsupported(what: str) -> ModelError:
-    """The error for what has no compiled form."""
+    """The error for a construct that cannot be compiled."""
     return ModelError(
         f"the model {what}, which cannot be compiled",
         code="M020",
@@ -130,7 +130,7 @@ def unsupported(what: str) -> ModelError:
 
 
 def unknown_size(name: str) -> ModelError:
-    """The error for a size that is used where nothing tells its value."""
+    """The error for a size that is used but cannot be determined."""
     return ModelError(
         f"nothing tells the size '{name}' when it is needed",
         code="M021",
@@ -139,7 +139,7 @@ def unknown_size(name: str) -> ModelError:
 
 
 def may_be_negative(d: Dim) -> bool:
-    """Whether a size could come out negative where symbolic sizes are 0 or more."""
+    """Whether a size may be negative for symbolic sizes of 0 or more."""
     facts = Facts()
     for s in dict.fromkeys(dims.symbols(d)):
         facts.bind_size(s, 0)
@@ -148,7 +148,7 @@ def may_be_negative(d: Dim) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Opaque(TensorType):
-    """What stands for a value without elements among the tensors that make up a value: data or a function of the type
+    """Placeholder for a value that is not a tensor, in the flat list of a value's tensors: data or a function of type
     ``holds``."""
 
     holds: Type = TupleType(())  # noqa: RUF009 (a frozen value)
@@ -171,7 +171,7 @@ def flat_all(values: Iterable[GraphExpr]) -> list[TensorType]:
 
 
 def dealt(params: Sequence[Var], places: Sequence[Place]) -> dict[GraphExpr, list[Place]]:
-    """Places dealt out to parameters, which may be tuples."""
+    """Distribute places over parameters, which may be tuples."""
     found: dict[GraphExpr, list[Place]] = {}
     at = 0
     for p in params:
@@ -182,7 +182,7 @@ def dealt(params: Sequence[Var], places: Sequence[Place]) -> dict[GraphExpr, lis
 
 
 def range_check(e: Call, buffer: int, size: Callable[[ExprLike], SizeExpr]) -> CheckRange:
-    """The instruction for a call of an operator that checks integers, which lie in ``buffer``."""
+    """The instruction for a call of an operator that checks the integers in ``buffer``."""
     where = "+".join(e.origin.names)
     return CheckRange(
         buffer,
@@ -194,12 +194,12 @@ def range_check(e: Call, buffer: int, size: Callable[[ExprLike], SizeExpr]) -> C
 
 
 def ends_stretch(item: Any) -> bool:
-    """Whether what follows an item is reached only by a jump."""
+    """Whether the code after an item is reached only by jumps."""
     return isinstance(item, Return) or (isinstance(item, Invoke) and item.tail)
 
 
 def touched(item: Any) -> tuple[int, ...]:
-    """Buffers that an instruction reads or writes."""
+    """The buffers that an instruction reads or writes."""
     match item:
         case Label():
             return item.places
@@ -240,7 +240,8 @@ def assembled(items: Sequence[Any]) -> tuple[Instruction, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a loop collects: its place, whether its size is known beforehand, and sizes that the first row tells."""
+    """A tensor that a loop collects row by row: its place, whether its size is known in advance, and the sizes that
+    only the first row determines."""
 
     place: Place
     type: TensorType

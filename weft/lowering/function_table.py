@@ -1,4 +1,4 @@
-"""The functions of a program as they are found: each gets a number when it is first called or made a value."""
+"""The table of a program's functions. A function gets a number when it is first called or used as a value."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from weft.runtime.program import HostOperator
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """A function to be emitted, with what it captures and the scopes of the function it stands in. ``open``: calls may
-    come from where its type is not known."""
+    """A function to be emitted, the values that it captures, and the scopes of the enclosing function. ``open``: it may
+    be called where its type is not known."""
 
     name: str
     function: Function
@@ -30,7 +30,8 @@ class Job:
 
 @dataclass(slots=True)
 class Functions:
-    """What is found while functions are emitted. ``as_values``: functions of the module that are not only called."""
+    """The functions found so far during emission. ``as_values``: functions of the module that are used other than by a
+    call."""
 
     module: Module
     shared: Shared
@@ -51,7 +52,7 @@ class Functions:
         return self._number(name, Job(name, function, self.scopes(function), name in self.as_values))
 
     def constructor_function(self, e: Constructor) -> int:
-        """The number of a function that does what the constructor does."""
+        """The number of a function that constructs a value with the constructor."""
         assert isinstance(e.type, FunctionType)
         key = (e.name, e.type)
         if key in self.numbers:
@@ -82,7 +83,7 @@ class Functions:
 
 
 def as_values(module: Module) -> frozenset[str]:
-    """Functions of the module that somebody uses otherwise than by calling them by name."""
+    """Functions of the module that are used in any other way than a call by name."""
     found: set[str] = set()
     for f in module.functions.values():
         for e in post_order(f):

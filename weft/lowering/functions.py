@@ -1,9 +1,9 @@
-"""A whole module as instructions: functions, closures, data and ``match``, and operators that the host runs.
+"""A whole module as instructions: functions, closures, data, ``match``, and operators that run on the host.
 
-Each function becomes a stretch of instructions with a window of buffers and registers of its own; an inner function is
-lifted out, and what it captures becomes further parameters. Values that go from one function to another are objects;
-what a function computes for itself lies in the arena, except what must survive a call, which could use the same place.
-See "Functions and data" in docs/design.md.
+Each function becomes a contiguous range of instructions with its own window of buffers and registers. An inner function
+is lifted out, and the values that it captures become additional parameters. Values passed between functions are
+objects. Values that only one function uses are in the arena, except for those needed after a call, because the called
+function may use the same memory. See "Functions and data" in docs/design.md.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ _NO_ELEMENTS = DType("uint8")
 def lower_functions(module: Module, names: dict[Symbol, str], shared: Shared, spaces: int) -> Instructions:
     """The instructions that run ``module``.
 
-    ``names`` holds the sizes of the inputs and takes those bound at run time; ``shared`` tells what is to be known of
-    the call of a fused group. There are ``spaces`` memory spaces besides the main memory. Raises ModelError (M020)
-    where functions would have to be passed in or out of the program.
+    ``names`` maps the sizes of the inputs to registers; sizes bound at run time are added to it. ``shared`` answers
+    queries about the call of a fused group. ``spaces`` is the number of memory spaces besides the main memory. Raises
+    ModelError (M020) if functions would have to be passed into or out of the program.
     """
     work = Functions(module, shared, as_values(module))
     main = _Unit(work, work.scopes(module.main), module.main, names, tuple(module.attrs.get("requires", ())))
@@ -146,7 +146,8 @@ class _Unit(Emitter):
         self.port_spaces = inputs, [p.space if p is not None else 0 for p in outputs]
 
     def _where_read(self, p: Var, t: TensorType) -> int:
-        """The space of an input: that of the kernels that read it, if they are all on one device."""
+        """The space of an input: the space of the kernels that read it if all of them use the same one, else main
+        memory."""
         if is_object(t) or p is self.function.body:
             return 0
         users = self.scopes.users(p)
@@ -154,7 +155,7 @@ class _Unit(Emitter):
         return spaces.pop() if len(spaces) == 1 else 0
 
     def _where_made(self, body: GraphExpr, i: int) -> int:
-        """The space of an output: that of the kernel that makes it."""
+        """The space of an output: the space of the kernel that computes it, else main memory."""
         made_by = self._maker(body, i)
         return self._space(made_by[0]) if made_by is not None else 0
 
@@ -183,10 +184,10 @@ class _Unit(Emitter):
         window = (self.places[0].number, self.places[-1].number + 1) if self.places else (0, 0)
         return FunctionSpec(self.job.name, entry, end, window, self.parameters, self.captured, self.results)
 
-    # -- what must be an object ----------------------------------------------------------------------------------------
+    # -- values that must be objects -----------------------------------------------------------------------------------
 
     def _demand_all(self, results: Iterable[GraphExpr]) -> None:
-        """Find the kernels' results that go to other functions: these are made as objects right away."""
+        """Find the kernel results that are passed to other functions. These are allocated as objects from the start."""
         for e in self.scopes.nodes(self.function):
             if isinstance(e, Let):
                 self.bound.setdefault(e.var, e.value)
@@ -233,7 +234,7 @@ class _Unit(Emitter):
         return found
 
     def _object(self, source: Place, t: TensorType) -> Place:
-        """An object that holds the tensor or value at ``source``, a tensor being of type ``t``."""
+        """An object that holds the tensor or value at ``source``; a tensor has type ``t``."""
         if source.kind == "object" and (is_object(t) or (source.type is not None and source.type.shape == t.shape)):
             return source
         target = self.object(t)
@@ -262,8 +263,8 @@ class _Unit(Emitter):
             self.emit(Allocate(place.number, self._size(nbytes)))
 
     def _learn(self, tensors: Sequence[tuple[Place, TensorType]], what: str, *, whole: bool = False) -> None:
-        """Give the sizes in types the values that the tensors have; those known already must agree. With ``whole``
-        sizes that are numbers are checked, too."""
+        """Bind the unknown sizes in the types to the actual sizes of the tensors; emit checks that the known ones are
+        equal. With ``whole``, constant sizes are checked too."""
         left = []
         for place, t in tensors:
             for axis, d in enumerate(t.shape):
@@ -293,7 +294,7 @@ class _Unit(Emitter):
         elif isinstance(e, Call) and isinstance(e.target, Constructor):
             self._construct(e, e.target)
         elif isinstance(e, Call) and isinstance(e.target, Operator):
-            if e.target.host:  # others stand here only because several fused groups have them in common
+            if e.target.host:  # a non-host operator is here only because several fused groups share it
                 self._host(e, e.target)
         elif isinstance(e, Call):
             self._invoke(e, tail=False)
@@ -359,14 +360,16 @@ class _Unit(Emitter):
             self._learn_results(results, e.type, known)
 
     def _learn_results(self, places: Sequence[Place], t: Type, known: Type | None) -> None:
-        """Sizes of what a call gave; a size that the type states but the function's own type does not is checked."""
+        """Bind the sizes of a call's results. A size is checked if the type states it but the function's own type does
+        not."""
         actual = flat(known) if known is not None else [None] * len(places)
         for place, declared, own in zip(places, flat(t), actual, strict=True):
             certain = own is not None and all(isinstance(d, int) for d in own.shape)
             self._learn([(place, declared)], "a result", whole=not certain)
 
     def _check_arguments(self, args: Sequence[GraphExpr], params: Sequence[Type], what: str) -> None:
-        """Sizes that the parameters state must be those of the arguments; others the function learns."""
+        """Emit checks that the arguments have the constant sizes that the parameters state. The function binds all
+        other sizes."""
         declared = [t for p in params for t in flat(p)]
         for d, a in zip(declared, [t for x in args for t in flat(x.type)], strict=True):
             for x, y in zip(d.shape, a.shape, strict=True):
@@ -374,12 +377,13 @@ class _Unit(Emitter):
                     self.emit(Check(self._size(make("eq", index(x), index(y))), f"a size of {what} is not {x}"))
 
     def _call(self, e: Call) -> None:
-        if not self.is_straight:  # all that straight programs take for granted is checked at their start
+        if not self.is_straight:  # a straight program checks all its assumptions at its start
             self._check_assumptions(e)
         super()._call(e)
 
     def _check_assumptions(self, e: Call) -> None:
-        """What the operators of a group take for granted of sizes, where the module does not say it already."""
+        """Emit checks for the assumptions that the operators of a group make about sizes, unless the module already
+        states them."""
         for inner in post_order(e.target) if isinstance(e.target, Function) else ():
             if not isinstance(inner, Call) or not isinstance(inner.target, Operator):
                 continue
@@ -442,7 +446,8 @@ class _Unit(Emitter):
         self.made[e] = targets
 
     def _pattern(self, value: GraphExpr, pattern: Pattern, missed: Label) -> bool:
-        """Jump to ``missed`` unless the value fits, and learn the pattern's variables. False if it always fits."""
+        """Jump to ``missed`` unless the value matches, and bind the pattern's variables. False if the pattern always
+        matches."""
         return self._fits(self.leaves(value), value.type, pattern, missed)
 
     def _fits(self, places: list[Place], t: Type, pattern: Pattern, missed: Label, whole: bool = False) -> bool:
@@ -456,7 +461,7 @@ class _Unit(Emitter):
         tag = self._name("tag")
         self.emit(Tag(tag, places[0].number))
         self.emit(Goto(missed, (tag, self.work.tag(t, pattern.constructor), "eq")))
-        generic = bool(self.work.module.types[t.name].params)  # fields may have been made under another type
+        generic = bool(self.work.module.types[t.name].params)  # the fields may have been created with another type
         at = 0
         for inner, of in zip(pattern.fields, self.work.fields(t, pattern.constructor), strict=True):
             parts = flat(of)
@@ -471,7 +476,8 @@ class _Unit(Emitter):
     # -- the end of a function -----------------------------------------------------------------------------------------
 
     def _finish(self, owner: GraphExpr, slot: int, result: GraphExpr) -> None:
-        """A block whose value is the function's: each way through it ends with a return or a call in its place."""
+        """Emit a block whose value is the result of the function: each path through it ends with a return or a tail
+        call."""
         final = result
         while isinstance(final, Let) and final not in self.pending:
             final = final.body
@@ -482,7 +488,7 @@ class _Unit(Emitter):
         if not special or final in self.made:
             self._return(final)
             return
-        if final in self.pending.places:  # what is there already is not computed again
+        if final in self.pending.places:  # if the value is already computed, return it
             again = Label()
             self.emit(Goto(again, (self.pending.flags[final],)))
             with self._branch(), self._unchecked():
@@ -525,7 +531,8 @@ class _Unit(Emitter):
     # -- memory --------------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Measure lives; what must outlast a call of a function cannot lie in the arena, which is everybody's."""
+        """Measure lifetimes. A value needed after a call of a function cannot be in the arena, which all functions
+        share."""
         self.measure()
         calls = [at for at, item in enumerate(self.items) if isinstance(item, Invoke)]
         for p in self.places if not self.is_main else ():
@@ -534,14 +541,14 @@ class _Unit(Emitter):
         self.exchange()
 
     def instructions(self) -> list[Any]:
-        """The items, without allocations of what has its place in the arena."""
+        """The items, without the allocations of places that are in the arena."""
         places = self.work.shared.places
         return [i for i in self.items if not isinstance(i, Allocate) or places[i.buffer].late]
 
 
 def _planned(main: _Unit, units: Sequence[_Unit], space: int, offsets: dict[Place, ExprLike]) -> Lives:
-    """Give the places in the arena of a space their offsets; what is returned counts those of all functions."""
-    area = 0  # of all functions: whichever runs has it for itself, but for what outlasts calls
+    """Assign offsets to the places in the arena of a space. The result includes the memory of all functions."""
+    area = 0  # all functions share this area: values needed after a call are not in it
     for unit in units:
         arena = unit.stretches_of_memory(space)
         lives = plan_lives([(p.nbytes, first, last) for p, first, last in arena])
@@ -590,7 +597,8 @@ def _paired(places: Sequence[Place], t: Type) -> list[tuple[Place, TensorType]]:
 
 
 def _in_memory(e: Call) -> bool:
-    """Whether a call makes its result in memory that it is given: a kernel does, and a join of what kernels make."""
+    """Whether a call writes its result to memory provided by the caller: a kernel does, and so does a join of kernel
+    results."""
     return is_join(e) or (isinstance(e.target, Function) and e.target.is_primitive)
 
 
@@ -599,5 +607,5 @@ def _plus(a: ExprLike, b: ExprLike) -> ExprLike:
 
 
 def _plain(value: Any) -> Any:
-    """An attribute as JSON has it."""
+    """An attribute as a JSON value."""
     return [_plain(v) for v in value] if isinstance(value, tuple) else str(value) if isinstance(value, DType) else value

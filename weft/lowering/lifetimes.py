@@ -1,4 +1,4 @@
-"""How long each place of a function is needed, once its instructions stand."""
+"""Lifetimes of the places of a function, measured after its instructions are emitted."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from weft.runtime.program import Free
 
 
 class Lifetimes:
-    """The instructions of one function, with labels, and its places; ``ranges`` are the items of loops and branches,
-    from the first to the last. ``all_places`` are those of the whole program, by number.
-    ``written``: how many of the buffers of each kernel call are written, by the call's number among the items;
-    ``exchanges``: in the same way operands and the results that may be written over them.
+    """The instructions of one function, with labels, and its places.
+
+    ``ranges`` are the loops and branches, each as its first and last item. ``all_places`` are the places of the whole
+    program, by number. ``written`` gives how many of the buffers of a kernel call are written, by the index of the call
+    among the items. ``exchanges`` gives, by the same index, operands and the results that may overwrite them.
     """
 
     def __init__(self, all_places: Sequence[Place]) -> None:
@@ -27,7 +28,8 @@ class Lifetimes:
         self.exchanges: dict[int, list[tuple[Place, Place]]] = {}
 
     def measure(self) -> None:
-        """How long each place is needed: beyond a loop's end what it needs again, beyond an if what came before it."""
+        """Measure how long each place is needed. A place that is needed both before and inside a loop or branch is
+        needed until the end of the loop or branch."""
         for at, item in enumerate(self.items):
             for number in touched(item):
                 place: Place | None = self.all_places[number]
@@ -40,7 +42,7 @@ class Lifetimes:
                     place.last = end
 
     def exchange(self) -> None:
-        """Let results take the memory of operands that nobody needs any more."""
+        """Let results use the memory of operands that are no longer needed."""
         ends: dict[Place, int] = {}
         for at, pairs in self.exchanges.items():
             item = self.items[at]
@@ -62,16 +64,16 @@ class Lifetimes:
 
     def stretches_of_memory(self, space: int) -> list[tuple[Place, int, int]]:
         """The places that need memory of their own in the arena of a space, each with the first and last step at which
-        it is needed. Steps are the items that touch memory."""
+        it is needed. Steps number the items that access memory."""
         held = [p for p in self.places if p.kind == "arena" and not p.late and p.first >= 0 and p.parent is None]
         last: dict[Place, int] = {}
         for p in held:
             last[p.memory] = max(last.get(p.memory, 0), p.last)
-        steps = list(accumulate(int(bool(touched(item))) for item in self.items))  # up to and with each item
+        steps = list(accumulate(int(bool(touched(item))) for item in self.items))  # including the item's own
         return [(p, steps[p.first], steps[last[p]]) for p in held if p.takes is None and p.space == space]
 
     def free_late(self) -> None:
-        """Free what was allocated on the way after its last use."""
+        """Free each buffer that was allocated at run time after its last use."""
         ends: dict[int, list[Place]] = {}
         for place in self.places:
             if place.late and place.kind in ("arena", "object") and place.last >= 0:

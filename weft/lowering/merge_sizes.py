@@ -1,8 +1,9 @@
-"""One artifact of several compilations of a model: one for all sizes, and others for some sizes alone.
+"""Merges several compilations of a model into one artifact: one compilation for all sizes, the others for certain
+sizes.
 
-The programs stand one behind the other. Each one for certain sizes begins with a check that the symbols have them, and
-is jumped over where they do not; the one for all sizes comes last. Constants and kernels that are equal are there once,
-and memory is planned for the program that runs.
+The programs follow one another. Each program for certain sizes begins with a check that the symbols have these sizes,
+and is skipped if they do not. The program for all sizes comes last. Equal constants and equal kernels are stored once.
+Memory is planned for the program that runs.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from weft.runtime.program import (
 from weft.support.errors import ModelError
 
 Fixed = Mapping[str, int]
-"""Sizes by the name of the symbol."""
+"""Maps the name of a symbol to its size."""
 
 
 def merge_sizes(general: Artifact, special: Sequence[tuple[Fixed, Artifact]]) -> Artifact:
-    """``general`` with a program of its own for each of ``special``, the first that fits being run.
+    """``general``, extended by a separate program for each of ``special``. The first program whose sizes match is run.
 
-    Raises ModelError (M022) where a program has parts that cannot stand beside another, such as functions at run time,
-    or outputs whose sizes it computes.
+    Raises ModelError (M022) if a program has parts that cannot be merged, such as functions at run time, or outputs
+    whose sizes it computes.
     """
     if not special:
         return general
@@ -61,7 +62,7 @@ def merge_sizes(general: Artifact, special: Sequence[tuple[Fixed, Artifact]]) ->
 
 
 def _condition(fixed: Fixed) -> SizeExpr:
-    """A size that is 1 where all symbols have the values."""
+    """A size that is 1 if all symbols have the given values."""
     words: list[int | str] = [1]
     for name, value in fixed.items():
         words += [name, value, "eq", "and"]
@@ -100,10 +101,10 @@ class _Merging:
     known: dict[tuple[str, tuple[int, ...], str], int] = field(default_factory=dict)
     arena: SizeExpr = (0,)
     ends: list[int] = field(default_factory=list)
-    """Places of the jumps to the end."""
+    """Positions of the jumps to the end."""
 
     def add(self, artifact: Artifact, runs: SizeExpr, enter: SizeExpr | None = None) -> None:
-        """A program that runs where ``runs`` holds; ``enter`` is checked at its start."""
+        """Add a program that runs if ``runs`` holds; ``enter`` is checked at its start."""
         program = artifact.program
         constants = [self._constant(c) for c in artifact.constants]
         kernels = [self._kernel(k, artifact) for k in program.kernels]
@@ -152,7 +153,7 @@ def _gated(b: BufferSpec, runs: SizeExpr, constants: Sequence[int]) -> BufferSpe
 
 
 def _moved(i: Instruction, first: int, kernels: Sequence[int], start: int) -> Instruction:
-    """The instruction with its buffers, kernel and jump where they are now."""
+    """The instruction with its buffers, kernel and jump renumbered for the merged program."""
     if isinstance(i, CallKernel):
         return replace(i, kernel=kernels[i.kernel], buffers=tuple(b + first for b in i.buffers))
     if isinstance(i, Copy):

@@ -1,5 +1,5 @@
-"""Loops of tensor expressions whose steps run in order: updates of single elements, and orders, one row of which runs
-in parallel to another."""
+"""Loops of tensor expressions whose steps run in order: updates of single elements, and orders. The rows of an order
+run in parallel."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store
 
 _ZERO = Const(0, INDEX)
 _MIN_SHARE_STEPS = 20_000
-"""Steps that one share of a parallel loop has at least."""
+"""Fewest steps of one share of a parallel loop."""
 
 
 def update_loops(op: UpdateOp, out: Buffer, swap: Callable[[Expr], Expr]) -> Stmt:
-    """The steps of an update of ``out``; ``swap`` rewrites expressions to buffers."""
+    """The steps of an update of ``out``; ``swap`` rewrites expressions to read buffers."""
     at, value, condition = tuple(swap(i) for i in op.at), swap(op.value), swap(op.condition)
     body: Stmt = Store(out, at, value)
     if not isinstance(condition, Const):
@@ -31,18 +31,18 @@ def update_loops(op: UpdateOp, out: Buffer, swap: Callable[[Expr], Expr]) -> Stm
 
 
 def order_loops(op: OrderOp, out: Buffer, swap: Callable[[Expr], Expr], new: NewBuffer) -> Stmt:
-    """The loops that fill ``out`` with numbers in order; ``new(name, shape, scope)`` makes buffers."""
+    """The loops that fill ``out`` with numbers in order; ``new(name, shape, scope)`` creates buffers."""
     return _rows(op.axes, Sorting(op, out, swap, new).body(), op.size)
 
 
 def _steps(axes: Sequence[IterVar]) -> int | None:
-    """How many steps the axes make; None where that is not known."""
+    """The number of steps of the axes together; None if it is not known."""
     total = product([a.extent for a in axes]) if axes else 1
     return int(total) if isinstance(total, (int, Const)) else None
 
 
 def _loop(var: Var, extent: Expr, body: Stmt, work: int | None = None) -> For:
-    """A loop; a parallel one if ``work``, the steps of one iteration, is given."""
+    """A loop. It is parallel if ``work``, the number of steps in one iteration, is given."""
     if work is None:
         return For(var, _ZERO, extent, body)
     if isinstance(extent, Const) and int(extent) * max(1, work) < 2 * _MIN_SHARE_STEPS:
@@ -52,7 +52,7 @@ def _loop(var: Var, extent: Expr, body: Stmt, work: int | None = None) -> For:
 
 
 def _rows(axes: Sequence[IterVar], body: Stmt, size: Expr) -> Stmt:
-    """``body`` for each step of the axes, in parallel over all of them."""
+    """``body`` for each combination of the axes' values, in parallel over all of them."""
     if not axes:
         return body
     work = 8 * int(size) if isinstance(size, Const) else 1000

@@ -1,13 +1,14 @@
-"""Where work runs: every fused group gets a device, and data is moved where the devices of two groups differ.
+"""Placement: assigns a device to every fused group; data is copied where the devices of two groups differ.
 
-A group runs on the CPU, number 0, or on one of the devices that can compute it. What somebody has said of a group
-decides; for the others the least time does: that of the kernels, and that of the copies between a group that makes a
-tensor and those that read it. The assignment is a partitioned Boolean quadratic problem, solved for the whole module at
-once. The copies themselves are instructions, which :mod:`weft.lowering.control_flow` inserts: a tensor is copied to a
-device once, however many groups read it there, and back only for what reads it in main memory; constants are uploaded
-when the program is loaded.
+A group runs on the CPU, number 0, or on one of the devices that can compute it. If the user requested a device for a
+group, that device is used. For the other groups, the total time is minimized: the time of the kernels, and the time of
+the copies between the group that produces a tensor and the groups that read it. The assignment is a partitioned Boolean
+quadratic problem, which is solved for the whole module at once. :mod:`weft.lowering.control_flow` inserts the copy
+instructions. A tensor is copied to a device once, even if several groups read it there, and is copied back only if
+something reads it in main memory. Constants are uploaded when the program is loaded.
 
-This module knows no back end: what a device can compute, and how long it takes, are functions.
+This module does not depend on any back end: functions passed to it tell what a device can compute and how long that
+takes.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from weft.runtime.program import DeviceSpec
 from weft.support.errors import ModelError
 
 ASSUMED_SIZE = 16
-"""What an open size is taken as where times are compared."""
+"""The size assumed for a symbolic size when times are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The devices of a program besides the CPU, and the number (from 1 on) of that of each group; others run on the
-    CPU."""
+    """The devices of a program besides the CPU, and the number (from 1) of the device of each group. A group without a
+    number runs on the CPU."""
 
     devices: tuple[DeviceSpec, ...] = ()
     groups: Mapping[Function, int] = field(default_factory=dict)
 
     def device(self, call: Call) -> int:
-        """The number of the device on which the group that is called runs."""
+        """The number of the device on which the called group runs."""
         return self.groups.get(call.target, 0) if isinstance(call.target, Function) else 0
 
 
@@ -49,27 +50,27 @@ CPU_ALONE = Placement()
 
 
 class Claims(Protocol):
-    """What is known of the devices, each by its number; 0 is the CPU, which can compute everything."""
+    """Properties of the devices, each identified by its number; 0 is the CPU, which can compute every group."""
 
     def can_run(self, device: int, group: Function) -> bool:
-        """Whether a device, not the CPU, can compute a group."""
+        """Whether a device other than the CPU can compute a group."""
 
     def seconds(self, device: int, group: Function) -> float:
-        """How long a group that it can compute takes there."""
+        """Time that a device needs for a group that it can compute."""
 
     def copy_seconds(self, source: int, target: int, nbytes: int) -> float:
-        """How long a copy between the memories of two devices takes."""
+        """Time of a copy between the memories of two devices."""
 
 
 Wanted = Callable[[Call], "int | None"]
-"""The device on which a call is to run, None where nobody has said."""
+"""The device requested for a call; None if there is no request."""
 
 
 def place(
     module: Module, devices: Sequence[DeviceSpec], claims: Claims, wanted: Wanted = lambda call: None
 ) -> Placement:
-    """A device for each fused group of ``module``. Raises ModelError M023 where a group is wanted on a device that
-    cannot compute it."""
+    """Choose a device for each fused group of ``module``. Raises ModelError M023 if a group is requested on a device
+    that cannot compute it."""
     work = _Placing(len(devices) + 1, claims, wanted)
     for function in module.functions.values():
         if not function.is_primitive:
@@ -82,7 +83,7 @@ def place(
 
 
 class _Placing:
-    """The problem as it is written down: a node for each group, with those devices as alternatives that may run it."""
+    """The optimization problem: one node for each group, whose alternatives are the devices that can run it."""
 
     def __init__(self, count: int, claims: Claims, wanted: Wanted) -> None:
         self.count, self.claims, self.wanted = count, claims, wanted
@@ -90,7 +91,7 @@ class _Placing:
         self.choices: dict[Function, list[int]] = {}
 
     def add(self, function: Function) -> None:
-        """The groups that a function calls."""
+        """Add the groups that a function calls."""
         results = set(_makers(function.body))
         for e in post_order(function):
             if not _is_group(e):
@@ -121,7 +122,7 @@ class _Placing:
         return [said]
 
     def _edges(self, value: GraphExpr, reader: Function) -> None:
-        """What it costs that ``reader`` runs elsewhere than those that make ``value``."""
+        """Add the cost of running ``reader`` on another device than the groups that produce ``value``."""
         for maker in _makers(value):
             if not _is_group(maker) or maker.target is reader:  # type: ignore[attr-defined]  # a Call
                 continue
@@ -141,7 +142,8 @@ def _is_group(e: GraphExpr) -> bool:
 
 
 def _makers(value: GraphExpr) -> Iterator[GraphExpr]:
-    """The nodes that make the tensors of a value: looks through what has the memory of others. Constants have none."""
+    """The nodes that compute the tensors of a value; views of another tensor's memory are looked through. Constants
+    have no such node."""
     waiting = [value]
     while waiting:
         e = waiting.pop()

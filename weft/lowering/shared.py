@@ -1,4 +1,4 @@
-"""What the functions of one program have in common while they are emitted, and what becomes of them."""
+"""The state that the functions of one program share during emission, and the finished program."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Describe = Callable[[Call, Mapping[Symbol, str]], KernelCall]
 
 @dataclass(slots=True)
 class Shared:
-    """What the functions of one program have in common."""
+    """The state that the functions of one program share."""
 
     describe: Describe
     space: Callable[[Call], int]
-    """Where the operands, results and workspace of a kernel must lie: the number of the device that it runs on."""
+    """The memory space of the operands, results and workspace of a kernel: the number of its device."""
     in_place: InPlace
     workspace: Callable[[Call], ExprLike]
-    """Bytes that a call needs beside its operands and results."""
+    """Workspace bytes of a call, in addition to its operands and results."""
     places: list[Place] = field(default_factory=list)
     constants: list[np.ndarray[Any, Any]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -38,8 +38,8 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """What goes into a ``runtime.program.ExecutableProgram``. ``output_types`` has a tensor type or an :class:`Opaque`
-    for each output."""
+    """The contents of a ``runtime.program.ExecutableProgram``. ``output_types`` holds a tensor type or an
+    :class:`Opaque` for each output."""
 
     instructions: tuple[Instruction, ...]
     buffers: tuple[BufferSpec, ...]

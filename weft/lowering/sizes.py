@@ -14,7 +14,7 @@ _SAME_NAME = frozenset(
 
 
 def size_expr(value: ExprLike, names: Mapping[Var, str] | None = None) -> SizeExpr:
-    """``value`` in postfix order; variables by ``names``, or by their own name."""
+    """``value`` in postfix order. Variables get their names from ``names``, or keep their own."""
     out: list[int | str] = []
     pending: list[Expr | str] = [index(value)]
     while pending:

@@ -1,8 +1,9 @@
-"""The loops that put numbers in order, for one row of an order.
+"""The loops that sort numbers, for one row of an order.
 
-A few of many numbers are kept in a heap, in the place of the result. Of all numbers short runs are sorted by counting,
-then merged in runs of doubling length between the result and a buffer of its size. Where some take no part or are left
-out, those that do form a heap from which the first is taken until enough are found.
+If few of many numbers are wanted, they are kept in a heap, in the memory of the result. If all are wanted, short runs
+are sorted by counting and then merged into runs of doubling length, alternating between the result and a buffer of the
+same size. If some numbers are excluded or hidden by others, the remaining ones form a heap, and the first is removed
+repeatedly until enough numbers are found.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from weft.tir.nodes import Buffer, For, If, Let, LoopKind, Stmt, Store, seq
 
 _ZERO, _ONE = Const(0, INDEX), Const(1, INDEX)
 _ASSUMED_SIZE_BITS = 48
-"""Bits of the largest size that a dimension of unknown size is expected to have."""
+"""Assumed number of bits of the largest size of a dimension whose size is unknown."""
 _FULL_SORT_RATIO = 8
-"""All numbers are sorted where at least one in this many is asked for."""
+"""If at least one in this many numbers is wanted, all numbers are sorted."""
 _RUN_ELEMENTS = 64
-"""Elements of a run, which is sorted by counting. Runs are merged."""
+"""Number of elements in a run that is sorted by counting. Runs are then merged."""
 _LANES, _GROUP = 16, 64
-"""So many numbers are tested at once, and so many between two questions whether one of them matters."""
+"""Numbers that are tested at once, and numbers per group. One branch skips a group in which no number passes the
+test."""
 
 Before = Callable[[Expr, Expr], Expr]
 
@@ -36,8 +38,8 @@ class NewBuffer(Protocol):
 
 
 class Sorting:
-    """The loops of one row of ``op`` into ``out``; ``swap`` rewrites its expressions to buffers, ``new(name, shape,
-    scope)`` makes buffers."""
+    """The loops of one row of ``op`` into ``out``. ``swap`` rewrites its expressions to read buffers;
+    ``new(name, shape, scope)`` creates buffers."""
 
     def __init__(self, op: OrderOp, out: Buffer, swap: Callable[[Expr], Expr], new: NewBuffer) -> None:
         self.op, self.count, self.size, self.out, self.new = op, op.count, op.size, out, new
@@ -45,7 +47,7 @@ class Sorting:
         self.conditions = {e: swap(e) for e in (op.before, op.among, op.hides)}
 
     def body(self) -> Stmt:
-        """All of them, by the way that fits."""
+        """All loops, by the algorithm that fits the order."""
         count, size = self.count, self.size
         if self.op.is_filtered:
             return self.filtered()
@@ -57,14 +59,14 @@ class Sorting:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def holds(self, condition: Expr, a: Expr, b: Expr) -> Expr:
-        """A condition of the order for two numbers."""
+        """A condition of the order, applied to two numbers."""
         return substitute(self.conditions[condition], {self.op.a: a, self.op.b: b})
 
     def before(self, a: Expr, b: Expr) -> Expr:
         return self.holds(self.op.before, a, b)
 
     def tied_before(self, a: Expr, b: Expr) -> Expr:
-        """Whether ``a`` comes before ``b``; of equal numbers the smaller does."""
+        """Whether ``a`` comes before ``b``; if they compare equal, the smaller number comes first."""
         return make("or", self.before(a, b), all_of(a < b, Not(self.before(b, a))))
 
     def tied_after(self, a: Expr, b: Expr) -> Expr:
@@ -81,12 +83,13 @@ class Sorting:
         return self.new(name, (*self.out.shape[:-1], self.size), "global")
 
     def scalar(self, name: str) -> tuple[Expr, Callable[[Expr], Stmt]]:
-        """A variable that statements may change: its value, and what stores another."""
+        """A mutable variable: its value, and a function that stores a new value."""
         buffer = self.new(name, (_ONE,), "register")
         return Load(buffer, (_ZERO,)), lambda value: Store(buffer, (_ZERO,), value)
 
     def each(self, start: Expr, count: Expr, matters: Callable[[Expr], Expr], then: Callable[[Expr], Stmt]) -> Stmt:
-        """``then`` for each number that ``matters``, few of ``count`` from ``start``: many at once are passed over."""
+        """Run ``then`` for each number that ``matters``, among ``count`` numbers from ``start``. Few should matter: a
+        group in which none does is skipped with one branch."""
         e, group, lane, rest = (Var(n, INDEX) for n in ("e", "group", "lane", "rest"))
         if isinstance(count, Const) and int(count) < 2 * _GROUP:
             return For(e, start, count, If(matters(e), then(e)))
@@ -104,13 +107,13 @@ class Sorting:
         return seq(For(group, _ZERO, count // _GROUP, seq(mark, some)), tail)
 
     def heapify(self, buffer: Buffer, count: Expr, worse: Before) -> Stmt:
-        """Order ``count`` numbers so that none is ``worse`` than its parent."""
+        """Order ``count`` numbers as a heap: no number is ``worse`` than its parent."""
         s = Var("s", INDEX)
         return For(s, _ZERO, count // 2, self.sift(buffer, count // 2 - 1 - s, count, None, worse))
 
     def sift(self, buffer: Buffer, start: Expr, end: Expr, item: Expr | None, below: Before) -> Stmt:
-        """Put ``item`` (None: what is there) into the heap of ``end`` numbers at ``start``, under all it is ``below``
-        of."""
+        """Insert ``item`` (None: the item at ``start``) into the heap of ``end`` numbers at ``start``: it moves down
+        while it is ``below`` a child."""
         hole, set_hole = self.scalar("hole")
         child, set_child = self.scalar("child")
         level, other, pick = Var("level", INDEX), Var("other", INDEX), Var("pick", INDEX)
@@ -125,10 +128,10 @@ class Sorting:
         body = seq(set_hole(start), set_child(start * 2 + 1), down, self.put(hole, moving, buffer))
         return Let(moving, self.at(start, buffer) if item is None else item, body)
 
-    # -- a few of many -------------------------------------------------------------------------------------------------
+    # -- few numbers of many -------------------------------------------------------------------------------------------
 
     def selected(self) -> Stmt:
-        """The best so far as a heap, the worst of them at its root; then sorted in place."""
+        """Keep the best numbers so far in a heap with the worst at its root, then sort the heap in place."""
         j, t = Var("j", INDEX), Var("t", INDEX)
         count, out = self.count, self.out
         fill = For(j, _ZERO, count, self.put(j, j))
@@ -145,10 +148,11 @@ class Sorting:
         whole = seq(fill, self.heapify(out, count, self.tied_before), offer, drain)
         return If(count > 0, whole) if not isinstance(count, Const) else whole if int(count) else seq()
 
-    # -- those that take part and are not left out ---------------------------------------------------------------------
+    # -- numbers that are neither excluded nor hidden ------------------------------------------------------------------
 
     def filtered(self) -> Stmt:
-        """Those that take part as a heap, the first at its root; each that is taken out and not hidden is kept."""
+        """Keep the numbers that are not excluded in a heap with the first at its root. Remove them in order and keep
+        each one that is not hidden."""
         waiting = self.room("waiting")
         found, set_found = self.scalar("found")
         kept, set_kept = self.scalar("kept")
@@ -171,11 +175,11 @@ class Sorting:
         heap = self.heapify(waiting, found, self.tied_after)
         return seq(set_found(_ZERO), set_kept(_ZERO), set_hidden(_ZERO), filter_, heap, taking, fill)
 
-    # -- all -----------------------------------------------------------------------------------------------------------
+    # -- all numbers ---------------------------------------------------------------------------------------------------
 
     def merged(self) -> Stmt:
-        """Short runs by counting, then runs of doubling width, merged from the result into a buffer and back until one
-        is left."""
+        """Sort short runs by counting, then merge runs of doubling width from the result into a buffer and back until
+        one run is left."""
         ordered = self.out if self.count is self.size else self.room("ordered")
         turns = self.turns()
         stmts = [self.short_runs(ordered)]
@@ -195,14 +199,14 @@ class Sorting:
         return seq(*stmts)
 
     def turns(self) -> int:
-        """How often runs are merged twice, at most."""
+        """Limit on the number of iterations, each of which merges runs twice."""
         if not isinstance(self.size, Const):
             return _ASSUMED_SIZE_BITS // 2
         runs = -(-int(self.size) // _RUN_ELEMENTS)
         return (max(0, runs - 1).bit_length() + 1) // 2
 
     def short_runs(self, target: Buffer) -> Stmt:
-        """Runs of a few, each number put where as many come before it in its run."""
+        """Short runs, each sorted by counting how many numbers of the run come before each one."""
         run, rest = Var("run", INDEX), self.size % _RUN_ELEMENTS
         whole = For(
             run,
@@ -214,7 +218,7 @@ class Sorting:
         return seq(whole, last) if not isinstance(rest, Const) or int(rest) else whole
 
     def counted(self, target: Buffer, start: Expr, length: Expr, kind: LoopKind) -> Stmt:
-        """One run, sorted by counting for each number those that come before it."""
+        """One run, sorted by counting for each number how many numbers come before it."""
         i, j, k, clear = (Var(n, INDEX) for n in ("i", "j", "k", "clear"))
         ranks = self.new(
             "ranks", (Const(_RUN_ELEMENTS, INDEX),), "register" if kind == "vectorized" else "local", "int32"
@@ -228,7 +232,7 @@ class Sorting:
         return seq(zero, counting, For(k, _ZERO, length, place))
 
     def merge(self, source: Buffer, target: Buffer, width: Expr) -> Stmt:
-        """All pairs of neighbouring runs of ``width`` in ``source`` merged into ``target``."""
+        """Merge all pairs of adjacent runs of ``width`` from ``source`` into ``target``."""
         pair = Var("pair", INDEX)
         pairs = self.size // (width * 2)
         return seq(
@@ -237,8 +241,8 @@ class Sorting:
         )
 
     def merge_equal(self, source: Buffer, target: Buffer, start: Expr, width: Expr) -> Stmt:
-        """Two runs of ``width`` from both ends at once: neither can come to an end before the last step, and the two
-        ways do not wait for one another."""
+        """Merge two runs of ``width`` from both ends at once. Neither end can exhaust a run before the last step, and
+        the two directions are independent of each other."""
         low, set_low = self.scalar("low")
         high, set_high = self.scalar("high")
         low_end, set_low_end = self.scalar("low_end")
@@ -260,7 +264,7 @@ class Sorting:
         return seq(*begin, For(t, _ZERO, width, step))
 
     def merge_rest(self, source: Buffer, target: Buffer, start: Expr, width: Expr) -> Stmt:
-        """What is left at the end: at most a run of ``width`` and a shorter one."""
+        """Merge the remainder: at most one run of ``width`` and one shorter run."""
         left, set_left = self.scalar("left")
         right, set_right = self.scalar("right")
         k, takes, a, b = Var("k", INDEX), Var("takes", BOOL), Var("first", INDEX), Var("second", INDEX)

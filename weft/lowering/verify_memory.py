@@ -1,14 +1,14 @@
-"""Checks where the tensors of a program lie: nothing that is still to be read is written over.
+"""Verifies the memory plan of a program: no instruction overwrites a value that is still needed.
 
-The check knows the instructions alone and not how memory was planned. Walking backwards through them, over every jump,
-it finds what is still to be read at each of them. Symbolic sizes are taken as the first of ``ASSUMED_SIZES`` for which
-no tensor has a negative size; where there is none, as programs refuse small inputs in many ways, nothing is checked.
-Invariants:
+The check uses only the instructions and offsets, not the planner. A backward walk over the instructions, including all
+jumps, computes the live places at each one. Symbolic sizes take the first value of ``ASSUMED_SIZES`` for which no
+tensor has a negative size. If there is no such value, which is possible because programs may refuse small inputs,
+nothing is checked. Invariants:
 
-* what an instruction writes overlaps nothing that it or a later instruction reads, except for an operand that a kernel
-  may write its result over, whose memory the result takes exactly;
-* what an instruction writes lies within the arena of its space, for kernels at multiples of the alignment; what one
-  kernel writes overlaps nowhere;
+* the output of an instruction overlaps no memory that this instruction or a later one reads. The exception is an
+  operand that a kernel may overwrite with its result: the result then has exactly the memory of the operand;
+* the output of an instruction is inside the arena of its space, and for kernels starts at a multiple of the alignment;
+  the outputs of one kernel do not overlap;
 * a program without jumps reads nothing before it is written.
 """
 
@@ -39,10 +39,11 @@ def verify_memory(
     written: Mapping[int, int],
     exchanges: Exchanges,
 ) -> None:
-    """Raise InternalError (W013) where a run of ``items``, one function, would write over what it still needs.
+    """Raise InternalError (W013) if running ``items``, which is one function, would overwrite a value that is still
+    needed.
 
-    ``offsets`` are those of the places with memory of their own; ``written`` says how many of the buffers of a kernel
-    call, the last ones, the kernel writes, ``exchanges`` what it may write over what.
+    ``offsets`` gives the offsets of the places with memory of their own. ``written`` gives, per kernel call, how many
+    of its last buffers the kernel writes. ``exchanges`` gives the operands that a kernel may overwrite with a result.
     """
     fixed = [p for p in places if _is_fixed(p)]
     for assumed in ASSUMED_SIZES:
@@ -68,7 +69,7 @@ class _Check:
         self.bits: dict[Place, int] = {}
         self.areas: dict[Place, tuple[object, int, int]] = {}
         self.below: dict[Place, list[Place]] = {}
-        """The stretches of each place that something is written to."""
+        """For each place, the stretches of it that an instruction writes."""
         for at in range(len(items)):
             for p in self._writes(at):
                 if p not in self.bits and _is_fixed(p):
@@ -92,7 +93,7 @@ class _Check:
         if live[0] and not jumps:
             self._fail(self.items[0], "begins a program that reads what is not computed yet")
 
-    # -- what items do -------------------------------------------------------------------------------------------------
+    # -- reads and writes of an item -----------------------------------------------------------------------------------
 
     def _writes(self, at: int) -> list[Place]:
         item = self.items[at]
@@ -101,7 +102,8 @@ class _Check:
         return [self.places[item.target]] if isinstance(item, Copy) else []
 
     def _reads(self, at: int, target: Place | None = None) -> int:
-        """What an item reads; what it may write over where it makes ``target`` left out."""
+        """The places that an item reads. With ``target``, operands that the item may overwrite with ``target`` are left
+        out."""
         item = self.items[at]
         numbers: Sequence[int] = ()
         if isinstance(item, CallKernel):
@@ -123,16 +125,16 @@ class _Check:
         return same and any(a is operand and b is target for a, b in pairs)
 
     def _related(self, p: Place) -> int:
-        """The bits of a place, of what is in it, and of what it is in."""
+        """The bits of a place, of its stretches, and of the places that contain it."""
         found = self.bits.get(p, 0)
         for q in (*self.below.get(p, ()), *_wholes(p)):
             found |= self.bits.get(q, 0)
         return found
 
-    # -- what is still to be read --------------------------------------------------------------------------------------
+    # -- liveness ------------------------------------------------------------------------------------------------------
 
     def _live(self) -> list[int]:
-        """What is still to be read before each item; nothing after the last."""
+        """The live places before each item; none are live after the last."""
         targets = {item: at for at, item in enumerate(self.items) if isinstance(item, Label)}
         gains = [self._reads(at) for at in range(len(self.items))]
         keeps = [~self._killed(at) for at in range(len(self.items))]
@@ -153,7 +155,7 @@ class _Check:
         return live
 
     def _killed(self, at: int) -> int:
-        """What holds something new after an item, whatever it held before."""
+        """The places whose earlier contents are dead after an item."""
         item = self.items[at]
         if isinstance(item, Label):
             made = [self.places[n] for n in item.places]
@@ -166,7 +168,7 @@ class _Check:
             found |= self._related(p)
         return found
 
-    # -- where places lie ----------------------------------------------------------------------------------------------
+    # -- memory of places ----------------------------------------------------------------------------------------------
 
     def _area(self, p: Place, offsets: Mapping[Place, ExprLike]) -> tuple[object, int, int]:
         start = estimate(offsets.get(p.memory, 0), self.assumed) + p.offset
@@ -183,7 +185,7 @@ class _Check:
             self._fail(item, "works at an odd place")
 
     def _overlaps(self) -> dict[Place, int]:
-        """The bits of all places whose memory overlaps with each place's."""
+        """For each place, the bits of all places whose memory overlaps its own."""
         owners: dict[object, list[Place]] = {}
         for p, (owner, low, high) in self.areas.items():
             if low < high:
@@ -212,12 +214,12 @@ class _Check:
 
 
 def _wholes(p: Place) -> Iterator[Place]:
-    """The places that a stretch is part of."""
+    """The places that contain a stretch."""
     while p.parent is not None:
         p = p.parent
         yield p
 
 
 def _is_fixed(p: Place) -> bool:
-    """Whether a place lies where the plan says."""
+    """Whether the memory plan fixes the memory of a place."""
     return p.root.kind == "output" or (p.root.kind == "arena" and not p.root.late)

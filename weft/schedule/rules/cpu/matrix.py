@@ -1,11 +1,11 @@
 """Contractions of bfloat16 with matrix tiles: one instruction (AMX) computes up to 16 × 16 sums over 32 elements of
 depth.
 
-The operands are those of :mod:`weft.schedule.rules.cpu.pairs`. The vector operand is packed as ``[…, depth // 2, lanes,
-2]``, which is the layout that the matrix unit needs. The rows of the other operand may have any constant distance: they
-may be the rows of a matrix, or the pixels of an image line whose channels are contiguous, with stride one or two. The
-sums stay in tile registers during the whole reduction and are stored once. The element-wise work that follows reads
-them from the first-level cache.
+The operands are those of :mod:`weft.schedule.rules.cpu.pairs`. The vector operand is packed as
+``[…, depth // 2, lanes, 2]``, which is the layout that the matrix unit needs. The rows of the other operand may have
+any constant distance: they may be the rows of a matrix, or the pixels of an image line whose channels are contiguous,
+with stride one or two. The sums stay in tile registers during the whole reduction and are stored once. The element-wise
+work that follows reads them from the first-level cache.
 """
 
 from __future__ import annotations

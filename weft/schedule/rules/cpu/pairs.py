@@ -1,8 +1,9 @@
 """Contractions of bfloat16 with instructions that add two adjacent products at a time.
 
 For each lane, such an instruction needs two elements that are adjacent along the reduction, next to each other in both
-operands. The scalar operand is read as words of two elements. The vector operand is packed as ``[…, reduction // 2,
-lanes, 2]``. The graph already packs weights like this. Operands computed at run time are copied here.
+operands. The scalar operand is read as words of two elements. The vector operand is packed as
+``[…, reduction // 2, lanes, 2]``. The graph already packs weights like this. Operands computed at run time are copied
+here.
 """
 
 from __future__ import annotations
