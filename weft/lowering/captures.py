@@ -1,4 +1,4 @@
-"""Which nodes each function computes itself, and what inner functions capture: what lambda lifting needs to know."""
+"""Lambda lifting: which nodes each function computes itself, and which values inner functions capture."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from weft.graph.visit import bound_vars, children, post_order
 class Scopes:
     """The scopes of one function of the module.
 
-    ``members`` lists the nodes of each block in post-order; ``used`` are the variables that are read. A node that some
-    ways through its block do not need is a member of those inner blocks that do (``wanted_in``), and ``pending`` lists
-    it for its own. An inner function is a *closure* unless it is a fused group or the body of a loop, which are run
-    where they stand.
+    ``members`` lists the nodes of each block in post-order; ``used`` are the variables that are read. A node that only
+    some paths through its block need is a member of the inner blocks that need it (``wanted_in``). ``pending`` lists
+    such a node for its own block. An inner function is a *closure* unless it is a fused group or the body of a loop;
+    those run in place.
     """
 
     def __init__(self, root: Function) -> None:
@@ -83,7 +83,7 @@ class Scopes:
         return self._nodes.get(function, [])
 
     def _inside(self, function: GraphExpr) -> Iterator[GraphExpr]:
-        """The nodes of a closure and of those within it."""
+        """The nodes of a closure and of all closures inside it."""
         waiting = [function]
         while waiting:
             own = self.nodes(waiting.pop())
@@ -91,10 +91,10 @@ class Scopes:
             waiting.extend(e for e in own if e in self._closures)
 
     def captures(self, function: GraphExpr) -> list[GraphExpr]:
-        """The values from outside that a closure reads, in the order of their first use."""
+        """The outside values that a closure reads, in the order of their first use."""
         nodes = [*self._inside(function), function]
         bound = {v for e in nodes for v in bound_vars(e)}
-        inside = {e for e in nodes if not isinstance(e, Var)} | bound  # a variable counts where it is bound
+        inside = {e for e in nodes if not isinstance(e, Var)} | bound  # a variable is inside if it is bound there
         found: dict[GraphExpr, None] = {}
         for e in nodes:
             for c in children(e):
@@ -103,7 +103,7 @@ class Scopes:
         return list(found)
 
     def sizes(self, function: Function) -> list[Symbol]:
-        """The sizes that a closure mentions and its parameters do not tell."""
+        """The sizes that a closure uses and that the shapes of its parameters do not determine."""
         told: set[Symbol] = set()
         for p in function.params:
             for t in p.type.fields if isinstance(p.type, TupleType) else (p.type,):

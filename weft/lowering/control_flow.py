@@ -1,9 +1,9 @@
-"""Programs whose control flow decides what runs, and sizes known only at run time, as instructions of the executor.
+"""Programs with control flow, or with sizes known only at run time, as instructions of the executor.
 
-A block of the graph becomes a stretch of instructions: its nodes in post-order, each branch of an ``if`` and the body
-of a loop in place, with jumps around them. Tensors get *places* (buffers): known sizes lie in the arena, planned over
-the order in which the instructions stand; others are allocated where they are made and freed after their last use. See
-"Dynamic programs" in docs/design.md.
+A block of the graph becomes a contiguous range of instructions: its nodes in post-order, with the branches of an ``if``
+and the body of a loop in place and jumps around them. Tensors get *places* (buffers). Places of known size are in the
+arena, which is planned over the order of the instructions. Other places are allocated where they are computed and freed
+after their last use. See "Dynamic programs" in docs/design.md.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ Members = dict[tuple[GraphExpr | None, int], list[GraphExpr]]
 
 
 class Emitter(Lifetimes):
-    """Emits one function: branches, loops and sizes. ``weft.lowering.functions`` adds what deals with other values."""
+    """Emits one function: branches, loops and sizes. ``weft.lowering.functions`` extends it to values that are not
+    tensors."""
 
     def __init__(
         self,
@@ -77,12 +78,12 @@ class Emitter(Lifetimes):
         self.bound: dict[GraphExpr, GraphExpr] = {}
         self.wanted: dict[tuple[GraphExpr, int], Place] = {}
         self.copies: dict[tuple[Place, int], Place] = {}
-        """What holds here on another device what a place holds."""
+        """For a place and a device: the place on that device that holds a copy valid at this point."""
         self.checked: set[Expr] = set()
         self.stale: set[Symbol] = set()
 
     def spec(self, p: Place, offset: ExprLike) -> BufferSpec:
-        """The buffer of a place."""
+        """The buffer specification of a place."""
         if p.kind == "object":
             return BufferSpec("object", dtype=p.dtype)
         if p.late and p.kind == "arena":
@@ -113,12 +114,12 @@ class Emitter(Lifetimes):
         return place
 
     def _stretch(self, whole: Place, start: int, t: TensorType) -> Place:
-        """The part of a place that holds a tensor."""
+        """A part of ``whole`` that holds a tensor of type ``t``."""
         nbytes = self._bytes(t)
         return self._add(Place(0, whole.kind, nbytes, str(t.dtype), space=whole.space, parent=whole, start=start))
 
     def _joined(self, e: GraphExpr, space: int = 0) -> Place:
-        """The place of a join. The first kernel that works in it decides in which space it lies."""
+        """The place of a join. The first kernel that writes to it decides its memory space."""
         if e not in self.made:
             home = self.aliases.home((e, 0))
             if home is not None:
@@ -128,7 +129,7 @@ class Emitter(Lifetimes):
         return self.made[e][0]
 
     def _parts(self, e: Call) -> list[Place]:
-        """The stretches of an operand, or copies of them where the operand has no fixed place."""
+        """The stretches of an operand, or copies of them if the operand has no fixed place."""
         whole, starts = self.leaves(e.args[0])[0], stretches(e)
         assert starts is not None
         if whole.root.kind != "object" and not whole.root.late:
@@ -143,7 +144,8 @@ class Emitter(Lifetimes):
         return self.place(TensorType.of((nbytes,), "uint8"), space=space)
 
     def _at(self, place: Place, t: TensorType, space: int) -> Place:
-        """Where what ``place`` holds, a tensor of type ``t``, lies in a space: copied there once, if it must be."""
+        """The place in ``space`` that holds the contents of ``place``, a tensor of type ``t``. It is copied there at
+        most once."""
         if place.space == space:
             return place
         made = self.copies.get((place, space))
@@ -156,7 +158,7 @@ class Emitter(Lifetimes):
         return made
 
     def _seen(self, e: GraphExpr) -> int:
-        """The buffer in which the executor looks at a tensor."""
+        """The number of the main-memory buffer through which the executor reads a tensor."""
         return self._at(self.leaves(e)[0], flat(e.type)[0], 0).number
 
     def _bytes(self, t: TensorType) -> ExprLike:
@@ -197,14 +199,14 @@ class Emitter(Lifetimes):
         return self.place(e.tensor, "constant", len(self.shared.constants) - 1)
 
     def _atom(self, e: GraphExpr) -> list[Place]:
-        """The places of a value that no node of the function makes."""
+        """The places of a value that is not computed by any node of the function."""
         raise InternalError(f"a {type(e).__name__} is used before it is made")
 
     def _other(self, e: GraphExpr) -> None:
-        """Emit a node that is neither a kernel nor a branch nor a loop, where it needs instructions."""
+        """Emit a node that is not a kernel, branch or loop, if it needs instructions."""
 
     def _claim(self, result: GraphExpr, places: Sequence[Place | None], types: Sequence[TensorType]) -> None:
-        """Have the tensors of a block's result made at these places right away, where that is safe."""
+        """Let the nodes that compute a block's result write directly to ``places``, where that is safe."""
         for i, (place, t) in enumerate(zip(places, types, strict=True)):
             key = self._maker(result, i, whole=False)
             if place is None or key is None or key in self.wanted or key[0] in self.made:
@@ -215,8 +217,8 @@ class Emitter(Lifetimes):
                 self.wanted[key] = place
 
     def _maker(self, e: GraphExpr, i: int, *, whole: bool = True) -> tuple[GraphExpr, int] | None:
-        """The node that makes tensor ``i`` of a value and which of its results that is; None where nothing is made, and
-        unless ``whole`` where other parts of the program may have made it."""
+        """The node that computes tensor ``i`` of a value, and the index of that result. None if no node computes it;
+        without ``whole``, also None if another part of the program may have computed it."""
         while True:
             if not whole and e in self.pending:
                 return None
@@ -244,21 +246,21 @@ class Emitter(Lifetimes):
                 return None
 
     def _results(self, e: GraphExpr, *, late: bool = False) -> list[Place]:
-        """Places for what ``e`` makes: where somebody wants it, else new ones."""
+        """Places for the results of ``e``: the requested places, or new ones."""
         known = self.pending.places.get(e)
         space = self._space(e)
         types = flat(e.type)
         return known or [self._result(e, i, t, late, space) for i, t in enumerate(types)]
 
     def _result(self, e: GraphExpr, i: int, t: TensorType, late: bool, space: int) -> Place:
-        """The place of one tensor that a node makes: in a join that holds it, where somebody wants it, or a new one."""
+        """The place of one result of a node: part of the join that contains it, the requested place, or a new one."""
         home = self.aliases.home((e, i))
         if home is not None:
             return self._stretch(self._joined(home[0][0], space), home[1], t)
         return self.wanted.get((e, i)) or self.place(t, late=late, space=space)
 
     def _space(self, e: GraphExpr) -> int:
-        """Where a node makes its results."""
+        """The memory space in which a node writes its results."""
         is_kernel = isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive
         return self.shared.space(e) if is_kernel and isinstance(e, Call) else 0
 
@@ -281,11 +283,11 @@ class Emitter(Lifetimes):
         return f"{base}.{next(self.shared.numbers)}"
 
     def _known(self, symbol: Symbol) -> bool:
-        """Whether a size has its value where we are."""
+        """Whether the value of a size is known at this point."""
         return symbol in self.names and symbol not in self.stale
 
     def _bind(self, symbol: Symbol) -> str:
-        """The register of a size that gets its value now."""
+        """The register of a size whose value becomes known at this point."""
         self.stale.discard(symbol)
         if symbol not in self.names:
             self.names[symbol] = self._name(symbol.name)
@@ -296,8 +298,8 @@ class Emitter(Lifetimes):
 
     @contextmanager
     def _branch(self, fresh: Iterable[Symbol] = ()) -> Iterator[None]:
-        """A stretch that may be skipped: what is made in it is not there after it, and sizes that get their values in
-        it have none, but for ``fresh``, which every branch sets anew."""
+        """Emit a range of instructions that may be skipped. Values computed in it, and sizes bound in it, are unknown
+        after it. The exception is ``fresh``: every branch binds these sizes."""
         known, stale, count = set(self.names), set(self.stale), len(self.made)
         self.stale.update(fresh)
         yield
@@ -306,14 +308,15 @@ class Emitter(Lifetimes):
         self.made.update((e, places) for e, places in made if isinstance(e, Constant))
 
     def _flush_requires(self) -> None:
-        """Check what the model takes for granted, as soon as its sizes are known."""
+        """Emit the checks of the model's requirements whose sizes are known by now."""
         ready = [r for r in self.requires if all(self._known(s) for s in dims.symbols(r[0]))]
         for condition, message in ready:
             self.emit(Check(self._size(condition), str(message)))
         self.requires = [r for r in self.requires if r not in ready]
 
     def _agree(self, declared: Type, actual: Type, fresh: Iterable[Symbol] = ()) -> None:
-        """Give fresh sizes of ``declared`` the values they have in ``actual``; the others must be equal."""
+        """Bind the ``fresh`` sizes of ``declared`` to the sizes of ``actual``; emit checks that all other sizes are
+        equal."""
         again = set(fresh)
         for d, a in zip(flat(declared), flat(actual), strict=True):
             for x, y in zip(d.shape, a.shape, strict=True):
@@ -336,7 +339,7 @@ class Emitter(Lifetimes):
             self._allocate(place, self._bytes(t))
 
     def _copy(self, source: Place, target: Place, t: TensorType) -> None:
-        """Have ``target`` hold what ``source`` holds, a tensor of type ``t``."""
+        """Emit a copy of ``source``, a tensor of type ``t``, to ``target``."""
         if is_object(t):
             self.emit(Share(source.number, target.number))
             return
@@ -344,19 +347,19 @@ class Emitter(Lifetimes):
         self.emit(Copy(source.number, target.number, self._size(self._bytes(t))))
 
     def _block(self, owner: GraphExpr, slot: int, leave: GraphExpr | None = None) -> None:
-        """Everything in a block but for ``leave``; lets at its end without nesting."""
+        """Emit all nodes of a block except ``leave``. Lets at the end of the block are emitted without recursion."""
         with self._unchecked():
             self._nodes(owner, slot, leave)
 
     @contextmanager
     def _unchecked(self) -> Iterator[None]:
-        """A stretch whose checks, and copies to other devices, say nothing about what follows it."""
+        """Emit a range after which its checks and its copies to other devices no longer count as done."""
         checked, copies = set(self.checked), dict(self.copies)
         yield
         self.checked, self.copies = checked, copies
 
     def _begin(self, owner: GraphExpr, slot: int) -> list[GraphExpr]:
-        """The nodes of a block, last ones first, once nothing that is pending in it has been computed."""
+        """The nodes of a block in reverse order. First, mark each pending value of the block as not yet computed."""
         for e in self.pending.by_block.get((owner, slot), ()):
             if is_computed(e):
                 label = self.pending.begin(e, self.pending.flags.get(e) or self._name("done"))
@@ -365,7 +368,7 @@ class Emitter(Lifetimes):
         return self.members.get((owner, slot), [])[::-1]
 
     def _once(self, e: GraphExpr) -> None:
-        """Compute what is pending, unless it has been."""
+        """Compute a pending value, unless its register says that it is computed."""
         flag, begin, done, fresh = self.pending.flags[e], len(self.items), Label(), self._fresh(e.type)
         self.emit(Goto(done, (flag, 0, "eq")))
         with self._branch(fresh), self._unchecked():
@@ -384,7 +387,8 @@ class Emitter(Lifetimes):
         self._emit(self._begin(owner, slot), leave=leave)
 
     def _emit(self, todo: list[GraphExpr], leave: GraphExpr | None = None, first: GraphExpr | None = None) -> None:
-        """Emit nodes, the last one of the list first, but for ``leave``; ``first`` has not been computed for sure."""
+        """Emit nodes from the end of the list, except ``leave``. ``first`` is emitted without testing whether it is
+        pending."""
         while todo:
             e = todo.pop()
             if e is leave:
@@ -452,13 +456,13 @@ class Emitter(Lifetimes):
         self.made[e] = results
 
     def _exchanged(self, e: Call, sources: Sequence[Place], targets: Sequence[Place]) -> list[tuple[Place, Place]]:
-        """Operands and results of which the kernel may write the one over the other."""
+        """Operands and results where the kernel may overwrite the operand with the result."""
         if any(isinstance(a.type, TupleType) for a in e.args):
             return []
         return [(sources[operand], targets[output]) for operand, output in self.shared.in_place(e)]
 
     def _check_shapes(self, e: Call) -> None:
-        """Kernels take for granted that no size is negative."""
+        """Emit checks that no size is negative, which kernels assume."""
         for t in flat(e.type):
             for d in t.shape:
                 if not isinstance(d, int) and not isinstance(d, Symbol) and d not in self.checked:
@@ -484,13 +488,13 @@ class Emitter(Lifetimes):
         self.made[e] = targets
 
     def _fresh(self, t: Type) -> list[Symbol]:
-        """Sizes of a type that have no value here."""
+        """Sizes of a type that are unknown at this point."""
         return [s for s in dict.fromkeys(dims.symbols(t)) if not self._known(s)]
 
     def _one_branch(
         self, e: GraphExpr, slot: int, branch: GraphExpr, targets: Sequence[Place], fresh: Sequence[Symbol]
     ) -> None:
-        """Emit child ``slot`` of ``e`` so that its value is at ``targets``."""
+        """Emit child ``slot`` of ``e`` such that its value is stored at ``targets``."""
         self._claim(branch, targets, flat(e.type))
         self._block(e, slot)
         self._agree(e.type, branch.type, fresh)
@@ -546,7 +550,7 @@ class Emitter(Lifetimes):
         return found if e.trips is None else [*found, (number, *self._size(e.trips), "lt")]
 
     def _loop_places(self, e: Loop, params: Sequence[Type]) -> tuple[list[Place], list[Column]]:
-        """Places of the state (those of the result) and of what is collected."""
+        """Places of the loop state, which are those of the result, and columns for the collected tensors."""
         types, inner = flat(e.type), flat(TupleType(tuple(params)))
         states = []
         for i, (t, p) in enumerate(zip(types, inner, strict=False)):
@@ -566,7 +570,7 @@ class Emitter(Lifetimes):
         return states, columns
 
     def _append(self, column: Column, row: Place, t: TensorType, number: str) -> None:
-        """Put a row behind the others; all rows have one size."""
+        """Append a row to the collected ones. All rows must have the same size."""
         for declared, actual in zip(column.type.shape[1:], t.shape, strict=True):
             if declared is actual or declared == actual:
                 continue
@@ -589,7 +593,8 @@ class Emitter(Lifetimes):
         params: Sequence[Type],
         varying: Sequence[Symbol],
     ) -> None:
-        """Make the new state the state; what would be overwritten before it is read goes through a copy."""
+        """Store the new state in the places of the state. A value that would be overwritten before it is read is copied
+        first."""
         types = [t for one in made_types for t in flat(one)]
         moves = [(s, d, t) for s, d, t in zip(made, states, types, strict=True) if s is not d]
         overwritten = {d for _, d, _ in moves}

@@ -1,4 +1,4 @@
-"""Algebraic data types of inputs and outputs, described for the runtime (see ``weft.runtime.values``)."""
+"""Descriptions of the algebraic data types of inputs and outputs, for the runtime (see ``weft.runtime.values``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
 
 
 class DescribedTypes:
-    """Collects descriptions: ``name(t)`` describes ``t`` and all types in it, in ``found``."""
+    """Collects descriptions: ``name(t)`` adds ``t`` and all types that it contains to ``found``."""
 
     def __init__(self, module: Module) -> None:
         self.module = module

@@ -36,10 +36,10 @@ from weft.runtime.program import (
 
 
 class KernelCode(Protocol):
-    """What this door needs to know of a compiled kernel.
+    """The properties of a compiled kernel that this module needs.
 
-    ``workspace``, ``flops``, ``bytes`` and those of ``launch`` are sizes over names that ``localized`` turns into the
-    model's symbols. The CPU's kernels have no launch.
+    ``workspace``, ``flops``, ``bytes`` and the sizes in ``launch`` use names that ``localized`` replaces by the model's
+    symbols. Kernels of the CPU have no launch.
     """
 
     @property
@@ -120,7 +120,7 @@ def graph_to_program(
 
 
 def _localized_launch(kernel: KernelCode, names: dict[Symbol, str]) -> Launch | None:
-    """The launch of a kernel over the model's symbols."""
+    """The launch of a kernel, expressed in the model's symbols."""
     launch = kernel.launch
     if launch is None:
         return None

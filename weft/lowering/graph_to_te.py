@@ -102,17 +102,17 @@ def _type_of(tensor: Any) -> str:
 
 
 def fusion_kind(call: Call) -> FusionKind:
-    """How a call may fuse, derived from its tensor expression."""
+    """How a call may be fused, derived from its tensor expression."""
     return _derived(call, _kind, FusionKind.OPAQUE)
 
 
 def reduces_rows(call: Call) -> bool:
-    """Whether a call, if it reduces at all, does so along the last dimension alone."""
+    """Whether a call reduces along the last dimension only, or not at all."""
     return _derived(call, _by_rows, False)
 
 
 def _derived(call: Call, question: Callable[[OpDef, Attrs, Type, tuple[TensorType, ...]], T], otherwise: T) -> T:
-    """The answer to ``question`` for calls that have tensor expressions."""
+    """The answer to ``question`` for a call that has a tensor expression; ``otherwise`` for other calls."""
     if not isinstance(call.target, OpDef) or call.target.compute is None or not call.target.pure:
         return otherwise
     types = tuple(t for a in call.args if isinstance(t := a.type, TensorType))
@@ -146,7 +146,7 @@ def _literal(e: Constant) -> Tensor:
 
 
 def _number(data: np.ndarray[Any, Any], dtype: DType) -> Expr:
-    """The only element of ``data``. The literal NaN stands for one pattern of bits; others are written as bits."""
+    """The only element of ``data``. A NaN literal has one bit pattern, so other NaNs are written as bits."""
     number = data[0].item()
     if number == number or data.tobytes() == np.full(1, np.nan, data.dtype).tobytes():
         return Const(number, dtype)

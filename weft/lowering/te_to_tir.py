@@ -49,16 +49,16 @@ _TRUE = Const(True, BOOL)
 def te_to_tir(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Program:
     """The program in scheduled form that computes ``outputs`` from ``inputs``.
 
-    ``inputs`` may be any tensors, not only placeholders: what computes them is left out. Raises UserError where a
-    placeholder is needed but not given (L010), an input is given twice (L011), a variable is not an index (L012),
-    or a scan is not of a form that can be computed step by step (L013).
+    ``inputs`` may be any tensors, not only placeholders; the operations that compute them are then left out. Raises
+    UserError if a needed placeholder is not given (L010), an input is given twice (L011), a variable is not an index
+    (L012), or a scan cannot be computed step by step (L013).
     """
     return te_to_stages(name, inputs, outputs).program
 
 
 @dataclass(frozen=True)
 class Stages:
-    """A program, and what became of the operations and tensors it was made from: names of blocks and of buffers."""
+    """A program, and the names of the blocks and buffers that its operations and tensors became."""
 
     program: Program
     blocks: Mapping[Operation, str]
@@ -66,7 +66,7 @@ class Stages:
 
 
 def te_to_stages(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Stages:
-    """Like :func:`te_to_tir`, for those who go on speaking of tensors."""
+    """Like :func:`te_to_tir`, for callers that also need the mapping from tensors to buffers."""
     work = _Lowering(tuple(inputs), tuple(outputs))
     body = work.run()
     params = (*work.input_buffers, *work.output_buffers)
@@ -175,7 +175,7 @@ class _Lowering:
         if t not in self.buffers:
             self.buffers[t] = self._buffer(t)
             self.allocs.append(self.buffers[t])
-        elif t in self.inputs:  # an input whose sibling output is computed after all
+        elif t in self.inputs:  # this input is computed after all, with a sibling output
             spare = self._buffer(t)
             self.allocs.append(spare)
             return spare
@@ -210,7 +210,7 @@ class _Lowering:
         reads: tuple[Region, ...] = ()
         init: Stmt | None = None
         if isinstance(first, Reduce) and any(a.extent is _ZERO for a in first.axes):
-            # Nothing to combine: loops that never run would leave the identity unwritten.
+            # Copy: a loop without iterations would not write the identity.
             iters = iters[: len(op.axis)]
             body = seq(*(Store(b, spatial, v) for b, v in zip(targets, first.reducer.identity, strict=True)))
         elif isinstance(first, Reduce):

@@ -25,12 +25,12 @@ _TAKEN = frozenset({"memcpy", "memset", "memmove", "main"})
 def tir_to_kernel(
     program: Program, target: Target, name: str | None = None, passes: Sequence[KernelPass] = CPU_PASSES
 ) -> Program:
-    """The kernel form of a scheduled program, by ``passes`` in their order.
+    """The kernel form of a scheduled program: ``passes`` applied in order.
 
-    Buffers become flat, blocks plain statements, vectorized loops vectors of the target's width. If intermediates need
-    more memory than fits on the stack, the attribute ``workspace`` gives the bytes the caller must provide. ``name``
-    (default: the program's) is the symbol of the kernel; characters that C does not allow become underscores. Raises
-    TargetError for loops that are bound to thread axes.
+    Buffers become flat, blocks become plain statements, and vectorized loops become vectors of the target's width. If
+    intermediates need more memory than fits on the stack, the attribute ``workspace`` gives the number of bytes that
+    the caller must provide. ``name`` (default: the program's) is the symbol of the kernel; characters that C does not
+    allow become underscores. Raises TargetError for loops that are bound to thread axes.
     """
     _check_kinds(program)
     state = Lowered(replace(program, name=symbol(name or program.name)), target)
@@ -51,13 +51,13 @@ def _check_kinds(program: Program) -> None:
 
 
 def symbol(name: str) -> str:
-    """``name`` as a C identifier that is no function of the C library."""
+    """``name`` as a C identifier that is not the name of a C library function."""
     clean = re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII)
     return f"{clean}_kernel" if clean in INTRINSICS or clean in _TAKEN else clean
 
 
 def with_workspace(program: Program) -> Program:
-    """Record how many bytes of workspace the kernel needs, if any."""
+    """Record the number of workspace bytes that the kernel needs, if any."""
     offsets, total = workspace_layout(program)
     if not offsets or (isinstance(total, Const) and int(total) == 0):
         return program

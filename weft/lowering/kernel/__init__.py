@@ -1,1 +1,1 @@
-"""The passes between scheduled and kernel form, one module each; ``tir_to_kernel`` lists them in order."""
+"""The passes from scheduled form to kernel form, one module each; ``tir_to_kernel`` lists them in order."""

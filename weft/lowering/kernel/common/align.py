@@ -1,4 +1,4 @@
-"""Strides of intermediate buffers as schedules asked for them."""
+"""Strides of intermediate buffers that schedules request."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from weft.tir.nodes import Allocate, Block, Buffer, Program, Stmt
 from weft.tir.visit import substitute, transform, walk
 
 Wish = tuple[int, int, int]
-"""Axis, factor and offset: the stride of the axis shall be the offset modulo the factor, in elements."""
+"""Axis, factor and offset: the stride of the axis must be the offset modulo the factor, in elements."""
 
 
 def asked_strides(program: Program) -> dict[str, list[Wish]]:
-    """The wishes of a scheduled program, by the name of the buffer."""
+    """The requests in a scheduled program, by the name of the buffer."""
     found: dict[str, list[Wish]] = {}
     for block in walk(program.body):
         if isinstance(block, Block) and "storage_align" in block.annotations:
@@ -24,7 +24,7 @@ def asked_strides(program: Program) -> dict[str, list[Wish]]:
 
 
 def align_storage(program: Program, wishes: dict[str, list[Wish]]) -> Program:
-    """Give allocated buffers of constant shape the strides that were asked for."""
+    """Give allocated buffers of constant shape the requested strides."""
     if not wishes:
         return program
 

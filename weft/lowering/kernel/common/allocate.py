@@ -1,5 +1,5 @@
-"""Where intermediates live: each is allocated at the innermost place that sees all its uses, and shrinks to the part
-that is touched there."""
+"""Allocation of intermediates: each one is allocated at the innermost place that contains all its uses, and shrinks to
+the part that is accessed there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ STACK_LIMIT = 16 << 10
 def place_allocations(program: Program, carried: dict[Buffer, set[Var]]) -> Program:
     """Turn ``Program.allocs`` into :class:`Allocate` statements.
 
-    A buffer stays outside of loops that carry its contents (``carried``) and of vectorized loops.
+    A buffer is allocated outside vectorized loops, and outside loops across whose iterations it keeps its contents
+    (``carried``).
     """
     counts: Counter[Buffer] = Counter()
     wanted = set(program.allocs)
@@ -36,7 +37,8 @@ def place_allocations(program: Program, carried: dict[Buffer, set[Var]]) -> Prog
 
 
 def _count(root: Stmt, wanted: set[Buffer], carried: dict[Buffer, set[Var]], own: dict[Stmt, Counter[Buffer]]) -> None:
-    """How often each statement by itself needs each buffer; a loop that must stay inside counts as a use."""
+    """Count how often each statement itself uses each buffer. A loop that must be inside the allocation counts as a
+    use."""
     stack: list[tuple[Stmt, tuple[For, ...]]] = [(root, ())]
     while stack:
         s, loops = stack.pop()
@@ -61,7 +63,7 @@ def _accessed(s: Stmt) -> set[Buffer]:
 def _place(
     s: Stmt, own: dict[Stmt, Counter[Buffer]], totals: Counter[Buffer], inside_parallel: bool
 ) -> tuple[Stmt, Counter[Buffer], set[Buffer]]:
-    """The statement with allocations inside it, the uses in it, and the buffers that await a place around it."""
+    """The statement with allocations inserted, the remaining uses in it, and the buffers to allocate around it."""
     within = inside_parallel or (isinstance(s, For) and s.kind == "parallel")
     seen = Counter(own.get(s, {}))
     parts = children(s)
@@ -87,7 +89,7 @@ def _place(
 
 
 def compact(program: Program) -> Program:
-    """Shrink every allocated buffer to the box that is touched inside its :class:`Allocate`, and fix its scope."""
+    """Shrink every allocated buffer to the box that is accessed inside its :class:`Allocate`, and choose its scope."""
     return replace(program, body=_compact(program.body, facts_of(program), False))
 
 
@@ -126,7 +128,7 @@ def _at_least(extent: Expr, original: Expr) -> bool:
 
 
 def _scope(buffer: Buffer, shape: Iterable[Expr], inside_parallel: bool, shared: bool) -> str:
-    """``local`` inside a parallel loop, and for what is small and used by one thread; else ``global``."""
+    """``local`` inside a parallel loop, and for small buffers that one thread uses; else ``global``."""
     if buffer.scope not in ("global", "local"):
         return buffer.scope
     if inside_parallel:
@@ -140,7 +142,7 @@ def _scope(buffer: Buffer, shape: Iterable[Expr], inside_parallel: bool, shared:
 
 
 def _boxes(s: Allocate, facts: Facts) -> list[tuple[Expr, Expr] | None]:
-    """For each dimension the start and extent of what is touched; None where that cannot be told."""
+    """For each dimension the start and extent of the accessed part; None if it cannot be derived."""
     sweeps: list[list[Sweep] | None] = [[] for _ in s.buffer.shape]
     _collect(s.body, s.buffer, facts, [], sweeps)
     return [_hull(found, facts) if found else None for found in sweeps]
@@ -169,7 +171,7 @@ def _collect(s: Stmt, buffer: Buffer, facts: Facts, moving: list[Var], sweeps: l
 
 
 def _hull(sweeps: list[Sweep], facts: Facts) -> tuple[Expr, Expr] | None:
-    """The least interval around all sweeps; its extent must be a constant."""
+    """The smallest interval that contains all sweeps; its extent must be a constant."""
     low = sweeps[0].low
     for other, _ in sweeps[1:]:
         if facts.nonnegative(other - low):

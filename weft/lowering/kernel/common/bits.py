@@ -1,4 +1,5 @@
-"""The bits of numbers that kernels compute in another type: what ``reinterpret`` takes and gives stays as in memory."""
+"""Keeps the exact bits of numbers that kernels compute in another type: ``reinterpret`` sees and sets the bits in
+memory."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def is_half(dtype: DType) -> bool:
 
 
 def is_stored_only(dtype: DType) -> bool:
-    """Whether the type has no arithmetic of its own and takes a byte or less."""
+    """Whether the type is at most one byte and has no arithmetic of its own."""
     return (dtype.is_float and dtype.bits <= 8) or (dtype.is_integer and dtype.bits < 8)
 
 
@@ -28,9 +29,9 @@ def is_reinterpretation(e: Expr) -> bool:
 
 
 def keep_bits(program: Program) -> Program:
-    """Let each reinterpretation of a half or of a type that exists only in memory stand right above a load or a
-    conversion: there the bits are at hand, NaN with all it carries. Variables of such types become words, so that
-    nothing is converted on the way. Programs without such a reinterpretation stay as they are."""
+    """Move each reinterpretation of a 16-bit float, or of a type that exists only in memory, directly above a load or a
+    conversion. There the exact bits are available, including those of NaN. Variables of such types become integers of
+    the same width, so that no conversion happens in between. A program without such reinterpretations is unchanged."""
     nodes = postorder(*all_expressions(program.body))
     if not any(is_reinterpretation(e) and (_is_narrow(e.dtype) or _is_narrow(e.children[0].dtype)) for e in nodes):
         return program
@@ -55,7 +56,8 @@ class _Keeping:
         return self.again(Let(word, self.bits(s.value, word.dtype), substitute(s.body, {s.var: value})))
 
     def again(self, s: Let) -> Let:
-        """A reinterpretation of the variable has become one of a reinterpretation."""
+        """Process the body again: its reinterpretations of the variable are now reinterpretations of a
+        reinterpretation."""
         memo: dict[Expr, Expr] = {}
         body = transform(s.body, lambda part: map_expressions(part, lambda e: map_expr(e, self.change, memo)))
         return Let(s.var, s.value, body)
@@ -82,11 +84,11 @@ class _Keeping:
             return self.bits(Const(code_of(x.value, x.dtype), word), to)
         if isinstance(x, Select):
             return Select(x.condition, self.bits(x.then, to), self.bits(x.otherwise, to))
-        return Call("reinterpret", (Cast(x, x.dtype),), to)  # computed: rounded first
+        return Call("reinterpret", (Cast(x, x.dtype),), to)  # computed, so it is rounded first
 
 
 def code_of(value: float | int, dtype: DType) -> int:
-    """The word that stores a number."""
+    """The integer with the bits that store a number."""
     with np.errstate(all="ignore"):
         stored = np.asarray(value, np.float32 if dtype.is_float else np.int64).astype(dtype.numpy)
     return int(stored.view(_WORDS[dtype.nbytes].numpy))

@@ -1,4 +1,4 @@
-"""Blocks → plain statements: iteration variables become what the loops bind them to, predicates become conditions."""
+"""Blocks → plain statements: iteration variables are replaced by their bindings, and predicates become conditions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _ORDERED = ("reduce", "ordered")
 
 
 def lower_blocks(program: Program) -> tuple[Program, dict[Buffer, set[Var]]]:
-    """The program without blocks, and for each buffer the loops that carry its contents from iteration to iteration.
+    """The program without blocks, and for each buffer the loops across whose iterations it keeps its contents.
 
-    A block's ``init`` runs where its reduce variables stand at their start, its whole instance where ``where`` holds.
+    A block's ``init`` runs where its reduce variables have their first values. The whole instance runs where ``where``
+    holds.
     """
     carried: dict[Buffer, set[Var]] = {}
     body = _lower(program.body, {}, carried)

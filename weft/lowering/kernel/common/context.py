@@ -1,4 +1,4 @@
-"""What is known at a place of a program: the facts that loops, conditions and lets state for what stands in them."""
+"""The facts known at a place of a program, from the loops, conditions and lets around it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "e
 
 
 def facts_of(program: Program) -> Facts:
-    """What holds everywhere in ``program``: sizes are not negative."""
+    """Facts that hold everywhere in ``program``: sizes are not negative."""
     facts = Facts()
     for size in program.sizes:
         facts.bind_size(size, 0)
@@ -24,9 +24,10 @@ def facts_of(program: Program) -> Facts:
 
 @contextmanager
 def inside(facts: Facts, s: Stmt, *least: Expr) -> Iterator[Facts]:
-    """Where the body of a loop or let stands; ``least`` are forms known to be at least 0 there.
+    """Facts inside the body of a loop or let. ``least`` are forms known to be at least 0 there.
 
-    An index bound by a let is its value, unless that is loaded: it must not be loaded again.
+    An index bound by a let equals its value. This is not used if the value is loaded, because it must not be loaded
+    again.
     """
     with facts.scope():
         if isinstance(s, For):
@@ -40,7 +41,7 @@ def inside(facts: Facts, s: Stmt, *least: Expr) -> Iterator[Facts]:
 
 @contextmanager
 def between(facts: Facts, var: Var, low: Expr, high: Expr, *least: Expr) -> Iterator[Facts]:
-    """Where ``low <= var < high``, and ``least`` are at least 0."""
+    """Facts where ``low <= var < high``, and ``least`` are at least 0."""
     with facts.scope():
         facts.bind(var, low, high - low)
         for form in least:
@@ -49,12 +50,12 @@ def between(facts: Facts, var: Var, low: Expr, high: Expr, *least: Expr) -> Iter
 
 
 def below_zero(form: Expr) -> Expr:
-    """The form that is at least 0 exactly where ``form`` is not."""
+    """The form that is at least 0 exactly where ``form`` is negative."""
     return -1 - form
 
 
 def forms_of(condition: Expr, holds: bool = True) -> list[Expr]:
-    """Forms that are at least 0 where ``condition`` holds (or, with ``holds`` false, does not)."""
+    """Forms that are at least 0 where ``condition`` is true (or, if ``holds`` is False, where it is false)."""
     out: list[Expr] = []
     stack = [(condition, holds)]
     while stack:

@@ -1,6 +1,7 @@
 """Double buffering: while one copy of a buffer is read, the other is filled for the next iteration.
 
-It is a pipeline of two stages: what fills the buffer, with all that this needs, runs an iteration ahead of the rest.
+This is a pipeline of two stages: the statements that fill the buffer, and those on which they depend, run one iteration
+ahead of the others.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ WISH = "double_buffer"
 
 
 def double_buffers(program: Program) -> Program:
-    """Pipeline the loops around blocks that asked for two copies of what they write; where the loop or the order of its
-    statements does not allow it, the wish is left alone."""
+    """Pipeline the loops around blocks that request two copies of their result. The request is ignored if the loop, or
+    the order of its statements, does not allow it."""
     tree = Tree(program)
     wishes = [b for b in tree.blocks.values() if WISH in b.annotations]
     if not wishes:
@@ -38,7 +39,7 @@ def double_buffers(program: Program) -> Program:
 
 
 def _loop_of(tree: Tree, block: Block, buffer: Buffer) -> For | None:
-    """The innermost loop around the block and all that touches the buffer."""
+    """The innermost loop around the block and all accesses to the buffer."""
     touching = tree.accessors(buffer)
     for loop in reversed(tree.loops_around(block)):
         if all(tree.is_under(b, loop) for b in touching):
@@ -47,7 +48,7 @@ def _loop_of(tree: Tree, block: Block, buffer: Buffer) -> For | None:
 
 
 def _ahead(tree: Tree, loop: For, block: Block) -> list[int]:
-    """Stage 0 for the statement of ``block`` and what it needs of those before it, 1 for all others."""
+    """Stage 0 for the statement of ``block`` and the earlier statements on which it depends, 1 for all others."""
     body = statements_of(loop)
     own = next(n for n, s in enumerate(body) if tree.is_under(block, s))
     needed = {own}
@@ -58,12 +59,12 @@ def _ahead(tree: Tree, loop: For, block: Block) -> list[int]:
 
 
 def _share(tree: Tree, a: Stmt, b: Stmt) -> bool:
-    """Whether one of two statements writes what the other touches."""
+    """Whether one of two statements writes a buffer that the other accesses."""
     (written, touched), (also_written, also_touched) = (_accesses(tree.blocks_under(s)) for s in (a, b))
     return not (written.isdisjoint(also_touched) and also_written.isdisjoint(touched))
 
 
 def _accesses(blocks: Sequence[Block]) -> tuple[set[Buffer], set[Buffer]]:
-    """The buffers that blocks write, and all that they touch."""
+    """The buffers that blocks write, and all buffers that they access."""
     written = {r.buffer for b in blocks for r in b.writes}
     return written, written | {r.buffer for b in blocks for r in b.reads}

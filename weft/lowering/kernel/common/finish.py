@@ -1,4 +1,4 @@
-"""Index arithmetic in canonical form, divisions of what is surely not negative made unsigned."""
+"""Brings index arithmetic into canonical form, and makes divisions of nonnegative values unsigned."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _DIVISIONS = frozenset({"floordiv", "floormod"})
 
 
 def finish(program: Program) -> Program:
-    """Canonical indices (variable part first, one constant last) and cheap divisions."""
+    """Canonical indices (variable part first, one constant last) and unsigned divisions."""
     return replace(program, body=_visit(program.body, facts_of(program), ()))
 
 
 def _visit(s: Stmt, facts: Facts, unrolled: tuple[Var, ...]) -> Stmt:
-    """``unrolled`` are the loops around that will be unrolled: divisions of their variables fold away later."""
+    """``unrolled`` are the enclosing loops that will be unrolled: divisions of their variables are folded later."""
     memo: dict[Expr, Expr] = {}
     s = map_expressions(s, lambda e: _cheap(facts.simplify(e), facts, unrolled, memo))
     parts = children(s)
@@ -37,7 +37,8 @@ def _visit(s: Stmt, facts: Facts, unrolled: tuple[Var, ...]) -> Stmt:
 
 
 def _cheap(root: Expr, facts: Facts, unrolled: tuple[Var, ...], memo: dict[Expr, Expr]) -> Expr:
-    """Division by a power of two is a shift anyway; by another positive constant it is cheaper unsigned."""
+    """Division by a power of two becomes a shift in any case; by another positive constant, unsigned division is
+    cheaper."""
     for e in post_order(root):
         if e in memo:
             continue

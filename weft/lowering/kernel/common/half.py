@@ -1,4 +1,4 @@
-"""float16 and bfloat16: arithmetic happens in float32, with one rounding at each store."""
+"""float16 and bfloat16: arithmetic uses float32, with one rounding at each store."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from weft.tir.visit import (
 
 
 def widen_half(program: Program) -> Program:
-    """Compute in float32 wherever the program says float16 or bfloat16; thread-private buffers hold float32 too.
+    """Compute in float32 wherever the program uses float16 or bfloat16; thread-private buffers hold float32 too.
 
-    An explicit conversion to half precision still rounds, and what instructions read as halves (``pack2``, loop
-    nests of the annotation ``matrix_tile``) stays so. Where bits of halves are looked at, all buffers keep them.
+    An explicit conversion to a 16-bit float still rounds. Operands that instructions read as 16-bit floats stay
+    unchanged (``pack2``, loop nests with the annotation ``matrix_tile``). If the program reinterprets the bits of
+    16-bit floats, all buffers keep their types.
     """
     everything = (*program.params, *buffers(program.body))
     nodes = postorder(*all_expressions(program.body))
@@ -57,7 +58,7 @@ def widen_half(program: Program) -> Program:
         if isinstance(e, Call) and e.name == "pack2":
             return Call(e.name, tuple(a.a if isinstance(a, Cast) else a for a in e.args), e.dtype)
         if isinstance(e, Call) and is_reinterpretation(e) and e.dtype.bits == 16:
-            x = e.args[0]  # what was widened just now is taken as it was
+            x = e.args[0]  # an operand that was just widened is used unrounded
             made = Call(e.name, (x.a if isinstance(x, Cast) and x.dtype == FLOAT32 else x,), e.dtype)
             return Cast(made, FLOAT32) if is_half(e.dtype) else made
         if isinstance(e, Call) and is_half(e.dtype):
@@ -87,7 +88,7 @@ def widen_half(program: Program) -> Program:
 
 
 def _read_as_halves(body: Stmt) -> set[object]:
-    """Buffers whose elements some instruction takes as they lie in memory."""
+    """Buffers whose elements some instruction reads as stored in memory."""
     found: set[object] = set()
     for s in walk(body):
         words = [c for c in collect(expressions(s), Call) if c.name == "pack2"]

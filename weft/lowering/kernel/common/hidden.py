@@ -1,9 +1,9 @@
-"""Tiles that nobody looks at are not computed.
+"""Skips tiles whose values are never used.
 
-Where everything that reads a tile reads it inside ``select(condition, tile…, other)``, and the condition holds nowhere
-in the tile, the statements that fill the tile are left out and ``other`` is all that is stored, or nothing where the
-statement itself stands under the condition. Each element gets the very value that it had, whatever the operands are.
-The condition is one on indices (a causal mask)::
+Suppose that every read of a tile is inside ``select(condition, tile…, other)``, and that the condition holds for no
+element of the tile. Then the statements that fill the tile are skipped and only ``other`` is stored; nothing is stored
+if the reader is a statement under the condition. Every stored element keeps its exact value for all operands. The
+condition must be one on indices (a causal mask)::
 
     allocate tile:                              if 0 <= i * 16 + 15 - j * 32:
       for k: tile[…] += a[…] * b[…]      →        allocate tile: as before
@@ -26,8 +26,9 @@ from weft.tir.visit import children, expressions, postorder, transform, transfor
 
 
 def skip_hidden(program: Program, limited: frozenset[str] = frozenset()) -> Program:
-    """The program in which tiles that are read under conditions are made where a condition can hold. ``limited`` names
-    the buffers to which statements store under such conditions; others stand under conditions for their size."""
+    """The program in which a tile that is read under conditions is computed only if such a condition can hold.
+    ``limited`` names the buffers whose stores under a condition count as such reads; other stores have conditions for
+    their bounds."""
     return replace(program, body=_visit(program.body, facts_of(program), limited))
 
 
@@ -47,12 +48,13 @@ def _visit(s: Stmt, facts: Facts, limited: frozenset[str]) -> Stmt:
 
 
 def _guarded(s: Allocate, facts: Facts, limited: frozenset[str]) -> Stmt | None:
-    """The two versions of a tile and what reads it; None where it is read unconditionally, or nothing can be said."""
+    """The two versions of a tile and its readers; None if the tile is read unconditionally, or nothing can be
+    derived."""
     parts = s.body.stmts if isinstance(s.body, Seq) else (s.body,)
     fillers = [p for p in parts if _only_fills(p, s.buffer)]
     readers = [p for p in parts if not _only_fills(p, s.buffer)]
     if not any(isinstance(x, For) and x.kind == "serial" for p in fillers for x in walk(p)):
-        return None  # what is made without a loop costs less than the question
+        return None  # a tile computed without a loop is cheaper than the test
     choices = [(p, e) for p in readers for e in dict.fromkeys(_choices(p, s.buffer, limited))]
     if not choices or any(isinstance(x, Evaluate) for x in walk(s.body)):
         return None
@@ -72,12 +74,12 @@ def _only_fills(s: Stmt, tile: Buffer) -> bool:
 
 
 def _is_limited(s: Stmt, limited: frozenset[str]) -> bool:
-    """Whether ``s`` stores in one of the buffers ``limited`` under a condition."""
+    """Whether ``s`` is a store under a condition to one of the buffers ``limited``."""
     return isinstance(s, If) and isinstance(s.then, Store) and s.otherwise is None and s.then.buffer.name in limited
 
 
 def _choices(s: Stmt, tile: Buffer, limited: frozenset[str]) -> Iterator[Select | If]:
-    """The choices in ``s`` of which exactly one side reads the tile."""
+    """The choices in ``s`` for which exactly one side reads the tile."""
     for stmt in walk(s):
         if _is_limited(stmt, limited) and _mentions(stmt, tile):
             yield stmt  # type: ignore[misc]  # an If
@@ -97,7 +99,7 @@ def _mentions(s: Stmt, tile: Buffer) -> bool:
 
 
 def _without(readers: Iterable[Stmt], tile: Buffer, limited: frozenset[str]) -> Stmt:
-    """The readers where each choice falls on the side that does not read the tile."""
+    """The readers with each choice replaced by the side that does not read the tile."""
 
     def other(e: Expr) -> Expr | None:
         if not isinstance(e, Select) or _reads(e.then, tile) == _reads(e.otherwise, tile):
@@ -118,7 +120,8 @@ def _is_empty(s: Stmt) -> bool:
 
 
 def _somewhere(choice: Select | If, tile: Buffer, part: Stmt, facts: Facts) -> Expr | None:
-    """A condition, without the variables bound in ``part``, that holds if the side of the tile is chosen anywhere."""
+    """A condition, without variables bound in ``part``, that is true whenever the side with the tile is chosen for any
+    element."""
     forms = forms_of(choice.condition, holds=isinstance(choice, If) or _reads(choice.then, tile))
     bound = [x for x in walk(part) if isinstance(x, (For, Let))]
     moving = [x.var for x in bound]

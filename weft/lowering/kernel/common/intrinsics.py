@@ -1,4 +1,4 @@
-"""Intrinsics → arithmetic: float32 functions are expanded, so every back end and every vector width shares them."""
+"""Intrinsics → arithmetic: float32 functions are expanded here, so all back ends and vector widths share them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from weft.tir.visit import map_expr, transform_expressions
 
 
 def lower_intrinsics(program: Program) -> Program:
-    """The program with the transcendental functions of float32 written out; float64 ones stay calls."""
+    """The program with the transcendental functions of float32 expanded; those of float64 stay calls."""
     memo: dict[Expr, Expr] = {}
     return replace(program, body=transform_expressions(program.body, lambda e: map_expr(e, expand, memo)))
 
 
 def expand(e: Expr) -> Expr | None:
-    """The expansion of one call, or None where there is none."""
+    """The expansion of one call, or None if it has none."""
     if not isinstance(e, Call):
         return None
     if e.name in EXPANSIONS and e.dtype == FLOAT32:

@@ -1,4 +1,4 @@
-"""Buffers whose contents live from one iteration of a loop to the next: sliding windows."""
+"""Buffers that keep their contents across iterations of a loop: sliding windows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from weft.tir.visit import walk
 
 
 def kept_across(program: Program) -> dict[Buffer, set[Var]]:
-    """For each buffer of a block that relies on earlier iterations the loops that must stay inside of the place where
-    the buffer is allocated. Iterations of a parallel loop never rely on each other: each has a buffer of its own."""
+    """For each buffer of a block that uses results of earlier iterations: the loops that must be inside the buffer's
+    allocation. Iterations of a parallel loop never use each other's results; each has a buffer of its own."""
     found: dict[Buffer, set[Var]] = {}
     parallel: set[Var] = set()
     for s in walk(program.body):

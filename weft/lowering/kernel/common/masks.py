@@ -1,4 +1,4 @@
-"""Conditions of vectors that are known in every lane: what stands under them loses its mask, or goes away."""
+"""Vector conditions whose value is known in every lane: the code under them loses its mask, or is removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 
 def folded(e: Expr) -> Expr:
-    """``e``, whose operands are folded already, without conditions of vectors that are alike in all lanes."""
+    """``e`` without vector conditions that have the same known value in all lanes. Its operands are already folded."""
     if isinstance(e, Load):
         return Load(e.source, e.indices) if e.mask is not None and uniform(e.mask) is True else e
     if isinstance(e, Select):
@@ -34,7 +34,7 @@ def folded(e: Expr) -> Expr:
 
 
 def uniform(mask: Expr) -> bool | None:
-    """The value of a condition that is a constant, the same in all lanes; None for any other."""
+    """The value of a condition that is the same constant in all lanes; None for any other condition."""
     value = mask.value if isinstance(mask, Broadcast) else mask
     return bool(value.value) if isinstance(value, Const) else None
 

@@ -1,7 +1,7 @@
 """Transcendental functions of float32 as arithmetic, for scalars and vectors alike, with stated error bounds.
 
-Every function agrees with NumPy on NaN, infinities, zeros, overflow and subnormal results. A product feeding a sum may
-become one fused multiply-add; the reductions are chosen so that both ways are exact enough.
+Every function agrees with NumPy on NaN, infinities, zeros, overflow and subnormal results. The compiler may fuse a
+product and a sum into one multiply-add; the range reductions are accurate enough with and without fusion.
 
 Sources: range reduction after W. J. Cody and W. Waite, *Software Manual for the Elementary Functions* (1980);
 polynomials of log, tanh, sin and cos as in S. Moshier's Cephes library; erf after N. Juffa (2016). The others are
@@ -75,7 +75,7 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 
 def pick(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
-    """Both sides are computed; neither reads memory."""
+    """A choice for which both sides are computed; neither side reads memory."""
     return Select(condition, then, otherwise)
 
 
@@ -91,15 +91,15 @@ def _exp_parts(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _exp_small(r: Expr) -> Expr:
-    """e^r for such an ``r``."""
+    """e^r for ``r`` in [-ln 2 / 2, ln 2 / 2]."""
     return polynomial(r, (*_EXP, 1.0, 1.0))
 
 
 def exp(x: Expr) -> Expr:
     """e^x. At most 2 ulp, subnormal results within one unit of the last place.
 
-    Below the lower bound the result is an exact 0, so that the masked scores of attention, -inf by the million, make
-    no products that underflow: these take a processor several times as long.
+    Below the lower bound the result is exactly 0. Otherwise the masked scores of attention, millions of which are -inf,
+    would cause products that underflow, which take a processor several times as long.
     """
     r, n = _exp_parts(minimum(maximum(x, -176.0), 89.0))
     return call("ldexp", _exp_small(r), n)
@@ -167,7 +167,7 @@ def log2(x: Expr) -> Expr:
 
 
 def log1p(x: Expr) -> Expr:
-    """log(1 + x): the rounding error of the sum is put back. At most 4 ulp."""
+    """log(1 + x), corrected by the rounding error of the sum. At most 4 ulp."""
     u = x + 1.0
     lost = x - (u - 1.0)
     ordinary = call("abs", u)
@@ -302,4 +302,4 @@ def rsqrt(x: Expr) -> Expr:
 EXPANSIONS: Final[dict[str, Function]] = {
     f.__name__: f for f in (exp, exp2, expm1, log, log2, log1p, tanh, sigmoid, erf, sin, cos, tan, pow, rsqrt)
 }
-"""How float32 intrinsics are computed; the others are machine instructions or C library calls."""
+"""The expansions of float32 intrinsics. Other intrinsics are machine instructions or C library calls."""

@@ -1,9 +1,9 @@
-"""Simplify with what is known at each place, and split loops so that checks leave the common case.
+"""Simplifies each statement with the facts known there, and splits loops so that most iterations need no checks.
 
-A loop whose body checks ``i * 8 + j < n`` or ``0 <= h * 2 + k - 1 < height`` runs in up to three pieces: iterations
-before, within and after the range where the checks surely succeed. Within, they vanish; outside, they stay, and inner
-loops are split in turn. Where a single check surely fails from some iteration on, these are a piece of their own, which
-often is empty. Growth of the code is limited by a budget of statements.
+A loop whose body checks ``i * 8 + j < n`` or ``0 <= h * 2 + k - 1 < height`` becomes up to three pieces: the iterations
+before, inside and after the range in which the checks certainly hold. Inside the range the checks are removed. Outside
+they stay, and inner loops are split in turn. If a single check certainly fails from some iteration on, the iterations
+from there are a separate piece, which is often empty. A budget of statements limits the growth of the code.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from weft.tir.nodes import Allocate, Block, Evaluate, For, If, Let, Program, Seq
 from weft.tir.visit import children, expressions, postorder, walk
 
 MAX_ADDED_STORES = 1500
-"""Stores that the copies made by splitting may add to a program. Unrolled stores count as often as they repeat."""
+"""Limit on the stores that copies made by splitting may add to a program. An unrolled store counts once per
+repetition."""
 
 MAX_EXTRA_VERSIONS = 3
-"""Versions of a loop body besides the common one: enough for two checks, each met or not."""
+"""Limit on the additional versions of a loop body: enough for two checks, each of which holds or fails."""
 
 MIN_UNMASKED_LANES = 4
-"""Lanes of the shortest vector that is as good as a masked one."""
+"""Fewest lanes of a vector that is not slower than a masked one."""
 
 EMPTY = Seq(())
 
@@ -53,23 +54,23 @@ class _State:
     budget: int = MAX_ADDED_STORES
     inside_parallel: bool = False
     conditional: dict[Stmt, bool] = field(default_factory=dict)
-    """Statements already searched for conditions."""
+    """For each statement already searched: whether it contains conditions."""
 
 
 def partition(program: Program) -> Program:
-    """The program simplified in context, its loops split around the checks."""
+    """The program simplified in context, with its loops split around the checks."""
     return replace(program, body=_visit(program.body, _State(facts_of(program))))
 
 
 def simplify_program(program: Program) -> Program:
-    """The program simplified in context, no loop split."""
+    """The program simplified in context, without splitting loops."""
     return replace(program, body=_visit(program.body, _State(facts_of(program), budget=-1)))
 
 
 def _visit(s: Stmt, state: _State) -> Stmt:
     simplify = state.facts.simplify
     if isinstance(s, Seq):
-        return seq(*(m for c in s.stmts if (m := _visit(c, state)) is not EMPTY))  # an empty one vanishes in ``seq``
+        return seq(*(m for c in s.stmts if (m := _visit(c, state)) is not EMPTY))  # ``seq`` drops empty statements
     if isinstance(s, Store):
         mask = None if s.mask is None else simplify(s.mask)
         return Store(s.buffer, tuple(simplify(i) for i in s.indices), simplify(s.value), mask)
@@ -128,7 +129,7 @@ def _once(s: For) -> bool:
 
 
 def _plain(s: For, state: _State, *least: Expr) -> Stmt:
-    """The loop with its body simplified, where the forms ``least`` are at least 0."""
+    """The loop with its body simplified, assuming that the forms ``least`` are at least 0."""
     outer, state.inside_parallel = state.inside_parallel, state.inside_parallel or s.kind == "parallel"
     with inside(state.facts, s, *least):
         body = _visit(s.body, state)
@@ -143,8 +144,9 @@ def _plain(s: For, state: _State, *least: Expr) -> Stmt:
 
 
 def _first_lanes(s: For, body: Stmt, facts: Facts) -> int | None:
-    """How many lanes a vectorized loop has that a guard allows the first ones only, where these are at most two whole
-    vectors: those need no mask, and a result in memory between them none either. None for all other loops."""
+    """If a guard admits only the first lanes of a vectorized loop, and these fill one or two whole vectors: the number
+    of these lanes. The vectors then need no mask, and results passed between them need no memory. None for all other
+    loops."""
     if not isinstance(body, If) or body.otherwise is not None or not isinstance(s.extent, Const):
         return None
     forms = list(forms_of(body.condition))
@@ -160,9 +162,10 @@ def _first_lanes(s: For, body: Stmt, facts: Facts) -> int | None:
 
 @dataclass(slots=True)
 class _Interval:
-    """``low <= var < high`` (None: the loop's own end) and the forms that are >= 0 there.
+    """The iterations ``low <= var < high`` (None: the loop's own bound), and the forms that are at least 0 there.
 
-    ``low_fact`` is a form that is negative everywhere below ``low``, if one is known; ``high_fact`` likewise above.
+    ``low_fact`` is a form that is negative for every iteration below ``low``, if one is known; ``high_fact`` is the
+    same for iterations from ``high`` on.
     """
 
     low: Expr | None
@@ -204,8 +207,8 @@ def _pieces(s: For, state: _State) -> Stmt | None:
 
 
 def _nowhere(s: For, checks: list[_Check], low: Expr, end: Expr, facts: Facts) -> tuple[Expr, Expr] | None:
-    """Where the iterations begin in which the only check holds for nothing that the loops inside do, and the form that
-    is below 0 from there on; None where that cannot be told, or is clear anyway."""
+    """The first iteration from which on the loop's only check fails for all values of the inner loop variables, and the
+    form that is negative from there on. None if it cannot be derived, or is not needed."""
     if len({c.form for c in checks}) != 1 or checks[0].high is None or checks[0].low is checks[0].high:
         return None
     parts = facts.linear(checks[0].high, s.var)
@@ -232,7 +235,7 @@ def _segment(s: For, low: Expr, high: Expr, state: _State, least: list[Expr]) ->
 
 
 def _each(s: For, low: Expr, count: int, state: _State) -> Stmt:
-    """A few iterations, each by itself, so that checks on the variable are decided where it is constant."""
+    """A few iterations, each as a separate copy, so that checks on the variable are decided by its constant value."""
     parts = []
     for i in range(count):
         at = state.facts.simplify(low + i)
@@ -241,7 +244,7 @@ def _each(s: For, low: Expr, count: int, state: _State) -> Stmt:
 
 
 def _versions(s: For, interval: _Interval, state: _State) -> Stmt | None:
-    """A parallel loop stays one loop: the two versions stand in its body."""
+    """Keep a parallel loop as one loop, with both versions in its body."""
     facts, end = state.facts, s.start + s.extent
     conditions = []
     if interval.low is not None:
@@ -258,7 +261,7 @@ def _versions(s: For, interval: _Interval, state: _State) -> Stmt | None:
         with between(facts, s.var, low, high, *interval.least):
             common = _visit(s.body, state)
     if not (isinstance(condition, Const) and condition.value):
-        rest = (s.start, end)  # what remains is one piece only at the end, or at the start
+        rest = (s.start, end)  # what remains is one interval only if it is at the start or at the end
         if interval.low is None:
             rest = (high, end)
         elif interval.high is None:
@@ -274,8 +277,9 @@ def _versions(s: For, interval: _Interval, state: _State) -> Stmt | None:
 
 
 def _guarded(s: For, checks: list[_Check], state: _State) -> Stmt | None:
-    """Guards on quotients or remainders of the variable (a fused loop): a version of the body for each outcome, so that
-    what remains of a tile at an edge is as straight as a whole tile; two versions where that would be too much code."""
+    """Handle guards on quotients or remainders of the variable (of a fused loop): make a version of the body for each
+    outcome, so that a partial tile at an edge is straight-line code like a whole tile. If that would be too much code,
+    make two versions."""
     facts = state.facts
     forms: dict[Expr, None] = {}
     for check in checks:
@@ -298,7 +302,7 @@ def _guarded(s: For, checks: list[_Check], state: _State) -> Stmt | None:
 
 
 def _outcomes(s: For, undecided: list[Expr], known: list[Expr], state: _State) -> Stmt:
-    """The body where the forms ``known`` are at least 0, in versions for each of ``undecided`` being so or not."""
+    """The body, assuming that the forms ``known`` are at least 0, in one version for each outcome of ``undecided``."""
     with inside(state.facts, s, *known):
         if not undecided:
             return _visit(s.body, state)
@@ -312,7 +316,7 @@ def _outcomes(s: For, undecided: list[Expr], known: list[Expr], state: _State) -
 
 
 def _all_or_not(s: For, undecided: list[Expr], state: _State) -> Stmt:
-    """The body in a version where all of ``undecided`` are at least 0, and one where that is not known."""
+    """The body in two versions: one where all of ``undecided`` are at least 0, and one where that is not known."""
     with inside(state.facts, s):
         condition = state.facts.simplify(all_of(*(make("ge", f, 0) for f in undecided)))
     with inside(state.facts, s, *undecided):
@@ -323,7 +327,7 @@ def _all_or_not(s: For, undecided: list[Expr], state: _State) -> Stmt:
 
 
 def weigh(s: Stmt) -> int:
-    """Stores in ``s`` after unrolling."""
+    """Number of stores in ``s`` after unrolling."""
     if isinstance(s, Seq):
         return sum(weigh(c) for c in s.stmts)
     if isinstance(s, For):
@@ -338,10 +342,10 @@ def weigh(s: Stmt) -> int:
 
 @dataclass(slots=True)
 class _Check:
-    """A form that would better be >= 0 (``equal``: whether it is 0 would better be known).
+    """A form for which it is useful to know that it is >= 0 (with ``equal``: whether it is 0).
 
-    ``low`` is the least that it is whatever the loops inside do, ``high`` the most, if that can be told; ``guard`` says
-    that a statement without an alternative depends on it.
+    ``low`` is a lower bound over all values of the inner loop variables, ``high`` an upper bound, if known. ``guard``
+    says that the form guards a statement without an alternative.
     """
 
     form: Expr
@@ -352,7 +356,8 @@ class _Check:
 
 
 def _checks(s: For, state: _State) -> list[_Check]:
-    """The checks in a loop's body that depend on its variable, and that no inner loop can settle for nothing."""
+    """The checks in a loop's body that depend on the loop's variable and that no inner loop can remove without extra
+    code."""
     if not _is_conditional(s.body, state.conditional):
         return []
     written = frozenset(x.buffer for x in walk(s.body) if isinstance(x, Store))
@@ -363,9 +368,10 @@ def _checks(s: For, state: _State) -> list[_Check]:
 
 
 class _Finder:
-    """Collects the checks on ``var``; ``moving`` are the loops around the place it is at.
+    """Collects the checks on ``var``. ``moving`` are the loops around the current statement.
 
-    What the loop itself writes (``written``) changes from one iteration to the next: checks on it settle nothing.
+    Buffers that the loop itself writes (``written``) change between iterations, so checks on their contents are
+    ignored.
     """
 
     def __init__(self, var: Var, facts: Facts, written: frozenset[Source], conditional: dict[Stmt, bool]) -> None:
@@ -409,7 +415,7 @@ class _Finder:
                 continue
             for form, equal in _atoms(self.facts.simplify(condition)):
                 if not uses_var(form, (self.var,)):
-                    continue  # another loop's affair
+                    continue  # a check for another loop
                 if any(isinstance(e, Load) and e.source in self.written for e in postorder(form)):
                     continue
                 inner = self.facts.linear(form, *self.serial) if guard else None
@@ -420,7 +426,7 @@ class _Finder:
 
 
 def _is_conditional(s: Stmt, known: dict[Stmt, bool]) -> bool:
-    """Whether there is any condition in ``s``."""
+    """Whether ``s`` contains any condition."""
     found = known.get(s)
     if found is None:
         own = isinstance(s, If) or any(True for _ in _conditions(s))
@@ -429,14 +435,14 @@ def _is_conditional(s: Stmt, known: dict[Stmt, bool]) -> bool:
 
 
 def _only(s: Stmt) -> Stmt:
-    """``s``, or what is alone inside allocations."""
+    """``s``, or its only inner statement if ``s`` is an allocation."""
     while isinstance(s, Allocate):
         s = s.body
     return s
 
 
 def _conditions(s: Stmt) -> Iterator[tuple[Expr, bool]]:
-    """The conditions in a statement; whether it is a guard without an alternative."""
+    """The conditions in a statement, each with whether it guards a statement without an alternative."""
     if isinstance(s, If):
         yield s.condition, s.otherwise is None
         return
@@ -446,7 +452,7 @@ def _conditions(s: Stmt) -> Iterator[tuple[Expr, bool]]:
 
 
 def _atoms(condition: Expr) -> Iterator[tuple[Expr, bool]]:
-    """The forms that a condition wants to be at least 0, or (True) equal to 0 or not."""
+    """The forms that a condition requires to be at least 0, or (True) compares with 0 for equality."""
     stack = [condition]
     while stack:
         e = stack.pop()
@@ -464,7 +470,7 @@ def _atoms(condition: Expr) -> Iterator[tuple[Expr, bool]]:
 
 
 def _interior(s: For, checks: list[_Check], facts: Facts) -> _Interval | None:
-    """The iterations for which every check that can be settled is settled."""
+    """The iterations in which every check that an interval can decide is decided."""
     found = _Interval(None, None, [])
     useful = False
     for check in checks:
@@ -486,7 +492,7 @@ def _of_variables(e: Expr) -> bool:
 
 
 def _ordered(found: _Interval, facts: Facts) -> _Interval | None:
-    """The interval with ``low <= high``, so that no iteration belongs to two pieces; None where it is surely empty."""
+    """The interval with ``low <= high``, so that no iteration belongs to two pieces; None if it is certainly empty."""
     if found.low is None or found.high is None or facts.nonnegative(found.high - found.low):
         return found
     if facts.nonnegative(found.low - found.high):
@@ -496,15 +502,15 @@ def _ordered(found: _Interval, facts: Facts) -> _Interval | None:
 
 
 def _narrow(s: For, factor: int, rest: Expr, found: _Interval, facts: Facts) -> bool:
-    """Intersect with ``factor * var + rest >= 0``; whether that leaves something out."""
+    """Intersect with ``factor * var + rest >= 0``; returns whether that excludes any iteration."""
     end = s.start + s.extent
     fact = s.var * factor + rest
     if factor > 0:  # var >= ceil(-rest / factor)
         bound = facts.simplify((factor - 1 - rest) // factor)
         if facts.nonnegative(bound - end):
-            return False  # it holds nowhere
+            return False  # it holds for no iteration
         if facts.nonnegative(s.start - bound):
-            return False  # it holds everywhere
+            return False  # it holds for every iteration
         if found.low is None or facts.nonnegative(bound - found.low):
             found.low, found.low_fact = _clamp(bound, s.start, end, facts), fact
         elif not facts.nonnegative(found.low - bound):
@@ -526,7 +532,7 @@ def _clamp(bound: Expr, start: Expr, end: Expr, facts: Facts) -> Expr:
 
 
 def _settle_equal(s: For, factor: int, rest: Expr, found: _Interval, facts: Facts) -> bool:
-    """``var == first`` or ``var == last``: split off that one iteration."""
+    """For a check that holds only at ``var == first`` or ``var == last``: split off that iteration."""
     if not isinstance(rest, Const) or int(rest) % factor:
         return False
     point = -int(rest) // factor

@@ -1,4 +1,4 @@
-"""The passes from scheduled to kernel form that every machine shares, as lists of steps."""
+"""The passes from scheduled form to kernel form that all machines share, as lists of steps."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from weft.tir.nodes import Buffer, Program
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A program on its way to kernel form, and what earlier passes noted for later ones.
+    """A program between scheduled and kernel form, with notes that earlier passes leave for later ones.
 
-    ``across`` names loops from one iteration of which to the next a buffer keeps its contents; ``strides`` is what the
-    schedule asked of buffers, by name; ``late`` are the marks of statements of pipelined loops; ``limited`` are the
-    names of buffers of which only a part is stored.
+    ``across`` gives, for each buffer, the loops across whose iterations it keeps its contents. ``strides`` are the
+    strides that the schedule requests, by buffer name. ``late`` are the variables that mark statements of pipelined
+    loops. ``limited`` are the names of buffers that are stored only in part.
     """
 
     program: Program
@@ -42,16 +42,16 @@ class Lowered:
     limited: frozenset[str] = frozenset()
 
     def with_program(self, program: Program) -> Lowered:
-        """The same notes for another state of the program."""
+        """The same notes with another version of the program."""
         return replace(self, program=program)
 
 
 KernelPass = Callable[[Lowered], Lowered]
-"""One step from scheduled to kernel form, which is called by the name of its function."""
+"""One step from scheduled form to kernel form; its name is the name of its function."""
 
 
 def plain(step: Callable[[Program], Program]) -> KernelPass:
-    """A pass that needs nothing but the program."""
+    """A pass that needs only the program."""
 
     @wraps(step)
     def run(state: Lowered) -> Lowered:
@@ -61,7 +61,7 @@ def plain(step: Callable[[Program], Program]) -> KernelPass:
 
 
 def collect_wishes(state: Lowered) -> Lowered:
-    """Note what the schedule asked of buffers, before they change."""
+    """Note the schedule's requests for buffers before other passes change the buffers."""
     return replace(state, across=kept_across(state.program), strides=asked_strides(state.program))
 
 
@@ -80,12 +80,12 @@ def bind_blocks(state: Lowered) -> Lowered:
 
 
 def allocate_inside(state: Lowered) -> Lowered:
-    """Each intermediate is allocated at the innermost place that sees all its uses."""
+    """Each intermediate is allocated at the innermost place that contains all its uses."""
     return state.with_program(place_allocations(state.program, state.across))
 
 
 def drop_unread(state: Lowered) -> Lowered:
-    """What no reader's condition admits is not stored."""
+    """Elements that no reader's condition admits are not stored."""
     program, limited = leave_unread(state.program)
     return replace(state, program=program, limited=limited)
 
@@ -101,7 +101,7 @@ def pad_strides(state: Lowered) -> Lowered:
 
 
 def skip_hidden_tiles(state: Lowered) -> Lowered:
-    """Tiles that a condition hides everywhere are not computed."""
+    """Tiles whose elements all fail the readers' condition are not computed."""
     return state.with_program(skip_hidden(state.program, state.limited))
 
 
@@ -111,20 +111,20 @@ PLACE_MEMORY: Final[tuple[KernelPass, ...]] = (
     mark_pipelines,
     bind_blocks,
     allocate_inside,
-    plain(simplify_program),  # so that regions can be read off the indices
+    plain(simplify_program),  # so that regions can be derived from the indices
     drop_unread,
-    plain(compact),  # intermediates shrink to the part that is touched
+    plain(compact),  # intermediates shrink to the part that is accessed
     overlap_iterations,
     pad_strides,
 )
 """Blocks become statements, and intermediates find their place in memory."""
 
 SIMPLIFY_STATEMENTS: Final[tuple[KernelPass, ...]] = (
-    plain(flatten),  # one element offset instead of an index for each dimension
+    plain(flatten),  # one element offset instead of an index per dimension
     skip_hidden_tiles,
-    plain(partition),  # checks leave the common case
-    plain(keep_bits),  # of what is computed in another type
+    plain(partition),  # most iterations lose their checks
+    plain(keep_bits),  # of values that are computed in another type
     plain(widen_storage),  # types that exist only in memory become bytes
     plain(widen_half),  # half precision computes in float32
 )
-"""Flat memory, few conditions, and no types but those that machines compute in."""
+"""Flat memory, few conditions, and only types in which machines compute."""

@@ -26,7 +26,7 @@ from weft.tir.visit import expressions, map_expr, map_expressions, postorder, su
 
 
 def mark_statements(program: Program) -> tuple[Program, set[Var]]:
-    """The program with the statements of pipelined loops inside lets, and the variables of these."""
+    """The program with the statements of pipelined loops inside lets, and the variables of these lets."""
     marks: set[Var] = set()
 
     def visit(s: Stmt) -> Stmt | None:
@@ -43,7 +43,7 @@ def mark_statements(program: Program) -> tuple[Program, set[Var]]:
 
 
 def pipeline_loops(program: Program, marks: set[Var]) -> Program:
-    """Pipelined loops as three loops, without marks. Runs when buffers are as small as they get."""
+    """Turn each pipelined loop into three loops, and remove the marks. Runs after buffers have their final sizes."""
     if not marks:
         return program
     body = transform(program.body, partial(_pipelined, marks=marks))
@@ -76,7 +76,7 @@ def _pipelined(loop: Stmt, marks: set[Var]) -> Stmt | None:
 
 
 def _copies(buffers: Sequence[Buffer], parts: dict[int, Stmt], stages: Sequence[int]) -> dict[Buffer, Buffer]:
-    """For each buffer that several stages touch the one with as many copies as iterations are under way."""
+    """For each buffer that several stages access: a buffer with as many copies as iterations overlap."""
     found: dict[Buffer, Buffer] = {}
     for b in buffers:
         touching = [int(stages[n]) for n, s in parts.items() if b in _touched(s)]
@@ -86,7 +86,7 @@ def _copies(buffers: Sequence[Buffer], parts: dict[int, Stmt], stages: Sequence[
 
 
 def _check_private(parts: dict[int, Stmt], stages: Sequence[int], own: set[Buffer]) -> None:
-    """What passes between stages was found to belong to the loop when it was scheduled."""
+    """Check that buffers passed between stages belong to the loop, as was found when the loop was scheduled."""
     for n, s in parts.items():
         for b in {x.buffer for x in walk(s) if isinstance(x, Store)} - own:
             if any(b in _touched(parts[m]) for m in parts if stages[m] != stages[n]):
@@ -99,7 +99,7 @@ def _touched(s: Stmt) -> set[object]:
 
 
 def _in_turn(s: Stmt, old: Buffer, new: Buffer, var: Var) -> Stmt:
-    """``s`` with the copy of ``old`` that the iteration ``var`` has."""
+    """``s`` with ``old`` replaced by the copy that belongs to iteration ``var``."""
     copy = var % new.shape[0]
     memo: dict[Expr, Expr] = {}
 
@@ -116,7 +116,7 @@ def _in_turn(s: Stmt, old: Buffer, new: Buffer, var: Var) -> Stmt:
 
 
 def _stretches(loop: For, late: Sequence[tuple[int, Stmt]]) -> Stmt:
-    """The loops that fill the pipeline, keep it going and empty it; ``late`` are the statements in their order."""
+    """The loops that fill, run and drain the pipeline; ``late`` are the statements in their order."""
     least, depth = min(t for t, _ in late), max(t for t, _ in late)
     span = Const(depth - least, INDEX)
     end = loop.start + loop.extent

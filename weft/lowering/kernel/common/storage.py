@@ -1,10 +1,10 @@
 """Element types that exist only in memory: floats of 8 and 4 bits, integers of 4 and 2 bits.
 
-Arithmetic on them happens in float32 and int8 (uint8); buffers of them become buffers of bytes. Conversions are bit
-manipulation, exact and rounding to nearest even: beyond the largest number lies what the type has for it (infinity, or
-NaN where it has none), as ml_dtypes defines. Formats: "FP8 Formats for Deep Learning" (Micikevicius et al., 2022) for
-e4m3fn and e5m2, "8-bit Numerical Formats for Deep Neural Networks" (Noune et al., 2022) for fnuz, the OCP Microscaling
-specification 1.0 for e2m1 and e8m0.
+Arithmetic on them uses float32 and int8 (uint8), and their buffers become buffers of bytes. Conversions manipulate bits
+and are exact, with rounding to nearest even. A value beyond the largest number becomes what the type provides for it,
+as ml_dtypes defines: infinity, or NaN if there is no infinity. Formats: "FP8 Formats for Deep Learning" (Micikevicius
+et al., 2022) for e4m3fn and e5m2, "8-bit Numerical Formats for Deep Neural Networks" (Noune et al., 2022) for fnuz, the
+OCP Microscaling specification 1.0 for e2m1 and e8m0.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ UINT8, INT8 = DType("uint8"), DType("int8")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A float of ``1 + exponent + mantissa`` bits. ``largest`` is the code of the largest number, ``beyond`` that of
-    what lies beyond it, ``nan`` that of NaN (without the sign); ``signed_zero`` is False where 0x80 is the only NaN."""
+    """A float of ``1 + exponent + mantissa`` bits. ``largest`` is the code of the largest number, ``beyond`` the code
+    for larger values, ``nan`` the code of NaN (without the sign). ``signed_zero`` is False if 0x80 is the only NaN."""
 
     exponent: int
     mantissa: int
@@ -57,12 +57,12 @@ FORMATS: Final[dict[str, Format]] = {
 
 
 def arithmetic_type(dtype: DType) -> DType:
-    """The type that stands for a stored one in arithmetic."""
+    """The type that arithmetic uses in place of a stored type."""
     return FLOAT32 if dtype.is_float else INT8 if dtype.kind == "int" else UINT8
 
 
 def widen_storage(program: Program) -> Program:
-    """Buffers of stored types become bytes, their elements are converted where they are read and written."""
+    """Turn buffers of stored types into bytes, and convert their elements at each load and store."""
     bytes_of = {b: b.replace(dtype=UINT8) for b in (*program.params, *buffers(program.body)) if is_stored_only(b.dtype)}
     nodes = postorder(*all_expressions(program.body))
     if not bytes_of and not any(is_stored_only(e.dtype) for e in nodes):
@@ -82,7 +82,7 @@ class _Widening:
         return transform(body, self.statement)
 
     def widen(self, e: Expr) -> Expr | None:
-        """The value of ``e``, whose parts are widened already, in its arithmetic type."""
+        """The value of ``e`` in its arithmetic type. The operands of ``e`` are already widened."""
         if isinstance(e, Var):
             return self.variables.get(e)
         if not is_stored_only(e.dtype):
@@ -99,7 +99,8 @@ class _Widening:
         return None
 
     def coded(self, e: Expr) -> Expr | None:
-        """Take the bits of what is reinterpreted (:func:`keep_bits` has left loads and conversions) from the byte."""
+        """Read reinterpreted bits directly from the byte. :func:`keep_bits` has left only loads and conversions as
+        operands."""
         if not (isinstance(e, Call) and is_reinterpretation(e) and is_stored_only(e.args[0].dtype)):
             return None
         x = e.args[0]
@@ -109,7 +110,7 @@ class _Widening:
         return Call(e.name, (encode(x.a, x.dtype),), e.dtype)
 
     def raw(self, e: Expr, dtype: DType) -> Expr | None:
-        """The code of a value that is only moved: loaded, chosen, constant; None where it is computed."""
+        """The code of a value that is only copied (a load, a choice or a constant); None if the value is computed."""
         if isinstance(e, Load) and e.source in self.bytes_of:
             indices = tuple(self.expression(i) for i in e.indices)
             return Load(self.bytes_of[e.source], indices, e.mask)
@@ -161,7 +162,7 @@ def decode(code: Expr, dtype: DType) -> Expr:
     form = FORMATS[dtype]
     magnitude = _and(word, form.sign - 1)
     bits = _shl(magnitude, 23 - form.mantissa)
-    scaled = _float(bits) * const(2.0 ** (127 - form.bias), FLOAT32)  # normalizes what is below the normal numbers
+    scaled = _float(bits) * const(2.0 ** (127 - form.bias), FLOAT32)  # normalizes subnormal numbers
     bits = _bits(scaled)
     if form.beyond < form.nan and form.signed_zero and form.nan < form.sign:
         bits = select(magnitude >= form.beyond, _or(_shl(magnitude, 23 - form.mantissa), _i32(0x7F800000)), bits)
@@ -174,7 +175,7 @@ def decode(code: Expr, dtype: DType) -> Expr:
 
 
 def _signed(code: Expr, dtype: DType) -> Expr:
-    """An integer of few bits from the low bits of a byte."""
+    """An integer of few bits, from the low bits of a byte."""
     if dtype.kind == "uint":
         return Call("bitand", (code, const((1 << dtype.bits) - 1, UINT8)), UINT8)
     spare = const(8 - dtype.bits, INT8)
@@ -197,7 +198,7 @@ def _encode_float(x: Expr, form: Format) -> Expr:
     bits = _bits(x)
     magnitude = _and(bits, 0x7FFFFFFF)
     drop = 23 - form.mantissa
-    # Below the normal numbers: the adder rounds, to a multiple of the smallest number.
+    # Subnormal numbers: the addition rounds to a multiple of the smallest number.
     anchor = 2.0 ** (23 - form.mantissa + 1 - form.bias)
     tiny = _bits(_float(magnitude) + const(anchor, FLOAT32)) - int(np.float32(anchor).view(np.int32))
     odd = _and(_shr(magnitude, drop), 1)
@@ -208,7 +209,7 @@ def _encode_float(x: Expr, form: Format) -> Expr:
     if form.signed_zero:
         if form.nan < form.sign:
             code = _or(select(magnitude > 0x7F800000, _i32(form.nan), code), sign)
-        else:  # no NaN at all: the code of negative zero stands for it
+        else:  # no NaN in the format: use the code of negative zero
             code = select(magnitude > 0x7F800000, _i32(form.nan), _or(code, sign))
     else:
         special = any_of(magnitude > 0x7F800000, code == form.beyond)
@@ -217,7 +218,7 @@ def _encode_float(x: Expr, form: Format) -> Expr:
 
 
 def _encode_power(x: Expr) -> Expr:
-    """The nearest power of two, halves to the larger; NaN for what is not positive and finite."""
+    """The nearest power of two; ties go to the larger one. NaN for values that are not positive and finite."""
     bits = _bits(x)
     code = _shr(bits + (1 << 22), 23)
     code = select(bits < (1 << 23), select(bits > (1 << 22), _i32(1), _i32(0)), code)

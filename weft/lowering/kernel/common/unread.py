@@ -1,14 +1,14 @@
-"""What nobody reads is not stored.
+"""Elements that are never read are not stored.
 
-Where an intermediate holds ``select(condition, value, other)``, the condition compares two of its indices, and all
-that reads it does so under a condition that implies this one, ``other`` is never looked at::
+Suppose that an intermediate stores ``select(condition, value, other)``, that the condition compares two of its indices,
+and that every read is under a condition that implies this one. Then ``other`` is never read::
 
     p[y, x] = select(x <= y, exp(s[y, x]), 0)           if x <= y:
     for k:                                        →       p[y, x] = exp(s[y, x])
       if k <= y: o[y] += p[y, k] * v[k]                 for k: as before
 
-So of causal attention the hidden part of each row is neither computed nor written. Indices must still be those of the
-whole intermediate (before it shrinks to what is touched at a time).
+In causal attention, the hidden part of each row is therefore neither computed nor written. The pass must run while
+indices are still those of the whole intermediate, before it shrinks to the part accessed at a time.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from weft.tir.visit import children, expressions, transform, walk
 
 
 def leave_unread(program: Program) -> tuple[Program, frozenset[str]]:
-    """The program in which choices whose other side is never read are stores under a condition, and the names of the
-    buffers to which these store."""
+    """The program in which such choices become stores under a condition, and the names of the buffers that these stores
+    write."""
     allocated = {s.buffer for s in walk(program.body) if isinstance(s, Allocate)}
     stores: dict[Buffer, list[Store]] = {}
     for s in walk(program.body):
@@ -54,22 +54,22 @@ def leave_unread(program: Program) -> tuple[Program, frozenset[str]]:
 
 
 Limit = tuple[int, int, int]
-"""(a, b, k): elements at indices i with i[b] <= i[a] + k."""
+"""(a, b, k): the elements at indices i with i[b] <= i[a] + k."""
 
 
 @dataclass(slots=True)
 class _Search:
-    """Walks through a program and notes which limits stores in the buffers ``chosen`` have, and whether loads of the
-    buffers ``limited`` lie within their limits. The two are asked one after the other: few stores have limits, and
-    what is known of a load takes long to find out."""
+    """Walks through a program. It collects the limits of stores in the buffers ``chosen``, and checks whether loads of
+    the buffers ``limited`` are within their limits. These are two separate walks: few stores have limits, and the check
+    of a load is expensive."""
 
     facts: Facts
     chosen: set[Buffer] = field(default_factory=set)
     limited: dict[Buffer, Limit] = field(default_factory=dict)
     limits: dict[Buffer, set[Limit | None]] = field(default_factory=dict)
-    """What the conditions of stores say; None for others."""
+    """The limits that the conditions of stores state; None for a condition of another form."""
     within: dict[Buffer, bool] = field(default_factory=dict)
-    """Whether all loads of a buffer lie within its limit."""
+    """Whether all loads of a buffer are within its limit."""
 
     def statement(self, s: Stmt, guards: tuple[Expr, ...]) -> None:
         if isinstance(s, Store) and s.buffer in self.chosen and isinstance(s.value, Select):
@@ -84,7 +84,7 @@ class _Search:
                 self.statement(c, (*guards, *more))
 
     def _expression(self, root: Expr, guards: tuple[Expr, ...]) -> None:
-        """Note the loads in ``root``, each with the choices around it."""
+        """Record the loads in ``root``, each with the conditions of the choices around it."""
         pending, seen = [(root, guards)], set()
         while pending:
             e, known = pending.pop()
@@ -102,13 +102,13 @@ class _Search:
                 pending += [(c, known) for c in e.children]
 
     def _limit(self, indices: tuple[Expr, ...], condition: Expr) -> Limit | None:
-        """The one limit that is all that ``condition`` says."""
+        """The limit to which ``condition`` is equivalent; None if there is none."""
         if not isinstance(condition, Binary) or condition.op not in ("lt", "le", "gt", "ge"):
             return None
         return next((found for form in forms_of(condition) for found in self._limits(indices, form)), None)
 
     def _is_within(self, indices: tuple[Expr, ...], forms: tuple[Expr, ...], limit: Limit) -> bool:
-        """Whether ``forms`` (at least 0) keep the indices within the limit."""
+        """Whether the facts that ``forms`` are at least 0 keep the indices within the limit."""
         a, b, most = limit
         found = (self._distance(indices, form, a, b) for form in forms)
         return any(k is not None and k <= most for k in found)
@@ -119,7 +119,7 @@ class _Search:
                 yield a, b, k
 
     def _distance(self, indices: tuple[Expr, ...], form: Expr, a: int, b: int) -> int | None:
-        """k where ``form`` is ``indices[a] + k - indices[b]``."""
+        """The number k if ``form`` equals ``indices[a] + k - indices[b]``, else None."""
         if isinstance(indices[a], Const) and isinstance(indices[b], Const):
             return None
         rest = self.facts.simplify(form - (indices[a] - indices[b]))

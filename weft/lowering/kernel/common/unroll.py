@@ -1,7 +1,7 @@
 """Unrolled loops → copies of their bodies.
 
-All unrolled loops around a statement are expanded at once: the variable part of an index is built a single time, and
-each copy only adds its constant, so that a register tile of many statements costs little.
+All unrolled loops around a statement are expanded together. The variable part of an index is built once, and each copy
+only adds its constant. A register tile of many statements is therefore cheap to expand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.tir.nodes import For, If, Program, Seq, Stmt, seq
 from weft.tir.visit import children, map_expressions, with_children
 
 MAX_UNROLLED_STORES = 1024
-"""Stores up to which a loop is unrolled; a larger one stays a loop that LLVM may unroll in part."""
+"""Limit on the stores of a loop that is unrolled; a loop with more stays a loop, which LLVM may unroll in part."""
 
 
 def unroll(program: Program) -> Program:
@@ -32,7 +32,8 @@ _Parts: TypeAlias = "tuple[Expr | None, int, tuple[tuple[Var, int], ...]] | None
 
 
 class _Unroller:
-    """For each set of unrolled loops around, the variable part of each index and what the variables contribute."""
+    """For each set of enclosing unrolled loops: the variable part of each index, and the factors of the loop
+    variables."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[Var, ...], dict[Expr, _Parts]] = {}
@@ -111,8 +112,8 @@ class _Unroller:
         return base + constant if constant >= 0 else base - -constant
 
     def _split(self, e: Expr, at: Mapping[Var, int]) -> _Parts:
-        """The part of ``e`` that stays, its constant, and the factors of the variables in ``at``; None if they
-        occur in any other way."""
+        """The part of ``e`` that does not depend on ``at``, its constant, and the factors of the variables in ``at``;
+        None if they occur in any other way."""
         found = self.facts.linear(e, *at)
         if found is None:
             return None

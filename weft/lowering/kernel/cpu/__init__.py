@@ -1,1 +1,1 @@
-"""Passes between scheduled and kernel form that CPUs need."""
+"""The passes from scheduled form to kernel form that only CPUs need."""

@@ -1,4 +1,4 @@
-"""The passes from scheduled to kernel form for CPUs, as a list of steps."""
+"""The passes from scheduled form to kernel form for CPUs, as a list of steps."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def use_vectors(state: Lowered) -> Lowered:
 
 
 CPU_PASSES: Final[tuple[KernelPass, ...]] = (
-    plain(mark_streams),  # results that are written past the caches
+    plain(mark_streams),  # results whose stores bypass the caches
     *PLACE_MEMORY,
-    plain(insert_prefetches),  # what the schedule asked to be fetched ahead
+    plain(insert_prefetches),  # prefetches that the schedule requests
     *SIMPLIFY_STATEMENTS,
     use_vectors,
     plain(lower_intrinsics),  # exp, tanh … as polynomials
     plain(finish),  # canonical indices, cheap divisions
     plain(unroll),  # copies that differ by constants
-    plain(transpose),  # strided loads side by side become rows, transposed in registers
+    plain(transpose),  # adjacent strided loads become rows, transposed in registers
 )

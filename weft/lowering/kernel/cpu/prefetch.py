@@ -1,4 +1,4 @@
-"""Software prefetch: what a loop reads some iterations ahead is asked for now."""
+"""Software prefetch: loads data that a loop reads some iterations later into the cache."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from weft.tir.nodes import Evaluate, For, Program, Stmt, seq
 from weft.tir.visit import children, expressions, loops_around, postorder, substitution, transform, walk
 
 CACHE_LINE_BYTES = 64
-"""Bytes that one prefetch brings."""
+"""Number of bytes that one prefetch loads."""
 MAX_UNROLLED_PLACES = 64
-"""Iterations of unrolled loops that are each prefetched for. Of a loop that goes beyond, only the first is."""
+"""Limit on the iterations of unrolled loops with a prefetch each. For more iterations, only the first has one."""
 
 
 def insert_prefetches(program: Program) -> Program:
-    """Loops annotated ``prefetch = ((buffer name, distance), …)`` start each iteration by prefetching; of those
-    annotated ``prefetch_shares``, the loops inside with ``prefetch_share = (buffer name, …)`` do.
+    """A loop annotated ``prefetch = ((buffer name, distance), …)`` prefetches at the start of each iteration. For a
+    loop annotated ``prefetch_shares``, its inner loops with ``prefetch_share = (buffer name, …)`` prefetch.
 
-    Past the end of the loop the addresses are those of its last iteration.
+    In the last iterations, whose prefetches would be past the end of the loop, the addresses are those of the last
+    iteration.
     """
 
     def visit(s: Stmt) -> Stmt | None:
@@ -51,8 +52,9 @@ def _without_shares(s: Stmt) -> Stmt | None:
 
 
 def _in_shares(loop: For, buffer: str, distance: int) -> Stmt:
-    """The body of ``loop``, where the loops marked for ``buffer`` ask for what is first read of it ``distance``
-    iterations later: in their n-th of all T iterations for the element n · E / T of all E (whole vectors count one)."""
+    """The body of ``loop``, where the inner loops marked for ``buffer`` prefetch the elements that its first load reads
+    ``distance`` iterations later. Iteration n of T prefetches element n · E / T of E (a whole vector counts as one
+    element)."""
     nest = _first_read(loop.body, buffer)
     later = minimum(loop.var + distance, loop.start + loop.extent - 1)
     marked: dict[Stmt, Stmt] = {}
@@ -64,7 +66,7 @@ def _in_shares(loop: For, buffer: str, distance: int) -> Stmt:
 
 
 def _counted(body: Stmt, inner: For) -> list[For]:
-    """The loops from ``body`` to ``inner``."""
+    """The loops from ``body`` to ``inner``, including ``inner``."""
     return [*loops_around(body, inner), inner]
 
 
@@ -78,7 +80,7 @@ def _first_read(body: Stmt, buffer: str) -> tuple[Load, list[For]] | None:
 
 
 def _share(around: list[For], loops: list[For]) -> list[dict[Var, Expr]]:
-    """Where the loops ``around`` a load stand that one iteration of the innermost of ``loops`` asks for."""
+    """The values of the loops ``around`` a load that one iteration of the innermost of ``loops`` prefetches."""
     sizes = [1 if v.kind == "vectorized" or not isinstance(v.extent, Const) else int(v.extent.value) for v in around]
     number, iterations, elements = index(0), 1, prod(sizes)
     for v in loops:
@@ -101,8 +103,8 @@ def _share(around: list[For], loops: list[For]) -> list[dict[Var, Expr]]:
 
 
 def _ahead(loop: For, buffer: str, distance: int) -> list[Expr]:
-    """The loads of ``buffer`` below the loop, ``distance`` iterations later, one for each cache line: each iteration of
-    unrolled loops counts, other inner loops stand at their start."""
+    """The loads of ``buffer`` inside the loop, ``distance`` iterations later, one for each cache line. Unrolled loops
+    count with every iteration, other inner loops with their first."""
     later = minimum(loop.var + distance, loop.start + loop.extent - 1)
     found: dict[Expr, None] = {}
     _collect(loop.body, buffer, [{loop.var: later}], found)
@@ -110,7 +112,7 @@ def _ahead(loop: For, buffer: str, distance: int) -> list[Expr]:
 
 
 def _collect(s: Stmt, buffer: str, places: list[dict[Var, Expr]], found: dict[Expr, None]) -> None:
-    """``places`` are the values of the loops around, for each of the iterations that count."""
+    """``places`` are the values of the enclosing loops' variables, for each of the iterations that count."""
     if isinstance(s, For):
         count = int(s.extent) if s.kind == "unrolled" and isinstance(s.extent, Const) else 1
         if count * len(places) > MAX_UNROLLED_PLACES:
@@ -127,7 +129,7 @@ def _collect(s: Stmt, buffer: str, places: list[dict[Var, Expr]], found: dict[Ex
 
 
 def _lines(loads: Iterable[Expr]) -> list[Expr]:
-    """One of the loads of each cache line, as far as that can be told: those of one row at constant distances."""
+    """One load of each cache line. Loads count as the same line only if they are in one row at constant distances."""
     rows: dict[tuple[object, ...], list[tuple[int, Expr]]] = {}
     for e in loads:
         assert isinstance(e, Load)

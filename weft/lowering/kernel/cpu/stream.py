@@ -1,4 +1,4 @@
-"""Results that schedules want written past the caches: a wish in the attributes of the kernel, for code generators."""
+"""Results that schedules request to be written past the caches: recorded as a kernel attribute for code generators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STREAM = "stream"
 
 
 def mark_streams(program: Program) -> Program:
-    """The program with the attribute ``stream = (names)``: the buffers that are written past the caches, if any."""
+    """The program with the attribute ``stream = (names)``: the buffers whose stores bypass the caches, if any."""
     found: dict[str, None] = {}
     for block in walk(program.body):
         if isinstance(block, Block) and STREAM in block.annotations:

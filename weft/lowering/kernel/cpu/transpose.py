@@ -1,8 +1,9 @@
-"""Strided vector loads side by side → contiguous loads and a transposition in registers.
+"""Adjacent strided vector loads → contiguous loads and a transposition in registers.
 
-``n`` lanes a stride apart, at neighbouring places ``base + 0 … base + m - 1``, are the columns of a small matrix whose
-rows are contiguous. The rows are read as vectors and transposed by shuffles: first units of 1, 2, 4 … elements within
-the 128-bit parts of a register, then the parts, which is what machines can do in one step each.
+Loads of ``n`` lanes with the same stride at adjacent addresses ``base + 0 … base + m - 1`` are the columns of a small
+matrix whose rows are contiguous. The rows are loaded as vectors and transposed by shuffles: first units of 1, 2, 4 …
+elements within the 128-bit parts of a register, then the parts. Machines can do each of these steps with one
+instruction.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from weft.tir.nodes import Program, Seq, Stmt, Store
 from weft.tir.visit import expressions, map_expressions, transform
 
 MAX_ROWS = 16
-"""Rows that are transposed at a time; more would not fit in the registers."""
+"""Limit on the rows that are transposed at a time; more would not fit in the registers."""
 MIN_ROWS = 4
-"""Rows from which on a transposition pays."""
+"""Fewest rows for which a transposition is faster."""
 
 
 def transpose(program: Program) -> Program:
-    """The program with groups of strided loads in straight-line code read row by row."""
+    """The program with groups of strided loads in straight-line code replaced by loads of rows."""
     return replace(program, body=transform(program.body, _sequence))
 
 
@@ -46,13 +47,13 @@ def _sequence(s: Stmt) -> Stmt | None:
 
 
 def _run(run: list[Store]) -> list[Store]:
-    """Stores that follow each other, over transposed loads."""
+    """Consecutive stores, with their strided loads transposed."""
     if len(run) < MIN_ROWS:
         return run
     written = {s.buffer for s in run}
     values: dict[Expr, Expr] = {}
     found = list(post_order(*(s.value for s in run)))
-    words = [e for e in found if isinstance(e, Call) and e.name in ("pack2", "pack4")]  # read as such
+    words = [e for e in found if isinstance(e, Call) and e.name in ("pack2", "pack4")]  # their operands are words
     packed = {a for e in words for a in e.args}
     for columns in _columns([e for e in found if isinstance(e, Load) and e not in packed]):
         if columns[0].source not in written:
@@ -65,7 +66,7 @@ def _run(run: list[Store]) -> list[Store]:
 
 
 def _columns(loads: Sequence[Load]) -> Iterator[list[Load]]:
-    """Groups of loads of one stride from neighbouring places, as many as fit together."""
+    """Groups of loads with the same stride from adjacent addresses, each as large as possible."""
     groups: dict[tuple[object, ...], dict[int, Load]] = {}
     for e in loads:
         at = e.indices[0] if len(e.indices) == 1 else None
@@ -120,7 +121,8 @@ def _square(rows: Sequence[Expr], nbytes: int) -> list[Expr]:
 
 
 def _step(at: list[Expr], columns: list[int], distance: int, halves: tuple[list[int], list[int]], column: int) -> None:
-    """Combine the vectors ``distance`` apart into two others; the second holds the columns ``column`` further on."""
+    """Combine the vectors ``distance`` apart into two others. The second holds the columns that are ``column`` further
+    on."""
     for i in range(len(at)):
         if not i & distance:
             pair = (at[i], at[i + distance])
@@ -129,7 +131,7 @@ def _step(at: list[Expr], columns: list[int], distance: int, halves: tuple[list[
 
 
 def _interleaved(n: int, unit: int, part: int) -> tuple[list[int], list[int]]:
-    """Units of two vectors alternately, from the low and from the high halves of their parts."""
+    """The indices that interleave units of two vectors, from the low and from the high halves of their parts."""
 
     def half(high: int) -> list[int]:
         out = []
@@ -142,6 +144,6 @@ def _interleaved(n: int, unit: int, part: int) -> tuple[list[int], list[int]]:
 
 
 def _every_second(n: int, part: int) -> tuple[list[int], list[int]]:
-    """Even and odd parts of two vectors one after the other."""
+    """The indices that select the even and the odd parts of two concatenated vectors."""
     starts = range(0, 2 * n, part)
     return [x for s in starts[::2] for x in range(s, s + part)], [x for s in starts[1::2] for x in range(s, s + part)]

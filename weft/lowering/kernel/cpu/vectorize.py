@@ -1,8 +1,9 @@
 """Vectorized loops → vectors of the machine's width.
 
-The loop variable becomes a ramp. A loop longer than a register is cut into chunks, and every store in it is repeated
-for each chunk; the loops inside stay shared. A condition that differs between lanes becomes a mask. A store to one
-place for all lanes is a reduction: the lanes are combined first. What cannot be expressed stays a serial loop.
+The loop variable becomes a ramp. A loop longer than a register is split into chunks, and every store in it is repeated
+for each chunk; the chunks share the inner loops. A condition that differs between lanes becomes a mask. A store of all
+lanes to one place is a reduction: the lanes are combined first. A loop that cannot be expressed with vectors stays a
+serial loop.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _loop(s: For, facts: Facts, target: Target) -> Stmt:
 
 
 def _strip(s: For, lanes: int, facts: Facts, target: Target) -> Stmt:
-    """A very long vectorized loop: a serial loop over vectors, and a rest."""
+    """A very long vectorized loop becomes a serial loop over vectors, and a remainder."""
     assert isinstance(s.extent, Const)
     outer = Var(s.var.name + "_v")
     count, rest = divmod(int(s.extent), lanes)
@@ -92,7 +93,7 @@ def _has_vectors(s: Stmt) -> bool:
 
 
 def lanes_for(body: Stmt, target: Target) -> int:
-    """Elements of the widest type computed in ``body`` that fit in a register; addresses do not count."""
+    """How many elements of the widest type computed in ``body`` fit in a register; addresses are ignored."""
     bits = 8
     for s in walk(body):
         if isinstance(s, Store):
@@ -104,7 +105,7 @@ def lanes_for(body: Stmt, target: Target) -> int:
 
 
 def _chunks(extent: int, lanes: int) -> Iterator[tuple[int, int]]:
-    """Start and length of each vector: as many full ones as fit, then halves."""
+    """Start and length of each vector: as many full vectors as fit, then half vectors, and so on."""
     at = 0
     while extent - at >= lanes:
         yield at, lanes
@@ -121,7 +122,7 @@ def _statement(s: Stmt, chunks: list[_Lanes]) -> Stmt:
         if chunks[0].combines(s):
             return _reduction(s, chunks)
         if not chunks[0].varies(s.indices[0]):
-            return s  # the same for all lanes, and perhaps an update: once is enough
+            return s  # the same in all lanes and perhaps an update: do it once
         return seq(*(c.store(s) for c in chunks))
     if isinstance(s, Seq):
         return seq(*(_statement(c, chunks) for c in s.stmts))
@@ -135,7 +136,7 @@ def _statement(s: Stmt, chunks: list[_Lanes]) -> Stmt:
         return _if(s, chunks)
     if isinstance(s, Evaluate):
         return s if not chunks[0].varies(s.value) else Evaluate(chunks[0].scalar(s.value))
-    raise _NoVector  # an allocation would be needed once for each lane
+    raise _NoVector  # an allocation would be needed for each lane
 
 
 def _let(s: Let, chunks: list[_Lanes]) -> Stmt:
@@ -144,7 +145,7 @@ def _let(s: Let, chunks: list[_Lanes]) -> Stmt:
     read = {e.source for e in postorder(s.value) if isinstance(e, Load)}
     if not any(isinstance(x, Store) and x.buffer in read for x in walk(s.body)):
         return _statement(substitute(s.body, {s.var: s.value}), chunks)
-    # The value must be taken before the body writes what it reads: keep it in a register for each lane.
+    # The value must be read before the body overwrites it, so it is kept in a register for each lane.
     first, last = chunks[0], chunks[-1]
     size = first.index(last) + last.count
     kept = Buffer(f"{s.var.name}.lanes", (Const(size),), s.var.dtype, "register")
@@ -181,7 +182,7 @@ def _writes_what(s: If) -> bool:
 
 
 class _Lanes:
-    """One chunk: lanes ``start <= var < start + count``, of which those in ``mask`` run."""
+    """One chunk: lanes ``start <= var < start + count``, of which those in ``mask`` are active."""
 
     def __init__(
         self, var: Var, start: Expr, count: int, facts: Facts, mask: Expr | None = None, strict: bool = False
@@ -193,17 +194,17 @@ class _Lanes:
         self._varies: dict[Expr, bool] = {}
 
     def index(self, other: _Lanes) -> int:
-        """How many lanes ``other`` starts after this one."""
+        """The number of lanes between the start of this chunk and the start of ``other``."""
         return int(self.around.simplify(other.start - self.start))  # type: ignore[call-overload, no-any-return]  # Const
 
     def under(self, mask: Expr, strict: bool = True) -> _Lanes:
-        """The same lanes, fewer of them running. ``strict`` says that perhaps none runs, so that even a load that is
-        the same for all lanes needs the mask."""
+        """The same lanes with fewer of them active. ``strict`` says that possibly no lane is active, so that even a
+        load that is the same for all lanes needs the mask."""
         both = mask if self.mask is None else make("and", self.mask, mask)
         return _Lanes(self.var, self.start, self.count, self.around, both, strict or self.strict)
 
     def split(self, condition: Expr) -> tuple[Expr, Expr]:
-        """A conjunction as what is the same for all lanes and what differs."""
+        """Split a conjunction into the part that is the same for all lanes and the part that differs."""
         same: list[Expr] = []
         differing: list[Expr] = []
         stack = [condition]
@@ -216,7 +217,7 @@ class _Lanes:
         return all_of(*same), all_of(*differing)
 
     def some(self, condition: Expr) -> Expr | None:
-        """Whether any lane passes one comparison of indices; None where that cannot be told."""
+        """Whether any lane satisfies a comparison of indices; None if that cannot be expressed."""
         forms = forms_of(condition)
         if len(forms) != 1 or not isinstance(condition, Binary) or condition.op in ("eq", "and"):
             return None
@@ -240,12 +241,12 @@ class _Lanes:
         return substitution({self.var: self.start})(e)
 
     def wide(self, e: Expr) -> Expr:
-        """``e`` as a vector, whether it varies or not."""
+        """``e`` as a vector, whether or not it varies."""
         made = self.expr(e)
         return made if made.lanes > 1 or self.count == 1 else Broadcast(made, self.count)
 
     def combines(self, s: Store) -> bool:
-        """Whether all lanes are stored to one place."""
+        """Whether all lanes store to one place."""
         return not self.varies(s.indices[0]) and (self.varies(s.value) or self.mask is not None)
 
     def store(self, s: Store) -> Stmt:
@@ -262,7 +263,7 @@ class _Lanes:
         return made if self.mask is None else If(self.scalar(self.mask), made)
 
     def expr(self, e: Expr) -> Expr:
-        """``e`` for all lanes: a vector where it varies, else itself."""
+        """``e`` for all lanes: a vector if it varies, else itself."""
         if not self.varies(e) and not (self.strict and _loads(e)):
             return e
         if self.count == 1:
@@ -292,7 +293,7 @@ class _Lanes:
         raise _NoVector
 
     def _ramp(self, e: Expr) -> Expr | None:
-        """Index arithmetic that is linear in the lane."""
+        """Index arithmetic that is linear in the lane number."""
         parts = self.facts.linear(e, self.var)
         if parts is None:
             return None
@@ -312,12 +313,13 @@ class _Lanes:
 
 
 def _loads(e: Expr, safe: Set[Expr] = frozenset()) -> bool:
-    """Whether ``e`` loads anything but what is ``safe``."""
+    """Whether ``e`` loads anything except the loads in ``safe``."""
     return any(isinstance(x, Load) and x not in safe for x in postorder(e))
 
 
 def _always_loaded(e: Expr) -> set[Expr]:
-    """Loads that evaluating ``e`` does in any case; what may be skipped (branches, second conditions) is left out."""
+    """Loads that every evaluation of ``e`` performs. Loads that may be skipped (in branches and second conditions) are
+    left out."""
     found: set[Expr] = set()
     pending = [e]
     while pending:
@@ -330,7 +332,7 @@ def _always_loaded(e: Expr) -> set[Expr]:
 
 
 def _reduction(s: Store, chunks: list[_Lanes]) -> Stmt:
-    """``x = x + f(lane)``: combine the chunks, then the lanes as a tree, then with ``x``."""
+    """``x = x + f(lane)``: combine the chunks, then the lanes as a tree, then the result with ``x``."""
     value, widen = s.value, None
     if isinstance(value, Cast) and isinstance(value.a, Binary):
         value, widen = value.a, value.dtype
