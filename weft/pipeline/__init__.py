@@ -1,10 +1,10 @@
-"""The whole story: a graph becomes an artifact.
+"""The whole pipeline: a graph becomes an artifact.
 
     graph ── optimize ──▶ fused graph ── build_kernels ──▶ machine code ─┐
                                     └──── graph_to_program ──▶ program ──┴──▶ artifact
 
-:func:`compile_module` tells it from end to end; :func:`kernel_stages` is the story of one fused group: graph → te → tir
-→ scheduled tir → kernel → machine code.
+:func:`compile_module` runs it from end to end; :func:`kernel_stages` shows the stages of one fused group: graph → te →
+tir → scheduled tir → kernel → machine code.
 """
 
 from weft.backends.protocol import StageText

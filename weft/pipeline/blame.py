@@ -1,13 +1,13 @@
-"""Where a wrong result comes from: the stage, and the kernel.
+"""Finds the stage and the kernel that cause a wrong result.
 
-A module is computed by the interpreter of graphs, which is the judge. Where the compiled program disagrees, the graph
-is computed again after each pass, then each fused group is computed alone, on what the interpreter gives it, by its
-machine code; the first group that disagrees is followed from its plain loops on, stage by stage. Every stage gets the
-same inputs, so that rounding does not add up on the way.
+The interpreter of graphs computes the expected results of a module. If the compiled program gives others, the graph
+is computed again after each pass. Then the machine code of each fused group is run alone, on arguments from the
+interpreter. The first group with a wrong result is computed stage by stage, from its plain loops on. Every stage gets
+the same inputs, so rounding does not accumulate over the stages.
 
-Numbers agree if they differ by no more than a tolerance times the largest finite magnitude among the wanted results
+Numbers agree if they differ by no more than a tolerance times the largest finite magnitude among the expected results
 of an array: sums in another order and Winograd's algorithm round in proportion to the largest terms. NaN and infinities
-must stand where they are wanted. Whole numbers and truth values must be equal.
+must be at the expected positions. Integers and bools must be equal.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from weft.tir.nodes import Program
 from weft.tir.visit import substitution
 
 TOLERANCES: Final = {"f32": 1e-3, "bf16": 3e-2}
-"""By precision: the largest difference that counts as rounding, as a part of the largest magnitude of an array."""
+"""By precision: the largest difference that counts as rounding, relative to the largest magnitude of an array."""
 MAX_INTERPRETED_FLOPS: Final = 50_000_000
-"""The loops of larger kernels are not interpreted, which would take minutes: their stage stays open."""
+"""The loops of larger kernels are not interpreted, which would take minutes: their stage stays unknown."""
 STAGES: Final = ("graph", "tir", "scheduled", "kernel", "machine code", "kernel too large to interpret", "program")
 
 Array = np.ndarray[Any, Any]
@@ -50,12 +50,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What blame found. ``stage`` is one of :data:`STAGES`, or empty where the results agree.
+    """The result of the search. ``stage`` is one of :data:`STAGES`, or empty if the results agree.
 
-    ``name`` is the pass of the graph or the kernel; ``error`` is the largest difference, as a part of the largest
-    magnitude (infinite for NaN or infinities out of place, and for errors). ``text`` says what happened if not numbers
-    differ. ``before`` is the module before the pass; ``group`` is the fused group of the kernel, ``program`` its plain
-    loops, ``inputs`` and ``wanted`` are what the stage gets and should give.
+    ``name`` is the pass of the graph or the kernel. ``error`` is the largest difference, relative to the largest
+    magnitude (infinite for misplaced NaN or infinities, and for errors). ``text`` describes a failure other than
+    different numbers. ``before`` is the module before the pass, ``group`` the fused group of the kernel, ``program``
+    its plain loops; ``inputs`` are the inputs of the stage and ``wanted`` its expected results.
     """
 
     stage: str
@@ -77,9 +77,9 @@ def blame(
     tolerance: float | None = None,
 ) -> Verdict:
     """Compare the compiled ``module`` with the interpreter on ``inputs`` (arrays in the order of its parameters), and
-    find the first stage that makes a difference larger than ``tolerance`` (default: :data:`TOLERANCES`).
+    find the first stage with a difference larger than ``tolerance`` (default: :data:`TOLERANCES`).
 
-    The machine code runs here, so ``target`` must be the machine at hand or one that it can imitate.
+    The machine code runs here, so ``target`` must be the current machine or one whose code it can run.
     """
     options = options or Options()
     chosen = TOLERANCES[options.precision_on(target)] if tolerance is None else tolerance
@@ -116,8 +116,8 @@ def arrays(value: Any) -> tuple[Array, ...]:
 
 
 def difference(got: Sequence[Array], wanted: Sequence[Array]) -> float:
-    """The largest difference as a part of the largest finite magnitude of the wanted array; infinite where values that
-    are no numbers, whole numbers or shapes differ."""
+    """The largest difference, relative to the largest finite magnitude of the wanted array; infinite if NaN,
+    infinities, integers or shapes differ."""
     if len(got) != len(wanted):
         return np.inf
     return max((_difference(g, w) for g, w in zip(got, wanted, strict=True)), default=0.0)
@@ -150,7 +150,7 @@ class _Comparison:
 
 @dataclass
 class _Search:
-    """What the stages of one search share."""
+    """State that the stages of one search share."""
 
     target: Target
     options: Options
@@ -158,7 +158,7 @@ class _Search:
     codes: dict[Function, tuple[Program, Any]] = field(default_factory=dict)
 
     def compare(self, made: Callable[[], Sequence[Array]], wanted: Sequence[Array]) -> _Comparison:
-        """How far off ``made`` is; a program that reads or writes where it must not is wrong, too."""
+        """The error of ``made``; a program that accesses memory outside its buffers is wrong, too."""
         try:
             return _Comparison(difference(made(), wanted))
         except ProgramError as error:
@@ -171,14 +171,14 @@ class _Search:
     def after(
         self, step: Pass[Module], before: Module, inputs: Sequence[Any], wanted: Sequence[Array]
     ) -> tuple[_Comparison, Module]:
-        """The module after a pass, and how far off it is."""
+        """Check the module after a pass."""
         after = step.run(before)
         if after is before:
             return _Comparison(0.0), after
         return self.compare(lambda: arrays(run(after, inputs)), wanted), after
 
     def machine(self, group: Function, args: Sequence[Any], sizes: Mapping[Var, ExprLike]) -> Any:
-        """The result of a fused group by its machine code."""
+        """The result of the machine code of a fused group."""
         if group not in self.codes:
             kernel = _kernel(unscheduled(group)[0], self.target)
             self.codes[group] = kernel, backend_of(self.target).emit(kernel, self.target)
@@ -235,7 +235,7 @@ def call_kernel(
     kernel: Program, code: bytes, plain: Program, args: Sequence[Array], sizes: Mapping[Var, ExprLike]
 ) -> tuple[Array, ...]:
     """The outputs of a kernel, whose object is ``code``, on ``args``, in one thread. Memory is filled with a pattern
-    first, so that what is never written shows."""
+    first, so that elements which are never written are detected."""
     numbers = [_number(sizes[v]) for v in plain.sizes]
     swap = substitution({v: Const(n) for v, n in zip(plain.sizes, numbers, strict=True)})
     outputs = [_room([_number(swap(d)) for d in b.shape], b.dtype.numpy) for b in plain.params[len(args) :]]
@@ -257,7 +257,7 @@ def _interpreted(
 
 
 def _number(size: Any) -> int:
-    """A size that is known, as all are while a program runs."""
+    """A size as an int: at run time all sizes are known."""
     return int(size)
 
 
@@ -266,7 +266,7 @@ _PATTERN: Final = 0xA5
 
 
 def _room(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    """Aligned memory that holds a pattern."""
+    """Aligned memory filled with a pattern."""
     nbytes = int(np.prod(shape)) * dtype.itemsize
     whole = np.full(nbytes + _ALIGNMENT, _PATTERN, np.uint8)
     start = -whole.ctypes.data % _ALIGNMENT
@@ -284,7 +284,7 @@ def _bytes(array: Array) -> Array:
 
 
 def known_inputs(module: Module, inputs: Mapping[str, Any]) -> list[Any]:
-    """Inputs by name in the order of the parameters. Raises InputError where one is missing."""
+    """Inputs by name in the order of the parameters. Raises InputError if one is missing."""
     missing = [p.name for p in module.main.params if p.name not in inputs]
     if missing:
         raise InputError(f"there is no input '{missing[0]}'", code="I004", hint=f"given: {', '.join(inputs)}")

@@ -31,11 +31,11 @@ from weft.support.dtypes import DType
 from weft.target import Target
 
 BFLOAT16_TILE = 32
-"""Numbers of bfloat16 side by side in a row of a matrix tile."""
+"""Number of adjacent bfloat16 elements in a row of a matrix tile."""
 
 
 def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -> tuple[Pass[Module], ...]:
-    """The graph passes, in order, those of plugins at their places."""
+    """The graph passes, in order, with those of plugins at the places that they name."""
     lanes, rates = target.cpu.lanes(32), target.cpu.rates
     clean: tuple[Pass[Module], ...] = (
         FoldConstants(),

@@ -29,17 +29,17 @@ class ScheduleSource(Protocol):
     """Where schedules come from besides the default rules: a tuner's database implements it."""
 
     def find(self, task: KernelTask) -> Trace | None:
-        """The best known schedule of ``task`` (whose own is that of the default rules), or None.
+        """The best known schedule of ``task`` (which itself has the default schedule), or None.
 
-        ``task.identity`` is what to look for in stored measurements.
+        Stored measurements are found by ``task.identity``.
         """
 
 
 class Observer(Protocol):
-    """Looks at every fused group while its kernel comes into being: ``WEFT_DUMP`` implements it."""
+    """Is called for every fused group when its kernel is built: ``WEFT_DUMP`` implements it."""
 
     def kernel(self, task: KernelTask, group: Function, stages: Iterator[StageText]) -> None:
-        """Groups of equal tasks share a kernel. ``stages`` computes each stage when it is asked for."""
+        """Groups of equal tasks share a kernel. ``stages`` computes each stage on demand."""
 
 
 def build_kernels(
@@ -52,13 +52,13 @@ def build_kernels(
     jobs: int = 1,
     backend: Backend | None = None,
 ) -> dict[Function, Kernel]:
-    """The code of every group; groups of equal structure share it. ``jobs`` processes build what is missing.
+    """The code of every group; structurally equal groups share it. ``jobs`` processes build the missing kernels.
 
-    ``backend`` is that of the target, with what plugins add to it (None: the package's own).
+    ``backend`` is that of the target, with the additions of plugins (None: the package's own).
     """
     made: dict[Function, Kernel] = {}
     missing: dict[Hashable, tuple[Function, GroupAddress | None]] = {}
-    later: list[Function] = []  # of the structure of one that is missing
+    later: list[Function] = []  # structurally equal to a group already queued
     plain = schedules is None and observer is None
     for group in groups:
         address = group_address(group, target, OPERATORS, backend) if plain else None
@@ -101,7 +101,7 @@ KERNELS_FOR_A_WORKER = 4
 
 
 def _asked(schedules: ScheduleSource | None, task: KernelTask) -> KernelTask:
-    """``task`` with the schedule that ``schedules`` has for it, if any. Raises ScheduleError for what is no trace."""
+    """``task`` with the schedule that ``schedules`` has for it, if any. Raises ScheduleError if that is not a trace."""
     trace = schedules.find(task) if schedules is not None else None
     if trace is None:
         return task

@@ -1,4 +1,4 @@
-"""Fused groups on a device besides the CPU: which go there, by what its back end says."""
+"""Decides which fused groups run on a device besides the CPU, by the estimates of the device's back end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.tir.nodes import Program
 
 @dataclass
 class _Claims:
-    """What the back end of a device says of fused groups; the device is number 1."""
+    """Estimates of a device's back end for fused groups; the device is number 1."""
 
     target: Target
     offload: Offload
@@ -48,18 +48,18 @@ class _Claims:
 
 
 def _size(e: Expr) -> float:
-    """The value of a size where every open size is the assumed one."""
+    """The value of a size if every open size has its assumed value."""
     assumed: dict[Var, int] = dict.fromkeys(free_vars(e), ASSUMED_SIZE)
     return float(evaluate(e, assumed))
 
 
 def host_of(target: Target) -> Target:
-    """The target that computes what a device does not: its host, or itself where it has none."""
+    """The target for groups that do not run on the device: its host, or the target itself if it has no host."""
     return target if target.host is None else target.host
 
 
 def hosts_of(targets: Sequence[Target]) -> list[Target]:
-    """The CPUs of the targets. Raises TargetError G025 where one besides the first has a device."""
+    """The CPUs of the targets. Raises TargetError G025 if a target other than the first has a device."""
     for target in targets[1:]:
         if target.host is not None:
             raise TargetError(
@@ -69,8 +69,8 @@ def hosts_of(targets: Sequence[Target]) -> list[Target]:
 
 
 def offloaded(fused: Module, target: Target, backend: Backend) -> Placement:
-    """What runs on the device of ``target``; nothing where it has no host. Raises TargetError G024 for a back end of a
-    device that does not say what it can compute."""
+    """Which groups run on the device of ``target``; all run on the CPU if the target has no host. Raises TargetError
+    G024 for the back end of a device that does not say what it can compute."""
     if target.host is None:
         return CPU_ALONE
     if backend.offload is None:

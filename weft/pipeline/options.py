@@ -1,4 +1,4 @@
-"""What may be chosen about a compilation."""
+"""Options of a compilation."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ _WINOGRAD = Form(
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may be chosen about a compilation; the defaults are what most people want.
+    """Options of a compilation; the defaults suit most uses.
 
-    ``layouts`` lets the compiler choose blocked layouts. ``winograd`` lets it compute 3×3 convolutions by fewer
-    multiplications where that pays: with tiles of 2×2 results, which round less than the direct form, or of 4×4, which
-    round more (see ``weft.ops.winograd``). A number is the largest tile allowed: 2 for those alone that are as exact as
-    the direct form, 4 for both, as True; False allows none. ``merge`` lets it multiply one tensor by several constant
-    matrices as by one where that pays, as for queries, keys and values of one row.
-    ``max_ops`` bounds how many operators join in one kernel (1 turns fusion off). ``precision`` is ``"f32"``, or
+    ``layouts`` lets the compiler choose blocked layouts. ``winograd`` lets it compute 3×3 convolutions with fewer
+    multiplications if that is faster: with tiles of 2×2 results, which round less than the direct form, or of 4×4,
+    which round more (see ``weft.ops.winograd``). A number is the largest tile allowed: 2 allows only tiles that are as
+    exact as the direct form; 4 allows both, like True; False allows none. ``merge`` lets it merge products of one
+    tensor with several constant matrices into one product if that is faster, as for queries, keys and values of one
+    row.
+    ``max_ops`` limits how many operators are fused into one kernel (1 turns fusion off). ``precision`` is ``"f32"``, or
     ``"bf16"``: operands of matrix products and convolutions are stored as bfloat16, sums and everything else stay in
     float32. A target without instructions for such products computes in float32 (:attr:`Report.notes` says so).
-    ``jobs`` processes build kernels (None: as many as ``WEFT_NUM_THREADS`` says, or cores; 1: this process alone); what
-    they build does not depend on it.
+    ``jobs`` processes build kernels (None: the value of ``WEFT_NUM_THREADS``, or the number of cores; 1: only this
+    process); the kernels do not depend on it.
     """
 
     layouts: bool = True

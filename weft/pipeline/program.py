@@ -42,7 +42,7 @@ def compile_module(
     registry: Registry = STOCK,
 ) -> tuple[Artifact, Report]:
     """Compile for ``targets``: the first decides layouts and memory, further ones add code for other CPU levels.
-    ``registry`` holds what plugins bring. Raises TargetError where the runtime could not load the code.
+    ``registry`` holds the values of plugins. Raises TargetError if the runtime could not load the code.
     """
     for target in targets:
         registry.backend_of(target).check(target)
@@ -102,8 +102,8 @@ def _count_calls(module: Module) -> int:
 
 
 def _in_place(call: Call) -> list[tuple[int, int]]:
-    """Operands that a kernel may write its result over: those of the result's type in element-wise groups, where each
-    element of the result needs only that element of the operand."""
+    """Operands that a kernel may overwrite with its result: those of the result's type in element-wise groups, where
+    each element of the result needs only that element of the operand."""
     inner = [e for e in post_order(call.target) if isinstance(e, Call)] if isinstance(call.target, Function) else []
     if not inner or any(fusion_kind(e) > FusionKind.BROADCAST for e in inner):
         return []

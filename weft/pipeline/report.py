@@ -1,4 +1,4 @@
-"""What happened during a compilation."""
+"""The report of a compilation."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Report:
-    """What happened during one compilation: seconds by stage, how many operators became how many kernels, and memory.
+    """The report of one compilation: seconds by stage, numbers of operators and kernels, and memory in bytes.
 
-    ``cached`` counts kernels that came from the cache, ``built`` those compiled now. ``largest_live_set`` is what no
-    memory plan can do without; ``arena_bytes`` what the plan takes (symbolic sizes as the plan assumes). ``notes`` are
-    sentences about wishes that the target could not grant.
+    ``cached`` counts kernels that came from the cache, ``built`` those compiled now. ``largest_live_set`` is the lower
+    bound of every memory plan; ``arena_bytes`` is the size of the actual plan (symbolic sizes as the plan assumes).
+    ``notes`` are sentences about options that the target does not support.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)

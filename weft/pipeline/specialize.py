@@ -1,4 +1,4 @@
-"""Executables with programs of their own for some sizes: chosen beforehand, or found to be asked for often."""
+"""Executables with separate programs for some sizes: given in advance, or detected because they occur often."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ Hot = Mapping[str, "int | Sequence[int]"]
 """Sizes by the name of the symbolic dimension: ``{"batch": [1, 8]}``."""
 
 Build = Callable[[Mapping[str, int]], Artifact]
-"""Compiles the model for the given sizes alone."""
+"""Compiles the model for the given sizes only."""
 
 MAX_SPECIALIZATIONS = 16
-"""Combinations of sizes that are compiled separately for one executable."""
+"""Largest number of combinations of sizes that are compiled separately for one executable."""
 
 
 def combinations(hot: Hot) -> list[dict[str, int]]:
-    """Every combination of the sizes. Raises InputError I033 for what is not positive, or is too much."""
+    """Every combination of the sizes. Raises InputError I033 for sizes that are not positive, or too many
+    combinations."""
     values = {n: list(v) if isinstance(v, Sequence) and not isinstance(v, str) else [v] for n, v in hot.items()}
     for name, sizes in values.items():
         if not sizes or any(not isinstance(v, int) or isinstance(v, bool) or v < 1 for v in sizes):
@@ -54,8 +55,8 @@ def specialized(general: Artifact, hot: Hot, build: Build) -> Artifact:
 class SpecializingExecutable(Executable):
     """An executable that compiles itself for sizes with which it has run ``after`` times.
 
-    :data:`MAX_SPECIALIZATIONS` at most. The next run with such sizes takes as long as the compilation. A model that
-    cannot be specialized goes on as it is.
+    At most :data:`MAX_SPECIALIZATIONS` times. The next run with these sizes includes the compilation. A model that
+    cannot be specialized keeps its general program.
     """
 
     def __init__(self, artifact: Artifact, threads: int | None, after: int, build: Build) -> None:
@@ -71,7 +72,7 @@ class SpecializingExecutable(Executable):
             self._run = self._counted
 
     def _counted(self, inputs: tuple[Any, ...], *rest: Any) -> Any:
-        """Count the sizes of this run, and compile for them if it is time."""
+        """Count the sizes of this run, and compile for them if they have occurred often enough."""
         sizes = self._sizes(inputs)
         if sizes is not None:
             with self._lock:
@@ -84,7 +85,7 @@ class SpecializingExecutable(Executable):
         try:
             return tuple(_shape(inputs[i])[axis] for i, axis in self._places.values())
         except (IndexError, ValueError, TypeError):
-            return None  # the run will say what is wrong
+            return None  # the run raises the error
 
     def _specialize(self, sizes: tuple[int, ...]) -> None:
         fixed = dict(zip(self._places, sizes, strict=True))
@@ -94,7 +95,7 @@ class SpecializingExecutable(Executable):
             special = [*self._special, (fixed, self._build(fixed))]
             merged = merge_sizes(self._general, special)
         except UserError:
-            self._run = self._native.run  # nothing to gain
+            self._run = self._native.run  # stop counting: specialization is impossible
             return
         self._special = special
         threads = self.threads

@@ -1,4 +1,4 @@
-"""The way of one fused group to machine code, stage by stage, as text."""
+"""Every stage of one fused group, from graph to machine code, as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.tir.text import to_text as tir_text
 def kernel_stages(
     group: Function, target: Target, trace: Trace | None = None, backend: Backend | None = None
 ) -> Iterator[StageText]:
-    """Every stage of a fused group as text, from tensor expressions to what the back end writes."""
+    """Every stage of a fused group as text, from tensor expressions to the texts of the back end."""
     stages = group_to_te(group)
     yield StageText("te", ".txt", te_text(stages.outputs, stages.inputs))
     yield from task_stages(
@@ -28,7 +28,7 @@ def kernel_stages(
 
 
 def task_stages(task: KernelTask) -> Iterator[StageText]:
-    """Every stage of a kernel as text, from the plain loops to what the back end writes."""
+    """Every stage of a kernel as text, from the plain loops to the texts of the back end."""
     backend = task.maker
     with task.reported():
         yield StageText("tir", ".txt", tir_text(task.program))

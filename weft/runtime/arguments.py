@@ -1,4 +1,4 @@
-"""Inputs and outputs of a run: what C does not take as it is, and the errors of those that do not fit."""
+"""Inputs and outputs of a run: conversions that the C extension does not do, and errors for values that do not fit."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Arguments:
         return "tensor", spec.dtype, [d[0] if isinstance(d[0], int) and len(d) == 1 else -1 for d in spec.shape]
 
     def results(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """What a run gave, with values as data and strings."""
+        """The results of a run, with values converted to data and strings."""
         specs = zip(self.program.outputs, values, strict=True)
         return tuple(unpack(v, self.field_type(s), self.program.types) if s.is_value else v for s, v in specs)
 
     def convert(self, index: int, value: Any) -> Tensor | _native.Value:
-        """Input ``index`` as a compact tensor of the right dtype, or as a value where the program takes one. Raises
-        InputError where it does not fit."""
+        """Input ``index`` as a compact tensor of the right dtype, or as a value if the program takes one. Raises
+        InputError if it does not fit."""
         spec = self.program.inputs[index]
         if spec.is_value:
             return pack(value, self.field_type(spec), self.program.types, spec.name)
@@ -72,7 +72,8 @@ class Arguments:
         return self._from_python(spec, value)
 
     def _from_python(self, spec: TensorSpec, value: Any) -> NDArray[Any]:
-        """Numbers and nested lists have no dtype of their own: they take the input's, if that loses nothing in kind."""
+        """Numbers and nested lists have no dtype: they get that of the input, unless this would change their kind, such
+        as float to integer."""
         try:
             array = np.asarray(value)
         except (ValueError, TypeError) as error:
@@ -99,7 +100,7 @@ class Arguments:
         )
 
     def convert_output(self, index: int, value: Any) -> Tensor:
-        """Memory given for output ``index`` as a tensor. Raises InputError unless it can be written in place."""
+        """The caller's memory for output ``index`` as a tensor. Raises InputError unless it can be written in place."""
         spec = self.program.outputs[index]
         if spec.is_value:
             raise InputError(f"output '{spec.name}' is no plain tensor and takes no memory", code="I005")
@@ -204,14 +205,14 @@ class Arguments:
 
 
 def describe(spec: TensorSpec) -> str:
-    """``float32[batch, 3]``; of data the type."""
+    """``float32[batch, 3]``; for data the name of the type."""
     if spec.dtype == "data":
         return spec.type
     return f"{spec.dtype}{shape_text(spec.shape)}"
 
 
 def bind_symbols(program: ExecutableProgram, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
-    """The symbols' values for inputs of these shapes, as the executor binds them."""
+    """The values of the symbols for inputs of these shapes, bound in the same way as in the executor."""
     values: dict[str, int] = {}
     for spec, shape in zip(program.inputs, shapes, strict=True):
         if spec.is_value:

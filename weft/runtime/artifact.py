@@ -1,4 +1,4 @@
-"""A compiled model: program, machine code, constants and what to know about them, in one file.
+"""A compiled model: program, machine code, constants and metadata, in one file.
 
 File format (little-endian)::
 
@@ -10,8 +10,8 @@ File format (little-endian)::
 Each section has a BLAKE2b-128 digest in the header. Prefix, header and code are always verified. Constants are mapped,
 not read; of a large one only samples are verified when loading, all of it with ``verify=True``.
 
-A loader reads files of FORMAT_VERSION and refuses others by their number, before it looks at anything else. Fields that
-it does not know it refuses too: nothing new is ever passed over in silence.
+A loader reads files of FORMAT_VERSION and refuses all other versions, before it reads anything else. It also refuses
+unknown fields: it never ignores new information silently.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from weft.runtime.program import ExecutableProgram
 from weft.runtime.serialize import only, program_from_json, program_to_json
 from weft.support.errors import ArtifactError, UserError
 
-MAGIC = b"\x89WEFT\r\n\x1a"  # like PNG's: finds out transfers that change line ends or the eighth bit
+MAGIC = b"\x89WEFT\r\n\x1a"  # like that of PNG: detects transfers that change line ends or the eighth bit
 FORMAT_VERSION = 5
-"""To be raised with every change of what a header holds (``tests/runtime/test_artifact_format.py`` tells)."""
+"""Increment with every change of the header's content (``tests/runtime/test_artifact_format.py`` detects changes)."""
 ABI_VERSION = 1
 ALIGN = 64
 HEADER = ("program", "codes", "sections", "target", "metadata", "abi_version")
 SECTIONS = {"code": ("code", "format", "features"), "constant": ("dtype", "shape")}
-"""Fields of a section by its kind; all have those of SECTION."""
+"""Additional fields of a section by its kind; all sections have the fields of SECTION."""
 SECTION = ("kind", "size", "digest", "quick")
 _PREFIX = struct.Struct("<8sIIQ")
 _DIGEST = 16
@@ -53,8 +53,8 @@ _BLOCK, _SAMPLES = 4096, 16
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One version of a code object. ``format`` says what ``data`` is and who can load it: ``"elf"``, a relocatable
-    object for the CPU that needs its ``features`` (LLVM's names), or a format that the kernels' device lists."""
+    """One version of a code object. ``format`` is the format of ``data``: ``"elf"``, a relocatable object for a CPU
+    with ``features`` (LLVM's names), or a format that the device of the kernels lists."""
 
     features: frozenset[str]
     data: bytes
@@ -63,8 +63,9 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class CodeObject:
-    """The code of a kernel in one or more variants. Of those for the CPU the runtime picks, among those whose features
-    the CPU has, the one that needs most (the first of equals); another device gets the one that it lists first."""
+    """The code of a kernel in one or more variants. For the CPU, the runtime considers the variants whose features the
+    CPU has and selects the one with the most features (the first of equals). Another device gets the variant whose
+    format it lists first."""
 
     variants: tuple[Variant, ...]
 
@@ -73,9 +74,9 @@ class CodeObject:
 class Artifact:
     """A compiled model.
 
-    ``codes``: what the kernels of ``program`` refer to. ``constants``: compact arrays, by the index of the program's
-    constant buffers. ``target``: the text of the target. ``metadata``: anything JSON can hold (``model`` names the
-    source).
+    ``codes``: the code objects that the kernels of ``program`` refer to. ``constants``: compact arrays, by the index of
+    the program's constant buffers. ``target``: the text of the target. ``metadata``: any JSON values (``model`` names
+    the source).
     """
 
     program: ExecutableProgram
@@ -96,7 +97,7 @@ class Artifact:
         return sum(c.nbytes for c in self.constants)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the artifact to ``path``; a file of that name is replaced at once or not at all."""
+        """Write the artifact to ``path``; an existing file is replaced atomically."""
         sections: list[memoryview | bytes] = []
         table: list[dict[str, Any]] = []
         for i, code in enumerate(self.codes):
@@ -120,8 +121,8 @@ class Artifact:
     def load(path: str | os.PathLike[str], verify: bool = False) -> Artifact:
         """Read an artifact; its constants stay in the file and are mapped.
 
-        Raises ArtifactError if the file is no artifact, damaged, cut off, or of a newer format. ``verify`` checks every
-        byte of the constants, too.
+        Raises ArtifactError if the file is not an artifact, damaged, truncated, or of a newer format. ``verify`` checks
+        every byte of the constants, too.
         """
         try:
             with open(path, "rb") as file:
@@ -150,12 +151,12 @@ def _add_section(
 
 
 def digest(data: memoryview | bytes) -> str:
-    """BLAKE2b-128 of everything."""
+    """BLAKE2b-128 of all bytes."""
     return blake2b(data, digest_size=_DIGEST).hexdigest()
 
 
 def quick_digest(data: memoryview | bytes) -> str:
-    """BLAKE2b-128 of the length, both ends and evenly spread blocks: all of it where these blocks cover it."""
+    """BLAKE2b-128 of the length, both ends and evenly spaced blocks; of all bytes if these blocks cover the section."""
     if len(data) <= _BLOCK * _SAMPLES:
         return digest(data)
     state = blake2b(struct.pack("<Q", len(data)), digest_size=_DIGEST)

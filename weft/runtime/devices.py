@@ -1,7 +1,7 @@
-"""Devices: where tensors live and kernels run.
+"""Devices: where tensors are stored and kernels run.
 
-The CPU is ``Device("cpu", 0)``, and its memory the main memory. Other kinds are made known by :func:`register`, with an
-object that does what the table of ``csrc/include/weft_device.h`` says (:class:`PythonDevice`), or in C. A device is
+The CPU is ``Device("cpu", 0)``, and its memory is the main memory. Other kinds are registered by :func:`register`, with
+an object that implements the table of ``csrc/include/weft_device.h`` (:class:`PythonDevice`), or in C. A device is
 opened when it is first used, and closed when no tensor and no executable uses it any more.
 """
 
@@ -17,30 +17,30 @@ from weft.runtime import _native
 from weft.support.errors import UserError
 
 _BY_TARGET = {"llvm": "cpu", "c": "cpu"}
-"""Kinds of targets by which their device may be called: ``device(target.kind.name)``."""
+"""Kinds of targets that also name their device: ``device(target.kind.name)``."""
 _MEMORY = 1
 """WEFT_ERROR_MEMORY of csrc/include/weft_runtime.h."""
 
 
 class PythonDevice(Protocol):
-    """A device written in Python. What is asked of it takes effect in the order of the calls, which come from several
+    """A device written in Python. Operations take effect in the order of the calls. Calls come from several
     threads, one at a time.
 
-    Memory is named by addresses, whole numbers from 1 on that mean something to the device alone: if ``a`` was
-    allocated with ``n`` bytes, then ``a + k`` names byte ``k`` of them. Exceptions become errors of the run, and
-    MemoryError says that the device's memory is exhausted; those of ``free``, ``unload`` and ``close`` are only
-    reported. The views of main memory that ``copy_in`` and ``copy_out`` get may not be kept.
+    Addresses are integers from 1 on, and only the device interprets them: if ``a`` was allocated with ``n`` bytes, then
+    ``a + k`` is the address of byte ``k`` of them. Exceptions become errors of the run, and MemoryError means that the
+    device's memory is exhausted; exceptions of ``free``, ``unload`` and ``close`` are only reported. The views of main
+    memory that ``copy_in`` and ``copy_out`` get are valid only during the call.
     """
 
     def info(self) -> tuple[str, tuple[str, ...], int]:
-        """A name for people, the formats of code that :meth:`load` takes, the best first, and the bytes of memory (0:
+        """A name for people, the formats of code that :meth:`load` accepts, the best first, and the bytes of memory (0:
         not known)."""
 
     def allocate(self, nbytes: int, /) -> int:
-        """The address of ``nbytes`` bytes, at least one."""
+        """Allocate ``nbytes`` bytes, at least one; returns the address."""
 
     def free(self, address: int, /) -> None:
-        """Give back what :meth:`allocate` gave."""
+        """Free memory that :meth:`allocate` returned."""
 
     def copy_in(self, to: int, source: memoryview, /) -> None:
         """Copy all of ``source`` to an address."""
@@ -49,10 +49,10 @@ class PythonDevice(Protocol):
         """Fill ``to`` from an address; the bytes are there on return."""
 
     def copy_across(self, to: int, source: int, nbytes: int, /) -> None:
-        """Copy between two addresses of this device; the two stretches may overlap."""
+        """Copy between two addresses of this device; the two ranges may overlap."""
 
     def load(self, format: str, code: bytes, entry: str, /) -> Any:
-        """The kernel ``entry`` of ``code``: anything that :meth:`launch` and :meth:`unload` understand."""
+        """Load the kernel ``entry`` of ``code``; returns any value that :meth:`launch` and :meth:`unload` accept."""
 
     def unload(self, kernel: Any, /) -> None:
         """The kernel is not needed any more."""
@@ -70,19 +70,19 @@ class PythonDevice(Protocol):
         """Run a kernel on buffers, which are addresses, and sizes; see :class:`weft.runtime.program.Launch`."""
 
     def synchronize(self) -> None:
-        """Return when everything asked for is done."""
+        """Wait until all operations have finished."""
 
     def close(self) -> None:
-        """Nothing will be asked of the device any more."""
+        """Close the device; no calls follow."""
 
 
 Opener = Callable[[int], PythonDevice]
-"""Opens the device of a number; raises an exception where there is none."""
+"""Opens the device with a number; raises an exception if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """What a device says of itself: a name for people, the formats of code that it loads, and the bytes of its memory
+    """The description of a device: a name for people, the formats of code that it loads, and the bytes of its memory
     (0: not known)."""
 
     name: str
@@ -103,12 +103,12 @@ class Device:
         return self.kind == "cpu"
 
     def info(self) -> DeviceInfo:
-        """What the device says of itself. Raises UserError if it cannot be opened."""
+        """The description of the device. Raises UserError if it cannot be opened."""
         name, formats, memory_bytes = opened(self).info()
         return DeviceInfo(name, tuple(formats.split(",")), memory_bytes)
 
     def synchronize(self) -> None:
-        """Return when the device has done everything that was asked of it. Raises UserError if that failed."""
+        """Wait until all operations of the device have finished. Raises UserError if one failed."""
         opened(self).synchronize()
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ _lock = threading.RLock()
 
 
 def register(kind: str, opener: Opener) -> None:
-    """Make devices of a kind known; ``opener(index)`` opens one. Raises UserError if the kind is known already."""
+    """Register a kind of devices; ``opener(index)`` opens one. Raises UserError if the kind is registered already."""
     with _lock:
         if kind == "cpu" or _openers.get(kind, opener) is not opener:
             raise UserError(f"there are devices of kind '{kind}' already", code="G012", hint="choose another name")
@@ -131,7 +131,7 @@ def register(kind: str, opener: Opener) -> None:
 
 
 def unregister(kind: str) -> None:
-    """Forget a kind of devices; those that are open stay so until nobody uses them."""
+    """Remove a kind of devices; open devices stay open until nothing uses them."""
     with _lock:
         _openers.pop(kind, None)
 

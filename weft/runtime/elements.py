@@ -19,8 +19,8 @@ STANDARD: frozenset[str] = frozenset(_STANDARD.split())
 
 @cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype called ``name`` (of strings: object). Raises UserError if there is none, or ml_dtypes is lacking
-    for it."""
+    """The NumPy dtype called ``name`` (for strings: object). Raises UserError if there is none, or if it needs
+    ml_dtypes, which is not installed."""
     if name in STANDARD:
         return np.dtype(name)
     if name in VALUES:
@@ -36,11 +36,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 VALUES: frozenset[str] = frozenset(("data", "string"))
-"""What stands in place of a dtype where there are no elements that kernels could read."""
+"""Names used in place of a dtype for values without elements that kernels could read."""
 
 
 def item_bytes(name: str) -> int:
-    """Bytes of one stored element; types of less than a byte are stored unpacked. 0 for what is passed as a value."""
+    """Bytes of one stored element; types smaller than a byte are stored unpacked. 0 for inputs passed as a value."""
     if name in VALUES:
         return 0
     if name in EXTENDED:

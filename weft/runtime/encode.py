@@ -79,7 +79,7 @@ def encode(program: ExecutableProgram) -> NDArray[np.int64]:
 
 
 def bound_symbols(program: ExecutableProgram) -> tuple[str, ...]:
-    """The symbols that are a whole dimension of an input, in the order of their first."""
+    """The symbols that are a whole dimension of an input, in the order of their first occurrence."""
     tensors = (t for t in program.inputs if not t.is_value)
     found = dict.fromkeys(d[0] for t in tensors for d in t.shape if len(d) == 1 and isinstance(d[0], str))
     return tuple(found)
@@ -151,7 +151,7 @@ class _Table:
 
 
 def _function(f: FunctionSpec, program: ExecutableProgram, table: _Table) -> list[int]:
-    """The words of a function. Its registers are those that its instructions set, which stand side by side."""
+    """The words of a function. Its registers are those that its instructions set; their numbers are consecutive."""
     own = [
         table.registers[i.name] for i in program.instructions[f.entry : f.end] if isinstance(i, (SetSize, Tag, Extent))
     ]

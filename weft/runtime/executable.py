@@ -37,12 +37,12 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """The middle of the times, in milliseconds a run."""
+        """The median of the times, in milliseconds per run."""
         return float(np.median(self.times))
 
     @property
     def min(self) -> float:
-        """The shortest of the times, in milliseconds a run."""
+        """The shortest of the times, in milliseconds per run."""
         return min(self.times)
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Executable:
     ``exe(x, …)`` takes inputs in order and returns an array, or a tuple of arrays if the model has several outputs;
     ``exe.run({name: x})`` takes and returns them by name. Inputs may be NumPy arrays, anything with ``__dlpack__``
     (shared, not copied, if compact), or nested lists; values of algebraic data types are ``weft.Data``. Tensors on
-    other devices (``weft.nd.array(x, device)``) are used where they are if the program wants them there, else copied.
+    other devices (``weft.nd.array(x, device)``) are used in place if the program expects them there, else copied.
     Several threads may run one executable at once.
     """
 
@@ -106,7 +106,7 @@ class Executable:
 
     @property
     def artifact(self) -> Artifact:
-        """What :meth:`save` writes: program, code and constants."""
+        """The artifact that :meth:`save` writes: program, code and constants."""
         return self._artifact
 
     @property
@@ -130,7 +130,7 @@ class Executable:
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes held for intermediate results at present, on all devices: nothing before the first run."""
+        """Bytes currently allocated for intermediate results, on all devices: 0 before the first run."""
         return self._native.arena_bytes
 
     def __call__(self, *inputs: Any, out: Any = None) -> Any:
@@ -164,7 +164,7 @@ class Executable:
 
     @checked("I029", InputError, runs=WHOLE)
     def profile(self, *inputs: Any, runs: int = 10) -> Profile:
-        """Time every kernel over ``runs`` runs, after one to warm up. Inputs as for a call, or one mapping by name."""
+        """Time every kernel over ``runs`` runs, after one warm-up run. Inputs as for a call, or one mapping by name."""
         given = self._given(inputs)
         if runs < 1:
             raise InputError(f"{runs} runs cannot be timed", code="I010", hint="at least 1")
@@ -187,7 +187,7 @@ class Executable:
         return Timing(tuple(s * 1e3 for s in repeated(run, max_runs, seconds)))
 
     def sizes(self, *inputs: Any) -> dict[str, int]:
-        """The values of the open sizes for such inputs, which are given as for a call, or as one mapping by name."""
+        """The values of the open sizes for these inputs, which are given as for a call, or as one mapping by name."""
         return self._symbols(self._given(inputs))
 
     def _symbols(self, given: Sequence[Any]) -> dict[str, int]:
@@ -211,13 +211,13 @@ def load_executable(path: str | os.PathLike[str], threads: int | None = None, *,
     """Load a file written by :meth:`Executable.save`; the compiler is not needed.
 
     ``verify`` checks every byte of the constants. Raises ArtifactError for files that are damaged or do not fit this
-    machine, InputError where there is no such file.
+    machine, InputError if there is no such file.
     """
     return Executable(Artifact.load(existing_file(path), verify), threads)
 
 
 def _input_dtype(spec: TensorSpec) -> np.dtype[Any] | None:
-    """How NumPy calls the elements of an input; None where it lacks them and they can come as tensors only."""
+    """NumPy's name of the element type of an input; None if NumPy lacks it, so that inputs must be tensors."""
     try:
         return numpy_dtype(spec.dtype)
     except UserError:
@@ -227,7 +227,7 @@ def _input_dtype(spec: TensorSpec) -> np.dtype[Any] | None:
 def _loadable(
     artifact: Artifact, devices: Sequence[_native.Device]
 ) -> tuple[_native.Code | tuple[str, bytes] | None, ...]:
-    """Each code object as its device takes it: loaded, for the CPU, or format and bytes (None: unknown device)."""
+    """Each code object in the form for its device: loaded, for the CPU, or format and bytes (None: unknown device)."""
     formats = [d.info()[1].split(",") for d in devices]
     users = {k.code: k.device for k in artifact.program.kernels}
     found: list[_native.Code | tuple[str, bytes] | None] = []
@@ -257,7 +257,7 @@ def _pick_format(code: CodeObject, formats: Sequence[str], kind: str) -> Variant
 
 
 def _pick(code: CodeObject) -> Variant:
-    """The variant that makes most of this CPU."""
+    """The variant that uses the most features of this CPU."""
     have = cpu_features() | SYSTEM_FEATURES
     loadable = [v for v in code.variants if v.format == "elf"]
     fitting = [v for v in loadable if v.features <= have]
@@ -272,5 +272,5 @@ def _pick(code: CodeObject) -> Variant:
 
 
 def _aligned(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """The bytes of an array at a multiple of 64, copied where they are not."""
+    """The bytes of an array, at an address that is a multiple of 64; copied if they are elsewhere."""
     return compact(array).reshape(-1).view(np.uint8)

@@ -1,7 +1,7 @@
 """Operators that the host runs between the kernels of a program: those on strings, which no kernel can read.
 
-The program says which it needs (``Program.hosts``); each is a function of :mod:`weft.support.strings`, from attributes
-and arrays to arrays.
+The program lists those that it needs (``Program.hosts``); each is a function of :mod:`weft.support.strings`, from
+attributes and arrays to arrays.
 """
 
 from __future__ import annotations

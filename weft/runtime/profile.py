@@ -19,9 +19,9 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True, slots=True)
 class KernelProfile:
-    """One instruction that calls a kernel. Times are for one run, ``share`` is of the time in all kernels.
+    """One instruction that calls a kernel. Times are for one run, ``share`` is relative to the time in all kernels.
 
-    ``gflops`` (10⁹ floating-point operations a second) and ``gigabytes`` (10⁹ bytes a second) are None where the
+    ``gflops`` (10⁹ floating-point operations per second) and ``gigabytes`` (10⁹ bytes per second) are None if the
     program does not say how much work the kernel does.
     """
 
@@ -136,5 +136,5 @@ def _number(value: float | None) -> str:
 
 
 def shorten(text: str, width: int = 60) -> str:
-    """``text``, or its beginning and an ellipsis where it is longer than ``width``."""
+    """``text``, or its beginning and an ellipsis if it is longer than ``width``."""
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -5,12 +5,12 @@ the straight-line case: every offset is a plain number, every instruction a :cla
 allocates nothing. Dynamic sizes, control flow and functions use the remaining instructions.
 
 Values of algebraic data types, closures and string tensors are *objects*: counted references in ``object`` buffers. A
-tensor is one, too, where it goes from one function to another. A function owns a range of buffers and of integer
-registers, its window, of which each activation has its own content.
+tensor that functions exchange is an object, too. A function owns a range of buffers and of integer
+registers, its window; each activation has its own content of the window.
 
 A *space* is the memory of a device of the program, by the device's number: 0 is the main memory, where the CPU's
-kernels work, and ``Program.devices[n - 1]`` is number ``n``. A kernel reads and writes buffers of its device's space
-alone; :class:`Copy` goes between spaces. Objects, and integers that the executor reads, lie in main memory.
+kernels work, and ``Program.devices[n - 1]`` is number ``n``. A kernel reads and writes only buffers of its device's
+space; :class:`Copy` copies between spaces. Objects, and integers that the executor reads, are in main memory.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ effects; a symbol may not have the name of an operation."""
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """An input or output of the whole program: what the caller sees. ``dtype`` is ``"data"`` for a value of the
-    algebraic data type ``type`` (see ``Program.types``). ``space`` is where the program reads or writes it; what the
-    caller has elsewhere is copied."""
+    algebraic data type ``type`` (see ``Program.types``). ``space`` is where the program reads or writes it; if the
+    caller's memory is elsewhere, it is copied."""
 
     name: str
     dtype: str
@@ -51,7 +51,7 @@ class BufferSpec:
 
     ``input``/``output``/``constant``: number ``index`` of that list; an input or output from ``offset`` on, if that is
     not 0, which may depend on symbols of the inputs. ``arena``: ``nbytes`` at ``offset`` of the arena
-    (both may depend on symbols of the inputs; several buffers may share memory when never alive together).
+    (both may depend on symbols of the inputs; buffers whose lifetimes do not overlap may share memory).
     ``dynamic``: allocated by :class:`Allocate` at run time. ``object``: holds a reference to a value, and shows its
     elements if that is a tensor. An ``output`` whose shape depends on :class:`SetSize` gets
     its memory when an instruction first uses it. ``dtype`` matters only where a size is read from the buffer.
@@ -72,8 +72,8 @@ ONE: SizeExpr = (1,)
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How many copies of a kernel run: ``grid`` blocks in three directions, of ``block`` threads each, and the bytes of
-    fast memory that the threads of a block share besides what the code itself declares. A grid without blocks runs
+    """The launch of a kernel: ``grid`` blocks in three dimensions, of ``block`` threads each, and the bytes of
+    shared memory of a block in addition to those that the code itself declares. A grid without blocks runs
     nothing."""
 
     grid: tuple[SizeExpr, SizeExpr, SizeExpr] = (ONE, ONE, ONE)
@@ -83,9 +83,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class CallKernel:
-    """Call kernel number ``kernel`` with buffer registers and sizes, on the kernel's device, which all the buffers must
-    lie on. ``label`` names the graph nodes it computes; ``flops`` and ``bytes`` count its floating-point operations and
-    bytes (for the profiler), as sizes. ``launch`` is for devices other than the CPU (None: one
+    """Call kernel number ``kernel`` with buffer registers and sizes, on the kernel's device; all buffers must be in the
+    memory of this device. ``label`` names the graph nodes it computes; ``flops`` and ``bytes`` count its floating-point
+    operations and bytes (for the profiler), as sizes. ``launch`` is for devices other than the CPU (None: one
     thread)."""
 
     kernel: int
@@ -129,8 +129,8 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Make sure that a ``dynamic`` buffer has at least ``nbytes``, keeping its content. It grows by doubling, so that
-    appending costs constant time on average."""
+    """Ensure that a ``dynamic`` buffer has at least ``nbytes``, keeping its content. It grows by doubling, so that
+    appending takes amortized constant time."""
 
     buffer: int
     nbytes: SizeExpr
@@ -138,7 +138,7 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Give back the memory of a ``dynamic`` buffer, or the reference of an ``object`` buffer."""
+    """Free the memory of a ``dynamic`` buffer, or release the reference of an ``object`` buffer."""
 
     buffer: int
 
@@ -153,7 +153,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CheckRange:
-    """Stop with an InputError unless the first ``count`` integers of a buffer lie in their ranges. Element ``i`` has
+    """Stop with an InputError unless the first ``count`` integers of a buffer are in their ranges. Element ``i`` has
     the range from ``low[i % n]`` to ``high[i % n]``, both included, where ``n`` is the length of both. ``message`` says
     what the integers are."""
 
@@ -166,7 +166,7 @@ class CheckRange:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Continue at instruction ``to`` — if ``condition`` is given, only where it is zero."""
+    """Continue at instruction ``to``; if ``condition`` is given, only if it is zero."""
 
     to: int
     condition: SizeExpr | None = None
@@ -174,7 +174,7 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Let an object buffer hold what the caller passed as input number ``input``."""
+    """Let an object buffer refer to the value that the caller passed as input number ``input``."""
 
     target: int
     input: int
@@ -182,7 +182,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """Pass what an object buffer holds to the caller as output number ``output``."""
+    """Pass the value of an object buffer to the caller as output number ``output``."""
 
     source: int
     output: int
@@ -199,7 +199,8 @@ class NewTensor:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Let an object buffer hold a tensor that shows the memory of ``source``: an object, an input or a constant."""
+    """Let an object buffer hold a tensor that is a view of the memory of ``source``: an object, an input or a
+    constant."""
 
     target: int
     source: int
@@ -217,8 +218,8 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Construct:
-    """Let an object buffer hold data: constructor number ``tag`` with ``fields`` — or a closure of function number
-    ``tag`` with what it captures."""
+    """Let an object buffer hold data: constructor number ``tag`` with ``fields``; or a closure of function number
+    ``tag`` with the values that it captures as ``fields``."""
 
     target: int
     tag: int
@@ -253,7 +254,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Let an object buffer hold what another one holds."""
+    """Let an object buffer refer to the same value as another one."""
 
     source: int
     target: int
@@ -261,8 +262,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """Call function number ``function``, or the closure in an object buffer. With ``tail`` the calling function ends,
-    and what is called returns to its caller."""
+    """Call function number ``function``, or the closure in an object buffer. With ``tail`` the calling function ends
+    first, and the called function returns to the caller of the calling function."""
 
     function: int | None
     closure: int | None
@@ -281,7 +282,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class CallHost:
-    """Have the host run operator number ``operator`` of the program on objects (see :class:`HostOperator`)."""
+    """Run operator number ``operator`` of the program on the host, on objects (see :class:`HostOperator`)."""
 
     operator: int
     arguments: tuple[int, ...]
@@ -298,8 +299,8 @@ Instruction: TypeAlias = (
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
     """A function: its first instruction, its window (the buffers from ``buffers[0]`` up to ``buffers[1]``, and the
-    registers that its instructions set), and the object buffers of its parameters and of what it captures. Its
-    instructions reach up to ``end``."""
+    registers that its instructions set), and the object buffers of its parameters and captured values. Its
+    instructions end before ``end``."""
 
     name: str
     entry: int
@@ -332,7 +333,7 @@ class KernelRef:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """A device that the program uses beside the CPU, and the bytes of the arena there."""
+    """A device that the program uses in addition to the CPU, and the bytes of the arena there."""
 
     kind: str
     index: int = 0

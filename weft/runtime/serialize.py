@@ -1,4 +1,4 @@
-"""Programs as plain lists for JSON, and back. Everything read is checked; what does not fit is an ArtifactError."""
+"""Programs as plain lists for JSON, and back. All values read are checked; invalid ones raise ArtifactError."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ _RECORDS = (TensorSpec, BufferSpec, KernelRef, FunctionSpec, HostOperator, Devic
 
 
 def format_description() -> str:
-    """All that the form of a program consists of, in words: what changes it changes the version of the format."""
+    """A text that describes the form of serialized programs: if it changes, the version of the format must change."""
     lines = ["program: " + " ".join(_PROGRAM)]
     lines += [f"{cls.__name__}: " + " ".join(f.name for f in fields(cls)) for cls in _RECORDS]
     lines += ["kinds of buffers: " + " ".join(sorted(_KINDS)), "sizes: " + " ".join([*BINARY, "not"])]
@@ -127,7 +127,7 @@ def format_description() -> str:
 
 
 def only(value: Mapping[str, Any], known: tuple[str, ...]) -> Mapping[str, Any]:
-    """``value``, if it has no fields but those ``known``. Raises ValueError: what is unknown is never passed over."""
+    """``value``, if it has only fields that are ``known``. Raises ValueError for others: they are never ignored."""
     if unknown := sorted(set(value) - set(known)):
         raise ValueError(f"unknown field '{unknown[0]}'")
     return value
@@ -162,7 +162,7 @@ def _instruction_to_json(i: Instruction) -> list[Any]:
 
 
 def program_from_json(value: Any) -> ExecutableProgram:
-    """The program. Raises ArtifactError where the value does not have the right form."""
+    """The program. Raises ArtifactError if the value does not have the right form."""
     try:
         value = only(value, _PROGRAM)
         return ExecutableProgram(

@@ -37,7 +37,7 @@ def symbols_of(size: SizeExpr) -> frozenset[str]:
 
 
 def evaluate(size: SizeExpr, values: Mapping[str, int]) -> int | None:
-    """The value, or None where a symbol is unknown or a division is by zero. Raises IndexError if malformed."""
+    """The value, or None if a symbol is unknown or a division is by zero. Raises IndexError if malformed."""
     stack: list[int] = []
     for token in size:
         if isinstance(token, int):

@@ -13,15 +13,15 @@ from weft.runtime.devices import Device, opened
 from weft.runtime.elements import EXTENDED, numpy_dtype
 from weft.support.errors import InputError
 
-# The unsigned type that stands for a type which the buffer protocol does not know.
+# The unsigned integer type used for a type that the buffer protocol does not support.
 _RAW = {1: np.uint8, 2: np.uint16}
 
 
 class Tensor(_native.Tensor):
     """An n-dimensional array in main memory or, compact, in that of another device.
 
-    ``Tensor(shape, dtype)`` is uninitialized main memory aligned to 64 bytes; :func:`empty_on` asks a device for its
-    memory, :func:`from_dlpack` and :func:`as_tensor` take over the memory of others. ``shape``, ``strides`` (bytes),
+    ``Tensor(shape, dtype)`` is uninitialized main memory aligned to 64 bytes; :func:`empty_on` allocates memory of a
+    device, :func:`from_dlpack` and :func:`as_tensor` share the memory of other objects. ``shape``, ``strides`` (bytes),
     ``dtype`` (a name), ``nbytes``, ``readonly`` and ``contiguous`` describe it.
     """
 
@@ -34,7 +34,7 @@ class Tensor(_native.Tensor):
 
     @property
     def device(self) -> Device:
-        """Where the elements are."""
+        """The device that stores the elements."""
         home = self.home
         return Device("cpu", 0) if home is None else Device(home.kind, home.index)
 
@@ -48,7 +48,7 @@ class Tensor(_native.Tensor):
         return made
 
     def numpy(self) -> NDArray[Any]:
-        """A view as a NumPy array (no copy); of a tensor on another device a copy in main memory."""
+        """A view as a NumPy array (no copy); for a tensor on another device, a copy in main memory."""
         if self.home is not None:
             return self.to(Device("cpu", 0)).numpy()
         dtype = numpy_dtype(self.dtype)

@@ -15,7 +15,7 @@ _SYSTEM = """clflushopt cldemote clwb clzero enqcmd fsgsbase hreset invlpgb invp
 pconfig pku prefetchi prfchw ptwrite rdpid rdpru rdrnd rdseed rtm serialize sgx shstk tsxldtrk uintr usermsr waitpkg
 wbnoinvd widekl xsave xsavec xsaveopt xsaves"""
 SYSTEM_FEATURES: frozenset[str] = frozenset(_SYSTEM.split())
-"""Features that serve operating systems: compilers report them of their machine, but no kernel makes use of them."""
+"""Features that only operating systems use: compilers report them for their machine, but no kernel uses them."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Values of algebraic data types and string tensors on their way into and out of compiled programs.
+"""Converts values of algebraic data types and string tensors that enter and leave compiled programs.
 
 A program describes the types of its inputs and outputs (``Program.types``) by name: for each constructor, in the order
 of their numbers, the types of its fields::
@@ -6,8 +6,8 @@ of their numbers, the types of its fields::
     {"Tree": {"Leaf": [["tensor", "float32", [1, 8]]], "Node": [["data", "Tree"], ["data", "Tree"]]}}
 
 A field is ``["tensor", dtype, shape]`` (-1: any size), ``["data", type]``, ``["tuple", [field, …]]`` or
-``["function"]``. The fields of tuples stand side by side in the value itself. Everything here is iterative: lists of a
-million elements are normal. What stands in a value twice is passed once.
+``["function"]``. The fields of tuples are stored inline in the value. Everything here is iterative: lists of a
+million elements are normal. A part that occurs twice in a value is passed once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TENSOR, _DATA, _FOREIGN = 0, 1, 2
 
 
 def leaves(field: FieldType) -> list[FieldType]:
-    """The field types that a type takes up in a value: tuples are taken apart."""
+    """The field types that a type occupies in a value: tuples are flattened."""
     return [x for part in field[1] for x in leaves(part)] if field[0] == "tuple" else [field]
 
 
@@ -134,7 +134,7 @@ class _Packer:
 
 
 def pack(value: Any, field: FieldType, types: Types, name: str) -> _native.Value:
-    """``value`` for the executor. Raises InputError where it is not of the type ``field``; ``name`` is the input's."""
+    """``value`` for the executor. Raises InputError if it is not of type ``field``; ``name`` is that of the input."""
     return _Packer(types, name).run(value, field)
 
 
@@ -157,7 +157,7 @@ def string_array(value: Any) -> NDArray[Any]:
 
 
 def unpack(value: _native.Value, field: FieldType, types: Types) -> Any:
-    """What ``value`` holds, as :class:`Data`, arrays and tuples. Tensors are copied."""
+    """The content of ``value``, as :class:`Data`, arrays and tuples. Tensors are copied."""
     words, parts = value.nodes()
     nodes = _nodes(np.frombuffer(words, np.int64).tolist(), parts)
     wanted: list[FieldType] = [()] * len(nodes)
@@ -176,7 +176,7 @@ def unpack(value: _native.Value, field: FieldType, types: Types) -> Any:
             name, _, fields = _fields(types, t, tag)
             made.append(Data(name, _grouped(fields, [made[c] for c in children])))
         else:
-            made.append(None)  # a closure, which has no meaning outside
+            made.append(None)  # a closure, which callers cannot use
     return made[-1]
 
 
