@@ -136,7 +136,7 @@ def test_the_verifier_finds_overlaps(monkeypatch: pytest.MonkeyPatch, module: An
         planned(module())
 
 
-@pytest.mark.parametrize(("change", "words"), [({"total": 64}, "outside the arena"), ({"offsets": 8}, "odd place")])
+@pytest.mark.parametrize(("change", "words"), [({"total": 64}, "outside the arena"), ({"offsets": 8}, "unaligned")])
 def test_the_verifier_knows_the_arena(monkeypatch: pytest.MonkeyPatch, change: dict[str, int], words: str) -> None:
     planner = functions.plan_lives
 

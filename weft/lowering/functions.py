@@ -105,7 +105,7 @@ class _Unit(Emitter):
         self.is_main = self.is_straight = False
         self.boxed: set[tuple[GraphExpr, int]] = set()
 
-    # -- the whole -----------------------------------------------------------------------------------------------------
+    # -- emitting a function -------------------------------------------------------------------------------------------
 
     def run_main(self) -> None:
         self.is_main = True

@@ -2,7 +2,7 @@
 
 Each call of a primitive function becomes one instruction, each tensor one buffer; what decides which of them run,
 functions and data take further instructions (:mod:`weft.lowering.control_flow`, :mod:`weft.lowering.functions`). This
-module describes the program to those who call it: ports, symbols, kernels, devices.
+module describes the program for its callers: ports, symbols, kernels, devices.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ plain program from which schedules start. Nothing is fused, simplified or reorde
 * A reduction is a block with reduce iteration variables, an ``init`` that stores the identity and a ``body`` that
   combines one more value into the output; several outputs are combined together before any is stored.
 * A scan is a copy of its inits and then one serial loop over time, which holds a nest for each operation that depends
-  on the state; those blocks have an ``ordered`` iteration variable for time.
+  on the state; the blocks of this nest have an ``ordered`` iteration variable for time.
 * An update is a copy of its base and then a block with no iteration variables around the loops over its steps; an
   order of numbers is a block like that, too (``weft.lowering.ordered_loops``).
 * An extern operation is a block with no iteration variables around the statement that its ``emit`` returns.
-* An output that is also an input, or that is asked for twice, is copied.
+* An output that is also an input, or that is requested twice, is copied.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def whole(buffer: Buffer) -> Region:
 
 
 def _regions(expressions: Sequence[Expr]) -> tuple[Region, ...]:
-    """What the loads in ``expressions`` read, equal regions once."""
+    """The regions that the loads in ``expressions`` read, without duplicates."""
     found: dict[tuple[object, ...], Region] = {}
     for load in reversed(postorder(*expressions)):
         if isinstance(load, Load) and isinstance(load.source, Buffer):
@@ -210,7 +210,7 @@ class _Lowering:
         reads: tuple[Region, ...] = ()
         init: Stmt | None = None
         if isinstance(first, Reduce) and any(a.extent is _ZERO for a in first.axes):
-            # Copy: a loop without iterations would not write the identity.
+            # The loop over the empty axis would not run, so it would not write the identity.
             iters = iters[: len(op.axis)]
             body = seq(*(Store(b, spatial, v) for b, v in zip(targets, first.reducer.identity, strict=True)))
         elif isinstance(first, Reduce):
@@ -390,7 +390,7 @@ def _scan_steps(order: Sequence[Operation], inputs: Sequence[Tensor]) -> dict[Sc
 
 
 def _check_step(scan: ScanOp, op: ComputeOp, inner: set[Tensor]) -> None:
-    """A step is computed for one time at a time, so it may read other steps at its own time only."""
+    """Raise UserError L013 if ``op`` reads another step at another time: each iteration computes one time step."""
     if not op.axis or op.axis[0].extent is not scan.states[0].shape[0]:
         raise _scan_error(scan, op, "must have the scan's time as its first axis")
     for e in postorder(*op.body):

@@ -88,10 +88,10 @@ class _Check:
                 if any(self.bits[q] & self.overlaps[p] for q in targets[:i]):
                     self._fail(item, "writes two results to the same memory")
                 if (live[at + 1] | self._reads(at, p)) & self.overlaps[p] & ~self._related(p):
-                    self._fail(item, "writes over what is still to be read")
+                    self._fail(item, "overwrites data that is still to be read")
         jumps = any(isinstance(i, Goto) for i in self.items)
         if live[0] and not jumps:
-            self._fail(self.items[0], "begins a program that reads what is not computed yet")
+            self._fail(self.items[0], "is in a program that reads data before it is written")
 
     # -- reads and writes of an item -----------------------------------------------------------------------------------
 
@@ -178,11 +178,11 @@ class _Check:
     def _bounds(self, item: Any, p: Place) -> None:
         _, low, high = self.areas[p]
         if p.parent is not None and p.offset + high - low > estimate(p.root.nbytes, self.assumed):
-            self._fail(item, "computes a part that sticks out")
+            self._fail(item, "writes past the end of its buffer")
         if p.root.kind == "arena" and (low < 0 or high > self.arenas[p.space]):
-            self._fail(item, "works outside the arena")
+            self._fail(item, "writes outside the arena")
         if isinstance(item, CallKernel) and low % ALIGN:
-            self._fail(item, "works at an odd place")
+            self._fail(item, "writes at an unaligned address")
 
     def _overlaps(self) -> dict[Place, int]:
         """For each place, the bits of all places whose memory overlaps its own."""

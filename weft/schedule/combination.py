@@ -43,7 +43,7 @@ class Combination:
 
     @property
     def operator(self) -> str | None:
-        """The operator, where the combination is one operator on single values."""
+        """The operator, if the combination is one operator on single values; else None."""
         first = self.results[0]
         return first.op if isinstance(first, Binary) and first.a is self.lhs[0] and len(self.lhs) == 1 else None
 
@@ -138,7 +138,7 @@ def counterexample(c: Combination) -> str | None:
             if found is not None:
                 return found
     except UserError:
-        return None  # an init that is not constant, or a function of which the value is not known here
+        return None  # the init is not constant, or a function cannot be evaluated
     return None
 
 

@@ -151,7 +151,7 @@ def runs_once(state: State, block: Block, loops: Sequence[For]) -> bool:
         return True
     pending = {loop.var: loop_range(loop) for loop in loops}
     for it, value in zip(block.iters, block.values, strict=True):
-        steps: list[tuple[int, int | None]] = []  # None: of unknown width
+        steps: list[tuple[int, int | None]] = []  # None: width unknown
         for term, factor in linear(value).terms.items():
             if not isinstance(term, Var) or term not in pending:
                 if mentions(term, pending):

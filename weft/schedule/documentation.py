@@ -66,7 +66,7 @@ def _classic(name: str) -> str:
 
 
 def _markdown(text: str) -> Iterator[str]:
-    """A docstring as Markdown: indented literal blocks are fenced, double quotes of code single."""
+    """A docstring as Markdown: indented literal blocks become fenced, double backquotes become single ones."""
     block: list[str] = []
     for line in [*text.splitlines(), ""]:
         if line.startswith("    ") or (block and not line.strip()):

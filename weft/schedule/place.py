@@ -1,4 +1,4 @@
-"""Where in the program's text a refused statement stands."""
+"""The location of a refused statement in the printed program."""
 
 from __future__ import annotations
 

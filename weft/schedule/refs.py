@@ -1,8 +1,8 @@
 """References to blocks and loops that stay valid while primitives rewrite the program around them.
 
 A block is found by its name, a loop by the identity of its variable: neither changes when the path above or below is
-copied. A primitive that makes a block or loop disappear says so in the forwarding table, so that a later use of the
-old reference explains itself.
+copied. A primitive that removes a block or loop records this in the forwarding table, so that the error
+for a later use of the old reference can name the replacement.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LoopRef:
 
 
 class Stay:
-    """The place that ``sample_location`` gives to say: compute the block where it is."""
+    """The result of ``sample_location`` that means: leave the block where it is."""
 
     __slots__ = ("__weakref__",)
 
@@ -57,7 +57,7 @@ Ref: TypeAlias = BlockRef | LoopRef
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """What became of a block or loop that is no more: the primitive and what stands in its place."""
+    """A removed block or loop: the primitive that removed it, and the references that replace it."""
 
     primitive: str
     replaced_by: tuple[Ref, ...] = ()

@@ -43,7 +43,7 @@ class Schedule:
 
     @property
     def program(self) -> Program:
-        """The program as it stands: immutable, printable, runnable."""
+        """The current program: immutable, printable, runnable."""
         return self._state.program
 
     @property
@@ -53,7 +53,7 @@ class Schedule:
 
     @property
     def trace(self) -> Trace:
-        """What was done so far."""
+        """The primitives applied so far."""
         return self._recorder.trace
 
     @property
@@ -267,7 +267,7 @@ class Schedule:
         return made
 
     def set_scope(self, block: BlockRef | str, write_index: int, scope: str) -> None:
-        """Keep an intermediate buffer that the block writes in another memory."""
+        """Store an intermediate buffer that the block writes in another memory space."""
         self._apply("set_scope", block=_block(block), write_index=write_index, scope=scope)
 
     def transform_layout(

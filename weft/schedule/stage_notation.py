@@ -1,7 +1,7 @@
 """The classic notation on the same engine: ``s[C].split(axis, factor=8)``.
 
-A :class:`ClassicSchedule` looks blocks and axes up through an :class:`BlockOrigin`, which whoever made the program from
-tensor expressions provides; this module knows nothing of tensor expressions itself.
+A :class:`ClassicSchedule` looks up blocks and axes through a :class:`BlockOrigin`. The code that made the program from
+tensor expressions provides it; this module does not depend on tensor expressions.
 
     s = ClassicSchedule(Schedule(program), origin)
     yo, xo, yi, xi = s[C].tile(C.op.axis[0], C.op.axis[1], 8, 8)
@@ -24,10 +24,10 @@ from weft.tir.nodes import Program
 
 
 class BlockOrigin(Protocol):
-    """Where blocks come from. ``key`` is whatever users index a schedule with: a tensor, an operation."""
+    """Maps keys to blocks and buffers. ``key`` is the index of a schedule: a tensor or an operation."""
 
     def block_name(self, key: Any) -> str:
-        """The block that computes ``key``; raises KeyError for what is not computed."""
+        """The block that computes ``key``; raises KeyError if no block computes it."""
         ...
 
     def axes(self, key: Any) -> Sequence[Any]:
@@ -35,7 +35,7 @@ class BlockOrigin(Protocol):
         ...
 
     def buffer_name(self, key: Any) -> str:
-        """The buffer that holds ``key``, an input or computed; raises KeyError for what is no tensor."""
+        """The buffer of ``key``, an input or a computed tensor; raises KeyError if ``key`` is not a tensor."""
         ...
 
 
@@ -195,7 +195,7 @@ class Group:
         self._owner, self.blocks = owner, blocks
 
     def compute_at(self, parent: Stage, axis: Any) -> None:
-        """Compute every stage of the group in a loop of ``parent``; the last first."""
+        """Compute every stage of the group in a loop of ``parent``; the last stage is moved first."""
         loop = _stage(parent).loop(axis)
         for block in reversed(self.blocks):
             self._owner.schedule.compute_at(block, loop)
@@ -235,7 +235,7 @@ class Stage:
         return self.axis
 
     def loop(self, axis: Any) -> LoopRef:
-        """The loop that runs over ``axis`` now. Refuses where there is none, or where it was split or fused."""
+        """The present loop over ``axis``. Refuses if there is none, or if it was split or fused."""
         if isinstance(axis, LoopRef):
             return axis
         block = self.owner.schedule.state.block(self.block)

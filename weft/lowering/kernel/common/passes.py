@@ -96,7 +96,7 @@ def overlap_iterations(state: Lowered) -> Lowered:
 
 
 def pad_strides(state: Lowered) -> Lowered:
-    """Buffers get the strides that the schedule asked for."""
+    """Buffers get the strides that the schedule requests."""
     return state.with_program(align_storage(state.program, state.strides))
 
 
@@ -117,7 +117,7 @@ PLACE_MEMORY: Final[tuple[KernelPass, ...]] = (
     overlap_iterations,
     pad_strides,
 )
-"""Blocks become statements, and intermediates find their place in memory."""
+"""Blocks become statements, and memory is allocated for intermediates."""
 
 SIMPLIFY_STATEMENTS: Final[tuple[KernelPass, ...]] = (
     plain(flatten),  # one element offset instead of an index per dimension

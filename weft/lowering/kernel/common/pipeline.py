@@ -3,7 +3,7 @@
 ::
 
     for i in 0..n:              for i in 0..T:        what has started: statement k runs where i - t[k] >= 0
-      S0(i); S1(i)      →       for i in T..n:        all statements, S_k(i - t[k]), in the order asked for
+      S0(i); S1(i)      →       for i in T..n:        all statements, S_k(i - t[k]), in the requested order
                                 for i in n..n+T:      what is not done yet: where i - t[k] < n
 
 A buffer that passes from stage ``a`` to stage ``b`` has ``b - a + 1`` copies, which iterations take in turn. Marks
