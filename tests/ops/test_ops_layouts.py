@@ -5,6 +5,7 @@ import pytest
 from operator_cases import fields, operands
 
 from weft import te
+from weft.cost import REFERENCE
 from weft.graph.layout import letters_of, pack, parse, plain, unpack
 from weft.graph.passes.layout import _maps_zeros
 from weft.graph.types import TensorType
@@ -106,7 +107,7 @@ def test_every_layout_of_a_convolution_agrees(data, kernel, given):
     case = Case((f(*data), f(*kernel)), given, rtol=1e-4, atol=1e-4)
     attrs, arrays = op.complete(given), operands(case)
     types = tuple(TensorType.of(a.shape, DType(a.dtype)) for a in arrays)
-    choices = op.layout(attrs, types, BLOCK, 2 * BLOCK)
+    choices = op.layout(attrs, types, BLOCK, 2 * BLOCK, REFERENCE)
     assert len(choices) > 1
     for choice in choices[1:]:
         agrees(op, attrs, arrays, choice, case)

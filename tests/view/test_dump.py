@@ -15,7 +15,7 @@ from sample_models import dense, images, random_input
 
 import weft
 from weft.api import compile_with_report
-from weft.backends.catalogue import backend_of
+from weft.backends.llvm import LLVM
 from weft.cli.main import main
 from weft.graph.text import load
 from weft.ir.structural import structural_hash
@@ -122,7 +122,8 @@ def test_a_failing_stage_leaves_what_came_before(out: Path, tmp_path: Path, monk
     def fail(program, target):
         raise InternalError("no kernel form today")
 
-    monkeypatch.setattr("weft.pipeline.stages.backend_of", lambda target: replace(backend_of(target), lower=fail))
+    broken = replace(LLVM, lower=fail)
+    monkeypatch.setattr("weft.plugins.registry.BACKENDS", (broken,))
     with pytest.raises(InternalError) as caught:
         weft.compile(dense(tmp_path / "model.onnx"))
     (folder,) = (out / "kernels").iterdir()

@@ -63,7 +63,12 @@ class Schedule:
         return tuple(self._notes)
 
     def note(self, text: str) -> None:
-        """Add a remark to the notes, once. It is not an instruction, and traces do not contain it."""
+        """Add a remark to the notes, once. It is not an instruction, and traces do not contain it.
+
+        Raises ScheduleError (S004) for what is no text.
+        """
+        if not isinstance(text, str):
+            raise ScheduleError(f"note: 'text' must be a text, not {type(text).__name__}", code="S004")
         self._notes[text] = None
 
     def copy(self) -> Schedule:

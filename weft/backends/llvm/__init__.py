@@ -2,6 +2,7 @@
 it."""
 
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import version
 from typing import Final
 
@@ -37,8 +38,13 @@ def _texts(kernel: Program, target: Target) -> Iterator[StageText]:
     yield StageText("assembly", ".s", assembly(ir, target))
 
 
-def _version(target: Target) -> str:
+@cache
+def _llvmlite() -> str:
     return f"llvmlite {version('llvmlite')}"
+
+
+def _version(target: Target) -> str:
+    return _llvmlite()
 
 
 def _check(target: Target) -> None:
