@@ -57,8 +57,7 @@ Members = dict[tuple[GraphExpr | None, int], list[GraphExpr]]
 
 
 class Emitter(Lifetimes):
-    """Emits one function: branches, loops and sizes. ``weft.lowering.functions`` extends it to values that are not
-    tensors."""
+    """Emits one function: branches, loops and sizes. ``weft.lowering.functions`` extends it to other values."""
 
     def __init__(
         self,
@@ -144,8 +143,7 @@ class Emitter(Lifetimes):
         return self.place(TensorType.of((nbytes,), "uint8"), space=space)
 
     def _at(self, place: Place, t: TensorType, space: int) -> Place:
-        """The place in ``space`` that holds the contents of ``place``, a tensor of type ``t``. It is copied there at
-        most once."""
+        """The place in ``space`` with the contents of ``place``, a tensor of type ``t``; copied at most once."""
         if place.space == space:
             return place
         made = self.copies.get((place, space))
@@ -315,8 +313,7 @@ class Emitter(Lifetimes):
         self.requires = [r for r in self.requires if r not in ready]
 
     def _agree(self, declared: Type, actual: Type, fresh: Iterable[Symbol] = ()) -> None:
-        """Bind the ``fresh`` sizes of ``declared`` to the sizes of ``actual``; emit checks that all other sizes are
-        equal."""
+        """Bind the ``fresh`` sizes of ``declared`` to those of ``actual``; emit checks that all others are equal."""
         again = set(fresh)
         for d, a in zip(flat(declared), flat(actual), strict=True):
             for x, y in zip(d.shape, a.shape, strict=True):
@@ -387,8 +384,7 @@ class Emitter(Lifetimes):
         self._emit(self._begin(owner, slot), leave=leave)
 
     def _emit(self, todo: list[GraphExpr], leave: GraphExpr | None = None, first: GraphExpr | None = None) -> None:
-        """Emit nodes from the end of the list, except ``leave``. ``first`` is emitted without testing whether it is
-        pending."""
+        """Emit nodes from the end of the list, except ``leave``; ``first`` without testing whether it is pending."""
         while todo:
             e = todo.pop()
             if e is leave:
@@ -593,8 +589,7 @@ class Emitter(Lifetimes):
         params: Sequence[Type],
         varying: Sequence[Symbol],
     ) -> None:
-        """Store the new state in the places of the state. A value that would be overwritten before it is read is copied
-        first."""
+        """Copy the new state to the places of the state. A value that a copy would overwrite first is saved before."""
         types = [t for one in made_types for t in flat(one)]
         moves = [(s, d, t) for s, d, t in zip(made, states, types, strict=True) if s is not d]
         overwritten = {d for _, d, _ in moves}

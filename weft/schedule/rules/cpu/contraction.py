@@ -41,8 +41,7 @@ MAX_UNROLLED_STEPS = 25
 MAX_REPEATED_OPERATIONS = 24
 """Limit on the operations per element of an operand stage that may be repeated for each strip."""
 MIN_SHARING_STRIPS = 3
-"""If at least this many strips need the same part of an operand stage, the stage is computed once, before all
-strips."""
+"""If this many strips need the same part of an operand stage, it is computed once, before all strips."""
 MAX_STRIP_ROWS = 16
 """Limit on the rows of a strip for which operand stages are computed together."""
 MAX_GROUP_ROWS = 28
@@ -50,11 +49,9 @@ MAX_GROUP_ROWS = 28
 MIN_PANEL_ROW_TILES = 8
 """Fewest row tiles that must read a panel for its copy to be faster."""
 MAX_FETCHED_ROW_TILES = 64
-"""Limit on the row tiles for which prefetching a panel is faster: with more, copying it takes a small part of the
-time."""
+"""Limit on the row tiles for which prefetching a panel is faster: with more, copying takes little of the time."""
 MIN_PACKED_USES = 4
-"""Fewest uses of each element of an operand for which packing is faster; otherwise sums use the operand's own
-layout."""
+"""Fewest uses of each element of an operand for which packing it is faster than reading it in its own layout."""
 SHUFFLED_STRIDE = 2
 """The stride for which two contiguous loads and a shuffle form a vector."""
 
@@ -136,8 +133,7 @@ def _roles(view: View, vector: IterVar, still: list[Access], lanes: int) -> Role
 
 
 def _still_along(view: View, access: Access, axis: IterVar) -> int:
-    """The number of consecutive, aligned positions of ``axis`` (at most MAX_GROUP_ROWS) along which the access does not
-    move."""
+    """The number of consecutive aligned positions of ``axis``, at most MAX_GROUP_ROWS, with the same element."""
     extent = static_extent(axis)
     if extent is None:
         return 1
@@ -176,8 +172,7 @@ def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows:
 
 
 def draw_tile(context: Context, view: View, roles: Roles, lanes: int, most_rows: int | None = None) -> RegisterTile:
-    """The result of :func:`choose_tile` with its numbers recorded as draws. For an axis that is not tiled, nothing is
-    drawn."""
+    """The tile of :func:`choose_tile`, its numbers recorded as draws. Axes that are not tiled need no draw."""
     tile = choose_tile(view, roles, lanes, context.target, None if most_rows is None else int(most_rows))
     rows, columns, lines = tile.rows, tile.columns, tile.lines
     if rows > 1 and roles.rows is not None:
@@ -252,8 +247,7 @@ def _grouped_tile(group: int, columns: int, target: Target) -> RegisterTile:
 
 
 def schedule_contraction(context: Context, block: BlockRef) -> bool:
-    """Schedule ``block``, its element-wise consumers and its operand stages; False if the block is not a contraction
-    with suitable axes."""
+    """Schedule ``block``, its element-wise consumers and operand stages; False if ``block`` has no suitable axes."""
     view = context.view(block)
     lanes = context.lanes(view)
     roles = analyze(view, lanes) if lanes > 1 else None
@@ -317,9 +311,8 @@ def pack_vectors(context: Context, block: BlockRef, view: View, roles: Roles, la
 def _pack_panels(
     context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int
 ) -> tuple[str, ...]:
-    """Copy a large vector operand one panel at a time, directly before all rows are multiplied with the panel. Without
-    a copy, each reduction step would read another page. A copy of the whole operand would be written to memory and read
-    back."""
+    """Copy a large vector operand panel by panel, each directly before all rows are multiplied with it. Without a
+    copy, each reduction step reads another page; a copy of the whole operand passes through memory twice."""
     if (
         context.nested
         or roles.columns is not roles.vector
@@ -345,8 +338,7 @@ def _pack_panels(
 
 
 def epilogue_of(context: Context, block: BlockRef) -> BlockRef | None:
-    """The injective block that is the only reader of the contraction's result and reads each element at its own
-    index."""
+    """The only reader of the contraction's result, if it is injective and reads each element at its own index."""
     view = context.view(block)
     readers = context.schedule.get_consumers(block)
     if len(readers) == 1 and not context.is_output(block) and context.is_injective(readers[0]):
@@ -390,8 +382,7 @@ class Tiling:
         if stages and strips:
             strips[-1:], several = self._several_rows(stages, strips[-1], [*batch, *columns])
             rows = [*several, *rows]
-        # Axes of unknown size are outermost; the indices of the other axes in the fused loop are then divisions by
-        # constants.
+        # Axes of unknown size are outermost: indices of the others in the fused loop only need constant divisors.
         above = sorted([*batch, *columns, *strips], key=lambda loop: context.extent(loop) is not None)
         order = context.order([*above, *rows, *inside])
         above, rows, inside = order[: len(above)], order[len(above) :][: len(rows)], order[len(above) + len(rows) :]
@@ -477,8 +468,7 @@ class Tiling:
         return [high], [low]
 
     def _row_bytes(self, stage: BlockRef, rows: int) -> int:
-        """Bytes of one row of what a stage computes for a strip; axes along which the strip does not move are not
-        counted."""
+        """Bytes of one row of a stage's result for a strip; axes along which the strip does not move are ignored."""
         buffer = self.context.view(stage).output.buffer
         reads = [a for a in self.view.loads if a.buffer is buffer]
         still = {a.var for a in self.view.spatial if a not in (self.roles.rows, self.roles.vector)}
