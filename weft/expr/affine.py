@@ -1,6 +1,6 @@
 """Index expressions as polynomials: sums of products of atoms with integer coefficients.
 
-Whatever is not a constant, a sum, a difference or a product is an *atom* (a variable, a quotient, a load …). A
+Every node that is not a constant, a sum, a difference or a product is an *atom* (a variable, a quotient, a load …). A
 polynomial maps monomials (sorted tuples of atom numbers; the empty one is the constant) to coefficients. A
 :class:`Ring` numbers the atoms and converts both ways.
 """
@@ -20,7 +20,7 @@ Poly: TypeAlias = dict[Mono, int]
 
 ARITHMETIC: Final = frozenset(("add", "sub", "mul"))
 _MAX_PRODUCT_TERMS: Final = 64
-"""Terms that a product of sums may have when it is multiplied out."""
+"""Largest number of terms of a product of sums that is expanded."""
 
 
 def is_arithmetic(e: Expr) -> bool:
@@ -83,7 +83,7 @@ def content(p: Poly) -> int:
 
 
 def split_atom(p: Poly, atom: int) -> tuple[Poly, Poly] | None:
-    """``(c, r)`` with ``p = c * atom + r`` and ``c``, ``r`` free of the atom; None if it stands in a power."""
+    """``(c, r)`` with ``p = c * atom + r`` and ``c``, ``r`` free of the atom; None if it occurs in a power."""
     factor: Poly = {}
     rest: Poly = {}
     for mono, c in p.items():
@@ -99,7 +99,7 @@ def split_atom(p: Poly, atom: int) -> tuple[Poly, Poly] | None:
 
 
 def mono_quotient(m: Mono, by: Mono) -> Mono | None:
-    """The monomial ``m / by`` if that is one."""
+    """The monomial ``m / by``, if ``by`` divides ``m``."""
     if not by:
         return m
     out = list(m)
@@ -116,9 +116,9 @@ def leading(p: Poly) -> Mono:
 
 
 def divide(p: Poly, d: Poly) -> tuple[Poly, Poly]:
-    """``(q, r)`` with ``p = q * d + r``, ``q`` as large as term-by-term division gives.
+    """``(q, r)`` with ``p = q * d + r``, where ``q`` is the result of term-by-term division.
 
-    ``q`` is 0 where ``d`` is: indices into axes without elements, which are never computed."""
+    ``q`` is 0 if ``d`` is 0: such indices into axes without elements are never computed."""
     if not d:
         return {}, p
     lead = leading(d)
@@ -147,7 +147,7 @@ def exact_quotient(p: Poly, d: Poly) -> Poly | None:
 class Ring:
     """Numbers atoms and converts between expressions and polynomials.
 
-    Within one ring equal polynomials convert to the same expression, in the order in which terms were first met.
+    Within one ring equal polynomials convert to the same expression, in the order in which terms first occurred.
     """
 
     __slots__ = ("_exprs", "_polys", "_terms", "atoms", "numbers")

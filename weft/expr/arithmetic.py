@@ -1,4 +1,4 @@
-"""Arithmetic by name, as the classic notation has it, and functions that are made of others."""
+"""Named arithmetic functions of the classic notation, and functions composed of others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def multiply(a: ExprLike, b: ExprLike) -> Expr:
 
 
 def div(a: ExprLike, b: ExprLike) -> Expr:
-    """a divided by b: integers as in C, towards zero"""
+    """a divided by b: integers round toward zero, as in C"""
     whole = not wrap(a).dtype.is_float and not wrap(b).dtype.is_float
     return make("truncdiv" if whole else "div", a, b)
 
@@ -101,7 +101,7 @@ def exp10(x: ExprLike) -> Expr:
 
 
 def hypot(x: ExprLike, y: ExprLike) -> Expr:
-    """sqrt(x² + y²), without overflow on the way"""
+    """sqrt(x² + y²), without overflow of intermediate results"""
     a, b = (magnitude(v) for v in promote(_real(x), _real(y)))
     large, small = maximum(a, b), minimum(a, b)
     ratio = select(large == 0, Const(0.0, large.dtype), small / large)

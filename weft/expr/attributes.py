@@ -32,7 +32,7 @@ def value_text(value: Any, expr_text: Callable[[Expr], str]) -> str:
 
 
 def quote_key(key: str) -> str:
-    """A key as a name, or as a string where it is none."""
+    """A key as a name, or as a string if it is not a valid name."""
     return key if key.isascii() and key.isidentifier() and not key.startswith(("inf", "nan")) else quote(key)
 
 
@@ -62,7 +62,7 @@ def parse_value(tokens: TokenStream, parse_expr: Callable[[], Expr]) -> Any:
 
 
 def parse_map(tokens: TokenStream, parse_expr: Callable[[], Expr]) -> FrozenMap:
-    """Entries up to and including the closing brace; the opening one is taken already."""
+    """Entries up to and including the closing brace; the opening one is already consumed."""
 
     def entry() -> tuple[str, Any]:
         key = tokens.string() if tokens.peek_kind(STRING) else tokens.name()

@@ -1,4 +1,4 @@
-"""Interval analysis: between which constants the value of an expression lies."""
+"""Interval analysis: constant bounds of the value of an expression."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.support.dtypes import DType
 
 
 class Interval(NamedTuple):
-    """``lo <= value <= hi``; an end is an int, or infinite where nothing is known."""
+    """``lo <= value <= hi``; an end is an int, or infinite if nothing is known."""
 
     lo: int | float
     hi: int | float
@@ -120,7 +120,7 @@ def dtype_range(dtype: DType) -> Interval:
 def interval(e: Expr, known: Callable[[Expr], Interval | None], memo: dict[Expr, Interval]) -> Interval:
     """The interval of an integer or bool expression (all lanes of a vector together).
 
-    ``known`` may give what is known of a node (usually a variable) from elsewhere. Floats have no bounds.
+    ``known`` may give the interval of a node (usually a variable). Floats have no bounds.
     """
     for node in post_order(e) if e not in memo else ():
         if node not in memo:

@@ -28,7 +28,7 @@ from weft.support.dtypes import DType
 from weft.support.errors import InternalError, UserError
 
 Read: TypeAlias = Callable[[Source, Sequence[Any], Any], Any]
-"""Reads elements: source, index values (scalars or arrays with one entry a lane), mask value or None."""
+"""Reads elements: source, index values (scalars or arrays with one entry per lane), mask value or None."""
 
 _DIVISIONS = frozenset(("floordiv", "floormod", "truncdiv", "truncmod"))
 
@@ -51,10 +51,11 @@ def _wrap(array: Any, dtype: DType) -> Any:
 
 
 def evaluate(e: Expr, values: Mapping[Any, Any] | None = None, read: Read | None = None) -> Any:
-    """The value of ``e`` as a NumPy scalar, or an array with one entry a lane.
+    """The value of ``e`` as a NumPy scalar, or an array with one entry per lane.
 
-    ``values`` maps variables (and, if wanted, other sub-expressions) to scalars; ``read`` serves loads. Only the chosen
-    side of a select is evaluated. Raises UserError for an unbound variable or a division of integers by zero.
+    ``values`` maps variables (and optionally other sub-expressions) to scalars; ``read`` performs loads. Only the
+    selected operand of a select is evaluated. Raises UserError for an unbound variable or a division of integers by
+    zero.
     """
     done: dict[Expr, Any] = {}
     for key, value in (values or {}).items():

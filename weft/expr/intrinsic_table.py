@@ -1,6 +1,6 @@
-"""The table of intrinsics: what ``Call.name`` may be, what it means, and how to build it.
+"""The table of intrinsics: the values of ``Call.name``, their meaning, and how to build a call.
 
-Every intrinsic works lane by lane. ``evaluate`` is the meaning, on NumPy scalars or arrays of the argument dtypes;
+Every intrinsic works lane by lane. ``evaluate`` defines the meaning, on NumPy scalars or arrays of the argument dtypes;
 code generators may approximate the transcendental ones within the error bounds that they state.
 """
 
@@ -201,6 +201,6 @@ INTRINSICS: Final[dict[str, Intrinsic]] = {row.name: row for row in _rows()}
 
 
 def result_dtype(name: str, dtypes: Sequence[DType]) -> DType | None:
-    """The dtype that a call of ``name`` has by the table, or None where the call itself must say."""
+    """The dtype of a call of ``name`` by the table, or None if the call itself must state it."""
     row = INTRINSICS.get(name)
     return row.result(dtypes) if row is not None and row.result is not None and dtypes else None

@@ -1,4 +1,4 @@
-"""Builders of intrinsic calls: ``intrin.exp(x)``. What each means stands in :mod:`weft.expr.intrinsic_table`."""
+"""Builders of intrinsic calls: ``intrin.exp(x)``. :mod:`weft.expr.intrinsic_table` defines their meaning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.support.errors import UserError
 
 
 def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
-    """A call of the intrinsic ``name``, arguments brought to one dtype and lane count.
+    """A call of the intrinsic ``name``, with arguments converted to one dtype and number of lanes.
 
     Raises UserError if there is no such intrinsic or the arguments do not fit.
     """
@@ -88,7 +88,7 @@ def reinterpret(x: ExprLike, dtype: str) -> Expr:
 
 
 def pack4(a: ExprLike, b: ExprLike, c: ExprLike, d: ExprLike) -> Expr:
-    """Four integers of 8 bits as one of 32, the first lowest."""
+    """Four 8-bit integers as one of 32 bits; the first is in the lowest bits."""
     return call("pack4", a, b, c, d)
 
 

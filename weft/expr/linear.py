@@ -1,8 +1,8 @@
 """Index expressions as sums of terms with constant factors, and the ranges that they sweep.
 
-A :class:`Linear` is how primitives look at an index: which loops move it, and by how much. What is known of it (exact
-quotients, bounds, sweeps) is found by :class:`weft.expr.prove.Facts`, given the ranges of the variables; where nothing
-is known the answer is None.
+Schedule primitives use a :class:`Linear` to see which loops change an index, and by how much.
+:class:`weft.expr.prove.Facts` finds exact quotients, bounds and sweeps from the ranges of the variables; the answer is
+None if nothing is known.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class Linear:
 
 
 Ranges: TypeAlias = "dict[Var, tuple[Linear, Linear]]"
-"""Least and greatest value of variables. An outer variable stands before those whose range mentions it."""
+"""Smallest and largest value of variables. An outer variable comes before those whose range mentions it."""
 
 NO_RANGES: Ranges = {}
 
 
 class _Known:
-    """Facts of ranges. Variables without one are sizes, which are at least 0."""
+    """Facts about ranges. Variables without a range are sizes, which are at least 0."""
 
     def __init__(self, ranges: Ranges) -> None:
         self.facts = Facts(keeps_variables=True)  # they say what a loop drives
@@ -100,12 +100,12 @@ class _Known:
 
 
 _MAX_CACHED_RANGES: Final = 64
-"""Sets of ranges whose answers are remembered."""
+"""Largest number of sets of ranges whose answers are cached."""
 _known: dict[tuple[object, ...], _Known] = {}
 
 
 def _facts(ranges: Ranges) -> _Known:
-    """The facts of ``ranges``; the latest are kept, since questions about one place come together."""
+    """The facts about ``ranges``; the latest are cached, because callers ask several questions about one place."""
     key = tuple((var, least.key, greatest.key) for var, (least, greatest) in ranges.items())
     found = _known.pop(key, None)
     if found is None or len(found.seen) > 2000:

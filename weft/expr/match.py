@@ -4,8 +4,8 @@
     rule("mul-one", x * 1, x)
     rule("min-known", minimum(x, y), x, when=lambda m, ask: ask(m.x <= m.y))
 
-A pattern matches nodes of any dtype; the literals in it match constants of that value. Operators that commute match
-both ways round. ``when`` is given the match and a function that says whether a condition is proved.
+A pattern matches nodes of any dtype; the literals in it match constants of that value. Operands of commutative
+operators match in both orders. ``when`` gets the match and a function that says whether a condition is proved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.support.dtypes import BOOL, DType
 
 
 class Bindings:
-    """What the names of a pattern stand for, as attributes."""
+    """The values of the names of a pattern, as attributes."""
 
     def __init__(self) -> None:
         self._found: dict[str, Any] = {}
@@ -32,7 +32,7 @@ class Bindings:
             raise AttributeError(name) from None
 
     def bind(self, name: str, value: Any) -> bool:
-        """Let ``name`` stand for ``value``; False if it stands for something else already."""
+        """Bind ``name`` to ``value``; False if it is already bound to something else."""
         old = self._found.setdefault(name, value)
         return old is value or (isinstance(old, int) and not isinstance(old, Expr) and old == value)
 
@@ -162,7 +162,7 @@ def kind_of(e: Expr) -> str:
 
 
 def matches(pattern: ExprPattern, e: Expr, found: Bindings) -> bool:
-    """Whether ``e`` has the shape of ``pattern``; names are bound in ``found``."""
+    """Whether ``e`` matches ``pattern``; names are bound in ``found``."""
     kind = pattern.kind
     if kind == WILD:
         return found.bind(pattern.name, e)
@@ -216,7 +216,7 @@ def build(pattern: ExprPattern, found: Bindings, like: Expr) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``before`` becomes ``after`` (a pattern, or a function of the match) where ``when`` holds."""
+    """``before`` becomes ``after`` (a pattern, or a function of the match) if ``when`` holds."""
 
     name: str
     before: ExprPattern
@@ -250,7 +250,7 @@ class RuleTable:
             self._by_kind.setdefault(r.before.kind, []).append(r)
 
     def apply(self, e: Expr, ask: Ask) -> Expr | None:
-        """What the first rule that fits makes of ``e``; None if none fits."""
+        """The result of the first rule that matches ``e``; None if none matches."""
         for r in self._by_kind.get(kind_of(e), ()):
             made = r.apply(e, ask)
             if made is not None and made is not e:
@@ -259,7 +259,7 @@ class RuleTable:
 
 
 def is_integer(name: str) -> Guard:
-    """A guard: what ``name`` stands for is an integer (of any width)."""
+    """A guard: the value of ``name`` is an integer (of any width)."""
 
     def check(m: Any, ask: Ask) -> bool:
         dtype: DType = getattr(m, name).dtype
@@ -269,7 +269,7 @@ def is_integer(name: str) -> Guard:
 
 
 def not_float(name: str) -> Guard:
-    """A guard: what ``name`` stands for is an integer or a bool."""
+    """A guard: the value of ``name`` is an integer or a bool."""
 
     def check(m: Any, ask: Ask) -> bool:
         return not getattr(m, name).dtype.is_float

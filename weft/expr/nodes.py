@@ -11,7 +11,7 @@ Exact meaning
 * Comparisons give ``bool``. A vector operand makes the result a vector of the same lanes.
 
 Nodes are interned: two expressions are equal exactly if they are the same object. ``==`` builds a comparison
-expression, whose truth value is identity, so nodes work as dictionary keys; :func:`same` says what is meant.
+expression, whose truth value is identity, so nodes work as dictionary keys; :func:`same` is the explicit comparison.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _node(cls: type[Any]) -> type[Any]:
 
 
 class _Operand(Arithmetic):
-    """What has operators; :func:`make` and :func:`make_bits` fold lightly."""
+    """Base of values with operators; :func:`make` and :func:`make_bits` build them, with simple folding."""
 
     __slots__ = ()
 
@@ -96,7 +96,7 @@ class Expr(_Operand, metaclass=Interned):
     __hash__ = object.__hash__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as a call of the class, so that what comes back is interned like all others."""
+        """Pickled as a call of the class, so that the unpickled node is interned like all others."""
         fields = self.__dataclass_fields__  # type: ignore[attr-defined]  # every node is a dataclass
         return type(self), tuple(getattr(self, name) for name in fields)
 
@@ -161,7 +161,7 @@ class Var(Expr):
         return name, DType(dtype), next(_var_ids) if id < 0 else id
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled without its number: in another process it belongs to another variable."""
+        """Pickled without its number: in another process this number belongs to another variable."""
         return Var, (self.name, self.dtype)
 
 
@@ -274,7 +274,7 @@ class Call(Expr):
 
 
 class Source:
-    """Something that can be loaded from: a buffer of tir, a tensor of te.
+    """A source of loads: a buffer of tir, a tensor of te.
 
     Subclasses give ``name``, ``shape`` (expressions of dtype INDEX) and ``dtype``, and compare by identity.
     """
@@ -449,7 +449,7 @@ def index(value: ExprLike) -> Expr:
 
 
 def cast(value: ExprLike, dtype: str) -> Expr:
-    """``value`` converted to ``dtype``; constants are converted at once."""
+    """``value`` converted to ``dtype``; constants are folded."""
     made, to = wrap(value), DType(dtype)
     if made.dtype == to:
         return made
@@ -461,7 +461,7 @@ def cast(value: ExprLike, dtype: str) -> Expr:
 
 
 def promote(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
-    """Bring two operands to one dtype and one lane count.
+    """Convert two operands to one dtype and one number of lanes.
 
     A Python literal takes the dtype of the other side (an integer side with a float literal becomes float32);
     otherwise the wider of the same kind wins, and floats win over integers.
@@ -493,7 +493,7 @@ def promote(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
 
 
 def fold(op: str, a: Const, b: Const) -> Const | None:
-    """The constant ``a op b``, or None where the operation has no defined value."""
+    """The constant ``a op b``, or None if the operation has no defined value."""
     value = fold_values(op, a.dtype, a.value, b.value)
     return None if value is None else Const(value, BOOL if op in COMPARISONS else a.dtype)
 
@@ -502,7 +502,7 @@ _small: dict[int, Const] = {}
 
 
 def _integer(value: int) -> Const:
-    """An INDEX constant; small ones are kept, since they come again and again."""
+    """An INDEX constant; small ones are cached, because they occur often."""
     found = _small.get(value)
     if found is None:
         found = Const(value, INDEX)
@@ -586,7 +586,7 @@ def logical_not(a: ExprLike) -> Expr:
 
 
 def select(condition: ExprLike, then: ExprLike, otherwise: ExprLike) -> Expr:
-    """``Select`` after promotion of both sides; a constant condition chooses at once."""
+    """``Select`` after promotion of both operands; folded if the condition is constant."""
     x, y = promote(then, otherwise)
     c = wrap(condition)
     if isinstance(c, Const):

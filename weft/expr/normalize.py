@@ -1,8 +1,8 @@
-"""The normal form of expressions: what the simplifier does with one node whose children are simple already.
+"""The normal form of expressions: how the simplifier rewrites one node whose children are already simplified.
 
-Scalar index arithmetic becomes a polynomial (:mod:`weft.expr.affine`); quotients and remainders are taken apart by the
-rules of :mod:`weft.expr.rules.division`; comparisons are decided, or brought into the form ``a < b``, ``a <= b`` with
-no common terms; everything else goes through the rule tables.
+Scalar index arithmetic becomes a polynomial (:mod:`weft.expr.affine`). Quotients and remainders are split by the
+rules of :mod:`weft.expr.rules.division`. Comparisons are decided, or brought into the form ``a < b``, ``a <= b``
+without common terms. The rule tables rewrite everything else.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ TRUE: Final = Const(True, BOOL)
 FALSE: Final = Const(False, BOOL)
 _RULES: Final = RuleTable((*LOGIC_RULES, *VALUE_RULES))
 _MAX_CONJUNCTION_PARTS: Final = 12
-"""Members of a conjunction or disjunction up to which each is compared with all others."""
+"""Largest number of members of a conjunction or disjunction of which each is compared with all others."""
 _MAX_CONTEXT_DEPTH: Final = 24
-"""Depth of nested choices up to which a branch is simplified under the condition of its choice."""
+"""Largest depth of nested selects at which an operand is simplified under the condition of its select."""
 
 
 class Normalizer:
-    """Brings nodes into normal form under the facts of ``solver``; answers are remembered until facts change."""
+    """Brings nodes into normal form under the facts of ``solver``; answers are cached until facts change."""
 
     def __init__(self, ring: Ring, state: Assumptions, depth: int = 0, parent: Normalizer | None = None) -> None:
         self.ring = ring
@@ -86,7 +86,7 @@ class Normalizer:
         self.forget()
 
     def under(self, condition: Expr) -> Normalizer:
-        """A normalizer for where ``condition`` (in normal form) holds besides."""
+        """A normalizer under the additional fact ``condition`` (in normal form)."""
         found = self._contexts.get(condition)
         if found is None:
             found = Normalizer(self.ring, self.solver.state.copy(), self._depth + 1, self)
@@ -103,7 +103,7 @@ class Normalizer:
         if found is not None:
             return found
         if self._parent is not None and self._about and self._about.isdisjoint(variables_of(e, self._mentioned)):
-            made = memo[e] = self._parent.simplify(e)  # the condition says nothing about it: work is shared
+            made = memo[e] = self._parent.simplify(e)  # independent of the condition: shared with the parent
             return made
         stack = [e]
         while stack:
@@ -122,7 +122,7 @@ class Normalizer:
         return memo[e]
 
     def _parts(self, node: Expr) -> list[Expr] | tuple[Expr, ...]:
-        """What must be simple before ``node``: the leaves of index arithmetic, else the children."""
+        """The nodes to simplify before ``node``: the leaves of index arithmetic, else the children."""
         if type(node) is Select and node.condition.lanes == 1 and self._depth < _MAX_CONTEXT_DEPTH:
             return (node.condition,)
         if not is_arithmetic(node):
@@ -153,12 +153,12 @@ class Normalizer:
         return self.local(node)
 
     def _select(self, node: Select) -> Expr:
-        """Each side is simplified where its condition holds."""
+        """Simplify each operand under the condition that selects it."""
         condition = self.memo[node.condition]
         if isinstance(condition, Const):
             return self.simplify(node.then if condition.value else node.otherwise)
         then, otherwise = node.then, node.otherwise
-        # A variable or a constant gains nothing from the condition, but may be known without it.
+        # The condition cannot simplify a variable or a constant, but other facts may.
         plain = (Const, Var)
         then = (self if isinstance(then, plain) else self.under(condition)).simplify(then)
         if isinstance(otherwise, plain):
@@ -235,7 +235,7 @@ class Normalizer:
         return self.expr(poly(e))
 
     def expr(self, p: Poly) -> Expr:
-        """The expression of ``p`` with matching quotients and remainders put together again."""
+        """The expression of ``p`` with matching quotients and remainders recombined."""
         return self.ring.expr(self._recombined(p))
 
     # Quotients and remainders
@@ -318,7 +318,7 @@ class Normalizer:
         return add(add(p, multiply(whole, factor), -1), multiply(self.remainder(x, a), factor))
 
     def _join(self, p: Poly, e: Binary, rest: Mono, c: int) -> Poly | None:
-        """Put ``c * rest * (x % a)`` together with a multiple of ``x // a`` in ``p``."""
+        """Combine ``c * rest * (x % a)`` with a multiple of ``x // a`` in ``p``."""
         poly = self.ring.poly
         x, a = poly(e.a), poly(e.b)
         quotient = self.quotient(x, a)
@@ -382,7 +382,7 @@ class Normalizer:
         left = {m: -c for m, c in p.items() if m and c < 0}
         k = p.get((), 0)
         low, high = INDEX.limits()
-        always = TRUE if k > 0 else FALSE  # for bounds that 64 bits cannot hold: no index reaches them
+        always = TRUE if k > 0 else FALSE  # for bounds that do not fit into 64 bits: no index reaches them
         if not right:
             return Binary("lt", self.expr(left), Const(k + 1, INDEX)) if low <= k + 1 <= high else always
         if not left:
@@ -420,7 +420,7 @@ class Normalizer:
         return Binary(op, self.expr(left), self.expr(right))
 
     def _all_at_their_ends(self, p: Poly) -> Binary | None:
-        """``a*8 + b == 0`` as ``a == 0 and b == 0`` where neither can be negative."""
+        """``a*8 + b == 0`` as ``a == 0 and b == 0`` if neither can be negative."""
         terms = [(m[0], c) for m, c in p.items() if m]
         if len(terms) < 2 or any(len(m) > 1 for m in p):
             return None
@@ -444,7 +444,7 @@ class Normalizer:
     # Connectives
 
     def _connective(self, e: Binary) -> Expr:
-        """Drop what the other members of a conjunction (disjunction) imply."""
+        """Drop members that the other members of a conjunction (disjunction) imply."""
         unit, zero = (TRUE, FALSE) if e.op == "and" else (FALSE, TRUE)
         parts: list[Expr] = []
         for part in flatten(e, e.op):
@@ -484,7 +484,7 @@ class Normalizer:
         return [part for i, part in enumerate(parts) if i not in dropped]
 
     def inequality(self, condition: Expr, negated: bool = False) -> Poly | None:
-        """``p`` such that ``condition`` (or its negation) says ``p >= 0``; None if it is no index inequality."""
+        """``p`` such that ``condition`` (or its negation) means ``p >= 0``; None if it is not an index inequality."""
         if type(condition) is not Binary or condition.a.dtype is not INDEX or condition.lanes > 1:
             return None
         op = NEGATED.get(condition.op) if negated else condition.op

@@ -1,4 +1,4 @@
-"""What is known of operators on plain values: the table of binary operators, folding, neutral constants."""
+"""Operators on plain values: the table of binary operators, folding, neutral constants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Scalar: TypeAlias = "int | float | bool"
 
 @dataclass(frozen=True, slots=True)
 class BinaryOp:
-    """What is known of one binary operator: how it prints, its precedence and how to evaluate it.
+    """One binary operator: how it prints, its precedence and how to evaluate it.
 
     ``evaluate`` works on Python scalars and on NumPy arrays of one dtype alike.
     """
@@ -66,7 +66,7 @@ COMPARISONS: frozenset[str] = frozenset(name for name, op in BINARY.items() if o
 
 
 def normal_value(value: Any, dtype: DType) -> Scalar:
-    """``value`` brought into ``dtype``: integers wrap, floats round, all NaN are one."""
+    """``value`` converted to ``dtype``: integers wrap, floats round, all NaN become the same NaN."""
     kind, bits = dtype.kind, dtype.bits
     if kind == "bool":
         return bool(value)
@@ -92,7 +92,7 @@ def normal_value(value: Any, dtype: DType) -> Scalar:
 
 
 def join(a: DType, b: DType) -> DType:
-    """The dtype in which operands of ``a`` and ``b`` meet."""
+    """The common dtype of operands of dtypes ``a`` and ``b``."""
     rank = {"bool": 0, "uint": 1, "int": 1, "float": 2}
     if rank[a.kind] != rank[b.kind]:
         return a if rank[a.kind] > rank[b.kind] else b
@@ -119,7 +119,7 @@ _INTEGER_FOLDS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def fold_values(op: str, dtype: DType, x: Any, y: Any) -> Scalar | None:
-    """``x op y`` on values of ``dtype`` (not yet wrapped into its range), or None where that is not defined."""
+    """``x op y`` on values of ``dtype`` (not yet wrapped into its range), or None if that is not defined."""
     if dtype is INDEX and op in _INTEGER_FOLDS:
         made: Scalar = _INTEGER_FOLDS[op](x, y)
         return made
@@ -149,7 +149,7 @@ _DIVISIONS: dict[str, Callable[[int, int], int]] = {
 
 
 class Effect(enum.Enum):
-    """What an operation with a constant comes to: the other operand, the constant, or zero."""
+    """The result of an operation with a neutral constant: the other operand, the constant, or zero."""
 
     NEUTRAL = enum.auto()
     ABSORBS = enum.auto()

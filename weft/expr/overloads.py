@@ -1,4 +1,4 @@
-"""Python's operators on expressions and on what stands for one."""
+"""Python's operators on expressions and on objects that convert to one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Arithmetic:
-    """The operators; a subclass says how an operation of the table of binary operators, or on bits, is built."""
+    """The operators; a subclass defines how to build an operation of the table of binary operators, or on bits."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """Printing of expressions, in the notation of :mod:`weft.expr.text`.
 
-Nodes are told apart by the names of their classes, so that the nodes themselves can print with this module.
+Nodes are distinguished by the names of their classes, so that the module of the nodes can import this one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from weft.support.dtypes import BOOL, FLOAT32, INDEX, DType
 
 ATOM: Final = 100
 _MAX_TREE_NODES: Final = 300
-"""Nodes up to which an expression is printed as a tree, although some of them appear several times."""
+"""Largest number of nodes of an expression that is printed as a tree although some nodes occur several times."""
 _MIN_SHARED_NODES: Final = 4
-"""Nodes of a part from which on it gets a name of its own, where it appears several times."""
+"""Smallest number of nodes of a part that gets its own name if it occurs several times."""
 NOT_PRECEDENCE: Final = 2.5
 
 
 def literal(value: Any, typed: bool = True) -> str:
-    """Text of a constant; with ``typed`` it says its dtype unless that is INDEX, float32 or bool."""
+    """Text of a constant; with ``typed`` it includes its dtype unless that is INDEX, float32 or bool."""
     dtype = value.dtype
     if dtype == BOOL:
         return "true" if value.value else "false"
@@ -56,13 +56,13 @@ def _kind(e: Any) -> str:
 
 
 class ExprPrinter:
-    """Prints expressions with one naming. Rooms with nodes of their own override :meth:`other`."""
+    """Prints expressions with one naming. Packages with their own nodes override :meth:`other`."""
 
     def __init__(self, names: Callable[[Any], str]) -> None:
         self.names = names
 
     def print(self, e: Any) -> str:
-        """The text of ``e``; shared parts are named where the whole would be long."""
+        """The text of ``e``; shared parts are named if the text would otherwise be long."""
         if not e.children:
             return self._one(e, {})[0]
         done: dict[Any, tuple[str, float]] = {}
@@ -74,7 +74,7 @@ class ExprPrinter:
         return f"let({', '.join([*bindings, text])})" if bindings else text
 
     def _shared(self, e: Any) -> dict[Any, str]:
-        """Names for parts that stand in several places, parts of parts first; none if ``e`` is small."""
+        """Names for parts that occur several times, parts of parts first; none if ``e`` is small."""
         sizes: dict[Any, int] = {}
         uses: dict[Any, int] = {}
         for node in post_order(e):
@@ -106,7 +106,7 @@ class ExprPrinter:
         return done[e][0]
 
     def other(self, e: Any, parts: Sequence[str]) -> str:
-        """Text of a node that is not of this room, given the texts of its children."""
+        """Text of a node of another package, given the texts of its children."""
         return f"{type(e).__name__}({', '.join(parts)})"
 
     def _one(self, e: Any, done: dict[Any, tuple[str, float]]) -> tuple[str, float]:

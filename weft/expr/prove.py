@@ -24,11 +24,11 @@ from weft.support.dtypes import INDEX
 
 
 class Facts:
-    """What holds at a place of a program. All answers are proofs; "not proved" is the other answer."""
+    """The facts that hold at a place of a program. An answer is either proved or "not proved"."""
 
     def __init__(self, sizes: Iterable[Var] = (), *, keeps_variables: bool = False) -> None:
-        """``sizes`` are symbolic dimensions. With ``keeps_variables`` a loop variable stays one where only one value is
-        possible for it."""
+        """``sizes`` are symbolic dimensions. With ``keeps_variables`` a loop variable is kept even if it has only one
+        possible value."""
         self._ring = Ring()
         self._normal = Normalizer(self._ring, Assumptions(keeps_variables=keeps_variables))
         for size in sizes:
@@ -112,7 +112,7 @@ class Facts:
         return value is True
 
     def bounds(self, e: ExprLike) -> Interval:
-        """Constants between which ``e`` lies."""
+        """Constant bounds of ``e``."""
         made = self._normal.simplify(wrap(e))
         if made.dtype is INDEX and made.lanes == 1:
             return self._normal.solver.interval(self._ring.poly(made))

@@ -1,4 +1,4 @@
-"""Simplification: the front door."""
+"""Simplification: the public function."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from weft.expr.prove import Facts
 
 
 def simplify(e: Expr, facts: Facts | None = None) -> Expr:
-    """An expression of the same value as ``e``, where ``facts`` hold, in normal form.
+    """An expression in normal form with the same value as ``e`` if ``facts`` hold.
 
-    Floats are not re-associated. Evaluation is not made less defined: no division or load is added.
+    Floats are not re-associated. No division or load is added, so evaluation has no new undefined cases.
     """
     return (facts or Facts()).simplify(e)

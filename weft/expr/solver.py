@@ -1,10 +1,10 @@
-"""What is known about the atoms of a ring, and proofs that a polynomial is never negative.
+"""Facts about the atoms of a ring, and proofs that a polynomial is never negative.
 
 The method eliminates one atom after another. In ``p = c * x + r`` an ``x`` whose factor ``c`` has a known sign is
 replaced by a bound that makes ``p`` smallest: a constant, a bound of a loop variable (``n - 1``), or what the form of
-the atom implies (``d * (y // d) <= y``; the sides of a minimum or of a select). Loop variables go in the opposite
-order of their binding, since their bounds mention those bound before. Assumed conditions are subtracted where they
-cancel a term. A step limit keeps every question cheap; "no" always means "not proved".
+the atom implies (``d * (y // d) <= y``; the operands of a minimum or of a select). Loop variables are eliminated in the
+opposite order of their binding, because their bounds mention those bound before. Assumed conditions are subtracted if
+they cancel a term. A step limit bounds the time of each question; "no" always means "not proved".
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from weft.support.dtypes import INDEX
 Key = frozenset[tuple[tuple[int, ...], int]]
 
 _MAX_STEPS: Final = 120
-"""Inequalities that are examined for one proof."""
+"""Largest number of inequalities that are examined for one proof."""
 _MAX_DEPTH: Final = 10
-"""Inequalities that follow from one another in one proof."""
+"""Largest depth of a proof: inequalities derived from one another."""
 
 
 @dataclass(slots=True)
 class Assumptions:
-    """All that is assumed; copied when a scope opens."""
+    """All assumptions; copied when a scope opens."""
 
     ranges: dict[int, Interval] = field(default_factory=dict)
     lower: dict[int, list[Poly]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Assumptions:
     facts: list[Poly] = field(default_factory=list)
     truths: dict[Expr, bool] = field(default_factory=dict)
     keeps_variables: bool = False
-    """Whether a variable of which only one value is possible stays."""
+    """Whether a variable with only one possible value is kept."""
 
     def copy(self) -> Assumptions:
         return Assumptions(
@@ -94,7 +94,7 @@ class Solver:
         if g == 0:
             return
         if g > 1:
-            p = {m: c // g for m, c in p.items() if c // g}  # the constant may round to nothing
+            p = {m: c // g for m, c in p.items() if c // g}  # the constant may round to zero
         variables = [m for m in p if m]
         if len(variables) == 1 and len(variables[0]) == 1:
             c, k = p[variables[0]], p.get((), 0)
@@ -130,7 +130,7 @@ class Solver:
     # Constant intervals
 
     def interval(self, p: Poly) -> Interval:
-        """Constants between which ``p`` lies, term by term."""
+        """Constant bounds of ``p``, term by term."""
         lo: int | float = 0
         hi: int | float = 0
         for mono, c in p.items():
@@ -204,7 +204,7 @@ class Solver:
         return max(best, self.interval(p).lo)
 
     def ends(self, atom: int) -> tuple[Poly, Poly] | None:
-        """The least and greatest value of a variable, which may mention those bound before it."""
+        """The smallest and largest value of a variable, which may mention variables bound before it."""
         within = self.state.ranges.get(atom, EVERYTHING)
         lower, upper = self.state.lower.get(atom), self.state.upper.get(atom)
         if (lower is None and within.lo == -inf) or (upper is None and within.hi == inf):
@@ -252,7 +252,7 @@ class Solver:
     def _candidates(self, p: Poly) -> list[int]:
         """Atoms of ``p``, composite ones first, then variables from the innermost out.
 
-        Variables with constant bounds that stand alone are left out: the interval has done for them what can be done.
+        Variables with constant bounds that occur alone are left out: the interval already covers them completely.
         """
         atoms = {a for m in p for a in m if len(m) > 1 or not self._is_plain(a)}
         if len(atoms) < 2:
@@ -281,7 +281,7 @@ class Solver:
             for bound in self._bounds(atom, sign > 0, factor):
                 yield add(rest, bound)
             if type(self.ring.atoms[atom]) is Var and sign and atom in self.state.order:
-                return  # eliminating this one first loses nothing
+                return  # eliminating this atom first loses no precision
 
     def _sign(self, factor: Poly) -> int:
         value = as_constant(factor)
@@ -350,7 +350,7 @@ class Solver:
             yield multiply(factor, plus(count, -1))
 
     def _by_cases(self, p: Poly, candidates: list[int], depth: int) -> bool:
-        """Prove both sides of a minimum, maximum or select."""
+        """Prove the inequality for both operands of a minimum, maximum or select."""
         for atom in candidates:
             e = self.ring.atoms[atom]
             if type(e) is Select and e.dtype is INDEX and e.lanes == 1:
@@ -368,7 +368,7 @@ class Solver:
         return False
 
     def _with_facts(self, p: Poly) -> Iterator[Poly]:
-        """``k * p - j * fact`` where that cancels a term of ``p``; at least zero means ``p`` is."""
+        """``k * p - j * fact`` if that cancels a term of ``p``; if it is at least zero, so is ``p``."""
         for fact in self.state.facts:
             for mono, c in fact.items():
                 own = p.get(mono, 0)

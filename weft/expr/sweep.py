@@ -1,4 +1,4 @@
-"""Which interval an index sweeps while some of its variables run and the others stand still."""
+"""The interval that an index sweeps while some of its variables vary and the others are fixed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Span(NamedTuple):
 def sweep(normal: Normalizer, p: Poly, moving: Iterable[Var]) -> Sweep | None:
     """The interval of ``p`` under the bounds that ``normal`` knows; its ends mention no moving variable.
 
-    None where a bound is missing, or where ``p`` is no sum of what can be bounded.
+    None if a bound is missing, or if ``p`` is not a sum of terms with bounds.
     """
     made = _Sweeper(normal, moving).poly(p)
     return None if made is None else Sweep(normal.expr(made.low), normal.expr(made.width))
@@ -43,7 +43,7 @@ class _Sweeper:
         self.moves: dict[int, bool] = {}
 
     def mentions(self, p: Poly) -> bool:
-        """Whether a moving variable stands anywhere in ``p``."""
+        """Whether a moving variable occurs anywhere in ``p``."""
         return any(self.varies(atom) for mono in p for atom in mono)
 
     def varies(self, atom: int) -> bool:
@@ -121,7 +121,7 @@ class _Sweeper:
         return _Span({}, constant(by - 1))
 
     def choice(self, e: Binary) -> _Span | None:
-        """Both sides sweep; the chosen one moves at most as far as the wider."""
+        """Both operands sweep an interval; the selected one moves at most as far as the wider interval."""
         a, b = self.poly(self.ring.poly(e.a)), self.poly(self.ring.poly(e.b))
         if a is None or b is None:
             return None

@@ -5,11 +5,11 @@
     exp:f64(x)                        a call whose dtype is not what the table says
     2i32, 1.5f16, inf_f16, true       literals; plain integers are INDEX, plain decimals float32
     ramp(i, 1, 8), broadcast(x, 8), shuffle(a, b, [0, 9]), A[ramp(0, 1, 8); mask]
-    let(t0 = x * x, t1 = t0 + 1.0, t1 * t0)    shared parts, where writing them out would be long
+    let(t0 = x * x, t1 = t0 + 1.0, t1 * t0)    shared parts, if writing them out would be long
 
 A literal with no dtype next to an expression of another dtype takes that dtype. Precedence and associativity are
 Python's, except that all comparisons associate to the left and ``==`` binds less than ``<``.
-Parsing gives exactly the expression that was printed: nothing is folded.
+Parsing returns exactly the expression that was printed: nothing is folded.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _CALLED: Final = {name for name, op in BINARY.items() if op.precedence == 0}
 _INFIX: Final = {op.symbol: op for op in BINARY.values() if op.precedence > 0}
 
 _GOES_ON: Final = frozenset({*_INFIX, "(", "["})
-"""What may stand after the first token of a longer expression."""
+"""Tokens that may follow the first token of a longer expression."""
 
 Scope = Mapping[str, Any]
-"""Names to what they mean: expressions and sources."""
+"""Maps names to expressions and sources."""
 
 
 @dataclass(slots=True)
 class _Frame:
-    """An open bracket: what is collected inside it and what to build when it closes."""
+    """An open bracket: the parts collected inside it and what to build when it closes."""
 
     close: str
     finish: Callable[[list[Expr]], Expr] | None
@@ -69,10 +69,10 @@ class _Frame:
 
 
 class ExprParser:
-    """Parses expressions from a token stream; other rooms' parsers use it for the expressions inside their text.
+    """Parses expressions from a token stream; parsers of other packages use it for the expressions inside their text.
 
-    ``scope`` resolves names. ``forms`` are calls with a syntax of their own: they are given this parser with
-    the cursor after the opening bracket and must take the closing one.
+    ``scope`` resolves names. ``forms`` are calls with their own syntax: each gets this parser with
+    the cursor after the opening bracket and must consume the closing one.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ExprParser:
         self.tokens, self.scope, self.forms = tokens, scope, forms or {}
 
     def parse(self) -> Expr:
-        """The expression at the cursor, as long as it goes. Nesting may be of any depth."""
+        """The longest expression at the cursor. Nesting may be of any depth."""
         tokens = self.tokens
         alone = self._single()
         if alone is not None:
@@ -106,7 +106,7 @@ class ExprParser:
                 self._close(frames)
 
     def _single(self) -> Expr | None:
-        """The expression at the cursor if it is one token, taken: so are most sizes and indices."""
+        """Consume the expression at the cursor if it is one token, as most sizes and indices are."""
         token = self.tokens.current
         if self.tokens.ahead().text in _GOES_ON:
             return None
@@ -119,13 +119,13 @@ class ExprParser:
         return None
 
     def index_list(self) -> list[Expr]:
-        """Expressions up to and including a closing square bracket; the opening one is taken already."""
+        """Expressions up to and including a closing square bracket; the opening one is already consumed."""
         return self.tokens.listed(self.parse, "]")
 
     # Operands
 
     def _operand(self, frames: list[_Frame]) -> bool:
-        """Take one operand; False if only a prefix or an opening bracket was taken."""
+        """Consume one operand; False if only a prefix or an opening bracket was consumed."""
         tokens = self.tokens
         token = tokens.take()
         if token.kind == NUMBER:
@@ -252,7 +252,7 @@ class ExprParser:
     # Operators
 
     def _operator(self, frame: _Frame) -> bool:
-        """Take an infix operator if there is one."""
+        """Consume an infix operator if there is one."""
         token = self.tokens.current
         op = _INFIX.get(token.text) if token.kind in (PUNCTUATION, NAME) else None
         if op is None:
@@ -264,7 +264,7 @@ class ExprParser:
         return True
 
     def _reduce(self, frame: _Frame, level: float) -> Expr:
-        """Apply the waiting operators that bind at least as tightly as ``level``."""
+        """Apply the pending operators that bind at least as tightly as ``level``."""
         operands, operators = frame.operands, frame.operators
         right = operands.pop()
         while operators and operators[-1][1] >= level:
@@ -329,7 +329,7 @@ class ExprParser:
             if made is None:
                 self.tokens.fail(f"the call must say its dtype, as in {name}:f32(…)", token)
             return Call(name, tuple(args), made)
-        if row is None and dtype is not None:  # intrinsics that a target brings
+        if row is None and dtype is not None:  # intrinsics that a target defines
             return Call(name, tuple(args), dtype)
         known = row is not None or name == "select" or name in _CALLED
         if not known and len(args) == 1:
@@ -351,7 +351,7 @@ _TRAILING: Final = {"ramp": 2, "broadcast": 1, "shuffle": 1 << 30}
 
 
 def parse(text: str, scope: Scope) -> Expr:
-    """The expression that ``text`` means, names resolved by ``scope``. Raises ParseError."""
+    """The expression that ``text`` describes, with names resolved by ``scope``. Raises ParseError."""
     tokens = TokenStream(text)
     made = ExprParser(tokens, scope).parse()
     tokens.finish()

@@ -1,4 +1,4 @@
-"""Walking and rebuilding expressions. Nothing here recurses, and shared parts are visited once."""
+"""Traversing and rebuilding expressions. Nothing here recurses, and shared parts are visited once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def free_vars(*roots: Expr) -> tuple[Var, ...]:
 
 
 def variables_of(e: Expr, known: dict[Expr, frozenset[Var]]) -> frozenset[Var]:
-    """The variables in ``e``. What is found is noted in ``known``, for whoever asks about many parts of one whole."""
+    """The variables in ``e``. Results are cached in ``known``, for callers that ask about many parts of one whole."""
     stack = [e]
     while stack:
         node = stack[-1]
@@ -60,13 +60,13 @@ def loads(*roots: Expr) -> tuple[Load, ...]:
 
 
 def uses_var(e: Expr, variables: Iterable[Expr]) -> bool:
-    """Whether one of ``variables`` stands in ``e``."""
+    """Whether one of ``variables`` occurs in ``e``."""
     wanted = frozenset(variables)
     return any(n in wanted for n in post_order(e))
 
 
 def rebuild(e: Expr, children: tuple[Expr, ...]) -> Expr:
-    """``e`` over other children, with the light folding of ``make``."""
+    """``e`` with other children, with the simple folding of ``make``."""
     kind = type(e)
     if kind is Binary:
         return make(e.op, *children)  # type: ignore[attr-defined]  # operator
@@ -125,7 +125,7 @@ def rewrite(
 
 
 def substitute(e: Expr, values: Mapping[Any, Expr], memo: dict[Expr, Expr] | None = None) -> Expr:
-    """``e`` with sub-expressions (usually variables) replaced, all at once: what is put in is not looked at again.
+    """``e`` with sub-expressions (usually variables) replaced simultaneously: replacements are not replaced again.
 
     ``memo`` may be kept between calls with the same ``values``.
     """

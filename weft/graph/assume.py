@@ -1,6 +1,7 @@
-"""What type relations take for granted of symbolic sizes, so that somebody checks it when the sizes are known.
+"""Conditions on symbolic sizes that type relations assume, to be checked when the sizes are known.
 
-A relation that can neither prove nor refute a condition says :func:`assume`; who builds or rewrites graphs collects.
+A relation that can neither prove nor refute a condition calls :func:`assume`; code that builds or rewrites graphs
+collects the conditions.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from contextvars import ContextVar
 from weft.expr.nodes import Expr
 
 Requirement = tuple[Expr, str]
-"""A bool expression over symbolic sizes, and what to say where it does not hold."""
+"""A bool expression over symbolic sizes, and the message if it does not hold."""
 
 _collected: ContextVar[list[Requirement] | None] = ContextVar("assumed", default=None)
 
 
 @contextmanager
 def collect_assumptions() -> Iterator[list[Requirement]]:
-    """Collect what type relations assume while the context lasts."""
+    """Collect the conditions that type relations assume inside the context."""
     found: list[Requirement] = []
     token = _collected.set(found)
     try:
@@ -29,7 +30,7 @@ def collect_assumptions() -> Iterator[list[Requirement]]:
 
 
 def assume(condition: Expr, message: str) -> None:
-    """``condition`` is taken for granted."""
+    """Record ``condition`` as assumed."""
     found = _collected.get()
     if found is not None:
         found.append((condition, message))

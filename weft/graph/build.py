@@ -54,15 +54,15 @@ def zeros(t: TensorType) -> Constant:
 
 
 def tuple_of(values: Sequence[GraphExpr]) -> GraphExpr:
-    """A tuple — or the value itself where there is just one."""
+    """A tuple, or the value itself if there is only one."""
     return values[0] if len(values) == 1 else Tuple(tuple(values))
 
 
 def function(
     params: Sequence[Var] | None, outputs: GraphExpr | Sequence[GraphExpr], attrs: Mapping[str, Any] | None = None
 ) -> Function:
-    """A function with these outputs (several become a tuple); ``params`` None takes the free variables in order of
-    first use."""
+    """A function with these outputs (several become a tuple). ``params`` None: the free variables in order of first
+    use."""
     body = outputs if isinstance(outputs, GraphExpr) else tuple_of(list(outputs))
     return Function(tuple(free_vars(body) if params is None else params), body, Attrs(attrs or {}))
 

@@ -1,7 +1,8 @@
-"""Which parts of a block need a value that not every way through the block needs.
+"""Finds the parts of a block that need a value, if not every path through the block needs it.
 
-A value is computed where somebody needs it, at most once in an activation: before the branches that share it if all of
-them need it, else in those that do. That matters where computing it fails, does not end, or costs.
+A value is computed where it is needed, at most once in an activation: before the branches that share it if all of
+them need it, else in the branches that need it. This matters if computing it fails, does not terminate, or is
+expensive.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ Key: TypeAlias = "tuple[GraphExpr | None, int]"
 """A block: who has it (None: the outermost), and which child of that node it is."""
 
 MAX_BLOCKS_SEARCHED = 256
-"""Blocks that are searched for one value. A value that concerns more is computed in the block around them all, whether
-or not it is needed: to look at thousands of blocks for each of thousands of values would take too long."""
+"""Largest number of blocks that are searched for one value. A value with more is computed in the block around them all,
+needed or not: searching thousands of blocks for each of thousands of values would take too long."""
 
 
 def on_demand(root: GraphExpr, placed: Mapping[GraphExpr, Scope]) -> dict[GraphExpr, tuple[Key, ...]]:
-    """The values that some ways through their block (``placed``: see :func:`weft.graph.scope.scopes`) do not need; for
-    each, the blocks within it that do. In one run several of these may be entered, one after the other.
+    """The values that some paths through their block (``placed``: see :func:`weft.graph.scope.scopes`) do not need, and
+    for each the inner blocks that need it. One run may enter several of these, one after the other.
 
-    A closure needs what it captures when it is made. Operators that leave a loop, since nothing in it changes their
-    value, are needed by it in any case: one computation costs less than testing in each iteration.
+    A closure needs its captured values when it is created. Loop-invariant operators that are moved out of a loop count
+    as always needed by it: one computation costs less than a test in each iteration.
     """
     order = list(post_order(root))
     if not any(isinstance(e, (If, Match)) for e in order):
@@ -51,7 +52,7 @@ def on_demand(root: GraphExpr, placed: Mapping[GraphExpr, Scope]) -> dict[GraphE
 
 
 class _Ways:
-    """How blocks are reached. ``homes_of`` holds the blocks where each node seen so far is computed."""
+    """The paths between blocks. ``homes_of`` maps each node seen so far to the blocks where it is computed."""
 
     def __init__(self, order: Iterable[GraphExpr], placed: Mapping[GraphExpr, Scope]) -> None:
         self.placed = placed
@@ -59,7 +60,7 @@ class _Ways:
         self.bodies = {e.body for e in order if isinstance(e, Loop)}
 
     def homes(self, e: GraphExpr, home: Key, demands: Iterable[Key]) -> tuple[Key, ...]:
-        """``home`` if every way through it needs ``e``, else the blocks that need it and are entered first."""
+        """``home`` if every path through it needs ``e``, else the outermost blocks that need it."""
         steady = _is_steady(e)
         needing = dict.fromkeys(demands)
         waiting = list(needing)
@@ -78,14 +79,14 @@ class _Ways:
         return kept if len(known) <= MAX_BLOCKS_SEARCHED else (home,)
 
     def _always(self, key: Key, needing: Mapping[Key, None], steady: bool) -> bool:
-        """Whether what a block and its like need is needed wherever their owner is."""
+        """Whether a value that a block and the other blocks of its owner need is needed wherever the owner is."""
         owner, _ = key
         if isinstance(owner, (If, Match)):
             return all((owner, i) in needing for i in range(1, len(children(owner))))
         return isinstance(owner, Let) or owner not in self.bodies or steady
 
     def _outer_needs(self, key: Key, home: Key, needing: Mapping[Key, None], known: dict[Key, bool]) -> bool:
-        """Whether every way to a block passes one that needs the value already."""
+        """Whether every path to a block passes a block that already needs the value."""
         stack = [key]
         while stack and len(known) <= MAX_BLOCKS_SEARCHED and len(stack) <= MAX_BLOCKS_SEARCHED:
             at = stack[-1]
@@ -110,7 +111,7 @@ def _key(block: Scope) -> Key:
 
 
 def _is_steady(e: GraphExpr) -> bool:
-    """Whether ``e`` may be computed before a loop that may have no iteration: it ends, and it does not fail."""
+    """Whether ``e`` may be computed before a loop without iterations: it terminates, and it does not fail."""
     if isinstance(e, Call):
         if isinstance(e.target, Operator):
             return e.target.pure and not e.target.checks

@@ -15,8 +15,8 @@ Binding: TypeAlias = "Mapping[Var, ExprLike]"
 
 
 def given_sizes(shapes: Mapping[str, Any]) -> dict[str, int | tuple[int | str | None, ...]]:
-    """What a caller fixes, checked: sizes by the name of a dimension, and whole shapes by the name of an input (sizes,
-    names, or None for what stays open). Raises InputError I020."""
+    """The sizes that a caller fixes, checked: sizes by the name of a dimension, and whole shapes by the name of an
+    input (sizes, names, or None for dimensions that stay open). Raises InputError I020."""
     return {name: _given_size(name, value) for name, value in shapes.items()}
 
 
@@ -36,13 +36,13 @@ def _given_size(name: str, value: Any) -> int | tuple[int | str | None, ...]:
 
 
 def _whole(value: Any) -> int | None:
-    """The number, if it is a size."""
+    """The number, if it is a valid size."""
     whole = hasattr(value, "__index__") and not isinstance(value, bool) and value >= 0
     return int(value) if whole else None
 
 
 def substitute(expr: Expr, values: Binding) -> Expr:
-    """``expr`` with variables replaced; what becomes constant is folded."""
+    """``expr`` with variables replaced and constants folded."""
     return visit.substitute(expr, {v: index(value) for v, value in values.items()})
 
 
@@ -107,7 +107,7 @@ def symbols(value: Any) -> Iterator[Var]:
 
 
 def evaluate(d: ExprLike, values: Binding) -> int:
-    """The number a dimension stands for. Raises InternalError where a symbol has no value."""
+    """The value of a dimension. Raises InternalError if a symbol has no value."""
     if isinstance(d, int):
         return d
     made = substitute(index(d), values)
@@ -117,9 +117,9 @@ def evaluate(d: ExprLike, values: Binding) -> int:
 
 
 def bind(declared: TensorType, shape: Sequence[int], values: dict[Var, ExprLike], name: str = "input") -> None:
-    """Learn symbolic dimensions from an actual shape, adding to ``values``.
+    """Bind symbolic dimensions to those of an actual shape, adding them to ``values``.
 
-    Raises InputError where rank or a known size differs. Dimensions that are compound expressions are not checked.
+    Raises InputError if the rank or a known size differs. Dimensions that are compound expressions are not checked.
     """
     if len(shape) != declared.rank:
         raise InputError(f"'{name}' has rank {len(shape)}, not {declared.rank} as in {declared}", code="I002")

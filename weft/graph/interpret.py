@@ -1,4 +1,4 @@
-"""Runs graphs on NumPy arrays through the operators' references: the judge of this room.
+"""Runs graphs on NumPy arrays with the operators' reference functions: defines the right result of a graph.
 
 Evaluation is demand-driven and iterative: deep graphs and deep recursion of the interpreted program use no Python
 stack. In one activation of a function every node is computed at most once; branches not taken are not computed.
@@ -41,15 +41,15 @@ Value: TypeAlias = "np.ndarray[Any, Any] | tuple[Any, ...] | Data | Closure | Co
 
 
 Groups: TypeAlias = "Callable[[Function, Sequence[Any], Mapping[Symbol, ExprLike]], Any]"
-"""What computes a fused group: from the function, its arguments, and the symbolic sizes that are known."""
+"""Computes a fused group from the function, its arguments, and the known symbolic sizes."""
 
 MAX_WAITING_VALUES = 4_000_000
-"""Values that wait for others at one time. A recursion without end reaches this limit before memory is full."""
+"""Largest number of pending values. An infinite recursion reaches this limit before memory is exhausted."""
 
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """One activation of a function: what has been computed, and the symbolic dimensions known here."""
+    """One activation of a function: the values computed so far, and the symbolic dimensions known here."""
 
     parent: Frame | None
     dims: dict[Symbol, ExprLike]
@@ -76,7 +76,7 @@ class Closure:
 
 @dataclass(slots=True, eq=False)
 class _LoopState:
-    """A loop on its way: the state, the rows so far and the activation of the body that runs."""
+    """A running loop: the state, the rows so far and the current activation of the body."""
 
     state: list[Any]
     rows: list[list[Any]]
@@ -87,7 +87,7 @@ class _LoopState:
 
 
 class _Needs(list[tuple[GraphExpr, Frame]]):
-    """What must be computed first."""
+    """Nodes that must be computed first."""
 
 
 def run(
@@ -100,7 +100,7 @@ def run(
     """The result of ``program`` on ``inputs`` (arrays, tuples, :class:`Data`), by position or by parameter name.
 
     ``groups`` computes the fused groups instead of this interpreter, from their arguments and the known sizes.
-    Raises InputError where inputs do not fit the parameters, or what the module takes for granted does not hold.
+    Raises InputError if inputs do not fit the parameters, or if a requirement of the module does not hold.
     """
     module = program if isinstance(program, Module) else Module({entry: program})
     function = module.functions[entry]
@@ -151,7 +151,7 @@ def _enter(closure: Closure, args: Sequence[Any]) -> Frame:
     """An activation of a function: binds parameters and the symbolic dimensions of their types."""
     parent = closure.frame
     known = dict(parent.dims) if parent is not None else {}
-    for param in closure.function.params:  # sizes that the arguments tell anew; others stay as they are outside
+    for param in closure.function.params:  # sizes bound by the arguments; others keep their value from outside
         for d in param.type.shape if isinstance(param.type, TensorType) else ():
             if isinstance(d, Symbol):
                 known.pop(d, None)
@@ -193,7 +193,7 @@ def _missing(frame: Frame, *exprs: GraphExpr) -> _Needs:
 
 
 def _step(expr: GraphExpr, frame: Frame, module: Module, groups: Groups | None = None) -> Any:
-    """The value of one node, or what it needs first."""
+    """The value of one node, or the nodes that must be computed first."""
     values = frame.values
     if isinstance(expr, Constant):
         return expr.data
@@ -236,7 +236,7 @@ def _step(expr: GraphExpr, frame: Frame, module: Module, groups: Groups | None =
 
 
 def _bind_fresh(t: Type, value: Any, frame: Frame, name: str) -> None:
-    """Learn the sizes of a type that have no value here yet; those that have one must agree."""
+    """Bind the sizes of a type that have no value here yet; sizes that have one must agree."""
     if dims.is_symbolic(t):
         _bind_type(t, value, frame.dims, name)
 
@@ -253,7 +253,7 @@ def _loop(expr: Loop, frame: Frame) -> Any:
         rows: list[list[Any]] = [[] for _ in expr.results[len(expr.state) :]]
         loop = frame.loops[expr] = _LoopState([frame.values[s] for s in expr.state], rows, going, trips)
     body = expr.body.body
-    if loop.body is not None:  # an iteration is done
+    if loop.body is not None:  # an iteration has finished
         results = loop.body.values[body]
         loop.going = bool(results[0]) if expr.first_state else True
         loop.state = list(results[expr.first_state :][: len(expr.state)])
@@ -277,7 +277,7 @@ def _row_types(expr: Loop) -> list[TensorType]:
 
 
 def _stacked(rows: list[Any], t: TensorType, frame: Frame) -> np.ndarray[Any, Any]:
-    """What a loop collected; without an iteration, sizes that nothing tells are 0."""
+    """The collected rows of a loop; if there was no iteration, unknown sizes are 0."""
     if rows:
         return np.stack(rows)
     shape = [dims.substitute_dim(d, frame.dims) for d in t.shape[1:]]

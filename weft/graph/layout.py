@@ -1,9 +1,9 @@
-"""Blocked layouts: what a layout string means.
+"""Blocked layouts: the meaning of layout strings.
 
-Capitals name the dimensions of a tensor, a number with a small letter an inner block of that dimension: ``NCHW16c`` of
-a logical ``[N, C, H, W]`` has shape ``[N, ceil(C/16), H, W, 16]``, and element ``(n, c, h, w)`` stands at
-``(n, c // 16, h, w, c % 16)``. Blocks that stick out are padded with zeros. Capitals usually stand in logical order;
-where they do not, the plain layout says what that order is: ``NK16n`` of a plain ``KN`` is a matrix packed by panels of
+Capital letters name the dimensions of a tensor; a number with a small letter is an inner block of that dimension.
+``NCHW16c`` of a logical ``[N, C, H, W]`` has shape ``[N, ceil(C/16), H, W, 16]``, and element ``(n, c, h, w)`` is at
+``(n, c // 16, h, w, c % 16)``. Partial blocks are padded with zeros. Capital letters are usually in logical order.
+Otherwise the plain layout defines that order: ``NK16n`` of a plain ``KN`` is a matrix packed in panels of
 16 columns, ``[ceil(N/16), K, 16]``. Letters are only names: ``NCHW16c`` and ``ABCD16b`` are the same layout.
 """
 
@@ -37,7 +37,7 @@ class Layout:
 
     @property
     def rank(self) -> int:
-        """How many logical dimensions there are."""
+        """The number of logical dimensions."""
         return sum(f is None for _, f in self.dims)
 
     @property
@@ -65,7 +65,7 @@ class Layout:
         return TensorType(self.shape(logical.shape), logical.dtype)
 
     def pads(self, logical: Sequence[Dim]) -> bool:
-        """Whether some block may stick out."""
+        """Whether some block may be partial."""
         for d in self.blocked:
             n = logical[d]
             if self.factor(d) > 1 and not (isinstance(n, int) and n % self.factor(d) == 0):
@@ -80,14 +80,14 @@ class Layout:
         )
 
     def origin(self, indices: Sequence[ExprLike]) -> tuple[Expr, ...]:
-        """Logical indices of the physical element ``indices``; they may lie outside where a block sticks out."""
+        """Logical indices of the physical element ``indices``; they may be out of range in a partial block."""
         out: list[Expr] = [const(0)] * self.rank
         for k, (d, f) in enumerate(self.dims):
             out[d] = out[d] + index(indices[k]) * (self.factor(d) if f is None else self._below(k))
         return tuple(out)
 
     def _below(self, k: int) -> int:
-        """Elements of its dimension that one step of block ``k`` skips."""
+        """The stride of block ``k``, in elements of its dimension."""
         out = 1
         for d, f in self.dims[k + 1 :]:
             if d == self.dims[k][0] and f is not None:
@@ -115,9 +115,9 @@ def letters_of(text: str) -> str:
 
 @cache
 def parse(text: str, letters: str | None = None) -> Layout:
-    """The layout that ``text`` means; ``letters`` are the capitals in logical order (None: as they stand in the text).
+    """The layout that ``text`` describes; ``letters`` are the capitals in logical order (None: in the text's order).
 
-    Raises UserError (code L001) where it means none.
+    Raises UserError (code L001) if the text is not a layout.
     """
     order = letters_of(text) if letters is None else letters
     dims: list[tuple[int, int | None]] = []
@@ -150,7 +150,7 @@ def plain(rank: int) -> Layout:
 
 
 def convert(array: np.ndarray[Any, Any], source: Layout, target: Layout, logical: Sequence[int]) -> Any:
-    """``array`` of ``logical`` shape taken from one layout to another, as a NumPy array."""
+    """``array`` of ``logical`` shape converted from one layout to another, as a NumPy array."""
     return pack(unpack(array, source, logical), target)
 
 
@@ -180,10 +180,10 @@ def unpack(array: np.ndarray[Any, Any], layout: Layout, logical: Sequence[int]) 
 
 
 def broadcast_layout(layout: str, shape: Sequence[Dim], operand: Sequence[Dim]) -> str | None:
-    """The layout in which an operand of shape ``operand`` broadcasts to ``shape`` laid out as ``layout``.
+    """The layout in which an operand of shape ``operand`` broadcasts to a tensor of ``shape`` in ``layout``.
 
-    Dimensions of size 1 get blocks of 1. ``""`` where the operand may stay as it is (all sizes are 1). None where no
-    layout does it: the operand lacks a dimension that is blocked or moved.
+    Dimensions of size 1 get blocks of 1. ``""`` if the operand needs no conversion (all sizes are 1). None if there is
+    no such layout: the operand lacks a dimension that is blocked or moved.
     """
     if all(_is_one(d) for d in operand):
         return ""
@@ -201,8 +201,8 @@ def broadcast_layout(layout: str, shape: Sequence[Dim], operand: Sequence[Dim]) 
 
 
 def follow_elementwise(attrs: Attrs, types: Sequence[TensorType], operand: int, layout: str) -> LayoutChoice | None:
-    """The ``follows`` trait of element-wise operators with NumPy broadcasting: every operand is brought to the layout
-    of operand ``operand``, which must have the full rank and sizes of the result in the blocked dimensions."""
+    """The ``follows`` trait of element-wise operators with NumPy broadcasting: every operand is converted to the layout
+    of operand ``operand``, which must have the rank of the result, and its sizes in the blocked dimensions."""
     lead = types[operand]
     known = parse(layout)
     rank = max(t.rank for t in types)
@@ -220,7 +220,7 @@ def follow_elementwise(attrs: Attrs, types: Sequence[TensorType], operand: int, 
 
 
 def follow_concat(attrs: Attrs, types: Sequence[TensorType], operand: int, layout: str) -> LayoutChoice | None:
-    """The ``follows`` trait of concatenation along ``attrs.axis``: all operands in one layout; where the axis is
+    """The ``follows`` trait of concatenation along ``attrs.axis``: all operands have one layout; if the axis is
     blocked, every operand but the last must fill its blocks."""
     known = parse(layout)
     if any(t.rank != known.rank for t in types):

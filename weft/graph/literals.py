@@ -1,4 +1,4 @@
-"""Data of constants in text: written out, or made up from a name."""
+"""Data of constants in text: written out, or generated from a name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.support.errors import ParseError
 
 
 def made_up(name: str, t: TensorType) -> np.ndarray[Any, Any]:
-    """Data for a constant whose data are not at hand: always the same for a name."""
+    """Generated data for a constant whose data are missing: always the same for a name."""
     seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
     rng = np.random.default_rng(seed)
     shape = tuple(d for d in t.shape if isinstance(d, int))
@@ -22,7 +22,7 @@ def made_up(name: str, t: TensorType) -> np.ndarray[Any, Any]:
 
 
 def array_of(values: list[Any], t: TensorType) -> np.ndarray[Any, Any]:
-    """The tensor with these values. Raises ParseError where one is no value of the dtype."""
+    """The tensor with these values. Raises ParseError if one is not a value of the dtype."""
     shape = tuple(d for d in t.shape if isinstance(d, int))
     if t.dtype.is_float:
         return np.asarray(values, np.float64).astype(t.dtype.numpy).reshape(shape)

@@ -1,7 +1,7 @@
 """The graph IR: a typed functional language whose primitive operations are tensor operators.
 
-Every expression carries its type from construction on: building an ill-typed call raises at once, and rewriting a
-call infers its type anew. Expressions form a DAG; sharing a node means computing it once. Nodes compare by identity.
+Every expression has its type from construction on: building an ill-typed call raises an error, and rewriting a
+call infers its type again. Expressions form a DAG; a shared node is computed once. Nodes compare by identity.
 Walk them with the iterative visitors of ``graph.visit``, never by recursion: graphs of many thousand nodes are normal.
 """
 
@@ -22,7 +22,7 @@ from weft.support.errors import TypeRelationError
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an expression came from: the nodes of the model that it stands for (fused ones list several)."""
+    """The origin of an expression: the nodes of the model that it computes (several for fused ones)."""
 
     names: tuple[str, ...] = ()
 
@@ -36,7 +36,7 @@ NOWHERE = Origin()
 class GraphExpr:
     """Base of graph expressions. All have ``type`` and ``origin``.
 
-    For structural equality the names of variables and origins do not count, sharing does (except that of constants).
+    Structural equality ignores the names of variables and origins, but not sharing (except that of constants).
     """
 
     __slots__ = ("__weakref__",)
@@ -46,13 +46,13 @@ class GraphExpr:
     origin: Origin
 
     def __repr__(self) -> str:
-        """Short, since operands nest without end; print whole graphs with :mod:`weft.graph.text`."""
+        """Short, because operands may nest deeply; print whole graphs with :mod:`weft.graph.text`."""
         named = getattr(self, "target", self)
         return f"<{type(self).__name__} {getattr(named, 'name', '')}: {self.type}>".replace(" :", ":")
 
     @property
     def tensor(self) -> TensorType:
-        """The type, where it must be a tensor's."""
+        """The type, which must be that of a tensor."""
         if not isinstance(self.type, TensorType):
             raise TypeRelationError(f"a tensor is needed here, not {self.type}", code="T004")
         return self.type
@@ -157,8 +157,8 @@ class GlobalVar(GraphExpr):
 class Let(GraphExpr):
     """``let var = value; body``: evaluates ``value`` exactly once, before ``body``.
 
-    This is where sizes that are known only at run time get their values: those that ``value`` binds (see
-    ``Operator.binds``) and fresh ones in the type of ``var`` hold in ``body``."""
+    A let gives values to sizes that are known only at run time: those that ``value`` binds (see ``Operator.binds``)
+    and fresh ones in the type of ``var``. They hold in ``body``."""
 
     var: Var
     value: GraphExpr
@@ -184,16 +184,16 @@ class If(GraphExpr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Loop(GraphExpr):
-    """Runs ``body`` on ``state`` again and again; the value is the tuple (last state…, collected rows…).
+    """Runs ``body`` on ``state`` repeatedly; the value is the tuple (last state…, collected rows…).
 
-    ``body`` takes the state and gives a tuple: with ``going``, a bool scalar that says whether to go on; the next
-    state; then one row for each collected result, which stacks the rows of all iterations along a new first
-    dimension. In the body the size ``index`` is the number of the iteration, from 0. The loop ends after ``trips``
-    iterations (None: no limit), or when the condition — at first ``going`` — is false (None: no condition). ``count``
-    is how often it ran: a fresh size, or ``trips`` where there is no condition.
+    ``body`` takes the state and returns a tuple: if there is a ``going``, a bool scalar that says whether to continue;
+    the next state; then one row for each collected result. A collected result stacks the rows of all iterations along a
+    new first dimension. In the body the size ``index`` is the number of the iteration, from 0. The loop ends after
+    ``trips`` iterations (None: no limit), or when the condition, initially ``going``, is false (None: no condition).
+    ``count`` is the number of iterations that ran: a fresh size, or ``trips`` if there is no condition.
 
-    Fresh sizes in the types of the body's parameters are those of the state in this iteration, and fresh ones in
-    ``type`` those of the last.
+    Fresh sizes in the types of the body's parameters are those of the state in this iteration; fresh sizes in
+    ``type`` are those of the last state.
     """
 
     state: tuple[GraphExpr, ...]
@@ -215,13 +215,13 @@ class Loop(GraphExpr):
 
     @property
     def results(self) -> tuple[Type, ...]:
-        """Types of the last state and of what is collected."""
+        """Types of the last state and of the collected results."""
         assert isinstance(self.type, TupleType)
         return self.type.fields
 
     @property
     def first_state(self) -> int:
-        """Where the next state begins in the result of the body."""
+        """Position of the next state in the result of the body."""
         return 0 if self.going is None else 1
 
 
@@ -300,7 +300,7 @@ def apply(
     function: GraphExpr, args: Sequence[GraphExpr], *, origin: Origin = NOWHERE, type: Type | None = None
 ) -> Call:
     """A call of a value of function type. Sizes of the parameters become those of the arguments; sizes that only the
-    result mentions are new ones for each call. ``type`` says what the type of the call is where that is known."""
+    result mentions are new for each call. ``type`` is the type of the call, if it is known."""
     if not isinstance(function.type, FunctionType):
         raise TypeRelationError(f"a value of type {function.type} cannot be called", code="T006")
     if len(function.type.params) != len(args):

@@ -1,7 +1,7 @@
-"""What the graph room knows of an operator: how types follow from types, and traits that passes ask for.
+"""Operators as graphs see them: type inference, and the traits that passes use.
 
-The catalogue in ``ops`` extends :class:`Operator` with tensor expressions, adjoints and test cases; passes of this
-room never name an operator, they ask its traits.
+The catalogue in ``ops`` extends :class:`Operator` with tensor expressions, adjoints and test cases. Graph passes never
+name an operator; they use its traits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """An attribute an operator takes; ``default`` is ``REQUIRED`` where there is none."""
+    """An attribute that an operator takes; ``default`` is ``REQUIRED`` if there is no default."""
 
     name: str
     default: Any = REQUIRED
@@ -48,7 +48,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class LayoutChoice:
-    """One way to lay out the operands of a call.
+    """One choice of layouts for the operands of a call.
 
     ``inputs`` and ``outputs`` are layout strings (``"NCHW16c"``) or None for "as it is"; ``attrs`` are the attributes
     of the call in that layout; ``cost`` is an estimate in seconds for one run (relative values matter).
@@ -62,11 +62,11 @@ class LayoutChoice:
 
 @dataclass(frozen=True, slots=True)
 class Widening:
-    """How several calls on one first operand are one call: axis ``operands[i]`` of operand ``i + 1`` makes axis
-    ``result`` of the result, so that joining these operands joins the results.
+    """How several calls with the same first operand become one call: axis ``operands[i]`` of operand ``i + 1`` becomes
+    axis ``result`` of the result, so joining these operands joins the results.
 
-    ``summed`` names the attribute that is then the sum of the calls'. All but the last must be a multiple of
-    ``multiple`` wide.
+    ``summed`` names the attribute whose value in the joined call is the sum of those of the calls. The widths of all
+    operands but the last must be multiples of ``multiple``.
     """
 
     operands: tuple[int, ...]
@@ -82,41 +82,42 @@ class Operator:
     ``infer(attrs, *types)`` gives the result type or raises TypeRelationError; ``reference(attrs, *arrays)`` computes
     with NumPy (attributes free of symbols) and returns an array or a tuple of exactly the inferred type.
 
-    Traits that passes ask:
+    Traits that passes use:
 
-    * ``layout(attrs, types, block, tile, rates)`` lists the ways the call can be laid out when vectors have ``block``
-      lanes, the plain one first; None means only the plain layout. ``tile`` numbers of half precision side by side are
-      what a matrix unit sums up at a time (0: there is none, or no half precision). ``rates`` are what costs are
-      estimated with. Such a choice promises that padded lanes of the result are zero where those of the operands are.
-    * ``follows(attrs, types, operand, layout)`` says how the call would be laid out if operand number ``operand``
-      came in ``layout`` (``types`` are the plain, logical ones): the layouts that all operands then need, those of the
-      outputs and the attributes — or None where it cannot follow. Element-wise and broadcasting operators use
-      :func:`weft.graph.layout.follow_elementwise`. Whether padding stays zero is checked by the pass.
-    * ``pure`` is False where calls must be kept, and kept in order.
-    * ``cheap`` marks calls better recomputed than stored (shape-only and broadcasting work).
+    * ``layout(attrs, types, block, tile, rates)`` lists the possible layouts of the call for vectors of ``block``
+      lanes, the plain one first; None means only the plain layout. ``tile`` is the number of adjacent half-precision
+      elements that a matrix unit sums at a time (0: no matrix unit, or no half precision). Costs are estimated with
+      ``rates``. In each layout, padded lanes of the result must be zero if those of the operands are zero.
+    * ``follows(attrs, types, operand, layout)`` gives the layouts of the call if operand number ``operand`` has
+      ``layout`` (``types`` are the plain, logical ones): the layouts that all operands then need, those of the
+      outputs, and the attributes; or None if it cannot use that layout. Element-wise and broadcasting operators use
+      :func:`weft.graph.layout.follow_elementwise`. The pass checks whether padding stays zero.
+    * ``pure`` is False if calls must not be removed or reordered.
+    * ``cheap`` marks calls that are better recomputed than stored (shape-only and broadcasting work).
     * ``commutative`` marks two-operand operators whose operands may be swapped.
     * ``elementwise`` marks operators each of whose result elements depends only on the operands' elements at that index
       (under NumPy broadcasting) and not on the index itself.
     * ``binds`` marks the operators that give sizes their values (the elements of the operand, which is also the result,
       become the sizes of the attribute ``sizes``) or check them (attributes ``conditions`` and ``messages``). They are
-      not pure, make no kernels, and stand only as the value of a let.
+      not pure, become no kernels, and occur only as the value of a let.
     * ``checks`` marks operators whose result is their operand, integers that must lie in a range: column ``i`` of the
-      last dimension between the sizes ``low[i]`` and ``high[i]``, or all between the only ones; ``what`` names them in
-      the error. They make no kernels: the executor looks at the operand where it lies.
-    * ``halves(attrs, types)`` lists the operands that may come in half precision while the result stays float32 by the
-      attribute ``out_dtype``: sums of products, whose additions are done in float32 in any case.
+      last dimension between the sizes ``low[i]`` and ``high[i]``; a single pair of bounds holds for all columns.
+      ``what`` names the integers in the error. They become no kernels: the executor reads the operand in place.
+    * ``halves(attrs, types)`` lists the operands that may have half precision while the result stays float32 by the
+      attribute ``out_dtype``: sums of products, which always accumulate in float32.
     * ``moves`` marks operators each of whose result elements is an element of an operand (of ``types[0]``'s dtype) or
       a constant, and which so may run in a narrower dtype where their operands are known to fit.
     * ``host`` marks operators that no kernel can compute (those on strings): the host runs their reference between
       kernels.
     * ``view`` marks operators whose result has the elements of operand 0 in the same row-major order (reshape, squeeze,
       flatten): they need no kernel, only a new shape on the same memory. Further operands are ignored.
-    * ``joins(attrs, types, result)`` says at which element of the result each operand starts, where the result is
-      nothing but its operands one after another in memory; None where it is not (for these types). One is a copy.
-    * ``parts(attrs, types, result)`` says at which element of operand 0 each result starts, where every result is a
-      stretch of its memory.
-    * ``widens(attrs, types)`` says along which axes calls on one operand can be joined to one (:class:`Widening`); None
-      where they cannot.
+    * ``joins(attrs, types, result)`` gives the element of the result at which each operand starts, if the result
+      consists of its operands one after another in memory; None if it does not (for these types). With one operand it
+      is a copy.
+    * ``parts(attrs, types, result)`` gives the element of operand 0 at which each result starts, if every result is a
+      contiguous range of its memory.
+    * ``widens(attrs, types)`` gives the axes along which calls on one operand can be joined into one call
+      (:class:`Widening`); None if they cannot be joined.
     """
 
     structural_fields: ClassVar = ("name",)

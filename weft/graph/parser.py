@@ -73,10 +73,10 @@ KEYWORDS: Final = frozenset(
 def parse(
     text: str, operators: Mapping[str, Operator], constants: Table | None = None, *, file: str | None = None
 ) -> Module:
-    """The module that ``text`` means.
+    """The module that ``text`` describes.
 
     ``constants`` holds the data of large constants by name, as arrays of their type or as raw bytes (uint8). Without it
-    the data are made up from the names — the same each time — and a warning says so. Raises ParseError.
+    the data are generated from the names, always the same for a name, and a warning says so. Raises ParseError.
     """
     parser = _Parser(TokenStream(text, sigils=True, file=file), operators, constants)
     try:
@@ -216,7 +216,7 @@ class _Parser:
     # -- blocks --------------------------------------------------------------------------------------------------
 
     def _block(self, wanted: Type | None = None) -> GraphExpr:
-        """Statements up to the closing brace; the opening one is taken already. The result must be of the type
+        """Statements up to the closing brace; the opening one is already consumed. The result must be of the type
         ``wanted``."""
         tokens = self.tokens
         lets: list[tuple[Var, GraphExpr, Origin]] = []
@@ -309,7 +309,7 @@ class _Parser:
         return self._after(self._atom(), declared)
 
     def _after(self, atom: GraphExpr, declared: Type | None) -> GraphExpr:
-        """What may follow an atom: a call or a field."""
+        """The suffixes of an atom: calls and fields."""
         tokens = self.tokens
         if tokens.accept("("):
             places: list[Token] = []
@@ -566,7 +566,7 @@ class _Parser:
         return made.value if isinstance(made, Const) else made
 
     def _sigil(self, sigil: str) -> tuple[str, str]:
-        """Take ``%name`` or ``%"any name"``; returns (the text as a key, the name)."""
+        """Consume ``%name`` or ``%"any name"``; returns (the text as a key, the name)."""
         tokens = self.tokens
         token = tokens.current
         if token.kind == SIGIL and token.text[0] == sigil:

@@ -14,13 +14,13 @@ A rule is named data: what to look for, what to build, and when::
 * :func:`anything` matches every expression, :func:`constant` a constant (optionally one whose data satisfy a test, or
   equals a scalar), :func:`op` an operator call, :func:`project` a tuple field, :func:`either` one of several patterns.
 * The operator is a value, a tuple of values, or a test on operators (a trait): ``op(lambda o: o.view, x)``.
-* Operands of commutative operators match in both orders. ``rest`` at the end of the operands takes any further ones.
-* ``once=True``: the call has no user but the matched one, so that replacing it does not duplicate its work.
-* A name (or the same pattern object) met twice must match the same expression: ``op(add, x, x)``.
+* Operands of commutative operators match in both orders. ``rest`` at the end of the operands matches any further ones.
+* ``once=True``: the call has no user outside the match, so replacing it does not duplicate its work.
+* A name (or the same pattern object) that occurs twice must match the same expression: ``op(add, x, x)``.
 * ``build`` gets the match, which gives expressions by name (``m.x``, ``m["x"]``) and the root as ``m.root``; it returns
   an expression of the same type, or None to decline. ``when`` is a condition on the match.
 
-Each rule must be sound alone; order may change quality, never meaning.
+Each rule must be correct by itself; the order of rules may change quality, never meaning.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def project(value: GraphPattern, index: int | None = None, *, name: str | None =
 
 
 def either(*options: GraphPattern, name: str | None = None) -> Either:
-    """The first option that fits (others are tried where the rest of the pattern then fails)."""
+    """The first option that matches (the others are tried if the rest of the pattern then fails)."""
     return Either(options, name=name)
 
 
@@ -150,7 +150,7 @@ class GraphMatch:
 
     @property
     def call(self) -> Call:
-        """The root, where the pattern says that it is a call."""
+        """The root, for patterns whose root is a call."""
         assert isinstance(self.root, Call)
         return self.root
 
@@ -188,8 +188,8 @@ class GraphRule:
 
 
 def may_match(pattern: GraphPattern, expr: GraphExpr) -> bool:
-    """Whether ``expr`` has the operators and constants of ``pattern`` in the right places: False for most expressions
-    that do not match, found out without binding anything."""
+    """Whether ``expr`` has the operators and constants of ``pattern`` at the right positions: a quick test that binds
+    nothing and rejects most expressions that do not match."""
     if isinstance(pattern, ACall):
         if not isinstance(expr, Call):
             return False
@@ -212,7 +212,7 @@ def may_match(pattern: GraphPattern, expr: GraphExpr) -> bool:
 
 
 Head: TypeAlias = "Operator | type[GraphExpr]"
-"""What stands at the top of an expression: the operator of a call, the class of anything else."""
+"""The head of an expression: the operator of a call, the class of any other node."""
 
 
 def head(expr: GraphExpr) -> Head:
@@ -221,8 +221,8 @@ def head(expr: GraphExpr) -> Head:
 
 
 def may_begin(pattern: GraphPattern, top: Head, operands: tuple[Head, ...] | None = None) -> bool:
-    """Whether an expression with the head ``top``, and operands with the heads ``operands`` (None: not looked at), may
-    match: what of :func:`may_match` can be remembered for all expressions that begin alike."""
+    """Whether an expression with the head ``top`` and operands with the heads ``operands`` (None: any) may match: the
+    part of :func:`may_match` that can be cached for all expressions with equal heads."""
     if isinstance(pattern, ACall):
         if not isinstance(top, Operator) or not _fits(pattern.target, top):
             return False
@@ -248,7 +248,7 @@ def matches(
     uses: Callable[[GraphExpr], int],
     is_root: bool = False,
 ) -> Iterator[Bindings]:
-    """All ways in which ``expr`` has the form of ``pattern``, given what is bound already."""
+    """All ways in which ``expr`` matches ``pattern``, given the names bound so far."""
     keys = (pattern,) if pattern.name is None else (pattern, pattern.name)
     for key in keys:
         if key in bound and not _same(bound[key], expr):

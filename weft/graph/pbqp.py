@@ -1,4 +1,4 @@
-"""Partitioned Boolean quadratic problems: one alternative at each node, so that costs at nodes and edges are least.
+"""Partitioned Boolean quadratic problems: select one alternative at each node to minimize the costs of nodes and edges.
 
 Nodes of degree up to two are reduced exactly, others by the locally best choice; both in time linear in the graph for a
 bounded number of alternatives. Networks of layers are nearly series-parallel, for which the result is optimal.
@@ -58,10 +58,10 @@ class Pbqp(Generic[K]):
         return _choose(order)
 
     def _reduce(self, key: K, queue: list[K]) -> tuple[K, dict[K, Array], Array]:
-        """Take a node out of the problem; what it costs goes to its neighbours."""
+        """Remove a node from the problem; its costs are added to its neighbours."""
         edges = self._edges.pop(key)
         costs = self.costs[key]
-        if len(edges) > 2 and len(costs) > 1:  # no exact reduction: take what looks best from here
+        if len(edges) > 2 and len(costs) > 1:  # no exact reduction: select the locally best alternative
             total = costs + sum((m + self.costs[n]).min(axis=1) for n, m in edges.items())
             best = int(np.argmin(total))
             costs = np.where(np.arange(len(costs)) == best, costs, np.inf)

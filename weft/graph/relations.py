@@ -1,6 +1,6 @@
-"""What the parts of a program must have to do with one another in type, beyond what operators ask of their operands.
+"""Type rules between the parts of a program, in addition to the rules of operators for their operands.
 
-The parser asks for what is written, and points at it; the verifier asks for what passes make.
+The parser checks source text and reports locations; the verifier checks the results of passes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Types = Mapping[str, DataDef]
 
 
 def check(e: GraphExpr, types: Types) -> None:
-    """Raise TypeRelationError (T021 to T024) where the parts of a call of a function, an ``if``, a loop or a match do
-    not fit together. Symbolic sizes that are written differently count as equal."""
+    """Raise TypeRelationError (T021 to T024) if the types of the parts of a call of a function, an ``if``, a loop or a
+    match do not agree. Symbolic sizes that are written differently count as equal."""
     if isinstance(e, Call) and isinstance(e.target, GraphExpr):
         _call(e, e.target.type)
     elif isinstance(e, If):
@@ -122,7 +122,7 @@ def _fields(declared: DataDef, name: str, t: DataType) -> tuple[Type, ...] | Non
 
 
 def uncovered(patterns: Sequence[Pattern], t: Type, types: Types) -> str | None:
-    """A constructor of ``t`` that no pattern takes in all its forms (nested patterns: field by field), or None."""
+    """A constructor of ``t`` that the patterns do not cover completely (nested patterns: field by field), or None."""
     if any(p.constructor is None for p in patterns):
         return None
     if not isinstance(t, DataType) or t.name not in types:
@@ -139,7 +139,7 @@ def uncovered(patterns: Sequence[Pattern], t: Type, types: Types) -> str | None:
 
 
 def _uncovered_rows(rows: Sequence[tuple[Pattern, ...]], fields: Sequence[Type], types: Types) -> str | None:
-    """The same for several values at once: those after the first are looked at in the rows that take the first."""
+    """The same for several values at once: values after the first are checked in the rows that match the first."""
     if not fields:
         return None
     first = fields[0]

@@ -1,4 +1,4 @@
-"""Which block each node of a function belongs to: the innermost one that contains all its uses.
+"""Finds the block of each node of a function: the innermost one that contains all its uses.
 
 A function body, each branch of an ``if``, each clause of a ``match`` and the body of a ``let`` is a block. Text prints
 a node in its block; passes move and fuse nodes only within one.
@@ -29,7 +29,7 @@ class Scope:
 def scopes(root: GraphExpr) -> dict[GraphExpr, Scope]:
     """The block of every node under ``root`` (inner functions included); ``root`` itself is in the outermost.
 
-    What does not change from iteration to iteration of a loop stands outside of it.
+    Nodes that are invariant in a loop are in a block outside of it.
     """
     order = list(post_order(root))
     found = _placed(root, order, {})
@@ -43,7 +43,7 @@ def _levels(order: list[GraphExpr], found: dict[GraphExpr, Scope], bodies: set[F
     binders: dict[object, int] = {}
     if isinstance(top, Function):
         binders.update((s, 0) for p in top.params for s in dims.symbols(p.type))
-    for e in reversed(order):  # outer blocks first: a size is bound where it is met first
+    for e in reversed(order):  # outer blocks first: a size is bound where it occurs first
         depth = found[e].depth + 1
         if isinstance(e, Loop):
             binders[e.index] = depth + 1
@@ -62,7 +62,7 @@ def _levels(order: list[GraphExpr], found: dict[GraphExpr, Scope], bodies: set[F
         elif isinstance(e, Call) and isinstance(e.target, Operator):
             named = [s for part in (e.type, e.attrs) for s in dims.symbols(part)]
             level = max([level, *(binders.get(s, 0) for s in named)])
-            stays = not e.target.pure or e.target.checks  # a check that fails where nothing reads is no error
+            stays = not e.target.pure or e.target.checks  # a failed check is no error if nothing reads the value
             level = max(level, found[e].depth) if stays else level
         elif (isinstance(e, Function) and not e.is_primitive) or isinstance(e, (If, Loop, Let, Match)):
             level = max(level, found[e].depth)

@@ -24,10 +24,10 @@
   written ``Tree::Leaf``.
 * A loop is ``loop[index=i, trips=n, count=k](%s0, %s1) while %going do %body``; ``trips`` or the condition may be
   absent.
-* Values are only names for nodes of the graph: where they stand does not say when they are computed.
-* Constants are ``1.0f32``, ``i64[2](3, 4)`` or, when large, ``f32[64, 3]("name")`` with the data in a table beside the
-  text. Parsing without the table makes up data from the name and warns. Strings are written out: ``str[2]["a", "b"]``.
-* What follows ``@ "…"`` at the end of a line is the origin: the model's nodes.
+* Values are only names for nodes of the graph: their position does not say when they are computed.
+* Constants are ``1.0f32``, ``i64[2](3, 4)`` or, if large, ``f32[64, 3]("name")`` with the data in a separate table.
+  Parsing without the table generates data from the name and warns. Strings are written out: ``str[2]["a", "b"]``.
+* ``@ "…"`` at the end of a line is the origin: the model's nodes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ Table = dict[str, np.ndarray[Any, Any]]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
 _MAX_INLINE_ELEMENTS = 8
-"""Constants of up to so many elements are written out."""
+"""Largest number of elements of a constant that is written out."""
 
 
 def to_text(program: Module | Function, constants: Table | None = None) -> str:
@@ -84,7 +84,7 @@ def to_text(program: Module | Function, constants: Table | None = None) -> str:
 
 
 def dump(module: Module, path: Path) -> None:
-    """Write the text to ``path`` and the large constants to the ``.npz`` beside it."""
+    """Write the text to ``path`` and the large constants to the ``.npz`` next to it."""
     table: Table = {}
     path.write_text(to_text(module, table))
     if table:
@@ -92,13 +92,13 @@ def dump(module: Module, path: Path) -> None:
 
 
 def save_table(table: Table, path: Path) -> None:
-    """Write large constants as :func:`load` expects them: raw bytes by name, since .npz knows no bfloat16."""
+    """Write large constants as :func:`load` expects them: raw bytes by name, because .npz does not support bfloat16."""
     raw: dict[str, Any] = {k: np.ascontiguousarray(v).reshape(-1).view(np.uint8) for k, v in table.items()}
     np.savez(path, **raw)
 
 
 def load(path: Path, operators: Mapping[str, Operator]) -> Module:
-    """Read what :func:`dump` wrote; with the ``.npz`` beside it, exactly the module that was dumped."""
+    """Read the text that :func:`dump` wrote; with the ``.npz`` next to it, exactly the module that was dumped."""
     side = path.with_suffix(".npz")
     table: Table | None = None
     if side.exists():
@@ -140,7 +140,7 @@ class _ModulePrinter:
     def text(self) -> str:
         functions = self.module.functions
         for f in sorted(functions.values(), key=lambda f: f is not functions.get("main")):
-            for p in f.params:  # those of the entry keep their names, whatever is inside
+            for p in f.params:  # parameters of the entry keep their names, whatever names occur inside
                 self.name(p)
         if self.module.attrs:
             attrs = ", ".join(f"{k}={self.attr(v)}" for k, v in self.module.attrs.items())
@@ -154,7 +154,7 @@ class _ModulePrinter:
         return self.printer.text()
 
     def _sizes(self) -> str:
-        """Where attributes of the module speak of sizes: all sizes of the module, in order, so that it stays theirs."""
+        """Declares all sizes of the module, in order, if attributes of the module mention sizes."""
         own = set(dims.symbols(tuple(self.module.attrs.values())))
         if not own:
             return ""
@@ -256,7 +256,7 @@ class _ModulePrinter:
 
 
 class _BodyPrinter:
-    """Prints the body of one function: a stack of things still to be printed, so that nesting may be deep."""
+    """Prints the body of one function with a stack of parts that are not printed yet, so nesting may be deep."""
 
     def __init__(self, owner: _ModulePrinter, function: Function) -> None:
         self.owner, self.function = owner, function

@@ -11,7 +11,7 @@ from weft.expr.visit import free_vars, substitute
 from weft.support.dtypes import DType
 
 Dim: TypeAlias = "int | Expr"
-"""A size: a Python int where it is known, an INDEX expression where it is symbolic."""
+"""A size: a Python int if it is known, an INDEX expression if it is symbolic."""
 
 
 def dim(value: ExprLike) -> Dim:
@@ -87,7 +87,7 @@ class DataType(Type):
 
 def call_type(function: FunctionType, args: Sequence[Type], *, closed: bool) -> Type:
     """The type of a call: sizes that are whole dimensions of parameters become those of the arguments. With ``closed``
-    the function knows no sizes from outside, so those that only the result mentions become new ones."""
+    the function uses no sizes from outside, so sizes that only the result mentions become new ones."""
     known: dict[Var, Dim] = {}
     for declared, actual in zip(function.params, args, strict=True):
         _match_sizes(declared, actual, known)
@@ -113,7 +113,7 @@ def call_type(function: FunctionType, args: Sequence[Type], *, closed: bool) -> 
 
 
 def map_sizes(t: Type, size: Callable[[Dim], Dim]) -> Type:
-    """The type with every dimension replaced by what ``size`` makes of it."""
+    """The type with every dimension ``d`` replaced by ``size(d)``."""
     if isinstance(t, TensorType):
         return t if t.is_static else TensorType(tuple(map(size, t.shape)), t.dtype)
     if isinstance(t, TupleType):

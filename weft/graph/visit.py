@@ -1,6 +1,6 @@
-"""Walking and rebuilding graph expressions, iteratively: graphs of many thousand nodes are normal.
+"""Traversing and rebuilding graph expressions, iteratively: graphs of many thousand nodes are normal.
 
-A graph is a DAG and every node is met once. Variables are bound once (by identity), so scopes need no environment.
+A graph is a DAG and every node is visited once. Variables are bound once (by identity), so scopes need no environment.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _LEAVES = (Constant, Var, GlobalVar, Constructor)
 
 
 def children(expr: GraphExpr) -> tuple[GraphExpr, ...]:
-    """Direct sub-expressions; of a call the arguments, then the called value. A function's is its body; binders are no
-    children."""
+    """Direct sub-expressions. Those of a call are the arguments, then the called value; that of a function is its body.
+    Bound variables are not children."""
     if isinstance(expr, Call):
         return expr.args if isinstance(expr.target, Operator) else (*expr.args, expr.target)
     if isinstance(expr, _LEAVES):
@@ -60,9 +60,9 @@ def children(expr: GraphExpr) -> tuple[GraphExpr, ...]:
 
 
 def rebuild(expr: GraphExpr, parts: Sequence[GraphExpr]) -> GraphExpr:
-    """``expr`` over other children (in the order of :func:`children`), with its type inferred anew.
+    """``expr`` with other children (in the order of :func:`children`), with its type inferred again.
 
-    Returns ``expr`` itself where nothing changed. Raises TypeRelationError where the new operands do not fit.
+    Returns ``expr`` itself if nothing changed. Raises TypeRelationError if the new operands do not fit.
     """
     old = children(expr)
     if len(old) == len(parts) and all(a is b for a, b in zip(old, parts, strict=True)):
@@ -87,7 +87,7 @@ def rebuild(expr: GraphExpr, parts: Sequence[GraphExpr]) -> GraphExpr:
 
 
 def rebuild_loop(expr: Loop, parts: Sequence[GraphExpr], type_: Type) -> Loop:
-    """The loop over other children (in the order of :func:`children`)."""
+    """The loop with other children (in the order of :func:`children`)."""
     body, first = parts[-1], expr.first_state
     assert isinstance(body, Function)
     going = parts[0] if first else None
@@ -158,12 +158,12 @@ def rewrite(
 
 
 def substitute(root: GraphExpr, values: Mapping[GraphExpr, GraphExpr]) -> GraphExpr:
-    """``root`` with nodes (variables, mostly) replaced."""
+    """``root`` with nodes (mostly variables) replaced."""
     return rewrite(root, lambda e: None, memo=dict(values))
 
 
 def bound_vars(expr: GraphExpr) -> tuple[Var, ...]:
-    """Variables that this very node binds: parameters, a let's variable, those of patterns."""
+    """Variables that this node itself binds: parameters, a let's variable, those of patterns."""
     if isinstance(expr, Function):
         return expr.params
     if isinstance(expr, Let):
@@ -217,7 +217,7 @@ def users(*roots: GraphExpr, into_functions: bool = True) -> dict[GraphExpr, lis
 
 
 def map_functions(module: Module, fn: Callable[[Function], Function]) -> Module:
-    """The module with every function replaced by ``fn(function)``; the module itself where nothing changed."""
+    """The module with every function replaced by ``fn(function)``; the module itself if nothing changed."""
     made = {name: fn(f) for name, f in module.functions.items()}
     if all(made[name] is f for name, f in module.functions.items()):
         return module
