@@ -1,6 +1,6 @@
 """``python -m benchmarks [--quick] [--markdown] [NAME…]``: every benchmark, or those named.
 
-Keep the machine quiet: the numbers are as good as the silence. ``--markdown`` prints the tables of ``README.md``.
+Run nothing else on the machine: other work makes the numbers wrong. ``--markdown`` prints the tables of ``README.md``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
     if unknown:
         parser.error(f"there is no benchmark '{unknown[0]}': {', '.join(BENCHMARKS)}")
     for name in options.names or BENCHMARKS:
-        with contextlib.redirect_stdout(sys.stderr):  # remarks on the way must not mix with the tables
+        with contextlib.redirect_stdout(sys.stderr):  # progress messages must not mix with the tables
             tables = import_module(f"benchmarks.{name}").run(options.quick)
         for table in tables:
             print(table.markdown() if options.markdown else table.plain(), flush=True)

@@ -1,10 +1,10 @@
-"""Scaled dot-product attention over long sequences, beside PyTorch's fused operator and onnxruntime's.
+"""Scaled dot-product attention over long sequences, compared with PyTorch's fused operator and onnxruntime's.
 
 python -m benchmarks.attention [--quick] [--lengths 512,2048] [--threads 1,2] [--seconds 3] [--markdown]
 
 Twelve heads of width 64, one sequence, float32; with and without a causal limit. Weft and onnxruntime run the same ONNX
-model, the operator ``Attention``. A causal row counts half of the operations. Each engine begins when the threads of
-the one before are asleep.
+model, the operator ``Attention``. A causal row counts half of the operations. Each engine starts when the threads of
+the previous engine are asleep.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def model(length: int, causal: bool) -> Any:
 
 
 def engines(length: int, causal: bool, threads: int) -> dict[str, Callable[[], Array]]:
-    """What computes the attention, by name; those whose results differ are left out."""
+    """The engines that compute the attention, by name; engines whose results differ are left out."""
     import onnxruntime as ort
     import torch
 

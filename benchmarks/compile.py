@@ -1,4 +1,4 @@
-"""What compiling costs: seconds with an empty and a full kernel cache, peak memory, and the time of single steps.
+"""The costs of compiling: seconds with an empty and a full kernel cache, peak memory, and the time of single steps.
 
 python -m benchmarks.compile [--quick]
 """
@@ -21,7 +21,7 @@ from benchmarks.report import Table
 from benchmarks.suite import SUITE, Entry, available
 
 COLD, WARM, LOAD = 10.0, 1.0, 100.0
-"""What is wanted at most: seconds with an empty and with a full kernel cache, milliseconds to load an artifact."""
+"""Targets (upper limits): seconds with an empty and with a full kernel cache, milliseconds to load an artifact."""
 
 _COMPILE = """
 import json, sys, threading, time
@@ -76,7 +76,7 @@ print(json.dumps({"ms": ms, "mapped": mapped / max(1, sum(c.nbytes for c in cons
 
 
 def _in_a_process(code: str, *arguments: object, **variables: str) -> dict[str, Any]:
-    """What a script prints last. Modules come from byte code, as in an installed package."""
+    """The last output of a script, from JSON. Modules are loaded from byte code, as in an installed package."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | variables
     command = [sys.executable, "-c", code, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

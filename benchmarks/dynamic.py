@@ -21,14 +21,14 @@ from benchmarks.report import Table
 
 SIZES = ((1, 8), (1, 32), (1, 128), (2, 64), (4, 16), (4, 384))
 REST_S = 0.05
-"""Between turns engines rest: threads of the one before may still be spinning."""
+"""Seconds of pause between turns: threads of the previous engine may still be spinning."""
 TURNS, RUNS, LONG_S = 9, 3, 10.0
-"""Turns and runs in each; turns end early after so many seconds, but there are at least three."""
+"""Number of turns, runs in each turn, and seconds after which no further turn starts (after at least three turns)."""
 NOTE = "Median latency in one process, in turns."
 
 
 def alternately(*runs: Callable[[], object]) -> list[float]:
-    """The median milliseconds of each, measured in turns; each turn begins with a run that does not count."""
+    """The median milliseconds of each, measured in turns; the first run of each turn is not counted."""
     times: list[list[float]] = [[] for _ in runs]
     begin = time.perf_counter()
     for turn in range(TURNS):
@@ -49,7 +49,7 @@ def _bert_name(batch: int, length: int) -> str:
 
 
 def one_for_all_sizes(sizes: Sequence[tuple[int, int]], threads: int = 1) -> Table:
-    """BERT with open batch and sequence beside executables compiled for each size alone."""
+    """BERT with open batch and sequence, compared with executables compiled for one size each."""
     import weft
 
     path = suite.zoo.transformer("bert", "base", "dynamic")

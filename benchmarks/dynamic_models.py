@@ -16,7 +16,7 @@ STEPS, HIDDEN = 100, 512
 
 @dataclass(frozen=True)
 class Case:
-    """A model with inputs, built when it is wanted."""
+    """A model with inputs, built on demand."""
 
     name: str
     build: Callable[[], Made]
@@ -72,7 +72,7 @@ def _recurrent_layers() -> list[Case]:
 
 
 def suppression(classes: int, boxes: int, iou: float, score: float, most: int) -> Made:
-    """Boxes as a detector gives them: clusters around objects, few scores above the threshold."""
+    """Boxes like those of a detector: clusters around objects, few scores above the threshold."""
     rng = np.random.default_rng(boxes)
     centers = rng.uniform(0, 640, (40, 2))[rng.integers(0, 40, boxes)] + rng.normal(0, 12, (boxes, 2))
     sizes = rng.uniform(40, 120, (boxes, 2))
@@ -115,7 +115,7 @@ def _decoding(vocabulary: int, width: int) -> Made:
 
 
 def cases() -> list[Case]:
-    """Every row of the table beside onnxruntime."""
+    """Every row of the comparison with onnxruntime."""
     decoders = [
         Case(f"greedy decoding, width {width}", partial(_decoding, vocabulary, width))
         for vocabulary, width in ((200, 64), (1000, 256), (8000, 512))
@@ -124,7 +124,7 @@ def cases() -> list[Case]:
 
 
 def greedy_decoder(vocabulary: int, width: int, layers: int = 2) -> Any:
-    """A Loop that decodes greedily: embedding, gated recurrent layers, logits, the best token, until token 0 comes."""
+    """A Loop that decodes greedily: embedding, gated recurrent layers, logits, the best token; ends with token 0."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 

@@ -1,4 +1,4 @@
-"""How long start-up takes, each in a fresh process: ``python -m benchmarks.imports``."""
+"""Start-up times, each measured in a fresh process: ``python -m benchmarks.imports``."""
 
 from __future__ import annotations
 

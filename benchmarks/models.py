@@ -1,10 +1,10 @@
-"""Latency of whole models, alternately with other engines in processes of their own.
+"""Latency of whole models. Weft and other engines run alternately, each in its own process.
 
 python -m benchmarks.models [--quick] [--threads 1,2] [--batch 1,8] [--groups images,sequences] [--models NAME,…]
                             [--peers onnxruntime,openvino,…] [--precision bf16] [--markdown] [--json FILE] [--kernels N]
 
-"best" is the fastest of all peers whose results agree. Operations are those of the model as it is written (a Winograd
-convolution does fewer, so that it may pass the peak); the roofline is the sum of what each kernel could take at least.
+"best" is the fastest of all peers whose results agree. Operations are those of the model as written (a Winograd
+convolution does fewer, so it may exceed the peak); the roofline is the sum of the lower bounds of all kernels' times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PEERS = ("onnxruntime", "openvino", "torch", "torch-compile")
 TITLES = {"openvino": "OpenVINO", "torch-compile": "torch.compile", "tvm": "Apache TVM"}
 WHAT = {"images": "Images, batch 1", "images8": "Images, batch 8", "sequences": "Sequences"}
 BF16_MODELS = ("ResNet-50", "MobileNetV2", "BERT-base 128", "GPT-2 prefill 64", "ViT-B/16")
-"""Measured with ``--precision bf16``, against peers that have such an option."""
+"""Models measured with ``--precision bf16``, against peers that have such an option."""
 BF16_PEERS = ("openvino",)
 TOLERANCE = {"f32": 1e-3, "bf16": 1e-1}
 """Largest difference of an output, relative to its largest magnitude, for two engines to agree."""
@@ -37,7 +37,7 @@ TOLERANCE = {"f32": 1e-3, "bf16": 1e-1}
 
 @dataclass(frozen=True)
 class Measured:
-    """One model: records of the engines that ran (Weft's first), why others did not, and what it takes at least.
+    """One model: records of the engines that ran (Weft's first), why others did not, and the lower bound of its time.
 
     ``flops`` are those of the model as written; ``peak_gflops`` is the measured peak, ``bound_ms`` the sum of the
     kernels' bounds.
@@ -95,7 +95,7 @@ def measured(
     precision: str = "f32",
     kernels: int = 0,
 ) -> list[Measured]:
-    """Weft and the peers on each model, and the roofline; ``kernels`` of each model are shown by lost time."""
+    """Weft and the peers on each model, and the roofline; prints the ``kernels`` of each model that lose most time."""
     import weft
     from weft.measure.peaks import measure_peaks
 
@@ -127,20 +127,20 @@ def measured(
 
 
 def pixels(noise: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Normal ``noise`` as whole numbers from 0 to 255, of the same shape and dtype."""
+    """Normal ``noise`` as integers from 0 to 255, of the same shape and dtype."""
     return np.clip(np.rint(noise * 64 + 128), 0, 255).astype(noise.dtype)
 
 
 def better(a: Peaks, b: Peaks) -> Peaks:
-    """The best seen of either."""
+    """The better value of each of the two."""
     levels = tuple(max(x, y, key=lambda v: v.gigabytes) for x, y in zip(a.levels, b.levels, strict=True))
     dots = {d: max(rate, b.dots.get(d, 0.0)) for d, rate in a.dots.items()}
     return Peaks(a.threads, max(a.gflops, b.gflops), levels, dots)
 
 
 def model_flops(path: Path, inputs: Mapping[str, np.ndarray[Any, Any]]) -> int:
-    """Floating-point operations of the model as it is written: plain layouts, direct convolutions. 0 for a model with
-    control flow, where only a run tells."""
+    """Floating-point operations of the model as written: plain layouts, direct convolutions. 0 for a model with
+    control flow, where the number depends on the run."""
     import weft
     from weft.graph.nodes import Call, Function
     from weft.graph.passes.memory import is_straight
@@ -164,7 +164,7 @@ def say(row: Measured) -> None:
 
 
 def table(found: Sequence[Measured], peers: tuple[str, ...] = PEERS) -> Table:
-    """A row for each model, a last one with the geometric mean."""
+    """A row for each model, and a last row with the geometric mean."""
     rows: list[tuple[object, ...]] = []
     for m in found:
         ratio = m.ratio
@@ -204,7 +204,7 @@ def _cell(m: Measured, peer: str) -> str:
 
 
 def note(found: Sequence[Measured]) -> str:
-    """How the table was made, and what is missing in it."""
+    """How the table was measured, and which results are missing."""
     if not found:
         return ""
     versions = {r.engine: r.version.split("-")[0].split("+")[0] for m in found for r in m.records}
@@ -226,7 +226,7 @@ def to_json(found: Sequence[Measured]) -> str:
 
 
 def from_json(text: str) -> list[Measured]:
-    """What :func:`to_json` wrote."""
+    """The records that :func:`to_json` wrote."""
     return [Measured(**{**m, "records": tuple(Record(**r) for r in m["records"])}) for m in json.loads(text)]
 
 

@@ -1,8 +1,8 @@
-"""Operators bound by memory beside the measured bandwidth: ``python -m benchmarks.movement``.
+"""Memory-bound operators, compared with the measured bandwidth: ``python -m benchmarks.movement``.
 
-Each is a model of one node (a chain: a few), in sizes whose operands and results lie in the second-level cache, the
-third-level cache and memory, measured alternately with onnxruntime and PyTorch; all write into memory that is there
-already where they can.
+Each case is a model of one node (a chain: a few nodes). Its sizes are such that operands and results fit in the
+second-level cache, the third-level cache or memory. It is measured alternately with onnxruntime and PyTorch. All
+engines write into memory that is already allocated, if they support it.
 
 python -m benchmarks.movement [--quick] [--threads 1,2] [--levels L2,L3,memory] [--cases WORD,…] [--markdown]
 """
@@ -27,34 +27,34 @@ from weft.measure.roofline import Level, Peaks
 Array = np.ndarray[Any, Any]
 TorchRun = Callable[..., Any]
 LEVELS = {"L2": 0.5, "L3": 0.4, "memory": 0.0}
-"""Where the data lies, and the share of that cache which it fills (0: four times the last cache)."""
-WITHIN = 1.10
-"""Times the best peer up to which Weft counts as not slower."""
-CALLS = 3
-"""Calls of one engine before the next has its turn: the first one pays for the caches of the others."""
-TURN = 1.0
-"""Milliseconds that a turn takes at least: waking up sleeping threads is paid in its beginning."""
-LONG = 5.0
-"""Milliseconds after which what the caches held at first makes no difference: one call is a turn."""
-IDLE = 0.1
-"""Share of a core below which the threads of the engine before are asleep."""
-TICK = 0.01
-"""Seconds to look at for that: what a running thread computes is booked every few milliseconds only."""
-PATIENCE = 0.2
-"""Seconds to wait for that at most."""
-SECONDS = 0.15
-"""Of computing for each row, unless three turns take longer."""
-HOPELESS = 5
-"""Times the best after its first turn from which on an engine gets no other."""
-DISTINCT = 1 << 20
-"""Numbers after which random ones repeat: to make more takes longer than to measure."""
-COMPARED = 1 << 16
-"""Numbers of a result that are compared, spread over all of it."""
+"""Memory level of the data, and the share of that cache which the data fill (0: four times the last cache)."""
+MAX_RATIO = 1.10
+"""Largest ratio of Weft's time to that of the best peer that counts as not slower."""
+MIN_CALLS = 3
+"""Smallest number of calls of one engine in a turn: the first call runs with the caches that others filled."""
+MIN_TURN_MS = 1.0
+"""Smallest length of a turn in milliseconds: its beginning includes waking up sleeping threads."""
+LONG_CALL_MS = 5.0
+"""Length of a call in milliseconds above which one call is a turn: the initial state of the caches hardly matters."""
+IDLE_CORE_SHARE = 0.1
+"""Share of a core below which the threads of the previous engine count as asleep."""
+IDLE_CHECK_S = 0.01
+"""Seconds over which this share is measured: the system updates the times of threads only every few milliseconds."""
+MAX_IDLE_WAIT_S = 0.2
+"""Longest wait for sleeping threads, in seconds."""
+ROW_SECONDS = 0.15
+"""Seconds of computing for each row, unless three turns take longer."""
+HOPELESS_RATIO = 5
+"""An engine that is this many times slower than the best one after its first turn gets no further turn."""
+DISTINCT_NUMBERS = 1 << 20
+"""Number of distinct random numbers, which are then repeated: generating more takes longer than measuring."""
+COMPARED_ELEMENTS = 1 << 16
+"""Number of elements of a result that are compared, evenly spaced over the result."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """An ONNX node; ``inputs`` are inputs and weights of the case and results of nodes before."""
+    """An ONNX node; ``inputs`` are inputs and weights of the case and results of previous nodes."""
 
     op: str
     inputs: tuple[str, ...]
@@ -83,19 +83,19 @@ class Case:
 
 
 def floats(*shape: int) -> Array:
-    numbers = np.random.default_rng(0).standard_normal(min(math.prod(shape), DISTINCT - 1), dtype=np.float32)
+    numbers = np.random.default_rng(0).standard_normal(min(math.prod(shape), DISTINCT_NUMBERS - 1), dtype=np.float32)
     return np.resize(numbers, shape)
 
 
 def channels(n: int, *, size: int = 56) -> tuple[int, int, int, int]:
-    """A picture of about ``n`` numbers: channels in multiples of 16, ``size`` × ``size`` or larger."""
+    """An image of about ``n`` numbers: channels in multiples of 16, ``size`` × ``size`` or larger."""
     while n > 512 * size * size:
         size *= 2
     return 1, max(16, n // (size * size) // 16 * 16), size, size
 
 
 def one(op: str, x: Array, torch: TorchRun | None, weights: Mapping[str, Array] | None = None, **attrs: Any) -> Made:
-    """One node of one operand and perhaps weights."""
+    """One node of one operand, and optionally weights."""
     names = tuple(weights or ())
     return Made((Node(op, ("x", *names), attrs=attrs),), {"x": x}, weights or {}, torch)
 
@@ -361,7 +361,7 @@ def _nhwc(shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
 
 
 def model(made: Made) -> Any:
-    """The case as an ONNX model; its outputs have the types that inference finds."""
+    """The case as an ONNX model; its outputs have the inferred types."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -380,7 +380,7 @@ def model(made: Made) -> Any:
 
 
 def engines(made: Made, threads: int) -> tuple[dict[str, Callable[[], Any]], int]:
-    """What runs the case, by name of the engine, and the bytes it must move."""
+    """The functions that run the case, by name of the engine, and the bytes that it must move."""
     import weft
 
     proto = model(made)
@@ -403,7 +403,7 @@ def _several(value: Any) -> Sequence[Any]:
 
 
 def _onnxruntime(proto: Any, threads: int, inputs: Mapping[str, Array], outs: list[Array]) -> Callable[[], Any] | None:
-    """A run with inputs and results bound to memory; None where it cannot run the model."""
+    """onnxruntime's run with inputs and results bound to memory; None if it cannot run the model."""
     try:
         import onnxruntime as ort
     except ImportError:
@@ -442,7 +442,7 @@ def _tensors(arrays: Any) -> list[Any]:
 
 
 def _torch(run: TorchRun, threads: int, inputs: list[Array], results: list[Array]) -> Callable[[], Any] | None:
-    """PyTorch's run, if what it gives agrees."""
+    """PyTorch's run, if its results agree."""
     import torch
 
     torch.set_num_threads(threads)
@@ -455,7 +455,7 @@ def _torch(run: TorchRun, threads: int, inputs: list[Array], results: list[Array
     made = call()
     found = outs if made is None else _several(made)
     for ours, theirs in zip(results, found, strict=True):
-        step = ours.size // COMPARED + 1
+        step = ours.size // COMPARED_ELEMENTS + 1
         some, others = ours.reshape(-1)[::step], theirs.reshape(-1)[::step].float().numpy()
         if not np.allclose(some.astype(np.float32), others, rtol=1e-3, atol=1e-3):
             print("  torch was left out: its result differs")
@@ -467,8 +467,8 @@ def _torch(run: TorchRun, threads: int, inputs: list[Array], results: list[Array
 
 
 def best_of(runs: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """The best milliseconds of each, in turns, for about so many seconds of computing in all; whoever is far behind
-    after the first turn gets no other."""
+    """The best milliseconds of each, in turns, for about so many seconds of computing in all; an engine that is much
+    slower than the best after the first turn gets no further turn."""
     found = dict.fromkeys(runs, float("inf"))
     spent, turns, limit = 0.0, 0, float("inf")
     while turns < 3 or spent < 1e3 * seconds:
@@ -478,30 +478,30 @@ def best_of(runs: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, 
                 settle()
                 best, taken = turn(run)
                 found[name], spent = min(found[name], best), spent + taken
-        limit = HOPELESS * min(found.values())
+        limit = HOPELESS_RATIO * min(found.values())
     return found
 
 
 def settle() -> None:
-    """Wait until the threads that other engines keep spinning for more work are asleep: with as many threads as cores,
-    whoever comes next would find one core taken."""
-    end = time.perf_counter() + PATIENCE
+    """Wait until the threads of other engines, which spin while they wait for work, are asleep: with as many threads as
+    cores, the next engine would have one core less."""
+    end = time.perf_counter() + MAX_IDLE_WAIT_S
     while time.perf_counter() < end:
         begin, computed = time.perf_counter(), time.process_time()
-        time.sleep(TICK)
-        if time.process_time() - computed < IDLE * (time.perf_counter() - begin):
+        time.sleep(IDLE_CHECK_S)
+        if time.process_time() - computed < IDLE_CORE_SHARE * (time.perf_counter() - begin):
             return
 
 
 def turn(run: Callable[[], Any]) -> tuple[float, float]:
     """The best milliseconds of several calls, and those of all."""
     best, total, calls = float("inf"), 0.0, 0
-    while calls < CALLS or total < TURN:
+    while calls < MIN_CALLS or total < MIN_TURN_MS:
         begin = time.perf_counter()
         run()
         taken = 1e3 * (time.perf_counter() - begin)
         best, total, calls = min(best, taken), total + taken, calls + 1
-        if taken > LONG:
+        if taken > LONG_CALL_MS:
             break
     return best, total
 
@@ -560,10 +560,10 @@ def table(cases: Sequence[Case], level: str, threads: int, seconds: float) -> Ta
         ratio = "" if r.ratio is None else f"{r.ratio:.2f}"
         lines.append((r.case, *times, r.gigabytes, f"{100 * r.gigabytes / peak:.0f}%", ratio))
     ratios = [r.ratio for r in found if r.ratio is not None]
-    slower = sum(r > WITHIN for r in ratios)
+    slower = sum(r > MAX_RATIO for r in ratios)
     note = (
         f"Best milliseconds of several in turns. The better of reading and of copying reaches {peak:.0f} GB/s here. "
-        f"Geometric mean beside the best peer {geometric_mean(ratios):.2f}; more than {WITHIN:g} times its time: "
+        f"Geometric mean beside the best peer {geometric_mean(ratios):.2f}; more than {MAX_RATIO:g} times its time: "
         f"{slower} of {len(ratios)}."
     )
     columns = ("operator", *names, "GB/s", "of bandwidth", "weft / best")
@@ -574,7 +574,7 @@ def table(cases: Sequence[Case], level: str, threads: int, seconds: float) -> Ta
 def run(quick: bool) -> list[Table]:
     cases = [c for c in CASES if not quick or c.name in QUICK]
     levels = ("L2", "memory") if quick else tuple(LEVELS)
-    return [table(cases, level, threads, 0.05 if quick else SECONDS) for level in levels for threads in (1, 2)]
+    return [table(cases, level, threads, 0.05 if quick else ROW_SECONDS) for level in levels for threads in (1, 2)]
 
 
 def main() -> None:
@@ -583,7 +583,7 @@ def main() -> None:
     parser.add_argument("--threads", type=words, default=("1", "2"))
     parser.add_argument("--levels", type=words, default=tuple(LEVELS), help=", ".join(LEVELS))
     parser.add_argument("--cases", type=words, default=(), help="only those whose name contains one of these words")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of computing for each row")
+    parser.add_argument("--seconds", type=float, default=ROW_SECONDS, help="of computing for each row")
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
     chosen = [c for c in CASES if not options.quick or c.name in QUICK]

@@ -1,4 +1,4 @@
-"""What a call costs beside the work, and what loading an artifact costs: ``python -m benchmarks.overhead``."""
+"""The overhead of a call, and the time to load an artifact: ``python -m benchmarks.overhead``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def calls() -> Table:
-    """An empty model: a float32[4] in, the same out, nothing to do but the call."""
+    """An empty model: its input, a float32[4], is its output, so only the call takes time."""
     from weft.runtime import Artifact, Executable
     from weft.runtime.program import BufferSpec, ExecutableProgram, TensorSpec
 
@@ -45,7 +45,7 @@ def _microseconds(function: object) -> float:
 
 
 def c_microseconds(program: object) -> float | None:
-    """The same program from C, the runtime compiled beside it; None without a compiler."""
+    """The same program called from C, compiled together with the runtime; None without a compiler."""
     from weft.runtime.encode import encode
 
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

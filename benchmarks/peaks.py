@@ -1,4 +1,4 @@
-"""What this machine can do: ``python -m benchmarks.peaks``. The kernels are those of ``weft bench --profile``."""
+"""Peaks of this machine: ``python -m benchmarks.peaks``. The kernels are those of ``weft bench --profile``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Large matrix products and ResNet-50's convolutions beside the measured peak: ``python -m benchmarks.products``.
+"""Large matrix products and ResNet-50's convolutions, compared with the peak: ``python -m benchmarks.products``.
 
-Products are measured alone, alternately with PyTorch and NumPy; convolutions where they stand, inside the whole model,
-with what is fused into them.
+Products are measured alone, alternately with PyTorch and NumPy. Convolutions are measured inside the whole model,
+together with the operators that are fused into them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BERT = ((128, 768, 768), (128, 3072, 768), (128, 768, 3072))
 
 
 def product(rows: int, columns: int, depth: int, peak: float, rounds: int) -> tuple[object, ...]:
-    """Both operands given at run time, and the second a constant as a layer's weights are."""
+    """Products with both operands given at run time, and with a constant second operand, like a layer's weights."""
     import weft
     from weft.graph.build import constant, function, var
     from weft.graph.nodes import Module, call
@@ -75,7 +75,7 @@ def products(quick: bool) -> Table:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a kernel convolves: channels and sizes, operations of the direct form, and the form chosen."""
+    """The convolution of a kernel: channels and sizes, operations of the direct form, and the selected form."""
 
     text: str
     flops: int
@@ -83,7 +83,7 @@ class Shape:
 
 
 def convolutions(quick: bool) -> Table:
-    """Each convolution kernel of ResNet-50, where it stands in the model."""
+    """Each convolution kernel of ResNet-50, measured inside the model."""
     import models_zoo as zoo
 
     import weft

@@ -1,12 +1,12 @@
-"""What compilations make, as numbers that two versions of the compiler can be compared by, without a clock.
+"""The results of compilations as numbers, to compare two versions of the compiler without measuring times.
 
     python -m benchmarks.snapshot before.json          # in one checkout
     python -m benchmarks.snapshot after.json           # in another
     python -m benchmarks.snapshot --compare before.json after.json
 
 For each model: how many kernels and calls there are, the bytes of the arena, a hash of each kernel's machine code and a
-hash of the results for seeded inputs. Equal hashes of all kernels mean equal speed of all kernels. Models that are not
-at hand are left out, with a line that says so.
+hash of the results for seeded inputs. Equal hashes of all kernels mean equal speed of all kernels. Models whose files
+are missing are left out, with a line that says so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIZES = {"batch": 2, "sequence": 9}
 
 
 def models() -> Iterator[tuple[str, Callable[[], Path], dict[str, Any]]]:
-    """Name, what builds the file, and arguments of ``weft.compile``."""
+    """Name, the function that builds the file, and arguments of ``weft.compile``."""
     for name in zoo.LIGHT:
         yield name, lambda n=name: zoo.light(n), {}
     for name in zoo.TRANSFORMERS:
@@ -45,7 +45,7 @@ def models() -> Iterator[tuple[str, Callable[[], Path], dict[str, Any]]]:
 
 
 def snapshot(path: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of one model. For targets that are named nothing is run."""
+    """The numbers of one model. Models compiled for a named target are not run."""
     import weft
 
     artifact = weft.compile_artifact(str(path), **arguments)
@@ -84,7 +84,7 @@ def results(artifact: Any, path: Path) -> list[str]:
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> int:
-    """Print what differs; the number of models that do."""
+    """Print the differences; returns the number of models that differ."""
     different = 0
     for name in sorted({*before, *after}):
         if name not in before or name not in after:
@@ -124,7 +124,7 @@ def main() -> None:
         except zoo.Unavailable as why:
             print(f"{name}: left out, {why}", file=sys.stderr)
             continue
-        except Exception as error:  # one model that fails must not hide what the others do
+        except Exception as error:  # one failing model must not hide the results of the others
             found[name] = {"error": f"{type(error).__name__}: {error}"}
             print(f"{name}: {found[name]['error']}", file=sys.stderr)
         options.files[0].write_text(json.dumps(found, indent=1))

@@ -16,8 +16,8 @@ import models_zoo as zoo
 @dataclass(frozen=True)
 class Entry:
     """A model of the suite; ``quick`` ones are measured with ``--quick`` too. ``torch`` names the recipe of the zoo for
-    PyTorch's own form of the model, which its engines are given; others get the ONNX nodes as calls of torch. Models of
-    ``pictures`` take pixels from 0 to 255: what they make of noise around 0 is rounding error."""
+    PyTorch's own form of the model, which PyTorch's engines run; without it they run the ONNX nodes as calls of torch.
+    Models of ``pictures`` take pixels from 0 to 255: their results for noise around 0 would be rounding errors."""
 
     name: str
     build: Callable[[], Path]
@@ -83,7 +83,7 @@ SUITE = (
 
 
 def available(quick: bool = False, entries: Sequence[Entry] = SUITE) -> Iterator[tuple[Entry, Path]]:
-    """Those of ``entries`` whose model can be had here, with its file; what cannot is named on standard error."""
+    """The ``entries`` whose model is available here, with its file; the others are named on standard error."""
     for entry in entries:
         if quick and not entry.quick:
             continue

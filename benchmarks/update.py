@@ -1,8 +1,8 @@
-"""Measure tables of ``README.md`` anew and write them there: ``python -m benchmarks.update NAME…``.
+"""Measure tables of ``README.md`` again and write them there: ``python -m benchmarks.update NAME…``.
 
-Each table takes at most a quarter of an hour on two quiet cores (``--list`` names all). It stands between
-``<!-- begin NAME -->`` and ``<!-- end NAME -->``; what was measured of models is kept in ``results/NAME.json``, from
-which ``summary`` is made.
+Each table takes at most a quarter of an hour on two idle cores (``--list`` names all). It is between
+``<!-- begin NAME -->`` and ``<!-- end NAME -->``. Results of models are stored in ``results/NAME.json``; ``summary`` is
+computed from these files.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
 RESULTS = HERE / "results"
 RUNS = 10
-SLOW = ("MobileNetV2", "SqueezeNet", "ResNet-50", "RFB-320")
-"""Models that Apache TVM without tuning is measured on: it takes seconds a run."""
+TVM_MODELS = ("MobileNetV2", "SqueezeNet", "ResNet-50", "RFB-320")
+"""Models on which Apache TVM without tuning is measured: only a few, because it takes seconds per run."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: what makes its tables, and about how many minutes that takes."""
+    """A part of the page: the function that makes its tables, and about how many minutes that takes."""
 
     make: Callable[[], str]
     minutes: float
@@ -51,7 +51,7 @@ def of_models(
     precision: str = "f32",
     names: Sequence[str] = (),
 ) -> str:
-    """A table of models, whose records are kept."""
+    """A table of models; its records are stored."""
     entries = select((group,) if group else GROUPS, names, precision=precision)
     found = measured(available(False, entries), threads, peers, RUNS, precision)
     RESULTS.mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ def of_models(
 
 
 def summary() -> Table:
-    """The suite as a whole, from the kept records: fp32 with the usual peers, and bf16."""
+    """The suite as a whole, from the stored records: fp32 with the usual peers, and bf16."""
     rows: list[tuple[object, ...]] = []
     for title, pattern in (
         ("fp32, 1 thread", "models-*-1.json"),
@@ -108,7 +108,7 @@ def sections(peers: tuple[str, ...] = PEERS) -> dict[str, Section]:
             f"bf16-{threads}": Section(partial(of_models, f"bf16-{threads}", "", threads, BF16_PEERS, "bf16"), 3)
             for threads in (1, 2)
         },
-        "tvm": Section(partial(of_models, "tvm", "images", 1, ("tvm",), "f32", SLOW), 5),
+        "tvm": Section(partial(of_models, "tvm", "images", 1, ("tvm",), "f32", TVM_MODELS), 5),
         "summary": Section(lambda: summary().markdown(), 0),
     }
 
@@ -117,7 +117,7 @@ SECTIONS = sections()
 
 
 def write(name: str, made: str, page: Path = README) -> None:
-    """Put tables in Markdown between the markers of ``name``. Raises ValueError where the page has no such markers."""
+    """Put tables in Markdown between the markers of ``name``. Raises ValueError if the page has no such markers."""
     text = page.read_text()
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     if text.count(begin) != 1 or text.count(end) != 1:

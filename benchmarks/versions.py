@@ -1,8 +1,8 @@
-"""Two checkouts of Weft beside each other: latency, compile time and load time of each model.
+"""Comparison of two checkouts of Weft: latency, compile time and load time of each model.
 
     python -m benchmarks.versions ../older . --threads 1,2 --only resnet
 
-Each checkout compiles and runs in a process of its own. Both are measured in one run, in short bursts that alternate.
+Each checkout compiles and runs in its own process. Both are measured in one run, in short bursts that alternate.
 In the pauses between bursts the threads of the other process fall asleep. The median of the bursts counts. Checkouts
 need a built runtime (``python setup.py build_ext --inplace``).
 """
@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.report import Table, geometric_mean
 from benchmarks.snapshot import SIZES, models
 
-PAUSE_S = 0.06  # until the threads of the process before are asleep
+PAUSE_S = 0.06  # until the threads of the previous process are asleep
 BURST_S = 0.25
 
 _WORKER = """
