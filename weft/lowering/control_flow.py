@@ -37,7 +37,7 @@ from weft.lowering.control_parts import (
 from weft.lowering.lifetimes import Lifetimes
 from weft.lowering.pending import Pending, is_computed
 from weft.lowering.shared import Shared
-from weft.lowering.sizes import size_expr
+from weft.lowering.sizes import same_count, size_expr
 from weft.runtime.program import (
     Allocate,
     BufferKind,
@@ -211,7 +211,7 @@ class Emitter(Lifetimes):
                 continue
             own = flat(key[0].type)[key[1]]
             by_kernel = isinstance(key[0], Call)
-            if (place.late and by_kernel) or (not place.late and product(own.shape) is product(t.shape)):
+            if (place.late and by_kernel) or (not place.late and same_count(own.shape, t.shape)):
                 self.wanted[key] = place
 
     def _maker(self, e: GraphExpr, i: int, *, whole: bool = True) -> tuple[GraphExpr, int] | None:
@@ -550,7 +550,7 @@ class Emitter(Lifetimes):
         types, inner = flat(e.type), flat(TupleType(tuple(params)))
         states = []
         for i, (t, p) in enumerate(zip(types, inner, strict=False)):
-            fixed = product(t.shape) is product(p.shape)
+            fixed = same_count(t.shape, p.shape)
             place = self.wanted.get((e, i)) if fixed else None
             states.append(place or self.place(t, late=not fixed))
         columns = []

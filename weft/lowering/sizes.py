@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from weft.expr.nodes import Binary, Cast, Const, Expr, ExprLike, Not, Select, Var, index, logical_not, make
+from weft.expr.linear import linear
+from weft.expr.nodes import Binary, Cast, Const, Expr, ExprLike, Not, Select, Var, index, logical_not, make, product
 from weft.runtime.program import SizeExpr
 from weft.support.errors import InternalError
 
@@ -61,3 +62,12 @@ def expression(size: SizeExpr, variables: Mapping[str, Var]) -> ExprLike:
             stack.append(make(token, index(a), index(b)))
     (made,) = stack
     return made
+
+
+def same_count(first: Sequence[ExprLike], second: Sequence[ExprLike]) -> bool:
+    """Whether tensors of two shapes surely have equally many elements."""
+    a, b = index(product(first)), index(product(second))
+    if a is b:
+        return True
+    difference = linear(a - b)
+    return difference.is_constant and difference.constant == 0
