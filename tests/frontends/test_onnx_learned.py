@@ -38,7 +38,9 @@ def test_two_classes_softened(op: str) -> None:
         attrs = {**forest("class", (0,)), "classlabels_int64s": [3, 5]}
         name = "TreeEnsembleClassifier"
     else:
-        attrs, name = vectors((3, 2), kernel_type="RBF"), "SVMClassifier"
+        # Coefficients of both signs: where all are positive, the first of two scores means something else.
+        attrs = vectors((3, 2), kernel_type="RBF", coefficients=[0.5, -1.0, 0.25, -0.75, 1.5])
+        name = "SVMClassifier"
     _, plain = by_interpreter(ml(name, "", ROWS, outputs=2, **attrs))
     _, soft = by_interpreter(ml(name, "", ROWS, outputs=2, **attrs, post_transform="SOFTMAX"))
     np.testing.assert_allclose(soft, softmax(plain), rtol=1e-4, atol=1e-5)
