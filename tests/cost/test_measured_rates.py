@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from weft.cost import REFERENCE, Rates
-from weft.measure.rates import CorePeaks, rates_of
+from weft.cost.core import CorePeaks, rates_of
+from weft.measure import rates as measuring
+from weft.measure.rates import measure_core, measured_rates
 from weft.support.errors import TargetError
 from weft.target import MACHINES, Target
 from weft.target.measured import forget_rates, rates_file, read_rates, write_rates
@@ -78,7 +80,7 @@ def test_the_machine_at_hand_uses_its_measured_rates_and_named_ones_do_not() -> 
         host_cpu.cache_clear()
         assert host_cpu().rates.far_bytes == 1e9
         assert Target("llvm").cpu.rates.far_bytes == Target("llvm -mcpu=native").cpu.rates.far_bytes == 1e9
-        assert all(Target(name).cpu.rates == REFERENCE for name in MACHINES)
+        assert all(Target(name).cpu.rates == machine.rates for name, machine in MACHINES.items())
     finally:
         host_cpu.cache_clear()
 
@@ -86,3 +88,38 @@ def test_the_machine_at_hand_uses_its_measured_rates_and_named_ones_do_not() -> 
 def test_the_file_says_what_it_is_about() -> None:
     content = json.loads(write_rates(CPU, Rates(far_bytes=1e9)).read_text())
     assert content["name"] == "znver4" and content["rates"] == "far_bytes:1000000000.0"
+
+
+@pytest.mark.parametrize("name", ["zen3", "zen4", "sapphire-rapids"])
+def test_each_limit_is_measured_with_what_the_machine_has(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the clock: which peaks are asked for, with which sizes, and what becomes of them."""
+    target, asked = Target(name), []
+
+    def bandwidth(nbytes: int, threads: int) -> float:
+        asked.append(nbytes)
+        return 40.0 if nbytes < target.cpu.l3 else 10.0
+
+    monkeypatch.setattr(measuring, "Target", lambda _: target)
+    monkeypatch.setattr(measuring, "bandwidth", bandwidth)
+    monkeypatch.setattr(measuring, "fma_peak", lambda threads: 100.0)
+    monkeypatch.setattr(measuring, "vector_dot_peak", lambda unit, threads: 150.0)
+    monkeypatch.setattr(measuring, "tile_peak", lambda unit, threads: 2000.0)
+    pairs, tiles = target.vector_unit("bfloat16") is not None, target.tile_unit("bfloat16") is not None
+    wanted = CorePeaks(50e9, 75e9 if pairs else None, 1000e9 if tiles else None, 40e9, 10e9)
+    assert measure_core() == wanted and measured_rates() == rates_of(wanted)
+    assert target.cpu.l2 < min(asked) < target.cpu.l3 < max(asked)
+
+
+@pytest.mark.slow
+def test_the_machine_at_hand_is_measured() -> None:
+    """By the clock. The limits are wide: they catch wrong units and loops that the compiler removed."""
+    peaks = measure_core()
+    vector = 4 * Target("cpu").cpu.lanes(32)
+    assert 0.2e9 * vector / 4 < peaks.products < 8e9 * vector, "at most four vectors in a cycle of 8 GHz"
+    assert 0.3e9 < peaks.memory_bytes < 500e9
+    assert 0.3e9 < peaks.far_bytes < 1000e9
+    for faster in (peaks.pairs, peaks.tiles):
+        assert faster is None or 0.3 * peaks.products < faster < 100 * peaks.products
+    rates = rates_of(peaks)
+    assert rates.peak_products == pytest.approx(peaks.products, rel=0.01)
+    assert write_rates(host_cpu(), rates).exists() and read_rates(host_cpu()) == rates

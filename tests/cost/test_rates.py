@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.cost import REFERENCE, Rates, register_tiles, threads
+from weft.cost.core import Core
 from weft.schedule.rules.common.work import pieces_of, worth_parallel
 from weft.schedule.rules.cpu.tiles import register_tile
 from weft.support.errors import TargetError
 from weft.target import MACHINES, Target
+from weft.target.cores import CORES
 
 NUMBERS = st.floats(min_value=1e-6, max_value=1e15, allow_nan=False)
 
@@ -21,7 +23,48 @@ def test_the_reference_says_nothing() -> None:
     assert REFERENCE.text == ""
     assert Rates.parse("") == REFERENCE
     for name in MACHINES:
-        assert "-rates" not in str(Target(name))
+        assert "-rates" not in str(Target(name)), "the machine's own rates need no words"
+
+
+def test_a_machine_at_hand_does_not_take_the_rates_of_a_named_one() -> None:
+    """Its CPU may have the name of one; without measurement it has the reference rates, and its text says so."""
+    named = Target("ice-lake")
+    at_hand = named.replace(arch=named.cpu.replace(rates=REFERENCE))
+    assert named.cpu.rates != REFERENCE
+    assert Target(str(at_hand)) == at_hand != named
+    measured = named.replace(arch=named.cpu.replace(rates=Rates(far_bytes=1e9)))
+    assert Target(str(measured)) == measured
+
+
+def test_named_machines_have_rates_of_their_own() -> None:
+    """Those of a core, computed from its row; machines without a row have the reference."""
+    assert set(CORES) < set(MACHINES)
+    for name, machine in MACHINES.items():
+        assert machine.rates == (CORES[name].rates if name in CORES else REFERENCE)
+    same = {name for name, machine in MACHINES.items() if machine.rates == REFERENCE}
+    assert same == {"zen4", "x86-64-v2", "x86-64-v3", "x86-64-v4"}
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_rows_of_cores_agree_with_their_targets(name: str) -> None:
+    core, target = CORES[name], Target(name)
+    assert core.vector_bytes * 8 == target.cpu.vector_bits
+    assert bool(core.tiles_per_cycle) == (target.tile_unit("bfloat16") is not None)
+    assert bool(core.pairs_per_cycle) == (target.vector_unit("bfloat16") is not None)
+    assert core.memory_bytes < core.l3_bytes < core.l2_bytes_per_cycle * core.hertz
+    rates = core.rates
+    assert rates.peak_products == pytest.approx(core.vectors_per_cycle * core.vector_bytes / 4 * core.hertz, rel=0.01)
+    assert rates.packed_products < 1.1 * rates.peak_products
+
+
+def test_the_rows_follow_the_reference_machine() -> None:
+    """A core described by the numbers of the reference machine has the reference rates."""
+    claim_ns = REFERENCE.claim_cycles / 2 / 3.7
+    described = Core(3.7e9, 64, 2, 4, 2, 32, REFERENCE.far_bytes, REFERENCE.streamed_bytes, claim_ns)
+    rates = described.rates
+    cycles = [f.name for f in fields(Rates) if "cycle" in f.name]
+    assert {n: getattr(rates, n) for n in cycles} == {n: getattr(REFERENCE, n) for n in cycles}
+    assert (rates.far_bytes, rates.streamed_bytes) == (REFERENCE.far_bytes, REFERENCE.streamed_bytes)
 
 
 @given(st.dictionaries(st.sampled_from([f.name for f in fields(Rates)]), NUMBERS))

@@ -1,9 +1,9 @@
 """The rates of a machine: how fast one core computes and moves data, and what starting work costs.
 
-The defaults are the *reference rates*. All machines use them that have no measured rates of their own, so that what the
-compiler decides does not depend on where it runs. They come from two machines: products, bytes and threads from one
-core of AMD Zen 4, matrix tiles from one core of Intel Sapphire Rapids. Rates of products are those that whole kernels
-achieve, not peaks; what counts is mostly their proportion.
+The defaults are the *reference rates*. The machine at hand uses them unless it was measured, so that what the compiler
+decides does not depend on where it runs; named machines have their own (:mod:`weft.cost.core`). They come from two
+machines: products, bytes and threads from one core of AMD Zen 4, matrix tiles from one core of Intel Sapphire Rapids.
+Rates of products are those that whole kernels achieve, not peaks; what counts is mostly their proportion.
 
 Known contradictions, kept because each was tuned with its own decision; whoever tunes again should look here first:
 

@@ -1,16 +1,17 @@
 """Named machines and CPU levels, as data.
 
 A CPU name stands for a set of LLVM features that decide which code may be generated; a machine adds core count and
-cache sizes for the schedule rules. Sources: the psABI micro-architecture levels for ``x86-64-v*``, vendors'
-optimization manuals for cache sizes.
+cache sizes for the schedule rules, and rates (:mod:`weft.target.cores`). Sources: the psABI micro-architecture levels
+for ``x86-64-v*``, vendors' optimization manuals for cache sizes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from weft.cost import REFERENCE, Rates
+from weft.target.cores import CORES
 
 _V2 = "cx16 sahf popcnt sse3 sse4.1 sse4.2 ssse3 sse sse2"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave"
@@ -67,7 +68,7 @@ CODE_FEATURES: Final[frozenset[str]] = frozenset().union(*CPU_FEATURES.values())
 @dataclass(frozen=True, slots=True)
 class Machine:
     """A machine known by name. Cache sizes in bytes for one core (``l3`` shared by all). ``rates`` are what times are
-    estimated with; no machine of the list has measured ones yet."""
+    estimated with, by default the reference rates."""
 
     mcpu: str
     triple: str
@@ -82,7 +83,7 @@ class Machine:
 _KIB, _MIB = 1 << 10, 1 << 20
 _X86, _ARM, _RISCV = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"
 
-MACHINES: Final[dict[str, Machine]] = {
+_MACHINES: Final = {
     "x86-64-v2": Machine("x86-64-v2", _X86, 4, 32 * _KIB, 256 * _KIB, 8 * _MIB, "any x86 since 2009 (SSE4.2)"),
     "x86-64-v3": Machine("x86-64-v3", _X86, 4, 32 * _KIB, 256 * _KIB, 8 * _MIB, "any x86 with AVX2 and FMA"),
     "x86-64-v4": Machine("x86-64-v4", _X86, 8, 32 * _KIB, _MIB, 16 * _MIB, "any x86 with AVX-512"),
@@ -97,3 +98,8 @@ MACHINES: Final[dict[str, Machine]] = {
     "apple-m1": Machine("apple-m1", "arm64-apple-macos", 4, 128 * _KIB, 3 * _MIB, 8 * _MIB, "Apple M1"),
     "riscv64": Machine("generic-rv64v", _RISCV, 4, 32 * _KIB, 256 * _KIB, 2 * _MIB, "RISC-V with vectors"),
 }
+
+MACHINES: Final[dict[str, Machine]] = {
+    name: replace(machine, rates=CORES[name].rates) if name in CORES else machine for name, machine in _MACHINES.items()
+}
+"""The machines by name, with the rates of their cores."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Final
 
-from weft.cost import Rates
+from weft.cost import REFERENCE, Rates
 from weft.support.errors import TargetError
 from weft.target.cpu import Cpu
 from weft.target.machines import CPU_FEATURES, MACHINES, Machine
@@ -181,7 +181,9 @@ def cpu_words(target: Target) -> list[str]:
     c = target.cpu
     machine = f"-mtriple={c.triple} -mcpu={c.mcpu} -mattr={c.feature_string} -num-cores={c.cores}"
     caches = f"-l1={c.l1} -l2={c.l2} -l3={c.l3}"
-    rates = [f"-rates={c.rates.text}"] if c.rates.text else []
+    named = _machine_with(c.mcpu)
+    # A machine at hand whose CPU belongs to a named machine has rates of its own, the reference (-rates=) among them.
+    rates = [f"-rates={c.rates.text}"] if c.rates != (named.rates if named is not None else REFERENCE) else []
     return [machine, caches, *rates, *(f"-{name}={shlex.quote(value)}" for name, value in target.options)]
 
 
@@ -194,7 +196,7 @@ def _machine_for(given: dict[str, str]) -> Machine:
     if mcpu == "native":
         mine = host_cpu()
         return Machine(mine.mcpu, mine.triple, mine.cores, mine.l1, mine.l2, mine.l3, "", mine.rates)
-    found = next((m for m in MACHINES.values() if m.mcpu == mcpu), None)
+    found = _machine_with(mcpu)
     if found is not None:
         return found
     if mcpu not in CPU_FEATURES and "mattr" not in given:
@@ -203,6 +205,11 @@ def _machine_for(given: dict[str, str]) -> Machine:
         )
     triple = given.get("mtriple", _triple_for(mcpu))
     return Machine(mcpu, triple, 4, 32 << 10, 256 << 10, 8 << 20, "")
+
+
+def _machine_with(mcpu: str) -> Machine | None:
+    """The named machine with this CPU; of several, the first."""
+    return next((m for m in MACHINES.values() if m.mcpu == mcpu), None)
 
 
 def _triple_for(mcpu: str) -> str:
