@@ -12,7 +12,6 @@ from weft.graph.passes.rewrite import Rewrite
 from weft.graph.visit import post_order
 from weft.ops.catalogue import op
 from weft.ops.rules.pointwise import POINTWISE_RULES
-from weft.ops.rules.transposed import TRANSPOSED_RULES
 
 RANDOM = np.random.default_rng(0)
 
@@ -24,29 +23,6 @@ def module(name: str, x_shape: tuple[int, ...], weights: np.ndarray, attrs: dict
 
 def operators(m: Module) -> list[str]:
     return [e.target.name for e in post_order(m.main) if isinstance(e, Call)]
-
-
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("kernel", [3, 4, 5])
-@pytest.mark.parametrize(("pads", "extra"), [((0, 0, 0, 0), 0), ((1, 1, 1, 1), 0), ((1, 0, 2, 1), 1)])
-def test_transposed_convolutions_become_convolutions(
-    stride: int, kernel: int, pads: tuple[int, ...], extra: int
-) -> None:
-    if extra >= stride:
-        extra = 0
-    weights = RANDOM.standard_normal((2, 3, kernel, kernel)).astype(np.float32)
-    attrs = {"strides": (stride, stride), "pads": pads, "output_padding": (extra, extra)}
-    before = module("conv_transpose", (2, 2, 5, 6), weights, attrs)
-    after = Rewrite(TRANSPOSED_RULES).run(before)
-    assert "conv_transpose" not in operators(after)
-    x = RANDOM.standard_normal((2, 2, 5, 6)).astype(np.float32)
-    np.testing.assert_allclose(run(after, [x]), run(before, [x]), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("attrs", [{"groups": 2}, {"dilations": (2, 2)}, {"strides": (1, 2)}])
-def test_other_transposed_convolutions_stay(attrs: dict[str, object]) -> None:
-    before = module("conv_transpose", (1, 2, 5, 6), np.ones((2, 3, 3, 3), np.float32), attrs)
-    assert Rewrite(TRANSPOSED_RULES).run(before) is before
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -206,7 +206,7 @@ def _plain_conv(data: Array, kernel: Array, attrs: Attrs, n: int, groups: int) -
         for size, k, d, s in zip(data.shape[2:], kernel.shape[2:], dilations, strides, strict=True)
     ]
     batch, outputs = data.shape[0], kernel.shape[0]
-    data = data.reshape(batch, groups, -1, *data.shape[2:])
+    data = data.reshape(batch, groups, data.shape[1] // groups, *data.shape[2:])
     kernel = kernel.reshape(groups, outputs // groups, *kernel.shape[1:])
     out = np.zeros((batch, groups, outputs // groups, *extents), data.dtype)
     for tap in product(*map(range, kernel.shape[3:])):
@@ -431,8 +431,9 @@ def _transpose_reference(attrs: Attrs, data: Array, kernel: Array) -> Array:
         for size, k, s, d, e in zip(data.shape[2:], kernel.shape[2:], strides, dilations, extra, strict=True)
     ]
     batch = data.shape[0]
-    grouped: Any = data.astype(np.float64).reshape(batch, groups, -1, *data.shape[2:])
-    weights = kernel.astype(np.float64).reshape(groups, -1, *kernel.shape[1:])
+    inputs = data.shape[1] // groups
+    grouped: Any = data.astype(np.float64).reshape(batch, groups, inputs, *data.shape[2:])
+    weights = kernel.astype(np.float64).reshape(groups, inputs, *kernel.shape[1:])
     out = np.zeros((batch, groups, kernel.shape[1], *full))
     for tap in product(*map(range, kernel.shape[2:])):
         cut = tuple(
@@ -441,7 +442,7 @@ def _transpose_reference(attrs: Attrs, data: Array, kernel: Array) -> Array:
         )
         at: Any = (..., *tap)
         out[:, :, :, *cut] += np.einsum("ngi...,gio->ngo...", grouped, weights[at])
-    out = out.reshape(batch, -1, *full)
+    out = out.reshape(batch, groups * kernel.shape[1], *full)
     crop = tuple(slice(b, size - a) for b, a, size in zip(before, after, full, strict=True))
     return np.ascontiguousarray(out[(slice(None), slice(None), *crop)]).astype(data.dtype)
 

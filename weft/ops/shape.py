@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from weft.ops.padding import PAD
 from weft.ops.reshape import RESHAPE, SQUEEZE, UNSQUEEZE
 from weft.ops.scan import CUMPROD, CUMSUM, LINEAR_RECURRENCE
 from weft.ops.slicing import DYNAMIC_SLICE, SLICE
+from weft.support.dtypes import DType
 
 
 def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
@@ -160,44 +162,61 @@ def _block(op: str, attrs: Attrs) -> int:
     return attrs.block_size
 
 
+def _blocks(attrs: Attrs, data: TensorType) -> tuple[int, ...]:
+    """The block of ``depth_to_space`` along each spatial dimension."""
+    rel.want_rank_at_least("depth_to_space", data, 3)
+    if not isinstance(attrs.block_size, tuple):
+        return (_block("depth_to_space", attrs),) * (data.rank - 2)
+    blocks: tuple[int, ...] = rel.per_axis("depth_to_space", attrs.block_size, data.rank - 2, "block_size")
+    if any(not isinstance(b, int) or b < 1 for b in blocks):
+        rel.fail("depth_to_space", f"block_size must be positive integers, not {blocks!r}", "T015")
+    return blocks
+
+
 def _depth_to_space_infer(attrs: Attrs, *types: Type) -> TensorType:
     data = _one("depth_to_space", types)
-    rel.want_rank("depth_to_space", data, 4)
-    b = _block("depth_to_space", attrs)
-    n, c, h, w = data.shape
-    if isinstance(c, int) and c % (b * b):
-        rel.fail("depth_to_space", f"{c} channels do not split into blocks of {b}×{b}", "T013")
+    blocks = _blocks(attrs, data)
+    n, c, *space = data.shape
+    if isinstance(c, int) and c % math.prod(blocks):
+        text = "×".join(map(str, blocks))
+        rel.fail("depth_to_space", f"{c} channels do not split into blocks of {text}", "T013")
     if attrs.mode not in ("DCR", "CRD"):
         rel.fail("depth_to_space", f"unknown mode '{attrs.mode}'", "T015", "DCR or CRD")
-    return TensorType((n, rel.divide(c, b * b), rel.multiply((h, b)), rel.multiply((w, b))), data.dtype)
+    wide = (rel.multiply((size, b)) for size, b in zip(space, blocks, strict=True))
+    return TensorType((n, rel.divide(c, math.prod(blocks)), *wide), data.dtype)
 
 
 def _depth_to_space_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
-    b = attrs.block_size
+    blocks = _blocks(attrs, TensorType.of(data.shape, data.dtype))
     depth = index(out.shape[1])
 
-    def element(n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
-        place = (h % b) * b + w % b
-        channel = place * depth + c if attrs.mode == "DCR" else c * (b * b) + place
-        return data[n, channel, h // b, w // b]
+    def element(n: Expr, c: Expr, *space: Expr) -> Expr:
+        place: Expr = index(0)
+        for v, b in zip(space, blocks, strict=True):
+            place = place * b + v % b
+        channel = place * depth + c if attrs.mode == "DCR" else c * math.prod(blocks) + place
+        return data[(n, channel, *(v // b for v, b in zip(space, blocks, strict=True)))]
 
     return te.compute(out.shape, element, name="depth_to_space")
 
 
 def _depth_to_space_reference(attrs: Attrs, data: Array) -> Array:
-    b = attrs.block_size
-    n, c, h, w = data.shape
+    blocks = _blocks(attrs, TensorType.of(data.shape, DType(data.dtype)))
+    n, c, *space = data.shape
+    depth, rank = c // math.prod(blocks), len(blocks)
     if attrs.mode == "DCR":
-        out = data.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
+        split, channel, first = data.reshape(n, *blocks, depth, *space), 1 + rank, 1
     else:
-        out = data.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
-    return np.ascontiguousarray(out).reshape(n, c // (b * b), h * b, w * b)
+        split, channel, first = data.reshape(n, depth, *blocks, *space), 1, 2
+    order = [axis for d in range(rank) for axis in (2 + rank + d, first + d)]
+    wide = [size * b for size, b in zip(space, blocks, strict=True)]
+    return np.ascontiguousarray(split.transpose(0, channel, *order)).reshape(n, depth, *wide)
 
 
 DEPTH_TO_SPACE = OpDef(
     "depth_to_space",
     (
-        Attribute("block_size", REQUIRED, "rows and columns made of each pixel"),
+        Attribute("block_size", REQUIRED, "elements made of each along a spatial dimension; or one number for each"),
         Attribute("mode", "DCR", "DCR or CRD: whether the block's place counts slower or faster than the channel"),
     ),
     _depth_to_space_infer,
@@ -207,9 +226,12 @@ DEPTH_TO_SPACE = OpDef(
     cases=(
         Case((_f(1, 8, 2, 3),), {"block_size": 2}),
         Case((_f(1, 8, 2, 3),), {"block_size": 2, "mode": "CRD"}),
+        Case((_f(2, 6, 3),), {"block_size": 3, "mode": "CRD"}),
+        Case((_f(1, 12, 2, 1, 3),), {"block_size": (3, 1, 2)}),
+        Case((_f(2, 12, 2, 3),), {"block_size": (2, 3), "mode": "CRD"}),
     ),
-    doc="channels rearranged into blocks of space",
-    source="ONNX DepthToSpace-13",
+    doc="channels rearranged into blocks of space; operand [N, C, spatial…]",
+    source="ONNX DepthToSpace-13, of any number of spatial dimensions",
 )
 
 

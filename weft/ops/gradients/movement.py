@@ -117,12 +117,16 @@ def _flip(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T |
 
 
 def _depth_to_space(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:
-    b, x, g = a.block_size, args[0], _g(given)
-    if a.mode == "DCR":
-        return [g.do("space_to_depth", block_size=b)]
-    n, _, h, w = x.shape
-    wide = g.reshape((n, g.shape[1], h, b, w, b)).transpose(0, 1, 3, 5, 2, 4)
-    return [wide.reshape(x.shape)]
+    x, g = args[0], _g(given)
+    if a.mode == "DCR" and isinstance(a.block_size, int) and len(x.shape) == 4:
+        return [g.do("space_to_depth", block_size=a.block_size)]
+    n, _, *space = x.shape
+    rank = len(space)
+    blocks = a.block_size if isinstance(a.block_size, tuple) else (a.block_size,) * rank
+    wide = g.reshape((n, g.shape[1], *(d for pair in zip(space, blocks, strict=True) for d in pair)))
+    places, kept = [3 + 2 * d for d in range(rank)], [2 + 2 * d for d in range(rank)]
+    order = (0, *places, 1, *kept) if a.mode == "DCR" else (0, 1, *places, *kept)
+    return [wide.transpose(*order).reshape(x.shape)]
 
 
 def _space_to_depth(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:

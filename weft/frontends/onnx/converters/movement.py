@@ -516,9 +516,10 @@ def _compress(node: Node) -> Result:
 
 
 def _depth_to_space(node: Node) -> Result:
-    return node.call(
-        "depth_to_space", node.data(0), block_size=node.integer("blocksize"), mode=node.text("mode", "DCR")
-    )
+    x = node.data(0)
+    if x.tensor.rank != 4:
+        raise Malformed(f"it needs four dimensions, not {x.tensor.rank}")
+    return node.call("depth_to_space", x, block_size=node.integer("blocksize"), mode=node.text("mode", "DCR"))
 
 
 def _space_to_depth(node: Node) -> Result:
