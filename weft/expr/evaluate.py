@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.expr.intrinsics import INTRINSICS
+from weft.expr.added import find
 from weft.expr.nodes import (
     BINARY,
     Binary,
@@ -135,7 +135,7 @@ def _binary(e: Binary, a: Any, b: Any) -> Any:
 
 
 def _call(e: Call, args: list[Any]) -> Any:
-    row = INTRINSICS.get(e.name)
+    row = find(e.name)
     if row is None:
         raise UserError(f"the intrinsic '{e.name}' has no meaning here", code="E033")
     if row.result is None:

@@ -19,12 +19,33 @@ Accepts = Literal["float", "integer", "number", "any"]
 
 
 @dataclass(frozen=True, slots=True)
+class NativeCode:
+    """How the code generator for targets of one ``kind`` writes a call with arguments of ``dtype``.
+
+    ``call`` is the value: an expression of C, or the right-hand side of an instruction of LLVM IR. In it ``{0}``,
+    ``{1}`` … stand for the arguments, ``{type}`` for the type of the result, ``{type0}`` … for those of the arguments,
+    and ``{suffix}`` for the type of the first one in the names of overloaded intrinsics of LLVM (``f32``, ``v8f32``).
+    ``defines`` is written once, before the kernel: functions, declarations. ``vectors`` says that ``call`` is also
+    right for vectors; otherwise vectors are computed lane by lane.
+    """
+
+    kind: str
+    dtype: str
+    call: str
+    defines: str = ""
+    vectors: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Intrinsic:
     """One intrinsic function.
 
     ``accepts`` says which arguments it takes (``float``: others are converted to float32 by the builders);
     ``result`` gives the result dtype from those of the arguments, or is None if the call must say it. ``pure`` calls
     may be repeated, moved and dropped.
+
+    Intrinsics of plugins say how code is made: ``codes`` for some kinds of targets and dtypes, ``expand`` for all
+    others. ``expand`` takes as many scalar expressions and returns one, made of other intrinsics.
     """
 
     name: str
@@ -34,6 +55,12 @@ class Intrinsic:
     evaluate: Callable[..., Any]
     doc: str
     pure: bool = True
+    expand: Callable[..., Any] | None = None
+    codes: tuple[NativeCode, ...] = ()
+
+    def code(self, kind: str, dtype: str) -> NativeCode | None:
+        """How a call with arguments of ``dtype`` is written for targets of ``kind``; None if ``codes`` has no text."""
+        return next((c for c in self.codes if c.kind == kind and c.dtype == dtype), None)
 
 
 def _first(dtypes: Sequence[DType]) -> DType:

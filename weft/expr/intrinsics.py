@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.expr.added import added, find
 from weft.expr.intrinsic_table import INTRINSICS as INTRINSICS
 from weft.expr.intrinsic_table import Intrinsic as Intrinsic
 from weft.expr.intrinsic_table import result_dtype as result_dtype
@@ -15,11 +16,16 @@ from weft.support.errors import UserError
 def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
     """A call of the intrinsic ``name``, with arguments converted to one dtype and number of lanes.
 
-    Raises UserError if there is no such intrinsic or the arguments do not fit.
+    Intrinsics of plugins may be called while a model is compiled with these plugins, and inside of
+    ``with weft.plugins.using(…)``. Raises UserError if there is no such intrinsic or the arguments do not fit.
     """
-    row = INTRINSICS.get(name)
+    row = find(name)
     if row is None:
-        raise UserError(f"there is no intrinsic '{name}'", code="E020", hint="one of " + ", ".join(INTRINSICS))
+        raise UserError(
+            f"there is no intrinsic '{name}'",
+            code="E020",
+            hint=f"one of {', '.join((*INTRINSICS, *added()))}; those of a plugin are there if plugins=[…] names it",
+        )
     if len(args) != row.arity:
         raise UserError(f"'{name}' takes {row.arity} arguments, not {len(args)}", code="E021")
     made = [wrap(a) for a in args]
@@ -34,8 +40,21 @@ def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
     if dtype is None:
         if row.result is None:
             raise UserError(f"a call of '{name}' must say its dtype", code="E023")
-        dtype = row.result([a.dtype for a in made])
+        dtype = _result(row, [a.dtype for a in made])
     return Call(name, tuple(made), DType(dtype))
+
+
+def _result(row: Intrinsic, dtypes: list[DType]) -> DType:
+    assert row.result is not None
+    made = row.result(dtypes)
+    try:
+        return DType(made)
+    except UserError as error:
+        raise UserError(
+            f"'result' of the intrinsic '{row.name}' gives {made!r} for {', '.join(dtypes)}, which is no dtype",
+            code="E025",
+            hint=error.hint,
+        ) from error
 
 
 def _unary(name: str) -> Callable[[ExprLike], Expr]:

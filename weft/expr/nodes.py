@@ -252,7 +252,7 @@ class Cast(Expr):
 
 @_node
 class Call(Expr):
-    """Call of an intrinsic of :data:`weft.expr.intrinsics.INTRINSICS`, applied lane by lane."""
+    """Call of an intrinsic (:func:`weft.expr.added.find`), applied lane by lane."""
 
     name: str
     args: tuple[Expr, ...]

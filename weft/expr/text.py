@@ -2,7 +2,7 @@
 
     A[i, j + 1] * 0.5 + f32(k)        loads, literals, conversions
     select(i < n, x, 0.0)             also min, max, truncdiv, truncmod and all intrinsics as calls
-    exp:f64(x)                        a call whose dtype is not what the table says
+    exp:f64(x)                        a call whose dtype is not what the table says, or of a plugin's intrinsic
     2i32, 1.5f16, inf_f16, true       literals; plain integers are INDEX, plain decimals float32
     ramp(i, 1, 8), broadcast(x, 8), shuffle(a, b, [0, 9]), A[ramp(0, 1, 8); mask]
     let(t0 = x * x, t1 = t0 + 1.0, t1 * t0)    shared parts, if writing them out would be long
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from weft.expr.intrinsics import INTRINSICS, result_dtype
+from weft.expr.added import find
 from weft.expr.nodes import (
     BINARY,
     Binary,
@@ -323,13 +323,13 @@ class ExprParser:
             return Select(args[0], *self._agree(args[1], args[2], token))
         if name in _CALLED and len(args) == 2:
             return self._binary(name, args[0], args[1], token)
-        row = INTRINSICS.get(name)
+        row = find(name)
         if row is not None and row.arity == len(args):
-            made = dtype or result_dtype(name, [a.dtype for a in args])
+            made = dtype or (row.result([a.dtype for a in args]) if row.result is not None and args else None)
             if made is None:
                 self.tokens.fail(f"the call must say its dtype, as in {name}:f32(…)", token)
             return Call(name, tuple(args), made)
-        if row is None and dtype is not None:  # intrinsics that a target defines
+        if row is None and dtype is not None:  # of a plugin that is not used here
             return Call(name, tuple(args), dtype)
         known = row is not None or name == "select" or name in _CALLED
         if not known and len(args) == 1:

@@ -78,7 +78,7 @@ def lowered(
 
 def machine_code(task: KernelTask) -> MachineCode:
     """Machine code of one kernel. An InternalError carries the task as its reproducer."""
-    with task.reported():
+    with task.reported(), task.scope():
         kernel = lowered(task.program, task.target, task.trace, task.intrinsics, task.maker)
         kernel = replace(kernel, name=task.symbol)
         code = task.maker.emit(kernel, task.target)

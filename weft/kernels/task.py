@@ -6,6 +6,7 @@ task has one text, which reads back as an equal task:
     task 1
     target "llvm -mtriple=x86_64-unknown-linux-gnu -mcpu=znver4 …"
     trace {"version": 1, "instructions": […]}
+    scalar {"name": "cube", "arity": 1, "forms": {"float32": "x0 * x0 * x0"}}
     intrinsic "dot_bytes"
     program "dot_bytes"(A: u8[4], B: i8[4]) -> (C: i32[1]):
       …
@@ -14,7 +15,8 @@ task has one text, which reads back as an equal task:
     program "dense_relu"[n](x: f32[n, 64]) -> (out: f32[n, 64]):
       …
 
-Without a ``trace`` the default rules decide. Each ``intrinsic`` (with ``includes_init`` after its name if it
+Without a ``trace`` the default rules decide. Each ``scalar`` is a plugin's intrinsic that the programs call
+(:mod:`weft.kernels.scalars`). Each ``intrinsic`` (with ``includes_init`` after its name if it
 initializes its result) is followed by its description and its implementation. The last program is the kernel's,
 unscheduled.
 """
@@ -30,8 +32,10 @@ from typing import Final
 
 from weft.backends.catalogue import backend_of
 from weft.backends.protocol import Backend
+from weft.expr.added import adding
 from weft.ir.structural import structural_hash
 from weft.ir.text import NEWLINE, TokenStream, quote
+from weft.kernels.scalars import called_scalars, scalar_of
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.trace import Trace
 from weft.support.errors import InternalError, ScheduleError, UserError
@@ -50,8 +54,9 @@ class KernelTask:
 
     ``program`` is unscheduled; ``trace`` is its schedule, None for the default rules. ``intrinsics`` are those that the
     trace names and that are not Weft's own. ``backend`` is that of a plugin, None for the package's own. The text
-    contains only the kind of the target, so only a process that knows the plugin can build from it. Tasks are equal if
-    their keys are equal.
+    contains only the kind of the target, so only a process that knows the plugin can build from it. ``scalars`` are
+    texts of the plugins' scalar intrinsics that the programs call (None: as they are in use where the task is made).
+    Tasks are equal if their keys are equal.
     """
 
     program: Program
@@ -59,17 +64,27 @@ class KernelTask:
     trace: Trace | None = None
     intrinsics: tuple[TensorIntrinsic, ...] = ()
     backend: Backend | None = None
+    scalars: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         by_name = {i.name: i for i in self.intrinsics}
         if len(by_name) != len(self.intrinsics):
             raise ScheduleError("two intrinsics of a kernel share a name", code="S082", hint="give each its own")
         object.__setattr__(self, "intrinsics", tuple(by_name[name] for name in sorted(by_name)))
+        if self.scalars is None:
+            inner = (p for i in self.intrinsics for p in (i.description, i.implementation))
+            object.__setattr__(self, "scalars", called_scalars((self.program, *inner), self.target))
 
     def with_trace(self, trace: Trace, known: Iterable[TensorIntrinsic] = ()) -> KernelTask:
         """The task under another schedule, with those of the ``known`` intrinsics that the schedule names."""
         needed = trace.intrinsics
-        return replace(self, trace=trace, intrinsics=tuple(i for i in known if i.name in needed))
+        return replace(self, trace=trace, intrinsics=tuple(i for i in known if i.name in needed), scalars=None)
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Inside of the ``with`` statement, the names of the task's scalar intrinsics mean what its texts say."""
+        with adding(scalar_of(text, self.target) for text in self.scalars or ()):
+            yield
 
     @property
     def maker(self) -> Backend:
@@ -93,6 +108,7 @@ class KernelTask:
         parts = ["kernel", self.structure, str(self.target), *tools(self.target, self.maker)]
         if self.trace is not None:  # traces refer to buffers by name
             parts += ["trace", self.trace.to_json(), *(b.name for b in (*self.program.params, *self.program.allocs))]
+        parts += [part for text in self.scalars or () for part in ("scalar", text)]
         for i in self.intrinsics:
             parts += ["intrinsic", i.name, structural_hash((i.description, i.implementation, i.includes_init))]
         return _digest(*parts)
@@ -113,6 +129,7 @@ class KernelTask:
         lines = [f"task {FORMAT_VERSION}\n", f"target {quote(str(self.target))}\n"]
         if self.trace is not None:
             lines.append(f"trace {self.trace.to_json()}\n")
+        lines += [f"scalar {text}\n" for text in self.scalars or ()]
         for i in self.intrinsics:
             lines.append(f"intrinsic {quote(i.name)}{' includes_init' if i.includes_init else ''}\n")
             lines += [to_text(i.description), to_text(i.implementation)]
@@ -135,13 +152,18 @@ class KernelTask:
         if tokens.accept("trace"):
             with _at(tokens):
                 trace = Trace.from_json(tokens.line())
+        scalars = []
+        while tokens.accept("scalar"):
+            with _at(tokens):
+                scalars.append(tokens.line())
+                scalar_of(scalars[-1], target)
         intrinsics = []
         while tokens.accept("intrinsic"):
             with _at(tokens):
                 intrinsics.append(_intrinsic(tokens))
         program = parse_program(tokens)
         tokens.finish()
-        return cls(program, target, trace, tuple(intrinsics))
+        return cls(program, target, trace, tuple(intrinsics), scalars=tuple(scalars))
 
     @contextmanager
     def reported(self) -> Iterator[None]:

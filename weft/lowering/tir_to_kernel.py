@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.expr.intrinsics import INTRINSICS
+from weft.expr.added import find
 from weft.expr.nodes import Const
 from weft.lowering.kernel.common.passes import KernelPass, Lowered
 from weft.lowering.kernel.cpu.passes import CPU_PASSES
@@ -53,7 +53,7 @@ def _check_kinds(program: Program) -> None:
 def symbol(name: str) -> str:
     """``name`` as a C identifier that is not the name of a C library function."""
     clean = re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII)
-    return f"{clean}_kernel" if clean in INTRINSICS or clean in _TAKEN else clean
+    return f"{clean}_kernel" if find(clean) is not None or clean in _TAKEN else clean
 
 
 def with_workspace(program: Program) -> Program:

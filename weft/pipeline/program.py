@@ -44,11 +44,27 @@ def compile_module(
     """Compile for ``targets``: the first decides layouts and memory, further ones add code for other CPU levels.
     ``registry`` holds the values of plugins. Raises TargetError if the runtime could not load the code.
     """
+    with registry.scope():
+        return _compile_module(
+            module, targets, options, schedules, cache, instruments, progress or Silent(), observer, registry
+        )
+
+
+def _compile_module(
+    module: Module,
+    targets: Sequence[Target],
+    options: Options | None,
+    schedules: ScheduleSource | None,
+    cache: KernelCache | None,
+    instruments: Sequence[Instrument[Module]],
+    progress: Reporter,
+    observer: Observer | None,
+    registry: Registry,
+) -> tuple[Artifact, Report]:
     for target in targets:
         registry.backend_of(target).check(target)
     report = Report(operators=_count_calls(module))
     cache = cache if cache is not None else KernelCache(None)
-    progress = progress or Silent()
     options = options or Options()
     first = targets[0]
     targets = hosts_of(targets)

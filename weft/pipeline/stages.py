@@ -29,6 +29,16 @@ def kernel_stages(
 
 def task_stages(task: KernelTask) -> Iterator[StageText]:
     """Every stage of a kernel as text, from the plain loops to the texts of the back end."""
+    stages = _stages(task)
+    while True:
+        with task.scope():  # not across a yield: the caller's own names must mean the same between two stages
+            stage = next(stages, None)
+        if stage is None:
+            return
+        yield stage
+
+
+def _stages(task: KernelTask) -> Iterator[StageText]:
     backend = task.maker
     with task.reported():
         yield StageText("tir", ".txt", tir_text(task.program))

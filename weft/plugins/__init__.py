@@ -4,6 +4,7 @@ Importing a plugin changes nothing. Its values are passed to the calls that shou
 entry-point group ``weft.plugins``. A :class:`Registry` holds both the package's own values and those of plugins.
 """
 
+from weft.expr.intrinsic_table import Intrinsic, NativeCode
 from weft.plugins.plugin import (
     AT,
     Frontend,
@@ -14,12 +15,14 @@ from weft.plugins.plugin import (
     PluginDevice,
     ScheduleRule,
 )
-from weft.plugins.registry import Registry, registry_of
+from weft.plugins.registry import Registry, registry_of, using
 
 __all__ = [
     "AT",
     "Frontend",
+    "Intrinsic",
     "NamedMachine",
+    "NativeCode",
     "OnnxConverter",
     "PlacedPass",
     "Plugin",
@@ -27,4 +30,5 @@ __all__ = [
     "Registry",
     "ScheduleRule",
     "registry_of",
+    "using",
 ]

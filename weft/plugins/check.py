@@ -1,17 +1,24 @@
-"""Checks an operator by its cases: inferred types, reference and tensor expression must agree."""
+"""Checks operators by their cases, and scalar intrinsics by samples: all that is said of one must agree."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from weft import tensor_expr as te
+from weft.expr.added import adding
+from weft.expr.evaluate import evaluate
+from weft.expr.intrinsic_table import Intrinsic
+from weft.expr.nodes import Call, Var
 from weft.graph.operator import Attrs
 from weft.graph.types import TensorType, TupleType, Type
 from weft.lowering.graph_to_te import compute
+from weft.lowering.kernel.common.added import expansion
 from weft.lowering.te_to_tir import te_to_tir
 from weft.ops.definition import Case, OpDef
+from weft.plugins.scalar import verify_intrinsic
 from weft.support.dtypes import DType
 from weft.support.errors import UserError
 from weft.tir import interpret
@@ -19,15 +26,17 @@ from weft.tir import interpret
 Array = np.ndarray[Any, Any]
 
 
-def check_operator(op: OpDef) -> None:
-    """Test ``op`` on each of its cases. The results of ``reference`` must have the types that ``infer`` gives. The
-    tensor expression of ``compute`` must have the same types and, interpreted, the same values within the
-    tolerances of the case. Raises UserError X013, which names the case and the difference, or if there is no case."""
+def check_operator(op: OpDef, intrinsics: Sequence[Intrinsic] = ()) -> None:
+    """Test ``op``, which may call the scalar ``intrinsics``, on each of its cases. The results of ``reference`` must
+    have the types that ``infer`` gives. The tensor expression of ``compute`` must have the same types and, interpreted,
+    the same values within the tolerances of the case. Raises UserError X013, which names the case and the difference,
+    or if there is no case."""
     if not op.cases:
         raise UserError(f"the operator '{op.name}' has no cases to check it with", code="X013", hint="cases=(Case(…),)")
     for number, case in enumerate(op.cases):
         try:
-            _check(op, case)
+            with adding(intrinsics):
+                _check(op, case)
         except UserError as error:
             raise UserError(f"case {number} of '{op.name}': {error.message}", code="X013", hint=error.hint) from error
         except Exception as error:  # functions of plugins may raise anything
@@ -86,3 +95,57 @@ def _compare(got: Array, want: Array, case: Case) -> None:
 
 def _types(types: list[Any]) -> str:
     return ", ".join(map(str, types)) or "nothing"
+
+
+_SAMPLED: Final[dict[str, tuple[str, ...]]] = {
+    "float": ("float32", "float64"),
+    "integer": ("int32", "int64"),
+    "number": ("float32", "int32"),
+    "any": ("float32", "int32"),
+}
+"""By what a scalar intrinsic accepts: the dtypes that are tried."""
+_SAMPLES: Final = 64
+
+
+def check_intrinsic(
+    row: Intrinsic, low: float = -4.0, high: float = 4.0, rtol: float = 1e-5, atol: float = 1e-6
+) -> None:
+    """Test a scalar intrinsic on random arguments from ``low`` to ``high``: the results of ``evaluate`` must have the
+    dtype that ``result`` gives, and ``expand`` must have the same values. Raises UserError X013, which names the
+    difference, and X014 for a declaration that cannot be right."""
+    verify_intrinsic(row, "check_intrinsic")
+    for dtype in _SAMPLED[row.accepts]:
+        rng = np.random.default_rng(0)
+        values = [_drawn(rng, low, high, DType(dtype)) for _ in range(row.arity)]
+        assert row.result is not None
+        wanted = DType(row.result([DType(dtype)] * row.arity))
+        got = np.asarray(row.evaluate(*values))
+        if got.shape != (_SAMPLES,) or got.dtype != wanted.numpy:
+            raise UserError(
+                f"'evaluate' of '{row.name}' gives {got.dtype}{list(got.shape)} for {dtype}[{_SAMPLES}], but 'result' "
+                f"says {wanted}",
+                code="X013",
+                hint="it is given arrays as well as numbers",
+            )
+        if row.expand is not None:
+            _check_expansion(row, DType(dtype), wanted, values, (got, rtol, atol))
+
+
+def _drawn(rng: np.random.Generator, low: float, high: float, dtype: DType) -> Array:
+    if dtype.is_float:
+        return np.asarray(rng.uniform(low, high, _SAMPLES)).astype(dtype.numpy)
+    return np.asarray(rng.integers(int(np.ceil(low)), int(np.floor(high)) + 1, _SAMPLES)).astype(dtype.numpy)
+
+
+def _check_expansion(
+    row: Intrinsic, dtype: DType, wanted: DType, values: list[Array], expected: tuple[Array, float, float]
+) -> None:
+    got, rtol, atol = expected
+    operands = tuple(Var(f"x{i}", dtype) for i in range(row.arity))
+    with adding([row]):
+        made = expansion(row, Call(row.name, operands, wanted), "any")
+        for i, want in enumerate(got):
+            one = evaluate(made, {v: a[i] for v, a in zip(operands, values, strict=True)})
+            if not np.isclose(one, want, rtol, atol, equal_nan=True):
+                given = ", ".join(str(a[i]) for a in values)
+                raise UserError(f"'expand' of '{row.name}' gives {one} for {given}, but 'evaluate' {want}", code="X013")

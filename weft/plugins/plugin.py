@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.backends.protocol import Backend
+from weft.expr.intrinsic_table import Intrinsic
 from weft.graph.nodes import Module
 from weft.ir.passes import Pass
 from weft.ops.definition import OpDef
+from weft.plugins.scalar import verify_intrinsic
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.refs import BlockRef
 from weft.support.errors import UserError
@@ -97,9 +99,9 @@ class Plugin:
 
     ``name`` and ``version`` are for messages and for the record in artifacts. Graphs may call ``operators`` in addition
     to those of the catalogue. ``graph_passes`` run with the package's own passes, ``schedule_rules`` before its own
-    rules. Rules and traces may name ``intrinsics``. Targets may name ``backends`` and ``machines``; their
-    code runs on ``devices``. ``frontends`` and ``onnx_converters`` read models. Raises UserError X010 for fields of a
-    wrong type.
+    rules. Rules and traces may name ``intrinsics``; expressions may call ``scalar_intrinsics`` (``te.call``). Targets
+    may name ``backends`` and ``machines``; their code runs on ``devices``. ``frontends`` and ``onnx_converters`` read
+    models. Raises UserError X010 or X014 for fields that cannot be right.
     """
 
     name: str
@@ -108,6 +110,7 @@ class Plugin:
     graph_passes: tuple[PlacedPass, ...] = ()
     schedule_rules: tuple[ScheduleRule, ...] = ()
     intrinsics: tuple[TensorIntrinsic, ...] = ()
+    scalar_intrinsics: tuple[Intrinsic, ...] = ()
     backends: tuple[Backend, ...] = ()
     devices: tuple[PluginDevice, ...] = ()
     machines: tuple[NamedMachine, ...] = ()
@@ -127,6 +130,8 @@ class Plugin:
                     code="X010",
                 )
             object.__setattr__(self, field.name, tuple(value))
+        for scalar in self.scalar_intrinsics:
+            verify_intrinsic(scalar, self.name)
 
     @property
     def changes_kernels(self) -> bool:
@@ -142,6 +147,7 @@ _KINDS: Final[dict[str, type]] = {
     "graph_passes": PlacedPass,
     "schedule_rules": ScheduleRule,
     "intrinsics": TensorIntrinsic,
+    "scalar_intrinsics": Intrinsic,
     "backends": Backend,
     "devices": PluginDevice,
     "machines": NamedMachine,

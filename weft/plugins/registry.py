@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from secrets import token_hex
@@ -10,6 +11,8 @@ from typing import Any, Final
 
 from weft.backends.catalogue import BACKENDS, backend_of
 from weft.backends.protocol import Backend
+from weft.expr.added import adding
+from weft.expr.intrinsic_table import INTRINSICS
 from weft.graph.nodes import Module
 from weft.ir.passes import Pass
 from weft.ops.catalogue import OPERATORS
@@ -41,6 +44,8 @@ class Registry:
         _unique("graph pass", ((p, s.step.name) for p in self.plugins for s in p.graph_passes), ())
         _unique("schedule rule", ((p, r.name) for p in self.plugins for r in p.schedule_rules), ())
         _unique("intrinsic", ((p, i.name) for p in self.plugins for i in p.intrinsics), ())
+        scalars = [(p, i) for p in self.plugins for i in p.scalar_intrinsics]
+        _unique("scalar intrinsic", ((p, i.name) for p, i in scalars), INTRINSICS)
         _unique("back end", ((p, b.kind.name) for p in self.plugins for b in p.backends), (*KINDS, *MACHINES, "cpu"))
         _unique("device", ((p, d.kind) for p in self.plugins for d in p.devices), ("cpu",))
         _unique("machine", ((p, m.name) for p in self.plugins for m in p.machines), (*KINDS, *MACHINES, "cpu"))
@@ -121,6 +126,12 @@ class Registry:
         """Whether kernels may be kept on disk: the source of all plugins that decide their code is known."""
         return None not in self._identities.values()
 
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Expressions may call the plugins' scalar intrinsics inside of the ``with`` statement."""
+        with adding(i for p in self.plugins for i in p.scalar_intrinsics):
+            yield
+
     # -- the pipeline -------------------------------------------------------------------------------------------------
 
     def passes(self, at: str) -> tuple[Pass[Module], ...]:
@@ -154,3 +165,12 @@ def registry_of(plugins: Sequence[Plugin] = ()) -> Registry:
     """The registry of installed plugins, followed by the given ones; a plugin that is in both is used once."""
     found = installed()
     return Registry((*(p for p in found if p not in plugins), *plugins))
+
+
+@contextmanager
+def using(*plugins: Plugin) -> Iterator[None]:
+    """Inside of the ``with`` statement, expressions may call the scalar intrinsics of ``plugins`` and of installed
+    plugins: for tensor expressions and schedules without a model (:mod:`weft.te`). :func:`weft.compile` does so by
+    itself."""
+    with registry_of(plugins).scope():
+        yield

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.expr.intrinsics import INTRINSICS
+from weft.expr.added import find
+from weft.expr.intrinsics import Intrinsic
 from weft.expr.nodes import BINARY
 from weft.support.dtypes import BOOL, INDEX, DType
 from weft.support.errors import ProgramError
@@ -102,14 +103,18 @@ def caster(source: DType, to: DType) -> Callable[[Any], Any]:
     return wrap64 if to == INDEX else _wrap_to(to)
 
 
-@cache
 def intrinsic(name: str, dtype: DType) -> Callable[..., Any]:
     """The intrinsic ``name`` with a result of ``dtype``."""
-    row = INTRINSICS.get(name)
+    row = find(name)
     if row is None:
         raise ProgramError(f"the interpreter does not know the intrinsic '{name}'", code="V901")
+    return _meaning(row, dtype)
+
+
+@cache
+def _meaning(row: Intrinsic, dtype: DType) -> Callable[..., Any]:
     evaluate = row.evaluate
-    if name == "reinterpret":
+    if row.name == "reinterpret":
         return lambda x: scalar(evaluate(x, dtype), dtype)
     if dtype == BOOL:
         return lambda *args: bool(evaluate(*args))

@@ -24,7 +24,7 @@ def emit_source(kernel: Program, target: Target) -> str:
     """
     cpu = target.cpu
     x86 = cpu.triple.startswith("x86_64") and target.option("vectors") == "gnu"
-    return CModule(kernel, CSpelling(cpu.features, x86)).emit()
+    return CModule(kernel, CSpelling(cpu.features, x86, str(target.kind.name))).emit()
 
 
 def compile_object(source: str, target: Target, assembly: bool = False) -> bytes:

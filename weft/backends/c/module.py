@@ -20,6 +20,7 @@ from weft.backends.c_like.text import SUM, CText, infix
 from weft.backends.c_like.uses import count_uses
 from weft.backends.c_like.values import value
 from weft.backends.free import Uses, uses_of
+from weft.backends.native import words_of_native_code
 from weft.backends.storage import on_stack
 from weft.expr.nodes import Const, Expr, Var, const
 from weft.support.errors import InternalError
@@ -47,6 +48,7 @@ class CModule:
     def __init__(self, kernel: Program, spelling: CSpelling) -> None:
         self.kernel, self.spelling = kernel, spelling
         self.functions: list[str] = []
+        self.taken = words_of_native_code(kernel, spelling.kind)
         self.parallel_loops = 0
         self.written = {s.buffer for s in walk(kernel.body) if isinstance(s, Store)}
 
@@ -74,7 +76,7 @@ class CModule:
         return "\n".join([*lines, " * Returns 0, or what is wrong. */"]).replace("*/", "* /", 0)
 
     def _function(self) -> CFunction:
-        made = CFunction(self.spelling, frozenset({self.kernel.name}))
+        made = CFunction(self.spelling, frozenset({self.kernel.name}) | self.taken)
         made.streamed = set(map(str, self.kernel.attrs.get("stream", ()))) if self.spelling.x86 else set()
         return made
 

@@ -10,6 +10,9 @@ from weft.backends.c.library import CONVERSIONS, DOTS, SCALARS, Element
 from weft.backends.c.types import CTypes, stored
 from weft.backends.c.vectors import VECTORS, VectorHelper, lane_by_lane
 from weft.backends.c_like.text import ATOM, CHOICE, CText
+from weft.backends.native import filled
+from weft.expr.intrinsic_table import NativeCode
+from weft.expr.nodes import Call
 from weft.support.dtypes import DType
 from weft.support.errors import InternalError
 
@@ -48,8 +51,9 @@ _PREFETCH: Final = """\
 class CSpelling(CTypes):
     """The language and the helpers of one file."""
 
-    def __init__(self, features: frozenset[str] = frozenset(), x86: bool = False) -> None:
+    def __init__(self, features: frozenset[str] = frozenset(), x86: bool = False, kind: str = "c") -> None:
         super().__init__(features, x86)
+        self.kind = kind
         self.macros: dict[str, str] = {}
         self.functions: dict[str, str] = {}
         self._shuffles: dict[tuple[object, ...], str] = {}
@@ -108,6 +112,26 @@ class CSpelling(CTypes):
     def _over_lanes(self, made: str, one: str, source: str, to: str, lanes: int, arity: int = 1) -> str:
         if made not in self.functions:
             self._define(made, lane_by_lane(made, one, to, [source] * arity, lanes))
+        return made
+
+    def define(self, text: str) -> None:
+        if text:
+            self.functions[text] = text
+
+    def in_each_lane(self, e: Call, native: NativeCode, bits: Sequence[int]) -> str:
+        one = f"{e.name}_{e.args[0].dtype.short}"
+        if one not in self.functions:
+            types, names = [self.scalar(a.dtype) for a in e.args], list("abcd"[: len(e.args)])
+            result = self.scalar(e.dtype)
+            self._function(one, result, types, f"return {filled(native.call, names, result, types)};")
+        made = f"{one}x{e.lanes}"
+        result, *types = (
+            self.mask(b, e.lanes) if x.dtype == "bool" else self.vector(x.dtype, e.lanes)
+            for x, b in zip((e, *e.args), bits, strict=True)
+        )
+        if made not in self.functions:  # a condition is -1 in the lanes where it holds
+            sign = "-" if e.dtype == "bool" else ""
+            self._define(made, lane_by_lane(made, f"{sign}{one}", result, types, e.lanes))
         return made
 
     def _conversion(self, name: str, source: DType, to: DType, lanes: int) -> str:

@@ -8,7 +8,10 @@ from typing import Final
 from weft.backends.c_like.function import CFunction
 from weft.backends.c_like.names import words
 from weft.backends.c_like.operations import mask_bits
-from weft.backends.c_like.text import BIT_AND, BIT_OR, BIT_XOR, EQUAL, UNARY, CText, call, cast, infix
+from weft.backends.c_like.text import ATOM, BIT_AND, BIT_OR, BIT_XOR, EQUAL, UNARY, CText, call, cast, infix
+from weft.backends.native import filled
+from weft.expr.added import added
+from weft.expr.intrinsic_table import NativeCode
 from weft.expr.nodes import Call
 from weft.support.errors import InternalError
 
@@ -52,7 +55,27 @@ def intrinsic(f: CFunction, e: Call, args: list[CText]) -> CText:
             return args[0]
         if e.name in _WHOLE:
             return call(s.helper(e.name, dtype, e.lanes), *args)
+    row = added().get(e.name)
+    native = row.code(s.kind, dtype) if row is not None else None
+    if native is not None:
+        return _native(f, e, native, args)
     raise InternalError(f"no C code for the intrinsic '{e.name}' on {dtype}")
+
+
+def _native(f: CFunction, e: Call, native: NativeCode, args: list[CText]) -> CText:
+    """The value of a call by the text that a plugin has for it."""
+    s, conditions = f.spelling, "bool" in (e.dtype, *(a.dtype for a in e.args))
+    s.define(native.defines)
+    if e.lanes == 1:
+        return _filled(native, args, s.scalar(e.dtype), [s.scalar(a.dtype) for a in e.args])
+    if native.vectors and not conditions:
+        types = [s.vector(a.dtype, e.lanes) for a in e.args]
+        return _filled(native, args, s.vector(e.dtype, e.lanes), types)
+    return call(s.in_each_lane(e, native, [mask_bits(x) for x in (e, *e.args)]), *args)
+
+
+def _filled(native: NativeCode, args: list[CText], result: str, types: list[str]) -> CText:
+    return CText(f"({filled(native.call, [a.within(ATOM) for a in args], result, types)})")
 
 
 def _classified(f: CFunction, e: Call, x: CText) -> CText:

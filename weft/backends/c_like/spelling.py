@@ -10,6 +10,8 @@ import numpy as np
 
 from weft.backends.c_like.names import words
 from weft.backends.c_like.text import ATOM, UNARY, CText
+from weft.expr.intrinsic_table import NativeCode
+from weft.expr.nodes import Call
 from weft.support.dtypes import DType
 from weft.support.errors import TargetError
 
@@ -44,6 +46,9 @@ KEYWORDS: Final = frozenset(
 class Spelling(ABC):
     """One language. Half-precision numbers are represented by their bits; vector conditions are integers of some width,
     0 or -1 in each lane."""
+
+    kind: str
+    """Kind of the target, for the native code of plugins' intrinsics."""
 
     def scalar(self, dtype: DType) -> str:
         """The type of one value. Raises TargetError G020 for types without arithmetic."""
@@ -101,6 +106,15 @@ class Spelling(ABC):
     @abstractmethod
     def helper(self, name: str, dtype: DType, lanes: int, to: DType | None = None) -> str:
         """The helper function of that name for ``lanes`` elements of ``dtype`` (1: for scalars)."""
+
+    @abstractmethod
+    def define(self, text: str) -> None:
+        """Write ``text`` once, before the functions of the kernel."""
+
+    @abstractmethod
+    def in_each_lane(self, e: Call, native: NativeCode, bits: Sequence[int]) -> str:
+        """The helper function that computes a call of vectors by the ``native`` text for scalars. ``bits`` are those
+        of the result and of the arguments where they are conditions."""
 
     @abstractmethod
     def shuffle(self, dtype: DType, parts: Sequence[tuple[CText, int]], picks: Sequence[int]) -> CText:

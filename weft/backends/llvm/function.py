@@ -33,6 +33,10 @@ class LlvmFunction:
         self.x86 = True
         self.features: frozenset[str] = frozenset()
         """Features of the target, by LLVM's names."""
+        self.kind = "llvm"
+        """Kind of the target, for the native code of plugins' intrinsics."""
+        self.defined: dict[str, None] = {}
+        """Texts that such code needs at the top of the module, in order; shared by its functions."""
         self._bound: list[object] = []
         self._readers: dict[Buffer, list[object]] = {}
         self._count = 0

@@ -3,12 +3,16 @@ of float64 go to the C library, lane by lane."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.packed import dot2, dot4, pack
 from weft.backends.llvm.types import scalar_type, splat, type_of, vector
-from weft.backends.llvm.vectors import intrinsic
+from weft.backends.llvm.vectors import intrinsic, mangled
+from weft.backends.native import filled
+from weft.expr.added import added
+from weft.expr.intrinsic_table import NativeCode
 from weft.expr.nodes import Call
 from weft.support.dtypes import INT32, INT64, DType
 from weft.support.errors import InternalError
@@ -77,6 +81,10 @@ def emit_call(f: LlvmFunction, e: Call, args: list[str]) -> str:
         found = _integer(f, e, ty, typed)
         if found is not None:
             return found
+    code = added().get(e.name)
+    native = code.code(f.kind, dtype) if code is not None else None
+    if native is not None:
+        return _native(f, e, native, typed)
     raise InternalError(f"no LLVM code for the intrinsic '{e.name}' on {dtype}")
 
 
@@ -126,12 +134,34 @@ def _ones(dtype: DType) -> int:
 def _library(f: LlvmFunction, e: Call, typed: list[tuple[str, str]]) -> str:
     element = scalar_type(e.dtype)
     name = e.name + ("f" if e.dtype == "float32" else "")
+
+    def one(values: list[str]) -> str:
+        return f.op(f"call {element} @{name}({', '.join(f'{element} {v}' for v in values)})")
+
+    return _in_each_lane(f, e, typed, one)
+
+
+def _in_each_lane(f: LlvmFunction, e: Call, typed: list[tuple[str, str]], one: Callable[[list[str]], str]) -> str:
+    """The value of ``e`` from ``one``, which computes a scalar from scalars."""
     if e.lanes == 1:
-        listed = ", ".join(f"{t} {v}" for t, v in typed)
-        return f.op(f"call {element} @{name}({listed})")
-    whole = "poison"
+        return one([v for _, v in typed])
+    element, whole = scalar_type(e.dtype), "poison"
     for lane in range(e.lanes):
-        picked = [f.op(f"extractelement {t} {v}, i64 {lane}") for t, v in typed]
-        one = f.op(f"call {element} @{name}({', '.join(f'{element} {v}' for v in picked)})")
-        whole = f.op(f"insertelement {vector(element, e.lanes)} {whole}, {element} {one}, i64 {lane}")
+        made = one([f.op(f"extractelement {t} {v}, i64 {lane}") for t, v in typed])
+        whole = f.op(f"insertelement {vector(element, e.lanes)} {whole}, {element} {made}, i64 {lane}")
     return whole
+
+
+def _native(f: LlvmFunction, e: Call, native: NativeCode, typed: list[tuple[str, str]]) -> str:
+    """The value of a call by the text that a plugin has for it."""
+    if native.defines:
+        f.defined[native.defines] = None
+    if native.vectors:
+        types = [t for t, _ in typed]
+        return f.op(filled(native.call, [v for _, v in typed], type_of(e), types, mangled(types[0])))
+    types = [scalar_type(a.dtype) for a in e.args]
+
+    def one(values: list[str]) -> str:
+        return f.op(filled(native.call, values, scalar_type(e.dtype), types, mangled(types[0])))
+
+    return _in_each_lane(f, e, typed, one)

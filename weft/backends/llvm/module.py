@@ -41,6 +41,7 @@ class LlvmModule:
         self.functions: list[str] = []
         self.metadata: list[str] = ["!0 = !{i32 1}"] if "stream" in kernel.attrs else []
         self.parallel_loops = 0
+        self.defined: dict[str, None] = {}
         self.x86 = target.cpu.triple.startswith(("x86_64", "i686"))
         self.native_half = not self.x86 or "f16c" in target.cpu.features
 
@@ -48,6 +49,7 @@ class LlvmModule:
         made = LlvmFunction(name)
         made.native_half, made.x86 = self.native_half, self.x86
         made.features = self.target.cpu.features
+        made.kind, made.defined = str(self.target.kind.name), self.defined
         made.streamed = set(map(str, self.kernel.attrs.get("stream", ()))) if self.x86 else set()
         made.start("body")
         return made
@@ -61,7 +63,9 @@ class LlvmModule:
         body = "\n\n".join(self.functions)
         lines = [f'source_filename = "{self.kernel.name}"', f'target triple = "{self.target.cpu.triple}"', ""]
         lines += [d for d in _RUNTIME if d.split("@")[1].split("(")[0] in body]
-        lines += _declarations(body)
+        own = "\n\n".join(self.defined)
+        lines += [d for d in _declarations(f"{own}\n{body}") if f"{d.split('(')[0].split()[-1]}(" not in _heads(own)]
+        lines += ["", own] if own else []
         return "\n".join([*lines, "", body, "", *self._attributes(), *self.metadata, ""])
 
     def _attributes(self) -> list[str]:
@@ -204,6 +208,11 @@ def _check_defined(kernel: Program, uses: Uses, pointers: dict[Buffer, str]) -> 
     for b in uses.buffers:
         if b not in pointers:
             raise InternalError(f"kernel '{kernel.name}' uses the unallocated buffer '{b.name}'")
+
+
+def _heads(text: str) -> str:
+    """The lines of ``text`` that define or declare functions."""
+    return "\n".join(line for line in text.splitlines() if line.startswith(("define ", "declare ")))
 
 
 def _declarations(body: str) -> list[str]:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from weft.expr.nodes import Call, Cast, Const, Expr, Load, Select, Var, cast
 from weft.expr.visit import collect
-from weft.lowering.kernel.common.bits import is_half, is_reinterpretation
+from weft.lowering.kernel.common.bits import is_half, is_reinterpretation, is_stored_only
+from weft.lowering.kernel.common.storage import arithmetic_type
 from weft.support.dtypes import FLOAT32, DType
 from weft.tir.nodes import Allocate, For, Let, Program, Stmt, Store
 from weft.tir.visit import (
@@ -21,6 +22,12 @@ from weft.tir.visit import (
     transform,
     walk,
 )
+
+
+def computed_type(dtype: DType) -> DType:
+    """The type in which CPUs compute values of ``dtype``."""
+    wide = arithmetic_type(dtype) if is_stored_only(dtype) else dtype
+    return FLOAT32 if is_half(wide) else wide
 
 
 def widen_half(program: Program) -> Program:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from weft.lowering.kernel.common.added import expand_added
 from weft.lowering.kernel.common.finish import finish
 from weft.lowering.kernel.common.intrinsics import lower_intrinsics
 from weft.lowering.kernel.common.passes import PLACE_MEMORY, SIMPLIFY_STATEMENTS, KernelPass, Lowered, plain
@@ -24,6 +25,7 @@ CPU_PASSES: Final[tuple[KernelPass, ...]] = (
     *PLACE_MEMORY,
     plain(insert_prefetches),  # prefetches that the schedule requests
     *SIMPLIFY_STATEMENTS,
+    expand_added,  # intrinsics of plugins
     use_vectors,
     plain(lower_intrinsics),  # exp, tanh … as polynomials
     plain(finish),  # canonical indices, cheap divisions
