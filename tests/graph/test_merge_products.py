@@ -10,7 +10,7 @@ from seeds import seeds
 
 from weft.graph import build
 from weft.graph.interpret import run
-from weft.graph.nodes import Call, Constant, GraphExpr, If, Module, Project, call
+from weft.graph.nodes import Call, Constant, GraphExpr, Module, Project, call
 from weft.graph.passes.merge import MergeProducts
 from weft.graph.verify import verify
 from weft.graph.visit import post_order
@@ -154,15 +154,11 @@ def test_matrices_that_are_inputs_or_depend_on_one_another() -> None:
     assert products(merged(read(first, o("matmul", first, weights(64, 64, seed=1))))) == 2
 
 
-def test_unknown_rows_and_branches_are_left_alone() -> None:
+def test_unknown_rows_are_left_alone() -> None:
     n = build.size("n")
     x = build.var("x", (1, n, 64))
     open_rows = Module.of(build.function([x], read(*projected(x, 64, 64))))
     assert PASS.run(open_rows) is open_rows
-    x, c = row(), build.var("c", (), "bool")
-    both = projected(x, 64, 64)
-    branch = Module.of(build.function([x, c], If(c, read(*both), read(*reversed(both)), read(*both).type)))
-    assert PASS.run(branch) is branch
 
 
 @pytest.mark.parametrize("seed", seeds(20))

@@ -11,9 +11,9 @@ import pytest
 from seeds import seeds
 
 import weft
-from weft.graph.build import constant, function, size, var
+from weft.graph.build import constant, function, global_var, size, var
 from weft.graph.interpret import run as interpret
-from weft.graph.nodes import GraphExpr, If, Loop, Module, Project, Tuple, Var, call
+from weft.graph.nodes import GraphExpr, If, Let, Loop, Module, Project, Tuple, Var, apply, call
 from weft.graph.passes.aliases import is_join, is_part, outside_of_groups
 from weft.graph.passes.place_parts import PlaceParts
 from weft.graph.types import TensorType, TupleType
@@ -283,6 +283,71 @@ def test_loops_join_in_place() -> None:
     np.testing.assert_allclose(Executable(artifact, 1)(*inputs), interpret(m, inputs), rtol=1e-6)
     again = PlaceParts().run(fused)
     assert sum(map(is_join, outside_of_groups(again.main))) == sum(map(is_join, outside_of_groups(fused.main)))
+
+
+def down(behind_a_call: bool) -> Module:
+    """A recursive function with a part and a join in each call; ``behind_a_call``: the join is needed after one."""
+    h, n = Var("h", TensorType.of((8, 16), "float32")), var("n", (), "int64")
+    this = global_var("down", [h.type, n.type], h.type)
+    a, b = split(relu(h), 4, 4)
+    joined = concat(negative(b), call(op("tanh"), [a]))
+    less = call(op("sub"), [n, constant(np.int64(1))])
+    again = apply(this, [negative(joined), less])
+    again = call(op("add"), [again, joined]) if behind_a_call else again
+    body = If(call(op("less"), [constant(np.int64(0)), n]), again, negative(h), h.type)
+    x, times = var("x", (8, 16)), var("times", (), "int64")
+    return Module({"down": function([h, n], body), "main": function([x, times], relu(apply(this, [x, times])))})
+
+
+@pytest.mark.parametrize("behind_a_call", [False, True])
+def test_recursive_functions_join_in_place(behind_a_call: bool) -> None:
+    m = down(behind_a_call)
+    fused = optimize(m, HOST, APART)
+    nodes = list(outside_of_groups(fused.functions["down"]))
+    assert (any(map(is_join, nodes)), any(map(is_part, nodes))) == (not behind_a_call, True)
+    artifact, _ = compile_module(m, [HOST], options=APART)
+    x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    for times in range(4):
+        inputs = [x, np.array(times)]
+        np.testing.assert_allclose(Executable(artifact, 1)(*inputs), interpret(m, inputs), rtol=1e-6, atol=1e-6)
+
+
+def test_closures_join_in_place() -> None:
+    x, c, h, g = var("x", (8, 16)), var("c", (), "bool"), var("h", (8, 16)), var("g", (8, 16))
+    a, b = split(relu(h), 4, 4)
+    inner = function([h], negative(concat(call(op("sub"), [b, split(x, 4, 4)[0]]), relu(a))))
+    f = Var("f", inner.type)
+    chosen = If(c, inner, function([g], concat(relu(split(g, 4, 4)[1]), negative(split(g, 4, 4)[0]))), inner.type)
+    m = module([x, c], Let(f, chosen, call(op("add"), [apply(f, [x]), apply(f, [relu(x)])])))
+    fused = optimize(m, HOST, APART)
+    assert sum(is_join(e) for e in outside_of_groups(fused.main)) == 2
+    artifact, _ = compile_module(m, [HOST], options=APART)
+    value = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    for flag in (True, False):
+        given = [value, np.array(flag)]
+        np.testing.assert_allclose(Executable(artifact, 1)(*given), interpret(m, given), rtol=1e-6, atol=1e-6)
+
+
+def test_a_join_that_goes_where_the_size_is_known_late() -> None:
+    """Both branches give rows; how many is known when the model runs. The join has a fixed size of its own."""
+    x, c, i, count = var("x", (8, 16)), var("c", (), "bool"), size("i"), size("count")
+    h = Var("h", TensorType.of((16,), "float32"))
+    start = call(op("slice"), [x], {"begin": (0,), "end": (1,), "axes": (0,)})
+    first = call(op("reshape"), [start], {"shape": (16,)})
+    new = call(op("mul"), [h, constant(np.float32(0.5))])
+    small = call(
+        op("less"), [call(op("reduce_max"), [new], {"axes": (0,), "keepdims": False}), constant(np.float32(-9))]
+    )
+    loop_type = TupleType((h.type, TensorType.of((count, 16), "float32")))
+    loop = Loop((first,), function([h], Tuple((small, new, new))), loop_type, i, 8, count, constant(np.array(True)))
+    collected = Project(loop, 1)
+    body = If(c, concat(relu(x), negative(x)), collected, TensorType.of((size("m"), 16), "float32"))
+    m = module([x, c], relu(body))
+    artifact, _ = compile_module(m, [HOST], options=APART)
+    value = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    for flag in (True, False):
+        given = [value, np.array(flag)]
+        np.testing.assert_allclose(Executable(artifact, 1)(*given), interpret(m, given), rtol=1e-6, atol=1e-6)
 
 
 def test_a_join_of_what_one_way_alone_needs_stays_a_kernel() -> None:

@@ -124,7 +124,8 @@ class Emitter(Lifetimes):
             if home is not None:
                 self.made[e] = [self._stretch(self._joined(home[0][0], space), home[1], e.tensor)]
             else:
-                self.made[e] = [self.wanted.get((e, 0)) or self.place(e.tensor, space=space)]
+                wanted = self.wanted.get((e, 0))  # a late one has no address yet from which parts could be counted
+                self.made[e] = [self.place(e.tensor, space=space) if wanted is None or wanted.late else wanted]
         return self.made[e][0]
 
     def _parts(self, e: Call) -> list[Place]:

@@ -21,22 +21,26 @@ import numpy as np
 
 from weft.cost import REFERENCE, Rates
 from weft.cost.movement import copies_seconds, elementwise_seconds, merging_seconds
-from weft.graph.nodes import NOWHERE, Call, Constant, Function, GraphExpr, Module, Project, Tuple, call
+from weft.graph.demand import on_demand
+from weft.graph.nodes import NOWHERE, Call, Constant, Function, GraphExpr, Module, Project, call
 from weft.graph.operator import Attrs, Operator, Widening
 from weft.graph.passes.aliases import source
-from weft.graph.passes.memory import is_straight, takes_tensors
+from weft.graph.passes.memory import is_straight
 from weft.graph.passes.place_parts import nbytes
+from weft.graph.passes.reach import Reach, results_of_blocks
+from weft.graph.scope import Scope, scopes
 from weft.graph.types import Dim, TensorType
-from weft.graph.visit import map_functions, post_order, rewrite, users
+from weft.graph.visit import post_order, rewrite, users
 
 
 @dataclass(frozen=True, slots=True)
 class MergeProducts:
     """Join the calls of one operator on one tensor that differ in constants only, where that takes less time.
 
-    ``split`` takes a tensor apart (attributes ``axis`` and ``sizes``). Only in functions that run straight on, where
-    parts are read in place if they are stretches that start at multiples of ``align`` bytes and none is a result.
-    ``rates`` are what times are estimated with.
+    Calls are joined if they are in one block (the body of a function, loop or branch) and the same paths through it
+    need them, so that nothing is computed that was not computed before. ``split`` takes a tensor apart (attributes
+    ``axis`` and ``sizes``). Its parts are read in place if they start at multiples of ``align`` bytes, none is a result
+    of a block, and PlaceParts can place them there. ``rates`` are what times are estimated with.
     """
 
     split: Operator
@@ -45,7 +49,12 @@ class MergeProducts:
     name: str = "merge_products"
 
     def run(self, module: Module) -> Module:
-        return map_functions(module, lambda f: f if f.is_primitive else _Merging(self, f).run())
+        made = {
+            name: f if f.is_primitive else _Merging(self, f, name == "main").run()
+            for name, f in module.functions.items()
+        }
+        same = all(made[name] is f for name, f in module.functions.items())
+        return module if same else Module(made, module.types, module.attrs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +75,54 @@ class _Family:
         return tuple(_extent(e, self.axis) for e in self.steps[0])
 
 
+class _Blocks:
+    """The block of each node, and which paths through that block need the node."""
+
+    def __init__(self, function: Function, main: bool) -> None:
+        self._straight = main and is_straight(function)
+        self._placed: dict[GraphExpr, Scope] = {} if self._straight else scopes(function)
+        self._pending = on_demand(function, self._placed) if self._placed else {}
+        self._reach = None if self._straight else Reach(function, self._placed, self._pending, main)
+
+    def key(self, e: GraphExpr) -> object:
+        """What two nodes have in common if each of them is computed exactly when the other one is."""
+        if self._straight:
+            return None
+        block = self._placed[e]
+        return block.owner, block.slot, frozenset(self._pending.get(e, ()))
+
+    def can_place(self, values: Sequence[GraphExpr]) -> bool:
+        """Whether kernels can read ``values``, which are in one block, as parts of one tensor."""
+        if self._reach is None:
+            return True
+        return not any(e in self._pending for e in values) and self._reach.stays(values, values)
+
+
 class _Merging:
     """The work on one function."""
 
-    def __init__(self, options: MergeProducts, function: Function) -> None:
-        self.options, self.function = options, function
-        self.users: dict[GraphExpr, list[GraphExpr]] = {}
+    def __init__(self, options: MergeProducts, function: Function, main: bool) -> None:
+        self.options, self.function, self.main = options, function, main
+        self.users = users(function)
+        self.fused = {n for e in self.users if isinstance(e, Function) and e.is_primitive for n in post_order(e.body)}
         self.results: set[GraphExpr] = set()
+        self.blocks: _Blocks
 
     def run(self) -> Function:
-        if not (is_straight(self.function) and takes_tensors(self.function)):
+        shared = [e for e, readers in self.users.items() if sum(self._joinable(r, e) for r in readers) > 1]
+        if not shared:
             return self.function
-        body = self.function.body
-        self.users = users(self.function, into_functions=False)
-        self.results = {source(r)[0] for r in (body.fields if isinstance(body, Tuple) else (body,))}
-        families = [f for shared in self.users for f in self._families(shared)]
+        self.blocks = _Blocks(self.function, self.main)
+        self.results = {source(r)[0] for r in results_of_blocks(self.function)}
+        families = [f for e in shared for f in self._families(e)]
         return self._rebuilt(families) if families else self.function
 
     def _families(self, shared: GraphExpr) -> list[_Family]:
         """What is worth joining among the calls that read ``shared``."""
-        readers = self.users[shared]
-        if len(readers) < 2:
-            return []
         alike: dict[object, list[Call]] = {}
-        for e in dict.fromkeys(readers):
+        for e in dict.fromkeys(self.users[shared]):
             if isinstance(e, Call) and self._joinable(e, shared):
-                alike.setdefault(_likeness(e), []).append(e)
+                alike.setdefault((_likeness(e), self.blocks.key(e)), []).append(e)
         found = []
         for calls in alike.values():
             how = widening(calls[0]) if len(calls) > 1 else None
@@ -100,8 +131,10 @@ class _Merging:
                 found += [family] if self._gain(family) > 0 else []
         return found
 
-    def _joinable(self, e: Call, shared: GraphExpr) -> bool:
+    def _joinable(self, e: GraphExpr, shared: GraphExpr) -> bool:
         """Whether ``e`` reads ``shared`` and constants, which nobody else reads: they would be stored twice."""
+        if not isinstance(e, Call) or not isinstance(e.target, Operator) or e.target.widens is None or e in self.fused:
+            return False
         own = all(isinstance(a, Constant) and len(self.users[a]) == 1 for a in e.args[1:])
         return own and e.args[0] is shared and widening(e) is not None
 
@@ -111,7 +144,8 @@ class _Merging:
             step = tuple(self._only_reader(t) for t in family.tails)
             calls = tuple(c for c in step if c is not None)
             likeness = {_likeness_after(family, c) for c in calls}
-            if len(calls) < len(step) or len(likeness) > 1 or None in likeness:
+            blocks = {self.blocks.key(c) for c in (*family.tails, *calls)}
+            if len(calls) < len(step) or len(likeness) > 1 or None in likeness or len(blocks) > 1:
                 return family
             family = _Family(family.how, family.axis, (*family.steps, calls))
 
@@ -138,7 +172,7 @@ class _Merging:
         attrs = split.complete({"axis": family.axis, "sizes": family.sizes})
         starts = split.parts(attrs, (joint,), split.infer(attrs, joint)) if split.parts is not None else None
         aligned = starts is not None and all(s * joint.dtype.nbytes % self.options.align == 0 for s in starts)
-        return aligned and self.results.isdisjoint(family.tails)
+        return aligned and self.results.isdisjoint(family.tails) and self.blocks.can_place(family.tails)
 
     def _rebuilt(self, families: list[_Family]) -> Function:
         """The function with joint calls. The first tail in the order stands where all of its family can stand: none of
@@ -146,12 +180,12 @@ class _Merging:
         home = {t: f for f in families for t in f.tails}
         inside = {e for f in families for step in f.steps[:-1] for e in step}
         made: dict[GraphExpr, GraphExpr] = {}
-        for e in post_order(self.function.body, into_functions=False):
+        for e in post_order(self.function.body):
             if isinstance(e, Call) and e in home and e not in made:
                 self._join(home[e], made)
             elif e not in inside and e not in made:
-                rewrite(e, lambda x: None, into_functions=False, memo=made)
-        result = rewrite(self.function, lambda x: None, into_functions=False, memo=made)
+                rewrite(e, lambda x: None, memo=made)
+        result = rewrite(self.function, lambda x: None, memo=made)
         assert isinstance(result, Function)
         return result
 

@@ -7,25 +7,28 @@ a bare call where the parts are stretches of the operand.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.graph import dims
 from weft.graph.build import primitive
 from weft.graph.demand import on_demand
-from weft.graph.nodes import Call, Function, GraphExpr, Let, Loop, Module, Tuple, Var, apply, call
+from weft.graph.nodes import Call, Function, GraphExpr, Let, Module, Tuple, Var, apply, call
 from weft.graph.operator import Operator
 from weft.graph.passes.aliases import Key, Place, is_join, place, stretches
-from weft.graph.scope import Scope, scopes
+from weft.graph.passes.reach import Reach
+from weft.graph.scope import scopes
 from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import post_order, rewrite
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceParts:
-    """Make bare calls of groups that only join or only take apart, in main functions, branches and loops included.
+    """Make bare calls of groups that only join or only take apart, in all functions, branches and loops included.
 
     What a join holds must be made where the join is: in the same block, and whenever that is entered. Sizes must follow
-    from those of the inputs.
+    from those of the inputs. In functions other than the main one they must be constant, and no call of another
+    function may come while the tensor is needed (see :mod:`weft.graph.passes.reach`).
 
     A tensor can be in one place only: what an earlier join holds, what the caller gives or gets, constants and
     stretches of others are copied into the join, by one kernel at most and only where that is at most half of the
@@ -36,17 +39,18 @@ class PlaceParts:
     name: str = "place_parts"
 
     def run(self, module: Module) -> Module:
-        main = module.functions.get("main")
-        if main is None or main.is_primitive:
-            return module
-        made = _Placing(main, self.align).run()
-        return module if made is main else Module({**module.functions, "main": made}, module.types, module.attrs)
+        made = {
+            name: f if f.is_primitive else _Placing(f, self.align, name == "main").run()
+            for name, f in module.functions.items()
+        }
+        same = all(made[name] is f for name, f in module.functions.items())
+        return module if same else Module(made, module.types, module.attrs)
 
 
 class _Placing:
     """The work on one function. Values are named by the nodes of the function as it was."""
 
-    def __init__(self, function: Function, align: int) -> None:
+    def __init__(self, function: Function, align: int, main: bool) -> None:
         self.function, self.align = function, align
         body = function.body
         while isinstance(body, Let):
@@ -55,12 +59,14 @@ class _Placing:
         self.order = list(post_order(function.body))
         self.blocks = scopes(function)
         self.pending = on_demand(function, self.blocks)
-        self.bodies = {e.body for e in self.order if isinstance(e, Loop)}
+        self.reach = Reach(function, self.blocks, self.pending, main)
         self.known = {s for p in function.params for s in dims.symbols(p.type)}
         """Sizes that the inputs tell."""
         self.held = {p.key for p in self.results}
         self.bare: dict[Call, Call] = {}
         self.copied: dict[Call, set[int]] = {}
+        self.joined: dict[GraphExpr, GraphExpr] = {}
+        """For each node whose result is computed in the place of a join: the join."""
 
     def run(self) -> Function:
         for e in self.order:
@@ -85,16 +91,10 @@ class _Placing:
         return result
 
     def _is_fixed(self, e: GraphExpr) -> bool:
-        """Whether a group is computed whenever its block is entered, by the main function itself, and its results have
-        sizes that the inputs tell."""
-        if e in self.pending or any(s not in self.known for s in dims.symbols(e.type)):
-            return False
-        block: Scope | None = self.blocks[e]
-        while block is not None and block.owner is not self.function:
-            if isinstance(block.owner, Function) and block.owner not in self.bodies:
-                return False
-            block = block.parent
-        return True
+        """Whether a group is computed whenever its block is entered, and its results have sizes that the inputs of the
+        model tell. Other functions are called with inputs of other sizes."""
+        known = self.known if self.reach.in_main(e) else ()
+        return e not in self.pending and all(s in known for s in dims.symbols(e.type))
 
     def _beside(self, e: GraphExpr, other: GraphExpr) -> bool:
         a, b = self.blocks[e], self.blocks[other]
@@ -115,9 +115,11 @@ class _Placing:
             else:
                 claimed.add(where.key)
         moved = sum(nbytes(operands[i]) for i in copies)
-        if len(copies) > 1 or 2 * moved > nbytes(e):
+        inside = [key[0] for key in claimed]
+        if len(copies) > 1 or 2 * moved > nbytes(e) or not self._stays(e, inside):
             return
         self.held |= claimed
+        self.joined.update(dict.fromkeys(inside, e))
         self.bare[e], self.copied[e] = inner, copies
 
     def _where(self, value: GraphExpr) -> Place | None:
@@ -146,7 +148,29 @@ class _Placing:
             return
         if source not in self.function.params and not (_is_kernel(source) and self._is_fixed(source)):
             return
+        if not (self.reach.in_main(e) or (_is_kernel(source) and self._stays(e, [source]))):
+            return
         self.bare[e] = inner
+
+    def _stays(self, e: Call, inside: Sequence[GraphExpr]) -> bool:
+        """Whether the memory that ``e`` would share with the results of the kernels ``inside`` keeps its place."""
+        if self.reach.in_main(e) or not inside:
+            return True
+        if any(self.reach.unit(node) is not self.reach.unit(e) for node in inside):
+            return False  # what a function captures is an object
+        shared: dict[GraphExpr, None] = {}
+        for node in inside:
+            while node in self.joined:
+                node = self.joined[node]
+            shared.update(dict.fromkeys(self._members(node)))
+        return self.reach.stays(list(shared), [*shared, e], self.bare.keys())
+
+    def _members(self, root: GraphExpr) -> list[GraphExpr]:
+        """A node and everything that is computed in its memory."""
+        found = [root]
+        for node in found:
+            found += [n for n, join in self.joined.items() if join is node]
+        return found
 
     def _aligned(self, starts: tuple[int, ...]) -> bool:
         return all(s % self.align == 0 for s in starts)
