@@ -14,7 +14,7 @@ import weft
 from weft.graph import build
 from weft.graph.nodes import Module, call
 from weft.ops.catalogue import op
-from weft.support.errors import UserError
+from weft.support.errors import ModelError, UserError
 
 sys.path.insert(0, str(Path(__file__).parent / "outside"))
 
@@ -65,6 +65,40 @@ def test_a_device_that_says_nothing_of_what_it_can_do() -> None:
 def test_only_the_first_target_may_have_a_device() -> None:
     with pytest.raises(UserError, match="cannot be a further target"):
         weft.compile(small(), "cpu", also="toy", options=APART, plugins=[PLUGIN])
+
+
+def test_devices_belong_to_the_process() -> None:
+    """Two models on one device share its memory, and tensors there outlive the calls that compiled for it."""
+    from dataclasses import replace
+
+    from weft.plugins import PluginDevice
+
+    Device.opened.clear()
+    given = random(1, 32, 3, 14)
+    first, second = (weft.compile(small(), "toy", options=APART, plugins=[PLUGIN]) for _ in range(2))
+    made = [first(given), second(given)]
+    np.testing.assert_array_equal(*made)
+    assert len(Device.opened) == 1
+    there = weft.nd.array(given, weft.device("toy"))
+    np.testing.assert_array_equal(there.numpy(), given)
+    assert len(Device.opened) == 1
+
+    other = replace(PLUGIN, name="other", devices=(PluginDevice("toy", lambda index: Device(index)),))
+    with pytest.raises(UserError, match="there are devices of kind 'toy' already") as why:
+        weft.compile(small(), "toy", options=APART, plugins=[other])
+    assert why.value.code == "G012"
+
+
+def test_programs_with_devices_are_not_specialized() -> None:
+    x = build.var("x", (build.size("n"), 32, 3, 14))
+    y = call(op("conv"), [call(op("tanh"), [x]), build.constant(random(16, 32, 1, 1, seed=1))])
+    module = Module.of(build.function([x], y))
+    with pytest.raises(ModelError, match="parts of it run on other devices than the CPU") as why:
+        weft.compile(module, "toy", options=APART, plugins=[PLUGIN], specialize={"n": 1})
+    assert why.value.code == "M022" and "shapes=" in str(why.value.hint)
+    given = random(1, 32, 3, 14)
+    alone = weft.compile(module, "toy", options=APART, plugins=[PLUGIN], shapes={"n": 1})
+    np.testing.assert_allclose(alone(given), weft.compile(module, options=APART)(given), 1e-5, 1e-5)
 
 
 def test_resnet50() -> None:

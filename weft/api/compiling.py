@@ -195,12 +195,12 @@ def compile_with_report(
     plugins: Sequence[Plugin] = (),
 ) -> tuple[Executable, Report]:
     """Like :func:`compile`, and also returns a report: times, kernels, memory."""
+    for plugin in registry_of(plugins).plugins:
+        for kind in plugin.devices:  # known to the process: tensors on a device outlive this call, and name its kind
+            register_device(kind.kind, kind.open)
     artifact, report, build = _compiled(
         model, target, shapes, also, options, precision, schedules, cache, progress, specialize, plugins
     )
-    for plugin in registry_of(plugins).plugins:
-        for kind in plugin.devices:
-            register_device(kind.kind, kind.open)
     if specialize_after is not None:
         return SpecializingExecutable(artifact, threads, specialize_after, build), report
     return Executable(artifact, threads), report

@@ -76,18 +76,19 @@ def command(
     """
     import weft
     from weft.pipeline.blame import TOLERANCES, blame, known_inputs
+    from weft.plugins import registry_of
     from weft.support.garbage import seldom_collected
-    from weft.target import Target
 
     check_writable(Path(output) / "command.txt" if Path(output).is_dir() else output)
-    machine, options = Target(target), weft.Options(precision=precision, winograd=winograd)
+    registry = registry_of()
+    machine, options = registry.target(target), weft.Options(precision=precision, winograd=winograd)
     with seldom_collected():
         module = weft.load(model, shapes=parse_shapes(shapes) or None)
         specs = input_specs(module)
         given = read_inputs(files, specs, pixels)
         others = [s for s in specs if s.name not in given]
         named = {**random_inputs(others, seed, input_shapes(others, shapes)), **given}
-        found = blame(module, machine, known_inputs(module, named), options, tolerance)
+        found = blame(module, machine, known_inputs(module, named), options, tolerance, registry)
     limit = TOLERANCES[options.precision_on(machine)] if tolerance is None else tolerance
     size = f"largest difference {found.error:.2g} of the largest magnitude, tolerance {limit:g}"
     screen = console()
@@ -96,7 +97,8 @@ def command(
         return
     screen.print(f"wrong: {_PLACES[found.stage].format(name=found.name)}", markup=False)
     screen.print(found.text or size, markup=False)
-    commands = write_reproducer(found, Path(output), machine)
+    with registry.scope():
+        commands = write_reproducer(found, Path(output), machine)
     screen.print(f"To repeat it, in {output}:", markup=False)
     for line in commands:
         screen.print(f"  {line}", markup=False)

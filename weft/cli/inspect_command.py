@@ -6,6 +6,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -90,15 +91,16 @@ def _inspect_model(model: str, stage: str, name: str | None, target: str, shapes
     if stage == "imported":
         click.echo(to_text(module), nl=False)
         return
-    fused = optimize(module, found, registry=registry)
-    if stage == "summary":
-        _signature(module)
-        _operators(module)
-        _groups(fused)
-    elif stage == "groups":
-        click.echo(to_text(fused), nl=False)
-    else:
-        _kernels(fused, found, registry.backend_of(found), stage, name)
+    with registry.scope():
+        fused = optimize(module, found, registry=registry)
+        if stage == "summary":
+            _signature(module)
+            _operators(module)
+            _groups(fused)
+        elif stage == "groups":
+            click.echo(to_text(fused), nl=False)
+        else:
+            _kernels(fused, found, registry.backend_of(found), stage, name)
 
 
 def _inspect_artifact(path: str, stage: str, name: str | None) -> None:
@@ -120,14 +122,18 @@ def _inspect_artifact(path: str, stage: str, name: str | None) -> None:
             warnings.simplefilter("ignore")  # large constants get arbitrary values: no stage shows them
             fused = parse(_kept(artifact)["groups"], registry.operators)
         found = registry.target(artifact.target)
-        _kernels(fused, found, registry.backend_of(found), stage, name)
+        with registry.scope():
+            _kernels(fused, found, registry.backend_of(found), stage, name)
 
 
 def _inspect_task(text: str, path: str, stage: str) -> None:
     from weft.kernels.task import KernelTask
     from weft.pipeline import task_stages
+    from weft.plugins import registry_of
 
-    task = KernelTask.from_text(text, path)
+    registry = registry_of()
+    task = KernelTask.from_text(text, path, registry.target)
+    task = replace(task, backend=registry.backend_of(task.target))
     if stage == "summary":
         _task_summary(task)
         return

@@ -26,10 +26,10 @@ def graph_passes(target: Any) -> Mapping[str, Any]:
 
 
 def tir_passes(target: Any) -> Mapping[str, Callable[[Any], Any]]:
-    """Passes on tensor programs, by name."""
-    from weft.backends.catalogue import backend_of
+    """Passes on tensor programs, by name; the back end has the schedule rules of installed plugins."""
+    from weft.plugins import registry_of
 
-    backend = backend_of(target)
+    backend = registry_of().backend_of(target)
     return {
         "schedule": lambda p: backend.schedule(p, target).program,
         "kernel": lambda p: backend.lower(p, target),
@@ -85,7 +85,8 @@ def command(file: str | None, passes: tuple[str, ...], output: str | None, listi
         raise click.UsageError("give a FILE, or --list")
     if output:
         check_writable(output)
-    result = transform(*_read(file), passes, found)
+    with registry_of().scope():
+        result = transform(*_read(file), passes, found)
     if output:
         write_file(output, lambda: Path(output).write_text(result, encoding="utf-8"))
     else:
@@ -167,21 +168,24 @@ def _task(text: str, path: Path | None, passes: tuple[str, ...]) -> str:
     """The task itself if there are no passes; else its program after the passes, for its target and schedule."""
     from weft.kernels.machine_code import scheduled
     from weft.kernels.task import KernelTask
+    from weft.plugins import registry_of
     from weft.tir.text import to_text
     from weft.tir.verify import verify
 
-    task = KernelTask.from_text(text, str(path) if path else None)
+    registry = registry_of()
+    task = KernelTask.from_text(text, str(path) if path else None, registry.target)
     verify(task.program, "scheduled")
     if not passes:
         return task.to_text()
-    program = task.program
-    for name in passes:
-        step = _pick(name, tir_passes(task.target))
-        if name == "schedule":
-            program = scheduled(program, task.target, task.trace, task.intrinsics).program
-        else:
-            program = step(program)
-        verify(program, "kernel" if name == "kernel" else "scheduled")
+    program, backend = task.program, registry.backend_of(task.target)
+    with task.scope():
+        for name in passes:
+            step = _pick(name, tir_passes(task.target))
+            if name == "schedule":
+                program = scheduled(program, task.target, task.trace, task.intrinsics, backend).program
+            else:
+                program = step(program)
+            verify(program, "kernel" if name == "kernel" else "scheduled")
     return to_text(program)
 
 

@@ -24,7 +24,7 @@ unscheduled.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -136,8 +136,11 @@ class KernelTask:
         return "".join((*lines, to_text(self.program)))
 
     @classmethod
-    def from_text(cls, text: str, file: str | None = None) -> KernelTask:
-        """The task that ``text`` describes. Raises ParseError, TargetError or ScheduleError with the location."""
+    def from_text(
+        cls, text: str, file: str | None = None, target_of: Callable[[str], Target] | None = None
+    ) -> KernelTask:
+        """The task that ``text`` describes. ``target_of`` reads its target (default: one of Weft's own kinds). Raises
+        ParseError, TargetError or ScheduleError with the location."""
         tokens = TokenStream(text, layout=True, file=file)
         tokens.expect("task")
         version = tokens.current
@@ -146,7 +149,7 @@ class KernelTask:
         tokens.expect_kind(NEWLINE)
         tokens.expect("target")
         with _at(tokens):
-            target = _target(tokens.string())
+            target = (target_of or _target)(tokens.string())
         tokens.expect_kind(NEWLINE)
         trace = None
         if tokens.accept("trace"):

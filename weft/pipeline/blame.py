@@ -19,17 +19,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from weft.backends.catalogue import backend_of
+from weft.backends.protocol import Backend
 from weft.expr.nodes import Const, ExprLike, Var
 from weft.graph.interpret import run, run_group
 from weft.graph.nodes import Function, Module
 from weft.ir.passes import Pass
 from weft.kernels.cache import KernelCache
-from weft.kernels.machine_code import scheduled
+from weft.kernels.machine_code import lowered, scheduled
 from weft.pipeline.graph import graph_passes
 from weft.pipeline.kernels import unscheduled
 from weft.pipeline.options import Options
 from weft.pipeline.program import compile_module
+from weft.plugins.registry import STOCK, Registry
 from weft.runtime import _native
 from weft.runtime.executable import Executable
 from weft.support.data import Data
@@ -75,21 +76,34 @@ def blame(
     inputs: Sequence[Any],
     options: Options | None = None,
     tolerance: float | None = None,
+    registry: Registry = STOCK,
 ) -> Verdict:
     """Compare the compiled ``module`` with the interpreter on ``inputs`` (arrays in the order of its parameters), and
     find the first stage with a difference larger than ``tolerance`` (default: :data:`TOLERANCES`).
 
-    The machine code runs here, so ``target`` must be the current machine or one whose code it can run.
+    The machine code runs here, so ``target`` must be the current machine or one whose code it can run. ``registry``
+    holds the values of plugins. Raises InputError I034 for a target with a device besides the CPU.
     """
+    if target.host is not None:
+        raise InputError(
+            f"'{target.kind.name}' is a device besides the CPU, whose kernels cannot be called one by one here",
+            code="I034",
+            hint=f"find out with the target of its host ('{target.host.kind.name}') whether the CPU's part is right",
+        )
     options = options or Options()
     chosen = TOLERANCES[options.precision_on(target)] if tolerance is None else tolerance
-    search = _Search(target, options, chosen)
+    with registry.scope():
+        return _blamed(module, inputs, _Search(target, options, chosen, registry))
+
+
+def _blamed(module: Module, inputs: Sequence[Any], search: _Search) -> Verdict:
+    chosen = search.tolerance
     wanted = arrays(run(module, inputs))
     whole = search.compare(lambda: search.compiled(module, inputs), wanted)
     if whole.agrees(chosen):
         return Verdict("", error=whole.error)
     fused = module
-    for step in graph_passes(target, options):
+    for step in graph_passes(search.target, search.options, search.registry):
         before = fused
         found, fused = search.after(step, before, inputs, wanted)
         if not found.agrees(chosen):
@@ -155,7 +169,13 @@ class _Search:
     target: Target
     options: Options
     tolerance: float
+    registry: Registry
     codes: dict[Function, tuple[Program, Any]] = field(default_factory=dict)
+
+    @property
+    def backend(self) -> Backend:
+        """The back end of the target, with the additions of plugins."""
+        return self.registry.backend_of(self.target)
 
     def compare(self, made: Callable[[], Sequence[Array]], wanted: Sequence[Array]) -> _Comparison:
         """The error of ``made``; a program that accesses memory outside its buffers is wrong, too."""
@@ -165,7 +185,9 @@ class _Search:
             return _Comparison(np.inf, str(error))
 
     def compiled(self, module: Module, inputs: Sequence[Any]) -> tuple[Array, ...]:
-        artifact, _ = compile_module(module, [self.target], options=self.options, cache=KernelCache(None))
+        artifact, _ = compile_module(
+            module, [self.target], options=self.options, cache=KernelCache(None), registry=self.registry
+        )
         return arrays(Executable(artifact, 1)(*inputs))
 
     def after(
@@ -180,8 +202,8 @@ class _Search:
     def machine(self, group: Function, args: Sequence[Any], sizes: Mapping[Var, ExprLike]) -> Any:
         """The result of the machine code of a fused group."""
         if group not in self.codes:
-            kernel = _kernel(unscheduled(group)[0], self.target)
-            self.codes[group] = kernel, backend_of(self.target).emit(kernel, self.target)
+            kernel = lowered(unscheduled(group)[0], self.target, backend=self.backend)
+            self.codes[group] = kernel, self.backend.emit(kernel, self.target)
         kernel, code = self.codes[group]
         made = call_kernel(kernel, code.data, unscheduled(group)[0], args, sizes)
         return made[0] if len(made) == 1 else made
@@ -222,13 +244,9 @@ class _Search:
 
     def _stages(self, program: Program) -> Iterator[tuple[str, Program]]:
         yield "tir", program
-        made = scheduled(program, self.target).program
+        made = scheduled(program, self.target, backend=self.backend).program
         yield "scheduled", made
-        yield "kernel", backend_of(self.target).lower(made, self.target)
-
-
-def _kernel(program: Program, target: Target) -> Program:
-    return backend_of(target).lower(scheduled(program, target).program, target)
+        yield "kernel", self.backend.lower(made, self.target)
 
 
 def call_kernel(
