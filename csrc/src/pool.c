@@ -256,9 +256,13 @@ static void start_workers(pool *p) {
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes)) return;
     (void)pthread_attr_setstacksize(&attributes, WORKER_STACK);
-    sigset_t all, old; /* workers block all signals; the program's own threads handle them */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
+    /* The program's own threads handle signals, workers only those of their own faults: a fault whose signal is
+     * blocked ends the process without the handlers that report it. */
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+    sigset_t blocked, old;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, &old);
     while (p->started < p->threads - 1 &&
            pthread_create(&p->workers[p->started], &attributes, worker_main, p) == 0)
         p->started++;

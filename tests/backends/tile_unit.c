@@ -3,18 +3,21 @@
  * Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2 (VEX encodings and operations). */
 #define _GNU_SOURCE
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <ucontext.h>
 
 enum { LOADS, STORES, PRODUCTS, ZEROS, CONFIGURATIONS, RELEASES, COUNTERS };
-static int64_t counts[COUNTERS];
+static _Atomic int64_t counts[COUNTERS];
 
 typedef struct { uint8_t rows; uint16_t bytes; uint8_t data[16][64]; } tile;
 static __thread tile tiles[8];
 static struct sigaction previous;
 
-void tile_unit_counts(int64_t *out) { memcpy(out, counts, sizeof counts); memset(counts, 0, sizeof counts); }
+void tile_unit_counts(int64_t *out) {
+    for (int i = 0; i < COUNTERS; i++) out[i] = atomic_exchange(&counts[i], 0);
+}
 
 static const int ORDER[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
                               REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
@@ -136,7 +139,7 @@ static void handle(int number, siginfo_t *info, void *context) {
 
 int tile_unit_start(void) {
     struct sigaction ours = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_NODEFER};
-    memset(counts, 0, sizeof counts);
+    for (int i = 0; i < COUNTERS; i++) counts[i] = 0;
     return sigaction(SIGILL, &ours, &previous);
 }
 

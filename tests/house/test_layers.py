@@ -223,8 +223,6 @@ SHARED_NAMES = {
     "Var": "the same construct in expressions and in graphs",
     "Allocate": "the same construct in loops and in the executor's programs",
     "Tensor": "what users call both: te.Tensor is symbolic, weft.Tensor holds data",
-    "Place": "aliases of memory, and buffers of programs with control flow",
-    "View": "an instruction of the executor, and a schedule rule's view of a block",
 }
 
 

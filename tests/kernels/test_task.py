@@ -211,7 +211,7 @@ def test_wrong_texts_are_refused_with_their_place(old: str, new: str, error: typ
 
 
 def test_frames() -> None:
-    code = MachineCode("f", Code("elf", b"\x00code\xff", "f", frozenset({"fma", "avx2"})), (1, "s0", "*"))
+    code = MachineCode(Code("elf", b"\x00code\xff", "f", frozenset({"fma", "avx2"})), (1, "s0", "*"))
     assert MachineCode.from_bytes(code.to_bytes()) == code
     packed = pack({"a": [1, None]}, b"data")
     assert unpack(packed) == ({"a": [1, None]}, b"data")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -66,6 +67,16 @@ static int32_t fail_at(int64_t begin, int64_t end, void *closure) {
 int32_t fails(void *const *b, const int64_t *s) {
     int64_t bad = s[1];
     return weft_parallel_for(fail_at, s[0], 1, &bad);
+}
+static int32_t fault(int64_t begin, int64_t end, void *closure) {
+    char here;
+    uintptr_t a = (uintptr_t)&here, caller = (uintptr_t)closure;
+    if ((a > caller ? a - caller : caller - a) > 1 << 20) *(volatile int *)0 = 1; /* a worker has another stack */
+    for (;;) {} /* the caller leaves the other chunks to workers */
+}
+int32_t faults(void *const *b, const int64_t *s) {
+    char here;
+    return weft_parallel_for(fault, 2, 1, &here);
 }
 int32_t scratch(void *const *b, const int64_t *s) {
     /* blocks of growing size, released in reverse; all aligned and none overlapping */
@@ -228,6 +239,15 @@ def test_fork(code, compile_c, tmp_path):
         [sys.executable, "-c", script, str(tmp_path / "k.o")], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_fault_in_a_worker_is_reported(compile_c, tmp_path):
+    """Workers do not block the signals of faults, so Python's fault handler says where the process ended."""
+    (tmp_path / "k.o").write_bytes(compile_c(SOURCE))
+    script = "import sys; from weft.runtime import _native as n; n.Code(open(sys.argv[1], 'rb').read())"
+    command = [sys.executable, "-X", "faulthandler", "-c", f"{script}.call('faults', [], threads=2)"]
+    done = subprocess.run([*command, str(tmp_path / "k.o")], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGSEGV and "Fatal Python error: Segmentation fault" in done.stderr
 
 
 def test_default_threads():

@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.backends.catalogue import backend_of
@@ -28,32 +28,17 @@ from weft.graph.visit import post_order
 from weft.ir.structural import structural_hash
 from weft.kernels.machine_code import code_header, code_of
 from weft.kernels.task import tools
-from weft.runtime.program import Launch, SizeExpr
+from weft.lowering.kernel_interface import KernelInterface
 from weft.support.cache import DiskCache
 from weft.support.frames import pack, unpack
 from weft.target import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
-    """Machine code of one fused group.
+class Kernel(KernelInterface):
+    """The kernel of one fused group: its ``code``, which defines the symbol ``name``, and how to call it."""
 
-    ``code`` defines ``name``; ``sizes`` are the symbolic dimensions it takes, in order. ``workspace``, ``flops``,
-    ``bytes`` and the sizes in ``launch`` (None for CPUs) are expressions over ``s0, s1, …``: positions in ``sizes``.
-    """
-
-    name: str
-    code: Code
-    sizes: tuple[Var, ...]
-    workspace: SizeExpr
-    flops: SizeExpr
-    bytes: SizeExpr
-    launch: Launch | None = None
-
-    def localized(self, size: SizeExpr, names: dict[Var, str]) -> SizeExpr:
-        """``size`` with the names of this kernel's symbolic dimensions in place of their positions."""
-        table = {f"s{i}": names[v] for i, v in enumerate(self.sizes)}
-        return tuple(table.get(word, word) if isinstance(word, str) else word for word in size)
+    code: Code = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +124,7 @@ class KernelCache:
             header, data = found
             code = code_of(header, data)
             parts: dict[str, Any] = {k: tuple(header[k]) for k in ("workspace", "flops", "bytes")}
-            self._kernels[key] = Kernel(header["name"], code, sizes, **parts)
+            self._kernels[key] = Kernel(code.entry, sizes, **parts, code=code)
         return replace(self._kernels[key], sizes=sizes)
 
     def _read(self, key: str) -> tuple[dict[str, Any], bytes] | None:
@@ -156,7 +141,6 @@ class KernelCache:
         if self.disk is None:
             return
         header: dict[str, Any] = {
-            "name": kernel.name,
             "sizes": len(kernel.sizes),
             "workspace": kernel.workspace,
             "flops": kernel.flops,

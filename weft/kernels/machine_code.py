@@ -24,21 +24,20 @@ from weft.tir.nodes import Program
 
 @dataclass(frozen=True, slots=True)
 class MachineCode:
-    """The code of the kernel ``name``; ``workspace`` in bytes, an expression over the program's sizes ``s0, s1, …``."""
+    """The code of one kernel, and its ``workspace`` in bytes, an expression over the program's sizes ``s0, s1, …``."""
 
-    name: str
     code: Code
     workspace: SizeExpr
 
     def to_bytes(self) -> bytes:
         """Bytes that :meth:`from_bytes` reads back, in this process or another."""
-        return pack({"name": self.name, "workspace": self.workspace, **code_header(self.code)}, self.code.data)
+        return pack({"workspace": self.workspace, **code_header(self.code)}, self.code.data)
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> MachineCode:
         """Raises ValueError, KeyError or TypeError for bytes that :meth:`to_bytes` did not write."""
         header, data = unpack(packed)
-        return cls(str(header["name"]), code_of(header, data), tuple(header["workspace"]))
+        return cls(code_of(header, data), tuple(header["workspace"]))
 
 
 def code_header(code: Code) -> dict[str, Any]:
@@ -83,4 +82,4 @@ def machine_code(task: KernelTask) -> MachineCode:
         kernel = replace(kernel, name=task.symbol)
         code = task.maker.emit(kernel, task.target)
         names = {v: f"s{i}" for i, v in enumerate(task.program.sizes)}
-        return MachineCode(kernel.name, code, size_expr(kernel.attrs.get("workspace", 0), names))
+        return MachineCode(code, size_expr(kernel.attrs.get("workspace", 0), names))

@@ -40,22 +40,18 @@ def one_program(
         buffers.append(BufferSpec("arena", nbytes=arena))
     specs = [TensorSpec(b.name, str(b.dtype), shape_expr(b.shape, names)) for b in program.params]
     call = CallKernel(0, tuple(range(len(buffers))), tuple((names[v],) for v in kernel.sizes), label=program.name)
+    code = backend_of(target).emit(kernel, target)
+    variant = Variant(code.features, code.data, code.format)
     executed = ExecutableProgram(
         symbols=tuple(names[v] for v in program.sizes),
         inputs=tuple(specs[:inputs]),
         outputs=tuple(specs[inputs:]),
         buffers=tuple(buffers),
-        kernels=(KernelRef(kernel.name, 0),),
+        kernels=(KernelRef(code.entry, 0),),
         instructions=(call,),
         arena_bytes=arena,
     )
-    return Artifact(executed, (kernel_code(kernel, target),), (), str(target), dict(metadata or {}))
-
-
-def kernel_code(kernel: Program, target: Target) -> CodeObject:
-    """The code of a program in kernel form, for one target."""
-    code = backend_of(target).emit(kernel, target)
-    return CodeObject((Variant(code.features, code.data, code.format),))
+    return Artifact(executed, (CodeObject((variant,)),), (), str(target), dict(metadata or {}))
 
 
 def _size_names(program: Program) -> dict[Var, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,6 @@ from weft.runtime.program import (
     Allocate,
     BufferKind,
     BufferSpec,
-    CallKernel,
     Check,
     Copy,
     NewTensor,
@@ -432,7 +432,7 @@ class Emitter(Lifetimes):
         for place, t in zip(targets, types, strict=True):
             self._allocate_tensor(place, t)
         try:
-            known = self.shared.describe(e, self._valid())
+            called = self.shared.describe(e, self._valid())
         except KeyError as missing:
             raise unknown_size(str(missing.args[0])) from None
         buffers = [*sources, *targets]
@@ -444,7 +444,7 @@ class Emitter(Lifetimes):
         numbers = tuple(p.number for p in buffers)
         self.written[len(self.items)] = len(buffers) - len(sources)
         self.exchanges[len(self.items)] = self._exchanged(e, sources, targets)
-        self.emit(CallKernel(known.kernel, numbers, known.sizes, known.label, known.flops, known.nbytes, known.launch))
+        self.emit(replace(called, buffers=numbers))
         self.shared.calls.append(e)
         for made, wanted, t in zip(targets, results, types, strict=True):
             if made is not wanted:

@@ -29,8 +29,8 @@ from weft.runtime.program import (
     Instruction,
     Invoke,
     Jump,
-    Launch,
     NewTensor,
+    NewView,
     Reserve,
     Return,
     SetSize,
@@ -38,7 +38,6 @@ from weft.runtime.program import (
     SizeExpr,
     Tag,
     Take,
-    View,
 )
 from weft.support.dtypes import DType
 from weft.support.errors import ModelError
@@ -105,19 +104,6 @@ class Goto:
 
     label: Label
     condition: SizeExpr | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KernelCall:
-    """The kernel call of a fused group: its number, sizes, amount of work and launch in the form that the executor
-    uses, and its device."""
-
-    kernel: int
-    sizes: tuple[SizeExpr, ...]
-    label: str
-    flops: SizeExpr
-    nbytes: SizeExpr
-    launch: Launch | None = None
 
 
 def unsupported(what: str) -> ModelError:
@@ -205,7 +191,7 @@ def touched(item: Any) -> tuple[int, ...]:
             return item.places
         case CallKernel():
             return item.buffers
-        case Copy() | Share() | View() | Field():
+        case Copy() | Share() | NewView() | Field():
             return item.source, item.target
         case SetSize():
             return () if item.buffer is None else (item.buffer,)

@@ -56,12 +56,12 @@ from weft.runtime.program import (
     Give,
     HostOperator,
     Invoke,
+    NewView,
     Return,
     SetSize,
     Share,
     Tag,
     Take,
-    View,
 )
 from weft.support.dtypes import INDEX, DType
 
@@ -240,7 +240,7 @@ class _Unit(Emitter):
         target = self.object(t)
         if source.kind in ("object", "input", "constant") and not source.space:
             shape = tuple(map(self._size, t.shape))
-            self.emit(View(target.number, source.number, self._size(self._bytes(t)), shape))
+            self.emit(NewView(target.number, source.number, self._size(self._bytes(t)), shape))
         else:
             self._copy(source, target, t)
         return target

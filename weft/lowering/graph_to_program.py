@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,46 +20,19 @@ from weft.graph import dims
 from weft.graph.nodes import Call, Function, Module
 from weft.graph.passes.memory import InPlace, MemoryPlan
 from weft.graph.types import DataType, TensorType
-from weft.lowering.control_parts import KernelCall, Opaque, flat, is_object
+from weft.lowering.control_parts import Opaque, flat, is_object
 from weft.lowering.described_types import DescribedTypes
 from weft.lowering.functions import lower_functions
+from weft.lowering.kernel_interface import KernelInterface
 from weft.lowering.place import CPU_ALONE, Placement
 from weft.lowering.shared import Shared
 from weft.lowering.sizes import shape_expr, size_expr
-from weft.runtime.program import (
-    ExecutableProgram,
-    KernelRef,
-    Launch,
-    SizeExpr,
-    TensorSpec,
-)
-
-
-class KernelCode(Protocol):
-    """The properties of a compiled kernel that this module needs.
-
-    ``workspace``, ``flops``, ``bytes`` and the sizes in ``launch`` use names that ``localized`` replaces by the model's
-    symbols. Kernels of the CPU have no launch.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def sizes(self) -> tuple[Symbol, ...]: ...
-    @property
-    def workspace(self) -> SizeExpr: ...
-    @property
-    def flops(self) -> SizeExpr: ...
-    @property
-    def bytes(self) -> SizeExpr: ...
-    @property
-    def launch(self) -> Launch | None: ...
-    def localized(self, size: SizeExpr, names: dict[Symbol, str]) -> SizeExpr: ...
+from weft.runtime.program import CallKernel, ExecutableProgram, KernelRef, TensorSpec
 
 
 def graph_to_program(
     module: Module,
-    kernels: Mapping[Function, KernelCode],
+    kernels: Mapping[Function, KernelInterface],
     *,
     workspace: Callable[[Call], ExprLike] = lambda call: 0,
     in_place: InPlace = lambda call: (),
@@ -67,8 +40,8 @@ def graph_to_program(
 ) -> tuple[ExecutableProgram, list[np.ndarray[Any, Any]], MemoryPlan]:
     """The program that runs ``module``, the constants it reads and what memory it needs.
 
-    ``kernels`` holds the code of every primitive function; code objects are numbered in the order of first use (see
-    ``Program.kernels``). ``workspace(call)`` says how many bytes a call needs beside its operands and results,
+    ``kernels`` says how to call the kernel of every primitive function; code objects are numbered in the order of first
+    use (see ``Program.kernels``). ``workspace(call)`` says how many bytes a call needs beside its operands and results,
     ``in_place(call)`` which results its kernel may write over which operands, ``placement`` on which device it runs.
     Raises ModelError for what has no compiled form.
     """
@@ -77,16 +50,12 @@ def graph_to_program(
     names = _unique_names(symbols)
     numbers: dict[tuple[str, int], int] = {}
 
-    def describe(call: Call, names: Mapping[Symbol, str]) -> KernelCall:
+    def describe(call: Call, names: Mapping[Symbol, str]) -> CallKernel:
         assert isinstance(call.target, Function)
         kernel = kernels[call.target]
         number = numbers.setdefault((kernel.name, placement.device(call)), len(numbers))
-        known = dict(names)
-        flops, nbytes = (kernel.localized(s, known) for s in (kernel.flops, kernel.bytes))
-        label = "+".join(call.origin.names) or kernel.name
-        sizes = tuple((known[v],) for v in kernel.sizes)
-        launch = _localized_launch(kernel, known) if placement.device(call) else None
-        return KernelCall(number, sizes, label, flops, nbytes, launch)
+        called = kernel.call(number, "+".join(call.origin.names) or kernel.name, names)
+        return called if placement.device(call) else replace(called, launch=None)
 
     shared = Shared(describe, placement.device, in_place, workspace)
     made = lower_functions(module, names, shared, len(placement.devices))
@@ -117,17 +86,6 @@ def graph_to_program(
         types=types.found,
     )
     return program, list(made.constants), made.plan
-
-
-def _localized_launch(kernel: KernelCode, names: dict[Symbol, str]) -> Launch | None:
-    """The launch of a kernel, expressed in the model's symbols."""
-    launch = kernel.launch
-    if launch is None:
-        return None
-    (gx, gy, gz), (bx, by, bz) = (
-        tuple(kernel.localized(s, names) for s in sizes) for sizes in (launch.grid, launch.block)
-    )
-    return Launch((gx, gy, gz), (bx, by, bz), kernel.localized(launch.shared_bytes, names))
 
 
 def _port(name: str, t: TensorType, names: Mapping[Symbol, str], types: DescribedTypes, space: int) -> TensorSpec:

@@ -14,10 +14,12 @@ from weft.expr.nodes import Var as Symbol
 from weft.graph.nodes import Call
 from weft.graph.passes.memory import InPlace, MemoryPlan
 from weft.graph.types import TensorType
-from weft.lowering.control_parts import KernelCall, Place
-from weft.runtime.program import BufferSpec, FunctionSpec, HostOperator, Instruction
+from weft.lowering.control_parts import Place
+from weft.runtime.program import BufferSpec, CallKernel, FunctionSpec, HostOperator, Instruction
 
-Describe = Callable[[Call, Mapping[Symbol, str]], KernelCall]
+Describe = Callable[[Call, Mapping[Symbol, str]], CallKernel]
+"""The call of a fused group's kernel, without buffers, its sizes in the given names of symbols. Raises KeyError for a
+symbol that has no name."""
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from weft.backends.protocol import Backend
+from weft.backends.protocol import Backend, Code
 from weft.expr.nodes import Const, ExprLike, Var
 from weft.graph.interpret import run, run_group
 from weft.graph.nodes import Function, Module
@@ -31,7 +31,7 @@ from weft.pipeline.kernels import unscheduled
 from weft.pipeline.options import Options
 from weft.pipeline.program import compile_module
 from weft.plugins.registry import STOCK, Registry
-from weft.runtime import _native
+from weft.runtime.direct_call import call_kernel, unwritten
 from weft.runtime.executable import Executable
 from weft.support.data import Data
 from weft.support.errors import InputError, ProgramError
@@ -205,7 +205,7 @@ class _Search:
             kernel = lowered(unscheduled(group)[0], self.target, backend=self.backend)
             self.codes[group] = kernel, self.backend.emit(kernel, self.target)
         kernel, code = self.codes[group]
-        made = call_kernel(kernel, code.data, unscheduled(group)[0], args, sizes)
+        made = _called(kernel, code, unscheduled(group)[0], args, sizes)
         return made[0] if len(made) == 1 else made
 
     def groups(self, fused: Module, inputs: Sequence[Any]) -> Verdict | None:
@@ -249,21 +249,16 @@ class _Search:
         yield "kernel", self.backend.lower(made, self.target)
 
 
-def call_kernel(
-    kernel: Program, code: bytes, plain: Program, args: Sequence[Array], sizes: Mapping[Var, ExprLike]
+def _called(
+    kernel: Program, code: Code, plain: Program, args: Sequence[Array], sizes: Mapping[Var, ExprLike]
 ) -> tuple[Array, ...]:
-    """The outputs of a kernel, whose object is ``code``, on ``args``, in one thread. Memory is filled with a pattern
-    first, so that elements which are never written are detected."""
+    """The outputs of a kernel on ``args``, in one thread. Elements that it does not write have a pattern."""
     numbers = [_number(sizes[v]) for v in plain.sizes]
     swap = substitution({v: Const(n) for v, n in zip(plain.sizes, numbers, strict=True)})
-    outputs = [_room([_number(swap(d)) for d in b.shape], b.dtype.numpy) for b in plain.params[len(args) :]]
-    buffers = [_aligned(np.asarray(a)) for a in args] + outputs
-    workspace = kernel.attrs.get("workspace")
-    if workspace is not None:
-        buffers.append(_room([_number(swap(workspace)) + _ALIGNMENT], np.dtype(np.uint8)))
-    status, _ = _native.Code(code).call(kernel.name, [_bytes(b) for b in buffers], numbers)
-    if status:
-        raise ProgramError(f"the kernel '{kernel.name}' returned {status}", code="V910")
+    outputs = [unwritten([_number(swap(d)) for d in b.shape], b.dtype.numpy) for b in plain.params[len(args) :]]
+    needed = kernel.attrs.get("workspace")
+    inputs = [np.array(a) for a in args]  # the call writes back what the kernel left in them
+    call_kernel(code.data, code.entry, [*inputs, *outputs], numbers, None if needed is None else _number(swap(needed)))
     return tuple(outputs)
 
 
@@ -277,28 +272,6 @@ def _interpreted(
 def _number(size: Any) -> int:
     """A size as an int: at run time all sizes are known."""
     return int(size)
-
-
-_ALIGNMENT: Final = 64
-_PATTERN: Final = 0xA5
-
-
-def _room(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    """Aligned memory filled with a pattern."""
-    nbytes = int(np.prod(shape)) * dtype.itemsize
-    whole = np.full(nbytes + _ALIGNMENT, _PATTERN, np.uint8)
-    start = -whole.ctypes.data % _ALIGNMENT
-    return whole[start : start + nbytes].view(dtype).reshape(shape)
-
-
-def _aligned(array: Array) -> Array:
-    made = _room(array.shape, array.dtype)
-    made[...] = array
-    return made
-
-
-def _bytes(array: Array) -> Array:
-    return array.reshape(-1).view(np.uint8)
 
 
 def known_inputs(module: Module, inputs: Mapping[str, Any]) -> list[Any]:

@@ -134,7 +134,7 @@ def _noted(cache: KernelCache, key: str, user: _User, kernel: Kernel, progress: 
 def _kernel(code: MachineCode, program: Program, cost: Work) -> Kernel:
     names = {v: f"s{i}" for i, v in enumerate(program.sizes)}
     flops, bytes = size_expr(cost.flops, names), size_expr(cost.bytes, names)
-    return Kernel(code.name, code.code, program.sizes, code.workspace, flops, bytes)
+    return Kernel(code.code.entry, program.sizes, code.workspace, flops, bytes, code=code.code)
 
 
 def unscheduled(group: Function) -> tuple[Program, Work]:

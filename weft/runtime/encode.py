@@ -32,6 +32,7 @@ from weft.runtime.program import (
     Jump,
     Launch,
     NewTensor,
+    NewView,
     Reserve,
     Return,
     SetSize,
@@ -39,7 +40,6 @@ from weft.runtime.program import (
     SizeExpr,
     Tag,
     Take,
-    View,
 )
 from weft.runtime.sizes import BINARY, evaluate, symbols_of
 from weft.support.errors import ArtifactError
@@ -216,7 +216,7 @@ def _value_instruction(i: Instruction, table: _Table) -> Iterable[int]:
             return [_GIVE, i.source, i.output]
         case NewTensor():
             return [_TENSOR, i.target, number(i.nbytes), len(i.shape), *map(number, i.shape)]
-        case View():
+        case NewView():
             return [_VIEW, i.target, i.source, number(i.nbytes), len(i.shape), *map(number, i.shape)]
         case Box():
             return [_BOX, i.target, number(i.value)]

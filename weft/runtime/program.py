@@ -198,7 +198,7 @@ class NewTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class NewView:
     """Let an object buffer hold a tensor that is a view of the memory of ``source``: an object, an input or a
     constant."""
 
@@ -292,7 +292,7 @@ class CallHost:
 
 Instruction: TypeAlias = (
     "CallKernel | Copy | SetSize | Allocate | Reserve | Free | Check | CheckRange | Jump | Take | Give | NewTensor | "
-    "View | Box | Construct | Field | Tag | Extent | Share | Invoke | Return | CallHost"
+    "NewView | Box | Construct | Field | Tag | Extent | Share | Invoke | Return | CallHost"
 )
 
 

@@ -31,6 +31,7 @@ from weft.runtime.program import (
     KernelRef,
     Launch,
     NewTensor,
+    NewView,
     Reserve,
     Return,
     SetSize,
@@ -39,7 +40,6 @@ from weft.runtime.program import (
     Tag,
     Take,
     TensorSpec,
-    View,
 )
 from weft.runtime.sizes import BINARY
 from weft.support.errors import ArtifactError
@@ -57,7 +57,7 @@ _INSTRUCTIONS: dict[str, type[Any]] = {
     "take": Take,
     "give": Give,
     "tensor": NewTensor,
-    "view": View,
+    "view": NewView,
     "box": Box,
     "construct": Construct,
     "field": Field,

@@ -212,3 +212,13 @@ def test_what_occurs_twice_is_computed_once():
     stores = Seq(tuple(Store(y, (i,), shared + float(n)) for n in range(4)))
     text = emit_source(Program("shared", (x, y), For(i, const(0), const(64), stores)), PLAIN)
     assert text.count("sqrt_f32(x[i])") == 1
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_a_constant_condition_needs_its_header(condition):
+    """``true`` and ``false`` come from stdbool.h, also where no variable is a bool."""
+    y = buffer("y", 1)
+    body = Seq((Store(y, (const(0),), const(1.0)), If(const(condition), Store(y, (const(0),), const(2.0)))))
+    got = np.zeros(1, "f")
+    run_kernel(Program("constant", (y,), body), [got], target=target_of("gcc"))
+    assert got == (2.0 if condition else 1.0)

@@ -9,6 +9,7 @@ Functions come in pairs: a wrapper with the kernel's signature unpacks pointers 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -216,7 +217,7 @@ def _safe(name: str) -> str:
 def _includes(text: str) -> str:
     """The standard headers that ``text`` needs."""
     needed = ["#include <stdint.h>"]
-    if "bool" in text:
+    if re.search(r"\b(bool|true|false)\b", text):
         needed.insert(0, "#include <stdbool.h>")
     if "memcpy" in text:
         needed.append("#include <string.h>")

@@ -20,7 +20,7 @@ Key = tuple[GraphExpr, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemorySlice:
     """``offset`` bytes into the memory of ``key``; ``whole`` where that is all of it."""
 
     key: Key
@@ -53,7 +53,7 @@ def is_alias(value: GraphExpr) -> bool:
     return is_view(value) or is_check(value) or is_join(value) or is_part(value)
 
 
-def place(value: GraphExpr) -> Place:
+def memory_of(value: GraphExpr) -> MemorySlice:
     """Where ``value`` lies: looks through views, checks, parts, tuples and projections."""
     offset, whole, number = 0, True, 0
     while True:
@@ -66,18 +66,18 @@ def place(value: GraphExpr) -> Place:
             assert isinstance(value, Call)
             starts = stretches(value)
             if starts is None:  # before fusion: a kernel will copy it
-                return Place((value, number), offset, whole)
+                return MemorySlice((value, number), offset, whole)
             offset, whole, number, value = offset + starts[number], False, 0, value.args[0]
         elif is_view(value) or is_check(value):
             assert isinstance(value, Call)
             value = value.args[0]
         else:
-            return Place((value, number), offset, whole)
+            return MemorySlice((value, number), offset, whole)
 
 
 def source(value: GraphExpr) -> Key:
     """The tensor whose memory holds ``value``: looks through views, checks, parts, tuples and projections."""
-    return place(value).key
+    return memory_of(value).key
 
 
 def stretches(value: Call) -> tuple[int, ...] | None:
@@ -144,19 +144,19 @@ class Aliases:
         """The join that holds ``key``, and from which byte on."""
         return self._homes.get(key)
 
-    def root(self, key: Key) -> Place:
+    def root(self, key: Key) -> MemorySlice:
         """The memory that holds ``key``."""
         offset, whole = 0, True
         while key in self._homes:
             key, start = self._homes[key]
             offset, whole = offset + start, False
-        return Place(key, offset, whole)
+        return MemorySlice(key, offset, whole)
 
-    def find(self, value: GraphExpr) -> Place:
+    def find(self, value: GraphExpr) -> MemorySlice:
         """The memory that holds ``value``."""
-        inner = place(value)
+        inner = memory_of(value)
         outer = self.root(inner.key)
-        return Place(outer.key, outer.offset + inner.offset, outer.whole and inner.whole)
+        return MemorySlice(outer.key, outer.offset + inner.offset, outer.whole and inner.whole)
 
     def made(self, key: Key) -> list[Key]:
         """The tensors that kernels compute for ``key``: itself, or the operands that are joined in it."""

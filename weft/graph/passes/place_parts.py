@@ -15,7 +15,7 @@ from weft.graph.build import primitive
 from weft.graph.demand import on_demand
 from weft.graph.nodes import Call, Function, GraphExpr, Let, Module, Tuple, Var, apply, call
 from weft.graph.operator import Operator
-from weft.graph.passes.aliases import Key, Place, is_join, place, stretches
+from weft.graph.passes.aliases import Key, MemorySlice, is_join, memory_of, stretches
 from weft.graph.passes.reach import Reach
 from weft.graph.scope import scopes
 from weft.graph.types import TensorType, TupleType
@@ -55,7 +55,7 @@ class _Placing:
         body = function.body
         while isinstance(body, Let):
             body = body.body
-        self.results = [place(r) for r in (body.fields if isinstance(body, Tuple) else (body,))]
+        self.results = [memory_of(r) for r in (body.fields if isinstance(body, Tuple) else (body,))]
         self.order = list(post_order(function.body))
         self.blocks = scopes(function)
         self.pending = on_demand(function, self.blocks)
@@ -122,14 +122,14 @@ class _Placing:
         self.joined.update(dict.fromkeys(inside, e))
         self.bare[e], self.copied[e] = inner, copies
 
-    def _where(self, value: GraphExpr) -> Place | None:
+    def _where(self, value: GraphExpr) -> MemorySlice | None:
         """The tensor that holds exactly ``value``, if a kernel computes it."""
         where = self._place(value)
         return where if where.whole and _is_kernel(where.key[0]) and self._is_fixed(where.key[0]) else None
 
-    def _place(self, value: GraphExpr) -> Place:
-        """Like :func:`place` with the groups that are bare already seen as parts."""
-        where = place(value)
+    def _place(self, value: GraphExpr) -> MemorySlice:
+        """Like :func:`memory_of` with the groups that are bare already seen as parts."""
+        where = memory_of(value)
         node, number = where.key
         inner = self.bare.get(node) if isinstance(node, Call) else None
         if inner is None or inner.target.parts is None:  # type: ignore[union-attr]  # Operator
@@ -137,13 +137,13 @@ class _Placing:
         starts = stretches(inner)
         assert starts is not None and isinstance(node, Call)
         below = self._place(node.args[0])
-        return Place(below.key, below.offset + starts[number] + where.offset, False)
+        return MemorySlice(below.key, below.offset + starts[number] + where.offset, False)
 
     def _part(self, e: Call, inner: Call) -> None:
         starts = stretches(inner)
         if starts is None or not self._aligned(starts) or len(inner.args) != 1:
             return
-        source = place(e.args[0]).key[0]
+        source = memory_of(e.args[0]).key[0]
         if any(p.key[0] is e for p in self.results):
             return
         if source not in self.function.params and not (_is_kernel(source) and self._is_fixed(source)):
