@@ -3,44 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import weft
-from weft.expr.nodes import Var as Symbol
 from weft.graph.build import function, size, var
 from weft.graph.interpret import run as interpret
 from weft.graph.nodes import Call, Function, GraphExpr, If, Module, call
 from weft.graph.visit import post_order
 from weft.lowering import functions
 from weft.lowering.graph_to_program import graph_to_program
+from weft.lowering.kernel_interface import KernelInterface
 from weft.lowering.verify_memory import verify_memory
 from weft.ops.catalogue import op
 from weft.pipeline import Options, compile_module, optimize
 from weft.runtime import Executable
-from weft.runtime.program import ExecutableProgram, Launch, SizeExpr
+from weft.runtime.program import ExecutableProgram
 from weft.support.errors import InternalError
 from weft.target import Target
 
 APART = Options(max_ops=1, jobs=1)
 HOST = Target("cpu")
-
-
-@dataclass(frozen=True)
-class NoCode:
-    """A kernel of which only what the door asks for is there."""
-
-    name: str
-    sizes: tuple[Symbol, ...] = ()
-    flops: SizeExpr = (0,)
-    bytes: SizeExpr = (0,)
-    launch: Launch | None = None
-
-    def localized(self, size: SizeExpr, names: dict[Symbol, str]) -> SizeExpr:
-        return size
 
 
 def everywhere(e: Call) -> Iterable[tuple[int, int]]:
@@ -50,7 +36,11 @@ def everywhere(e: Call) -> Iterable[tuple[int, int]]:
 def planned(module: Module, **options: Any) -> tuple[ExecutableProgram, Any]:
     fused = optimize(module, HOST, APART)
     calls = [e for f in fused.functions.values() for e in post_order(f) if isinstance(e, Call)]
-    kernels = {c.target: NoCode(f"k{i}") for i, c in enumerate(calls) if isinstance(c.target, Function)}
+    kernels = {
+        c.target: KernelInterface(f"k{i}", (), (0,), (0,), (0,))
+        for i, c in enumerate(calls)
+        if isinstance(c.target, Function)
+    }
     program, _, plan = graph_to_program(fused, kernels, **options)
     return program, plan
 
