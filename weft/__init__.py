@@ -20,6 +20,7 @@ _PUBLIC = {
     "build": "weft.classic.build",
     "compile": "weft.api",
     "compile_artifact": "weft.api",
+    "compile_sources": "weft.api",
     "load": "weft.api",
     "load_function": "weft.classic.function",
     "lower": "weft.classic.build",
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from weft import tir as tir
     from weft.api import compile as compile
     from weft.api import compile_artifact as compile_artifact
+    from weft.api import compile_sources as compile_sources
     from weft.api import load as load
     from weft.classic.build import build as build
     from weft.classic.build import lower as lower

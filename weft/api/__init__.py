@@ -3,6 +3,7 @@
 from weft.api.compiling import (
     compile,
     compile_artifact,
+    compile_sources,
     compile_with_report,
     dumping,
     graph_instruments,
@@ -14,6 +15,7 @@ from weft.api.compiling import (
 __all__ = [
     "compile",
     "compile_artifact",
+    "compile_sources",
     "compile_with_report",
     "dumping",
     "graph_instruments",

@@ -29,7 +29,7 @@ from weft.runtime.devices import register as register_device
 from weft.support import settings
 from weft.support.arguments import FLAG, MAPPING, TEXT, WHOLE, Form, checked, instance, one_or_several, optional
 from weft.support.cache import DiskCache
-from weft.support.errors import InputError, InternalError, UserError
+from weft.support.errors import InputError, InternalError, TargetError, UserError
 from weft.support.files import existing_file
 from weft.support.garbage import seldom_collected
 from weft.support.progress import progress as progress_bar
@@ -225,6 +225,54 @@ def compile_artifact(
     return _compiled(model, target, shapes, also, options, precision, schedules, cache, progress, specialize, plugins)[
         0
     ]
+
+
+@checked("I029", InputError, **_FORMS)
+def compile_sources(
+    model: Any,
+    folder: str | os.PathLike[str],
+    target: str | Target = "c",
+    *,
+    shapes: Sizes | None = None,
+    options: Options | None = None,
+    precision: str | None = None,
+    cache: bool = True,
+    progress: bool = False,
+    plugins: Sequence[Plugin] = (),
+) -> list[Path]:
+    """Write a model as C sources to ``folder``, which is made: a file for each kernel, headers, the program that calls
+    the kernels, its constants, and a README.md that says how to build it. No C compiler is needed here. Returns the
+    files.
+
+    ``target`` is of kind ``c``; the other arguments are those of :func:`compile`. Raises TargetError G032 for a target
+    of another kind, InputError I030 if a file cannot be written, and the errors of :func:`compile`.
+    """
+    from weft.backends.c import source_flags
+    from weft.view.sources import write_sources
+
+    chosen = registry_of(plugins).target(target)
+    if chosen.kind.name != "c":
+        raise TargetError(
+            f"there are no C sources for the target '{chosen.kind.name}'",
+            code="G032",
+            hint="target='c', or 'c -mcpu=…'",
+        )
+    asked = tuple({**dict(chosen.options), "code": "source"}.items())
+    artifact = compile_artifact(
+        model,
+        chosen.replace(options=asked),
+        shapes=shapes,
+        options=options,
+        precision=precision,
+        cache=cache,
+        progress=progress,
+        plugins=plugins,
+    )
+    try:
+        return write_sources(artifact, Path(folder), source_flags(chosen))
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise InputError(f"'{folder}' cannot be written: {reason}", code="I030") from problem
 
 
 def _compiled(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -43,6 +44,12 @@ from weft.support.words import counted
     metavar="NAME=SIZES",
     help="Add code for these sizes of an open dimension: --specialize batch=1,8. May be repeated.",
 )
+@click.option(
+    "--sources",
+    default=None,
+    metavar="FOLDER",
+    help="Write C sources to this folder instead of an artifact; needs --target c.",
+)
 @click.option("--no-cache", is_flag=True, help="Do not use the kernel cache.")
 def command(
     model: str,
@@ -54,6 +61,7 @@ def command(
     winograd: bool | int,
     jobs: int | None,
     specialize: tuple[str, ...],
+    sources: str | None,
     no_cache: bool,
 ) -> None:
     """Compile MODEL to one file, which loads and runs without the compiler.
@@ -64,8 +72,16 @@ def command(
     weft compile resnet.onnx --target x86-64-v4 --also x86-64-v3
     weft compile resnet.onnx --precision bf16
     weft compile bert.onnx --specialize batch=1,8 --specialize sequence=128
+    weft compile resnet.onnx --target c --sources resnet-c
     """
     import weft
+
+    if sources is not None:
+        if output or also or specialize:
+            raise click.UsageError("--sources goes with neither -o, --also nor --specialize")
+        made = weft.Options(precision=precision, winograd=winograd, jobs=jobs)
+        _write_sources(model, sources, target, shapes, made, not no_cache)
+        return
 
     path = Path(output or existing_file(model).with_suffix(".weft").name)
     check_writable(path)
@@ -88,3 +104,15 @@ def command(
         f"{path}: {size / 1e6:.1f} MB, {counted(len(artifact.program.kernels), 'kernel')}, "
         f"compiled in {time.perf_counter() - start:.1f} s"
     )
+
+
+def _write_sources(model: str, folder: str, target: str, shapes: tuple[str, ...], options: Any, cache: bool) -> None:
+    import weft
+
+    start = time.perf_counter()
+    files = weft.compile_sources(
+        existing_file(model), folder, target, shapes=parse_shapes(shapes), options=options, cache=cache, progress=True
+    )
+    kernels = sum(f.parent.name == "kernels" for f in files)
+    seconds = time.perf_counter() - start
+    console().print(f"{folder}: {counted(kernels, 'kernel')} as C, compiled in {seconds:.1f} s; see README.md there")

@@ -263,6 +263,12 @@ def _pick(code: CodeObject) -> Variant:
     fitting = [v for v in loadable if v.features <= have]
     if fitting:
         return max(fitting, key=lambda v: len(v.features))
+    if any(v.format == "c" for v in code.variants):
+        raise ArtifactError(
+            "the artifact holds C sources, not code",
+            code="A009",
+            hint="compile without the target's option -code=source",
+        )
     lacking = min((sorted(v.features - have) for v in loadable), key=len, default=[])
     raise ArtifactError(
         "the artifact has no code for this CPU" + (f", which lacks {', '.join(lacking)}" if lacking else ""),

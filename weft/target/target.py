@@ -165,6 +165,8 @@ def parse_c(kind: TargetKind, words: Sequence[str]) -> Target:
     vectors = made.option("vectors")
     if vectors not in ("gnu", "none"):
         raise TargetError(f"-vectors is 'gnu' or 'none', not '{vectors}'", code="G031")
+    if made.option("code") not in ("object", "source"):
+        raise TargetError(f"-code is 'object' or 'source', not '{made.option('code')}'", code="G031")
     if vectors == "none":
         return made.replace(arch=replace(cpu, vector_bits=0, vector_registers=0), units=())
     return made.replace(arch=cpu, units=cpu_units(features))
@@ -172,6 +174,7 @@ def parse_c(kind: TargetKind, words: Sequence[str]) -> Target:
 
 _C_OPTIONS: Final = {
     "vectors": ("gnu", "gnu: the vector types of GCC and Clang; none: loops of plain C11"),
+    "code": ("object", "object: compiled at once; source: the C text, for weft compile --sources"),
     "cc": ("", "the command of the C compiler; default: the variable CC, else cc, gcc or clang"),
 }
 

@@ -39,7 +39,9 @@ def compile_object(source: str, target: Target, assembly: bool = False) -> bytes
 
 
 def emit(kernel: Program, target: Target) -> Code:
-    """A relocatable ELF object that defines the kernel."""
+    """A relocatable ELF object that defines the kernel, or its source if the target asks for that."""
+    if _wants_source(target):
+        return Code(SOURCE, emit_source(kernel, target).encode(), kernel.name)
     data = compile_object(emit_source(kernel, target), target)
     return Code(ELF, data, kernel.name, target.cpu.features & CODE_FEATURES)
 
@@ -47,14 +49,30 @@ def emit(kernel: Program, target: Target) -> Code:
 def _texts(kernel: Program, target: Target) -> Iterator[StageText]:
     source = emit_source(kernel, target)
     yield StageText("c", ".c", source)
+    if _wants_source(target):
+        return
     yield StageText("assembly", ".s", compile_object(source, target, assembly=True).decode())
 
 
+def source_flags(target: Target) -> str:
+    """The options with which GCC and Clang compile the source of kernels."""
+    arch = machine_options(target.cpu.triple, target.cpu.features, target.cpu.vector_bits, clang=False)
+    return " ".join(("-std=gnu11 -O2 -ffp-contract=fast -fno-math-errno -fno-strict-aliasing", *arch))
+
+
+def _wants_source(target: Target) -> bool:
+    return target.option("code") == "source"
+
+
 def _version(target: Target) -> str:
+    if _wants_source(target):
+        return "source"
     command = tuple(compiler(target.option("cc")))
     return f"{' '.join(command)}: {version(command)}"
 
 
+SOURCE: Final = "c"
+"""The format of :class:`Code` whose data is C."""
 C: Final = Backend(KINDS["c"], default_schedule, tir_to_kernel, emit, _texts, _version, stages=("c", "assembly"))
 
-__all__ = ["C", "compile_object", "emit", "emit_source"]
+__all__ = ["C", "compile_object", "emit", "emit_source", "source_flags"]
