@@ -23,8 +23,8 @@ from weft.tensor_expr.visit import topological
 from weft.tir.interpret import run
 from weft.tir.verify import verify
 
-N = 5
-"""What the symbolic size is, where there is one."""
+OPEN_SIZES = (5, 0, 1)
+"""What the symbolic sizes are, where there are any: all of these, one after another."""
 
 
 class Sample:
@@ -35,9 +35,11 @@ class Sample:
         self.dtype = rng.choice(["float32", "int32"])
         rows: Any = te.var("n") if rng.random() < 0.2 else rng.randint(2, 6)
         rank = rng.randint(1, 3)
-        shape = (rows, rng.randint(2, 9), rng.randint(1, 4))[:rank]
+        columns: Any = te.var("m") if rng.random() < 0.2 else rng.randint(2, 9)
+        shape = (rows, columns, rng.randint(1, 4))[:rank]
         self.inputs = [te.placeholder(shape, self.dtype, name=x) for x in "AB"]
         self.stages: list[Any] = []
+        self.least = 0
         live = list(self.inputs)
         for n in range(rng.randint(1, 4)):
             made = self.stage(f"s{n}", rng.choice(live[-2:]), rng.choice(live))
@@ -93,6 +95,7 @@ class Sample:
         )
 
     def recurrence(self, name: str, x: Any, y: Any) -> list[Any]:
+        self.least = 1  # the first row is read
         state = te.placeholder(x.shape, x.dtype, name=f"{name}state")
         start = te.compute((1, *x.shape[1:]), lambda t, *i: x[(t, *i)], name=f"{name}start")
         step = te.compute(
@@ -110,9 +113,9 @@ class Sample:
     def args(self) -> list[Any]:
         return [*self.given, *self.outputs]
 
-    def values(self) -> list[np.ndarray]:
+    def values(self, size: int) -> list[np.ndarray]:
         rng = np.random.default_rng(self.rng.randint(0, 99))
-        shapes = [[N if not hasattr(d, "value") else int(d.value) for d in t.shape] for t in self.given]
+        shapes = [[size if not hasattr(d, "value") else int(d.value) for d in t.shape] for t in self.given]
         return [rng.integers(-3, 4, shape).astype(self.dtype) for shape in shapes]
 
 
@@ -223,17 +226,20 @@ def one_case(seed: int, accepted: Counter[str]) -> None:
     sample = Sample(rng)
     plain = weft.lower(te.create_schedule([t.op for t in sample.outputs]), sample.args).program
     s = random_schedule(sample, rng, accepted)
-    sizes, values = {"n": N} if plain.sizes else None, sample.values()
-    wanted = run(plain, values, sizes)
     try:
         program = weft.lower(s, sample.args).program
         verify(program)
-        made = [run(program, values, sizes, order=order) for order in ("forward", "shuffled")]
-        built = weft.build(s, sample.args)(*values)
-        made.append(list(built) if isinstance(built, (tuple, list)) else [built])
-        for results in made:
-            for want, got in zip(wanted, results, strict=True):
-                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        built = weft.build(s, sample.args)
+        for size in [n for n in OPEN_SIZES if n >= sample.least] if plain.sizes else OPEN_SIZES[:1]:
+            values = sample.values(size)
+            sizes = {v.name: size for v in plain.sizes}
+            wanted = run(plain, values, sizes)
+            made = [run(program, values, sizes, order=order) for order in ("forward", "shuffled")]
+            result = built(*values)
+            made.append(list(result) if isinstance(result, (tuple, list)) else [result])
+            for results in made:
+                for want, got in zip(wanted, results, strict=True):
+                    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     except Exception:  # shown, and raised on
         print(f"seed {seed}", s.schedule.trace.to_python(), plain, s.program, sep="\n\n")
         raise

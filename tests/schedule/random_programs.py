@@ -20,7 +20,7 @@ EXTENT: Final = 4
 def random_program(rng: random.Random, symbolic: bool = False) -> Program:
     """A chain of stages over small matrices: maps, shifts, windows, products, row reductions and broadcasts."""
     rows: Any = te.var("n") if symbolic else rng.randint(2, 7)
-    columns = rng.randint(2, 7)
+    columns: Any = te.var("m") if symbolic and rng.random() < 0.4 else rng.randint(2, 7)
     a, b = te.placeholder((rows, columns), name="A"), te.placeholder((rows, columns), name="B")
     square = te.placeholder((columns, columns), name="W")
     live: list[Tensor] = [a, b]

@@ -24,6 +24,7 @@ import numpy as np
 from weft.expr.nodes import BINARY, Binary, Cast, Const, Expr, Not, Select, Var
 from weft.support.errors import InputError, Location, ProgramError
 from weft.tir import values
+from weft.tir.empty_reductions import initialize_empty
 from weft.tir.nodes import Buffer, Program
 from weft.tir.python_code import Site, Writer
 from weft.tir.visit import postorder
@@ -115,7 +116,7 @@ class Interpreter:
 
     def __init__(self, program: Program, count: bool = False, races: bool = False) -> None:
         self.program = program
-        made = Writer(program, count, races).generate()
+        made = Writer(initialize_empty(program), count, races).generate()
         self.source, self.sites = made.source, made.sites
         scope: dict[str, Any] = dict(made.constants)
         exec(compile(made.source, f"<{program.name}>", "exec"), scope)

@@ -11,7 +11,9 @@ A :class:`Program` has two forms, each with its own verifier:
 Exact meaning
 -------------
 * The values of its iteration variables identify a block instance. If all reduce variables have their start value, the
-  instance runs ``init`` (if any) before ``body``. Running the same spatial instance again must give the same result.
+  instance runs ``init`` (if any) before ``body``. If the range of the reduce variables is empty, ``init`` runs in
+  front of the outermost of their loops (``weft.tir.empty_reductions``). Running the same spatial instance again must
+  give the same result.
 * ``For`` runs its body for ``start <= var < start + extent`` (not at all if the extent is not positive): ``serial``
   and ``unrolled`` in order; ``parallel`` and ``vectorized`` in any order; ``thread`` once for each index of the
   named GPU axis; ``virtual`` as interleaved virtual threads.
@@ -172,7 +174,7 @@ class Program:
 
     ``params`` are the buffers that the caller passes, inputs before outputs; ``outputs`` is the number of outputs.
     ``sizes`` are the symbolic dimensions (INDEX variables), passed as 64-bit integers in this order. They are at
-    least 1 unless ``attrs`` says otherwise.
+    least 0.
     """
 
     name: str

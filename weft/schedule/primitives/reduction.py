@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from weft.expr.nodes import Expr, IterVar, Var, all_of
+from weft.expr.visit import free_vars
 from weft.schedule.dependence import runs_once
 from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import BlockRef, LoopRef
@@ -132,10 +133,25 @@ def _init_nest(state: State, update: Block, inside: list[For], spatial_loops: li
         (),
         tuple(_renamed(update, fresh)),
         substitute(update.init, dict(fresh)),
-        where=simplify_where(all_of(*(swap(c) for c in conjuncts(update.where))), ranges),
+        where=simplify_where(all_of(*_conditions_of_init(update, values, state.program.sizes)), ranges),
         annotations=update.annotations,
     )
     return nest(copies, block)
+
+
+def _conditions_of_init(update: Block, values: dict[Var, Expr], sizes: tuple[Var, ...]) -> list[Expr]:
+    """The guard of ``update`` for its init, where ``values`` are those of the loops.
+
+    What remains of a guard on reduction loops alone says that the range is not empty. The init must not depend on it.
+    """
+    swap = substitution(values)
+    found = []
+    for condition in conjuncts(update.where):
+        made = swap(condition)
+        variables = free_vars(made)
+        if made is condition or not variables or not set(variables) <= set(sizes):
+            found.append(made)
+    return found
 
 
 def _renamed(update: Block, fresh: dict[Var, Var]) -> list[Region]:

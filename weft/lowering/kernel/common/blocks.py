@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from weft.expr.nodes import Const, Expr, Var, all_of
 from weft.expr.visit import free_vars
+from weft.tir.empty_reductions import initialize_empty
 from weft.tir.nodes import Block, Buffer, If, Program, Stmt, seq
 from weft.tir.visit import children, map_expressions, substitution, with_children
 
@@ -16,9 +17,10 @@ _ORDERED = ("reduce", "ordered")
 def lower_blocks(program: Program) -> tuple[Program, dict[Buffer, set[Var]]]:
     """The program without blocks, and for each buffer the loops across whose iterations it keeps its contents.
 
-    A block's ``init`` runs where its reduce variables have their first values. The whole instance runs where ``where``
-    holds.
+    A block's ``init`` runs where its reduce variables have their first values, and on its own where their range is
+    empty. The whole instance runs where ``where`` holds.
     """
+    program = initialize_empty(program)
     carried: dict[Buffer, set[Var]] = {}
     body = _lower(program.body, {}, carried)
     return replace(program, body=body), carried

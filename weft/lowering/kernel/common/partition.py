@@ -165,7 +165,8 @@ class _Interval:
     """The iterations ``low <= var < high`` (None: the loop's own bound), and the forms that are at least 0 there.
 
     ``low_fact`` is a form that is negative for every iteration below ``low``, if one is known; ``high_fact`` is the
-    same for iterations from ``high`` on.
+    same for iterations from ``high`` on. With ``settled`` a bound is next to the loop's own, so it is inside the loop
+    only if the loop runs at all.
     """
 
     low: Expr | None
@@ -173,6 +174,7 @@ class _Interval:
     least: list[Expr]
     low_fact: Expr | None = None
     high_fact: Expr | None = None
+    settled: bool = False
 
 
 def _pieces(s: For, state: _State) -> Stmt | None:
@@ -187,6 +189,15 @@ def _pieces(s: For, state: _State) -> Stmt | None:
     state.budget -= weight * copies
     if s.kind == "parallel":
         return _versions(s, interval, state)
+    if not interval.settled or state.facts.nonnegative(s.extent - 1):
+        return _in_order(s, checks, interval, weight, state)
+    runs = state.facts.simplify(make("gt", s.extent, Const(0, INDEX)))
+    with state.facts.assuming(runs):
+        return If(runs, _in_order(s, checks, interval, weight, state))
+
+
+def _in_order(s: For, checks: list[_Check], interval: _Interval, weight: int, state: _State) -> Stmt:
+    """The pieces of a serial loop one after another."""
     end = state.facts.simplify(s.start + s.extent)
     low = s.start if interval.low is None else interval.low
     high = end if interval.high is None else interval.high
@@ -537,9 +548,9 @@ def _settle_equal(s: For, factor: int, rest: Expr, found: _Interval, facts: Fact
         return False
     point = -int(rest) // factor
     if found.low is None and facts.equal(s.start, point):
-        found.low = Const(point + 1)
+        found.low, found.settled = Const(point + 1), True
         return True
     if found.high is None and facts.equal(s.start + s.extent, point + 1):
-        found.high = Const(point)
+        found.high, found.settled = Const(point), True
         return True
     return False

@@ -1,0 +1,98 @@
+"""Reductions whose range is empty at run time give the identity, wherever a schedule puts their loops."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_runner import run_program
+from seeds import seeds
+
+import weft
+from weft import te
+from weft.classic.build import executable
+from weft.lowering.te_to_tir import te_to_tir
+from weft.schedule import Schedule
+from weft.support.errors import ScheduleError
+from weft.tir.interpret import run
+from weft.tir.nodes import Program
+
+EXTENTS: list[tuple[Callable[[Any], Any], Callable[[int], int]]] = [
+    (lambda n: n, lambda n: n),
+    (lambda n: n // 4, lambda n: n // 4),
+    (lambda n: (n + 1) // 2 - 1, lambda n: (n + 1) // 2 - 1),
+]
+REDUCERS: list[tuple[Any, Any]] = [
+    (te.sum, lambda x, axis: x.sum(axis)),
+    (te.max, lambda x, axis: x.max(axis, initial=-np.inf)),
+]
+
+
+def _program(extent: Any, combine: Any, then: bool) -> Program:
+    """A reduction over the first and the last axis of a tensor, the first of open size; and what reads the result."""
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((n, 3, m), name="A")
+    k, h = te.reduce_axis((0, extent(n)), "k"), te.reduce_axis((0, m), "h")
+    b = te.compute((3,), lambda i: combine(a[k, i, h], axis=(k, h)), name="B")
+    made = te.compute((3,), lambda i: b[i] + 1.0, name="C") if then else b
+    return te_to_tir("main", [a], [made])
+
+
+def _wanted(a: np.ndarray, extent: Callable[[int], int], reference: Any, then: bool) -> np.ndarray:
+    made = reference(a[: max(0, extent(len(a)))].astype(np.float64), (0, 2))
+    return made + 1.0 if then else made
+
+
+def _random_schedule(program: Program, rng: random.Random) -> Schedule:
+    s = Schedule(program)
+    for _ in range(8):
+        blocks = s.get_blocks()
+        block = rng.choice(blocks)
+        loops = list(s.get_loops(block))
+        moves: list[Callable[[], object]] = [
+            lambda b=block, x=loops: s.reorder(*rng.sample(x, len(x))),
+            lambda x=loops: s.split(rng.choice(x), [None, rng.randint(2, 3)]),
+            lambda x=loops: s.fuse(*x[(at := rng.randrange(max(1, len(x) - 1))) : at + 2]),
+            lambda x=loops: s.unroll(x[-1]),
+            lambda b=block, c=blocks[-1]: s.compute_at(b, rng.choice(s.get_loops(c))),
+            lambda b=block: s.cache_write(b, 0, "local"),
+            lambda b=block, x=loops: s.decompose_reduction(b, rng.choice(x)),
+            lambda x=loops: s.rfactor(rng.choice(x), 0, reassociate=True),
+        ]
+        try:
+            rng.choice(moves)()
+        except ScheduleError:
+            continue
+    return s
+
+
+@pytest.mark.parametrize("seed", seeds(8))
+def test_every_schedule_initializes(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(4):
+        (extent, count), (combine, reference), then = rng.choice(EXTENTS), rng.choice(REDUCERS), rng.random() < 0.5
+        s = _random_schedule(_program(extent, combine, then), rng)
+        for n, m in itertools.product((0, 1, 3, 9), (0, 1, 5)):
+            a = np.random.default_rng(seed).integers(-4, 5, (n, 3, m)).astype(np.float32)
+            wanted = _wanted(a, count, reference, then)
+            for made in (run(s.program, [a], {"n": n, "m": m}), run_program(s.program, [a], [n, m])):
+                np.testing.assert_array_equal(made[0], wanted, err_msg=f"{n} {m}\n{s.trace.to_python()}")
+
+
+@pytest.mark.parametrize(("extent", "count"), EXTENTS)
+def test_built_functions_and_executables(extent: Any, count: Callable[[int], int]) -> None:
+    n = te.var("n")
+    a = te.placeholder((3, n), name="A")
+    k = te.reduce_axis((0, extent(n)), "k")
+    b = te.compute((3,), lambda i: te.sum(a[i, k], axis=k), name="B")
+    s = te.create_schedule(b.op)
+    built = weft.build(s, [a, b])
+    exe = executable(weft.lower(s, [a, b]).program)
+    for size in (0, 1, 3, 4, 9):
+        x = np.arange(3 * size, dtype=np.float32).reshape(3, size)
+        for call in (built, exe):
+            np.testing.assert_array_equal(np.asarray(call(x)), x[:, : max(0, count(size))].sum(1))
