@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 
 import weft
-from weft.support.errors import InputError
+from weft.support.errors import InputError, UserError
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
@@ -222,3 +222,58 @@ def test_squeeze_if_the_size_is_one() -> None:
     exe = check(text, {"x": floats(3, 1, 4)}, {"x": floats(7, 1, 4)})
     with pytest.raises(InputError, match="dimension 1"):
         exe(floats(3, 2, 4))
+
+
+TRIPS = {"absent": "", "known": "three", "many": "forty", "given": "k"}
+STARTS = {"absent": "", "true": "yes", "false": "no", "given": "start"}
+BODIES = {
+    "handed through": "c2 = Identity (c)",
+    "true": "c2 = Constant <value: tensor = bool {1}> ()",
+    "false": "c2 = Constant <value: tensor = bool {0}> ()",
+    "counted": "two = Constant <value: tensor = int64 {2}> ()  c2 = Less (i, two)",
+    "by the state": "t = ReduceSum <keepdims: int = 0> (s2)  eight = Constant <value: tensor = float {8}> ()"
+    "  c2 = Less (t, eight)",
+}
+
+
+@pytest.mark.parametrize("body", sorted(BODIES))
+@pytest.mark.parametrize("start", sorted(STARTS))
+@pytest.mark.parametrize("trips", sorted(TRIPS))
+def test_every_combination_of_trip_count_and_conditions(trips: str, start: str, body: str) -> None:
+    """A loop runs while both its trip count and its condition allow it; the first condition counts too."""
+    text = f"""
+    agraph (float[2] x, int64 k, bool start) => (float[2] y, float[m, 2] rows) {{
+      three = Constant <value: tensor = int64 {{3}}> ()
+      forty = Constant <value: tensor = int64 {{40}}> ()
+      yes = Constant <value: tensor = bool {{1}}> ()
+      no = Constant <value: tensor = bool {{0}}> ()
+      y, rows = Loop ({TRIPS[trips]}, {STARTS[start]}, x)
+      <body = b (int64 i, bool c, float[2] s) => (bool c2, float[2] s2, float[2] r) {{
+        one = Constant <value: tensor = float {{1}}> ()
+        s2 = Add (s, one)
+        r = Mul (s2, s)
+        {BODIES[body]}
+      }}>
+    }}"""
+    ends = trips != "absent" or body not in ("true", "handed through")
+    if not ends and start not in ("false", "given"):
+        return  # it runs forever
+    starts = (True, False) if ends else (False,)
+    x = np.array([0.5, 1.0], np.float32)
+    check(text, *({"x": x, "k": np.array(k), "start": np.array(s)} for k in (0, 1, 5) for s in starts))
+
+
+def test_a_sequence_in_a_loop_that_may_not_start_is_refused() -> None:
+    text = """
+    agraph (float[n] x, bool start) => (float[m] y) {
+      three = Constant <value: tensor = int64 {3}> ()
+      first = SequenceConstruct (x)
+      all = Loop (three, start, first)
+      <body = b (int64 i, bool c, seq(float[n]) s) => (bool c2, seq(float[n]) s2) {
+        c2 = Identity (c)
+        s2 = SequenceInsert (s, x)
+      }>
+      y = ConcatFromSequence <axis: int = 0> (all)
+    }"""
+    with pytest.raises(UserError, match="start condition"):
+        weft.compile(model(text))

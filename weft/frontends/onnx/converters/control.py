@@ -52,8 +52,10 @@ def _loop(node: Node) -> Result:
     if node.has(0) and trips is None:
         raise node.needs("loops over sequences need a known number of iterations", 0)
     going = _known_scalar(node.data(1)) if node.has(1) else True
-    if plain and going is None:
-        return loop(node)
+    if going is None:
+        if plain:
+            return loop(node)
+        raise node.needs("loops over sequences need a known start condition", 1)
     carried: list[Value] = [node.value(i) for i in range(2, len(node.inputs))]
     if len(body.input) != 2 + len(carried) or len(body.output) < 1 + len(carried):
         raise Malformed("the inputs and outputs of its body do not fit its own")

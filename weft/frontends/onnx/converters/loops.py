@@ -85,8 +85,7 @@ def _only_branch(
     only = sides[taken]
     if only is None:
         raise node.needs(f"neither branch can run: {reasons[0]}; {reasons[1]}", 0)
-    as_number = node.call("cast", node.call("reshape", condition, shape=(1,)), to=INDEX)
-    (chosen,) = node.bound(as_number, "condition")
+    chosen = _as_number(node, condition)
     message = f"{node.name}: the other branch would be taken, which cannot run with these shapes ({reasons[1 - taken]})"
     node.importer.require(make("eq", index(chosen), index(1 - taken)), message)
     held = node.importer.hold(only, "branch")
@@ -138,6 +137,9 @@ def repeat(
     else:
         raise Unsupported("the shapes of its state change in a way that is not followed")
     checked = conditional and not (isinstance(condition, Constant) and bool(condition.data.all()))
+    if going is not None and not checked:  # only the first condition decides: all iterations run, or none
+        checked = trips is None
+        trips = None if trips is None else arithmetic("mul", trips, _as_number(node, going))
     count: Dim = importer.fresh("count") if checked or trips is None else trips
     results = [TensorType(tuple(_outside(node, d, state[i]) for d in t.shape), t.dtype) for i, t in enumerate(types)]
     inner = {s for b in block.bindings for s in _bound_by(b[1])} | {number}
@@ -157,6 +159,12 @@ def repeat(
     held = importer.hold(made, "loop")
     fields: list[GraphExpr] = [Project(held, i, node.origin) for i in range(len(type_.fields))]
     return fields[: len(state)], fields[len(state) :]
+
+
+def _as_number(node: Node, condition: GraphExpr) -> Dim:
+    """1 if ``condition`` is true at run time, else 0."""
+    flag = node.call("cast", node.call("reshape", condition, shape=(1,)), to=INDEX)
+    return node.bound(flag, "starts")[0]
 
 
 def _widened(node: Node, before: TensorType, after: TensorType, bindings: object) -> TensorType:
