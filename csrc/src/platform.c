@@ -46,7 +46,10 @@ static void *allocate(int64_t bytes, size_t align) {
     return counted(aligned_alloc(align, rounded ? rounded : align));
 }
 
-void *weft_alloc_small(int64_t bytes) { return bytes < 0 ? NULL : counted(malloc((size_t)bytes + !bytes)); }
+void *weft_alloc_small(int64_t bytes) {
+    if (bytes < 0 || (uint64_t)bytes > SIZE_MAX) return NULL;
+    return counted(malloc((size_t)bytes + !bytes));
+}
 
 void *weft_alloc(int64_t bytes) { return allocate(bytes, WEFT_ALIGN); }
 

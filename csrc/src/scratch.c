@@ -75,7 +75,7 @@ static size_t rounded_size(int64_t bytes) {
 }
 
 void *weft_scratch(int64_t bytes) {
-    if (bytes > INT64_MAX / 4) return NULL;
+    if (bytes > 0 && (uint64_t)bytes > SIZE_MAX / 4) return NULL; /* beyond the address space, which may have 32 bits */
     size_t size = rounded_size(bytes);
     if ((!stack || stack->capacity - stack->used < size) && !push_block(size)) return NULL;
     void *result = stack->memory + stack->used;

@@ -1,5 +1,6 @@
 """Machine code of other architectures, executed: the C runtime and a small host program are compiled for them once,
-and user-mode QEMU runs a kernel in it, loaded and relocated as on the machine itself."""
+and user-mode QEMU runs a kernel in it, loaded and relocated as on the machine itself. For 32-bit Arm, whose objects the
+runtime does not load, each kernel is linked to the host program."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.backends import llvm
+from weft.backends.catalogue import backend_of
 from weft.expr.nodes import Const
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.target import Target
@@ -36,6 +37,7 @@ class Machine:
     compiler: str
     emulator: tuple[str, ...]
     often: bool = False  # run by default, not with --slow only
+    linked: bool = False  # by the compiler's linker, not loaded by the runtime
 
     def absent(self) -> str | None:
         """Why nothing can be run; None where it can."""
@@ -44,11 +46,16 @@ class Machine:
 
 
 _ARM, _RISCV = ("aarch64-linux-gnu-gcc", "qemu-aarch64-static"), ("riscv64-linux-gnu-gcc", "qemu-riscv64-static")
+_ARM_32 = ("arm-linux-gnueabihf-gcc", "qemu-arm-static")
 MACHINES = (
     Machine("aarch64", "graviton2", _ARM[0], (_ARM[1], "-cpu", "max"), often=True),
     Machine("aarch64-bf16", "graviton3", _ARM[0], (_ARM[1], "-cpu", "max")),
     Machine("aarch64-old", "raspberry-pi-4", _ARM[0], (_ARM[1], "-cpu", "cortex-a72")),
     Machine("riscv64", "riscv64", _RISCV[0], (_RISCV[1], "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0"), often=True),
+    Machine("armv7", "raspberry-pi-2", _ARM_32[0], (_ARM_32[1], "-cpu", "cortex-a7"), often=True, linked=True),
+    Machine(
+        "armv7-c", f"c -mcpu=cortex-a7 -cc={_ARM_32[0]}", _ARM_32[0], (_ARM_32[1], "-cpu", "cortex-a7"), linked=True
+    ),
     Machine("riscv64-plain", "llvm -mcpu=generic-rv64", _RISCV[0], (_RISCV[1], "-cpu", "rv64")),
 )
 
@@ -61,11 +68,38 @@ def _folder() -> Path:
 
 
 @cache
-def _host(compiler: str) -> Path:
-    made = _folder() / f"host-{compiler}"
+def _runtime(compiler: str, *flags: str) -> tuple[str, ...]:
+    """The objects of the C runtime and of the host program."""
+    folder = _folder() / f"runtime-{compiler}"
+    folder.mkdir()
     sources = [*sorted((ROOT / "csrc" / "src").glob("*.c")), _HOST]
-    flags = ["-std=c11", "-O1", "-static", "-pthread", f"-I{ROOT / 'csrc' / 'include'}"]
-    subprocess.run([compiler, *flags, "-o", str(made), *map(str, sources), "-lm"], check=True)
+    options = ["-std=c11", "-O1", "-c", "-pthread", f"-I{ROOT / 'csrc' / 'include'}", *flags]
+    subprocess.run([compiler, *options, *map(str, sources)], check=True, cwd=folder)
+    return tuple(str(made) for made in sorted(folder.glob("*.o")))
+
+
+def _link(compiler: str, made: Path, *parts: str) -> None:
+    subprocess.run([compiler, "-static", "-pthread", "-o", str(made), *parts, "-lm"], check=True, capture_output=True)
+
+
+@cache
+def _host(compiler: str) -> Path:
+    """The program that loads any kernel."""
+    made = _folder() / f"host-{compiler}"
+    _link(compiler, made, *_runtime(compiler))
+    return made
+
+
+def _host_of(compiler: str, code: bytes, name: str) -> Path:
+    """A program with one kernel linked to it. Raises RuntimeError with what the linker says."""
+    folder = _folder()
+    kernel, made = folder / "kernel.o", folder / f"host-{compiler}-linked"
+    kernel.write_bytes(code)
+    alias = f"-Wl,--defsym=weft_linked_kernel={name}"
+    try:
+        _link(compiler, made, alias, str(kernel), *_runtime(compiler, "-DWEFT_LINKED"))
+    except subprocess.CalledProcessError as failed:
+        raise RuntimeError(f"linking {name}: {failed.stderr.decode()}") from failed
     return made
 
 
@@ -90,11 +124,13 @@ def call(
 
     Raises RuntimeError where the object cannot be loaded, or the process ends by a signal.
     """
+    host = _host_of(machine.compiler, code, name) if machine.linked else _host(machine.compiler)
+    code = b"" if machine.linked else code
     parts = [struct.pack("<q", len(code)), code, struct.pack("<q", len(name)), name.encode()]
     parts.append(struct.pack(f"<{len(sizes) + 3}q", threads, len(sizes), *sizes, len(buffers)))
     for b in buffers:
         parts += [struct.pack("<q", b.nbytes), np.ascontiguousarray(b).tobytes()]
-    command = [*machine.emulator, str(_host(machine.compiler))]
+    command = [*machine.emulator, str(host)]
     done = subprocess.run(command, input=b"".join(parts), capture_output=True, check=False, timeout=300)
     if b"Assertion" in done.stderr and b"qemu" in done.stderr:
         pytest.skip(f"the emulator fails: {done.stderr.decode().strip()}")
@@ -117,7 +153,7 @@ def run_kernel(
     if workspace is not None:
         swap = substitution({v: Const(s) for v, s in zip(kernel.sizes, sizes, strict=True)})
         buffers.append(np.full(int(swap(workspace)) + 64, 0xA5, np.uint8))
-    code = llvm.emit(kernel, target).data
+    code = backend_of(target).emit(kernel, target).data
     status = call(machine, code, kernel.name, buffers, sizes, threads)
     assert status == 0, status
 

@@ -2,7 +2,8 @@
  *
  * Standard input: the object (bytes), the kernel's name, the number of threads, the sizes, then the buffers; each of
  * unknown length after its length, all numbers int64. Standard output: the status of the kernel, then the contents of
- * the buffers. An object that cannot be loaded, or a store beside a buffer, ends the process with a message. */
+ * the buffers. Where the runtime has no loader for the machine (WEFT_LINKED), the kernel is linked to this program and the
+ * object is empty. An object that cannot be loaded, or a store beside a buffer, ends the process with a message. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,29 @@ static void check_guard(const unsigned char *at) {
         if (at[i] != PATTERN) fail("the kernel wrote outside of a buffer");
 }
 
+#if defined(WEFT_LINKED)
+
+/* The linker's name for the kernel: the runtime has no loader for this machine. */
+extern int32_t weft_linked_kernel(void *const *buffers, const int64_t *sizes);
+
+static weft_kernel find_kernel(const void *object, size_t bytes, const char *name) {
+    (void)object, (void)bytes, (void)name;
+    return weft_linked_kernel;
+}
+
+#else
+
+static weft_kernel find_kernel(const void *object, size_t bytes, const char *name) {
+    weft_code *code;
+    weft_error error;
+    if (weft_code_load(object, bytes, 0, &code, &error)) fail(error.message);
+    weft_kernel kernel = weft_code_function(code, name);
+    if (!kernel) fail("the object has no such kernel");
+    return kernel;
+}
+
+#endif
+
 int main(void) {
     int64_t object_bytes = number();
     unsigned char *object = block(object_bytes);
@@ -56,11 +80,7 @@ int main(void) {
         buffers[i] = block(bytes[i]) + GUARD;
         take(buffers[i], (size_t)bytes[i]);
     }
-    weft_code *code;
-    weft_error error;
-    if (weft_code_load(object, (size_t)object_bytes, 0, &code, &error)) fail(error.message);
-    weft_kernel kernel = weft_code_function(code, name);
-    if (!kernel) fail("the object has no such kernel");
+    weft_kernel kernel = find_kernel(object, (size_t)object_bytes, name);
     void *token = weft_parallel_begin((int32_t)threads);
     int64_t status = kernel(buffers, sizes);
     weft_parallel_end(token);

@@ -1,8 +1,10 @@
-"""Code for AArch64 and RISC-V, executed: kernels loaded by the runtime's own loader agree with the interpreter."""
+"""Code for AArch64, 32-bit Arm and RISC-V, executed: kernels agree with the interpreter. The runtime's own loader loads
+them; those of 32-bit Arm, which it does not load, are linked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import emulated
 import numpy as np
@@ -89,14 +91,15 @@ def test_tables_functions_and_data(machine: Machine, flags: tuple[str, ...]) -> 
 
 
 def test_what_goes_wrong_is_seen(machine: Machine) -> None:
-    code = emulated.compile_c(machine, "int k(char *const *b, const long *s) { b[0][s[0]] = 1; return 7; }")
+    code = emulated.compile_c(machine, "int k(char *const *b, const long long *s) { b[0][s[0]] = 1; return 7; }")
     assert emulated.call(machine, code, "k", [np.zeros(4, np.uint8)], [3]) == 7
     with pytest.raises(RuntimeError, match="outside of a buffer"):
         emulated.call(machine, code, "k", [np.zeros(4, np.uint8)], [4])
-    with pytest.raises(RuntimeError, match="no such kernel"):
+    with pytest.raises(RuntimeError, match="undefined symbol `absent'" if machine.linked else "no such kernel"):
         emulated.call(machine, code, "absent")
     unknown = emulated.compile_c(machine, "int absent(void); int k(void) { return absent(); }")
-    with pytest.raises(RuntimeError, match="'absent', which the runtime does not offer"):
+    missing = "undefined reference to `absent'" if machine.linked else "'absent', which the runtime does not offer"
+    with pytest.raises(RuntimeError, match=missing):
         emulated.call(machine, unknown, "k")
 
 
@@ -212,6 +215,54 @@ def test_whole_numbers(machine: Machine, dtype: str) -> None:
         return Select(make("lt", p, q), make("min", sums, p), make("max", sums, q))
 
     agree(machine, loop("whole", 77, made, [x, y], dtype), [a, b])
+
+
+BEYOND = 1 << 31
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda i: i * 3_000_000_000,
+        lambda i: i * 3_000_000_000 // 7,
+        lambda i: (i * 3_000_000_000 + 5) % 4_294_967_311,
+        lambda i: make("max", i * i * 100_000_000, const(BEYOND + 3)),
+        lambda i: Select(make("lt", i * 200_000_000, const(BEYOND)), i, const(-BEYOND - 1)),
+    ],
+    ids=["product", "quotient", "remainder", "maximum", "comparison"],
+)
+def test_data_made_of_indices_has_64_bits(machine: Machine, made: Callable[[Var], Expr]) -> None:
+    """Addresses and counters may have 32 bits, what is stored may not."""
+    agree(machine, loop("wide", 67, made, [], "int64"), [])
+
+
+def test_whole_numbers_beyond_32_bits(machine: Machine) -> None:
+    a = rng.integers(-(1 << 40), 1 << 40, 45)
+    b = rng.integers(1, 1 << 36, 45)
+    x, y = (Buffer(n, (const(45),), "int64") for n in "AB")
+
+    def made(i: Var) -> Expr:
+        p, q = Load(x, (i,)), Load(y, (i,))
+        return make("min", p * 3 + q, p // q + p % q)
+
+    agree(machine, loop("long", 45, made, [x, y], "int64"), [a, b])
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
+@pytest.mark.parametrize("start", [BEYOND - 3, BEYOND - 8, 2 * BEYOND - 3], ids=["signed", "last", "unsigned"])
+def test_loops_count_beyond_32_bits(machine: Machine, start: int, kind: Any) -> None:
+    """Numbers around the largest of int32 and of uint32; ``last`` ends at the largest int32."""
+    y, i = Buffer("Y", (const(7),), "int64"), Var("i")
+    body = For(i, const(start), const(7), Store(y, (i - start,), i // 3), kind)
+    got = emulated.run_program(machine, Program("far", (y,), body), [], threads=2)[0]
+    assert got.tolist() == [n // 3 for n in range(start, start + 7)]
+
+
+def test_indices_that_are_data_reach_the_whole_buffer(machine: Machine) -> None:
+    """The sum of two int64 numbers, of which neither has 32 bits, is an index."""
+    x, at = Buffer("X", (const(50),), "float32"), Buffer("I", (const(45),), "int64")
+    values = [rng.standard_normal(50).astype("f"), rng.integers(0, 50, 45) + (1 << 40)]
+    agree(machine, loop("far", 45, lambda i: Load(x, (Load(at, (i,)) - (1 << 40),)), [x, at], "float32"), values)
 
 
 def test_gathers_and_guarded_loads(machine: Machine) -> None:

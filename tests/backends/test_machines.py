@@ -10,15 +10,21 @@ import sys
 import pytest
 
 import weft
+from weft.backends.c import emit_source
+from weft.backends.catalogue import backend_of
 from weft.backends.llvm import assembly, emit_ir
+from weft.expr.nodes import Cast, Expr, Var, const
 from weft.graph.nodes import Call, Function
 from weft.graph.parser import parse
 from weft.graph.visit import post_order
 from weft.kernels.machine_code import lowered
+from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import OPERATORS
 from weft.pipeline import Options, optimize, unscheduled
+from weft.support.dtypes import DType
 from weft.support.errors import TargetError
 from weft.target import CPU_FEATURES, MACHINES, Target
+from weft.tir.nodes import Buffer, For, Program, Store
 
 _WINDOW = "dilations=(1, 1), strides=(1, 1), pads=(1, 1, 1, 1)"
 MODEL = f"""
@@ -122,8 +128,48 @@ def test_machines_that_cannot_run_the_code_are_refused_before_it_is_compiled() -
     module = parse(ROWS, OPERATORS)
     with pytest.raises(TargetError, match="cannot load object files of 'apple-macos'"):
         weft.compile(module, target="apple-m1")
-    with pytest.raises(TargetError, match="addresses of 32 bits"):
-        weft.compile(module, target="llvm -mtriple=armv7-unknown-linux-gnueabihf -mcpu=cortex-a72")
-    target = Target("llvm -mtriple=armv7-unknown-linux-gnueabihf -mcpu=cortex-a72")
+    with pytest.raises(TargetError, match="cannot load code for 'armv7'"):
+        weft.compile(module, target="raspberry-pi-2")
+    target = Target("llvm -mtriple=i686-unknown-linux-gnu -mcpu=x86-64")
     with pytest.raises(TargetError, match="addresses of 32 bits"):
         texts(target, "f32")
+
+
+# -- 32-bit addresses --------------------------------------------------------------------------------------------------
+
+SMALL = "raspberry-pi-2"
+
+
+def test_indices_have_the_width_of_addresses() -> None:
+    """Loops of known size count in one register, and indices are divided in 32 bits or not at all."""
+    every = "\n".join(texts(Target(SMALL), "f32"))
+    assert len(re.findall(r"v(fma|mla|mul)\.f32\tq", every)) > 40
+    assert "divmod" not in every and "__aeabi_l" not in every
+    assert "divmod" in one_loop(Target(SMALL), Var("n"), 7)
+    assert "divmod" not in one_loop(Target(SMALL), const(1000), 7)
+
+
+def one_loop(target: Target, extent: Expr, divisor: int) -> str:
+    """The assembly of a loop that stores quotients of its variable."""
+    y, i = Buffer("Y", (extent,), "int32"), Var("i")
+    body = For(i, const(0), extent, Store(y, (i,), Cast(i // divisor, DType("int32"))))
+    sizes = (extent,) if isinstance(extent, Var) else ()
+    return assembly(emit_ir(tir_to_kernel(Program("one", (y,), body, sizes=sizes), target), target), target)
+
+
+@pytest.mark.parametrize("kind", ["llvm", "c"])
+@pytest.mark.parametrize(("elements", "fits"), [((1 << 29) - 1, True), (1 << 29, False)])
+def test_buffers_beyond_the_address_space_are_refused(kind: str, elements: int, fits: bool) -> None:
+    target = Target(f"{kind} -mcpu=cortex-a7")
+    y, i = Buffer("Y", (const(elements),), "float32"), Var("i")
+    program = Program("large", (y,), For(i, const(0), const(9), Store(y, (i,), const(1.0))))
+    backend = backend_of(target)
+    emitted = emit_source if kind == "c" else emit_ir
+    if fits:
+        assert emitted(backend.lower(program, target), target)
+        return
+    with pytest.raises(TargetError, match="2147483648 bytes; addresses of 32 bits allow 2147483647") as refused:
+        emitted(backend.lower(program, target), target)
+    assert refused.value.code == "G027"
+    same = Target(f"{kind} -mcpu=cortex-a72")
+    assert emitted(backend.lower(program, same), same), "64-bit addresses reach it"

@@ -31,6 +31,7 @@ CORES: Final[dict[str, Core]] = {
     "ice-lake": Core(2.9e9, 64, 2, 4, 2, 64, 20 * _GB, 13 * _GB, 50),
     "sapphire-rapids": Core(3.0e9, 64, 2, 4, 2, 64, 20 * _GB, 13 * _GB, 60, pairs_per_cycle=32, tiles_per_cycle=512),
     "zen3": Core(4.4e9, 32, 2, 4, 2, 32, 90 * _GB, 30 * _GB, 20),
+    "raspberry-pi-2": Core(0.9e9, 16, 0.5, 8, 0.5, 8, 2 * _GB, 1.5 * _GB, 70),
     "raspberry-pi-4": Core(1.5e9, 16, 1, 7, 1, 16, 9 * _GB, 4.5 * _GB, 50),
     "graviton2": Core(2.5e9, 16, 2, 4, 2, 32, 22 * _GB, 18 * _GB, 50),
     "graviton3": Core(2.6e9, 16, 4, 4, 3, 32, 28 * _GB, 24 * _GB, 50),

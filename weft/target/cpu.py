@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from weft.cost import REFERENCE, Rates
 from weft.target.machines import CPU_FEATURES
+from weft.target.triples import is_arm_32, pointer_bits
 
 # From a feature to (vector bits, architectural vector registers); the first that is present decides.
 _VECTORS: Final = (
@@ -17,7 +18,9 @@ _VECTORS: Final = (
     ("neon", 128, 32),
     ("v", 128, 32),
 )
+_VECTORS_ARM_32: Final = (("neon", 128, 16),)
 _MULTIPLY_ADD: Final = frozenset({"fma", "avx512f", "neon", "v"})
+_MULTIPLY_ADD_ARM_32: Final = frozenset({"vfp4"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,10 @@ class Cpu:
         rates: Rates = REFERENCE,
     ) -> Cpu:
         """A CPU whose vector registers follow from its features."""
-        bits, registers = next(((b, r) for f, b, r in _VECTORS if f in features), (0, 0))
-        fma = bool(_MULTIPLY_ADD & features)
+        arm_32 = is_arm_32(triple)
+        table = _VECTORS_ARM_32 if arm_32 else _VECTORS
+        bits, registers = next(((b, r) for f, b, r in table if f in features), (0, 0))
+        fma = bool((_MULTIPLY_ADD_ARM_32 if arm_32 else _MULTIPLY_ADD) & features)
         return Cpu(mcpu, triple, features, cores, l1, l2, l3, bits, registers, fma, rates)
 
     def replace(self, **changes: Any) -> Cpu:
@@ -68,6 +73,11 @@ class Cpu:
     def has(self, *features: str) -> bool:
         """Whether all the features are present."""
         return self.features.issuperset(features)
+
+    @property
+    def pointer_bits(self) -> int:
+        """Bits of an address: 32 or 64."""
+        return pointer_bits(self.triple)
 
     @property
     def feature_string(self) -> str:

@@ -40,6 +40,7 @@ CPU_FEATURES: Final[dict[str, frozenset[str]]] = {
         "icelake-server": _ICX,
         "sapphirerapids": f"{_ICX} avx512bf16 avx512fp16 avxvnni amx-tile amx-int8 amx-bf16",
         "graniterapids": f"{_ICX} avx512bf16 avx512fp16 avxvnni amx-tile amx-int8 amx-bf16 amx-fp16",
+        "cortex-a7": "vfp4 neon fp16",
         "cortex-a53": "neon",
         "cortex-a72": "neon",
         "cortex-a76": "neon dotprod fullfp16",
@@ -82,6 +83,7 @@ class Machine:
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _X86, _ARM, _RISCV = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"
+_ARM_32 = "armv7-unknown-linux-gnueabihf"
 
 _MACHINES: Final = {
     "x86-64-v2": Machine("x86-64-v2", _X86, 4, 32 * _KIB, 256 * _KIB, 8 * _MIB, "any x86 since 2009 (SSE4.2)"),
@@ -92,6 +94,7 @@ _MACHINES: Final = {
     "sapphire-rapids": Machine("sapphirerapids", _X86, 32, 48 * _KIB, 2 * _MIB, 60 * _MIB, "Intel Xeon with AMX"),
     "zen3": Machine("znver3", _X86, 8, 32 * _KIB, 512 * _KIB, 32 * _MIB, "AMD Zen 3"),
     "zen4": Machine("znver4", _X86, 8, 32 * _KIB, _MIB, 32 * _MIB, "AMD Zen 4 with AVX-512"),
+    "raspberry-pi-2": Machine("cortex-a7", _ARM_32, 4, 32 * _KIB, 128 * _KIB, 512 * _KIB, "Raspberry Pi 2, 32 bits"),
     "raspberry-pi-4": Machine("cortex-a72", _ARM, 4, 32 * _KIB, 256 * _KIB, _MIB, "Raspberry Pi 4"),
     "graviton2": Machine("neoverse-n1", _ARM, 16, 64 * _KIB, _MIB, 32 * _MIB, "AWS Graviton 2"),
     "graviton3": Machine("neoverse-v1", _ARM, 16, 64 * _KIB, _MIB, 32 * _MIB, "AWS Graviton 3"),

@@ -217,6 +217,8 @@ def _machine_with(mcpu: str) -> Machine | None:
 
 def _triple_for(mcpu: str) -> str:
     features = CPU_FEATURES.get(mcpu, frozenset({"sse2"}))
+    if "vfp4" in features:
+        return "armv7-unknown-linux-gnueabihf"
     arch = "aarch64" if "neon" in features else "riscv64" if "m" in features else "x86_64"
     return f"{arch}-unknown-linux-gnu"
 

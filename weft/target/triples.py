@@ -9,20 +9,33 @@ from weft.support.errors import TargetError
 _LOADED: Final = ("x86_64", "aarch64", "arm64", "riscv64")
 """Architectures whose objects the C runtime relocates."""
 _BITS_32: Final = ("arm", "thumb", "i386", "i486", "i586", "i686", "riscv32", "mips-", "mipsel", "powerpc-")
+_ARM_32: Final = ("arm", "thumb")
 _NOT_ELF: Final = ("apple", "darwin", "macos", "ios", "windows", "win32", "cygwin", "mingw", "uefi", "wasi")
 _HINT: Final = (
     "objects run on x86-64, AArch64 and 64-bit RISC-V, as ELF files (-mtriple=aarch64-unknown-linux-gnu, for example); "
-    "'weft inspect --stage assembly' shows the code for any 64-bit target"
+    "'weft inspect --stage assembly' shows the code for other targets"
 )
 
 
-def require_64_bits(triple: str) -> None:
-    """Refuse machines with 32-bit addresses: kernels take pointers and sizes of 64 bits.
+def is_arm_32(triple: str) -> bool:
+    """Whether the architecture is 32-bit Arm."""
+    return triple.startswith(_ARM_32) and not triple.startswith("arm64")
+
+
+def pointer_bits(triple: str) -> int:
+    """Bits of an address: 32 or 64."""
+    return 32 if triple.startswith(_BITS_32) and not triple.startswith("arm64") else 64
+
+
+def require_known_pointers(triple: str) -> None:
+    """Refuse machines with 32-bit addresses other than Arm: their code was never executed.
 
     Raises TargetError G025.
     """
-    if triple.startswith(_BITS_32) and not triple.startswith("arm64"):
-        raise TargetError(f"'{triple}' has addresses of 32 bits, kernels need 64", code="G025", hint=_HINT)
+    if pointer_bits(triple) == 32 and not is_arm_32(triple):
+        raise TargetError(
+            f"'{triple}' has addresses of 32 bits, which is supported for Arm alone", code="G025", hint=_HINT
+        )
 
 
 def require_loadable(triple: str) -> None:
@@ -30,7 +43,7 @@ def require_loadable(triple: str) -> None:
 
     Raises TargetError G025 or G026.
     """
-    require_64_bits(triple)
+    require_known_pointers(triple)
     architecture, _, system = triple.partition("-")
     if architecture not in _LOADED:
         raise TargetError(f"the runtime cannot load code for '{architecture}'", code="G026", hint=_HINT)

@@ -11,18 +11,23 @@ from weft.backends.c.compiler import compile_source, compiler, machine_options, 
 from weft.backends.c.module import CModule
 from weft.backends.c.spelling import CSpelling
 from weft.backends.protocol import ELF, Backend, Code, StageText
+from weft.backends.storage import require_addressable
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule.rules.cpu import default_schedule
 from weft.target import CODE_FEATURES, KINDS, Target
+from weft.target.triples import require_known_pointers
 from weft.tir.nodes import Program
 
 
 def emit_source(kernel: Program, target: Target) -> str:
     """The C file of a program in kernel form; its signature is in ``docs/design.md``.
 
-    Raises TargetError G020 for element types that have no arithmetic here, InternalError for a malformed kernel.
+    Raises TargetError G020 for element types that have no arithmetic here, G025 and G027 as the LLVM back
+    end does, InternalError for a malformed kernel.
     """
     cpu = target.cpu
+    require_known_pointers(cpu.triple)
+    require_addressable(kernel, cpu.pointer_bits)
     x86 = cpu.triple.startswith("x86_64") and target.option("vectors") == "gnu"
     return CModule(kernel, CSpelling(cpu.features, x86, str(target.kind.name))).emit()
 

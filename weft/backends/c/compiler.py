@@ -13,6 +13,7 @@ from typing import Final
 
 from weft.backends.c_like.names import words
 from weft.support.errors import InternalError, TargetError
+from weft.target.triples import is_arm_32
 
 CANDIDATES: Final = ("cc", "gcc", "clang")
 _SECONDS: Final = 600
@@ -69,6 +70,9 @@ def machine_options(triple: str, features: frozenset[str], vector_bits: int, cla
         return ["-march=x86-64", *wanted, *([wide] if wide else [])]
     if arch.startswith(("riscv64", "aarch64")):
         return [f"--target={triple}"] if clang else []
+    if is_arm_32(triple):
+        vfp = "neon-vfpv4" if {"neon", "vfp4"} <= features else "neon" if "neon" in features else "vfpv3-d16"
+        return [*([f"--target={triple}"] if clang else []), "-march=armv7-a", f"-mfpu={vfp}", "-mfloat-abi=hard"]
     return []
 
 

@@ -9,20 +9,23 @@ from typing import Final
 from weft.backends.llvm.backend import assembly, compile_object, optimized_ir
 from weft.backends.llvm.module import LlvmModule
 from weft.backends.protocol import ELF, Backend, Code, StageText
+from weft.backends.storage import require_addressable
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule.rules.cpu import default_schedule
 from weft.target import CODE_FEATURES, KINDS, Target
-from weft.target.triples import require_64_bits, require_loadable
+from weft.target.triples import require_known_pointers, require_loadable
 from weft.tir.nodes import Program
 
 
 def emit_ir(kernel: Program, target: Target) -> str:
     """The LLVM IR of a program in kernel form; its C signature is in ``docs/design.md``.
 
-    Raises TargetError G020 for element types that have no arithmetic here, G025 for machines with 32-bit addresses,
-    InternalError for a malformed kernel.
+    Raises TargetError G020 for element types that have no arithmetic here, G025 for machines with 32-bit addresses
+    that are not Arm, G027 for buffers that are larger than half of the address space. Raises InternalError for a
+    malformed kernel.
     """
-    require_64_bits(target.cpu.triple)
+    require_known_pointers(target.cpu.triple)
+    require_addressable(kernel, target.cpu.pointer_bits)
     return LlvmModule(kernel, target).emit()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from weft.expr.bounds import Interval
 from weft.expr.nodes import Expr, Var
 from weft.tir.nodes import Buffer
 
@@ -37,6 +38,10 @@ class LlvmFunction:
         """Kind of the target, for the native code of plugins' intrinsics."""
         self.defined: dict[str, None] = {}
         """Texts that such code needs at the top of the module, in order; shared by its functions."""
+        self.index = "i64"
+        """The type in which addresses are computed: as wide as a pointer of the target."""
+        self.ranges: dict[Var, Interval] = {}
+        """Variables of loops with constant bounds, and their values; kept where ``index`` is narrower than int64."""
         self._bound: list[object] = []
         self._readers: dict[Buffer, list[object]] = {}
         self._count = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.backends.llvm.function import LlvmFunction
+from weft.backends.llvm.narrow import index_operand
 from weft.backends.llvm.types import memory_type, vector
 from weft.backends.llvm.vectors import broadcast, mangled, shuffle
 from weft.backends.patterns import known_lanes, stretch
@@ -36,8 +37,9 @@ def pointer(f: LlvmFunction, buffer: Buffer, e: Expr, value: Value) -> str:
         if found is None:
             # The constant offset is added later, so this address alone may be outside the buffer.
             inbounds = "inbounds " if offset == 0 else ""
-            found = f.op(f"getelementptr {inbounds}{ty}, ptr {base}, i64 {value(f, variable)}")
-            f.bind(key, found, f.reads.get(variable, frozenset()))
+            at, reads = index_operand(f, variable, value)
+            found = f.op(f"getelementptr {inbounds}{ty}, ptr {base}, {at}")
+            f.bind(key, found, reads)
         base = found
     if offset == 0:
         return base

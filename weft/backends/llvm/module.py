@@ -20,6 +20,7 @@ from weft.backends.llvm.tiles import PERMISSION, uses_tiles
 from weft.backends.llvm.types import processor, type_of
 from weft.backends.llvm.values import value
 from weft.backends.storage import on_stack
+from weft.expr.bounds import Interval
 from weft.expr.nodes import Const, Expr, Var, const
 from weft.support.errors import InternalError
 from weft.target import Target
@@ -42,6 +43,8 @@ class LlvmModule:
         self.metadata: list[str] = ["!0 = !{i32 1}"] if "stream" in kernel.attrs else []
         self.parallel_loops = 0
         self.defined: dict[str, None] = {}
+        self.pointer_bytes = target.cpu.pointer_bits // 8
+        self.ranges: dict[Var, Interval] = {}
         self.x86 = target.cpu.triple.startswith(("x86_64", "i686"))
         self.native_half = not self.x86 or "f16c" in target.cpu.features
 
@@ -50,6 +53,7 @@ class LlvmModule:
         made.native_half, made.x86 = self.native_half, self.x86
         made.features = self.target.cpu.features
         made.kind, made.defined = str(self.target.kind.name), self.defined
+        made.index, made.ranges = f"i{self.target.cpu.pointer_bits}", self.ranges
         made.streamed = set(map(str, self.kernel.attrs.get("stream", ()))) if self.x86 else set()
         made.start("body")
         return made
@@ -83,11 +87,9 @@ class LlvmModule:
         shell = self.function(k.name)
         for i, size in enumerate(k.sizes):
             shell.define(size, shell.op(f"load i64, ptr {_slot(shell, '%sizes', i)}, align 8"))
-        pointers = {
-            b: shell.op(f"load ptr, ptr {_slot(shell, '%buffers', i)}, align 8") for i, b in enumerate(k.params)
-        }
+        pointers = {b: self._parameter(shell, i) for i, b in enumerate(k.params)}
         if offsets:
-            base = shell.op(f"load ptr, ptr {_slot(shell, '%buffers', len(k.params))}, align 8")
+            base = self._parameter(shell, len(k.params))
             for b, offset in offsets.items():
                 pointers[b] = shell.op(f"getelementptr inbounds i8, ptr {base}, i64 {value(shell, offset)}")
         _check_defined(k, uses, pointers)
@@ -101,6 +103,11 @@ class LlvmModule:
             shell.op(PERMISSION)
         shell.do(f"ret i32 {shell.op(f'call i32 @{k.name}.work({arguments})')}")
         self.functions.append(shell.text(f"i32 @{k.name}(ptr %buffers, ptr %sizes) #0"))
+
+    def _parameter(self, shell: LlvmFunction, i: int) -> str:
+        """Pointer ``i`` of the array that the caller passes."""
+        at = "%buffers" if i == 0 else shell.op(f"getelementptr inbounds ptr, ptr %buffers, i64 {i}")
+        return shell.op(f"load ptr, ptr {at}, align {self.pointer_bytes}")
 
     def _worker(self, name: str, buffers: list[Buffer], variables: list[Var]) -> LlvmFunction:
         work = self.function(f"{name}.work")
@@ -189,6 +196,7 @@ class LlvmModule:
 
 
 def _slot(f: LlvmFunction, base: str, i: int) -> str:
+    """Entry ``i`` of an array of sizes, or of what an outlined loop captures: 8 bytes each."""
     return base if i == 0 else f.op(f"getelementptr inbounds i64, ptr {base}, i64 {i}")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.memory import prefetch, store
+from weft.backends.llvm.narrow import counts_in_32_bits, define_counter, low_half
 from weft.backends.llvm.tiles import matrix_tiles, tiles_after
 from weft.backends.llvm.types import memory_type, type_of
 from weft.backends.llvm.values import value
@@ -122,7 +123,10 @@ def _single(s: For) -> bool:
 
 def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certain: bool) -> None:
     """``s.body`` for ``begin <= s.var < end``; ``certain``: the body runs at least once."""
-    n, ty = f.fresh(), type_of(s.var)
+    n, narrow = f.fresh(), counts_in_32_bits(f, s)
+    ty = "i32" if narrow else type_of(s.var)
+    if narrow:
+        begin, end = low_half(f, begin), low_half(f, end)
     head, exit_label = f"loop.{n}", f"done.{n}"
     if certain:
         f.jump(head)
@@ -136,7 +140,7 @@ def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certa
     variable = f"%i.{n}"
     f.lines.append(f"  {variable} = phi {ty} [ {begin}, %{before} ], [ {variable}.next, %latch.{n} ]")
     with f.scope():
-        f.define(s.var, variable)
+        define_counter(f, s, variable, narrow)
         statement(f, s.body, context)
     f.flags = flags
     f.jump(f"latch.{n}")

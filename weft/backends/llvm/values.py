@@ -16,6 +16,7 @@ from weft.backends.llvm.conversions import convert
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.intrinsics import emit_call
 from weft.backends.llvm.memory import load
+from weft.backends.llvm.narrow import short_division
 from weft.backends.llvm.packed import packed_load
 from weft.backends.llvm.types import constant, literal, scalar_type, splat, type_of, vector
 from weft.backends.llvm.vectors import broadcast, intrinsic, shuffle
@@ -146,6 +147,8 @@ def _float_extremum(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
 def _division(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
     floor, remainder = e.op.startswith("floor"), e.op.endswith("mod")
     dtype, lanes = e.a.dtype, e.lanes
+    if (short := short_division(f, e, a, b)) is not None:
+        return short
     if loads(e.b):
         a, b = _harmless(f, dtype, lanes, a, b)
     if dtype.kind == "uint":
