@@ -170,6 +170,6 @@ def test_buffers_beyond_the_address_space_are_refused(kind: str, elements: int, 
         return
     with pytest.raises(TargetError, match="2147483648 bytes; addresses of 32 bits allow 2147483647") as refused:
         emitted(backend.lower(program, target), target)
-    assert refused.value.code == "G027"
+    assert refused.value.code == "G028"
     same = Target(f"{kind} -mcpu=cortex-a72")
     assert emitted(backend.lower(program, same), same), "64-bit addresses reach it"

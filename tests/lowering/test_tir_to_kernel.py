@@ -555,3 +555,13 @@ def test_a_vectorized_let_is_taken_before_the_stores() -> None:
     )
     v = values((5, 20))
     check(Program("arg", (x, m, a), body, outputs=2), [v], [v.max(axis=0), v.argmax(axis=0)])
+
+
+@pytest.mark.parametrize(
+    ("name", "symbol"),
+    [("long", "long_kernel"), ("exp", "exp_kernel"), ("a b", "a_b"), ("2x", "_2x"), ("work", "work")],
+)
+def test_symbols_are_names_that_c_allows(name: str, symbol: str) -> None:
+    y, i = Buffer("Y", (Const(5),), "float32"), Var("i")
+    program = Program(name, (y,), For(i, Const(0), Const(5), Store(y, (i,), Const(1.0))))
+    assert tir_to_kernel(program, CPU).name == symbol

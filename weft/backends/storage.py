@@ -26,7 +26,7 @@ def require_addressable(kernel: Program, pointer_bits: int) -> None:
     """Refuse kernels with a buffer, or all workspace together, that is larger than half of the address space: signed
     distances between its elements, which addresses are made from, would overflow.
 
-    Raises TargetError G027. Sizes that are known only at run time are checked where memory is allocated.
+    Raises TargetError G028. Sizes that are known only at run time are checked where memory is allocated.
     """
     limit = (1 << (pointer_bits - 1)) - 1
     local = [s.buffer for s in walk(kernel.body) if isinstance(s, Allocate)]
@@ -39,7 +39,7 @@ def require_addressable(kernel: Program, pointer_bits: int) -> None:
             raise TargetError(
                 f"the buffer '{name}' of the kernel '{kernel.name}' has {nbytes} bytes; "
                 f"addresses of {pointer_bits} bits allow {limit}",
-                code="G027",
+                code="G028",
                 hint="use a smaller batch, or a machine with 64-bit addresses",
             )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from weft.expr.added import find
 from weft.expr.nodes import Const
@@ -20,6 +21,13 @@ from weft.tir.visit import walk
 from weft.tir.workspace import workspace_layout
 
 _TAKEN = frozenset({"memcpy", "memset", "memmove", "main"})
+_KEYWORDS = (
+    "alignas alignof auto bool break case char const constexpr continue default do double else enum extern "
+    "false float for goto if inline int long nullptr register restrict return short signed sizeof static "
+    "static_assert struct switch thread_local true typedef typeof union unsigned void volatile while"
+)
+C_KEYWORDS: Final = frozenset(_KEYWORDS.split())
+"""Words that no function or variable in C may have as its name."""
 
 
 def tir_to_kernel(
@@ -51,9 +59,9 @@ def _check_kinds(program: Program) -> None:
 
 
 def symbol(name: str) -> str:
-    """``name`` as a C identifier that is not the name of a C library function."""
+    """``name`` as a C identifier that is neither a keyword nor the name of a C library function."""
     clean = re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII)
-    return f"{clean}_kernel" if find(clean) is not None or clean in _TAKEN else clean
+    return f"{clean}_kernel" if find(clean) is not None or clean in _TAKEN | C_KEYWORDS else clean
 
 
 def with_workspace(program: Program) -> Program:

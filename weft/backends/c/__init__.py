@@ -22,7 +22,7 @@ from weft.tir.nodes import Program
 def emit_source(kernel: Program, target: Target) -> str:
     """The C file of a program in kernel form; its signature is in ``docs/design.md``.
 
-    Raises TargetError G020 for element types that have no arithmetic here, G025 and G027 as the LLVM back
+    Raises TargetError G020 for element types that have no arithmetic here, G025 and G028 as the LLVM back
     end does, InternalError for a malformed kernel.
     """
     cpu = target.cpu

@@ -12,6 +12,7 @@ from weft.backends.c_like.names import words
 from weft.backends.c_like.text import ATOM, UNARY, CText
 from weft.expr.intrinsic_table import NativeCode
 from weft.expr.nodes import Call
+from weft.lowering.tir_to_kernel import C_KEYWORDS
 from weft.support.dtypes import DType
 from weft.support.errors import TargetError
 
@@ -30,13 +31,10 @@ _VALUE: Final = {
     "float32": "float",
     "float64": "double",
 }
-KEYWORDS: Final = frozenset(
+KEYWORDS: Final = C_KEYWORDS | frozenset(
     words(
-        "alignas alignof auto bool break case char const constexpr continue default do double else enum extern "
-        "false float for goto if inline int long nullptr register restrict return short signed sizeof static "
-        "static_assert struct switch thread_local true typedef typeof union unsigned void volatile while main "
-        "buffers sizes begin end closure status errno signbit isnan isinf fmin fmax floor ceil round trunc exp log "
-        "sqrt pow sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf fmod fma fabs copysign y0 y1 yn "
+        "main buffers sizes begin end closure status errno signbit isnan isinf fmin fmax floor ceil round trunc exp "
+        "log sqrt pow sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf fmod fma fabs copysign y0 y1 yn "
         "j0 j1 jn gamma div abs labs memcpy"
     )
 )

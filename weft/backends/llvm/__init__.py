@@ -21,7 +21,7 @@ def emit_ir(kernel: Program, target: Target) -> str:
     """The LLVM IR of a program in kernel form; its C signature is in ``docs/design.md``.
 
     Raises TargetError G020 for element types that have no arithmetic here, G025 for machines with 32-bit addresses
-    that are not Arm, G027 for buffers that are larger than half of the address space. Raises InternalError for a
+    that are not Arm, G028 for buffers that are larger than half of the address space. Raises InternalError for a
     malformed kernel.
     """
     require_known_pointers(target.cpu.triple)
