@@ -162,6 +162,28 @@ def test_a_task_contains_all_that_a_process_without_the_plugin_needs() -> None:
             assert machine_code(again) == made
 
 
+def test_tasks_keep_their_intrinsics_under_other_schedules() -> None:
+    for name in ("clipped_cube", "cubic_root"):
+        with using(PLUGIN):
+            task = KernelTask(program(name), V3)
+        again = KernelTask.from_text(task.to_text())  # as a process that measures schedules has it
+        changed = again.with_trace(task.maker.schedule(task.program, V3).trace)
+        assert changed.scalars == task.scalars and changed.key != task.key
+        assert machine_code(changed).code == machine_code(task).code
+    with pytest.raises(UserError, match="has no code of 'cubic_root' for float32"):
+        machine_code(replace(changed, target=weft.Target("c")))  # its text is LLVM IR
+
+
+def test_the_classic_notation_uses_them() -> None:
+    with using(PLUGIN):
+        x = te.placeholder((41,), "float32", "x")
+        y = te.compute((41,), lambda i: te.call("clipped_cube", x[i]), name="y")
+        function = weft.build(te.create_schedule(y.op), [x, y])
+    made = np.zeros(41, np.float32)
+    function(GIVEN, made)
+    np.testing.assert_allclose(made, reference("cube_at_most_1", GIVEN), rtol=1e-5, atol=1e-6)
+
+
 def test_workers_build_them(monkeypatch: pytest.MonkeyPatch) -> None:
     with using(PLUGIN):
         tasks = [KernelTask(program(name, "float32"), V4) for name in ("clipped_cube", "cubic_root", "is_large")]

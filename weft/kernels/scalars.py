@@ -53,7 +53,7 @@ def _form(row: Intrinsic, dtype: DType, result: DType, kind: str) -> tuple[Any, 
     """How calls with arguments of ``dtype`` are made, and the calls in their expansion."""
     native = row.code(kind, dtype)
     if native is not None:
-        return {"call": native.call, "defines": native.defines, "vectors": native.vectors}, []
+        return {"kind": kind, "call": native.call, "defines": native.defines, "vectors": native.vectors}, []
     made = expansion(row, Call(row.name, _operands(row.arity, dtype), result), kind)
     return to_text(made, _name), collect(made, Call)
 
@@ -62,14 +62,13 @@ def _described(row: Intrinsic, forms: dict[str, Any]) -> dict[str, Any]:
     return {"name": row.name, "arity": row.arity, "forms": {dtype: forms[dtype] for dtype in sorted(forms)}}
 
 
-def scalar_of(text: str, target: Target) -> Intrinsic:
-    """The intrinsic that a text of :func:`called_scalars` describes, for the same target. Its NumPy meaning is that of
-    its expansion; it has none where the text has native code. Raises UserError S006 for other texts."""
+def scalar_of(text: str) -> Intrinsic:
+    """The intrinsic that a text of :func:`called_scalars` describes. Its NumPy meaning is that of its expansion; it has
+    none where the text has native code. Raises UserError S006 for other texts."""
     try:
         found = json.loads(text)
         name, arity, forms = str(found["name"]), int(found["arity"]), dict(found["forms"])
-        kind = str(target.kind.name)
-        codes = tuple(NativeCode(kind, dtype, **form) for dtype, form in forms.items() if isinstance(form, dict))
+        codes = tuple(NativeCode(dtype=dtype, **form) for dtype, form in forms.items() if isinstance(form, dict))
         expansions = {DType(dtype): form for dtype, form in forms.items() if isinstance(form, str)}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"this does not describe an intrinsic: {text}", code="S006") from error

@@ -78,12 +78,13 @@ class KernelTask:
     def with_trace(self, trace: Trace, known: Iterable[TensorIntrinsic] = ()) -> KernelTask:
         """The task under another schedule, with those of the ``known`` intrinsics that the schedule names."""
         needed = trace.intrinsics
-        return replace(self, trace=trace, intrinsics=tuple(i for i in known if i.name in needed), scalars=None)
+        with self.scope():  # implementations of tensor intrinsics may call other scalar ones than the program
+            return replace(self, trace=trace, intrinsics=tuple(i for i in known if i.name in needed), scalars=None)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Inside of the ``with`` statement, the names of the task's scalar intrinsics mean what its texts say."""
-        with adding(scalar_of(text, self.target) for text in self.scalars or ()):
+        with adding(scalar_of(text) for text in self.scalars or ()):
             yield
 
     @property
@@ -159,7 +160,7 @@ class KernelTask:
         while tokens.accept("scalar"):
             with _at(tokens):
                 scalars.append(tokens.line())
-                scalar_of(scalars[-1], target)
+                scalar_of(scalars[-1])
         intrinsics = []
         while tokens.accept("intrinsic"):
             with _at(tokens):
