@@ -60,16 +60,18 @@ def test_the_result_does_not_change(seed: int) -> None:
     x = numbers.standard_normal(shape).astype(np.float32)
     expected, found = run(before, [x]), run(after, [x])
     if expected.size:  # padding that removes rows of the input may leave none of them
-        assert is_rewritten(after) or min(p for axis in phases_of(kernel, attrs) for p in axis.pads) < 0
+        assert is_rewritten(after) or min(p for axis in phases_of(shape, kernel, attrs) for p in axis.pads) < 0
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def phases_of(kernel: tuple[int, ...], attrs: dict[str, Any]) -> list[Any]:
+def phases_of(shape: tuple[int, ...], kernel: tuple[int, ...], attrs: dict[str, Any]) -> list[Any]:
     n = len(kernel) - 2
     pads, extra = attrs["pads"], attrs["output_padding"]
     return [
-        axis_phases(kernel[2 + d], attrs["strides"][d], attrs["dilations"][d], (pads[d], pads[n + d]), extra[d])
-        for d in range(n)
+        axis_phases(k, s, dilation, (low, high), more, size)
+        for k, s, dilation, low, high, more, size in zip(
+            kernel[2:], attrs["strides"], attrs["dilations"], pads[:n], pads[n:], extra, shape[2:], strict=True
+        )
     ]
 
 
@@ -120,3 +122,9 @@ def test_a_kernel_smaller_than_the_stride_computes_no_zeros() -> None:
     assert len(axis_phases(2, 5, 1, (0, 0), 0).taps) == 2
     assert axis_phases(3, 1, 4, (0, 0), 0).dilation == 4
     assert axis_phases(16, 8, 1, (4, 4), 0).pads == (1, 1)
+
+
+def test_one_pixel_has_no_window() -> None:
+    """The first layer of a generator: each result is one product."""
+    assert axis_phases(4, 1, 1, (0, 0), 0, 1).taps == ((0,), (1,), (2,), (3,))
+    assert axis_phases(4, 1, 1, (0, 0), 0, 1).pads == (0, 0)

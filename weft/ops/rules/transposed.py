@@ -20,6 +20,7 @@ import numpy as np
 
 from weft.graph.nodes import Constant, GraphExpr, call
 from weft.graph.pattern import GraphMatch, GraphRule, anything, op
+from weft.graph.types import Dim
 from weft.ops.catalogue import op as operator
 from weft.ops.relations import known
 from weft.ops.rules.parts import CONV, CONV_TRANSPOSE, GATHER, PAD, RESHAPE, SLICE, TRANSPOSE, attrs_of, fold
@@ -43,8 +44,13 @@ class AxisPhases:
     crop: tuple[int, int]
 
 
-def axis_phases(kernel: int, stride: int, dilation: int, pads: tuple[int, int], extra: int) -> AxisPhases:
-    """``kernel`` taps, output padding ``extra``; all in elements. The size of the input does not matter."""
+def axis_phases(
+    kernel: int, stride: int, dilation: int, pads: tuple[int, int], extra: int, size: Dim | None = None
+) -> AxisPhases:
+    """``kernel`` taps, output padding ``extra``; all in elements. The ``size`` of the input matters only where it is 1:
+    no stride separates its one element from another, so the whole kernel becomes phases of one tap."""
+    if size == 1:
+        stride = (kernel - 1) * dilation + 1 + extra
     places = [divmod(k * dilation, stride) for k in range(kernel)]
     used = sorted({phase for _, phase in places})
     count = len(used) if used == list(range(len(used))) else stride
@@ -83,14 +89,15 @@ def _axes(m: GraphMatch) -> list[AxisPhases]:
     n = len(kernel)
     pads = attrs.pads or (0,) * 2 * n
     return [
-        axis_phases(size, stride, dilation, (low, high), extra)
-        for size, stride, dilation, low, high, extra in zip(
+        axis_phases(taps, stride, dilation, (low, high), extra, size)
+        for taps, stride, dilation, low, high, extra, size in zip(
             kernel,
             attrs.strides or (1,) * n,
             attrs.dilations or (1,) * n,
             pads[:n],
             pads[n:],
             attrs.output_padding or (0,) * n,
+            m.x.tensor.shape[2:],
             strict=True,
         )
     ]

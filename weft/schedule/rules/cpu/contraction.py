@@ -142,9 +142,15 @@ def _still_along(view: View, access: Access, axis: IterVar) -> int:
 
 
 def _largest(view: View, axes: list[IterVar], fits: Callable[[IterVar], bool]) -> IterVar | None:
-    """The innermost of the fitting axes that are long enough for a tile."""
+    """The innermost of the fitting axes that are long enough for a tile. An axis of unknown size may have one element,
+    and the other rows of its tiles are then computed in vain, so a known size comes first."""
     order = {a: i for i, a in enumerate(view.spatial)}
-    return max((a for a in axes if fits(a)), key=lambda a: (min(size(a), 7), order[a]), default=None)
+
+    def worth(axis: IterVar) -> tuple[int, int]:
+        known = static_extent(axis)
+        return (2 if known is None else min(known, 7)), order[axis]
+
+    return max((a for a in axes if fits(a)), key=worth, default=None)
 
 
 def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows: int | None = None) -> RegisterTile:
