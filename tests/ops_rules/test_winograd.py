@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from weft.expr.nodes import Var
 from weft.graph import build
 from weft.graph.interpret import run
 from weft.graph.nodes import Call, GraphExpr, Module, call
@@ -155,13 +156,27 @@ def test_others_stay(module: Module) -> None:
     assert used(module) == []
 
 
-def test_open_sizes_stay() -> None:
-    text = """
-def @main<n>(%x: f32[n, 64, 56, 56]) -> f32[n, 64, 56, 56] {
-  %out: f32[n, 64, 56, 56] = conv(%x, f32[64, 64, 3, 3]("w"), dilations=(1, 1), pads=(1, 1, 1, 1), strides=(1, 1))
+OPEN = """
+def @main<n>(%x: f32[{x}]) -> f32[{x}] {{
+  %out: f32[{x}] = conv(%x, f32[64, 64, 3, 3]("w"), dilations=(1, 1), pads=(1, 1, 1, 1), strides=(1, 1))
   return %out
-}"""
-    assert used(parse(text, OPERATORS)) == []
+}}"""
+
+
+def test_open_pictures_stay() -> None:
+    assert used(parse(OPEN.format(x="1, 64, n, 56"), OPERATORS)) == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+@pytest.mark.filterwarnings("ignore:1 constants have no data")
+def test_an_open_number_of_pictures_does_not_matter(count: int) -> None:
+    """The form is that of one picture; the result is right for any number."""
+    assert used(parse(OPEN.format(x="n, 64, 56, 56"), OPERATORS)) == used(plain((1, 64, 56, 56), 64)) != []
+    x = build.var("x", (Var("n"), 64, 28, 28))
+    weights = (RANDOM.standard_normal((64, 64, 3, 3)) / 24).astype(np.float32)
+    module = Module({"main": build.function([x], one("conv", x, build.constant(weights), pads=(1, 1, 1, 1)))})
+    pictures = RANDOM.standard_normal((count, 64, 28, 28)).astype(np.float32)
+    agrees(module, Options(**ALONE), pictures)
 
 
 def test_no_pictures_stay() -> None:

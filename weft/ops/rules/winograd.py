@@ -29,7 +29,7 @@ def winograd_rules(allowed: Sequence[int], rates: Rates = REFERENCE) -> tuple[Gr
 
 def _fits(m: GraphMatch) -> bool:
     attrs, data, kernel = attrs_of(m, "conv"), m.x.tensor, m.w.tensor
-    static = all(isinstance(d, int) for d in (*data.shape, *kernel.shape))
+    static = all(isinstance(d, int) for d in (*data.shape[1:], *kernel.shape))
     return (
         static
         and str(attrs.data_layout or "").startswith("NCHW")
@@ -58,8 +58,8 @@ def _channels(picture: TensorType) -> int:
 
 
 def _pixels(picture: TensorType) -> tuple[int, int, int]:
-    """Pictures, their height and their width."""
-    n, height, width = (int(picture.shape[i]) for i in (0, 2, 3))  # type: ignore[arg-type]  # constant
+    """Pictures (an open number counts as one), their height and their width."""
+    n, height, width = (d if isinstance(d, int) else 1 for d in (picture.shape[i] for i in (0, 2, 3)))
     return n, height, width
 
 
