@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_runner import run_program
 
 import weft
 from weft import te
@@ -18,7 +19,7 @@ from weft.expr.text import parse, to_text
 from weft.graph import build
 from weft.graph.nodes import Module, call
 from weft.kernels.cache import KernelCache
-from weft.kernels.machine_code import lowered, machine_code
+from weft.kernels.machine_code import lowered, machine_code, scheduled
 from weft.kernels.task import KernelTask
 from weft.kernels.workers import Workers
 from weft.lowering.te_to_tir import te_to_tir
@@ -309,6 +310,55 @@ def test_names_are_unique() -> None:
     other = weft.Plugin("other", "1", scalar_intrinsics=(CLIPPED_CUBE,))
     with pytest.raises(UserError, match=r"'clipped_cube', which 'scalar-functions .* has already"):
         Registry((PLUGIN, other))
+
+
+SATURATED = Intrinsic(
+    "saturated_sum",
+    2,
+    "integer",
+    same,
+    lambda a, b: np.clip(a.astype(np.int64) + b, -128, 127).astype(a.dtype)[()],
+    "a + b within the limits of int8",
+    codes=(
+        NativeCode(
+            "c",
+            "int8",
+            "saturated({0}, {1})",
+            "static int8_t saturated(int a, int b) {\n    int c = a + b;\n"
+            "    return (int8_t)(c > 127 ? 127 : c < -128 ? -128 : c);\n}",
+        ),
+        NativeCode("llvm", "int8", "call {type} @llvm.sadd.sat.{suffix}({type0} {0}, {type1} {1})", vectors=True),
+    ),
+)
+BOTH = Intrinsic(
+    "exactly_one",
+    2,
+    "any",
+    same,
+    np.logical_xor,
+    "whether one of two conditions holds",
+    codes=(NativeCode("c", "bool", "{0} != {1}", vectors=True), NativeCode("llvm", "bool", "xor {type} {0}, {1}")),
+)
+
+
+@pytest.mark.parametrize("target", ["cpu", "c", "c -vectors=none"])
+def test_integers_and_conditions(target: str) -> None:
+    a, b = np.random.default_rng(0).integers(-128, 128, (2, 67)).astype(np.int8)
+    with using(weft.Plugin("others", "1", scalar_intrinsics=(SATURATED, BOTH))):
+        x, y = te.placeholder((67,), "int8", "x"), te.placeholder((67,), "int8", "y")
+        total = te.compute((67,), lambda i: te.call("saturated_sum", x[i], y[i]), name="total")
+        one = te.compute(
+            (67,), lambda i: te.if_then_else(te.call("exactly_one", x[i] > 0, y[i] > 3), x[i], y[i]), name="one"
+        )
+        for made, wanted in (
+            (total, np.clip(a.astype(int) + b, -128, 127)),
+            (one, np.where((a > 0) != (b > 3), a, b)),
+        ):
+            task = KernelTask(te_to_tir("applied", [x, y], [made]), weft.Target(target))
+            (judged,) = run(task.program, [a, b])
+            np.testing.assert_array_equal(judged, wanted)
+            (found,) = run_program(scheduled(task.program, task.target).program, [a, b], target=task.target)
+            np.testing.assert_array_equal(found, wanted)
 
 
 def test_texts_of_tasks_are_checked() -> None:
