@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from weft.graph.nodes import Call, Constant, Constructor, Function, GlobalVar, GraphExpr, If, Let, Loop, Match, Var
-from weft.graph.operator import Operator
-from weft.graph.scope import Scope, opens_scope
+from weft.graph.nodes import Constant, Constructor, GlobalVar, GraphExpr, If, Loop, Match, Var
+from weft.graph.scope import Scope, is_steady, opens_scope
 from weft.graph.visit import children, post_order
 
 Key: TypeAlias = "tuple[GraphExpr | None, int]"
@@ -27,11 +26,12 @@ def on_demand(root: GraphExpr, placed: Mapping[GraphExpr, Scope]) -> dict[GraphE
     """The values that some paths through their block (``placed``: see :func:`weft.graph.scope.scopes`) do not need, and
     for each the inner blocks that need it. One run may enter several of these, one after the other.
 
-    A closure needs its captured values when it is created. Loop-invariant operators that are moved out of a loop count
-    as always needed by it: one computation costs less than a test in each iteration.
+    A closure needs its captured values when it is created. A loop needs what its iterations need if it has one for
+    certain, and if computing the value and all that it depends on cannot fail and always ends: one computation costs
+    less than tests. The entry of a loop is entered only if there is an iteration.
     """
     order = list(post_order(root))
-    if not any(isinstance(e, (If, Match)) for e in order):
+    if not any(isinstance(e, (If, Match, Loop)) for e in order):
         return {}
     ways = _Ways(order, placed)
     demands: dict[GraphExpr, dict[Key, None]] = {root: {(None, 0): None}}
@@ -57,11 +57,15 @@ class _Ways:
     def __init__(self, order: Iterable[GraphExpr], placed: Mapping[GraphExpr, Scope]) -> None:
         self.placed = placed
         self.homes_of: dict[GraphExpr, Iterable[Key]] = {}
-        self.bodies = {e.body for e in order if isinstance(e, Loop)}
+        self.steady: set[GraphExpr] = set()
+        """What may be computed where nothing needs it, with all that it depends on."""
+        for e in order:
+            if is_steady(e) and all(c in self.steady for c in children(e)):
+                self.steady.add(e)
 
     def homes(self, e: GraphExpr, home: Key, demands: Iterable[Key]) -> tuple[Key, ...]:
         """``home`` if every path through it needs ``e``, else the outermost blocks that need it."""
-        steady = _is_steady(e)
+        steady = e in self.steady
         needing = dict.fromkeys(demands)
         waiting = list(needing)
         while waiting and len(needing) <= MAX_BLOCKS_SEARCHED:
@@ -83,7 +87,7 @@ class _Ways:
         owner, _ = key
         if isinstance(owner, (If, Match)):
             return all((owner, i) in needing for i in range(1, len(children(owner))))
-        return isinstance(owner, Let) or owner not in self.bodies or steady
+        return not isinstance(owner, Loop) or steady or surely_runs(owner)
 
     def _outer_needs(self, key: Key, home: Key, needing: Mapping[Key, None], known: dict[Key, bool]) -> bool:
         """Whether every path to a block passes a block that already needs the value."""
@@ -106,16 +110,10 @@ class _Ways:
         return known.get(key, False)
 
 
+def surely_runs(loop: Loop) -> bool:
+    """Whether a loop is known to have an iteration."""
+    return loop.going is None and isinstance(loop.trips, int) and loop.trips > 0
+
+
 def _key(block: Scope) -> Key:
     return block.owner, block.slot
-
-
-def _is_steady(e: GraphExpr) -> bool:
-    """Whether ``e`` may be computed before a loop without iterations: it terminates, and it does not fail."""
-    if isinstance(e, Call):
-        if isinstance(e.target, Operator):
-            return e.target.pure and not e.target.checks
-        return isinstance(e.target, (Function, Constructor)) and (
-            isinstance(e.target, Constructor) or e.target.is_primitive
-        )
-    return not isinstance(e, (If, Match, Loop, Let)) and not (isinstance(e, Function) and not e.is_primitive)

@@ -1,7 +1,9 @@
 """Finds the block of each node of a function: the innermost one that contains all its uses.
 
-A function body, each branch of an ``if``, each clause of a ``match`` and the body of a ``let`` is a block. Text prints
-a node in its block; passes move and fuse nodes only within one.
+A function body, each branch of an ``if``, each clause of a ``match`` and the body of a ``let`` is a block. A loop has
+two: its body, and the *entry*, which runs once before the first iteration if there is one (child ``body`` of the loop;
+the body lies in it). Text prints a node in its block, that of an entry before the loop; passes move and fuse nodes only
+within one.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 
 from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
-from weft.graph.nodes import Call, Function, GraphExpr, If, Let, Loop, Match, Var
+from weft.graph.nodes import Call, Constructor, Function, GraphExpr, If, Let, Loop, Match, Var
 from weft.graph.operator import Operator
 from weft.graph.visit import bound_vars, children, post_order
 
@@ -29,7 +31,8 @@ class Scope:
 def scopes(root: GraphExpr) -> dict[GraphExpr, Scope]:
     """The block of every node under ``root`` (inner functions included); ``root`` itself is in the outermost.
 
-    Nodes that are invariant in a loop are in a block outside of it.
+    Nodes that are invariant in a loop are in a block outside of its body: outside of the loop if computing them cannot
+    fail and always ends (see :func:`is_steady`), else in the entry of the loop, with everything that needs them.
     """
     order = list(post_order(root))
     found = _placed(root, order, {})
@@ -38,7 +41,67 @@ def scopes(root: GraphExpr) -> dict[GraphExpr, Scope]:
 
 
 def _levels(order: list[GraphExpr], found: dict[GraphExpr, Scope], bodies: set[Function]) -> dict[GraphExpr, int]:
-    """The depth of the innermost block of a loop that a node depends on."""
+    """The depth of the innermost block that a node cannot leave.
+
+    All blocks that a node depends on lie around its own, so their depths name them. ``needs`` has a bit for each.
+    """
+    binders = _binders(order, found)
+    needs: dict[GraphExpr, int] = {}
+    for e in order:
+        own = 0
+        for c in children(e):
+            own |= needs[c]
+        depth = found[e].depth
+        if isinstance(e, Var):
+            own = 1 << binders.get(e, 0)
+        elif isinstance(e, (Function, If, Let, Loop, Match)):
+            own = (own | _bits(_named(e), binders)) & _up_to(depth)  # what is bound inside is no need of the whole
+        elif isinstance(e, Call) and isinstance(e.target, Operator):
+            own |= _bits((e.type, e.attrs), binders)
+        if isinstance(e, Let) or (isinstance(e, Call) and isinstance(e.target, Operator) and _stays(e.target)):
+            own |= _up_to(depth)
+        elif e in bodies:
+            own |= 1 << depth
+        elif not is_steady(e):
+            own |= 1 << _entry(found[e], own.bit_length() - 1, bodies)
+        needs[e] = own
+    return {e: max(0, own.bit_length() - 1) for e, own in needs.items()}
+
+
+def _up_to(depth: int) -> int:
+    """Bits for all blocks from the outermost to ``depth``: not even what contains the node may leave one of them."""
+    return (2 << depth) - 1
+
+
+def _stays(target: Operator) -> bool:
+    return not target.pure and not target.checks
+
+
+def _bits(parts: object, binders: dict[object, int]) -> int:
+    found = 0
+    for s in dims.symbols(parts):
+        found |= 1 << binders.get(s, 0)
+    return found
+
+
+def _named(e: GraphExpr) -> object:
+    """Where a node with blocks names sizes."""
+    return (e.type, e.trips, e.count) if isinstance(e, Loop) else e.type
+
+
+def _entry(block: Scope, level: int, bodies: set[Function]) -> int:
+    """The depth of the entry of the outermost loop around ``block`` that what needs ``level`` does not change in; 0 if
+    there is none."""
+    found, at = 0, block
+    while at.parent is not None and at.depth > level:
+        if at.owner in bodies:
+            found = at.depth - 1
+        at = at.parent
+    return found
+
+
+def _binders(order: list[GraphExpr], found: dict[GraphExpr, Scope]) -> dict[object, int]:
+    """The depth of the block that binds each variable and size."""
     top = order[-1]
     binders: dict[object, int] = {}
     if isinstance(top, Function):
@@ -54,20 +117,18 @@ def _levels(order: list[GraphExpr], found: dict[GraphExpr, Scope], bodies: set[F
             binders[v] = 0 if isinstance(e, Function) and e.is_primitive else depth
         if isinstance(e, Let):
             binders.update((s, depth) for s in _fresh(e) if s not in binders)
-    levels: dict[GraphExpr, int] = {}
-    for e in order:
-        level = max((levels[c] for c in children(e)), default=0)
-        if isinstance(e, Var):
-            level = binders.get(e, 0)
-        elif isinstance(e, Call) and isinstance(e.target, Operator):
-            named = [s for part in (e.type, e.attrs) for s in dims.symbols(part)]
-            level = max([level, *(binders.get(s, 0) for s in named)])
-            stays = not e.target.pure or e.target.checks  # a failed check is no error if nothing reads the value
-            level = max(level, found[e].depth) if stays else level
-        elif (isinstance(e, Function) and not e.is_primitive) or isinstance(e, (If, Loop, Let, Match)):
-            level = max(level, found[e].depth)
-        levels[e] = level
-    return levels
+    return binders
+
+
+def is_steady(e: GraphExpr) -> bool:
+    """Whether ``e`` itself may be computed where nothing needs it: it terminates, and it does not fail."""
+    if isinstance(e, Call):
+        if isinstance(e.target, Operator):
+            return e.target.pure and not e.target.checks
+        return isinstance(e.target, (Function, Constructor)) and (
+            isinstance(e.target, Constructor) or e.target.is_primitive
+        )
+    return not isinstance(e, (If, Match, Loop, Let)) and not (isinstance(e, Function) and not e.is_primitive)
 
 
 def _fresh(e: Let) -> Iterator[Symbol]:
@@ -102,7 +163,7 @@ def _hoisted(block: Scope, level: int, loops: frozenset[Function]) -> Scope:
     while at.parent is not None and at.depth > level:
         if isinstance(at.owner, Function) and at.owner.is_primitive:
             return block  # a fused group moves as a whole
-        if at.owner in loops:
+        if at.owner in loops or isinstance(at.owner, Loop):
             best = at.parent
         at = at.parent
     return best
@@ -112,7 +173,14 @@ def opens_scope(expr: GraphExpr, slot: int) -> bool:
     """Whether child ``slot`` of ``expr`` is a block of its own."""
     if isinstance(expr, Function):
         return True
+    if isinstance(expr, Loop):
+        return slot == entry_of(expr)
     return slot > 0 and isinstance(expr, (If, Let, Match))
+
+
+def entry_of(loop: Loop) -> int:
+    """The number of the child of a loop that is its entry."""
+    return loop.first_state + len(loop.state)
 
 
 def common(a: Scope, b: Scope) -> Scope:

@@ -64,7 +64,7 @@ from weft.graph.nodes import (
 )
 from weft.graph.operator import Operator
 from weft.graph.parser import KEYWORDS, parse
-from weft.graph.scope import scopes
+from weft.graph.scope import entry_of, scopes
 from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
 from weft.graph.visit import post_order
 from weft.ir.text import Printer, clean_name, quote
@@ -286,6 +286,9 @@ class _BodyPrinter:
                 e = rest[0]
                 head = f"let {self.owner.name(e.var)}: {self.owner.type(e.var.type)}"
                 printer.line(f"{head} = {self.atom(e.value)}{origin_text(e.origin)}")
+            elif kind == "loop":
+                e, head, end = rest
+                printer.line(head + self._loop(e) + end)
             elif kind == "return":
                 printer.line(f"return {self.atom(rest[0])}")
             else:
@@ -332,6 +335,10 @@ class _BodyPrinter:
             )
         elif isinstance(e, Match):
             self._match(e, head, end)
+        elif isinstance(e, Loop):
+            entry = self.members.get((e, entry_of(e)), [])
+            todo = [("node", x) for x in entry if not is_atom(x)]
+            self.work.extend(reversed([*todo, ("loop", e, head, end)]))
         else:
             self.owner.printer.line(head + self._value(e) + end)
 
@@ -354,8 +361,6 @@ class _BodyPrinter:
             return f"({', '.join(map(self.atom, e.fields))}{',' if len(e.fields) == 1 else ''})"
         if isinstance(e, Project):
             return f"{self.atom(e.value)}[{e.index}]"
-        if isinstance(e, Loop):
-            return self._loop(e)
         assert isinstance(e, Call)
         args = [self.atom(a) for a in e.args]
         if not isinstance(e.target, Operator):

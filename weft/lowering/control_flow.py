@@ -20,23 +20,20 @@ from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Project, Tuple
 from weft.graph.passes.aliases import Aliases, is_check, is_join, is_part, is_view, stretches
-from weft.graph.types import Dim, TensorType, TupleType, Type
+from weft.graph.types import TensorType, TupleType, Type
 from weft.lowering.control_parts import (
-    Column,
     Goto,
     Label,
     Place,
     binds,
-    dealt,
     flat,
-    flat_all,
     is_object,
     may_be_negative,
     range_check,
     unknown_size,
 )
 from weft.lowering.lifetimes import Lifetimes
-from weft.lowering.pending import Pending, is_computed
+from weft.lowering.pending import Pending, is_computed, is_emitted
 from weft.lowering.shared import Shared
 from weft.lowering.sizes import same_count, size_expr
 from weft.runtime.program import (
@@ -46,7 +43,6 @@ from weft.runtime.program import (
     Check,
     Copy,
     NewTensor,
-    Reserve,
     SetSize,
     Share,
     SizeExpr,
@@ -57,7 +53,8 @@ Members = dict[tuple[GraphExpr | None, int], list[GraphExpr]]
 
 
 class Emitter(Lifetimes):
-    """Emits one function: branches, loops and sizes. ``weft.lowering.functions`` extends it to other values."""
+    """Emits one function: kernels, branches and sizes. ``weft.lowering.control_loops`` extends it to loops,
+    ``weft.lowering.functions`` to other values."""
 
     def __init__(
         self,
@@ -359,7 +356,7 @@ class Emitter(Lifetimes):
     def _begin(self, owner: GraphExpr, slot: int) -> list[GraphExpr]:
         """The nodes of a block in reverse order. First, mark each pending value of the block as not yet computed."""
         for e in self.pending.by_block.get((owner, slot), ()):
-            if is_computed(e):
+            if is_emitted(e):
                 label = self.pending.begin(e, self.pending.flags.get(e) or self._name("done"))
                 self.emit(SetSize(self.pending.flags[e], (0,)))
                 self.emit(label)
@@ -371,15 +368,17 @@ class Emitter(Lifetimes):
         self.emit(Goto(done, (flag, 0, "eq")))
         with self._branch(fresh), self._unchecked():
             self._emit([e], first=e)
-            made = self.leaves(e)
-            places = self.pending.keep(e, made)
-            for source, target, t in zip(made, places, flat(e.type), strict=True):
-                if source is not target:
-                    self._copy(source, target, t)
+            if is_computed(e):
+                made = self.leaves(e)
+                places = self.pending.keep(e, made)
+                for source, target, t in zip(made, places, flat(e.type), strict=True):
+                    if source is not target:
+                        self._copy(source, target, t)
         self.emit(SetSize(flag, (1,)))
         self.emit(done)
         self.ranges.append((begin, len(self.items) - 1))
-        self.made[e] = places
+        if is_computed(e):
+            self.made[e] = self.pending.places[e]
 
     def _nodes(self, owner: GraphExpr, slot: int, leave: GraphExpr | None) -> None:
         self._emit(self._begin(owner, slot), leave=leave)
@@ -390,7 +389,7 @@ class Emitter(Lifetimes):
             e = todo.pop()
             if e is leave:
                 continue
-            if e in self.pending and e is not first and is_computed(e):
+            if e in self.pending and e is not first and is_emitted(e):
                 self._once(e)
             elif isinstance(e, Let):
                 self.bound[e.var] = e.value
@@ -398,14 +397,14 @@ class Emitter(Lifetimes):
                 todo.extend(self._begin(e, 1))
             elif isinstance(e, If):
                 self._if(e)
-            elif isinstance(e, Loop):
-                self._loop(e)
             elif isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive:
                 self._call(e)
             elif isinstance(e, Call) and binds(e):
                 self._bind_sizes(e)
             elif isinstance(e, Call) and is_check(e):
                 self.emit(range_check(e, self._seen(e.args[0]), self._size))
+            elif is_part(e):
+                self.leaves(e)  # here, where it may be a copy, and not where it is read
             elif not is_view(e):
                 self._other(e)
 
@@ -498,122 +497,3 @@ class Emitter(Lifetimes):
         for source, target, t in zip(self.leaves(branch), targets, flat(branch.type), strict=True):
             if source is not target:
                 self._copy(source, target, t)
-
-    # -- loops ---------------------------------------------------------------------------------------------------------
-
-    def _loop(self, e: Loop) -> None:
-        count = len(e.state)
-        params = [p.type for p in e.body.params]
-        varying = self._fresh(TupleType(tuple(params)))
-        states, columns = self._loop_places(e, params)
-        self._agree(TupleType(tuple(params)), TupleType(tuple(s.type for s in e.state)), varying)
-        for target, source, t in zip(
-            states, [p for s in e.state for p in self.leaves(s)], flat_all(e.state), strict=True
-        ):
-            self._copy(source, target, t)
-        at = len(states)
-        self.made.update(dealt(e.body.params, states))
-        number, going = self._bind(e.index), self._name("going") if e.going is not None else None
-        self.emit(SetSize(number, (0,)))
-        if e.going is not None and going is not None:
-            self.emit(SetSize(going, buffer=self._seen(e.going)))
-        begin, start, end = len(self.items), Label(tuple(c.place.number for c in columns)), Label()
-        self.emit(start)
-        for condition in self._go_on(e, number, going):
-            self.emit(Goto(end, condition))
-        self._block(e.body, 0)
-        results = self.leaves(e.body.body)
-        made = e.body.body.type
-        assert isinstance(made, TupleType)
-        next_types = made.fields[e.first_state : e.first_state + count]
-        if going is not None:
-            self.emit(SetSize(going, buffer=self._at(results[0], flat(made)[0], 0).number))
-        results = results[e.first_state :]
-        for column, row, t in zip(columns, results[at:], flat(made)[e.first_state + at :], strict=True):
-            self._append(column, row, t, number)
-        self._advance(states, results[:at], next_types, params, varying)
-        self.emit(SetSize(number, (number, 1, "add")))
-        self.emit(Goto(start))
-        self.emit(end)
-        self.ranges.append((begin, len(self.items) - 1))
-        if isinstance(e.count, Symbol) and e.count is not e.trips:
-            self._set(self._bind(e.count), e.index)
-        self._agree(TupleType(e.results[:count]), TupleType(tuple(params)))
-        self.made[e] = [*states, *(c.place for c in columns)]
-
-    def _go_on(self, e: Loop, number: str, going: str | None) -> list[SizeExpr]:
-        """The conditions that must all hold for another iteration."""
-        found: list[SizeExpr] = [] if going is None else [(going,)]
-        return found if e.trips is None else [*found, (number, *self._size(e.trips), "lt")]
-
-    def _loop_places(self, e: Loop, params: Sequence[Type]) -> tuple[list[Place], list[Column]]:
-        """Places of the loop state, which are those of the result, and columns for the collected tensors."""
-        types, inner = flat(e.type), flat(TupleType(tuple(params)))
-        states = []
-        for i, (t, p) in enumerate(zip(types, inner, strict=False)):
-            fixed = same_count(t.shape, p.shape)
-            place = self.wanted.get((e, i)) if fixed else None
-            states.append(place or self.place(t, late=not fixed))
-        columns = []
-        for i, t in enumerate(types[len(states) :], len(states)):
-            known = all(self._known(s) for s in dims.symbols(t))
-            wanted = self.wanted.get((e, i)) if known else None
-            place = wanted or self.place(t, late=not known)
-            fresh = [s for s in dict.fromkeys(dims.symbols(t.shape[1:])) if not self._known(s)]
-            for s in fresh:
-                self.emit(SetSize(self._bind(s), (0,)))
-            self._allocate(place, self._bytes(t) if known else 0)
-            columns.append(Column(place, t, known, frozenset(fresh)))
-        return states, columns
-
-    def _append(self, column: Column, row: Place, t: TensorType, number: str) -> None:
-        """Append a row to the collected ones. All rows must have the same size."""
-        for declared, actual in zip(column.type.shape[1:], t.shape, strict=True):
-            if declared is actual or declared == actual:
-                continue
-            same = self._size(make("eq", index(declared), index(actual)))
-            free = (number, 0, "eq") if declared in column.fresh else (0,)
-            self.emit(Check((*same, *free, "or"), "the rows that a loop collects have different sizes"))
-            if isinstance(declared, Symbol) and declared in column.fresh:
-                self._set(self.names[declared], actual)
-        nbytes = self._size(self._bytes(t))
-        offset = (number, *nbytes, "mul")
-        if not column.known:
-            self.emit(Reserve(column.place.number, (*offset, *nbytes, "add")))
-        self.emit(Copy(row.number, column.place.number, nbytes, target_offset=offset))
-
-    def _advance(
-        self,
-        states: Sequence[Place],
-        made: Sequence[Place],
-        made_types: Sequence[Type],
-        params: Sequence[Type],
-        varying: Sequence[Symbol],
-    ) -> None:
-        """Copy the new state to the places of the state. A value that a copy would overwrite first is saved before."""
-        types = [t for one in made_types for t in flat(one)]
-        moves = [(s, d, t) for s, d, t in zip(made, states, types, strict=True) if s is not d]
-        overwritten = {d for _, d, _ in moves}
-        safe = []
-        for source, target, t in moves:
-            if source in overwritten:
-                source, original = self.object(t) if is_object(t) else self._room(self._bytes(t)), source
-                self._copy(original, source, t)
-            safe.append((source, target, t))
-        values: list[tuple[Symbol, Dim]] = []
-        for p, t in zip(flat(TupleType(tuple(params))), types, strict=True):
-            for x, y in zip(p.shape, t.shape, strict=True):
-                if isinstance(x, Symbol) and x in varying and all(x is not s for s, _ in values):
-                    values.append((x, y))
-                elif x is not y and x != y:
-                    known = dims.substitute(index(x), dict(values))
-                    self.emit(
-                        Check(self._size(make("eq", known, index(y))), f"a size of a loop that must be {x} is {y}")
-                    )
-        for source, target, t in safe:
-            self._copy(source, target, t)
-        later = [(s, self._name("next"), v) for s, v in values if s is not v]
-        for _, name, v in later:
-            self._set(name, v)
-        for s, name, _ in later:
-            self.emit(SetSize(self.names[s], (name,)))

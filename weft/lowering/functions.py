@@ -37,7 +37,7 @@ from weft.graph.passes.memory import Lives, MemoryPlan, execution_order, is_stra
 from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
 from weft.graph.visit import post_order
 from weft.lowering.captures import Scopes
-from weft.lowering.control_flow import Emitter
+from weft.lowering.control_loops import LoopEmitter
 from weft.lowering.control_parts import Goto, Label, Opaque, Place, assembled, flat, is_object, unsupported
 from weft.lowering.function_table import Functions, Job, as_values
 from weft.lowering.pending import Pending
@@ -87,7 +87,7 @@ def lower_functions(module: Module, names: dict[Symbol, str], shared: Shared, sp
     return _finished(work, main, units, spaces)
 
 
-class _Unit(Emitter):
+class _Unit(LoopEmitter):
     """One function of the program."""
 
     def __init__(
@@ -298,6 +298,8 @@ class _Unit(Emitter):
                 self._host(e, e.target)
         elif isinstance(e, Call):
             self._invoke(e, tail=False)
+        else:
+            super()._other(e)
 
     def _atom(self, e: GraphExpr) -> list[Place]:
         if isinstance(e, (GlobalVar, Constructor)):

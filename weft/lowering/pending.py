@@ -52,3 +52,8 @@ def is_computed(e: GraphExpr) -> bool:
         target = e.target
         return target.host if isinstance(target, Operator) else True
     return isinstance(e, (If, Loop, Match, Let)) or (isinstance(e, Function) and not e.is_primitive)
+
+
+def is_emitted(e: GraphExpr) -> bool:
+    """Whether a node needs instructions: it is computed, or checked."""
+    return is_computed(e) or (isinstance(e, Call) and isinstance(e.target, Operator) and e.target.checks)

@@ -136,6 +136,13 @@ class View:
         return int(difference.value) if isinstance(difference, Const) else None
 
 
+def moves_or_decodes(view: View) -> bool:
+    """Whether a product of what the block computes is still a product of two loads when the block is inlined: it only
+    moves or casts what it reads, or decodes 8-bit data."""
+    value = view.stores[0].value
+    return view.is_single and (_plain_load(value) or _decoded_load(value)) is not None
+
+
 def static_extent(axis: IterVar) -> int | None:
     """The extent as a number, or None where it is symbolic."""
     return int(axis.extent.value) if isinstance(axis.extent, Const) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.expr.nodes import Load
 from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef
-from weft.schedule.rules.common.access import View, contiguous_elsewhere
+from weft.schedule.rules.common.access import View, contiguous_elsewhere, moves_or_decodes
 from weft.schedule.rules.common.context import Context, guarded_load
 from weft.schedule.rules.common.work import cost_of
 from weft.support.errors import ScheduleError
@@ -39,11 +39,7 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
         if any(load.source is buffer for a in reader.loads for i in a.indices for load in collect(i, Load)):
             return False  # the reader loads indices from this buffer: inlining would nest look-ups
         reused = _reuse(reader, view)
-        if (
-            reader.product is not None
-            and reused
-            and any(map(context.is_reduction, context.schedule.get_producers(block)))
-        ):
+        if reader.product is not None and reused and not moves_or_decodes(view):
             return False  # keep the product of two loads: it identifies a contraction
         if reader.product is not None and reused and _narrows(view):
             return False  # round once; products of 16-bit floats have instructions of their own
