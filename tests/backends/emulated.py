@@ -95,9 +95,11 @@ def _host_of(compiler: str, code: bytes, name: str) -> Path:
     folder = _folder()
     kernel, made = folder / "kernel.o", folder / f"host-{compiler}-linked"
     kernel.write_bytes(code)
-    alias = f"-Wl,--defsym=weft_linked_kernel={name}"
+    chosen = folder / "chosen.c"
+    signature = "(void *const *buffers, const long long *sizes)"
+    chosen.write_text(f"int {name}{signature};\nint (*const weft_linked_kernel){signature} = {name};\n")
     try:
-        _link(compiler, made, alias, str(kernel), *_runtime(compiler, "-DWEFT_LINKED"))
+        _link(compiler, made, "-fno-builtin", str(chosen), str(kernel), *_runtime(compiler, "-DWEFT_LINKED"))
     except subprocess.CalledProcessError as failed:
         raise RuntimeError(f"linking {name}: {failed.stderr.decode()}") from failed
     return made

@@ -41,8 +41,8 @@ static void check_guard(const unsigned char *at) {
 
 #if defined(WEFT_LINKED)
 
-/* The linker's name for the kernel: the runtime has no loader for this machine. */
-extern int32_t weft_linked_kernel(void *const *buffers, const int64_t *sizes);
+/* The runtime has no loader for this machine. */
+extern const weft_kernel weft_linked_kernel;
 
 static weft_kernel find_kernel(const void *object, size_t bytes, const char *name) {
     (void)object, (void)bytes, (void)name;

@@ -95,7 +95,7 @@ def test_what_goes_wrong_is_seen(machine: Machine) -> None:
     assert emulated.call(machine, code, "k", [np.zeros(4, np.uint8)], [3]) == 7
     with pytest.raises(RuntimeError, match="outside of a buffer"):
         emulated.call(machine, code, "k", [np.zeros(4, np.uint8)], [4])
-    with pytest.raises(RuntimeError, match="undefined symbol `absent'" if machine.linked else "no such kernel"):
+    with pytest.raises(RuntimeError, match="undefined reference to `absent'" if machine.linked else "no such kernel"):
         emulated.call(machine, code, "absent")
     unknown = emulated.compile_c(machine, "int absent(void); int k(void) { return absent(); }")
     missing = "undefined reference to `absent'" if machine.linked else "'absent', which the runtime does not offer"
