@@ -1,7 +1,6 @@
 """From the limits of one core to its rates: the reference rates, scaled.
 
-Kernels are assumed to achieve the same part of the limits as on the reference machine. What is not scaled (the start of
-a kernel, of a conversion and of Winograd's algorithm) stays that of the reference.
+Kernels are assumed to achieve the same part of the limits as on the reference machine.
 """
 
 from __future__ import annotations
@@ -29,6 +28,8 @@ _WITH_PEAK: Final = (
     "peak_products",
 )
 """Rates that are proportional to the peak of vectors in float32."""
+_WITH_CLOCK: Final = ("conversion_seconds", "kernel_seconds", "winograd_seconds")
+"""Times in which a number of instructions is executed that does not depend on sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ class CorePeaks:
 
 
 def rates_of(peaks: CorePeaks) -> Rates:
-    """The reference, scaled to ``peaks``. Rates of threads and of cycles stay those of the reference."""
+    """The reference, scaled to ``peaks``. What starting work takes, and rates of threads and of cycles, stay those of
+    the reference."""
     factor = peaks.products / REFERENCE.peak_products
     found = {name: getattr(REFERENCE, name) * factor for name in _WITH_PEAK}
     found["paired_products"] = found["packed_products"] * (peaks.pairs or peaks.products) / peaks.products
@@ -94,7 +96,7 @@ class Core:
     @property
     def rates(self) -> Rates:
         """The reference, scaled to this core: products and memory to its peaks, cycles to its loads, caches and
-        clock."""
+        clock, starting work to its clock."""
         from_l2 = (self.vector_bytes / self.l2_bytes_per_cycle) / (
             _REFERENCE_VECTOR_BYTES / _REFERENCE_L2_BYTES_PER_CYCLE
         )
@@ -113,7 +115,8 @@ class Core:
             "claim_cycles": claim,
             "fork_cycles": claim * _CLAIMS_PER_FORK,
         }
-        return replace(rates_of(self.peaks), **_rounded(cycles))
+        start = {name: getattr(REFERENCE, name) * REFERENCE_HERTZ / self.hertz for name in _WITH_CLOCK}
+        return replace(rates_of(self.peaks), **_rounded({**cycles, **start}))
 
 
 def _rounded(numbers: dict[str, float]) -> dict[str, float]:
