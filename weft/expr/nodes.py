@@ -123,7 +123,7 @@ class Const(Expr):
 
     @staticmethod
     def _normal(value: Any, dtype: str) -> tuple[Scalar, DType]:
-        made = DType(dtype)
+        made = dtype if type(dtype) is DType else DType(dtype)
         return normal_value(value, made), made
 
     @staticmethod
@@ -414,6 +414,8 @@ def same(a: Expr, b: Expr) -> bool:
 
 def const(value: Scalar, dtype: str | None = None) -> Const:
     """A literal; without ``dtype``: bool for bool, INDEX for int, float32 for float."""
+    if type(value) is int and dtype is None:
+        return integer(value)
     if not isinstance(value, (bool, int, float, np.generic)):
         raise UserError(f"cannot use {type(value).__name__} '{value}' as a constant", code="E002", hint="give a number")
     if dtype is None:
@@ -501,7 +503,7 @@ def fold(op: str, a: Const, b: Const) -> Const | None:
 _small: dict[int, Const] = {}
 
 
-def _integer(value: int) -> Const:
+def integer(value: int) -> Const:
     """An INDEX constant; small ones are cached, because they occur often."""
     found = _small.get(value)
     if found is None:
@@ -513,10 +515,11 @@ def _integer(value: int) -> Const:
 
 def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """``a op b`` after promotion, with constants folded and neutral integer operands dropped."""
-    if isinstance(a, Expr) and isinstance(b, Expr) and a.dtype is b.dtype and a.lanes == b.lanes:
+    if type(b) is int:
+        plain = isinstance(a, Expr) and a.dtype is INDEX and a.lanes == 1
+        x, y = (a, integer(b)) if plain and isinstance(a, Expr) else promote(a, b)
+    elif isinstance(a, Expr) and isinstance(b, Expr) and a.dtype is b.dtype and a.lanes == b.lanes:
         x, y = a, b
-    elif type(b) is int and isinstance(a, Expr) and a.dtype is INDEX and a.lanes == 1:
-        x, y = a, _integer(b)
     else:
         x, y = promote(a, b)
     if op == "div" and not x.dtype.is_float:

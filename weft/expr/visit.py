@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from weft.expr.nodes import (
@@ -34,6 +35,17 @@ def collect(e: Expr | Iterable[Expr], kind: type[E]) -> list[E]:
 def free_vars(*roots: Expr) -> tuple[Var, ...]:
     """The distinct variables, in evaluation order."""
     return tuple(n for n in post_order(*roots) if type(n) is Var)
+
+
+def occurs(var: Var, e: Expr) -> bool:
+    """Whether ``var`` occurs in ``e``. Fast if the same expressions are asked about again and again, as by schedule
+    rules and primitives. (``var in free_vars(e)`` would compare expressions with ``==``, which builds expressions.)"""
+    return var in _variables(e)
+
+
+@lru_cache(maxsize=4096)
+def _variables(e: Expr) -> frozenset[Var]:
+    return frozenset(free_vars(e))
 
 
 def variables_of(e: Expr, known: dict[Expr, frozenset[Var]]) -> frozenset[Var]:

@@ -51,7 +51,7 @@ class Interned(type):
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) != len(cls.__dataclass_fields__):  # type: ignore[attr-defined]  # dataclass
+        if kwargs or len(args) != _counts.get(cls):
             args = _bind(cls, args, kwargs)
         normal = cls._normal
         if normal is not None:
@@ -74,16 +74,21 @@ class Interned(type):
 
 
 _defaults: dict[Any, tuple[Any, ...]] = {}
+_counts: dict[Any, int] = {}
+"""The number of fields of the classes that were constructed so far."""
 
 
 def _bind(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     defaults = _defaults.get(cls)
     if defaults is None:
         defaults = _defaults[cls] = tuple(f.default for f in cls.__dataclass_fields__.values())
+        _counts[cls] = len(defaults)
     if not kwargs and len(args) < len(defaults):
         rest = defaults[len(args) :]
         if not any(value is dataclasses.MISSING for value in rest):
             return args + rest
+    if not kwargs and len(args) == len(defaults):
+        return args
     return _bind_by_name(cls, args, kwargs)
 
 

@@ -59,41 +59,56 @@ def _pieces(root: Any, names: bool) -> Iterator[bytes]:
         if value is _CLOSE:
             yield b")"
             continue
-        if isinstance(value, _PLAIN):
+        kind: Any = type(value)
+        form = _form(kind)
+        if form == "plain":
             yield _plain(value)
-            continue
-        if isinstance(value, (tuple, list)):
+        elif form == "node":
+            seen = numbers.get(id(value))
+            if seen is not None:
+                yield b"#%d" % seen
+                continue
+            if _is_shared(kind):
+                numbers[id(value)] = len(numbers)
+            yield _title(kind)
+            stack.append(_CLOSE)
+            stack.extend([getattr(value, name) for name in _field_names(kind, names)[::-1]])
+        elif form == "row":
             yield b"(%d" % len(value)
             stack.append(_CLOSE)
             stack.extend(reversed(value))
-            continue
-        if isinstance(value, Mapping):
+        elif form == "map":
             yield b"{%d" % len(value)
             stack.append(_CLOSE)
             for key, item in reversed(_sorted_items(value)):
                 stack += (item, key)
-            continue
-        if isinstance(value, (set, frozenset)):
+        elif form == "set":
             yield b"{%d" % len(value)
             stack.append(_CLOSE)
             stack.extend(sorted(value, reverse=True))
-            continue
-        if isinstance(value, (np.ndarray, np.generic)):
+        elif form == "array":
             yield _array(np.asarray(value))
-            continue
-        if isinstance(value, enum.Enum):
-            yield _plain(f"{type(value).__name__}.{value.name}")
-            continue
-        seen = numbers.get(id(value))
-        if seen is not None:
-            yield b"#%d" % seen
-            continue
-        kind: Any = type(value)
-        if _is_shared(kind):
-            numbers[id(value)] = len(numbers)
-        yield _plain(kind.__name__)
-        stack.append(_CLOSE)
-        stack.extend(reversed(_fields(value, names)))
+        else:
+            yield _plain(f"{kind.__name__}.{value.name}")
+
+
+@cache
+def _form(kind: type) -> str:
+    """How values of a class are written: the first of these that the class is."""
+    forms: tuple[tuple[str, tuple[type, ...]], ...] = (
+        ("plain", _PLAIN),
+        ("row", (tuple, list)),
+        ("map", (Mapping,)),
+        ("set", (set, frozenset)),
+        ("array", (np.ndarray, np.generic)),
+        ("name", (enum.Enum,)),
+    )
+    return next((name for name, kinds in forms if issubclass(kind, kinds)), "node")
+
+
+@cache
+def _title(kind: type) -> bytes:
+    return _plain(kind.__name__)
 
 
 def _plain(value: Any) -> bytes:
@@ -115,11 +130,6 @@ def _array(value: Any) -> bytes:
 
 def _sorted_items(value: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
     return sorted(value.items()) if all(isinstance(k, str) for k in value) else list(value.items())
-
-
-def _fields(value: Any, names: bool) -> list[Any]:
-    kind: Any = type(value)
-    return [getattr(value, name) for name in _field_names(kind, names)]
 
 
 @cache

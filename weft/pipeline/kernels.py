@@ -58,7 +58,7 @@ def build_kernels(
     """
     made: dict[Function, Kernel] = {}
     missing: dict[Hashable, tuple[Function, GroupAddress | None]] = {}
-    later: list[Function] = []  # structurally equal to a group already queued
+    later: list[tuple[Function, GroupAddress]] = []  # structurally equal to a group already queued
     plain = schedules is None and observer is None
     for group in groups:
         address = group_address(group, target, OPERATORS, backend) if plain else None
@@ -66,7 +66,7 @@ def build_kernels(
         if kernel is not None:
             made[group] = kernel
         elif address is not None and address.key in missing:
-            later.append(group)
+            later.append((group, address))
         else:
             missing[group if address is None else address.key] = group, address
     progress.advance(len(made))
@@ -93,7 +93,15 @@ def build_kernels(
                 if user is users[task.key][0]:
                     cache.put(task.key, kernel)
                 made[user.group] = _noted(cache, task.key, user, kernel, progress)
-    return {**made, **build_kernels(later, target, schedules, cache, progress, observer, 1, backend)} if later else made
+    again = []  # equal in structure, but the kernel takes sizes that the group itself does not mention
+    for group, address in later:
+        kernel = cache.at(address)
+        if kernel is None:
+            again.append(group)
+        else:
+            made[group] = kernel
+    progress.advance(len(later) - len(again))
+    return {**made, **build_kernels(again, target, schedules, cache, progress, observer, 1, backend)} if again else made
 
 
 KERNELS_FOR_A_WORKER = 4

@@ -39,6 +39,10 @@ _MAX_WHOLE_NUMBER: Final = 1 << 62
 """Largest magnitude of a whole number; extents and positions cannot be larger."""
 
 
+_origin: Callable[[Any], Any] = cache(get_origin)
+_arguments: Callable[[Any], tuple[Any, ...]] = cache(get_args)
+
+
 class _Unfit(Exception):
     """A value that does not match its annotation."""
 
@@ -68,13 +72,13 @@ def _forms(run: Callable[..., Any]) -> dict[str, Any]:
 
 def _plain(value: Any, form: Any) -> Any:
     """``value`` converted to ``form``, an annotation; raises _Unfit if it does not match."""
-    origin = get_origin(form)
+    origin = _origin(form)
     if origin in (Union, types.UnionType):
-        return _first_fit(value, get_args(form))
+        return _first_fit(value, _arguments(form))
     if origin is not None:
         if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
             raise _Unfit
-        return tuple(_plain(v, get_args(form)[0]) for v in value)
+        return tuple(_plain(v, _arguments(form)[0]) for v in value)
     if form is int:
         return _whole(value)
     if form is float:

@@ -18,6 +18,7 @@ from weft.expr.linear import (
     simplify_index,
 )
 from weft.expr.nodes import Binary, Const, Expr, IterVar, Load, Var, all_of
+from weft.expr.visit import occurs
 from weft.schedule.ranges import loop_range
 from weft.support.dtypes import BOOL
 from weft.tir.nodes import Block, Buffer, For, If, Let, Region, Seq, Stmt
@@ -130,8 +131,7 @@ def starts_reduction(block: Block, loops: Iterable[For]) -> bool:
 
 def uses(block: Block, loop: For) -> list[int]:
     """Positions of the block's iteration variables whose binding mentions the loop."""
-    only: dict[Var, object] = {loop.var: None}
-    return [n for n, v in enumerate(block.values) if mentions(v, only)]
+    return [n for n, v in enumerate(block.values) if occurs(loop.var, v)]
 
 
 # -- buffers and regions --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from weft.expr.affine import linear_form
 from weft.expr.nodes import Binary, Call, Cast, Const, Expr, IterVar, Load, Not, Select, Var, const, make
-from weft.expr.visit import free_vars, loads, post_order
+from weft.expr.visit import free_vars, loads, occurs, post_order
 from weft.ir.fusion_kind import FusionKind
 from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, Reduce, Tensor
 from weft.tensor_expr.visit import topological
@@ -45,9 +45,9 @@ def _along_last(op: ComputeOp) -> bool:
     row = op.reduce_axis[0].var
     for load in loads(*op.body):
         *others, last = load.indices or (None,)
-        if row in free_vars(*(i for i in others if i is not None)):
+        if any(i is not None and occurs(row, i) for i in others):
             return False
-        if last is not None and last is not row and row in free_vars(last):
+        if last is not None and last is not row and occurs(row, last):
             return False
     return True
 

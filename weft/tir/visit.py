@@ -33,10 +33,13 @@ map_expr = rewrite
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """Direct sub-statements, in order of execution."""
+    kind = type(stmt)  # compared by identity: this is the hot path of every walk
+    if kind is Store:
+        return ()
+    if kind is For or kind is Allocate or kind is Let:
+        return (stmt.body,)  # type: ignore[attr-defined]  # one of the three
     if isinstance(stmt, Seq):
         return stmt.stmts
-    if isinstance(stmt, (For, Allocate, Let)):
-        return (stmt.body,)
     if isinstance(stmt, Block):
         return (stmt.body,) if stmt.init is None else (stmt.init, stmt.body)
     if isinstance(stmt, If):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from weft.expr.affine import is_arithmetic, split_constant
-from weft.expr.nodes import Binary, Const, Expr, Select, Var, make
+from weft.expr.nodes import Binary, Const, Expr, Select, Var, integer, make
 from weft.expr.prove import Facts
 from weft.lowering.kernel.common.masks import folded as without_masks
 from weft.lowering.kernel.common.partition import is_empty, weigh
@@ -93,9 +93,9 @@ class _Unroller:
         return memo[root]
 
     def _quick(self, e: Expr, at: Mapping[Var, int], parts: dict[Expr, _Parts]) -> Expr | None:
-        if isinstance(e, Const):
+        if type(e) is Const:
             return e
-        if isinstance(e, Var):
+        if type(e) is Var:
             return Const(at[e], e.dtype) if e in at else e
         if not is_arithmetic(e):
             return None
@@ -108,7 +108,7 @@ class _Unroller:
         for var, factor in factors:
             constant += factor * at[var]
         if base is None:
-            return Const(constant, INDEX)
+            return integer(constant)
         return base + constant if constant >= 0 else base - -constant
 
     def _split(self, e: Expr, at: Mapping[Var, int]) -> _Parts:

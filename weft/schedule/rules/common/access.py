@@ -12,7 +12,7 @@ from functools import cached_property
 from weft.expr.nodes import Binary, Cast, Const, Expr, IterVar, Load, Var
 from weft.expr.prove import Facts
 from weft.expr.simplify import simplify
-from weft.expr.visit import collect, free_vars, substitute
+from weft.expr.visit import collect, occurs, substitute
 from weft.tir.nodes import Block, Buffer, If, Let, Seq, Stmt, Store
 
 MIN_TRANSPOSED_ROWS = 4
@@ -35,7 +35,7 @@ class Access:
         return out
 
     def uses(self, var: Var) -> bool:
-        return any(var in free_vars(i) for i in self.indices)
+        return any(occurs(var, i) for i in self.indices)
 
 
 @dataclass(frozen=True)

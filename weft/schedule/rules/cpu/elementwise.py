@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from weft.expr.nodes import Binary, Const, IterVar, Load, Select, Var
 from weft.expr.simplify import simplify
-from weft.expr.visit import collect, free_vars, substitute
+from weft.expr.visit import collect, free_vars, occurs, substitute
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, continues, static_extent
 from weft.schedule.rules.common.context import Context
@@ -69,7 +69,7 @@ def _period(view: View, lanes: int) -> int:
     axis = view.spatial[-1].var
     period = 1
     for e in collect([i for a in view.loads for i in a.indices], Binary):
-        if e.op == "floordiv" and isinstance(e.b, Const) and axis in free_vars(e.a):
+        if e.op == "floordiv" and isinstance(e.b, Const) and occurs(axis, e.a):
             step = simplify(substitute(e.a, {axis: axis + lanes}) - e.a)
             divisor = int(e.b.value)
             if isinstance(step, Const) and divisor > 0:

@@ -17,7 +17,7 @@ from weft.cost import REFERENCE, Rates
 from weft.cost.matrix_tiles import tile_row_cycles, vector_row_cycles
 from weft.expr.affine import linear_form
 from weft.expr.nodes import IterVar
-from weft.expr.visit import free_vars
+from weft.expr.visit import occurs
 from weft.schedule.intrinsics.dot_products import PAIR
 from weft.schedule.intrinsics.matrix_tiles import TileOfRows, tile_of_rows
 from weft.schedule.numbers import maximum, minimum
@@ -141,7 +141,7 @@ def tile_form(view: View, roles: Roles, height: int) -> TileOfRows | None:
 def _step(access: Access, rows: IterVar) -> int | None:
     """How many positions of its dimension the access moves from one row to the next; None if that is not constant."""
     for index in access.indices:
-        if rows.var in free_vars(index):
+        if occurs(rows.var, index):
             form = linear_form(index, (rows.var,))
             step = form[0].get(rows.var, 0) if form is not None else 0
             return step if step > 0 else None
@@ -170,7 +170,7 @@ def depth_axis(view: View, roles: Roles, pair: IterVar) -> IterVar | None:
 def _between(access: Access, rows: IterVar) -> int | None:
     """The number of dimensions between the row dimension and the last one; None if not exactly one dimension is indexed
     by rows."""
-    found = [d for d, i in enumerate(access.indices) if rows.var in free_vars(i)]
+    found = [d for d, i in enumerate(access.indices) if occurs(rows.var, i)]
     last = len(access.indices) - 1
     return last - found[0] - 1 if len(found) == 1 and found[0] < last else None
 

@@ -6,7 +6,7 @@ from math import gcd
 
 from weft.cost.caches import CACHE_LINE_BYTES, L1_WAYS, PAGE_BYTES
 from weft.expr.nodes import Expr, IterVar
-from weft.expr.visit import free_vars
+from weft.expr.visit import occurs
 from weft.schedule.index_map import IndexMap
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.access import Access, View, static_extent
@@ -19,7 +19,7 @@ def packable(access: Access, axis: IterVar) -> bool:
 
 
 def _uses(index: Expr, axis: IterVar) -> bool:
-    return axis.var in free_vars(index)
+    return occurs(axis.var, index)
 
 
 def conflicts(context: Context, view: View, access: Access, axis: IterVar, rows: int) -> bool:
