@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,15 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from weft import te
 from weft.backends.catalogue import backend_of
 from weft.graph.nodes import Module
 from weft.graph.parser import parse
 from weft.graph.passes.cse import CommonSubexpressions
 from weft.graph.text import to_text
+from weft.lowering import graph_to_te
 from weft.ops.catalogue import OPERATORS
-from weft.pipeline import Options
+from weft.ops.definition import OpDef
+from weft.pipeline import Options, kernels
 from weft.pipeline import blame as room
-from weft.pipeline.blame import blame, difference
+from weft.pipeline.blame import blame
+from weft.pipeline.blame_stages import difference
 from weft.plugins.registry import Registry
 from weft.target import Target
 from weft.tir.nodes import Program, Stmt, Store
@@ -33,6 +38,11 @@ def @main(%x: f32[6, 16], %w: f32[16, 24], %b: f32[24]) -> (f32[6, 24], i64[6]) 
   %2: f32[6, 24] = softmax(%1, axis=1)
   %3: i64[6] = argmax(%2, axis=1, keepdims=false, select_last=false)
   return (%2, %3)
+}"""
+LARGE = """
+def @main(%x: f32[256, 64], %w: f32[64, 256]) -> f32[256, 256] {
+  %0: f32[256, 256] = matmul(%x, %w)
+  return %0
 }"""
 OPEN = """
 def @main<n>(%x: f32[n, 16], %w: f32[16, 24]) -> f32[n, 24] {
@@ -117,12 +127,24 @@ def test_a_mistake_in_a_kernel_of_open_sizes(plant: Plant) -> None:
 
 
 def test_a_mistake_in_the_plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    from weft.pipeline import kernels
-
     right = kernels.te_to_tir
     monkeypatch.setattr(kernels, "te_to_tir", lambda *args: spoilt(right(*args), "matmul"))
     found = blame(parse(TEXT, OPERATORS), CPU, GIVEN, Options(jobs=1))
     assert found.stage == "tir" and "matmul" in found.name
+
+
+@pytest.mark.parametrize("name", ["tanh", "matmul", "argmax"])
+def test_a_mistake_in_tensor_expressions(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    right = graph_to_te.compute
+
+    def wrong(op: OpDef, attrs: Any, result: Any, operands: Any) -> tuple[te.Tensor, ...]:
+        made = right(op, attrs, result, operands)
+        return tuple(te.compute(t.shape, lambda *i, t=t: t[i] + t[i] + 1) for t in made) if op.name == name else made
+
+    monkeypatch.setattr(graph_to_te, "compute", wrong)
+    text, given = (OPEN, inputs((5, 16), (16, 24))) if name == "tanh" else (TEXT, GIVEN)
+    found = blame(parse(text, OPERATORS), CPU, given, Options(jobs=1))
+    assert found.stage == "te" and name in found.name and found.error > 0.1
 
 
 def test_a_mistake_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,11 +163,28 @@ def test_a_mistake_of_the_program_around_the_kernels(monkeypatch: pytest.MonkeyP
     assert blame(parse(TEXT, OPERATORS), CPU, GIVEN).stage == "program"
 
 
-def test_kernels_too_large_to_interpret_are_still_named(monkeypatch: pytest.MonkeyPatch, plant: Plant) -> None:
+@pytest.mark.parametrize("stage", ["tir", "scheduled", "kernel", "machine code"])
+def test_of_large_kernels_a_sample_is_interpreted(monkeypatch: pytest.MonkeyPatch, plant: Plant, stage: str) -> None:
+    monkeypatch.setattr(room, "MAX_INTERPRETED_FLOPS", 2_000_000)
+    if stage == "tir":
+        right = kernels.te_to_tir
+        monkeypatch.setattr(kernels, "te_to_tir", lambda *args: spoilt(right(*args), "matmul"))
+    else:
+        plant(stage, "matmul")
+    found = blame(parse(LARGE, OPERATORS), CPU, inputs((256, 64), (64, 256)), Options(jobs=1))
+    assert found.stage == stage and "matmul" in found.name
+    if stage == "machine code":
+        assert "te: 64 of 65536 elements were evaluated" in found.text
+        assert re.search(r"tir: 1 of \d+ iterations were interpreted", found.text)
+    else:
+        assert "iterations were interpreted" in found.text
+
+
+def test_a_kernel_without_a_sample_is_still_named(monkeypatch: pytest.MonkeyPatch, plant: Plant) -> None:
     monkeypatch.setattr(room, "MAX_INTERPRETED_FLOPS", 10)
-    plant("kernel", "matmul")
+    plant("machine code", "matmul")
     found = blame(parse(TEXT, OPERATORS), CPU, GIVEN, Options(jobs=1))
-    assert found.stage == "kernel too large to interpret" and "matmul" in found.name
+    assert found.stage == room.TOO_LARGE and "matmul" in found.name and "too few independent" in found.text
 
 
 def test_differences_are_parts_of_the_largest_number() -> None:

@@ -25,11 +25,12 @@ from weft.cli.inputs import PIXELS, random_inputs, read_inputs
 
 _PLACES = {
     "graph": "the graph pass '{name}' changes the results",
-    "tir": "the unscheduled loops of the kernel '{name}' are wrong: its tensor expressions, or their lowering",
+    "te": "the tensor expressions of the kernel '{name}' are wrong: an operator's 'compute'",
+    "tir": "the lowering of the kernel '{name}' from tensor expressions to loops changes its results",
     "scheduled": "the schedule of the kernel '{name}' changes its results",
     "kernel": "the lowering of the kernel '{name}' from scheduled to kernel form changes its results",
     "machine code": "the machine code of the kernel '{name}' differs from its kernel form",
-    "kernel too large to interpret": "the kernel '{name}' is wrong, and too large to interpret: try smaller sizes",
+    "kernel too large to interpret": "the kernel '{name}' is wrong, but too large to find the stage: try smaller sizes",
     "program": "every kernel is right, but the program that calls them is wrong: memory, order or sizes",
 }
 
@@ -126,7 +127,7 @@ def _write_kernel(found: Any, folder: Path, target: Any) -> list[str]:
     from weft.kernels.task import KernelTask
 
     (folder / "task.txt").write_text(KernelTask(found.program, target).to_text(), encoding="utf-8")
-    stage = {"tir": "tir", "scheduled": "scheduled", "kernel": "kernel"}.get(found.stage, "assembly")
+    stage = {"te": "tir", "tir": "tir", "scheduled": "scheduled", "kernel": "kernel"}.get(found.stage, "assembly")
     return [f"weft inspect task.txt --stage {stage}", "weft opt task.txt -p schedule -p kernel"]
 
 

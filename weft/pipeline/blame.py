@@ -2,8 +2,9 @@
 
 The interpreter of graphs computes the expected results of a module. If the compiled program gives others, the graph
 is computed again after each pass. Then the machine code of each fused group is run alone, on arguments from the
-interpreter. The first group with a wrong result is computed stage by stage, from its plain loops on. Every stage gets
-the same inputs, so rounding does not accumulate over the stages.
+interpreter. The first group with a wrong result is computed stage by stage: its tensor expressions, element by element,
+then its plain loops, its scheduled loops and its kernel form. Every stage gets the same inputs, so rounding does not
+accumulate over the stages. Of tensor expressions and of large loops a sample is computed, which the verdict describes.
 
 Numbers agree if they differ by no more than a tolerance times the largest finite magnitude among the expected results
 of an array: sums in another order and Winograd's algorithm round in proportion to the largest terms. NaN and infinities
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +26,7 @@ from weft.graph.nodes import Function, Module
 from weft.ir.passes import Pass
 from weft.kernels.cache import KernelCache
 from weft.kernels.machine_code import lowered, scheduled
+from weft.pipeline.blame_stages import check_expressions, check_loops, difference, errors
 from weft.pipeline.graph import graph_passes
 from weft.pipeline.kernels import unscheduled
 from weft.pipeline.options import Options
@@ -36,15 +37,17 @@ from weft.runtime.executable import Executable
 from weft.support.data import Data
 from weft.support.errors import InputError, ProgramError
 from weft.target import Target
-from weft.tir.interpret import run as judge
 from weft.tir.nodes import Program
 from weft.tir.visit import substitution
 
 TOLERANCES: Final = {"f32": 1e-3, "bf16": 3e-2}
 """By precision: the largest difference that counts as rounding, relative to the largest magnitude of an array."""
 MAX_INTERPRETED_FLOPS: Final = 50_000_000
-"""The loops of larger kernels are not interpreted, which would take minutes: their stage stays unknown."""
-STAGES: Final = ("graph", "tir", "scheduled", "kernel", "machine code", "kernel too large to interpret", "program")
+"""Of larger kernels only some iterations are interpreted: all would take minutes for each stage."""
+MAX_EVALUATED_FLOPS: Final = 200_000
+"""As many elements of tensor expressions are evaluated, one by one, as take no more floating-point operations."""
+TOO_LARGE: Final = "kernel too large to interpret"
+STAGES: Final = ("graph", "te", "tir", "scheduled", "kernel", "machine code", TOO_LARGE, "program")
 
 Array = np.ndarray[Any, Any]
 
@@ -129,30 +132,6 @@ def arrays(value: Any) -> tuple[Array, ...]:
     return (np.asarray(value),)
 
 
-def difference(got: Sequence[Array], wanted: Sequence[Array]) -> float:
-    """The largest difference, relative to the largest finite magnitude of the wanted array; infinite if NaN,
-    infinities, integers or shapes differ."""
-    if len(got) != len(wanted):
-        return np.inf
-    return max((_difference(g, w) for g, w in zip(got, wanted, strict=True)), default=0.0)
-
-
-def _difference(got: Array, wanted: Array) -> float:
-    if got.shape != wanted.shape or got.dtype != wanted.dtype:
-        return np.inf
-    if wanted.dtype.kind in "biuOUS":
-        return 0.0 if np.array_equal(got, wanted) else np.inf
-    a, b = got.astype(np.float64), wanted.astype(np.float64)
-    finite = np.isfinite(b)
-    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(a[finite]).all():
-        return np.inf
-    if not finite.any():
-        return 0.0
-    size = float(np.abs(b[finite]).max())
-    error = float(np.abs(a[finite] - b[finite]).max())
-    return 0.0 if error == 0 else error / size if size else np.inf
-
-
 @dataclass(frozen=True)
 class _Comparison:
     error: float
@@ -231,16 +210,34 @@ class _Search:
     ) -> Verdict:
         """The first stage of a group that is wrong."""
         program, work = unscheduled(group)
-        known = {v.name: _number(sizes[v]) for v in program.sizes}
+        known = {v: _number(sizes[v]) for v in program.sizes}
         parts: dict[str, Any] = {"group": group, "program": program, "inputs": tuple(args), "wanted": wanted}
-        flops = substitution({v: Const(known[v.name]) for v in program.sizes})(work.flops)
-        if isinstance(flops, Const) and int(flops) > MAX_INTERPRETED_FLOPS:
-            return Verdict("kernel too large to interpret", program.name, last.error, last.text, **parts)
+        flops = _number(substitution({v: Const(n) for v, n in known.items()})(work.flops))
+        wrong = self._wrong_elements(group, args, sizes, wanted)
+        per_element = max(1, flops // max(1, sum(a.size for a in wanted)))
+        te = check_expressions(group, args, known, wanted, wrong, MAX_EVALUATED_FLOPS // per_element)
+        if te.error > self.tolerance:
+            return Verdict("te", program.name, te.error, te.text, **parts)
+        notes, complete = [te.text] if te.text else [], True
         for name, made in self._stages(program):
-            result = self.compare(partial(_interpreted, made, args, known, wanted), wanted)
-            if not result.agrees(self.tolerance):
-                return Verdict(name, program.name, result.error, result.text, **parts)
-        return Verdict("machine code", program.name, last.error, last.text, **parts)
+            found = check_loops(made, args, known, wanted, wrong, flops, MAX_INTERPRETED_FLOPS)
+            if found.error > self.tolerance:
+                return Verdict(name, program.name, found.error, found.text, **parts)
+            complete = complete and found.complete
+            if found.text:
+                notes.append(f"{name}: {found.text}")
+        text = "; ".join([last.text, *notes] if last.text else notes)
+        return Verdict("machine code" if complete else TOO_LARGE, program.name, last.error, text, **parts)
+
+    def _wrong_elements(
+        self, group: Function, args: Sequence[Any], sizes: Mapping[Var, ExprLike], wanted: Sequence[Array]
+    ) -> tuple[Array, ...]:
+        """For each output which elements of the machine code's are wrong; all, if it failed."""
+        try:
+            made = arrays(self.machine(group, args, sizes))
+        except ProgramError:
+            return tuple(np.ones(w.shape, bool) for w in wanted)
+        return tuple(errors(g, w) > self.tolerance for g, w in zip(made, wanted, strict=True))
 
     def _stages(self, program: Program) -> Iterator[tuple[str, Program]]:
         yield "tir", program
@@ -260,13 +257,6 @@ def _called(
     inputs = [np.array(a) for a in args]  # the call writes back what the kernel left in them
     call_kernel(code.data, code.entry, [*inputs, *outputs], numbers, None if needed is None else _number(swap(needed)))
     return tuple(outputs)
-
-
-def _interpreted(
-    program: Program, args: Sequence[Any], sizes: Mapping[str, int], wanted: Sequence[Array]
-) -> list[Array]:
-    made = judge(program, args, sizes)
-    return [a.reshape(w.shape) for a, w in zip(made, wanted, strict=True)]  # buffers of kernel form are flat
 
 
 def _number(size: Any) -> int:

@@ -36,10 +36,11 @@ Order = Literal["forward", "backward", "shuffled"]
 @dataclass
 class Execution:
     """The outputs of a run and, if requested, how often each block instance ran, by block name and values of the
-    iteration variables."""
+    iteration variables. ``written``: for each output which elements the program wrote (bool); others are 0."""
 
     outputs: tuple[Array, ...]
     counts: dict[str, dict[tuple[int, ...], int]]
+    written: tuple[Array, ...]
 
 
 @dataclass
@@ -128,9 +129,11 @@ class Interpreter:
         sizes: Mapping[str, int] | None = None,
         order: Order = "forward",
         seed: int = 0,
+        partial: bool = False,
     ) -> Execution:
         """Run on NumPy arrays as inputs. The flat buffers of kernel form accept arrays of any shape with the right
-        number of elements. ``sizes`` gives symbolic sizes that do not follow from the input shapes."""
+        number of elements. ``sizes`` gives symbolic sizes that do not follow from the input shapes. ``partial``: the
+        program may leave elements of its outputs unwritten."""
         program = self.program
         given = program.params[: len(program.params) - program.outputs]
         if len(inputs) != len(given):
@@ -151,8 +154,12 @@ class Interpreter:
                     pass
             except ZeroDivisionError as error:
                 raise ProgramError(f"'{program.name}' divides an integer by zero", code="V914") from error
-        outputs = tuple(_output(b, memory[b.name], known) for b in program.params[len(given) :])
-        return Execution(outputs, support.counts)
+        results = [(b, memory[b.name]) for b in program.params[len(given) :]]
+        written = tuple(np.array([v is not None for v in m], bool).reshape(_shape(b, known)) for b, m in results)
+        if partial:
+            for _, m in results:
+                m[:] = [0 if v is None else v for v in m]
+        return Execution(tuple(_output(b, m, known) for b, m in results), support.counts, written)
 
 
 def run(
