@@ -10,7 +10,7 @@ import pytest
 from weft.expr.nodes import Var
 from weft.graph import build
 from weft.graph.interpret import run
-from weft.graph.nodes import Call, GraphExpr, Module, call
+from weft.graph.nodes import Call, GraphExpr, Module, Origin, call
 from weft.graph.parser import parse
 from weft.graph.passes.rewrite import Rewrite
 from weft.graph.visit import post_order
@@ -20,6 +20,7 @@ from weft.ops.rules.winograd import winograd_rules
 from weft.ops.winograd import POINTS
 from weft.pipeline import Options, compile_module, optimize
 from weft.runtime import Executable
+from weft.support.errors import InputError
 from weft.target import Target
 
 RANDOM = np.random.default_rng(0)
@@ -222,6 +223,44 @@ def test_the_fastest_is_chosen(shape: tuple[int, ...], outputs: int, best: list[
 
 def test_none() -> None:
     assert used(plain((1, 64, 56, 56), 64), Options(winograd=False)) == []
+
+
+def named(**shapes: tuple[int, ...]) -> Module:
+    """Convolutions of one input each, by the names of their nodes."""
+    xs, results = [], []
+    for name, shape in shapes.items():
+        x = build.var(f"x_{name}", shape)
+        weights = (RANDOM.standard_normal((shape[1], shape[1], 3, 3)) / np.sqrt(9 * shape[1])).astype(np.float32)
+        made = call(op("conv"), [x, build.constant(weights)], {"pads": (1, 1, 1, 1)}, origin=Origin((name,)))
+        xs, results = [*xs, x], [*results, made]
+    return Module({"main": build.function(xs, results)})
+
+
+@pytest.mark.parametrize("large, small", [(4, None), (2, None), (0, None), (None, 2), (None, 4), (2, 4), (0, 0)])
+def test_decisions_for_single_convolutions(large: int | None, small: int | None) -> None:
+    """Every decision is taken and gives the same numbers; where none is, the estimate decides."""
+    module = named(large=(1, 64, 28, 28), small=(1, 64, 7, 7))
+    decided = {n: t for n, t in (("large", large), ("small", small)) if t is not None}
+    options = Options(winograd_tiles=tuple(decided.items()))
+    artifact, report = compile_module(module, [Target("cpu")], options=options, cache=KernelCache(None))
+    _, default = compile_module(module, [Target("cpu")], cache=KernelCache(None))
+    assert report.winograd == {n: t for n, t in {**default.winograd, **decided}.items() if t}
+    assert not report.notes
+    inputs = [RANDOM.standard_normal(p.tensor.shape).astype(np.float32) for p in module.main.params]
+    for got, want in zip(Executable(artifact, 1)(*inputs), run(module, inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+def test_decisions_that_do_not_fit() -> None:
+    module = named(strided=(1, 64, 8, 8))
+    options = Options(winograd_tiles=(("unknown", 4),))
+    report = compile_module(module, [Target("cpu")], options=options, cache=KernelCache(None))[1]
+    assert "unknown" in report.notes[0]
+    for wrong in ((("a", 3),), (("a", True),), (("a",),), ("a4",), ((4, "a"),)):
+        with pytest.raises(InputError, match=r"winograd_tiles|tile of"):
+            Options(winograd_tiles=wrong)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(InputError, match="one of 0, 2"):
+        Options(winograd=2, winograd_tiles=(("a", 4),))
 
 
 def test_each_setting_has_kernels_of_its_own() -> None:

@@ -46,7 +46,9 @@ def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -
         DeadCode(),
     )
     winograd = (
-        (FoldConstants(), Rewrite(winograd_rules(options.tiles, rates), name="winograd")) if options.tiles else ()
+        (FoldConstants(), Rewrite(winograd_rules(options.tiles, rates, dict(options.winograd_tiles)), name="winograd"))
+        if options.tiles
+        else ()
     )
     blocked = (
         Rewrite(TRANSPOSED_RULES, name="transposed"),

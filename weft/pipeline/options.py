@@ -24,7 +24,9 @@ class Options:
     ``layouts`` lets the compiler choose blocked layouts. ``winograd`` lets it compute 3×3 convolutions with fewer
     multiplications if that is faster: with tiles of 2×2 results, which round less than the direct form, or of 4×4,
     which round more (see ``weft.ops.winograd``). A number is the largest tile allowed: 2 allows only tiles that are as
-    exact as the direct form; 4 allows both, like True; False allows none. ``merge`` lets it merge products of one
+    exact as the direct form; 4 allows both, like True; False allows none. ``winograd_tiles`` are pairs of the name of a
+    convolution and the tile that it gets, 0 for the direct form; an estimate (``weft.cost.winograd``) decides for all
+    others. :attr:`Report.winograd` says what was taken. ``merge`` lets it merge products of one
     tensor with several constant matrices into one product if that is faster, as for queries, keys and values of one
     row.
     ``max_ops`` limits how many operators are fused into one kernel (1 turns fusion off). ``precision`` is ``"f32"``, or
@@ -36,6 +38,7 @@ class Options:
 
     layouts: bool = True
     winograd: bool | int = True
+    winograd_tiles: tuple[tuple[str, int], ...] = ()
     merge: bool = True
     max_ops: int = 64
     precision: str = "f32"
@@ -51,6 +54,16 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"Options: '{name}' must be at least 1, not {value}", code="I029")
+        for pair in self.winograd_tiles:
+            if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
+                raise InputError(
+                    f"Options: 'winograd_tiles' must be pairs of a name and a tile, not {pair!r}", code="I029"
+                )
+            if isinstance(pair[1], bool) or pair[1] not in (0, *self.tiles):
+                known = ", ".join(map(str, (0, *self.tiles)))
+                raise InputError(
+                    f"Options: the tile of '{pair[0]}' must be one of {known}, not {pair[1]!r}", code="I029"
+                )
         if self.precision not in PRECISIONS:
             raise InputError(
                 f"unknown precision '{self.precision}'", code="I022", hint=f"one of {', '.join(PRECISIONS)}"

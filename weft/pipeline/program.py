@@ -15,6 +15,7 @@ from weft.kernels.cache import Kernel, KernelCache
 from weft.lowering.graph_to_program import graph_to_program
 from weft.lowering.graph_to_te import fusion_kind
 from weft.lowering.sizes import expression
+from weft.ops.rules.winograd import tiles_of
 from weft.pipeline.graph import optimize
 from weft.pipeline.kernels import Observer, ScheduleSource, build_kernels
 from weft.pipeline.offload import hosts_of, offloaded
@@ -73,6 +74,10 @@ def _compile_module(
         report.notes.append(f"{targets[0].cpu.mcpu} has no products of {options.precision}: computed in {precision}")
     with report.stage("graph"):
         fused = optimize(module, targets[0], options, instruments, registry)
+        report.winograd = tiles_of(fused)
+    for name, tile in options.winograd_tiles:
+        if report.winograd.get(name, 0) != tile:
+            report.notes.append(f"'{name}' is no convolution that can have a Winograd tile of {tile}: it was not used")
     groups = list(
         dict.fromkeys(c.target for c in _calls(fused) if isinstance(c.target, Function) and c.target.is_primitive)
     )

@@ -14,6 +14,7 @@ class Report:
 
     ``cached`` counts kernels that came from the cache, ``built`` those compiled now. ``largest_live_set`` is the lower
     bound of every memory plan; ``arena_bytes`` is the size of the actual plan (symbolic sizes as the plan assumes).
+    ``winograd`` gives the tile of each convolution that is computed by Winograd's algorithm, by the name of its node.
     ``notes`` are sentences about options that the target does not support.
     """
 
@@ -25,6 +26,7 @@ class Report:
     cached: int = 0
     arena_bytes: int = 0
     largest_live_set: int = 0
+    winograd: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @contextmanager

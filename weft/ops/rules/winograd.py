@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from weft.cost import REFERENCE, Rates
 from weft.cost.winograd import WORTHWHILE, direct_seconds, transformed_seconds
-from weft.graph.nodes import Constant, GraphExpr, call
+from weft.graph.nodes import Call, Constant, GraphExpr, Module, call
 from weft.graph.pattern import GraphMatch, GraphRule, anything, constant, op
 from weft.graph.types import TensorType
+from weft.graph.visit import post_order
 from weft.ops.rules.parts import CONV, attrs_of
 from weft.ops.winograd import WINOGRAD_CONV, filtering, span, tiles, transform_weights
 
 
-def winograd_rules(allowed: Sequence[int], rates: Rates = REFERENCE) -> tuple[GraphRule, ...]:
-    """The rule that computes 3×3 convolutions with the best of the ``allowed`` tiles, where one pays."""
+def winograd_rules(
+    allowed: Sequence[int], rates: Rates = REFERENCE, decided: Mapping[str, int] | None = None
+) -> tuple[GraphRule, ...]:
+    """The rule that computes 3×3 convolutions with the best of the ``allowed`` tiles, where one pays. ``decided`` gives
+    the tiles (0: direct) of some convolutions by the names of their nodes in the model."""
 
     def transformed(m: GraphMatch) -> GraphExpr | None:
-        tile = best_tile(m.x.tensor, m.root.tensor, allowed, rates)
-        if tile is None:
+        said = next((decided[n] for n in m.root.origin.names if n in decided), None) if decided else None
+        tile = best_tile(m.x.tensor, m.root.tensor, allowed, rates) if said is None else said
+        if not tile:
             return None
         weights = Constant(transform_weights(m.w.data, tile), m.w.origin)
         return call(WINOGRAD_CONV, [m.x, weights], {"pads": tuple(attrs_of(m, "conv").pads)})
 
     return (GraphRule("winograd", op(CONV, anything("x"), constant("w"), name="conv"), transformed, when=_fits),)
+
+
+def tiles_of(module: Module) -> dict[str, int]:
+    """The tile of each convolution that is computed by Winograd's algorithm, by the name of its node in the model."""
+    found: dict[str, int] = {}
+    for function in module.functions.values():
+        for e in post_order(function):
+            if isinstance(e, Call) and e.target is WINOGRAD_CONV:
+                span_of = e.args[1].tensor.shape[0]
+                assert isinstance(span_of, int)
+                found.update(dict.fromkeys(e.origin.names, span_of - 2))
+    return found
 
 
 def _fits(m: GraphMatch) -> bool:
