@@ -40,8 +40,8 @@ def slice_bounds(op: str, size: Dim, begin: Any, end: Any, step: int, in_bounds:
     if isinstance(size, int) and all(b is None or isinstance(b, int) for b in (first, last)):
         start, stop, stride = slice(first, last, step).indices(size)
         return start, len(range(start, stop, stride))
-    if in_bounds and first is not None and last is not None and step > 0:
-        return first, rel.ceil_divide(rel.add(last, rel.multiply((first, -1))), step)
+    if in_bounds and first is not None and (last is not None or step < 0):
+        return _inside(first, -1 if last is None else last, step)
     low: Dim = 0 if step > 0 else -1
     high: Dim = size if step > 0 else rel.add(size, -1)
     if first is None or (isinstance(first, int) and abs(first) >= _MIN_ENDLESS_BOUND):

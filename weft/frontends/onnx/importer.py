@@ -96,6 +96,7 @@ class Importer:
         self.count = 0
         self.fresh_count = 0
         self._sizes: dict[Sizes, GraphExpr] = {}
+        self._readers: dict[str, set[str]] = {}
         self.block = Lets()
 
     def run(self) -> Module:
@@ -150,6 +151,20 @@ class Importer:
         """Note that the node ``name`` takes ``a op b`` for granted."""
         words = {"eq": "equal", "le": "be at most", "ge": "be at least"}
         self.require(make(op, index(a), index(b)), f"{name}: the size {a} must {words[op]} {b}")
+
+    def readers(self, name: str) -> set[str]:
+        """The operators of the nodes that read the value ``name``, in any body; empty text for an output."""
+        if not self._readers:
+            graphs = [self.proto.graph, *self.proto.functions]
+            while graphs:
+                graph = graphs.pop()
+                for output in graph.output:
+                    self._readers.setdefault(output if isinstance(output, str) else output.name, set()).add("")
+                for node in graph.node:
+                    for value in node.input:
+                        self._readers.setdefault(value, set()).add(node.op_type)
+                    graphs += [a.g for a in node.attribute if a.HasField("g")]
+        return self._readers.get(name, set())
 
     # --- inputs, weights, outputs -----------------------------------------------------------------------------------
 

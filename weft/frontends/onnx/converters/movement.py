@@ -207,13 +207,12 @@ _ENDLESS = (1 << 31) - 1
 
 
 def _bound(node: Node, value: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
-    """A start or end of a slice, counted from the front and limited to ``low … high``."""
-    if value in (1, -1) and low == 0 and decide("ge", size, 1) is None:
-        node.importer.assume("ge", size, 1, node.name)  # there is a first and a last element
-        return 1 if value == 1 else arithmetic("sub", size, 1)
+    """A start or end of a slice, counted from the front and limited to ``low … high``; negative where ``high`` is."""
     if isinstance(value, int):
         if abs(value) >= _ENDLESS:
             return high if value > 0 else low
+        if value == -1 and high is not size:
+            return high  # the last element
         counted = value if value >= 0 else arithmetic("add", size, value)
         return arithmetic("min", arithmetic("max", counted, low), high)
     if bounds(value)[1] < 0:
@@ -232,8 +231,13 @@ def sliced(node: Node, size: Dim, start: Dim, end: Dim, step: int) -> Cut:
     if step == 0:
         raise Malformed("its step is 0")
     if step > 0:
+        if (start, end) == (0, 1) or (start == -1 and isinstance(end, int) and end >= _ENDLESS):
+            return _one(node, size, first=start == 0)
         first, last = _bound(node, start, size, 0, size), _bound(node, end, size, 0, size)
-        distance = arithmetic("max", arithmetic("sub", last, first), 0)
+        if isinstance(start, int) and start >= 0 and last is size:  # the form in which counts of parts are compared
+            distance = arithmetic("max", arithmetic("sub", size, start), 0)
+        else:
+            distance = arithmetic("max", arithmetic("sub", last, first), 0)
         count = distance if step == 1 else divide_products([arithmetic("add", distance, step - 1)], [step])
         return Cut(first, count, step)
     top = arithmetic("sub", size, 1)
@@ -241,6 +245,22 @@ def sliced(node: Node, size: Dim, start: Dim, end: Dim, step: int) -> Cut:
     distance = arithmetic("max", arithmetic("sub", first, last), 0)
     count = distance if step == -1 else divide_products([arithmetic("add", distance, -step - 1)], [-step])
     return Cut(0, 0) if count == 0 else Cut(first, count, step)
+
+
+def _one(node: Node, size: Dim, first: bool) -> Cut:
+    """The first or the last element of an axis; none of an axis of size 0.
+
+    Where more than joins reads the result, the axis is assumed to have an element, so that the size is known to be 1:
+    models take the last token like this, and a size that may be 0 would cost all kernels behind it.
+    """
+    if decide("ge", size, 1) is None and node.importer.readers(node.proto.output[0]) <= {"Concat", ""}:
+        count = arithmetic("min", size, 1)
+        return Cut(0 if first else arithmetic("sub", size, count), count)
+    if decide("ge", size, 1) is None:
+        node.importer.assume("ge", size, 1, node.name)
+    elif not decide("ge", size, 1):
+        return Cut(0, 0)
+    return Cut(0 if first else arithmetic("sub", size, 1), 1)
 
 
 def _slice(node: Node) -> Result:
