@@ -117,16 +117,23 @@ static int32_t refresh(run *r) {
     }
     for (int32_t i = 0; i < p->buffer_count; i++) {
         const buffer_spec *b = &p->buffers[i];
+        f->has_bad_values |= b->kind == BUFFER_ARENA && (f->bad[b->nbytes] || f->values[b->nbytes] < 0);
+    }
+    for (int32_t i = 0; i < p->buffer_count; i++) {
+        const buffer_spec *b = &p->buffers[i];
         int64_t offset = f->values[b->offset], nbytes = f->values[b->nbytes];
         if (b->kind == BUFFER_CONSTANT)
             weft_set_buffer(p, f, i, b->space ? r->executable->uploaded[i] : r->executable->constant_table[b->index],
                             r->executable->constant_sizes[b->index]);
         if (b->kind != BUFFER_ARENA) continue;
         const int64_t arena_bytes = f->values[b->space ? p->arenas[b->space - 1] : p->arena];
-        if (f->bad[b->offset] || f->bad[b->nbytes] || offset < 0 || nbytes < 0 || offset > arena_bytes ||
-            nbytes > arena_bytes - offset)
+        if (!f->bad[b->offset] && !f->bad[b->nbytes] && offset >= 0 && nbytes >= 0 && offset <= arena_bytes &&
+            nbytes <= arena_bytes - offset)
+            weft_set_buffer(p, f, i, (char *)f->arenas[b->space].address + offset, nbytes);
+        else if (f->has_bad_values) /* no memory: a check refuses the inputs, or the branch with the buffer is not run */
+            weft_set_buffer(p, f, i, NULL, 0);
+        else
             return weft_fail_at(r, WEFT_ERROR_BOUNDS, i, -1, "a buffer lies outside the arena");
-        weft_set_buffer(p, f, i, (char *)f->arenas[b->space].address + offset, nbytes);
     }
     for (int32_t i = 0; i < p->instruction_count; i++)
         for (int32_t k = 0; weft_has_arguments(&p->instructions[i]) && k < p->instructions[i].size_count; k++)
@@ -265,6 +272,7 @@ static int32_t set_arguments(run *r, const weft_tensor *inputs) {
 int32_t weft_need_buffer(run *r, int32_t buffer, int64_t at) {
     const buffer_spec *b = &r->p->buffers[buffer];
     if (WEFT_LIKELY(r->f->pointers[buffer] != NULL)) return WEFT_OK;
+    if (b->kind == BUFFER_ARENA) return weft_fail_at(r, WEFT_ERROR_ARITHMETIC, buffer, at, "the size of a buffer is out of range");
     if (b->kind != BUFFER_OUTPUT) return weft_fail_at(r, WEFT_ERROR_UNALLOCATED, buffer, at, "a buffer is used without memory");
     int32_t status = prepare_output(r, b->index, at);
     for (int32_t i = 0; i < r->p->buffer_count && !status; i++)

@@ -277,3 +277,28 @@ def test_a_sequence_in_a_loop_that_may_not_start_is_refused() -> None:
     }"""
     with pytest.raises(UserError, match="start condition"):
         weft.compile(model(text))
+
+
+def test_a_branch_that_does_not_fit_the_sizes_matters_only_if_it_is_taken() -> None:
+    """The window of one branch is larger than short inputs, so its buffers would have negative sizes."""
+    text = """
+    agraph (float[1, 1, n] x, bool c) => (float[1, 1, 1] y)
+    <float[1, 1, 5] w = {1, 2, 3, 4, 5}, int64[1] two = {2}> {
+      y = If (c) <
+        then_branch = t () => (float[1, 1, 1] a) {
+          e = Exp (x)
+          v = Conv (e, w)
+          u = Conv (v, w)
+          a = ReduceSum <keepdims: int = 1> (u, two)
+        },
+        else_branch = f () => (float[1, 1, 1] b) { b = ReduceSum <keepdims: int = 1> (x, two) }
+      >
+    }"""
+    feeds = [{"x": floats(1, 1, n), "c": np.array(c)} for n, c in ((9, True), (12, False), (1, False), (4, False))]
+    exe = check(text, *feeds, {"x": floats(1, 1, 30), "c": np.array(True)})
+    for n in (0, 1, 4, 5, 7):
+        if n:
+            np.testing.assert_allclose(exe(floats(1, 1, n), np.array(False)).sum(), floats(1, 1, n).sum(), rtol=1e-4)
+        with pytest.raises(InputError) as refusal:
+            exe(floats(1, 1, n), np.array(True))
+        assert refusal.value.code == "I004"

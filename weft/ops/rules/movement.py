@@ -262,6 +262,20 @@ def _part_of_concat(m: GraphMatch) -> GraphExpr | None:
     return same_type(root.args[0], root) if len(root.args) == 1 else _joined_again(m)
 
 
+MAX_JOINED = 24
+"""Most operands of one concat, as many as one kernel reads: an element tests the ends of operands before its own."""
+
+
+def _in_groups(m: GraphMatch) -> GraphExpr | None:
+    """concat of very many operands → concat of concats of a few: each kernel has few operands."""
+    root = m.call
+    if len(root.args) <= MAX_JOINED:
+        return None
+    groups = [root.args[i : i + MAX_JOINED] for i in range(0, len(root.args), MAX_JOINED)]
+    joined = [call(CONCAT, g, root.attrs, origin=root.origin) if len(g) > 1 else g[0] for g in groups]
+    return try_call(CONCAT, joined, root.attrs, root)
+
+
 def _gather_one(m: GraphMatch) -> GraphExpr | None:
     """gather with one known index → a slice, which is plain addressing."""
     root = m.call
@@ -294,6 +308,7 @@ PART_RULES: tuple[GraphRule, ...] = (
     GraphRule("flip-of-nothing", op(FLIP, _x, attrs={"axes": ()}), keep_x),
     GraphRule("split-into-one", project(op(SPLIT, _x, attrs=lambda a: len(a.sizes) == 1)), _only_part),
     GraphRule("concat-of-one", op(CONCAT, anything(), rest), _part_of_concat),
+    GraphRule("concat-of-many", op(CONCAT, anything(), rest), _in_groups),
     GraphRule("gather-one", op(GATHER, _x, constant("index")), _gather_one),
     GraphRule("reduce-nothing", op((REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN), _x), _reduce_nothing),
     GraphRule("broadcast-before-first", op((*BROADCASTING, MATMUL), op(BROADCAST_TO, _x), _y), _without_broadcast),

@@ -1,0 +1,98 @@
+"""Deep and wide graphs: compiled and right, or refused with a clear error; never a Python exception."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import weft
+
+
+def model(nodes: list[Any], inputs: dict[str, list[int]], outputs: list[str], **weights: np.ndarray) -> Any:
+    graph = helper.make_graph(
+        nodes,
+        "large",
+        [helper.make_tensor_value_info(k, TensorProto.FLOAT, v) for k, v in inputs.items()],
+        [onnx.ValueInfoProto(name=o) for o in outputs],
+        [numpy_helper.from_array(v, k) for k, v in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize(("count", "axis"), [(25, 0), (100, 1), pytest.param(1000, 1, marks=pytest.mark.slow)])
+def test_concat_of_many(count: int, axis: int, computed: bool) -> None:
+    names = [f"x{i}" for i in range(count)]
+    nodes = [helper.make_node("Neg", [n], [f"{n}.neg"]) for n in names] if computed else []
+    nodes.append(helper.make_node("Concat", [f"{n}.neg" if computed else n for n in names], ["y"], axis=axis))
+    shapes = {n: [2, 1 + i % 3] if axis else [1 + i % 3, 2] for i, n in enumerate(names)}
+    given = [floats(*s) + i for i, s in enumerate(shapes.values())]
+    made = weft.compile(model(nodes, shapes, ["y"]), threads=1)(*given)
+    np.testing.assert_array_equal(made, np.concatenate(given, axis) * (-1 if computed else 1))
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_long_chain(count: int) -> None:
+    kinds = ("Relu", "Add", "Neg", "Sub")
+    nodes = [
+        helper.make_node(kinds[i % 4], [f"v{i}", *(["x"] if i % 2 else [])], [f"v{i + 1}"]) for i in range(1, count)
+    ]
+    x = floats(3, 5)
+    wanted, v = x.astype(np.float64), x.astype(np.float64)
+    for i in range(1, count):
+        v = {"Relu": lambda a: np.maximum(a, 0), "Add": lambda a: a + x, "Neg": np.negative, "Sub": lambda a: a - x}[
+            kinds[i % 4]
+        ](v)
+    wanted = v
+    nodes.insert(0, helper.make_node("Identity", ["x"], ["v1"]))
+    made = weft.compile(model(nodes, {"x": [3, 5]}, [f"v{count}"]), threads=1)(x)
+    np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_many_branches(count: int) -> None:
+    nodes = [helper.make_node("Mul", ["x", f"c{i}"], [f"b{i}"]) for i in range(count)]
+    nodes.append(helper.make_node("Sum", [f"b{i}" for i in range(count)], ["y"]))
+    factors = {f"c{i}": np.array(i / count, np.float32) for i in range(count)}
+    x = floats(4, 4)
+    made = weft.compile(model(nodes, {"x": [4, 4]}, ["y"], **factors), threads=1)(x)
+    np.testing.assert_allclose(made, x * sum(float(f) for f in factors.values()), rtol=1e-4)
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_many_choices_one_after_another(count: int) -> None:
+    nodes = [helper.make_node("Greater", ["x", f"c{i}"], [f"g{i}"]) for i in range(count)]
+    nodes += [helper.make_node("Where", [f"g{i}", f"c{i}", f"v{i}"], [f"v{i + 1}"]) for i in range(count)]
+    limits = np.linspace(-2, 2, count, dtype=np.float32)
+    weights = {f"c{i}": v for i, v in enumerate(limits)}
+    x = floats(7, 9)
+    made = weft.compile(
+        model([helper.make_node("Identity", ["x"], ["v0"]), *nodes], {"x": [7, 9]}, [f"v{count}"], **weights)
+    )
+    wanted = x.copy()
+    for limit in limits:
+        wanted = np.where(x > limit, limit, wanted)
+    np.testing.assert_array_equal(made(x), wanted)
+
+
+@pytest.mark.parametrize("rank", [8, 12])
+def test_many_dimensions(rank: int) -> None:
+    shape = [2 if d % 3 else 3 for d in range(rank)]
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=list(range(rank))[::-1]),
+        helper.make_node("ReduceSum", ["t", "axes"], ["r"]),
+        helper.make_node("Softmax", ["r"], ["y"], axis=rank // 2),
+    ]
+    made = weft.compile(model(nodes, {"x": shape}, ["y"], axes=np.array([0, rank - 2], np.int64)))
+    x = floats(*shape)
+    t = x.transpose().sum((0, rank - 2), keepdims=True)
+    e = np.exp(t - t.max(rank // 2, keepdims=True))
+    np.testing.assert_allclose(made(x), e / e.sum(rank // 2, keepdims=True), rtol=1e-4, atol=1e-5)
