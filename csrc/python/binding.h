@@ -54,16 +54,16 @@ typedef struct DeviceObject {
 
 extern PyTypeObject TensorType, CodeType, ExecutableType, ValueType, DeviceType;
 
-/* The exception that a device written in Python raised on this thread, if any: it goes to the caller. */
+/* The exception that a device written in Python raised on this thread, or NULL; the caller owns the reference. */
 PyObject *take_device_exception(void);
-/* Raises weft.runtime's exception for what a device reported, caused by what its Python code raised. */
+/* Sets the exception of weft.runtime for an error that a device reported; its cause is the device's own exception. */
 void raise_device_error(const weft_error *error);
 
-/* A Python object for a value, whose reference it takes over (released on failure, too). */
+/* A Python object for a value. Takes over the reference to the value, also if it fails. */
 PyObject *value_object(weft_value *value);
 
 int tensor_is_contiguous(const TensorObject *tensor);
-/* Takes over `owned` (freed on failure, too). */
+/* Takes over the memory `owned`, also if it fails. */
 PyObject *tensor_from_memory(void *owned, const element_type *element, int ndim, const int64_t *shape);
 
 typedef struct CodeObject {

@@ -9,7 +9,7 @@
 
 /* ---- exceptions -------------------------------------------------------------------------------------------------- */
 
-static _Thread_local PyObject *raised; /* the first that no one has taken yet */
+static _Thread_local PyObject *raised; /* the first exception that was not passed on yet */
 
 PyObject *take_device_exception(void) {
     PyObject *found = raised;
@@ -17,7 +17,7 @@ PyObject *take_device_exception(void) {
     return found;
 }
 
-/* Takes the exception that is set and describes it. */
+/* Clears the current Python exception, keeps it in `raised` and writes its text to `error`. */
 static int32_t fail_python(weft_error *error) {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
@@ -55,14 +55,14 @@ void raise_device_error(const weft_error *error) {
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-/* 0 if a method returned normally, whatever it gave. */
+/* 0 if a method returned normally; its result is dropped. */
 static int32_t done(PyObject *result, weft_error *error) {
     if (!result) return fail_python(error);
     Py_DECREF(result);
     return WEFT_OK;
 }
 
-/* For what is called while the memory of a failed run is given back, too: the exception that is set meanwhile. */
+/* Functions that also run while the memory of a failed run is freed: they save the exception that is already set. */
 typedef struct aside {
     PyGILState_STATE state;
     PyObject *type, *value, *trace;
@@ -136,7 +136,7 @@ static void python_free(void *device, void *address) {
     step_back(p);
 }
 
-/* Calls a method with an address and a view of main memory, which nobody may keep. */
+/* Calls a method with an address and a memoryview of main memory; the method must not keep the view. */
 static int32_t python_copy(void *device, const char *method, const void *address, void *memory, int64_t nbytes, int flags,
                            weft_error *error) {
     PyGILState_STATE state = PyGILState_Ensure();
@@ -144,7 +144,7 @@ static int32_t python_copy(void *device, const char *method, const void *address
     PyObject *result = view ? PyObject_CallMethod(device, method, "NO", address_object(address), view) : NULL;
     int32_t status = done(result, error);
     if (view) {
-        int32_t released = done(PyObject_CallMethod(view, "release", NULL), error); /* fails where somebody kept it */
+        int32_t released = done(PyObject_CallMethod(view, "release", NULL), error); /* fails if the view is still in use */
         if (!status) status = released;
     }
     Py_XDECREF(view);

@@ -14,9 +14,9 @@ typedef struct port {
 typedef struct ExecutableObject {
     PyObject_HEAD
     weft_executable *executable;
-    PyObject *codes;      /* kept alive */
-    PyObject *devices;    /* the same: while they are open, others share them */
-    Py_buffer *constants; /* held */
+    PyObject *codes;      /* referenced as long as the executable exists */
+    PyObject *devices;    /* also referenced; an open device is shared by all executables */
+    Py_buffer *constants; /* these buffers stay locked */
     Py_ssize_t constant_count;
     port *inputs, *outputs;
     int input_count, output_count, dimensions; /* dimensions: of all outputs together */
@@ -26,7 +26,7 @@ typedef struct ExecutableObject {
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-/* numpy_dtypes has those of these ports from `first` on. */
+/* `numpy_dtypes` holds the dtypes of these ports, beginning at index `first`. */
 static port *read_ports(PyObject *dtypes, PyObject *numpy_dtypes, Py_ssize_t first, int *count) {
     *count = (int)PyTuple_GET_SIZE(dtypes);
     port *ports = PyMem_Calloc((size_t)*count + 1, sizeof *ports);
@@ -69,7 +69,7 @@ static weft_kernel_code *find_kernels(PyObject *codes, PyObject *kernels) {
     return found;
 }
 
-/* The open devices in a tuple; they stay the caller's. */
+/* The open devices in a tuple, as borrowed references. */
 static weft_device **find_devices(PyObject *devices) {
     Py_ssize_t count = PyTuple_GET_SIZE(devices);
     weft_device **found = PyMem_Calloc((size_t)count + 1, sizeof *found);
@@ -241,7 +241,7 @@ static void executable_dealloc(ExecutableObject *self) {
 
 /* ---- inputs and outputs ------------------------------------------------------------------------------------------ */
 
-/* What `__array_struct__` of an array gives in a capsule (NumPy's array interface, version 3). */
+/* The structure in the capsule that `array.__array_struct__` returns (NumPy's array interface, version 3). */
 typedef struct array_interface {
     int two, ndim;
     char kind;
@@ -252,13 +252,13 @@ typedef struct array_interface {
 } array_interface;
 enum { ARRAY_COMPACT = 0x1, ARRAY_ALIGNED = 0x100, ARRAY_NATIVE = 0x200, ARRAY_WRITABLE = 0x400 };
 
-/* What keeps an argument's memory alive during a run. */
+/* References that keep the memory of an argument alive during a run. */
 typedef struct holder {
     Py_buffer view;   /* where view.obj is set: a buffer's, or filled from an array_interface, whose capsule is view.obj */
     PyObject *object; /* a Tensor */
 } holder;
 
-/* Memory of one run: small runs live on the C stack. */
+/* Memory for the arguments of one run; for few arguments it is on the C stack. */
 typedef struct workspace {
     weft_tensor *tensors;
     holder *holders;
@@ -284,7 +284,7 @@ static int use_tensor(const port *p, TensorObject *t, int writable, weft_tensor 
     return 1;
 }
 
-/* Arrays whose elements the buffer protocol has no letter for. */
+/* For arrays of dtypes that the buffer protocol has no format letter for, such as bfloat16. */
 static int use_array(const port *p, PyObject *object, int writable, weft_tensor *tensor, holder *h) {
     PyObject *dtype = PyObject_GetAttrString(object, "dtype");
     int same = dtype == p->numpy_dtype;
@@ -304,7 +304,7 @@ static int use_array(const port *p, PyObject *object, int writable, weft_tensor 
     return 1;
 }
 
-/* 1: used; 0: does not fit as it is. Never leaves an exception. */
+/* 1 if the array can be used without a conversion, otherwise 0. Leaves no Python exception set. */
 static int use_object(const port *p, PyObject *object, PyObject *ndarray, int writable, weft_tensor *tensor, holder *h) {
     if (!p->element) return writable ? 0 : use_value(object, tensor, h);
     if (PyObject_TypeCheck(object, &TensorType)) return use_tensor(p, (TensorObject *)object, writable, tensor, h);
@@ -364,7 +364,7 @@ static int set_failure(ExecutableObject *self, const weft_error *e) {
     return -1;
 }
 
-/* Status of problems that only the binding knows; weft_status uses smaller numbers. */
+/* Status codes of errors that only this binding finds; the codes of weft_status are smaller. */
 enum { ERROR_ARGUMENT_COUNT = 100, ERROR_OUTPUT_COUNT = 101, ERROR_OVERLAP = 102, ERROR_OUTPUT_SHAPE = 103 };
 
 static int set_count_failure(ExecutableObject *self, int status, Py_ssize_t expected, Py_ssize_t given) {
@@ -398,7 +398,7 @@ static int take_outputs(ExecutableObject *self, PyObject *outs, workspace *w) {
     return 0;
 }
 
-/* Given outputs must have had exactly the shape that came out. */
+/* Checks that outputs given by the caller have exactly the computed shapes. */
 static int check_given(ExecutableObject *self, PyObject *outs, const workspace *w) {
     for (int i = 0; i < self->output_count; i++) {
         const weft_tensor *t = &w->tensors[self->input_count + i];
@@ -467,7 +467,7 @@ static PyObject *run_with(ExecutableObject *self, PyObject *inputs, PyObject *ou
     Py_BEGIN_ALLOW_THREADS;
     status = weft_run(self->executable, w->tensors, w->tensors + self->input_count, profile, &error);
     Py_END_ALLOW_THREADS;
-    if (PyErr_Occurred()) return NULL; /* a host operator's */
+    if (PyErr_Occurred()) return NULL; /* raised by a host operator */
     if (status) return set_failure(self, &error), NULL;
     if (outs == Py_None) return make_results(self, w);
     return check_given(self, outs, w) ? NULL : Py_NewRef(outs);

@@ -161,7 +161,7 @@ static PyObject *tensor_on(PyObject *cls, PyObject *args) {
     return NULL;
 }
 
-/* Takes over the elements of another tensor of as many bytes, both compact; devices may differ. */
+/* Copies the elements of another tensor with the same number of bytes. Both are compact; their devices may differ. */
 static PyObject *tensor_fill(TensorObject *t, PyObject *other) {
     if (!PyObject_TypeCheck(other, &TensorType)) return PyErr_Format(PyExc_TypeError, "fill(tensor)");
     TensorObject *from = (TensorObject *)other;
@@ -264,7 +264,7 @@ static PyBufferProcs tensor_buffer = {tensor_getbuffer, NULL};
 
 /* ---- DLPack ------------------------------------------------------------------------------------------------------ */
 
-/* What an exported DLPack tensor needs to live: the structure, shape and strides, and a reference to the tensor. */
+/* Owned by an exported DLPack tensor: the structure, shape and strides, and a reference to the tensor. */
 typedef struct exported {
     union {
         DLManagedTensor plain;

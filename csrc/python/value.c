@@ -116,7 +116,7 @@ static PyObject *value_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 /* ---- taking apart ------------------------------------------------------------------------------------------------ */
 
-/* Values met, by address, with the numbers of their nodes (-1: not written yet). */
+/* Values found so far, by address, with the numbers of their nodes (-1: not written yet). */
 typedef struct seen {
     const weft_value **keys;
     int64_t *numbers;
@@ -200,7 +200,7 @@ static int write_tensor(sink *s, const weft_value *v, int foreign) {
     return failed ? -1 : 0;
 }
 
-/* Writes a node whose parts are written; 1: some are not, and are on the stack now. */
+/* Writes a node if all its parts are written; otherwise pushes the missing parts on the stack and returns 1. */
 static int write_data(sink *s, const weft_value *v) {
     int waits = 0;
     for (int32_t i = weft_value_count(v); i-- > 0;) {

@@ -128,11 +128,11 @@ CASES: dict[str, tuple[Callable[[], Program], Form]] = {
     ),
     "V030 the program has 2 parameters but 3 outputs": (lambda: program(copy, outputs=3), "scheduled"),
     "V031 nothing stores the output 'B'": (lambda: text("pass"), "scheduled"),
-    "V040 all iterations of the parallel loop 'i' store to one place of 'B'": (
+    "V040 all iterations of the parallel loop 'i' store to one element of 'B'": (
         lambda: text("for i in parallel(0, 8):\n  B[0] = A[i]"),
         "kernel",
     ),
-    "V050 'T' is allocated by a statement in scheduled form": (
+    "V050 'T' is allocated by a statement, which scheduled form does not allow": (
         lambda: program(lambda i: Allocate(Buffer("T", (), "float32"), copy(i))),
         "scheduled",
     ),
@@ -140,8 +140,8 @@ CASES: dict[str, tuple[Callable[[], Program], Form]] = {
         lambda: program(copy, allocs=(Buffer("T", (), "float32"),)),
         "scheduled",
     ),
-    "V060 the block 'C' stands in kernel form": (block, "kernel"),
-    "V060 kernel form lists the allocation 'T' in the program": (
+    "V060 the block 'C' is not allowed in kernel form": (block, "kernel"),
+    "V060 in kernel form the program may not list 'T': statements allocate": (
         lambda: program(copy, allocs=(Buffer("T", (const(1),), "float32"),)),
         "kernel",
     ),

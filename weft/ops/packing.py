@@ -41,7 +41,7 @@ class LetterLayout:
 
     @property
     def letters(self) -> tuple[str, ...]:
-        """The logical dimensions, in the order in which they stand."""
+        """The logical dimensions, in the order of the layout string."""
         return tuple(letter for letter, block in self.dims if block is None)
 
     def physical(self, sizes: Mapping[str, Dim]) -> tuple[Dim, ...]:
@@ -62,7 +62,7 @@ class LetterLayout:
 
 @cache
 def parse_layout(text: str) -> LetterLayout:
-    """Read a layout string; TypeRelationError T015 where it is malformed."""
+    """Read a layout string. Raises TypeRelationError T015 if it is malformed."""
     dims: list[tuple[str, int | None]] = []
     blocks: dict[str, int] = {}
     position = 0
@@ -116,8 +116,8 @@ def _split(array: Array, packed: LetterLayout) -> Array:
 
 
 def _whole_blocks(array: Array, blocks: Sequence[int]) -> Iterator[tuple[list[slice], Array]]:
-    """``array`` in pieces whose sizes are multiples of ``blocks``, with their places in numbers of blocks: almost all
-    of it as it is, and what sticks out padded with zeros."""
+    """``array`` in pieces whose sizes are multiples of ``blocks``, each with its position counted in blocks. The part
+    that fills whole blocks is a view; the remainder at the end of each dimension is padded with zeros."""
     choices = []
     for size, block in zip(array.shape, blocks, strict=True):
         whole, rest = divmod(size, block)

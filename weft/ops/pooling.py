@@ -1,4 +1,4 @@
-"""Pooling over windows, which lie over dimensions 2, 3, …; further dimensions (blocked channels) are carried along."""
+"""Pooling over windows in dimensions 2, 3, …. Dimensions after the spatial ones (blocked channels) are not pooled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.support.dtypes import INT64, DType
 POOL = (
     Attribute("kernel", REQUIRED, "size of the window in each spatial dimension"),
     *WINDOW,
-    Attribute("ceil_mode", False, "whether a window that sticks out at the end counts"),
+    Attribute("ceil_mode", False, "whether a window that extends beyond the end counts"),
 )
 
 
@@ -75,7 +75,7 @@ def _infer(op: str) -> Any:
 def _taps(
     op: str, attrs: Attrs, data: te.Tensor, i: tuple[Expr, ...], window: list[Any]
 ) -> tuple[tuple[Any, ...], Expr]:
-    """Indices into the data, and whether they lie inside."""
+    """The indices of a window element in the data, and the condition that they are within the data."""
     kernel, strides, dilations = _window(op, attrs)
     n = len(kernel)
     before, after = split_pads(op, attrs.pads, n)
@@ -148,7 +148,7 @@ def _max_reference(attrs: Attrs, data: Array) -> Array:
 
 
 def _avg_count(attrs: Attrs, data: te.Tensor, i: tuple[Expr, ...]) -> Expr | int:
-    """How many elements of the window count, as a product over dimensions."""
+    """How many elements of the window lie in the data (or its pads, if they count): a product over dimensions."""
     kernel, strides, dilations = _window("avg_pool", attrs)
     before, after = split_pads("avg_pool", attrs.pads, len(kernel))
     total: Expr | int = 1

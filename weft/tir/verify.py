@@ -103,7 +103,10 @@ class _Verifier:
         for b in (*p.params, *p.allocs):
             self.buffer(b)
         if self.form == "kernel" and p.allocs:
-            self.fail("V060", f"kernel form lists the allocation '{p.allocs[0].name}' in the program")
+            self.fail(
+                "V060",
+                f"in kernel form the program may not list '{p.allocs[0].name}': statements allocate",
+            )
         self.visit(p.body)
         self.stmt = None
         for b in p.params[len(p.params) - p.outputs :]:
@@ -184,7 +187,7 @@ class _Verifier:
 
     def allocate(self, stmt: Allocate, opened: list[Callable[[], None]]) -> None:
         if self.form == "scheduled" and self.block is None:
-            self.fail("V050", f"'{stmt.buffer.name}' is allocated by a statement in scheduled form")
+            self.fail("V050", f"'{stmt.buffer.name}' is allocated by a statement, which scheduled form does not allow")
         self.buffer(stmt.buffer)
         opened.append(lambda: self.buffers.discard(stmt.buffer))
 
@@ -221,14 +224,15 @@ class _Verifier:
             several = isinstance(loop.extent, Const) and loop.extent.value > 1
             if loop.kind in ("parallel", "vectorized") and several and var not in depends:
                 self.fail(
-                    "V040", f"all iterations of the {loop.kind} loop '{var.name}' store to one place of '{b.name}'"
+                    "V040",
+                    f"all iterations of the {loop.kind} loop '{var.name}' store to one element of '{b.name}'",
                 )
 
     # -- blocks ------------------------------------------------------------------------------------------------------
 
     def enter_block(self, stmt: Block) -> None:
         if self.form == "kernel":
-            self.fail("V060", f"the block '{stmt.name}' stands in kernel form")
+            self.fail("V060", f"the block '{stmt.name}' is not allowed in kernel form")
         if len(stmt.iters) != len(stmt.values):
             self.fail("V021", f"block '{stmt.name}' binds {len(stmt.values)} values to {len(stmt.iters)} variables")
         for value in stmt.values:
@@ -306,7 +310,7 @@ class _Verifier:
 
     def region(self, region: Region) -> None:
         if region.buffer not in self.buffers:
-            self.fail("V011", f"the region of '{region.buffer.name}' is of a buffer that does not exist here")
+            self.fail("V011", f"a region names the buffer '{region.buffer.name}', which does not exist here")
         if len(region.ranges) != len(region.buffer.shape):
             self.fail("V012", f"the region of '{region.buffer.name}' has {len(region.ranges)} dimensions")
         for e in region_expressions((region,)):

@@ -1,1 +1,2 @@
-"""Simplification rules, by subject. Each is named and sound alone; their order changes quality, never meaning."""
+"""Simplification rules, by subject. Each rule has a name and is correct by itself; the order of rules only affects how
+far expressions are simplified."""
