@@ -24,6 +24,7 @@ from math import prod
 from weft.cost import caches
 from weft.cost.assumed import EXTENT
 from weft.cost.register_tiles import Traffic, far, near, step_cycles
+from weft.expr.affine import divisor
 from weft.expr.nodes import Const, IterVar, Var
 from weft.schedule.intrinsics.dot_products import DOT_BF16, PAIR
 from weft.schedule.refs import BlockRef, LoopRef
@@ -50,6 +51,8 @@ MIN_PANEL_ROW_TILES = 8
 """Fewest row tiles that must read a panel for its copy to be faster."""
 MAX_FETCHED_ROW_TILES = 64
 """Limit on the row tiles for which prefetching a panel is faster: with more, copying takes little of the time."""
+MIN_PART_ROWS = 16
+"""Known divisor of an open number of rows from which on a register tile is chosen for it."""
 MIN_PACKED_USES = 4
 """Fewest uses of each element of an operand for which packing it is faster than reading it in its own layout."""
 SHUFFLED_STRIDE = 2
@@ -159,7 +162,7 @@ def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows:
     for a in view.reduce:
         depth *= size(a)
     registers, rates = target.cpu.vector_registers, target.cpu.rates
-    rows = 1 if roles.rows is None else static_extent(roles.rows)
+    rows = 1 if roles.rows is None else _tiled_rows(roles.rows)
     if most_rows is not None:
         rows = most_rows if rows is None else min(rows, most_rows)
     columns: int | None = 1
@@ -175,6 +178,16 @@ def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows:
         return tile
     lines = static_extent(roles.lines) if roles.lines is not None and most_rows is None else None
     return register_tile(rows, columns, registers, depth, roles.broadcasts, lines or 1, traffic, rates)
+
+
+def _tiled_rows(axis: IterVar) -> int | None:
+    """The rows to tile. Of a known number for each of an open number (the tiles of a picture, in a batch) those of one;
+    None if not even that is known."""
+    extent = static_extent(axis)
+    if extent is not None:
+        return extent
+    part = divisor(axis.extent)
+    return part if part >= MIN_PART_ROWS else None
 
 
 def draw_tile(context: Context, view: View, roles: Roles, lanes: int, most_rows: int | None = None) -> RegisterTile:
@@ -208,7 +221,7 @@ def _traffic(view: View, roles: Roles, lanes: int, depth: int, target: Target) -
     if not l2 or not roles.broadcasts or view.product is None:
         return near(rates, MAX_COLUMNS)
     scalar, vectors = operands_of(view, roles)
-    once, often = footprint(view, scalar) or 0, footprint(view, vectors) or 0
+    once, often = footprint(view, scalar, 1) or 0, footprint(view, vectors) or 0
     share = caches.share_of_last(l2, target.cpu.l3, target.cpu.cores)
     beyond = l2 < once and share < once + often and not rows_outside(view, roles, target)
     enough = roles.columns is not roles.vector or size(roles.vector) >= 2 * target.cpu.cores * MAX_COLUMNS * lanes
@@ -223,20 +236,20 @@ def rows_outside(view: View, roles: Roles, target: Target) -> bool:
     if not l2 or not roles.broadcasts or view.product is None:
         return False
     scalar, vectors = operands_of(view, roles)
-    once, often = footprint(view, scalar), footprint(view, vectors)
+    once, often = footprint(view, scalar, 1), footprint(view, vectors)
     return once is not None and often is not None and once > l2 and caches.stays_in_l2(often, l2)
 
 
-def footprint(view: View, access: Access) -> int | None:
-    """Bytes of an operand that one product of a batch uses; None if sizes are not known."""
+def footprint(view: View, access: Access, unknown: int | None = None) -> int | None:
+    """Bytes of an operand that one product of a batch uses. Open sizes count as ``unknown``; with None the result is
+    None if there are any."""
     batch = {a.var for a in view.spatial if all(x.uses(a.var) for x in view.product or ())}
-    moving = [static_extent(a) for a in view.block.iters if access.uses(a.var) and a.var not in batch]
+    moving = [a.extent for a in view.block.iters if access.uses(a.var) and a.var not in batch]
     shape = [n for n, index in zip(access.buffer.shape, access.indices, strict=True) if index not in batch]
-    extents = [int(n.value) for n in shape if isinstance(n, Const)]
-    if len(extents) < len(shape) or None in moving:
+    if unknown is None and not all(isinstance(n, Const) for n in (*moving, *shape)):
         return None
-    # A window reads elements several times, and a stride skips some.
-    return min(prod(extents), prod(n for n in moving if n is not None)) * access.buffer.dtype.nbytes
+    held, read = (prod(int(n.value) if isinstance(n, Const) else unknown or 1 for n in part) for part in (shape, moving))
+    return min(held, read) * access.buffer.dtype.nbytes  # a window reads elements several times, a stride skips some
 
 
 def _grouped_tile(group: int, columns: int, target: Target) -> RegisterTile:
