@@ -25,8 +25,9 @@ from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import divisors
-from weft.schedule.rules.cpu.contraction import Roles, Tiling, analyze, epilogue, operands_of, paired
+from weft.schedule.rules.cpu.contraction import Tiling, epilogue, paired
 from weft.schedule.rules.cpu.pairs import suits_pairs
+from weft.schedule.rules.cpu.roles import Roles, analyze, operands_of
 from weft.schedule.rules.cpu.tiles import RegisterTile
 
 SIDE = 16

@@ -26,9 +26,7 @@ from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.common.work import work_of
 from weft.schedule.rules.cpu.contraction import (
-    Roles,
     Tiling,
-    analyze,
     draw_tile,
     epilogue,
     epilogue_of,
@@ -38,6 +36,7 @@ from weft.schedule.rules.cpu.contraction import (
 )
 from weft.schedule.rules.cpu.pairs import suits_pairs
 from weft.schedule.rules.cpu.reduction import finish_row
+from weft.schedule.rules.cpu.roles import Roles, analyze
 from weft.tir.nodes import Buffer
 
 MAX_STRIP_ROWS = 64
