@@ -56,6 +56,7 @@ MACHINES = (
     Machine(
         "armv7-c", f"c -mcpu=cortex-a7 -cc={_ARM_32[0]}", _ARM_32[0], (_ARM_32[1], "-cpu", "cortex-a7"), linked=True
     ),
+    Machine("aarch64-c", f"c -mcpu=neoverse-n1 -cc={_ARM[0]}", _ARM[0], (_ARM[1], "-cpu", "max")),
     Machine("riscv64-plain", "llvm -mcpu=generic-rv64", _RISCV[0], (_RISCV[1], "-cpu", "rv64")),
 )
 
