@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,10 +15,12 @@ import pytest
 from onnx import TensorProto, helper
 
 import weft
+from weft import te
 from weft.graph import build
 from weft.graph.nodes import Call, Module, call
 from weft.graph.text import to_text
 from weft.graph.visit import post_order
+from weft.ops.definition import OpDef
 from weft.pipeline import Options, graph_passes, optimize
 from weft.plugins import Frontend, OnnxConverter, PlacedPass, Registry, registry_of
 from weft.plugins.check import check_operator
@@ -232,3 +235,28 @@ def test_importing_a_plugin_changes_nothing() -> None:
     code = "import weft.ops.catalogue as c; n = len(c.OPERATORS); import shrinking; assert len(c.OPERATORS) == n"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(OUTSIDE), str(Path(weft.__file__).parent.parent)))}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+@pytest.mark.parametrize(
+    ("element", "code"),
+    [
+        (lambda x, i: x[i + 1], "T092"),
+        (lambda x, i: x[i * 1000], "T092"),
+        (lambda x, i: x[x[i].astype("int64")], "T092"),
+        (lambda x, i: te.sum(x[te.reduce_axis((0, 4), "k")], axis=te.reduce_axis((0, 4), "k")) * 2.0, "E"),
+        (lambda x, i: x[te.max(te.min(x[i].astype("int64"), x.shape[0] - 1), 0)], None),
+    ],
+)
+def test_reads_of_custom_operators_are_in_bounds(element: Any, code: str | None) -> None:
+    """The tensor expression of an operator is checked before code is made of it."""
+    picks = OpDef("picks", (), lambda attrs, x: x, lambda attrs, x: x, compute=lambda attrs, out, x: te.compute(
+        out.shape, lambda i: element(x, i), name="picks"))  # fmt: skip
+    x = build.var("x", [build.size("n")])
+    module = Module.of(build.function([x], call(picks, [x])))
+    if code is None:
+        run = weft.compile(module)
+        np.testing.assert_array_equal(run(np.array([2, 0, 9], np.float32)), [9, 2, 9])
+        return
+    with pytest.raises(weft.WeftError) as refusal:
+        weft.compile(module)
+    assert refusal.value.code.startswith(code)

@@ -1,10 +1,11 @@
-"""Selects that must not compute both sides."""
+"""What machine code may compute unasked: selects that must not compute both sides, and arithmetic that may overflow."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Final
 
-from weft.expr.nodes import Binary, Const, Expr, Load, Select
+from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Select
 
 DIVISIONS: Final = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
 
@@ -24,3 +25,17 @@ def guards(e: Select) -> bool:
             return True
         stack.extend(c.children)
     return False
+
+
+MAX_INDEX_CONSTANT: Final = 1 << 31
+"""Constants below this limit occur in indices; arithmetic on larger ones counts as data, which may overflow."""
+
+
+def is_data(e: Expr, data: Container[Expr]) -> bool:
+    """Whether arithmetic on ``e`` may overflow, and then wraps around as in NumPy; ``data`` are the variables and
+    operands known to be like that. Everything else consists of sizes and loop variables."""
+    if isinstance(e, Broadcast):
+        return is_data(e.value, data)
+    if isinstance(e, Const):
+        return not isinstance(e.value, float) and abs(int(e.value)) >= MAX_INDEX_CONSTANT
+    return isinstance(e, (Load, Cast, Call)) or e in data or any(c in data for c in e.children)

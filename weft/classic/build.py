@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.classic.function import CompiledFunction
 from weft.classic.schedule import TensorSchedule
-from weft.expr.nodes import IterVar, Var
+from weft.expr.nodes import Expr, IterVar, Var
 from weft.kernels.one_program import one_program
 from weft.runtime import Executable
 from weft.runtime.artifact import Artifact
@@ -61,11 +61,13 @@ def build(
 ) -> CompiledFunction:
     """Compile ``schedule`` into a function that takes ``args`` in their order and writes the outputs in place.
 
-    Raises InputError if an argument is missing or unknown, TargetError for unknown targets.
+    Raises InputError if an argument is missing or unknown, TargetError for unknown targets. A call raises InputError
+    I004 for sizes at which a tensor would be read out of bounds. Indices that data decides are not checked, nor those
+    under a guard.
     """
     machine = target if isinstance(target, Target) else Target(target)
     made = _with_params(schedule, args, name)
-    return CompiledFunction(_artifact(made, machine), threads)
+    return CompiledFunction(_artifact(made, machine, schedule.checks), threads)
 
 
 def executable(program: Program, target: str | Target = "llvm", threads: int | None = None) -> Executable:
@@ -145,7 +147,8 @@ def _with_separate_inits(schedule: Schedule) -> Schedule:
     return made
 
 
-def _artifact(made: _Made, target: Target) -> Artifact:
+def _artifact(made: _Made, target: Target, checks: Sequence[tuple[Expr, str]] = ()) -> Artifact:
     """The artifact with one call; its metadata has the order in which the caller passes the arguments."""
     function = {"order": [list(o) for o in made.order], "loops": to_text(made.program)}
-    return one_program(made.program, target, metadata={"model": made.program.name, "function": function})
+    metadata = {"model": made.program.name, "function": function}
+    return one_program(made.program, target, metadata=metadata, checks=checks)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.expr.nodes import Expr
 from weft.lowering.te_to_tir import Stages, te_to_stages
 from weft.schedule.schedule import Schedule
 from weft.schedule.stage_notation import ClassicSchedule
 from weft.support.errors import ScheduleError
+from weft.tensor_expr.bounds import open_accesses
 from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, Tensor
+from weft.tensor_expr.verify import verify
 from weft.tensor_expr.visit import topological
 
 
@@ -34,15 +37,20 @@ class Stagewise:
 
 
 class TensorSchedule(ClassicSchedule):
-    """The schedule of some outputs; ``stages`` links tensors to the buffers of the program."""
+    """The schedule of some outputs; ``stages`` links tensors to the buffers of the program.
 
-    def __init__(self, stages: Stages, outputs: tuple[Tensor, ...], seed: int = 0) -> None:
+    ``checks`` are conditions on sizes, with messages: where they do not hold, something is read out of bounds."""
+
+    def __init__(
+        self, stages: Stages, outputs: tuple[Tensor, ...], checks: Sequence[tuple[Expr, str]] = (), seed: int = 0
+    ) -> None:
         super().__init__(Schedule(stages.program, seed), Stagewise(stages))
-        self.stages, self.outputs = stages, outputs
+        self.stages, self.outputs, self.checks = stages, outputs, tuple(checks)
 
 
 def create_schedule(outputs: Any) -> TensorSchedule:
-    """The schedule that computes ``outputs`` with plain loops. Raises ScheduleError S004 if nothing is computed."""
+    """The schedule that computes ``outputs`` with plain loops. Raises ScheduleError S004 if nothing is computed,
+    UserError (E201 to E209) for tensors that are not well formed or read outside of others."""
     given = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     tensors: list[Tensor] = []
     for one in given:
@@ -57,12 +65,14 @@ def create_schedule(outputs: Any) -> TensorSchedule:
                 hint="te.create_schedule(C.op)",
             )
     tensors = list(dict.fromkeys(tensors))  # several outputs may belong to one operation
+    verify(tensors)
+    checks = [(a.condition, a.message) for a in open_accesses(tensors) if a.condition is not None]
     order = topological(tensors)
     states = {s.op for op in order for s in getattr(op, "states", ())}
     inputs = [op.output(0) for op in order if isinstance(op, PlaceholderOp) and op not in states]
     if not tensors or all(isinstance(t.op, PlaceholderOp) for t in tensors):
         raise ScheduleError("create_schedule: there is nothing to compute", code="S004", hint="give computed tensors")
-    return TensorSchedule(te_to_stages(tensors[-1].op.name, inputs, tensors), tuple(tensors))
+    return TensorSchedule(te_to_stages(tensors[-1].op.name, inputs, tensors), tuple(tensors), checks)
 
 
 def operation_of(key: Any) -> Operation:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.backends.catalogue import backend_of
-from weft.expr.nodes import Var, product
+from weft.expr.nodes import Expr, Var, product
 from weft.lowering.sizes import shape_expr, size_expr
 from weft.lowering.tir_to_kernel import symbol
 from weft.runtime.artifact import Artifact, CodeObject, Variant
-from weft.runtime.program import BufferSpec, CallKernel, ExecutableProgram, KernelRef, TensorSpec
+from weft.runtime.program import BufferSpec, CallKernel, Check, ExecutableProgram, KernelRef, TensorSpec
 from weft.support.errors import InputError
 from weft.target import Target
 from weft.tir.nodes import Program
@@ -18,12 +18,17 @@ from weft.tir.verify import Form
 
 
 def one_program(
-    program: Program, target: Target, form: Form = "scheduled", metadata: Mapping[str, Any] | None = None
+    program: Program,
+    target: Target,
+    form: Form = "scheduled",
+    metadata: Mapping[str, Any] | None = None,
+    checks: Sequence[tuple[Expr, str]] = (),
 ) -> Artifact:
     """The artifact that calls ``program`` once: its inputs and outputs are the program's parameters, in their order.
 
     ``form`` says what the program is: ``scheduled`` loops, which are lowered as they stand, or a ``kernel`` already.
-    The shapes of the inputs give the sizes. Raises InputError (I030) for a size that is not a dimension of any input,
+    ``checks`` are conditions on sizes that must hold before it is called, with messages. The shapes of the inputs give
+    the sizes. Raises InputError (I030) for a size that is not a dimension of any input,
     TargetError for a program that the target cannot run.
     """
     kernel = program if form == "kernel" else backend_of(target).lower(program, target, symbol(program.name))
@@ -40,6 +45,7 @@ def one_program(
         buffers.append(BufferSpec("arena", nbytes=arena))
     specs = [TensorSpec(b.name, str(b.dtype), shape_expr(b.shape, names)) for b in program.params]
     call = CallKernel(0, tuple(range(len(buffers))), tuple((names[v],) for v in kernel.sizes), label=program.name)
+    checked = [Check(size_expr(c, names), message) for c, message in dict.fromkeys(checks)]
     code = backend_of(target).emit(kernel, target)
     variant = Variant(code.features, code.data, code.format)
     executed = ExecutableProgram(
@@ -48,7 +54,7 @@ def one_program(
         outputs=tuple(specs[inputs:]),
         buffers=tuple(buffers),
         kernels=(KernelRef(code.entry, 0),),
-        instructions=(call,),
+        instructions=(*checked, call),
         arena_bytes=arena,
     )
     return Artifact(executed, (CodeObject((variant,)),), (), str(target), dict(metadata or {}))

@@ -17,11 +17,14 @@ from weft.graph.operator import Attrs
 from weft.graph.types import Dim, TensorType, TupleType, Type, dim
 from weft.graph.visit import post_order
 from weft.ir.fusion_kind import FusionKind
+from weft.ops.catalogue import OPERATORS
 from weft.ops.definition import OpDef
 from weft.support.dtypes import DType
 from weft.support.errors import InternalError, TypeRelationError
 from weft.tensor_expr import analysis
+from weft.tensor_expr.bounds import open_accesses
 from weft.tensor_expr.nodes import Tensor
+from weft.tensor_expr.verify import verify
 
 _MAX_NAME_CHARACTERS = 60
 T = TypeVar("T")
@@ -80,7 +83,25 @@ def compute(op: OpDef, attrs: Attrs, result: Type, operands: Sequence[Tensor]) -
             code="T091",
             hint="weft.plugins.check.check_operator tries an operator on its cases",
         )
+    if OPERATORS.get(op.name) is not op:
+        _check_custom(op, outputs, operands)
     return outputs
+
+
+def _check_custom(op: OpDef, outputs: tuple[Tensor, ...], operands: Sequence[Tensor]) -> None:
+    """Check the tensor expression of an operator from outside of the package before code is made of it.
+
+    Raises UserError (E201 to E209) if it is not well formed, TypeRelationError T092 if not all its accesses are proved
+    to be in bounds.
+    """
+    verify(outputs, operands)
+    for access in open_accesses(outputs, operands):
+        why = "data decides" if access.condition is None else f"that needs {access.condition}"
+        raise TypeRelationError(
+            f"'compute' of {op.name} may read out of bounds: {access.message} ({why})",
+            code="T092",
+            hint="limit the index with te.max(te.min(index, size - 1), 0), or guard the access with te.if_then_else",
+        )
 
 
 def _is_of(tensor: Tensor, wanted: Type) -> bool:

@@ -19,6 +19,9 @@ from weft.support.errors import Location, UserError
 from weft.tensor_expr.nodes import ComputeOp, Operation, OrderOp, Reduce, Reducer, ScanOp, Tensor, UpdateOp
 from weft.tensor_expr.visit import topological
 
+_ARITHMETIC = frozenset({"add", "sub", "mul", "div", "floordiv", "floormod", "truncdiv", "truncmod"})
+_WHOLE = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
+
 
 def verify(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> None:
     """Raise a UserError that names the tensor if an operation from ``inputs`` to ``outputs`` breaks an invariant."""
@@ -128,6 +131,10 @@ def _malformed(e: Expr) -> tuple[str, str] | None:
             return "E205", f"the operands of '{e}' are {e.a.dtype} and {e.b.dtype}"
         if e.op in ("and", "or") and e.a.dtype != BOOL:
             return "E205", f"'{e}' combines values of {e.a.dtype}, not conditions"
+        if e.op in _ARITHMETIC and e.a.dtype == BOOL:
+            return "E205", f"'{e}' computes with conditions; use te.all and te.any, or cast them to a number"
+        if e.op in _WHOLE and not e.a.dtype.is_integer:
+            return "E205", f"'{e}' divides values of {e.a.dtype}; '{e.op}' is for integers"
     elif isinstance(e, Not) and e.a.dtype != BOOL:
         return "E205", f"'{e}' negates a value of {e.a.dtype}, not a condition"
     elif isinstance(e, Select):

@@ -25,9 +25,9 @@ from weft.backends.c_like.text import (
     cast,
     infix,
 )
-from weft.backends.guards import DIVISIONS
-from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Select, Var
-from weft.expr.visit import loads
+from weft.backends.guards import DIVISIONS, is_data
+from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Select
+from weft.expr.visit import post_order
 from weft.support.dtypes import INDEX, DType
 from weft.support.errors import InternalError
 
@@ -123,17 +123,7 @@ def _computed(f: CFunction, e: Binary, a: CText, b: CText) -> CText:
 
 def is_index(f: CFunction, root: Expr) -> bool:
     """Whether ``root`` consists of sizes and loop variables only, whose arithmetic does not overflow."""
-    stack = [root]
-    seen: set[Expr] = set()
-    while stack:
-        e = stack.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        if isinstance(e, (Load, Cast, Call)) or (isinstance(e, Var) and e in f.data):
-            return False
-        stack.extend(e.children)
-    return True
+    return not any(is_data(e, f.data) for e in post_order(root))
 
 
 def _wrapped(f: CFunction, e: Binary, a: CText, symbol: str, b: CText, level: int) -> CText:
@@ -222,7 +212,7 @@ def _division(f: CFunction, e: Binary, a: CText, b: CText) -> CText:
                 return _narrowed(f, e, infix(a, "&", _same(f, e, by - 1), BIT_AND))
             return _narrowed(f, e, infix(a, ">>", _same(f, e, by.bit_length() - 1), SHIFT))
         return _narrowed(f, e, infix(a, "%" if rest else "/", b, PRODUCT))
-    safe = "safe_" if loads(e.b) or not is_index(f, e.b) else ""
+    safe = "safe_" if not is_index(f, e.b) else ""
     return call(f.spelling.helper(safe + e.op, dtype, e.lanes), a, b)
 
 

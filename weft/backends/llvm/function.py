@@ -25,6 +25,8 @@ class LlvmFunction:
         self.pointers: dict[Buffer, str] = {}
         self.memo: dict[object, str] = {}
         self.reads: dict[object, frozenset[Buffer]] = {}
+        self.data: set[Expr] = set()
+        """Values that come from data, so that arithmetic on them may wrap around."""
         self.flags = "contract "
         self.native_half = True
         self.streamed: set[str] = set()

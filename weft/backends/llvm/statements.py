@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from weft.backends.guards import is_data
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.memory import prefetch, store
 from weft.backends.llvm.narrow import counts_in_32_bits, define_counter, low_half
@@ -41,6 +42,8 @@ def statement(f: LlvmFunction, s: Stmt, context: Emission) -> None:
     elif isinstance(s, Let):
         with f.scope():
             f.define(s.var, value(f, s.value))
+            if s.value in f.data or is_data(s.value, f.data):
+                f.data.add(s.var)
             statement(f, s.body, context)
     elif isinstance(s, Allocate):
         _allocate(f, s, context)

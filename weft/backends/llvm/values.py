@@ -1,8 +1,8 @@
 """Expressions → LLVM instructions.
 
-Integer index arithmetic has the flag ``nsw``; other integers wrap. Float arithmetic has the flag ``contract`` (a
-product in a sum becomes one fused multiply-add) and no other flag that changes results, unless a loop is annotated
-``reassociate``. Minimum and maximum return NaN if either operand is NaN.
+Arithmetic on sizes and loop variables has the flag ``nsw``; other integers wrap. Arithmetic on floats has the flag
+``contract`` (a product in a sum becomes one fused multiply-add) and no other flag that changes results, unless a loop
+is annotated ``reassociate``. Minimum and maximum return NaN if either operand is NaN.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from weft.backends.guards import DIVISIONS, guards
+from weft.backends.guards import DIVISIONS, guards, is_data
 from weft.backends.llvm.conversions import convert
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.intrinsics import emit_call
@@ -22,8 +22,7 @@ from weft.backends.llvm.types import constant, literal, scalar_type, splat, type
 from weft.backends.llvm.vectors import broadcast, intrinsic, shuffle
 from weft.backends.packing import is_packed_load
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Var
-from weft.expr.visit import loads
-from weft.support.dtypes import DType
+from weft.support.dtypes import INDEX, DType
 from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer
 
@@ -47,6 +46,8 @@ def value(f: LlvmFunction, root: Expr) -> str:
             continue
         stack.pop()
         made = _EMIT[type(e)](f, e)
+        if is_data(e, f.data):
+            f.data.add(e)
         f.bind(e, made, _reads(f, e))
     result = known(f, root)
     assert result is not None
@@ -90,6 +91,7 @@ def _operands(e: Expr) -> tuple[Expr, ...]:
 
 _FLOAT_OPS: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _INT_OPS: Final = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or"}
+_BOOL_OPS: Final = {"add": "or", "sub": "xor", "mul": "and", "and": "and", "or": "or"}
 _FLOAT_COMPARE: Final = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
 _SIGNED: Final = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
 _UNSIGNED: Final = {"lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge", "eq": "eq", "ne": "ne"}
@@ -106,8 +108,11 @@ def _binary(f: LlvmFunction, e: Binary) -> str:
             return f.op(f"fcmp {_FLOAT_COMPARE[e.op]} {ty} {a}, {b}")
         if e.op in ("min", "max"):
             return _float_extremum(f, e, ty, a, b)
+    elif kind == "bool" and e.op in _BOOL_OPS:
+        return f.op(f"{_BOOL_OPS[e.op]} {ty} {a}, {b}")
     elif e.op in _INT_OPS:
-        flag = "nsw " if e.a.dtype == "int64" and e.op in ("add", "sub", "mul") else ""
+        counts = e.a.dtype == INDEX and not is_data(e, f.data) and not any(is_data(c, f.data) for c in e.children)
+        flag = "nsw " if counts and e.op in ("add", "sub", "mul") else ""
         return f.op(f"{_INT_OPS[e.op]} {flag}{ty} {a}, {b}")
     elif e.op in _SIGNED:
         table = _SIGNED if kind == "int" else _UNSIGNED
@@ -149,7 +154,7 @@ def _division(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
     dtype, lanes = e.a.dtype, e.lanes
     if (short := short_division(f, e, a, b)) is not None:
         return short
-    if loads(e.b):
+    if is_data(e.b, f.data):
         a, b = _harmless(f, dtype, lanes, a, b)
     if dtype.kind == "uint":
         return f.op(f"{'urem' if remainder else 'udiv'} {ty} {a}, {b}")
