@@ -10,10 +10,11 @@ import pytest
 from kernel_runner import run_kernel
 
 from weft.backends.llvm import assembly, emit_ir
-from weft.expr.intrinsics import call
+from weft.expr.intrinsics import INTRINSICS, call
 from weft.expr.nodes import Load, Var, const
-from weft.lowering.kernel.common.mathematics import EXPANSIONS
+from weft.lowering.kernel.common.intrinsics import EXPANSIONS
 from weft.lowering.tir_to_kernel import tir_to_kernel
+from weft.support.dtypes import FLOAT32
 from weft.target import Target
 from weft.tir.nodes import Buffer, For, Program, Store
 
@@ -78,6 +79,14 @@ UNARY: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float, float, float]]
     "sigmoid": (sigmoid, -100, 30, 3),
     "erf": (np.vectorize(math.erf, otypes=[np.float64]), -5, 5, 2),
     "rsqrt": (lambda x: 1 / np.sqrt(x), 0, 10, 2),
+    "asin": (np.arcsin, -1.01, 1.01, 3),
+    "acos": (np.arccos, -1.01, 1.01, 3),
+    "atan": (np.arctan, -3, 3, 3),
+    "sinh": (np.sinh, -95, 95, 4),
+    "cosh": (np.cosh, -95, 95, 3),
+    "asinh": (np.arcsinh, -4, 4, 4),
+    "acosh": (np.arccosh, 0.9, 4, 4),
+    "atanh": (np.arctanh, -1.01, 1.01, 4),
 }
 
 
@@ -110,6 +119,19 @@ def test_power() -> None:
     assert ulps(apply("pow", x, y), want) <= 1
 
 
+@pytest.mark.parametrize("size", [1.0, 1e6, 1e30])
+def test_remainders_are_exact(size: float) -> None:
+    x, y = points(-size, size), points(-3, 3)
+    grid = np.meshgrid(EDGES, EDGES)
+    x[: grid[0].size], y[: grid[1].size] = grid[0].ravel(), grid[1].ravel()
+    with np.errstate(all="ignore"):
+        want = np.fmod(x, y)
+    for vectorized in (True, False):
+        got = apply("fmod", x, y, vectorized=vectorized)
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(np.signbit(got[~np.isnan(want)]), np.signbit(want[~np.isnan(want)]))
+
+
 @pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sigmoid"])
 def test_scalars_and_vectors_agree(name: str) -> None:
     x = points(-5, 5)
@@ -134,6 +156,19 @@ def test_machine_instructions(name: str) -> None:
     with np.errstate(all="ignore"):
         want = {"round": np.rint}.get(name, getattr(np, name))(x)
     np.testing.assert_array_equal(apply(name, x), want)
+
+
+def test_no_float32_function_is_computed_lane_by_lane() -> None:
+    """Every one is an expansion or an instruction: no call of the C library is left."""
+    machine = Target("x86-64-v4")
+    names = [
+        r.name for r in INTRINSICS.values() if r.accepts == "float" and r.result and r.result([FLOAT32]) == FLOAT32
+    ]
+    assert {"atan", "fmod", "sqrt", "acosh"} <= set(names)
+    for name in names:
+        kernel = tir_to_kernel(program(name, INTRINSICS[name].arity), machine)
+        calls = [line for line in assembly(emit_ir(kernel, machine), machine).splitlines() if "\tcall" in line]
+        assert all(f"apply_{name}" in line for line in calls), (name, calls)
 
 
 def test_float64_uses_the_c_library() -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from weft.expr.nodes import Call, Const, Expr, cast
-from weft.lowering.kernel.common.mathematics import EXPANSIONS
+from weft.lowering.kernel.common import inverse_functions as inverse
+from weft.lowering.kernel.common import mathematics as plain
 from weft.support.dtypes import FLOAT32, FLOAT64
 from weft.tir.nodes import Program
 from weft.tir.visit import map_expr, transform_expressions
+
+_EXPONENTIAL = (plain.exp, plain.exp2, plain.expm1, plain.log, plain.log2, plain.log1p, plain.pow, plain.rsqrt)
+_CURVES = (plain.tanh, plain.sigmoid, plain.erf, plain.sin, plain.cos, plain.tan, inverse.sinh, inverse.cosh)
+_INVERSE = (inverse.asin, inverse.acos, inverse.atan, inverse.asinh, inverse.acosh, inverse.atanh, inverse.fmod)
+EXPANSIONS: Final[dict[str, plain.Function]] = {f.__name__: f for f in (*_EXPONENTIAL, *_CURVES, *_INVERSE)}
+"""The expansions of float32 intrinsics. Other intrinsics are machine instructions or C library calls."""
 
 
 def lower_intrinsics(program: Program) -> Program:

@@ -84,13 +84,13 @@ def _power_of_two(n: Expr) -> Expr:
     return reinterpret(call("shl", n + 127, 23), FLOAT32)
 
 
-def _exp_parts(x: Expr) -> tuple[Expr, Expr]:
+def exp_parts(x: Expr) -> tuple[Expr, Expr]:
     """``r`` in [-ln 2 / 2, ln 2 / 2] and ``n``, a whole number, with ``x = n ln 2 + r``."""
     n = (x * _LOG2_E + _ROUND32) - _ROUND32
     return (x - n * _LN2_HIGH) - n * _LN2_LOW, n
 
 
-def _exp_small(r: Expr) -> Expr:
+def exp_of_parts(r: Expr) -> Expr:
     """e^r for ``r`` in [-ln 2 / 2, ln 2 / 2]."""
     return polynomial(r, (*_EXP, 1.0, 1.0))
 
@@ -101,14 +101,14 @@ def exp(x: Expr) -> Expr:
     Below the lower bound the result is exactly 0. Otherwise the masked scores of attention, millions of which are -inf,
     would cause products that underflow, which take a processor several times as long.
     """
-    r, n = _exp_parts(minimum(maximum(x, -176.0), 89.0))
-    return call("ldexp", _exp_small(r), n)
+    r, n = exp_parts(minimum(maximum(x, -176.0), 89.0))
+    return call("ldexp", exp_of_parts(r), n)
 
 
 def _exp_moderate(x: Expr) -> Expr:
     """e^x for ``|x| <= 87``: one scaling is enough."""
-    r, n = _exp_parts(x)
-    return _exp_small(r) * _power_of_two(_whole(n))
+    r, n = exp_parts(x)
+    return exp_of_parts(r) * _power_of_two(_whole(n))
 
 
 def _whole(n: Expr) -> Expr:
@@ -120,12 +120,12 @@ def exp2(x: Expr) -> Expr:
     """2^x. At most 2 ulp."""
     x = minimum(maximum(x, -254.0), 129.0)  # at the lower bound an exact 0, as in exp
     n = (x + _ROUND32) - _ROUND32
-    return call("ldexp", _exp_small((x - n) * math.log(2)), n)
+    return call("ldexp", exp_of_parts((x - n) * math.log(2)), n)
 
 
 def expm1(x: Expr) -> Expr:
     """e^x - 1. At most 4 ulp."""
-    r, n = _exp_parts(minimum(maximum(x, -25.0), 88.0))
+    r, n = exp_parts(minimum(maximum(x, -25.0), 88.0))
     tail = polynomial(r, _EXP) * (r * r) + r
     scale = _power_of_two(_whole(n))
     moderate = tail * scale + (scale - 1.0)
@@ -297,9 +297,3 @@ def pow(x: Expr, y: Expr) -> Expr:
 def rsqrt(x: Expr) -> Expr:
     """1 / sqrt(x), both correctly rounded."""
     return 1.0 / call("sqrt", x)
-
-
-EXPANSIONS: Final[dict[str, Function]] = {
-    f.__name__: f for f in (exp, exp2, expm1, log, log2, log1p, tanh, sigmoid, erf, sin, cos, tan, pow, rsqrt)
-}
-"""The expansions of float32 intrinsics. Other intrinsics are machine instructions or C library calls."""
