@@ -22,6 +22,7 @@ from weft.ops.catalogue import OPERATORS
 from weft.pipeline import Options, compile_module, optimize, unscheduled
 from weft.schedule.trace import Instruction, Trace
 from weft.support.errors import InputError, InternalError, ScheduleError, TargetError
+from weft.support.processes import start_python
 from weft.target import Target
 
 TARGET = Target("cpu")
@@ -102,7 +103,7 @@ def test_where_no_process_can_be_started(
 
 def test_a_program_made_of_python_and_all_is_never_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
-    assert kernel_workers._start() is None
+    assert start_python("weft.kernels.workers") is None
 
 
 def test_workers_of_another_version_get_nothing(built_here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +162,7 @@ def test_an_interrupt_ends_the_workers() -> None:
 
 
 def test_a_worker_ends_with_its_input() -> None:
-    process = kernel_workers._start()
+    process = start_python("weft.kernels.workers")
     assert process is not None and process.stdin is not None and process.stdout is not None
     process.stdin.close()
     assert process.wait(timeout=120) == 0
@@ -169,10 +170,10 @@ def test_a_worker_ends_with_its_input() -> None:
 
 
 def test_few_kernels_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused() -> None:
+    def refused(*_: object) -> None:
         raise AssertionError("started")
 
-    monkeypatch.setattr(kernel_workers, "_start", refused)
+    monkeypatch.setattr(kernel_workers, "start_python", refused)
     assert len(code_of(chain(3), 8)) == 3
 
 

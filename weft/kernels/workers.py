@@ -2,12 +2,11 @@
 
 The compiling process hands out tasks and also builds kernels itself, so nothing depends on the workers. If no worker
 can be started, it builds everything. If a worker fails or dies, it builds the kernel, so errors are raised as without
-workers. Every process builds a task to the same bytes. A worker is a fresh interpreter: no fork, because the caller may
-have threads, and no second run of the caller's main module.
+workers. Every process builds a task to the same bytes. ``weft.support.processes`` starts workers and talks to them.
 
 A worker reads the texts of tasks (:meth:`KernelTask.to_text`) from its standard input until that ends. To its standard
 output it writes the compiler's fingerprint and then, for each task in order, the bytes of its :class:`MachineCode`, or
-no bytes if it could not build it. Every message has its length before it, in eight bytes (little-endian).
+no bytes if it could not build it.
 """
 
 from __future__ import annotations
@@ -19,22 +18,17 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
-from typing import IO, Final, Self
+from typing import Final, Self
 
 from weft.kernels.machine_code import MachineCode, machine_code
 from weft.kernels.task import KernelTask
 from weft.support.errors import WeftError
 from weft.support.fingerprint import compiler_fingerprint
 from weft.support.garbage import seldom_collected
+from weft.support.processes import receive, send, start_python
 
 MAX_WORKERS: Final = 8
 """Processes that build kernels. Each takes about 100 MB of memory."""
-
-_LENGTH_BYTES: Final = 8
-"""Bytes of the length before each message."""
-
-_CODE: Final = "import sys; sys.path[:] = {path!r}; from weft.kernels.workers import serve; serve()"
 
 
 class Workers:
@@ -49,7 +43,7 @@ class Workers:
         self._closed = False
         self._outstanding = 0
         self._finished: queue.SimpleQueue[tuple[KernelTask, MachineCode | None]] = queue.SimpleQueue()
-        self._processes = [p for p in (_start() for _ in range(min(count, MAX_WORKERS))) if p is not None]
+        self._processes = [p for p in (start_python(__name__) for _ in range(min(count, MAX_WORKERS))) if p is not None]
         self._threads = [threading.Thread(target=self._supply, args=(p,), daemon=True) for p in self._processes]
         for thread in self._threads:
             thread.start()
@@ -109,7 +103,7 @@ class Workers:
         """Send tasks to a worker, one ahead of its answers, until there are no more or the worker has ended."""
         sent: deque[KernelTask] = deque()
         try:
-            if _receive(process.stdout) != compiler_fingerprint().encode():
+            if receive(process.stdout) != compiler_fingerprint().encode():
                 return
             while True:
                 if not sent:
@@ -121,7 +115,7 @@ class Workers:
                 if ahead is not None:
                     self._send(process, ahead, sent)
                 if sent:
-                    answer = _receive(process.stdout)
+                    answer = receive(process.stdout)
                     made = MachineCode.from_bytes(answer) if answer else None
                     self._finished.put((sent.popleft(), made))
         except Exception:  # the worker has ended, or is of another version: this process builds its tasks
@@ -141,39 +135,7 @@ class Workers:
             self._finished.put((task, None))
             return
         sent.append(task)
-        assert process.stdin is not None
-        _write(process.stdin, data)
-
-
-def _start() -> subprocess.Popen[bytes] | None:
-    """A worker, or None where this process does not run under a plain Python interpreter or may start none."""
-    if getattr(sys, "frozen", False) or "python" not in Path(sys.executable or "").name.lower():
-        return None
-    path = [*sys.path, str(Path(__file__).parent.parent)]  # weft may come from an import hook and not be on the path
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-S", "-c", _CODE.format(path=path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the process that compiles, which ends this one
-        )
-    except OSError:
-        return None
-
-
-def _receive(pipe: IO[bytes] | None) -> bytes:
-    """The next message. Raises EOFError at the end."""
-    assert pipe is not None
-    size = pipe.read(_LENGTH_BYTES)
-    if len(size) < _LENGTH_BYTES:
-        raise EOFError
-    return pipe.read(int.from_bytes(size, "little"))
-
-
-def _write(pipe: IO[bytes], data: bytes) -> None:
-    pipe.write(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
-    pipe.flush()
+        send(process.stdin, data)
 
 
 def serve() -> None:
@@ -183,18 +145,18 @@ def serve() -> None:
     # A thread reads while kernels are built, so that the two processes never block on each other's full pipe.
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(tasks,), daemon=True).start()
-    _write(answers, compiler_fingerprint().encode())
+    send(answers, compiler_fingerprint().encode())
     with seldom_collected():
         while data := tasks.get():
             try:
                 made = machine_code(KernelTask.from_text(data.decode())).to_bytes()
             except Exception:  # the compiling process builds the task again and raises the error
                 made = b""
-            _write(answers, made)
+            send(answers, made)
 
 
 def _read(tasks: queue.SimpleQueue[bytes]) -> None:
-    source = sys.stdin.buffer
-    while len(size := source.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
-        tasks.put(source.read(int.from_bytes(size, "little")))
+    with contextlib.suppress(EOFError):
+        while True:
+            tasks.put(receive(sys.stdin.buffer))
     tasks.put(b"")

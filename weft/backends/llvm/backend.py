@@ -9,6 +9,7 @@ import threading
 from functools import cache
 from typing import Any
 
+from weft.backends.llvm.apart import ask, is_known
 from weft.backends.llvm.types import processor
 from weft.support.errors import InternalError, TargetError
 from weft.target import Target
@@ -38,9 +39,13 @@ def _machine(triple: str, cpu: str, features: str, opt_level: int) -> Any:
         raise TargetError(f"LLVM has no code generator for '{triple}': {error}", code="G021") from error
 
 
-def _optimized(ir_text: str, target: Target, opt_level: int) -> tuple[Any, Any]:
+_Processor = tuple[str, str, str]
+"""Triple, name of the CPU, features in LLVM's notation."""
+
+
+def _optimized(ir_text: str, processor_: _Processor, opt_level: int) -> tuple[Any, Any]:
     llvm = _llvm()
-    machine = _machine(target.cpu.triple, target.cpu.mcpu, target.cpu.feature_string, opt_level)
+    machine = _machine(*processor_, opt_level)
     try:
         module = llvm.parse_assembly(ir_text)
     except RuntimeError as error:
@@ -55,26 +60,50 @@ def _optimized(ir_text: str, target: Target, opt_level: int) -> tuple[Any, Any]:
     return module, machine
 
 
-def compile_object(ir_text: str, target: Target, opt_level: int = 3) -> bytes:
-    """A relocatable ELF object: position-independent, small code model.
-
-    Raises InternalError (with the text as reproducer) if LLVM refuses the text, TargetError for an unknown target.
-    """
+def object_of(ir_text: str, cpu: _Processor, opt_level: int) -> bytes:
+    """An object file, made in this process."""
     with _lock:
-        module, machine = _optimized(ir_text, target, opt_level)
+        module, machine = _optimized(ir_text, cpu, opt_level)
         made = machine.emit_object(module)
         assert isinstance(made, bytes)
         return made
 
 
+def assembly_of(ir_text: str, cpu: _Processor, opt_level: int) -> bytes:
+    """Assembly text, made in this process."""
+    with _lock:
+        module, machine = _optimized(ir_text, cpu, opt_level)
+        return str(machine.emit_assembly(module)).encode()
+
+
+def ir_of(ir_text: str, cpu: _Processor, opt_level: int) -> bytes:
+    """The LLVM IR after LLVM's own passes, made in this process."""
+    with _lock:
+        return str(_optimized(ir_text, cpu, opt_level)[0]).encode()
+
+
+def _made(what: str, ir_text: str, target: Target, opt_level: int) -> bytes:
+    """Object, assembly or IR; for machines that Weft does not know from a process that LLVM may end."""
+    cpu = target.cpu
+    if not is_known(cpu):
+        return ask(what, ir_text, target, opt_level)
+    make = {"object": object_of, "assembly": assembly_of, "ir": ir_of}[what]
+    return make(ir_text, (cpu.triple, cpu.mcpu, cpu.feature_string), opt_level)
+
+
+def compile_object(ir_text: str, target: Target, opt_level: int = 3) -> bytes:
+    """A relocatable ELF object: position-independent, small code model.
+
+    Raises InternalError (with the text as reproducer) if LLVM refuses the text, TargetError for an unknown target.
+    """
+    return _made("object", ir_text, target, opt_level)
+
+
 def assembly(ir_text: str, target: Target, opt_level: int = 3) -> str:
     """The assembly text of the same code."""
-    with _lock:
-        module, machine = _optimized(ir_text, target, opt_level)
-        return str(machine.emit_assembly(module))
+    return _made("assembly", ir_text, target, opt_level).decode()
 
 
 def optimized_ir(ir_text: str, target: Target, opt_level: int = 3) -> str:
     """The LLVM IR after LLVM's own passes."""
-    with _lock:
-        return str(_optimized(ir_text, target, opt_level)[0])
+    return _made("ir", ir_text, target, opt_level).decode()

@@ -1,0 +1,55 @@
+"""Helper processes: fresh Python interpreters that read messages from their input and write answers to their output.
+
+A helper is a fresh interpreter: no fork, because the caller may have threads, and no second run of the caller's main
+module. Every message has its length before it, in eight bytes (little-endian).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Final
+
+_LENGTH_BYTES: Final = 8
+"""Bytes of the length before each message."""
+
+_CODE: Final = "import sys; sys.path[:] = {path!r}; from {module} import serve; serve()"
+
+
+def start_python(module: str, stderr: int | IO[bytes] = subprocess.DEVNULL) -> subprocess.Popen[bytes] | None:
+    """An interpreter that runs ``serve()`` of ``module``, or None where this process does not run under a plain Python
+    interpreter or may start none."""
+    if getattr(sys, "frozen", False) or "python" not in Path(sys.executable or "").name.lower():
+        return None
+    path = [*sys.path, str(Path(__file__).parent.parent.parent)]  # an import hook may have found weft, not the path
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-S", "-c", _CODE.format(path=path, module=module)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,  # Ctrl-C is for the process that compiles, which ends this one
+        )
+    except OSError:
+        return None
+
+
+def receive(pipe: IO[bytes] | None) -> bytes:
+    """The next message. Raises EOFError at the end."""
+    assert pipe is not None
+    size = pipe.read(_LENGTH_BYTES)
+    if len(size) < _LENGTH_BYTES:
+        raise EOFError
+    length = int.from_bytes(size, "little")
+    data = pipe.read(length)
+    if len(data) < length:
+        raise EOFError
+    return data
+
+
+def send(pipe: IO[bytes] | None, data: bytes) -> None:
+    """Write one message."""
+    assert pipe is not None
+    pipe.write(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
+    pipe.flush()
