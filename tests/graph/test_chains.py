@@ -61,11 +61,25 @@ def test_normalized_pictures_are_no_rows() -> None:
     check(function)
 
 
-@pytest.mark.parametrize(("rows", "columns", "joined"), [(16, 70_000, 1), (16, 60_000, 2), (8, 70_000, 2)])
-def test_what_comes_from_memory_is_read_once(rows: int, columns: int, joined: int) -> None:
-    x, a, b = build.var("x", (rows, 32)), build.var("a", (32, 128)), build.var("b", (128, columns))
-    function = build.function([x, a, b], o("matmul", o("softmax", o("matmul", x, a), axis=-1), b))
-    assert max(g.count("matmul") for g in groups(function)) == joined, "34 MiB are too much for strips of 8 rows"
+@pytest.mark.parametrize("rows", [1, 8, 64, "n"])
+def test_a_vocabulary_is_read_once(rows: int | str) -> None:
+    """A kernel for a strip of rows would read all of it for each strip, and leave one row to one thread."""
+    n = build.size("n") if rows == "n" else rows
+    x, a, b = build.var("x", (n, 1376)), build.var("a", (1376, 512)), build.var("b", (512, 8000))
+    function = build.function([x, a, b], o("matmul", o("rms_norm", o("matmul", x, a), axis=-1), b))
+    assert max(g.count("matmul") for g in groups(function)) == 1
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("rows", [1, 64, 1024, "n"])
+def test_attention_is_one_kernel(rows: int | str, transposed: bool) -> None:
+    n = build.size("n") if rows == "n" else rows
+    keys = 1024 if rows == 1 else n
+    q, v = build.var("q", (16, n, 64)), build.var("v", (16, keys, 64))
+    k = build.var("k", (16, keys, 64) if transposed else (16, 64, keys))
+    scores = o("matmul", q, o("transpose", k, perm=(0, 2, 1)) if transposed else k)
+    function = build.function([q, k, v], o("matmul", o("softmax", scores, axis=-1), v))
+    assert max(sum(name in ("matmul", "einsum") for name in g) for g in groups(function)) == 2
 
 
 def check(function: Function) -> None:

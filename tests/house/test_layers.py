@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "ops": {*BASE, "graph", "tensor_expr", "expr", "cost"},
     "schedule": {*BASE, "tir", "expr", "cost", "target"},
     "frontends": {*BASE, "graph", "ops", "expr"},
-    "lowering": {*BASE, *ROOMS, "ops", "schedule", "expr", "target", "runtime.artifact", "runtime.program"},
+    "lowering": {*BASE, *ROOMS, "cost", "ops", "schedule", "expr", "target", "runtime.artifact", "runtime.program"},
     "backends": {*BASE, "tir", "expr", "lowering", "schedule", "target"},
     "view": {*BASE, *ROOMS, "expr", "runtime"},
     "kernels": {*COMPILER, "runtime.artifact", "runtime.program"},

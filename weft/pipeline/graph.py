@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.cost.chains import Machine
 from weft.graph.nodes import Module
 from weft.graph.passes.chain import JoinChains
 from weft.graph.passes.cse import CommonSubexpressions
@@ -19,6 +20,7 @@ from weft.graph.passes.requirements import RecordRequirements
 from weft.graph.passes.rewrite import Rewrite
 from weft.graph.passes.sink_views import SinkViews
 from weft.ir.passes import Instrument, Pass, run_passes
+from weft.lowering.graph_to_chain import chain_of
 from weft.lowering.graph_to_te import fusion_kind, reduces_rows
 from weft.ops.catalogue import op
 from weft.ops.rules import SIMPLIFY_RULES
@@ -36,7 +38,8 @@ BFLOAT16_TILE = 32
 
 def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -> tuple[Pass[Module], ...]:
     """The graph passes, in order, with those of plugins at the places that they name."""
-    lanes, rates = target.cpu.lanes(32), target.cpu.rates
+    lanes, rates, cpu = target.cpu.lanes(32), target.cpu.rates, target.cpu
+    machine = Machine(rates, lanes, cpu.l2, cpu.l3, cpu.cores)
     clean: tuple[Pass[Module], ...] = (
         FoldConstants(),
         Rewrite(SIMPLIFY_RULES),
@@ -75,7 +78,7 @@ def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -
         *registry.passes("before-fusion"),
         record,
         Fuse(fusion_kind, max_ops=options.max_ops),
-        *((JoinChains(fusion_kind, reduces_rows),) if options.max_ops > 1 else ()),
+        *((JoinChains(fusion_kind, reduces_rows, chain_of, machine),) if options.max_ops > 1 else ()),
         *registry.passes("fused"),
         PlaceParts(),
     )

@@ -13,7 +13,7 @@ from weft.expr.nodes import Binary, Call, Cast, Const, Expr, IterVar, Load, Not,
 from weft.expr.visit import free_vars, loads, occurs, post_order
 from weft.ir.fusion_kind import FusionKind
 from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, Reduce, Tensor
-from weft.tensor_expr.visit import topological
+from weft.tensor_expr.visit import read_tensors, topological
 
 
 def fusion_kind(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> FusionKind:
@@ -94,6 +94,26 @@ def _is_reused(op: ComputeOp, load: Load) -> bool:
     if used.isdisjoint(a.var for a in op.reduce_axis):
         return False
     return any(a.var not in used and not (isinstance(a.extent, Const) and a.extent.value == 1) for a in op.axis)
+
+
+def moves_along(output: Tensor, inputs: Sequence[Tensor]) -> dict[Tensor, list[set[int]]]:
+    """For each dimension of each of ``inputs``, the dimensions of ``output`` along which another part of it is read.
+    Operations that are no plain computation read everything anew along all dimensions."""
+    everywhere = set(range(output.ndim))
+    reached: dict[Tensor, list[set[int]]] = {output: [{d} for d in range(output.ndim)]}
+    for op in reversed(topological([output], inputs)):
+        own = [reached[t] for t in (op.output(i) for i in range(op.num_outputs)) if t in reached]
+        if not isinstance(op, ComputeOp):
+            for t in read_tensors(op):
+                reached[t] = [set(everywhere) for _ in range(t.ndim)]
+            continue
+        moving = {a.var: set().union(*(dims[d] for dims in own)) for d, a in enumerate(op.axis)}
+        for load in loads(*op.body):
+            if isinstance(load.source, Tensor):
+                found = reached.setdefault(load.source, [set() for _ in range(load.source.ndim)])
+                for dims, i in zip(found, load.indices, strict=True):
+                    dims.update(*(moving[v] for v in free_vars(i) if v in moving))
+    return {t: reached.get(t, [set() for _ in range(t.ndim)]) for t in inputs}
 
 
 # -- contractions and windows ----------------------------------------------------------------------------------------

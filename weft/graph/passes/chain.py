@@ -1,4 +1,4 @@
-"""Joins two contractions and the reduction over rows between them to one kernel.
+"""Joins two contractions and the reduction over rows between them to one kernel, where that takes less time.
 
 What attention does, softmax(query · keyᵀ + mask) · value, is three kernels after fusion, and the scores go through
 memory twice. In one kernel, a schedule can carry a few rows from the first contraction to the second. No particular
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 
+from weft.cost.assumed import EXTENT
+from weft.cost.chains import Chain, Machine, apart_seconds, joined_seconds
 from weft.graph.build import primitive
 from weft.graph.nodes import NOWHERE, Call, Function, GraphExpr, Module, Var, apply
 from weft.graph.operator import Operator
@@ -26,14 +27,15 @@ class JoinChains:
     (rows are reduced, and the result is broadcast again), a contraction. Sizes may be symbolic.
 
     Runs after fusion; ``kind_of`` as there, and ``by_rows`` says whether a call reduces along its last dimension only.
-    ``max_params`` bounds the operands of the joint group.
+    ``numbers`` tells what the three calls compute and read, from which :mod:`weft.cost.chains` estimates for
+    ``machine`` what they take as one kernel and apart. ``max_params`` bounds the operands of the joint group.
     """
 
     kind_of: Callable[[Call], FusionKind]
     by_rows: Callable[[Call], bool]
+    numbers: Callable[[Call, Call, Call], Chain]
+    machine: Machine
     max_params: int = 24
-    near: int = 32 << 20
-    rows: int = 8
     name: str = "join_chains"
 
     def run(self, module: Module) -> Module:
@@ -80,19 +82,13 @@ class JoinChains:
                 ):
                     chain = (first, between, last)
                     operands = {a for e in chain for a in e.args}
-                    joined = len(operands) <= self.max_params and not self._rereads(chain)
+                    joined = len(operands) <= self.max_params and self._pays(chain)
                     return chain if joined else None
         return None
 
-    def _rereads(self, chain: tuple[Call, Call, Call]) -> bool:
-        """Whether an operand of the contractions would be read from memory many times."""
-        first, between, last = chain
-        rows = first.tensor.shape[-2] if first.tensor.rank > 1 else 1
-        if isinstance(rows, int) and rows <= self.rows:
-            return False
-        others = [a for e in (first, last) for a in e.args if a is not between]
-        most = max(_elements(a) * a.type.dtype.nbytes for a in others if isinstance(a.type, TensorType))
-        return most > max(self.near, _elements(first) * first.tensor.dtype.nbytes)
+    def _pays(self, chain: tuple[Call, Call, Call]) -> bool:
+        numbers = self.numbers(*chain)
+        return joined_seconds(numbers, EXTENT, self.machine) < apart_seconds(numbers, self.machine)
 
     def _is_of_rows(self, call: Call) -> bool:
         target = call.target
@@ -111,11 +107,6 @@ class JoinChains:
         if not all(isinstance(e.target, Operator) and e.target.pure for e in inner):
             return FusionKind.OPAQUE
         return max((self.kind_of(e) for e in inner), default=FusionKind.OPAQUE)
-
-
-def _elements(e: GraphExpr) -> int:
-    """Elements of a tensor, symbolic sizes left out."""
-    return prod(d for d in e.type.shape if isinstance(d, int)) if isinstance(e.type, TensorType) else 0
 
 
 def _joint(chain: tuple[Call, ...], made: dict[GraphExpr, GraphExpr]) -> GraphExpr:

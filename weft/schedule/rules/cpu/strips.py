@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.cost import caches
-from weft.cost.assumed import ROW_ELEMENTS, STRIP_ROWS
+from weft.cost.assumed import ROW_ELEMENTS
+from weft.cost.chains import MAX_STRIP_ROWS, strip_rows
 from weft.expr.nodes import Const
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, static_extent
@@ -38,13 +38,6 @@ from weft.schedule.rules.cpu.pairs import suits_pairs
 from weft.schedule.rules.cpu.reduction import finish_row
 from weft.schedule.rules.cpu.roles import Roles, analyze
 from weft.tir.nodes import Buffer
-
-MAX_STRIP_ROWS = 64
-"""Most rows of a strip; more would reduce memory traffic only a little."""
-MIN_STRIP_ROWS = 8
-"""Fewest rows of a strip, even if the rows are very long."""
-ELEMENT_BYTES = 4
-"""Assumed bytes of one element of a strip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,20 +160,9 @@ def _same(access: Access, own: object, dimension: int) -> bool:
 
 
 def _rows_of_strip(context: Context, chain: Chain) -> int:
-    """The number of rows of a strip. Two copies of a strip fill at most half of the second-level cache, and there
-    should be strips for all cores. A divisor of the total is used if it is not much smaller than this limit."""
     assert chain.roles.rows is not None
-    rows = static_extent(chain.roles.rows)
-    if rows is None:
-        return STRIP_ROWS
-    most = max(
-        MIN_STRIP_ROWS,
-        min(MAX_STRIP_ROWS, rows, caches.rows_of_strip(chain.width * ELEMENT_BYTES, context.target.cpu.l2)),
-    )
-    enough = rows * _batch(context, chain) // (4 * context.target.cpu.cores)
-    most = min(most, max(MIN_STRIP_ROWS, enough))
-    divisors = [r for r in range(1, most + 1) if rows % r == 0]
-    return divisors[-1] if 2 * divisors[-1] >= most else -(-rows // -(-rows // most))
+    cpu = context.target.cpu
+    return strip_rows(static_extent(chain.roles.rows), chain.width, _batch(context, chain), cpu.l2, cpu.cores)
 
 
 def _batch(context: Context, chain: Chain) -> int:
