@@ -46,7 +46,10 @@ typedef enum weft_status {
     WEFT_ERROR_DEPTH = 12,       /* too many calls at once: function `index` */
     WEFT_ERROR_HOST = 13,        /* the host operator called at `instruction` failed; the host knows why */
     WEFT_ERROR_RANGE = 14,       /* the check at `instruction` found `given`, beyond the limit `expected`, in column `axis` */
-    WEFT_ERROR_DEVICE = 15       /* a device failed: number `index` of the program, or the one that the message names */
+    WEFT_ERROR_DEVICE = 15,      /* a device failed: number `index` of the program, or the one that the message names */
+    WEFT_ERROR_TIMEOUT = 16,     /* the run was stopped at its deadline (see weft_watch_begin) */
+    WEFT_ERROR_INTERRUPTED = 17, /* the run was stopped because the caller asked for it */
+    WEFT_ERROR_LIMIT = 18        /* intermediate results would need more memory than the limit of the executable */
 } weft_status;
 
 typedef struct weft_error {
@@ -84,6 +87,19 @@ WEFT_API void weft_set_default_threads(int32_t threads);
  * Pools are cached; concurrent callers get different ones. `begin` returns a token for `end`. */
 WEFT_API void *weft_parallel_begin(int32_t threads);
 WEFT_API void weft_parallel_end(void *token);
+
+/* Between begin and end, runs and weft_parallel_for on the calling thread, and on the workers that help it, can be
+ * stopped: at `deadline` (of weft_nanoseconds; INT64_MAX: never), or when `poll(context)` (may be NULL) returns non-zero.
+ * Both are looked at between kernels, at backward jumps and calls, and between the chunks of parallel loops, which last
+ * some milliseconds; `poll` is called on the calling thread, first after `patience` nanoseconds and then at such
+ * intervals. A watch inside another obeys both. `begin` returns a token for `end`; NULL if memory is exhausted. */
+typedef struct weft_watch weft_watch;
+WEFT_API weft_watch *weft_watch_begin(int64_t deadline, int32_t (*poll)(void *context), void *context, int64_t patience);
+WEFT_API void weft_watch_end(weft_watch *watch);
+
+/* Ends idle worker threads and frees unused scratch memory, theirs and that of the calling thread. Later runs start
+ * anew. */
+WEFT_API void weft_trim(void);
 
 /* Number of worker threads alive in this process. */
 WEFT_API int32_t weft_worker_count(void);
@@ -199,8 +215,14 @@ WEFT_API void weft_executable_set_host(weft_executable *executable, weft_host ho
 /* Dimensions of output `index`. */
 WEFT_API int32_t weft_executable_output_ndim(const weft_executable *executable, int32_t index);
 WEFT_API int64_t weft_executable_instructions(const weft_executable *executable);
-/* Bytes of all arenas that are currently allocated, on all devices. */
-WEFT_API int64_t weft_executable_arena_bytes(const weft_executable *executable);
+/* Bytes that are currently held for intermediate results, on all devices: of runs, and kept for later runs. */
+WEFT_API int64_t weft_executable_held_bytes(const weft_executable *executable);
+/* Frees the memory that no run uses; returns its bytes. The next runs allocate it again. */
+WEFT_API int64_t weft_executable_trim(weft_executable *executable);
+/* Most bytes for intermediate results of all runs together (0: no limit). Memory that is kept for later runs is given
+ * up before a run is refused with WEFT_ERROR_LIMIT. Outputs and values do not count. */
+WEFT_API void weft_executable_set_memory_limit(weft_executable *executable, int64_t bytes);
+WEFT_API int64_t weft_executable_memory_limit(const weft_executable *executable);
 
 /* Time and number of calls of each instruction. The arrays have weft_executable_instructions entries; runs add to them. */
 typedef struct weft_profile {

@@ -59,6 +59,11 @@ PyObject *take_device_exception(void);
 /* Sets the exception of weft.runtime for an error that a device reported; its cause is the device's own exception. */
 void raise_device_error(const weft_error *error);
 
+/* Whether the calling thread is the one that handles signals. */
+int binding_is_main_thread(void);
+/* Takes the interpreter's lock; 0 if the interpreter is shutting down, so that nothing of Python may be touched. */
+int binding_lock(PyGILState_STATE *state);
+
 /* A Python object for a value. Takes over the reference to the value, also if it fails. */
 PyObject *value_object(weft_value *value);
 

@@ -100,8 +100,24 @@ static int hold_constants(ExecutableObject *self, PyObject *constants, void **po
     return 0;
 }
 
-/* The weft_host of an executable: calls `host(number, arguments)`, which gives a tuple of values. An exception stays set
- * on this thread, for `run`. */
+/* The exception that a host operator or a signal handler raised on this thread during a run. It is set again when the run
+ * has ended: until then, no Python code may be called with an exception set. */
+static _Thread_local PyObject *pending[3];
+
+static void keep_exception(void) {
+    for (int i = 0; i < 3; i++) Py_CLEAR(pending[i]);
+    PyErr_Fetch(&pending[0], &pending[1], &pending[2]);
+}
+
+static int raise_kept_exception(void) {
+    if (!pending[0]) return 0;
+    PyErr_Restore(pending[0], pending[1], pending[2]);
+    pending[0] = pending[1] = pending[2] = NULL;
+    return -1;
+}
+
+/* The weft_host of an executable: calls `host(number, arguments)`, which gives a tuple of values. An exception is kept
+ * for `run`. */
 static int32_t run_host(void *context, int32_t number, weft_value *const *arguments, int32_t argument_count,
                         weft_value **results, int32_t result_count) {
     PyGILState_STATE state = PyGILState_Ensure();
@@ -117,6 +133,7 @@ static int32_t run_host(void *context, int32_t number, weft_value *const *argume
     for (int32_t i = 0; fits && i < result_count; i++)
         results[i] = weft_value_retain(((ValueObject *)PyTuple_GET_ITEM(made, i))->value);
     if (!fits && !PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "a host operator did not give its results");
+    if (!fits) keep_exception();
     Py_XDECREF(given);
     Py_XDECREF(made);
     PyGILState_Release(state);
@@ -455,7 +472,38 @@ static PyObject *make_results(ExecutableObject *self, workspace *w) {
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-static PyObject *run_with(ExecutableObject *self, PyObject *inputs, PyObject *outs, weft_profile *profile, workspace *w) {
+/* Handles signals during a run: an exception, such as KeyboardInterrupt, ends it. Only the main thread handles signals. */
+static int32_t poll_signals(void *context) {
+    PyThreadState **saved = context;
+    PyEval_RestoreThread(*saved);
+    int raised = PyErr_CheckSignals();
+    if (raised) keep_exception();
+    *saved = PyEval_SaveThread();
+    return raised;
+}
+
+/* A run takes the interpreter's lock for signals only if it lasts longer than this, and then at such intervals. */
+enum { SIGNAL_INTERVAL = 20000000 /* nanoseconds */ };
+
+/* Runs without the interpreter's lock. `timeout`: nanoseconds, or -1. */
+static int32_t run_unlocked(ExecutableObject *self, workspace *w, weft_profile *profile, int64_t timeout, weft_error *error) {
+    int32_t status;
+    const int is_main = binding_is_main_thread();
+    PyThreadState *saved = PyEval_SaveThread();
+    weft_watch *watch = NULL;
+    if (is_main || timeout >= 0) {
+        int64_t now = timeout >= 0 ? weft_nanoseconds() : 0;
+        watch = weft_watch_begin(timeout >= 0 && timeout < INT64_MAX - now ? now + timeout : INT64_MAX,
+                                 is_main ? poll_signals : NULL, &saved, SIGNAL_INTERVAL);
+    }
+    status = weft_run(self->executable, w->tensors, w->tensors + self->input_count, profile, error);
+    weft_watch_end(watch);
+    PyEval_RestoreThread(saved);
+    return status;
+}
+
+static PyObject *run_with(ExecutableObject *self, PyObject *inputs, PyObject *outs, weft_profile *profile, int64_t timeout,
+                          workspace *w) {
     int64_t *shape = w->shapes;
     for (int i = 0; i < self->output_count; i++) {
         w->tensors[self->input_count + i].shape = shape;
@@ -463,11 +511,8 @@ static PyObject *run_with(ExecutableObject *self, PyObject *inputs, PyObject *ou
     }
     if (take_inputs(self, inputs, w) || (outs != Py_None && take_outputs(self, outs, w))) return NULL;
     weft_error error;
-    int32_t status;
-    Py_BEGIN_ALLOW_THREADS;
-    status = weft_run(self->executable, w->tensors, w->tensors + self->input_count, profile, &error);
-    Py_END_ALLOW_THREADS;
-    if (PyErr_Occurred()) return NULL; /* raised by a host operator */
+    int32_t status = run_unlocked(self, w, profile, timeout, &error);
+    if (raise_kept_exception()) return NULL;
     if (status) return set_failure(self, &error), NULL;
     if (outs == Py_None) return make_results(self, w);
     return check_given(self, outs, w) ? NULL : Py_NewRef(outs);
@@ -480,7 +525,8 @@ static void release(workspace *w) {
     }
 }
 
-static PyObject *run_in_workspace(ExecutableObject *self, PyObject *inputs, PyObject *outs, weft_profile *profile) {
+static PyObject *run_in_workspace(ExecutableObject *self, PyObject *inputs, PyObject *outs, weft_profile *profile,
+                                  int64_t timeout) {
     size_t ports = (size_t)(self->input_count + self->output_count);
     weft_tensor small_tensors[SMALL_PORTS];
     holder small_holders[SMALL_PORTS];
@@ -489,7 +535,7 @@ static PyObject *run_in_workspace(ExecutableObject *self, PyObject *inputs, PyOb
         memset(small_tensors, 0, ports * sizeof small_tensors[0]);
         memset(small_holders, 0, ports * sizeof small_holders[0]);
         workspace w = {small_tensors, small_holders, small_shapes, 0};
-        PyObject *results = run_with(self, inputs, outs, profile, &w);
+        PyObject *results = run_with(self, inputs, outs, profile, timeout, &w);
         release(&w);
         return results;
     }
@@ -497,7 +543,7 @@ static PyObject *run_in_workspace(ExecutableObject *self, PyObject *inputs, PyOb
                    PyMem_Calloc((size_t)self->dimensions + 1, sizeof(int64_t)), 0};
     PyObject *results = NULL;
     if (w.tensors && w.holders && w.shapes) {
-        results = run_with(self, inputs, outs, profile, &w);
+        results = run_with(self, inputs, outs, profile, timeout, &w);
         release(&w);
     } else {
         PyErr_NoMemory();
@@ -509,17 +555,20 @@ static PyObject *run_in_workspace(ExecutableObject *self, PyObject *inputs, PyOb
 }
 
 static PyObject *executable_run(ExecutableObject *self, PyObject *const *args, Py_ssize_t count) {
-    if (count < 1 || count > 3 || !PyTuple_Check(args[0]) || (count > 1 && args[1] != Py_None && !PyTuple_Check(args[1])))
-        return PyErr_Format(PyExc_TypeError, "run(inputs: tuple, outputs: tuple | None = None, profile: buffer | None = None)");
+    if (count < 1 || count > 4 || !PyTuple_Check(args[0]) || (count > 1 && args[1] != Py_None && !PyTuple_Check(args[1])))
+        return PyErr_Format(PyExc_TypeError, "run(inputs: tuple, outputs: tuple | None = None, profile: buffer | None = None, "
+                                             "timeout: int = -1)");
     PyObject *outs = count > 1 ? args[1] : Py_None;
-    if (count < 3 || args[2] == Py_None) return run_in_workspace(self, args[0], outs, NULL);
+    int64_t timeout = count > 3 ? PyLong_AsLongLong(args[3]) : -1;
+    if (timeout == -1 && PyErr_Occurred()) return NULL;
+    if (count < 3 || args[2] == Py_None) return run_in_workspace(self, args[0], outs, NULL, timeout);
     Py_buffer view;
     if (PyObject_GetBuffer(args[2], &view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)) return NULL;
     int64_t instructions = weft_executable_instructions(self->executable);
     PyObject *results = NULL;
     if (view.len == 16 * instructions) {
         weft_profile profile = {view.buf, (int64_t *)view.buf + instructions};
-        results = run_in_workspace(self, args[0], outs, &profile);
+        results = run_in_workspace(self, args[0], outs, &profile, timeout);
     } else {
         PyErr_SetString(PyExc_ValueError, "the profile buffer must hold two 64-bit integers for each instruction");
     }
@@ -545,21 +594,51 @@ static int set_threads(ExecutableObject *self, PyObject *value, void *u) {
     return 0;
 }
 
-static PyObject *get_arena_bytes(ExecutableObject *self, void *u) {
+static PyObject *get_held_bytes(ExecutableObject *self, void *u) {
     (void)u;
-    return PyLong_FromLongLong(weft_executable_arena_bytes(self->executable));
+    return PyLong_FromLongLong(weft_executable_held_bytes(self->executable));
+}
+
+static PyObject *get_memory_limit(ExecutableObject *self, void *u) {
+    (void)u;
+    return PyLong_FromLongLong(weft_executable_memory_limit(self->executable));
+}
+
+static int set_memory_limit(ExecutableObject *self, PyObject *value, void *u) {
+    (void)u;
+    long long bytes = value ? PyLong_AsLongLong(value) : 0;
+    if (bytes == -1 && PyErr_Occurred()) return -1;
+    if (bytes < 0) {
+        PyErr_SetString(PyExc_ValueError, "the limit must not be negative (0: none)");
+        return -1;
+    }
+    weft_executable_set_memory_limit(self->executable, bytes);
+    return 0;
+}
+
+static PyObject *executable_trim(ExecutableObject *self, PyObject *unused) {
+    (void)unused;
+    int64_t bytes;
+    Py_BEGIN_ALLOW_THREADS;
+    bytes = weft_executable_trim(self->executable);
+    weft_trim();
+    Py_END_ALLOW_THREADS;
+    return PyLong_FromLongLong(bytes);
 }
 
 static PyGetSetDef executable_attributes[] = {
     {"threads", (getter)get_threads, (setter)set_threads, "Threads that one run uses.", NULL},
-    {"arena_bytes", (getter)get_arena_bytes, NULL, "Bytes of the arenas held at present.", NULL},
+    {"held_bytes", (getter)get_held_bytes, NULL, "Bytes held for intermediate results at present.", NULL},
+    {"memory_limit", (getter)get_memory_limit, (setter)set_memory_limit, "Most of these bytes; 0: no limit.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMethodDef executable_methods[] = {
     {"run", (PyCFunction)(void (*)(void))executable_run, METH_FASTCALL,
-     "run(inputs, outputs=None, profile=None): a tuple of arrays.\n\n"
-     "profile: a buffer of 2*instructions int64, nanoseconds then calls, which are added to."},
+     "run(inputs, outputs=None, profile=None, timeout=-1): a tuple of arrays.\n\n"
+     "profile: a buffer of 2*instructions int64, nanoseconds then calls, which are added to.\n"
+     "timeout: nanoseconds after which the run is stopped; -1: never."},
+    {"trim", (PyCFunction)executable_trim, METH_NOARGS, "trim(): free the memory that no run uses; its bytes."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,6 +1,39 @@
 /* The extension module weft.runtime._native. */
 #include "binding.h"
 
+#include <pthread.h>
+
+static unsigned long main_thread;
+
+int binding_is_main_thread(void) { return PyThread_get_thread_ident() == main_thread; }
+
+/* The thread that forks is the main thread of the child. */
+static void after_fork_in_child(void) { main_thread = PyThread_get_thread_ident(); }
+
+static int find_main_thread(void) {
+    PyObject *threading = PyImport_ImportModule("threading");
+    PyObject *thread = threading ? PyObject_CallMethod(threading, "main_thread", NULL) : NULL;
+    PyObject *ident = thread ? PyObject_GetAttrString(thread, "ident") : NULL;
+    main_thread = ident ? PyLong_AsUnsignedLong(ident) : 0;
+    Py_XDECREF(threading);
+    Py_XDECREF(thread);
+    Py_XDECREF(ident);
+    static int hooked;
+    if (!hooked) hooked = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+int binding_lock(PyGILState_STATE *state) {
+#if PY_VERSION_HEX >= 0x030d0000
+    const int ending = Py_IsFinalizing();
+#else
+    const int ending = _Py_IsFinalizing();
+#endif
+    if (!Py_IsInitialized() || (ending && !PyGILState_Check())) return 0;
+    *state = PyGILState_Ensure();
+    return 1;
+}
+
 static PyObject *cpu_features(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     return PyUnicode_FromString(weft_cpu_features());
@@ -44,7 +77,7 @@ static PyModuleDef module = {
     PyModuleDef_HEAD_INIT, "weft.runtime._native", "Binding of the Weft C runtime.", -1, functions, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__native(void) {
-    PyObject *m = PyModule_Create(&module);
+    PyObject *m = find_main_thread() ? NULL : PyModule_Create(&module);
     if (m && (PyModule_AddType(m, &TensorType) || PyModule_AddType(m, &CodeType) || PyModule_AddType(m, &ExecutableType) || PyModule_AddType(m, &ValueType) ||
               PyModule_AddType(m, &DeviceType) ||
               PyModule_AddIntConstant(m, "ABI_VERSION", WEFT_ABI_VERSION) ||

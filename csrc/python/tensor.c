@@ -104,15 +104,15 @@ enum { MAX_DIMENSIONS = 64 };
 
 /* Reads a sequence of integers; returns the number of dimensions, or -1. */
 static int read_shape(PyObject *sequence, int64_t *shape) {
-    PyObject *fast = PySequence_Fast(sequence, "the shape must be a sequence of integers");
+    PyObject *fast = PySequence_Tuple(sequence); /* of its own: __index__ of an item may change the sequence */
     if (!fast) return -1;
-    Py_ssize_t count = PySequence_Fast_GET_SIZE(fast);
+    Py_ssize_t count = PyTuple_GET_SIZE(fast);
     if (count > MAX_DIMENSIONS) {
         PyErr_SetString(PyExc_ValueError, "too many dimensions");
         count = -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        shape[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(fast, i));
+        shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(fast, i));
         if (shape[i] == -1 && PyErr_Occurred()) count = -1;
     }
     Py_DECREF(fast);
@@ -246,6 +246,10 @@ static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags) {
         PyErr_SetString(PyExc_BufferError, "the tensor is not contiguous");
         return -1;
     }
+    if ((flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS && !contiguous) {
+        PyErr_SetString(PyExc_BufferError, "the tensor is not contiguous");
+        return -1;
+    }
     if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && t->ndim > 1) {
         PyErr_SetString(PyExc_BufferError, "the tensor is not in column-major order");
         return -1;
@@ -275,8 +279,12 @@ typedef struct exported {
 } exported;
 
 static void free_exported(exported *e) {
-    PyGILState_STATE state = PyGILState_Ensure();
+    PyGILState_STATE state;
+    if (!binding_lock(&state)) return; /* the process ends and takes the tensor with it */
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace); /* a finalizer must not meet the exception of its caller */
     Py_DECREF(e->tensor);
+    PyErr_Restore(type, value, trace);
     PyGILState_Release(state);
     free(e);
 }

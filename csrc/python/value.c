@@ -12,8 +12,12 @@
 enum { NODE_TENSOR, NODE_DATA, NODE_FOREIGN };
 
 static void release_object(void *payload) {
-    PyGILState_STATE state = PyGILState_Ensure();
+    PyGILState_STATE state;
+    if (!binding_lock(&state)) return; /* the process ends and takes the object with it */
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace); /* a finalizer must not meet the exception of its caller */
     Py_DECREF((PyObject *)payload);
+    PyErr_Restore(type, value, trace);
     PyGILState_Release(state);
 }
 

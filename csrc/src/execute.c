@@ -15,9 +15,23 @@ static _Alignas(WEFT_ALIGN) char nothing[WEFT_ALIGN]; /* the address of empty te
 
 /* ---- frames ------------------------------------------------------------------------------------------------------ */
 
-static void free_frame(const weft_executable *e, frame *f) {
-    if (!f) return;
+static void free_kept(weft_executable *e, int32_t space, kept_memory *m) {
+    weft_space_free(e, space, m->address, m->nbytes);
+    *m = (kept_memory){0};
+}
+
+/* Frees the memory of a frame that no run uses. The next run in it gets new memory. */
+static void empty_frame(weft_executable *e, frame *f) {
     const program *p = &e->program;
+    f->ready = false;
+    for (int32_t s = 0; f->arenas && s <= p->device_count; s++) free_kept(e, s, &f->arenas[s]);
+    for (int32_t i = 0; f->staged && i < p->input_count + p->output_count; i++)
+        free_kept(e, (i < p->input_count ? p->inputs[i] : p->outputs[i - p->input_count]).space, &f->staged[i]);
+}
+
+static void free_frame(weft_executable *e, frame *f) {
+    if (!f) return;
+    empty_frame(e, f);
     free(f->registers);
     free(f->values);
     free(f->bad);
@@ -29,9 +43,6 @@ static void free_frame(const weft_executable *e, frame *f) {
     free(f->slots);
     free(f->sizes);
     free(f->output_states);
-    for (int32_t s = 0; f->arenas && s <= p->device_count; s++) weft_space_free(e, s, f->arenas[s].address);
-    for (int32_t i = 0; f->staged && i < p->input_count + p->output_count; i++)
-        weft_space_free(e, (i < p->input_count ? p->inputs[i] : p->outputs[i - p->input_count]).space, f->staged[i].address);
     free(f->arenas);
     free(f->staged);
     free(f->is_staged);
@@ -40,7 +51,7 @@ static void free_frame(const weft_executable *e, frame *f) {
 
 static void *zeros(int32_t count, size_t size) { return calloc((size_t)count + 1, size); }
 
-static frame *new_frame(const weft_executable *e) {
+static frame *new_frame(weft_executable *e) {
     const program *p = &e->program;
     frame *f = calloc(1, sizeof *f);
     if (!f) return NULL;
@@ -298,6 +309,7 @@ WEFT_INLINE int32_t call(run *r, const instruction *i, int64_t at) {
     }
     int32_t result = i->kernel(r->f->slots + i->first_slot, r->f->sizes + i->first_size);
     if (WEFT_LIKELY(result == 0)) return WEFT_OK;
+    if (r->watch && weft_watch_stopped(r->watch)) return WEFT_OK; /* the caller says why */
     (void)weft_fail_at(r, WEFT_ERROR_KERNEL, i->a, at, "a kernel reported an error");
     if (r->error) r->error->given = result;
     return WEFT_ERROR_KERNEL;
@@ -342,7 +354,7 @@ static void release(run *r, int32_t buffer) {
         weft_hold(r, buffer, NULL);
         return;
     }
-    weft_space_free(r->executable, r->p->buffers[buffer].space, r->f->pointers[buffer]);
+    weft_space_free(r->executable, r->p->buffers[buffer].space, r->f->pointers[buffer], r->f->capacities[buffer]);
     weft_set_buffer(r->p, r->f, buffer, NULL, 0);
 }
 
@@ -413,12 +425,26 @@ static int32_t step(run *r, const instruction *i, int64_t *at) {
     }
 }
 
+/* Whether a run can spend much time in an instruction, or forever repeat it: these ask whether the run shall stop. */
+WEFT_INLINE bool may_take_long(const instruction *i, int64_t self, int64_t at) {
+    return i->op == OP_CALL || at < self || i->op == OP_INVOKE || i->op == OP_LAUNCH || i->op == OP_HOST ||
+           i->op == OP_RETURN;
+}
+
+static int32_t fail_stopped(run *r, int64_t at) {
+    const int32_t reason = weft_watch_stopped(r->watch);
+    return weft_fail_at(r, reason, -1, at,
+                        reason == WEFT_ERROR_TIMEOUT ? "the run takes longer than its time limit" : "the run was interrupted");
+}
+
 WEFT_INLINE int32_t run_instructions(run *r, weft_profile *profile) {
     const instruction *instructions = r->p->instructions;
     int32_t status = WEFT_OK;
     for (int64_t at = 0, count = r->p->instruction_count; at < count && !status; at++) {
         const int64_t self = at, start = profile ? weft_nanoseconds() : 0;
         status = instructions[at].op == OP_CALL ? call(r, &instructions[at], at) : step(r, &instructions[at], &at);
+        if (r->watch && may_take_long(&instructions[self], self, at) && !status && weft_watch_check(r->watch))
+            status = fail_stopped(r, self);
         if (profile) {
             profile->nanoseconds[self] += weft_nanoseconds() - start;
             profile->calls[self]++;
@@ -442,6 +468,8 @@ static int32_t finish(run *r, int32_t status) {
     if (!status) status = weft_deliver_outputs(r);
     for (int32_t i = 0; i < p->buffer_count; i++)
         if ((p->buffers[i].kind == BUFFER_DYNAMIC && r->f->pointers[i]) || r->f->objects[i]) release(r, i);
+    if (!weft_own_borrowed(&r->borrowed) && !status)
+        status = weft_fail_at(r, WEFT_ERROR_MEMORY, -1, -1, "out of memory for a value");
     for (int32_t i = 0; i < p->output_count && status; i++) {
         weft_value_release(r->outputs[i].value);
         r->outputs[i].value = NULL;
@@ -474,7 +502,7 @@ int32_t weft_run(weft_executable *executable, const weft_tensor *inputs, weft_te
     frame *f = borrow_frame(executable);
     if (!f) return weft_fail(error, WEFT_ERROR_MEMORY, "out of memory for a run");
     run r = {.executable = executable, .p = &executable->program, .f = f, .inputs = inputs, .outputs = outputs, .error = error,
-             .profiling = profile != NULL};
+             .profiling = profile != NULL, .watch = weft_watch_current()};
     int32_t status = run_in_frame(&r, inputs, profile);
     atomic_flag_clear(&f->busy);
     return status;
@@ -558,9 +586,18 @@ int32_t weft_executable_output_ndim(const weft_executable *e, int32_t index) {
     return index >= 0 && index < e->program.output_count ? e->program.outputs[index].ndim : 0;
 }
 
-int64_t weft_executable_arena_bytes(const weft_executable *e) {
-    int64_t bytes = 0;
-    for (const frame *f = atomic_load(&e->frames); f; f = f->next)
-        for (int32_t s = 0; s <= e->program.device_count; s++) bytes += f->arenas[s].nbytes;
-    return bytes;
+int64_t weft_executable_held_bytes(const weft_executable *e) { return atomic_load(&e->held_bytes); }
+
+int64_t weft_executable_trim(weft_executable *e) {
+    int64_t before = atomic_load(&e->held_bytes);
+    for (frame *f = atomic_load(&e->frames); f; f = f->next) {
+        if (atomic_flag_test_and_set(&f->busy)) continue;
+        empty_frame(e, f);
+        atomic_flag_clear(&f->busy);
+    }
+    int64_t freed = before - atomic_load(&e->held_bytes);
+    return freed > 0 ? freed : 0; /* other runs may have allocated meanwhile */
 }
+
+void weft_executable_set_memory_limit(weft_executable *e, int64_t bytes) { atomic_store(&e->memory_limit, bytes); }
+int64_t weft_executable_memory_limit(const weft_executable *e) { return atomic_load(&e->memory_limit); }

@@ -7,6 +7,7 @@
 #include "devices.h"
 #include "program.h"
 #include "values.h"
+#include "watch.h"
 
 /* One active call of a function. */
 typedef struct activation {
@@ -56,6 +57,8 @@ struct weft_executable {
     void *host_context;
     _Atomic int32_t threads;
     _Atomic(frame *) frames; /* only ever grows */
+    /* Of all runs together, on all devices: memory for intermediate results that is held, and its limit (0: none). */
+    _Atomic int64_t held_bytes, memory_limit;
 };
 
 /* One run. */
@@ -68,6 +71,8 @@ typedef struct run {
     weft_error *error;
     int32_t failure; /* status of what last gave no memory */
     bool profiling;
+    weft_value *borrowed; /* tensors that show memory of the caller: inputs, constants */
+    weft_watch *watch;    /* NULL: nobody stops the run */
 } run;
 
 int32_t weft_fail_at(run *r, int32_t status, int32_t index, int64_t at, const char *message);
@@ -76,11 +81,12 @@ int32_t weft_value_of(run *r, int64_t expression, int64_t at, int64_t *value);
 /* Ensures that a buffer has memory; outputs of unknown shape get memory at their first use. */
 int32_t weft_need_buffer(run *r, int32_t buffer, int64_t at);
 
-/* Memory of a space; NULL if it is exhausted or the device fails; `error` has the reason. */
-void *weft_space_allocate(const weft_executable *e, int32_t space, int64_t nbytes, weft_error *error);
-void weft_space_free(const weft_executable *e, int32_t space, void *address);
+/* Memory of a space; NULL if it is exhausted, beyond the limit, or the device fails; `error` has the reason. */
+void *weft_space_allocate(weft_executable *e, int32_t space, int64_t nbytes, weft_error *error);
+/* `nbytes` as it was allocated; nothing happens if `address` is NULL. */
+void weft_space_free(weft_executable *e, int32_t space, void *address, int64_t nbytes);
 /* Ensures that `m` has at least `nbytes`. If it is too small, its content is lost. */
-int32_t weft_keep(const weft_executable *e, int32_t space, kept_memory *m, int64_t nbytes, weft_error *error);
+int32_t weft_keep(weft_executable *e, int32_t space, kept_memory *m, int64_t nbytes, weft_error *error);
 /* Copies between the spaces of two buffers. */
 int32_t weft_move(run *r, int32_t to_space, void *to, int32_t from_space, const void *from, int64_t nbytes, int64_t at);
 

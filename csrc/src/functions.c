@@ -63,7 +63,7 @@ static int32_t make_tensor(run *r, const instruction *i, int64_t at) {
     if (i->op == OP_VIEW && nbytes > r->f->capacities[i->b])
         return weft_fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a view is larger than its buffer");
     weft_value *made = i->op == OP_VIEW
-                           ? weft_value_view(i->size_count, shape, nbytes, r->f->pointers[i->b], r->f->objects[i->b])
+                           ? weft_value_view(i->size_count, shape, nbytes, r->f->pointers[i->b], r->f->objects[i->b], &r->borrowed)
                            : weft_value_tensor(i->size_count, shape, nbytes);
     if (!made) return out_of_memory(r, i->a, at);
     weft_hold(r, i->a, made);
@@ -184,7 +184,7 @@ static void clear_window(run *r, const function *g) {
         if (r->p->buffers[b].kind == BUFFER_OBJECT) {
             if (f->objects[b]) weft_hold(r, b, NULL);
         } else if (f->pointers[b]) {
-            weft_space_free(r->executable, r->p->buffers[b].space, f->pointers[b]);
+            weft_space_free(r->executable, r->p->buffers[b].space, f->pointers[b], f->capacities[b]);
             weft_set_buffer(r->p, f, b, NULL, 0);
         }
     }

@@ -24,6 +24,9 @@ int32_t weft_fail(weft_error *error, int32_t status, const char *format, ...) WE
 /* Like weft_alloc; requests huge pages for large blocks. */
 void *weft_alloc_large(int64_t bytes);
 
+/* Frees the scratch memory of the calling thread that is not in use. */
+void weft_trim_scratch(void);
+
 /* For small blocks: not aligned to 64 bytes. Freed by weft_free. */
 void *weft_alloc_small(int64_t bytes);
 

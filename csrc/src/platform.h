@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "weft_runtime.h"
+
 #if defined(__x86_64__) || defined(__i386__)
 #define WEFT_PAUSE() __builtin_ia32_pause()
 #elif defined(__aarch64__) || defined(__arm__)
@@ -17,6 +19,15 @@
 void weft_wait_word(_Atomic uint32_t *word, uint32_t expected);
 /* Wakes every thread that sleeps on the word. */
 void weft_wake_word(_Atomic uint32_t *word);
+
+/* A clock that costs next to nothing: 1 to 5 ticks per nanosecond. */
+static inline int64_t weft_ticks(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    return (int64_t)__builtin_ia32_rdtsc();
+#else
+    return weft_nanoseconds();
+#endif
+}
 
 /* Processors that this process may run on, at least 1. */
 int32_t weft_processors(void);

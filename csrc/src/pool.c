@@ -21,12 +21,15 @@
 
 #include "internal.h"
 #include "platform.h"
+#include "watch.h"
 
 enum {
     MAX_THREADS = 1024,
     ROUNDS = 4,
     MAX_IDLE_POOLS = 16,
     WORKER_STACK = 8 << 20,
+    PIECE_TICKS = 10000000, /* of weft_ticks that a piece of a loop shall take under a watch: 2 to 10 ms */
+    STOPPED = INT32_MIN,    /* the result of a chunk that was stopped */
     SPIN_WORKER_NS = 1000000,
     SPIN_CALLER_NS = 100000,
     CACHE_LINE = 64
@@ -43,11 +46,14 @@ typedef struct {
     weft_parallel_body body;
     void *closure;
     int64_t size[ROUNDS];
-    int32_t chunks, threads, last, extra;
+    int32_t chunks, extra;
+    int16_t threads, last;
+    int32_t grain; /* at most INT32_MAX */
 } job;
 
 typedef struct pool {
     _Alignas(CACHE_LINE) job job; /* written by the caller while the gate is closed and nobody is inside */
+    weft_watch *watch;            /* the same: that of the caller */
     _Alignas(CACHE_LINE) _Atomic int32_t next; /* first chunk not claimed */
     _Alignas(CACHE_LINE) _Atomic uint32_t gate;
     _Alignas(CACHE_LINE) _Atomic uint32_t sleeping_workers;
@@ -93,14 +99,38 @@ static void divide(job *j, int64_t count, int64_t grain, int32_t threads) {
         j->size[round] = left / chunks;
         j->extra = (int32_t)(left % chunks);
         j->chunks = round * threads + (int32_t)chunks;
-        j->threads = threads;
-        j->last = round;
+        j->threads = (int16_t)threads;
+        j->last = (int16_t)round;
+        j->grain = grain < INT32_MAX ? (int32_t)grain : INT32_MAX;
         return;
+    }
+}
+
+/* The watched thread asks whether to stop, its workers only whether it found so. */
+static int32_t is_stopped(weft_watch *w) {
+    return w == weft_watch_current() ? weft_watch_check(w) : weft_watch_stopped(w);
+}
+
+/* Runs the iterations of a chunk. Under a watch, the first iterations tell how long the others take: few milliseconds, and
+ * they run at once; longer, and they run in pieces, between which the loop may stop. */
+static int32_t run_body(weft_parallel_body body, int64_t begin, int64_t end, int64_t grain, void *closure, weft_watch *w) {
+    if (!w || grain > (end - begin) / 2) return body(begin, end, closure);
+    int64_t piece = grain;
+    for (;;) {
+        const int64_t start = weft_ticks();
+        const int32_t result = body(begin, begin + piece, closure);
+        begin += piece;
+        if (result || begin == end) return result;
+        if (is_stopped(w)) return STOPPED;
+        const double each = (double)(weft_ticks() - start + 1) / (double)piece, fitting = PIECE_TICKS / each;
+        piece = fitting >= (double)(end - begin) ? end - begin : fitting > (double)grain ? (int64_t)fitting : grain;
+        if (piece > end - begin) piece = end - begin;
     }
 }
 
 static void run_chunks(pool *p) {
     const job j = p->job;
+    weft_watch *const watch = p->watch;
     int64_t begin = 0; /* of the round */
     int32_t round = 0, first = 0;
     for (;;) {
@@ -112,7 +142,8 @@ static void run_chunks(pool *p) {
         }
         const int32_t at = chunk - first, extra = round == j.last ? j.extra : 0;
         const int64_t from = begin + at * j.size[round] + (at < extra ? at : extra);
-        const int32_t result = j.body(from, from + j.size[round] + (at < extra), j.closure);
+        int32_t result = watch && is_stopped(watch) ? STOPPED : 0;
+        if (!result) result = run_body(j.body, from, from + j.size[round] + (at < extra), j.grain, j.closure, watch);
         if (result) {
             int32_t none = 0;
             atomic_compare_exchange_strong(&p->result, &none, result);
@@ -199,8 +230,10 @@ int32_t weft_parallel_for(weft_parallel_body body, int64_t count, int64_t grain,
     pool *p = current;
     if (count <= 0) return 0;
     if (grain < 1) grain = 1;
-    if (!p || p->started == 0 || count / 2 < grain) return body(0, count, closure);
+    if (!p || p->started == 0 || count / 2 < grain)
+        return run_body(body, 0, count, grain, closure, weft_watch_current());
     p->job.body = body, p->job.closure = closure;
+    p->watch = weft_watch_current();
     divide(&p->job, count, grain, p->started + 1);
     atomic_store_explicit(&p->result, 0, memory_order_relaxed);
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
@@ -234,11 +267,12 @@ static void after_fork_in_child(void) {
     pthread_mutex_unlock(&idle_lock);
 }
 
-static void stop_idle_pools(void) {
+/* `count`: the number of idle pools to begin with from now on. */
+static void stop_idle_pools(int32_t count) {
     pthread_mutex_lock(&idle_lock);
     pool *p = idle;
     idle = NULL;
-    idle_count = MAX_IDLE_POOLS; /* pools released from now on are stopped too */
+    idle_count = count;
     pthread_mutex_unlock(&idle_lock);
     while (p) {
         pool *next = p->next_idle;
@@ -247,9 +281,16 @@ static void stop_idle_pools(void) {
     }
 }
 
+static void stop_for_exit(void) { stop_idle_pools(MAX_IDLE_POOLS); } /* pools released from now on are stopped too */
+
+void weft_trim(void) {
+    weft_trim_scratch();
+    stop_idle_pools(0);
+}
+
 static void install_hooks(void) {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-    atexit(stop_idle_pools);
+    atexit(stop_for_exit);
 }
 
 static void start_workers(pool *p) {

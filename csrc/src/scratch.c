@@ -34,6 +34,15 @@ static void free_stack(void *unused) {
     spare = NULL;
 }
 
+void weft_trim_scratch(void) {
+    free_block(spare);
+    spare = NULL;
+    if (!stack || stack->used) return;
+    block *below = stack->below;
+    free_block(stack);
+    stack = below;
+}
+
 static void make_key(void) { (void)pthread_key_create(&cleanup_key, free_stack); }
 
 static block *new_block(size_t bytes) {

@@ -9,28 +9,52 @@ static weft_device *device_of(const weft_executable *e, int32_t space) { return 
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-void *weft_space_allocate(const weft_executable *e, int32_t space, int64_t nbytes, weft_error *error) {
+/* Counts memory before it is allocated, so that runs at the same time cannot exceed the limit together. Idle memory is
+ * given up first. */
+static bool count_bytes(weft_executable *e, int64_t nbytes, weft_error *error) {
+    const int64_t limit = atomic_load(&e->memory_limit);
+    for (int attempt = 0;; attempt++) {
+        const int64_t held = atomic_fetch_add(&e->held_bytes, nbytes);
+        if (!limit || (nbytes <= limit && held <= limit - nbytes)) return true;
+        atomic_fetch_sub(&e->held_bytes, nbytes);
+        if (attempt || !weft_executable_trim(e)) {
+            (void)weft_fail(error, WEFT_ERROR_LIMIT, "intermediate results need %lld bytes, and the limit is %lld",
+                            (long long)nbytes + (long long)held, (long long)limit);
+            return false;
+        }
+    }
+}
+
+void *weft_space_allocate(weft_executable *e, int32_t space, int64_t nbytes, weft_error *error) {
     void *address = NULL;
+    if (nbytes < 0 || nbytes > INT64_MAX / 4) {
+        (void)weft_fail(error, WEFT_ERROR_MEMORY, "out of memory for intermediate results");
+        return NULL;
+    }
+    if (!count_bytes(e, nbytes, error)) return NULL;
     if (space) {
         (void)weft_device_allocate(e->devices[space - 1], nbytes, &address, error);
     } else {
         address = weft_alloc_large(nbytes);
         if (!address) (void)weft_fail(error, WEFT_ERROR_MEMORY, "out of memory for intermediate results");
     }
+    if (!address) atomic_fetch_sub(&e->held_bytes, nbytes);
     return address;
 }
 
-void weft_space_free(const weft_executable *e, int32_t space, void *address) {
+void weft_space_free(weft_executable *e, int32_t space, void *address, int64_t nbytes) {
+    if (!address) return;
+    atomic_fetch_sub(&e->held_bytes, nbytes);
     if (space)
         weft_device_free(e->devices[space - 1], address);
     else
         weft_free(address);
 }
 
-int32_t weft_keep(const weft_executable *e, int32_t space, kept_memory *m, int64_t nbytes, weft_error *error) {
+int32_t weft_keep(weft_executable *e, int32_t space, kept_memory *m, int64_t nbytes, weft_error *error) {
     if (m->address && nbytes <= m->nbytes) return WEFT_OK;
     weft_error told = {.status = WEFT_ERROR_MEMORY};
-    weft_space_free(e, space, m->address);
+    weft_space_free(e, space, m->address, m->nbytes);
     *m = (kept_memory){weft_space_allocate(e, space, nbytes, &told), nbytes};
     if (m->address) return WEFT_OK;
     m->nbytes = 0;
@@ -194,7 +218,7 @@ int32_t weft_load_devices(weft_executable *e, const weft_parts *parts, weft_erro
 void weft_unload_devices(weft_executable *e) {
     const program *p = &e->program;
     for (int32_t i = 0; e->owned && i < p->buffer_count; i++)
-        if (e->owned[i]) weft_space_free(e, p->buffers[i].space, e->uploaded[i]);
+        if (e->owned[i]) weft_device_free(device_of(e, p->buffers[i].space), e->uploaded[i]);
     for (int32_t k = 0; e->loaded && k < p->kernel_count; k++)
         if (e->loaded[k]) weft_device_unload(device_of(e, (int32_t)p->kernel_devices[k]), e->loaded[k]);
     for (int32_t i = 0; e->devices && i < p->device_count; i++) weft_device_release(e->devices[i]);

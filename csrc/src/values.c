@@ -18,11 +18,13 @@ static weft_value *start(void *memory, weft_value_kind kind, int32_t count) {
     atomic_init(&v->references, 1);
     v->kind = kind;
     v->count = count;
-    v->tag = 0;
+    if (kind == WEFT_VALUE_DATA) v->tag = 0;
+    else v->link = NULL;
     v->nbytes = 0;
     v->data = NULL;
     v->owner = NULL;
-    v->release = NULL;
+    if (kind == WEFT_VALUE_FOREIGN) v->release = NULL;
+    else v->next_borrowed = NULL;
     return v;
 }
 
@@ -44,13 +46,44 @@ weft_value *weft_value_tensor(int32_t rank, const int64_t *shape, int64_t nbytes
     return v;
 }
 
-weft_value *weft_value_view(int32_t rank, const int64_t *shape, int64_t nbytes, void *data, weft_value *owner) {
+static bool is_borrowed(const weft_value *v) { return v->kind == WEFT_VALUE_TENSOR && v->link; }
+
+static void unlink_borrowed(weft_value *v) {
+    *v->link = v->next_borrowed;
+    if (v->next_borrowed) v->next_borrowed->link = v->link;
+    v->link = NULL;
+    v->next_borrowed = NULL;
+}
+
+bool weft_own_borrowed(weft_value **list) {
+    bool all = true;
+    while (*list) {
+        weft_value *v = *list, *copy = weft_value_tensor(v->count, v->shape, v->nbytes), *before = v->owner;
+        unlink_borrowed(v);
+        if (copy && v->nbytes) memcpy(copy->data, v->data, (size_t)v->nbytes);
+        if (!copy) v->nbytes = 0;
+        v->data = copy ? copy->data : NULL;
+        v->owner = copy;
+        all &= copy != NULL;
+        weft_value_release(before);
+    }
+    return all;
+}
+
+weft_value *weft_value_view(int32_t rank, const int64_t *shape, int64_t nbytes, void *data, weft_value *owner,
+                            weft_value **list) {
     if (!is_shape(rank, shape) || nbytes < 0) return NULL;
     weft_value *v = start(weft_alloc_small((int64_t)tensor_header(rank)), WEFT_VALUE_TENSOR, rank);
     if (!v) return NULL;
     v->nbytes = nbytes;
     v->data = data;
     v->owner = owner ? weft_value_retain(owner) : NULL;
+    if (!owner || is_borrowed(owner)) {
+        v->next_borrowed = *list;
+        v->link = list;
+        if (*list) (*list)->link = &v->next_borrowed;
+        *list = v;
+    }
     if (rank) memcpy(v->shape, shape, (size_t)rank * sizeof *shape);
     return v;
 }
@@ -83,7 +116,7 @@ weft_value *weft_value_retain(weft_value *value) {
 /* Releases one reference; true if it was the last. */
 static bool drop(weft_value *v) {
     if (atomic_fetch_sub_explicit(&v->references, 1, memory_order_release) != 1) return false;
-    atomic_thread_fence(memory_order_acquire);
+    (void)atomic_load_explicit(&v->references, memory_order_acquire); /* not a fence: thread sanitizers know none */
     return true;
 }
 
@@ -93,6 +126,7 @@ void weft_value_release(weft_value *value) {
     while (dead) {
         weft_value *v = dead;
         dead = v->next;
+        if (is_borrowed(v)) unlink_borrowed(v);
         int32_t count = v->kind == WEFT_VALUE_DATA ? v->count : v->owner ? 1 : 0;
         weft_value **parts = v->kind == WEFT_VALUE_DATA ? v->fields : &v->owner;
         if (v->kind == WEFT_VALUE_FOREIGN) {
@@ -109,7 +143,7 @@ void weft_value_release(weft_value *value) {
 }
 
 weft_value_kind weft_value_kind_of(const weft_value *value) { return value->kind; }
-int64_t weft_value_tag(const weft_value *value) { return value->tag; }
+int64_t weft_value_tag(const weft_value *value) { return value->kind == WEFT_VALUE_DATA ? value->tag : 0; }
 int32_t weft_value_count(const weft_value *value) { return value->count; }
 const int64_t *weft_value_shape(const weft_value *value) { return value->kind == WEFT_VALUE_DATA ? NULL : value->shape; }
 int64_t weft_value_nbytes(const weft_value *value) { return value->nbytes; }

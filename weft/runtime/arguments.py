@@ -19,7 +19,7 @@ from weft.support.errors import InputError, InternalError, UserError, WeftError
 
 # weft_status of csrc/include/weft_runtime.h, and the binding's own from 100.
 _MEMORY, _RANK, _SHAPE, _CHECK, _KERNEL, _ARITHMETIC, _BOUNDS, _UNALLOCATED = 1, 5, 6, 7, 8, 9, 10, 11
-_DEPTH, _RANGE, _DEVICE = 12, 14, 15
+_DEPTH, _RANGE, _DEVICE, _TIMEOUT, _LIMIT = 12, 14, 15, 16, 18
 _COUNT, _OUTPUT_COUNT, _OVERLAP, _OUTPUT_SHAPE = 100, 101, 102, 103
 
 
@@ -162,6 +162,14 @@ class Arguments:
             return failure(status, message)
         if status == _MEMORY:
             return UserError(message, code="I007", hint="the inputs are large for the memory of this machine")
+        if status == _TIMEOUT:
+            return UserError("the run took longer than its timeout and was stopped", code="I035")
+        if status == _LIMIT:
+            return UserError(
+                f"out of memory: {message} bytes",
+                code="I036",
+                hint="set a larger memory_limit, or give smaller inputs",
+            )
         if status == _DEPTH:
             name = self.program.functions[index].name if 0 <= index < len(self.program.functions) else "?"
             return UserError(

@@ -28,6 +28,8 @@ from weft.support.files import existing_file
 from weft.support.memory import compact
 from weft.support.words import counted
 
+_MAX_NANOSECONDS = 1 << 62
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -130,31 +132,61 @@ class Executable:
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes currently allocated for intermediate results, on all devices: 0 before the first run."""
-        return self._native.arena_bytes
+        """Bytes currently held for intermediate results, on all devices: 0 before the first run. Memory of one run is
+        kept for the next ones; :meth:`trim` frees it."""
+        return self._native.held_bytes
 
-    def __call__(self, *inputs: Any, out: Any = None) -> Any:
+    @property
+    def memory_limit(self) -> int | None:
+        """Most bytes that all runs together may hold for intermediate results; None: no limit.
+
+        A run that needs more is refused with a UserError (I036). Inputs, outputs, constants and values do not count.
+        """
+        return self._native.memory_limit or None
+
+    @memory_limit.setter
+    def memory_limit(self, nbytes: int | None) -> None:
+        if nbytes is not None and (not WHOLE.accepts(nbytes) or not 0 < nbytes < 1 << 63):
+            raise InputError(f"memory_limit must be a number of bytes from 1 on, or None, not {nbytes!r}", code="I029")
+        self._native.memory_limit = nbytes or 0
+
+    def trim(self) -> int:
+        """Free the memory that is kept for later runs, and idle worker threads; returns the bytes of the former.
+
+        Runs under way keep theirs. The next run allocates its memory again.
+        """
+        return self._native.trim()
+
+    def __call__(self, *inputs: Any, out: Any = None, timeout: float | None = None) -> Any:
         """Run on inputs in the model's order; an array, or a tuple of arrays.
 
         ``out`` gives the memory for the results: an array, or a sequence of arrays (writable, compact, not overlapping
         the inputs), which are returned; a tensor on a device is written there. Other results are arrays in main memory.
+        A run that takes longer than ``timeout`` seconds is stopped and raises a UserError (I035); so does
+        KeyboardInterrupt in the main thread stop a run. What ``out`` holds then is not defined.
         Raises InputError if something does not fit.
         """
-        if out is None:
-            results = self._run(inputs)
-        else:
+        outs = None
+        if out is not None:
             outs = (out,) if self._single and not isinstance(out, (tuple, list)) else tuple(out)
-            results = self._run(inputs, outs)
+        if timeout is None:
+            results = self._run(inputs) if outs is None else self._run(inputs, outs)
+        else:
+            results = self._run(inputs, outs, None, _nanoseconds(timeout))
         return results[0] if self._single else results
 
     def _run_values(self, *arguments: Any) -> tuple[Any, ...]:
         return self._arguments.results(self._native.run(*arguments))
 
-    def run(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Any]:
-        """Run on inputs by name; the outputs by name. Raises InputError if something does not fit."""
+    def run(
+        self, inputs: Mapping[str, Any] | None = None, /, *, timeout: float | None = None, **named: Any
+    ) -> dict[str, Any]:
+        """Run on inputs by name; the outputs by name. ``timeout`` as for a call, in seconds; an input of that name is
+        given in the mapping. Raises InputError if something does not fit."""
         if inputs is not None and not MAPPING.accepts(inputs):
             raise InputError(f"run: 'inputs' must be {MAPPING.says}, not {type(inputs).__name__}", code="I029")
-        results = self._run(self._arguments.order({**(inputs or {}), **named}))
+        order = self._arguments.order({**(inputs or {}), **named})
+        results = self._run(order) if timeout is None else self._run(order, None, None, _nanoseconds(timeout))
         return {spec.name: value for spec, value in zip(self.outputs, results, strict=True)}
 
     @checked("I029", InputError, path=PATH)
@@ -214,6 +246,12 @@ def load_executable(path: str | os.PathLike[str], threads: int | None = None, *,
     machine, InputError if there is no such file.
     """
     return Executable(Artifact.load(existing_file(path), verify), threads)
+
+
+def _nanoseconds(timeout: float) -> int:
+    if not NUMBER.accepts(timeout) or timeout < 0:
+        raise InputError(f"timeout must be a number of seconds from 0 on, or None, not {timeout!r}", code="I029")
+    return int(min(timeout * 1e9, _MAX_NANOSECONDS))
 
 
 def _input_dtype(spec: TensorSpec) -> np.dtype[Any] | None:

@@ -1,0 +1,236 @@
+"""Runs stop within 50 ms at a time limit or at Ctrl-C, wherever they spend their time, and leave nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from conftest import artifact
+
+from weft.runtime import Executable
+from weft.runtime._native import allocated_blocks
+from weft.runtime.program import (
+    Allocate,
+    BufferSpec,
+    CallKernel,
+    ExecutableProgram,
+    FunctionSpec,
+    Instruction,
+    Invoke,
+    Jump,
+    KernelRef,
+    NewView,
+    SetSize,
+    TensorSpec,
+)
+from weft.support.errors import InputError, UserError
+
+SOURCE = r"""
+#include <stdint.h>
+#include <time.h>
+typedef int32_t (*body_t)(int64_t, int64_t, void *);
+int32_t weft_parallel_for(body_t body, int64_t count, int64_t grain, void *closure);
+void *weft_scratch(int64_t);
+void weft_scratch_release(int64_t);
+
+/* Busy for about `steps` thousand additions for each iteration. */
+static int32_t work(int64_t begin, int64_t end, void *closure) {
+    int64_t steps = *(const int64_t *)closure;
+    char *room = weft_scratch(64);
+    for (int64_t i = begin; i < end; i++)
+        for (volatile int64_t k = 0; k < steps * 1000; k++) room[k % 64]++;
+    weft_scratch_release(64);
+    return 0;
+}
+int32_t quick(void *const *b, const int64_t *s) { return 0; }
+int32_t parallel(void *const *b, const int64_t *s) { return weft_parallel_for(work, s[0], s[1], (void *)&s[2]); }
+static int32_t once(int64_t begin, int64_t end, void *closure) {
+    const int64_t *s = closure;
+    int32_t r = 0;
+    for (int64_t i = begin; i < end && !r; i++) r = weft_parallel_for(work, s[0], s[1], (void *)&s[2]);
+    return r;
+}
+int32_t nested(void *const *b, const int64_t *s) { return weft_parallel_for(once, 1, 1, (void *)s); }
+"""
+ONE = (1,)
+
+
+def program(*instructions: Instruction, kernel: str = "quick", **fields: object) -> ExecutableProgram:
+    return ExecutableProgram(
+        **{  # type: ignore[arg-type]
+            "symbols": ("i",),
+            "inputs": (TensorSpec("x", "float32", ((8,),)),),
+            "outputs": (TensorSpec("y", "float32", ((8,),)),),
+            "buffers": (
+                BufferSpec("input", 0),
+                BufferSpec("output", 0),
+                BufferSpec("dynamic"),
+                BufferSpec("object"),
+                BufferSpec("object"),
+            ),
+            "kernels": (KernelRef(kernel, 0),),
+            "instructions": instructions,
+            **fields,
+        }
+    )
+
+
+def call(*sizes: int) -> CallKernel:
+    return CallKernel(0, (0, 1), tuple((s,) for s in sizes), label="node", flops=ONE, bytes=ONE)
+
+
+LONG, FEW = (30_000, 1, 100), (2000, 1, 1500)  # iterations, grain, steps
+PROGRAMS = {
+    "jump": program(SetSize("i", ("i", 1, "add")), Jump(0)),
+    "conditional jump": program(SetSize("i", ("i", 1, "add")), Jump(0, ("i", 0, "lt"))),
+    "kernels": program(Allocate(2, (64,)), call(), SetSize("i", (1,)), Jump(1)),
+    "one loop": program(call(*LONG), SetSize("i", (1,)), kernel="parallel"),
+    "few iterations": program(call(*FEW), SetSize("i", (1,)), kernel="parallel"),
+    "nested loop": program(call(*LONG), SetSize("i", (1,)), kernel="nested"),
+}
+PROGRAMS["tail calls"] = program(
+    NewView(3, 0, (32,), ((8,),)),
+    Invoke(0, None, (3,), (), tail=False),
+    Invoke(0, None, (4,), (), tail=True),
+    symbols=(),
+    functions=(FunctionSpec("f", 2, 3, (4, 5), (4,), (), 0),),
+)
+X = np.zeros(8, np.float32)
+
+
+@pytest.fixture(params=PROGRAMS)
+def endless(request, compile_c):
+    return Executable(artifact(PROGRAMS[request.param], compile_c(SOURCE)), threads=2)
+
+
+def lateness(attempt, after: float) -> float:
+    """Seconds between the moment at which a run should stop and its end: the least of several."""
+    times = []
+    for _ in range(6):
+        start = time.perf_counter()
+        attempt()
+        times.append(time.perf_counter() - start - after)
+        if times[-1] < 0.05:
+            break
+    return min(times)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_run_stops_at_its_time_limit(endless, threads):
+    endless.threads = threads
+
+    def attempt():
+        with pytest.raises(UserError, match="took longer") as caught:
+            endless(X, timeout=0.05)
+        assert caught.value.code == "I035"
+
+    attempt()
+    blocks = allocated_blocks()
+    assert -0.001 < lateness(attempt, 0.05) < 0.05
+    gc.collect()
+    assert allocated_blocks() <= blocks
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_control_c_stops_a_run(endless, threads):
+    endless.threads = threads
+
+    def attempt():
+        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            endless(X)
+        timer.join()
+
+    assert lateness(attempt, 0.05) < 0.05
+
+
+def test_other_signals_are_handled_and_the_run_goes_on(compile_c):
+    exe = Executable(artifact(PROGRAMS["kernels"], compile_c(SOURCE)))
+    seen = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: seen.append(time.perf_counter()))
+    try:
+        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        start = time.perf_counter()
+        with pytest.raises(UserError, match="took longer"):
+            exe.run({"x": X}, timeout=0.4)
+        assert seen and seen[0] - start < 0.35
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_what_a_handler_raises_ends_the_run(compile_c):
+    exe = Executable(artifact(PROGRAMS["one loop"], compile_c(SOURCE)))
+
+    def handler(*_):
+        raise LookupError("from the handler")
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        with pytest.raises(LookupError, match="from the handler"):
+            exe(X)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_runs_on_other_threads_go_on(compile_c):
+    """Ctrl-C belongs to the main thread; the limit of one run is not that of another."""
+    exe = Executable(artifact(program(call(2000, 1, 100), SetSize("i", (1,)), kernel="parallel"), compile_c(SOURCE)))
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(exe(X)))
+    thread.start()
+    with pytest.raises(UserError):
+        exe(X, timeout=0.01)
+    thread.join()
+    assert len(ended) == 1
+
+
+def test_a_run_that_is_fast_enough_is_not_stopped(compile_c):
+    exe = Executable(artifact(program(call(), SetSize("i", (1,))), compile_c(SOURCE)))
+    for timeout in (None, 10, 1e30, float("inf")):
+        assert exe(X, timeout=timeout).shape == (8,)
+        assert exe.run({"x": X}, timeout=timeout)["y"].shape == (8,)
+    out = np.zeros(8, np.float32)
+    assert exe(X, out=out, timeout=5.0) is out
+
+
+@pytest.mark.parametrize("timeout", [-1, "1", float("nan"), True])
+def test_a_time_limit_is_a_number_of_seconds(compile_c, timeout):
+    exe = Executable(artifact(program(call(), SetSize("i", (1,))), compile_c(SOURCE)))
+    with pytest.raises(InputError, match="timeout must be"):
+        exe(X, timeout=timeout)
+
+
+def test_every_iteration_runs_once_under_a_watch(compile_c):
+    """The pieces of a chunk that takes long cover it."""
+    source = (
+        SOURCE.replace("int32_t quick(", "int32_t unused(")
+        + r"""
+static int32_t count(int64_t begin, int64_t end, void *closure) {
+    float *y = closure;
+    for (int64_t i = begin; i < end; i++) {
+        for (volatile int64_t k = 0; k < 100000; k++) {}
+        __atomic_fetch_add((int32_t *)&y[i % 8], 1, __ATOMIC_RELAXED);
+    }
+    return 0;
+}
+int32_t quick(void *const *b, const int64_t *s) {
+    int32_t *y = b[1];
+    for (int i = 0; i < 8; i++) y[i] = 0;
+    return weft_parallel_for(count, s[0], s[1], y);
+}
+"""
+    )
+    for n, grain in ((803, 1), (803, 7), (90, 50), (17, 1), (3, 1)):
+        exe = Executable(artifact(program(call(n, grain), SetSize("i", (1,))), compile_c(source)))
+        for threads in (1, 2, 3):
+            exe.threads = threads
+            seen = exe(X, timeout=100).view(np.int32)
+            np.testing.assert_array_equal(seen, [len(range(i, n, 8)) for i in range(8)])

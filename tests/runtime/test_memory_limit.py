@@ -1,0 +1,124 @@
+"""Memory for intermediate results: kept for later runs, given up on demand, limited."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from conftest import artifact
+
+from weft.runtime import Executable
+from weft.runtime._native import allocated_blocks, worker_count
+from weft.runtime.program import Allocate, BufferSpec, CallKernel, ExecutableProgram, KernelRef, TensorSpec
+from weft.support.errors import InputError, UserError
+
+N = ("n",)
+BYTES = ("n", 4, "mul")
+
+
+def pipeline(kind: str, kernels: bytes) -> Executable:
+    """y = 2 (2 x + 1) + 1, with the middle in the arena or in memory allocated by the program."""
+    arena = kind == "arena"
+    program = ExecutableProgram(
+        symbols=N,
+        inputs=(TensorSpec("x", "float32", (N,)),),
+        outputs=(TensorSpec("y", "float32", (N,)),),
+        buffers=(
+            BufferSpec("input", 0),
+            BufferSpec("output", 0),
+            BufferSpec(kind, nbytes=BYTES) if arena else BufferSpec(kind),
+        ),
+        kernels=(KernelRef("double_plus_one", 0),),
+        instructions=(
+            *(() if arena else (Allocate(2, BYTES),)),
+            CallKernel(0, (0, 2), (N,)),
+            CallKernel(0, (2, 1), (N,)),
+        ),
+        arena_bytes=BYTES if arena else (0,),
+    )
+    return Executable(artifact(program, kernels), threads=1)
+
+
+@pytest.mark.parametrize("kind", ["arena", "dynamic"])
+def test_a_run_beyond_the_limit_is_refused_and_others_are_not(kernels, kind):
+    exe = pipeline(kind, kernels)
+    exe.memory_limit = 4000
+    small, large = np.ones(1000, np.float32), np.ones(1001, np.float32)
+    blocks = None
+    for _ in range(3):
+        np.testing.assert_array_equal(exe(small), np.full(1000, 7, np.float32))
+        with pytest.raises(UserError, match="need 4004 bytes, and the limit is 4000") as caught:
+            exe(large)
+        assert caught.value.code == "I036"
+        assert exe.arena_bytes <= 4000
+        assert blocks is None or allocated_blocks() <= blocks
+        blocks = allocated_blocks()
+    exe.memory_limit = None
+    np.testing.assert_array_equal(exe(large), np.full(1001, 7, np.float32))
+
+
+def test_idle_memory_makes_room_for_other_runs(kernels):
+    """Threads that ran at once leave one arena each; a later, larger run gets their room."""
+    exe = pipeline("arena", kernels)
+    gate = threading.Barrier(4)
+
+    def run():
+        gate.wait()
+        for _ in range(20):
+            exe(np.ones(100_000, np.float32))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    exe.memory_limit = 1_700_000
+    assert exe(np.ones(400_000, np.float32))[0] == 7
+    assert exe.arena_bytes <= 1_700_000
+
+
+@pytest.mark.parametrize("kind", ["arena", "dynamic"])
+def test_trim_gives_everything_back(kernels, kind):
+    exe = pipeline(kind, kernels)
+    assert exe.trim() == 0
+    x = np.ones(1 << 20, np.float32)
+    for _ in range(3):
+        before = allocated_blocks()
+        assert exe(x)[-1] == 7
+        held = exe.arena_bytes
+        assert held == (x.nbytes if kind == "arena" else 0)
+        assert exe.trim() == held
+        assert exe.arena_bytes == 0 and allocated_blocks() <= before
+        assert worker_count() == 0
+
+
+def test_trim_during_runs(kernels):
+    exe = pipeline("arena", kernels)
+    stop = threading.Event()
+    wrong: list[object] = []
+
+    def run(n: int) -> None:
+        x = np.arange(n, dtype=np.float32)
+        while not stop.is_set():
+            if not np.array_equal(exe(x), 4 * x + 3):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in (1000, 5000, 9000)]
+    for t in threads:
+        t.start()
+    for _ in range(300):
+        exe.trim()
+    stop.set()
+    for t in threads:
+        t.join()
+    assert not wrong
+    exe.trim()
+    assert exe.arena_bytes == 0
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "1", 1 << 63, True])
+def test_a_limit_is_a_number_of_bytes(kernels, limit):
+    exe = pipeline("arena", kernels)
+    with pytest.raises(InputError, match="memory_limit must be"):
+        exe.memory_limit = limit
