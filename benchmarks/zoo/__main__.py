@@ -1,0 +1,205 @@
+"""Weft beside other engines on architectures that no table lists; each engine in a process of its own, in turns.
+
+python -m benchmarks.zoo [--models NAME,…] [--families decoders,…] [--threads 1,2] [--peers onnxruntime,openvino]
+                         [--runs N] [--above RATIO] [--kernels N] [--json FILE] [--markdown]
+python -m benchmarks.zoo --build      only make the files
+python -m benchmarks.zoo --check      only compare results with onnxruntime
+python -m benchmarks.zoo --list       names and families
+
+A name matches every model that contains it; ``=NAME`` only the model of that name. Rows are sorted: the slowest beside
+the best peer first. Of models above ``--above``, the kernels that take most time are shown. Models are built once, into
+a folder outside of the repository; those that cannot be built here are named with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.report import Table, geometric_mean
+from benchmarks.zoo import cache
+from benchmarks.zoo.agreement import TOLERANCE, gaps
+from benchmarks.zoo.entry import Entry, only
+from benchmarks.zoo.lists import ENTRIES, FAMILIES
+from weft.bench.turns import Record, measure
+from weft.support.errors import UserError
+
+PEERS = ("onnxruntime", "openvino")
+AGREE = 1e-2
+"""Peers whose results differ by more, relative to the largest magnitude, are not compared with."""
+
+CHECK_SECONDS = 600
+"""A comparison of results that takes longer is ended."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model on a number of threads: Weft's record and the peers' (none if Weft failed), and what went wrong."""
+
+    model: str
+    family: str
+    threads: int
+    records: tuple[Record, ...]
+    problems: dict[str, str]
+    kernels: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Weft's least time over that of the fastest peer that agrees. Least times, as others may use the machine."""
+        peers = [r.min_ms for r in self.records[1:] if r.max_rel_diff <= AGREE]
+        return self.records[0].min_ms / min(peers) if peers else None
+
+
+def measured(
+    entry: Entry, path: Path, threads: int, peers: Sequence[str], runs: int, above: float, kernels: int
+) -> Row:
+    """The model in all engines; the slowest kernels too if it is slower than ``above`` times the best."""
+    try:
+        records, problems = measure(str(path), list(peers), threads, runs=runs, inputs=entry.feed(0))
+    except UserError as error:
+        return Row(entry.name, entry.family, threads, (), {"weft": str(error)})
+    row = Row(entry.name, entry.family, threads, tuple(records), problems)
+    if kernels and row.ratio is not None and row.ratio > above:
+        import weft
+
+        profile = weft.compile(path, threads=threads).profile(entry.feed(0))
+        return Row(row.model, row.family, threads, row.records, problems, profile.table(kernels))
+    return row
+
+
+def say(row: Row) -> None:
+    times = "  ".join(f"{r.engine} {r.min_ms:.3f}" for r in row.records)
+    ratio = f"{row.ratio:.2f}" if row.ratio is not None else "–"
+    print(f"{row.model:24} {ratio:>6}  {times}", flush=True)
+    for engine, reason in row.problems.items():
+        print(f"  {engine}: {' '.join(reason.split())[:300]}")
+    if row.kernels:
+        print("  " + row.kernels.replace("\n", "\n  "), flush=True)
+
+
+def table(rows: Sequence[Row], peers: Sequence[str]) -> Table:
+    """The worst first; the last row has the geometric mean."""
+    ranked = sorted((r for r in rows if r.ratio is not None), key=lambda r: -(r.ratio or 0))
+    cells: list[tuple[object, ...]] = [
+        (r.model, r.family, r.records[0].min_ms, *(_time(r, p) for p in peers), f"{r.ratio:.2f}") for r in ranked
+    ]
+    if ranked:
+        mean = geometric_mean([r.ratio or 0 for r in ranked])
+        cells.append(("geometric mean", "", "", *[""] * len(peers), f"{mean:.3f}"))
+    threads = rows[0].threads if rows else 0
+    failed = ", ".join(r.model for r in rows if not r.records)
+    note = f"Least of the measured times, in turns. {len(ranked)} models." + (
+        f" Weft failed: {failed}." if failed else ""
+    )
+    columns = ("model", "family", "weft ms", *(f"{p} ms" for p in peers), "weft / best")
+    return Table(f"Zoo, {threads} thread{'s' if threads != 1 else ''}", columns, tuple(cells), note)
+
+
+def _time(row: Row, peer: str) -> str:
+    for r in row.records[1:]:
+        if r.engine == peer:
+            return f"{r.min_ms:.3f}" + ("" if r.max_rel_diff <= AGREE else " ≠")
+    return "–"
+
+
+def check(entry: Entry, path: Path) -> str:
+    """What is wrong with the results, compiled and run in a process of its own; empty if they agree."""
+    command = [sys.executable, "-m", "benchmarks.zoo", "--check-here", entry.name]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return f"no result within {CHECK_SECONDS} s"
+    if done.returncode == 0:
+        return done.stdout.strip()
+    tail = (done.stderr.strip().splitlines() or ["no message"])[-3:]
+    return f"the process ended with status {done.returncode}: " + " ".join(tail)
+
+
+def check_here(name: str) -> None:
+    """Print the outputs of one model that do not agree with onnxruntime's."""
+    (entry,) = only(ENTRIES, [f"={name}"])
+    wrong = [g for g in gaps(cache.model(entry), entry) if not g.agrees]
+    print("\n".join(f"{g.output}: {g.error:.1e} of its spread (at most {TOLERANCE:g}) {g.note}" for g in wrong))
+
+
+def available(entries: Sequence[Entry]) -> list[tuple[Entry, Path]]:
+    """Entries with their files, built now where they are missing; the others are named on standard error."""
+    found = []
+    for entry in entries:
+        try:
+            found.append((entry, cache.model(entry)))
+        except cache.Unavailable as why:
+            print(f"{entry.name} is left out: {' '.join(str(why).split())[:300]}", file=sys.stderr, flush=True)
+    return found
+
+
+def checked(entries: Sequence[Entry]) -> int:
+    """Compare all with onnxruntime; returns how many differ or fail."""
+    wrong = 0
+    models = available(entries)
+    for entry, path in models:
+        problem = check(entry, path)
+        wrong += bool(problem)
+        print(f"{entry.name:24} {problem or 'agrees'}", flush=True)
+    print(f"{len(models) - wrong} of {len(models)} agree with onnxruntime")
+    return wrong
+
+
+def words(text: str) -> tuple[str, ...]:
+    return tuple(w for w in text.split(",") if w)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=words, default=(), help="parts of names; =NAME for one model")
+    parser.add_argument("--families", type=words, default=(), help=", ".join(FAMILIES))
+    parser.add_argument("--threads", type=words, default=("1", "2"))
+    parser.add_argument("--peers", type=words, default=PEERS)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--above", type=float, default=1.05, help="show kernels of models slower than this")
+    parser.add_argument("--kernels", type=int, default=5, metavar="N", help="how many of them")
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--json", type=Path, default=None, help="write what was measured to this file")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--build", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--check-here", metavar="NAME", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.check_here:
+        check_here(options.check_here)
+        return
+    entries = only(ENTRIES, options.models, options.families)
+    if not entries:
+        parser.error("no model has such a name and family; --list shows them")
+    if options.list:
+        print("\n".join(f"{e.name:28} {e.family:20} {e.package}" for e in entries))
+    elif options.build:
+        print(f"{len(available(entries))} of {len(entries)} models in {cache.folder()}")
+    elif options.check:
+        sys.exit(bool(checked(entries)))
+    else:
+        compare(available(entries), options)
+
+
+def compare(models: Sequence[tuple[Entry, Path]], options: argparse.Namespace) -> None:
+    """Measure, print and write tables for each number of threads."""
+    every: list[Row] = []
+    for threads in map(int, options.threads):
+        rows = []
+        for entry, path in models:
+            rows.append(measured(entry, path, threads, options.peers, options.runs, options.above, options.kernels))
+            say(rows[-1])
+            if options.json:
+                options.json.write_text(json.dumps([asdict(r) for r in [*every, *rows]], indent=1) + "\n")
+        made = table(rows, options.peers)
+        print("\n" + (made.markdown() if options.markdown else made.plain()))
+        every += rows
+
+
+if __name__ == "__main__":
+    main()

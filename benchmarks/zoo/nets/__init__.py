@@ -1,0 +1,1 @@
+"""Hand-written architectures in PyTorch, each a function that returns a module."""

@@ -1,0 +1,120 @@
+"""The zoo of ``benchmarks.zoo``: a sample of its architectures agrees with onnxruntime; all of them with ``--slow``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import models_zoo as zoo
+import numpy as np
+import pytest
+
+from benchmarks.zoo import agreement, cache
+from benchmarks.zoo.entry import Entry, Input, ids, only
+from benchmarks.zoo.lists import ENTRIES, FAMILIES
+
+FEWEST_ARCHITECTURES = 120
+EVERY = [e if e.sample else pytest.param(e, marks=pytest.mark.slow) for e in ENTRIES]
+
+
+@pytest.mark.parametrize("entry", EVERY, ids=lambda e: e.name)
+def test_agrees_with_onnxruntime(entry: Entry) -> None:
+    path = zoo.or_skip(cache.model, entry)
+    found = agreement.gaps(path, entry)
+    assert found, "a model without outputs"
+    wrong = [f"{g.output} is off by {g.error:.1e} of its spread {g.note}" for g in found if not g.agrees]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_lists_are_large_and_wide() -> None:
+    assert len({(e.package, e.source) for e in ENTRIES}) >= FEWEST_ARCHITECTURES
+    assert len(FAMILIES) >= 20
+    assert len({e.name for e in ENTRIES}) == len({e.key for e in ENTRIES}) == len(ENTRIES)
+    sampled = {e.family for e in ENTRIES if e.sample}
+    assert len(sampled) >= 8, sampled
+
+
+def test_lists_are_read_without_the_packages_that_build_them() -> None:
+    code = "import sys, benchmarks.zoo.__main__; print({'torch', 'transformers', 'timm', 'diffusers'} & {*sys.modules})"
+    root = Path(__file__).resolve().parent.parent.parent
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_names_are_parts_or_exact() -> None:
+    assert {"llama", "llama-open"} <= {e.name for e in only(ENTRIES, ["llama"])}
+    assert [e.name for e in only(ENTRIES, ["=llama"])] == ["llama"]
+    assert {e.family for e in only(ENTRIES, families=["flow"])} == {"flow"}
+
+
+def test_what_changes_a_model_changes_its_file() -> None:
+    entry = Entry("m", "f", "transformers", "LlamaModel", (ids(8),), {"hidden_size": 8})
+    others = [
+        Entry("m", "f", "transformers", "LlamaModel", (ids(8),), {"hidden_size": 16}),
+        Entry("m", "f", "transformers", "LlamaModel", (ids(9),), {"hidden_size": 8}),
+        Entry("m", "f", "transformers", "OlmoModel", (ids(8),), {"hidden_size": 8}),
+    ]
+    assert len({e.key for e in (entry, *others)}) == 4
+    assert entry.key == Entry("m", "f", "transformers", "LlamaModel", (ids(8),), {"hidden_size": 8}).key
+
+
+def test_inputs_are_seeded_and_unrelated() -> None:
+    entry = Entry("m", "f", "nets", "tables:gcn", (Input("x", (4, 8)), Input("edges", (2, 9), "ids", 4)))
+    first, again, other = entry.feed(0), entry.feed(0), entry.feed(1)
+    for name in ("x", "edges"):
+        np.testing.assert_array_equal(first[name], again[name])
+        assert not np.array_equal(first[name], other[name])
+    assert first["x"].dtype == np.float32 and first["edges"].max() < 4
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WEFT_TEST_CACHE", str(tmp_path))
+    monkeypatch.setattr(Entry, "needs", ("torch", "no_such_package"))
+    with pytest.raises(zoo.Unavailable, match=r"needs no_such_package: pip install"):
+        cache.model(ENTRIES[0])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "agrees"),
+    [
+        ([[1.0, 2.0], [3.0, 5.0]], [[1.0, 2.0], [3.0, 5.0]], True),
+        ([[100.0, 100.01], [100.0, 100.02]], [[100.0, 100.01], [100.0, 100.0]], False),  # small beside the values only
+        ([[np.nan, 2.0], [3.0, 5.0]], [[1.0, 2.0], [3.0, 5.0]], False),
+        ([[np.nan, 2.0], [3.0, 5.0]], [[np.nan, 2.0], [3.0, 5.0]], False),
+        ([[1.0], [3.0]], [[1.0, 2.0], [3.0, 5.0]], False),
+        ([[1.0, 2.0], [1.0, 2.1]], [[1.0, 2.0], [1.0, 2.0]], False),  # an output that nothing changes hides nothing
+    ],
+)
+def test_differences_count_relative_to_the_spread(
+    ours: list[list[float]], theirs: list[list[float]], agrees: bool
+) -> None:
+    gap = agreement._gap("y", [np.array(v) for v in ours], [np.array(v) for v in theirs])
+    assert gap.agrees is agrees
+
+
+def test_an_export_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for package in ("torch", "onnxscript"):
+        pytest.importorskip(package)
+    monkeypatch.setenv("WEFT_TEST_CACHE", str(tmp_path))
+    entry = Entry("none", "f", "nets", "tables:no_such_net", (Input("x", (1, 4)),))
+    for _ in range(2):  # the second time, the reason is read from the cache
+        with pytest.raises(zoo.Unavailable, match=r"none cannot be built: [\s\S]*no_such_net"):
+            cache.model(entry)
+    assert [p.suffix for p in (tmp_path / "zoo").iterdir()] == [".reason"]
+
+
+def test_weights_that_carry_no_signal_are_refused(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    from benchmarks.zoo.signal import LEAST_SPREAD, give_signal, spread
+
+    torch.manual_seed(0)
+    deep = torch.nn.Sequential(*(m for _ in range(12) for m in (torch.nn.Linear(32, 32), torch.nn.ReLU()))).eval()
+    first, second = torch.randn(4, 32), torch.randn(4, 32)
+    with torch.no_grad():
+        before = spread([deep(first)], [deep(second)])
+        give_signal(deep, [first])
+        after = spread([deep(first)], [deep(second)])
+    assert before[0] < LEAST_SPREAD < 0.1 < after[0]
+    assert spread([torch.full((2,), torch.nan)], [torch.zeros(2)]) == [0.0]
