@@ -178,6 +178,16 @@ MOVES: dict[str, Move] = {
     "compute_at_any": lambda s, r: s.compute_at(some_block(s, r), some_loop(s, r)),
     "sampled_at": lambda s, r: s.compute_at(b := some_block(s, r), s.sample_location(b)),
     "reverse_compute_at": lambda s, r: s.reverse_compute_at(b := some_block(s, r), near(s, r, s.get_producers(b))),
+    "add_unit_loop": lambda s, r: s.add_unit_loop(r.choice([some_block(s, r), some_loop(s, r)])),
+    "compute_at_with_units": lambda s, r: s.compute_at(
+        b := some_block(s, r), near(s, r, s.get_consumers(b)), preserve_unit_loops=True
+    ),
+    "reverse_compute_at_with_units": lambda s, r: s.reverse_compute_at(
+        b := some_block(s, r), near(s, r, s.get_producers(b)), preserve_unit_loops=True
+    ),
+    "cache_read_with_units": lambda s, r: s.cache_read(
+        some_block(s, r), r.randrange(2), "local", preserve_unit_loops=True
+    ),
     "compute_root": lambda s, r: s.compute_root(some_block(s, r)),
     "compute_inline": lambda s, r: s.compute_inline(some_block(s, r)),
     "reverse_compute_inline": lambda s, r: s.reverse_compute_inline(some_block(s, r)),

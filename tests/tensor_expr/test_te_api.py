@@ -264,3 +264,24 @@ def test_a_reduction_starts_at_its_identity() -> None:
         with pytest.raises(UserError, match="in a stage after the reduction") as caught:
             reduce(a[k], axis=k, init=1.0)
         assert caught.value.code == "E135"
+
+
+def test_the_range_of_an_axis_depends_on_sizes_only() -> None:
+    rows, starts = te.placeholder((5, 5), name="rows"), te.placeholder((6,), "int64", name="starts")
+
+    def triangle(i: Var) -> Any:
+        k = te.reduce_axis((0, i + 1), "k")
+        return te.sum(rows[i, k], axis=k)
+
+    def segment(i: Var) -> Any:
+        k = te.reduce_axis((0, starts[5] - starts[4]), "k")
+        return te.sum(rows[0, k], axis=k)
+
+    with pytest.raises(UserError, match=r"E206.*'k' of 'T' depends on 'i'(.|\n)*where="):
+        te.compute((5,), triangle, name="T")
+    with pytest.raises(UserError, match=r"E206.*'k' of 'T' reads 'starts'"):
+        te.compute((5,), segment, name="T")
+    k = te.reduce_axis((0, 5), "k")
+    lower = te.compute((5,), lambda i: te.sum(rows[i, k], axis=k, where=k < i + 1), name="T")
+    x = np.arange(25, dtype="float32").reshape(5, 5)
+    np.testing.assert_array_equal(run(te_to_tir("T", [rows], [lower]), [x])[0], np.tril(x).sum(1))

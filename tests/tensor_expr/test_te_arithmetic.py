@@ -79,3 +79,21 @@ def test_a_size_is_a_variable() -> None:
     a = te.placeholder((n,), name="A")
     s = te.create_schedule(te.compute((n,), lambda i: te.likely(i < n).astype("float32") * a[i], name="B").op)
     assert "[n]" in str(weft.lower(s, [a, s.outputs[0]]))
+
+
+def test_whole_quotients_of_floats_round_as_their_names_say() -> None:
+    a, b = pairs(np.array([-7.0, -2.5, -0.5, 0.25, 3.0, 9.5], np.float32))
+    wanted = {
+        "floordiv": np.floor(a / b), "floormod": np.mod(a, b), "truncdiv": np.trunc(a / b), "truncmod": np.fmod(a, b),
+        "ceildiv": np.ceil(a / b),
+    }  # fmt: skip
+    for name, oracle in wanted.items():
+        for got in both_ways(getattr(te, name), a, b):
+            np.testing.assert_array_equal(got, oracle, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_only_conditions_are_negated(dtype: str) -> None:
+    x = te.placeholder((4,), dtype, name="x")
+    with pytest.raises(UserError, match=f"takes a condition, not {dtype}"):
+        te.logical_not(x[0])

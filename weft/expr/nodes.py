@@ -524,6 +524,8 @@ def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
         x, y = promote(a, b)
     if op == "div" and not x.dtype.is_float:
         x, y = cast(x, FLOAT32), cast(y, FLOAT32)
+    elif op in _WHOLE and x.dtype.is_float:
+        return _whole_quotient(op, x, y)
     if type(y) is Const:
         if type(x) is Const:
             folded = fold(op, x, y)
@@ -541,6 +543,16 @@ def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
     return x if (type(y) is Const) == (effect is Effect.NEUTRAL) else y
 
 
+def _whole_quotient(op: str, x: Expr, y: Expr) -> Expr:
+    """``floordiv`` … ``truncmod`` of floats: the rounded quotient, rounded to a whole number, and exact remainders."""
+    if op in ("floordiv", "truncdiv"):
+        return Call("floor" if op == "floordiv" else "trunc", (make("div", x, y),), x.dtype)
+    rest, zero = Call("fmod", (x, y), x.dtype), Const(0, x.dtype)
+    apart = all_of(make("ne", rest, zero), make("ne", make("lt", rest, zero), make("lt", y, zero)))
+    return rest if op == "truncmod" else select(apart, make("add", rest, y), rest)
+
+
+_WHOLE = frozenset(("floordiv", "floormod", "truncdiv", "truncmod"))
 _LOGICAL = {"bitand": "and", "bitor": "or", "bitxor": "ne"}
 _SIGNS = {"bitand": "&", "bitor": "|", "bitxor": "^", "shl": "<<", "shr": ">>", "bitnot": "~"}
 
@@ -584,7 +596,10 @@ def maximum(a: ExprLike, b: ExprLike) -> Expr:
 
 
 def logical_not(a: ExprLike) -> Expr:
+    """Whether the condition ``a`` does not hold. Raises UserError E022 for what is no condition."""
     made = wrap(a)
+    if made.dtype != BOOL:
+        raise UserError(f"logical_not takes a condition, not {made.dtype}", code="E022", hint="compare with 0")
     return Const(not made.value, BOOL) if isinstance(made, Const) else Not(made)
 
 

@@ -352,7 +352,13 @@ class _Lowering:
             else:
                 late.append((t, b))
         self.buffers.update(direct)
-        nests = [self._compute(s, tuple(direct.get(t) or self._target(t) for t in _outputs(s)), axis) for s in steps]
+        # A step that writes no state reads earlier times of the state only: its own instances run in any order.
+        free = IterVar(time, op.axis.extent, IterVar.SPATIAL, op.axis.start)
+        nests = []
+        for s in steps:
+            outputs = _outputs(s)
+            targets = tuple(direct.get(t) or self._target(t) for t in outputs)
+            nests.append(self._compute(s, targets, axis if any(t in direct for t in outputs) else free))
         nests += [self._copy(f"{b.name}.step", self.buffers[t], b, axis) for t, b in late]
         stmts.append(For(time, op.axis.start, op.axis.extent, seq(*nests)))
         return Seq(tuple(stmts))

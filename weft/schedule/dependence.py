@@ -174,8 +174,10 @@ def check_independent(state: State, loop: For, *, reduce_allowed: bool, kind: Lo
 
     ``reduce_allowed``: iterations may combine into an accumulator (reordering). ``kind``: how the iterations will run.
     If they run at the same time, a buffer element that several iterations write must not be used outside the loop
-    (parallel iterations would race).
+    (parallel iterations would race). A single iteration runs in every order.
     """
+    if isinstance(loop.extent, Const) and loop.extent.value <= 1:
+        return
     if loop.var in state.carried:
         raise state.refuse(
             "S015",
@@ -239,6 +241,8 @@ CONCURRENT: Final = ("parallel", "vectorized", "thread", "virtual")
 
 def repeats(state: State, loop: For, block: Block) -> bool:
     """Whether several iterations of ``loop`` may run the same instances of ``block``."""
+    if isinstance(loop.extent, Const) and loop.extent.value <= 1:
+        return False
     around = state.tree.loops_around(block)
     return not (uses(block, loop) and runs_once(state, block, around[around.index(loop) :]))
 

@@ -6,13 +6,13 @@ Shared by ``compute_at``, ``reverse_compute_at``, ``cache_read`` and ``cache_wri
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from weft.expr.linear import Linear, Ranges, is_nonnegative, linear, maximum_of, mentions, pieces_of
 from weft.expr.nodes import Binary, Const, Expr, IterVar, Var, all_of
 from weft.schedule.ranges import index_var, loop_range, moving
 from weft.schedule.refs import LoopRef
-from weft.schedule.rewrite import box_of, conjuncts, hull, simplify_where, within
+from weft.schedule.rewrite import box_of, conjuncts, hull, simplify_where, uses, within
 from weft.schedule.state import State
 from weft.tir.nodes import Block, Buffer, For, Region, Stmt
 from weft.tir.visit import walk
@@ -159,11 +159,19 @@ def outer_guards(state: State, blocks: Sequence[Block], target: For | None) -> l
     return [c for c in conjuncts(blocks[0].where) if c in shared and not mentions(c, inside)]
 
 
-def place_block(block: Block, instances: dict[Var, Interval], ranges: Ranges, guards: Sequence[Expr] = ()) -> Placed:
+def place_block(
+    block: Block,
+    instances: dict[Var, Interval],
+    ranges: Ranges,
+    guards: Sequence[Expr] = (),
+    *,
+    preserve_unit_loops: bool = False,
+) -> Placed:
     """A nest of serial loops that runs ``block`` for ``instances``; variables without an interval take all their
     values.
 
-    Guards exclude instances outside the block's domain. A variable that needs only one value gets no loop.
+    Guards exclude instances outside the block's domain. A variable that needs only one value gets no loop, or with
+    ``preserve_unit_loops`` a loop of one iteration.
     """
     loops: list[For] = []
     values: list[Expr] = []
@@ -178,7 +186,7 @@ def place_block(block: Block, instances: dict[Var, Interval], ranges: Ranges, gu
             greatest = maximum_of(width, known)
             width = full if greatest is None else Linear({}, greatest)
             low = linear(it.start) if greatest is None else low
-        if width.is_constant and width.constant == 0:
+        if not preserve_unit_loops and width.is_constant and width.constant == 0:
             value = low.expr()
         else:
             loop = For(index_var(it.var.name), Const(0), width.plus(1).expr(), block)
@@ -235,6 +243,8 @@ def check_covered(state: State, scope: Block | None, placed: Placed, target: For
             shared = [loop for loop in tree.loops_around(writer) if loop in around]
             if not shared and writer.name not in state.partial:
                 continue
+            if any(_is_earlier(state, (moved, nest), region, writer, loop, around, known) for loop in shared):
+                continue
             read = box_of(moved, region, {**moving(around[len(shared) :]), **inside}, known)
             wrote = required_region(state, region.buffer, [writer], shared[-1], written=True) if shared else []
             pairs = zip(wrote, read, strict=True) if shared else [(None, None)]
@@ -245,6 +255,40 @@ def check_covered(state: State, scope: Block | None, placed: Placed, target: For
                     at=writer,
                     hint="use compute_at on the producer afterwards, or choose an outer loop",
                 )
+
+
+def reads_earlier_steps(state: State, block: Block, region: Region, writer: Block, kept: Container[Var]) -> bool:
+    """Whether ``block`` reads through ``region`` only what earlier iterations of a loop around both, one of ``kept``,
+    have written: the state of a recurrence. Then the order of the two within an iteration does not matter."""
+    around = state.tree.loops_around(block)
+    shared = [loop for loop in state.tree.loops_around(writer) if loop in around and loop.var in kept]
+    return any(_is_earlier(state, (block, []), region, writer, loop, around, state.ranges(block)) for loop in shared)
+
+
+def _is_earlier(
+    state: State,
+    reader: tuple[Block, Sequence[For]],
+    region: Region,
+    writer: Block,
+    loop: For,
+    around: Sequence[For],
+    known: Ranges,
+) -> bool:
+    """Whether in each iteration of ``loop`` the reader, a block and its own loops in ``around``, reads only elements
+    in front of those that ``writer`` writes, along a dimension that ``loop`` alone drives."""
+    ordered = [n for n in uses(writer, loop) if writer.iters[n].kind == IterVar.ORDERED]
+    if loop.kind != "serial" or len(ordered) != 1 or writer.values[ordered[0]] is not loop.var:
+        return False
+    step = writer.iters[ordered[0]].var
+    inner = moving([*around[around.index(loop) + 1 :], *reader[1]])
+    boxes = box_of(reader[0], region, inner, known)
+    for written in writer.writes:
+        if written.buffer is region.buffer:
+            at = [n for n, (start, _) in enumerate(written.ranges) if start is step]
+            ends = [box[0] + box[1] for n in at if (box := boxes[n]) is not None]
+            if not any(is_nonnegative((linear(loop.var) - end).plus(-1), known) for end in ends):
+                return False
+    return True
 
 
 def contains(have: Interval, need: Interval, ranges: Ranges) -> bool:

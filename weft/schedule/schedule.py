@@ -181,6 +181,11 @@ class Schedule:
         made: LoopRef = self._apply("fuse", loops=loops)
         return made
 
+    def add_unit_loop(self, target: BlockRef | LoopRef | str) -> LoopRef:
+        """Put a loop of one iteration around a block or a loop; returns it."""
+        made: LoopRef = self._apply("add_unit_loop", target=_target(target))
+        return made
+
     def reorder(self, *loops: LoopRef) -> None:
         """Put loops of one nest into the given order. They take the same set of positions as before."""
         self._apply("reorder", loops=loops)
@@ -224,17 +229,24 @@ class Schedule:
 
     # -- where blocks are computed --------------------------------------------------------------------------
 
-    def compute_at(self, block: BlockRef | str, loop: LoopRef | Stay) -> None:
-        """Compute a producer in a loop of its consumers."""
-        self._apply("compute_at", block=_block(block), loop=loop)
+    def compute_at(
+        self, block: BlockRef | str, loop: LoopRef | Stay, *, preserve_unit_loops: bool | None = None
+    ) -> None:
+        """Compute a producer in a loop of its consumers.
 
-    def reverse_compute_at(self, block: BlockRef | str, loop: LoopRef) -> None:
+        ``preserve_unit_loops``: variables of which one value is needed get a loop of one iteration, instead of none.
+        """
+        self._apply("compute_at", block=_block(block), loop=loop, **_units(preserve_unit_loops))
+
+    def reverse_compute_at(
+        self, block: BlockRef | str, loop: LoopRef, *, preserve_unit_loops: bool | None = None
+    ) -> None:
         """Compute a consumer in a loop of its producer."""
-        self._apply("reverse_compute_at", block=_block(block), loop=loop)
+        self._apply("reverse_compute_at", block=_block(block), loop=loop, **_units(preserve_unit_loops))
 
-    def compute_root(self, block: BlockRef | str) -> None:
+    def compute_root(self, block: BlockRef | str, *, preserve_unit_loops: bool | None = None) -> None:
         """Compute a block completely before its consumers."""
-        self._apply("compute_root", block=_block(block))
+        self._apply("compute_root", block=_block(block), **_units(preserve_unit_loops))
 
     def compute_inline(self, block: BlockRef | str) -> None:
         """Compute each element where it is read; the block and its buffer disappear."""
@@ -247,7 +259,13 @@ class Schedule:
     # -- memory ---------------------------------------------------------------------------------------------
 
     def cache_read(
-        self, block: BlockRef | str, read_index: int, scope: str = "global", others: Sequence[BlockRef | str] = ()
+        self,
+        block: BlockRef | str,
+        read_index: int,
+        scope: str = "global",
+        others: Sequence[BlockRef | str] = (),
+        *,
+        preserve_unit_loops: bool | None = None,
     ) -> BlockRef:
         """Copy what the block reads through its region ``read_index`` into a buffer of its own; returns the copy.
 
@@ -255,19 +273,35 @@ class Schedule:
         """
         given = [_block(b) for b in others] if isinstance(others, (list, tuple)) else others
         made: BlockRef = self._apply(
-            "cache_read", block=_block(block), read_index=read_index, scope=scope, others=given or None
+            "cache_read",
+            block=_block(block),
+            read_index=read_index,
+            scope=scope,
+            others=given or None,
+            **_units(preserve_unit_loops),
         )
         return made
 
     def cache_write(
-        self, block: BlockRef | str, write_index: int = 0, scope: str = "global", others: Sequence[int] = ()
+        self,
+        block: BlockRef | str,
+        write_index: int = 0,
+        scope: str = "global",
+        others: Sequence[int] = (),
+        *,
+        preserve_unit_loops: bool | None = None,
     ) -> BlockRef:
         """Compute the block's result in a buffer of its own and copy it out; returns the copying block.
 
         ``others`` are further results of the block, to be copied by the same block.
         """
         made: BlockRef = self._apply(
-            "cache_write", block=_block(block), write_index=write_index, scope=scope, others=others or None
+            "cache_write",
+            block=_block(block),
+            write_index=write_index,
+            scope=scope,
+            others=others or None,
+            **_units(preserve_unit_loops),
         )
         return made
 
@@ -399,6 +433,11 @@ class Schedule:
         """Draw a loop for ``compute_at``, or the decision to leave the block where it is."""
         drawn: LoopRef | Stay = self._apply("sample_location", decision, block=_block(block))
         return drawn
+
+
+def _units(preserve: bool | None) -> dict[str, Any]:
+    """The argument as traces record it: only where it is given."""
+    return {} if preserve is None else {"preserve_unit_loops": preserve}
 
 
 def _block(ref: BlockRef | str) -> BlockRef:

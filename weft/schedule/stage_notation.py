@@ -79,11 +79,39 @@ class ClassicSchedule:
         tensor."""
         self.attached: dict[BlockRef, LoopRef] = {}
         """The loop at which each stage is computed, for stages that were moved into a loop of another stage."""
+        self._axis_loops: dict[tuple[str, int], LoopRef] = {}
+        """The loop of each variable of a block, as it was when the block got its loops. This also finds loops of one
+        iteration, whose variable primitives replace by its only value."""
+        for name in schedule.state.tree.blocks:
+            self.remember(BlockRef(name))
 
     @property
     def program(self) -> Program:
         """The loops as scheduled so far."""
         return self.schedule.program
+
+    def remember(self, block: BlockRef) -> None:
+        """Note which loop runs over which variable of ``block``, which just got these loops."""
+        state = self.schedule.state
+        found = state.block(block)
+        for loop in self.loops_of(block):
+            driven = uses(found, state.loop(loop))
+            if len(driven) == 1:
+                self._axis_loops[block.name, driven[0]] = loop
+
+    def axis_loop(self, block: BlockRef, position: int) -> LoopRef | None:
+        """The loop over the variable at ``position``, unless it was split or fused."""
+        found = self._axis_loops.get((block.name, position))
+        return found if found is not None and found.var in self.schedule.state.tree.loops else None
+
+    def loops_of(self, block: BlockRef) -> list[LoopRef]:
+        """The stage's own loops, outermost first: those inside the loop at which it is computed."""
+        around = [LoopRef(x.var) for x in self.schedule.state.tree.loops_around(self.schedule.state.block(block))]
+        at = self.attached.get(block)
+        while at is not None and at not in around:  # use the innermost loop that replaced it
+            gone = self.schedule.state.forward.get(at)
+            at = next((r for r in reversed(gone.replaced_by) if isinstance(r, LoopRef)), None) if gone else None
+        return around if at is None else around[around.index(at) + 1 :]
 
     def __getitem__(self, key: Any) -> Stage:
         origin = self._identity(key)
@@ -111,7 +139,9 @@ class ClassicSchedule:
         wanted = self.buffer_name(key)
         regions = self.schedule.state.block(blocks[0]).reads
         position = next((n for n, r in enumerate(regions) if r.buffer.name == wanted), -1)
-        return StageKey(self, self.schedule.cache_read(blocks[0], position, scope, blocks[1:]).name)
+        made = self.schedule.cache_read(blocks[0], position, scope, blocks[1:], preserve_unit_loops=True)
+        self.remember(made)
+        return StageKey(self, made.name)
 
     def cache_write(self, key: Any, scope: str) -> Any:
         """Compute ``key`` in another scope: the returned stage computes, ``s[key]`` copies to the output.
@@ -135,7 +165,9 @@ class ClassicSchedule:
                 hint="give a list of all of them",
             )
         first, *others = positions
-        self._moved[self._identity(keys[0])] = self.schedule.cache_write(computing, first, scope, others).name
+        copying = self.schedule.cache_write(computing, first, scope, others, preserve_unit_loops=True)
+        self.remember(copying)
+        self._moved[self._identity(keys[0])] = copying.name
         made = [StageKey(self, computing.name, n) for n in positions]
         return made if isinstance(key, (list, tuple)) else made[0]
 
@@ -148,6 +180,16 @@ class ClassicSchedule:
         partial = self.schedule.rfactor(stage.loop(axis), factor_axis, reassociate).name
         made = [StageKey(self, partial, n) for n in range(len(self.schedule.state.block(partial).writes))]
         return made if len(made) > 1 else made[0]
+
+    def place(self, block: BlockRef, loop: LoopRef | None) -> None:
+        """Compute a block at ``loop``, or at the root."""
+        if loop is None:
+            self.schedule.compute_root(block, preserve_unit_loops=True)
+            self.attached.pop(block, None)
+        else:
+            self.schedule.compute_at(block, loop, preserve_unit_loops=True)
+            self.attached[block] = loop
+        self.remember(block)
 
     def create_group(self, outputs: Any, inputs: Any = (), include_inputs: bool = False) -> Group:
         """The stages between ``inputs`` and ``outputs``, to be placed together."""
@@ -198,14 +240,12 @@ class Group:
         """Compute every stage of the group in a loop of ``parent``; the last stage is moved first."""
         loop = _stage(parent).loop(axis)
         for block in reversed(self.blocks):
-            self._owner.schedule.compute_at(block, loop)
-            self._owner.attached[block] = loop
+            self._owner.place(block, loop)
 
     def compute_root(self) -> None:
         """Compute every stage completely before its consumers."""
         for block in self.blocks:
-            self._owner.schedule.compute_root(block)
-            self._owner.attached.pop(block, None)
+            self._owner.place(block, None)
 
 
 class Stage:
@@ -222,12 +262,8 @@ class Stage:
     @property
     def axis(self) -> list[LoopRef]:
         """The stage's own loops, outermost first: those inside the loop at which it is computed."""
-        around = list(self.owner.schedule.get_loops(self.block))
-        at = self.owner.attached.get(self.block)
-        while at is not None and at not in around:  # use the innermost loop that replaced it
-            gone = self.owner.schedule.state.forward.get(at)
-            at = next((r for r in reversed(gone.replaced_by) if isinstance(r, LoopRef)), None) if gone else None
-        return around if at is None else around[around.index(at) + 1 :]
+        self.owner.schedule.get_loops(self.block)  # so that a trace knows them
+        return self.owner.loops_of(self.block)
 
     @property
     def leaf_iter_vars(self) -> list[LoopRef]:
@@ -245,7 +281,10 @@ class Stage:
         name = getattr(getattr(axis, "var", axis), "name", str(axis))
         if position is None or position >= len(block.iters):
             raise ScheduleError(f"'{name}' is not an axis of '{self.block.name}'", code="S002")
-        found = [x for x in self.axis if position in self._driven(x)]
+        own, known = self.axis, self.owner.axis_loop(self.block, position)
+        if known is not None:
+            return known
+        found = [x for x in own if position in self._driven(x)]
         if len(found) != 1 or len(self._driven(found[0])) != 1:
             what = "has one value here, and no loop" if not found else "was split or fused"
             raise ScheduleError(
@@ -269,7 +308,9 @@ class Stage:
         return self.owner.schedule.tile(self.loop(y), self.loop(x), y_factor, x_factor)
 
     def fuse(self, *axes: Any) -> LoopRef:
-        """Fuse directly nested loops into one loop."""
+        """Fuse directly nested loops into one loop. Of no axes, as a tensor of rank 0 has, a loop of one iteration."""
+        if not axes:
+            return self.owner.schedule.add_unit_loop(self.block)
         return self.owner.schedule.fuse(*map(self.loop, axes))
 
     def reorder(self, *axes: Any) -> None:
@@ -311,9 +352,7 @@ class Stage:
 
     def compute_at(self, parent: Stage, axis: Any) -> None:
         """Compute the stage inside the loop ``axis`` of ``parent``; each iteration computes what it reads."""
-        loop = _stage(parent).loop(axis)
-        self.owner.schedule.compute_at(self.block, loop)
-        self.owner.attached[self.block] = loop
+        self.owner.place(self.block, _stage(parent).loop(axis))
 
     def compute_inline(self) -> None:
         """Compute each element where it is read; nothing is stored."""
@@ -321,8 +360,7 @@ class Stage:
 
     def compute_root(self) -> None:
         """Compute the whole stage before its first reader; this undoes ``compute_at``."""
-        self.owner.schedule.compute_root(self.block)
-        self.owner.attached.pop(self.block, None)
+        self.owner.place(self.block, None)
 
     def set_scope(self, scope: str) -> None:
         """Store the result of the stage in the memory space ``scope``."""

@@ -15,7 +15,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, index, select, wrap
+from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Load, Var, index, select, wrap
+from weft.expr.visit import post_order
 from weft.support.arguments import FUNCTION, MAPPING, TEXT, Form, checked, instance, one_or_several, optional, several
 from weft.support.dtypes import INDEX, DType
 from weft.support.errors import UserError
@@ -83,14 +84,16 @@ def compute(
 
     If ``fn`` returns a tuple of expressions or a tuple reduction, the result is a tuple of tensors. ``attrs`` are
     passed to the block that computes the tensor. Raises UserError E120 if the number of indices is wrong, E121 if a
-    reduction is not the outermost operation.
+    reduction is not the outermost operation, E206 if the range of an axis depends on other axes or on data.
     """
     dims = _shape(shape)
     axis = tuple(IterVar(Var(n, INDEX), d) for n, d in zip(_axis_names(fn, len(dims)), dims, strict=True))
     result = fn(*(a.var for a in axis))
     several = isinstance(result, (tuple, list))
     body = tuple(wrap(b) for b in (result if several else (result,)))
-    op = ComputeOp(name, axis, _reduce_axes(name, body), body, tuple(sorted((attrs or {}).items())))
+    reduced = _reduce_axes(name, body)
+    _check_ranges(name, axis, reduced)
+    op = ComputeOp(name, axis, reduced, body, tuple(sorted((attrs or {}).items())))
     outputs = tuple(op.output(i) for i in range(len(body)))
     return outputs if several else outputs[0]
 
@@ -111,6 +114,24 @@ def _reduce_axes(name: str, body: tuple[Expr, ...]) -> tuple[IterVar, ...]:
             hint="compute each reduction as a tensor of its own, or write one tuple reducer with te.comm_reducer",
         )
     return first.axes if isinstance(first, Reduce) else ()
+
+
+def _check_ranges(name: str, axis: Sequence[IterVar], reduced: Sequence[IterVar]) -> None:
+    """Refuse (E206) ranges of reduce axes, and sizes of the result, that depend on positions or on data."""
+    own = {a.var: a.var.name for a in (*axis, *reduced)}
+    for a in (*axis, *reduced):
+        for e in (a.start, a.extent):
+            if isinstance(e, Const):
+                continue
+            used = [x for x in post_order(e) if isinstance(x, Load) or (isinstance(x, Var) and x in own)]
+            if used:
+                what = f"reads '{used[0].source.name}'" if isinstance(used[0], Load) else f"depends on '{used[0]}'"
+                raise UserError(
+                    f"the range of axis '{a.var.name}' of '{name}' {what}; only sizes may decide it",
+                    code="E206",
+                    hint="let the axis cover the largest range and keep the terms that count: te.sum(…, axis=k, "
+                    "where=k < i + 1)",
+                )
 
 
 @checked("E110", dom=_PAIR, name=TEXT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from weft.expr.linear import ONE, ZERO, Ranges
 from weft.expr.nodes import Expr, IterVar, Load, Var
@@ -14,6 +14,7 @@ from weft.schedule.movement import (
     guards_domain,
     outer_guards,
     place_block,
+    reads_earlier_steps,
     required_region,
 )
 from weft.schedule.ranges import index_var
@@ -57,7 +58,12 @@ def _check_scope(state: State, scope: str) -> None:
 
 
 def cache_read(
-    state: State, block: BlockRef, read_index: int, scope: str, others: Sequence[BlockRef] | None = None
+    state: State,
+    block: BlockRef,
+    read_index: int,
+    scope: str,
+    others: Sequence[BlockRef] | None = None,
+    preserve_unit_loops: bool = False,
 ) -> BlockRef:
     """Copy a buffer that a block reads to a new buffer, which can be moved and laid out independently.
 
@@ -66,7 +72,8 @@ def cache_read(
         C[i] = f(A[i])   →   A_local[j] = A[j];  C[i] = f(A_local[i])
 
     Returns the copying block. ``block`` reads the copy, and so do the blocks ``others``, which read the same buffer.
-    The copy is made just before the statement that contains the first of them.
+    The copy is made just before the statement that contains the first of them. ``preserve_unit_loops`` is as for
+    ``compute_at``.
     """
     first = state.block(block)
     buffer = _region(state, first, first.reads, read_index).buffer
@@ -77,7 +84,12 @@ def cache_read(
     writers = tree.writers(buffer, scope_block)
     held = _shared_loop(state, [writers[-1], *readers]) if writers else None
     before = _child(state, held if held is not None else scope_block, readers[0])
-    late = [w for w in writers if tree.position[w] >= tree.position[before]]
+    kept = {loop.var for loop in tree.loops_around(before)}
+    late = [
+        w
+        for w in writers
+        if tree.position[w] >= tree.position[before] and not _is_state(state, readers, w, buffer, kept)
+    ]
     if late:
         raise state.refuse("S023", f"'{buffer.name}' is complete only inside the nest that reads it", at=late[0])
     name = f"{buffer.name}_{scope.split('.')[-1]}"
@@ -85,7 +97,9 @@ def cache_read(
     narrow = held is not None or scope_block is not None
     needed = required_region(state, buffer, readers, held) if narrow else None
     guards = outer_guards(state, readers, held)
-    placed = _copy_nest(state.fresh_block(name), [(buffer, copy)], needed, state.ranges(before), guards)
+    placed = _copy_nest(
+        state.fresh_block(name), [(buffer, copy)], needed, state.ranges(before), guards, preserve_unit_loops
+    )
     copying = _block_of(placed)
     check_covered(state, scope_block, placed, held)
     if needed is not None:
@@ -94,6 +108,12 @@ def cache_read(
     moved = [state.tree.blocks[r.name] for r in readers]
     state.commit(state.tree.replace({r: swap_buffer(r, buffer, copy) for r in moved}))
     return BlockRef(copying.name)
+
+
+def _is_state(state: State, readers: Sequence[Block], writer: Block, buffer: Buffer, kept: Container[Var]) -> bool:
+    """Whether the readers need only what ``writer`` wrote in earlier steps of a recurrence."""
+    regions = [(b, r) for b in readers for r in b.reads if r.buffer is buffer]
+    return all(reads_earlier_steps(state, b, r, writer, kept) for b, r in regions)
 
 
 def _check_readers(state: State, readers: list[Block], buffer: Buffer) -> Block | None:
@@ -112,7 +132,12 @@ def _check_readers(state: State, readers: list[Block], buffer: Buffer) -> Block 
 
 
 def cache_write(
-    state: State, block: BlockRef, write_index: int, scope: str, others: Sequence[int] | None = None
+    state: State,
+    block: BlockRef,
+    write_index: int,
+    scope: str,
+    others: Sequence[int] | None = None,
+    preserve_unit_loops: bool = False,
 ) -> BlockRef:
     """Compute a block's result in a new buffer, then copy it to the old one.
 
@@ -121,7 +146,7 @@ def cache_write(
         C[i] = f(A[i])   →   C_local[i] = f(A[i]);  C[j] = C_local[j]
 
     Returns the copying block; readers of the old buffer read its result. ``others`` are further write regions of the
-    same shape, which the same block copies.
+    same shape, which the same block copies. ``preserve_unit_loops`` is as for ``compute_at``.
     """
     writer = state.block(block)
     buffers = _results(state, writer, (write_index, *(others or ())))
@@ -154,7 +179,9 @@ def cache_write(
         raise state.refuse("S043", f"block '{writer.name}' writes different parts of its results", at=writer)
     guards = outer_guards(state, writers, held)
     pairs = list(zip(copies, buffers, strict=True))
-    placed = _copy_nest(state.fresh_block(copies[0].name), pairs, parts[0], state.ranges(after), guards)
+    placed = _copy_nest(
+        state.fresh_block(copies[0].name), pairs, parts[0], state.ranges(after), guards, preserve_unit_loops
+    )
     if parts[0] is not None:
         state.partial = state.partial | {_block_of(placed).name}
     state.commit(tree.replace({after: seq(after, placed.stmt)}), new=copies)
@@ -255,6 +282,7 @@ def _copy_nest(
     part: list[Interval | None] | None,
     ranges: Ranges,
     guards: Sequence[Expr],
+    preserve_unit_loops: bool,
 ) -> Placed:
     """A loop nest that copies buffers (source, target) element by element: completely, or the given part."""
     iters = tuple(IterVar(index_var(f"v{n}"), extent) for n, extent in enumerate(pairs[0][0].shape))
@@ -272,7 +300,7 @@ def _copy_nest(
     for it, interval in zip(iters, part or [None] * len(iters), strict=True):
         if interval is not None:
             instances[it.var] = interval
-    return place_block(block, instances, ranges, guards)
+    return place_block(block, instances, ranges, guards, preserve_unit_loops=preserve_unit_loops)
 
 
 def _block_of(placed: Placed) -> Block:

@@ -18,6 +18,7 @@ from weft.schedule.movement import (
     needed_instances,
     outer_guards,
     place_block,
+    reads_earlier_steps,
     removed_root,
     required_region,
 )
@@ -30,7 +31,7 @@ from weft.tir.nodes import Block, Buffer, For, Seq, Stmt, seq
 from weft.tir.visit import walk
 
 
-def compute_at(state: State, block: BlockRef, loop: LoopRef | Stay) -> None:
+def compute_at(state: State, block: BlockRef, loop: LoopRef | Stay, preserve_unit_loops: bool = False) -> None:
     """Compute a producer inside a loop of its consumers: each iteration computes the part that it reads.
 
     ::
@@ -41,7 +42,8 @@ def compute_at(state: State, block: BlockRef, loop: LoopRef | Stay) -> None:
 
     The buffer keeps its shape; lowering shrinks it to the live part. Refuses outputs (S021), producers with consumers
     outside the loop (S022) and blocks that cannot move (S020). ``Stay()``, a possible result of ``sample_location``,
-    changes nothing.
+    changes nothing. A variable of which one value is computed gets no loop, or with ``preserve_unit_loops`` a loop of
+    one iteration.
     """
     if isinstance(loop, Stay):
         return
@@ -63,14 +65,17 @@ def compute_at(state: State, block: BlockRef, loop: LoopRef | Stay) -> None:
             at=outside[0],
             hint="choose a loop around all consumers, or inline the producer",
         )
-    _move_up_front(state, producer, consumers, target)
+    _move_up_front(state, producer, consumers, target, preserve_unit_loops)
 
 
-def compute_root(state: State, block: BlockRef) -> None:
-    """Compute a block completely before its consumers, outside all their loops; undoes ``compute_at``."""
+def compute_root(state: State, block: BlockRef, preserve_unit_loops: bool = False) -> None:
+    """Compute a block completely before its consumers, outside all their loops; undoes ``compute_at``.
+
+    A variable with one value gets no loop, or with ``preserve_unit_loops`` a loop of one iteration.
+    """
     producer = state.block(block)
     check_movable(state, producer)
-    _move_up_front(state, producer, _consumers(state, producer), None)
+    _move_up_front(state, producer, _consumers(state, producer), None, preserve_unit_loops)
 
 
 def _consumers(state: State, producer: Block) -> list[Block]:
@@ -95,12 +100,15 @@ def _seen_outside(state: State, buffer: Buffer, scope: Block) -> bool:
     return any(not state.tree.is_under(b, scope) for b in state.tree.accessors(buffer))
 
 
-def _move_up_front(state: State, producer: Block, consumers: list[Block], target: For | None) -> None:
+def _move_up_front(
+    state: State, producer: Block, consumers: list[Block], target: For | None, preserve_unit_loops: bool
+) -> None:
     """Put the needed instances of ``producer`` before the first consumer in ``target`` (or in the scope)."""
     scope = state.tree.enclosing_block(producer)
     ranges = state.ranges(target.body) if target is not None else state.ranges(scope.body) if scope is not None else {}
     instances = _instances_for(state, producer, consumers, target, ranges) if target is not None else {}
-    placed = place_block(producer, instances, ranges, outer_guards(state, consumers, target))
+    guards = outer_guards(state, consumers, target)
+    placed = place_block(producer, instances, ranges, guards, preserve_unit_loops=preserve_unit_loops)
     gone = emptied_loops(state, producer)
     without = state.tree.without(removed_root(state, producer))
     root: Stmt | None = None
@@ -122,9 +130,11 @@ def _move_up_front(state: State, producer: Block, consumers: list[Block], target
 def _check_inputs_ready(state: State, block: Block, without: Tree, before: Stmt) -> None:
     """Refuse if a buffer that ``block`` reads is written at or after ``before``, its new place."""
     scope = without.enclosing_block(before)
+    kept = {loop.var for loop in without.loops_around(before)}
     for region in block.reads:
         for writer in without.writers(region.buffer, scope):
-            if without.position[writer] >= without.position[before]:
+            late = without.position[writer] >= without.position[before]
+            if late and not reads_earlier_steps(state, block, region, state.block(writer.name), kept):
                 raise state.refuse(
                     "S023",
                     f"'{region.buffer.name}', which '{block.name}' reads, is written by '{writer.name}' only later",
@@ -159,7 +169,7 @@ def _replace(state: State, block: Block, changes: dict[Stmt, Stmt | None], place
     state.consume(gone, placed.loops)
 
 
-def reverse_compute_at(state: State, block: BlockRef, loop: LoopRef) -> None:
+def reverse_compute_at(state: State, block: BlockRef, loop: LoopRef, preserve_unit_loops: bool = False) -> None:
     """Compute a consumer inside a loop of its producer: each iteration consumes the part that it produced.
 
     ::
@@ -169,7 +179,7 @@ def reverse_compute_at(state: State, block: BlockRef, loop: LoopRef) -> None:
                                              for j: C[i, j] = f(P)
 
     Refuses if a producer is not finished at the end of an iteration (S023), or if the part that it produced cannot be
-    determined exactly (S024).
+    determined exactly (S024). ``preserve_unit_loops`` is as for ``compute_at``.
     """
     consumer, target = state.block(block), state.loop(loop)
     check_movable(state, consumer)
@@ -187,7 +197,8 @@ def reverse_compute_at(state: State, block: BlockRef, loop: LoopRef) -> None:
         after = tree.child_toward(after, last)
     ranges = state.ranges(after)
     instances = _instances_from(state, consumer, producers, target)
-    placed = place_block(consumer, instances, ranges, outer_guards(state, producers, target))
+    guards = outer_guards(state, producers, target)
+    placed = place_block(consumer, instances, ranges, guards, preserve_unit_loops=preserve_unit_loops)
     check_covered(state, tree.enclosing_block(consumer), placed, target)
     _check_races(state, consumer, placed, target)
     _replace(state, consumer, {after: seq(after, placed.stmt)}, placed)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from weft.expr.linear import ZERO, linear, mentions, simplify_index
+from weft.expr.linear import ONE, ZERO, linear, mentions, simplify_index
 from weft.expr.nodes import Const, Expr, IterVar, Var, product
 from weft.schedule.dependence import check_independent, inherit_carried, runs_once, steps_kept_in_order
 from weft.schedule.ranges import index_var, loop_range
-from weft.schedule.refs import LoopRef
+from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import rebind, uses
 from weft.schedule.state import State
 from weft.schedule.tree import nest, with_loop
@@ -119,6 +119,17 @@ def fuse(state: State, loops: Sequence[LoopRef]) -> LoopRef:
     state.consume(loops, [ref])
     inherit_carried(state, [loop.var for loop in old], [ref])
     return ref
+
+
+def add_unit_loop(state: State, target: BlockRef | LoopRef) -> LoopRef:
+    """Put a loop of one iteration around a block or a loop.   ``B`` → ``for u in 1: B``
+
+    It is a place for ``compute_at``, and it may be fused with other loops.
+    """
+    found = state.loop(target) if isinstance(target, LoopRef) else state.block(target)
+    made = For(index_var("u"), ZERO, ONE, found)
+    state.commit(state.tree.replace({found: made}))
+    return LoopRef(made.var)
 
 
 def reorder(state: State, loops: Sequence[LoopRef]) -> None:

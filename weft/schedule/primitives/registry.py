@@ -66,6 +66,7 @@ _TABLE: Final = (
     # loops
     Primitive("split", loops.split),
     Primitive("fuse", loops.fuse, variadic="loops"),
+    Primitive("add_unit_loop", loops.add_unit_loop),
     Primitive("reorder", loops.reorder, variadic="loops"),
     Primitive("partition", partition.partition),
     # kinds of loops, annotations
