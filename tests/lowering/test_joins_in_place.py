@@ -70,6 +70,23 @@ def run(m: Module, options: Options = APART, seed: int = 0) -> tuple[Any, list[n
     return artifact.program, list(expected)
 
 
+@pytest.mark.parametrize("readers", [1, 2])
+def test_the_last_reader_of_a_join_may_write_over_it(readers: int) -> None:
+    """Nothing writes the join as a whole, only its halves; what reads both last takes their memory, as the sine of the
+    rotary positions of one token does."""
+    x = var("x", (32, 32))
+    joined = concat(relu(x), negative(x))
+    reads = [call(op(name), [joined]) for name in ("exp", "tanh")[:readers]]
+    result = negative(reads[0])
+    for other in reads[1:]:
+        result = call(op("add"), [result, negative(other)])
+    program, _ = run(module([x], result))
+    calls = [i for i in program.instructions if isinstance(i, CallKernel)]
+    places = [program.buffers[n] for c in calls for n in c.buffers[-1:]]
+    first = {p.offset for p in places[:2]}
+    assert any(p.offset in first for p in places[2:-1]), "a result lies where the join lay"
+
+
 def kernels(program: Any) -> int:
     return sum(isinstance(i, CallKernel) for i in program.instructions)
 

@@ -64,6 +64,7 @@ class _Check:
         assumed: int,
     ) -> None:
         self.items, self.places, self.written, self.exchanges = items, places, written, exchanges
+        self.offsets = offsets
         self.assumed = assumed
         self.arenas = [estimate(n, assumed) for n in (plan.arena_bytes, *plan.spaces)]
         self.bits: dict[Place, int] = {}
@@ -74,7 +75,7 @@ class _Check:
             for p in self._writes(at):
                 if p not in self.bits and _is_fixed(p):
                     self.bits[p] = 1 << len(self.bits)
-                    self.areas[p] = self._area(p, offsets)
+                    self.areas[p] = self._area(p)
                     for whole in _wholes(p):
                         self.below.setdefault(whole, []).append(p)
         self.overlaps = self._overlaps()
@@ -120,9 +121,11 @@ class _Check:
         return found
 
     def _may_take(self, at: int, operand: Place, target: Place) -> bool:
+        """``operand`` may be a join that nothing writes as a whole, only its parts."""
         pairs = self.exchanges.get(at, ())
-        same = self.areas.get(operand) == self.areas.get(target)
-        return same and any(a is operand and b is target for a, b in pairs)
+        if not any(a is operand and b is target for a, b in pairs) or not _is_fixed(operand):
+            return False
+        return self._area(operand) == self.areas.get(target)
 
     def _related(self, p: Place) -> int:
         """The bits of a place, of its stretches, and of the places that contain it."""
@@ -170,8 +173,8 @@ class _Check:
 
     # -- memory of places ----------------------------------------------------------------------------------------------
 
-    def _area(self, p: Place, offsets: Mapping[Place, ExprLike]) -> tuple[object, int, int]:
-        start = estimate(offsets.get(p.memory, 0), self.assumed) + p.offset
+    def _area(self, p: Place) -> tuple[object, int, int]:
+        start = estimate(self.offsets.get(p.memory, 0), self.assumed) + p.offset
         owner = (p.root.kind, p.space) if p.root.kind == "arena" else p.root
         return owner, start, start + estimate(p.nbytes, self.assumed)
 
