@@ -390,7 +390,7 @@ def engines(made: Made, threads: int) -> tuple[dict[str, Callable[[], Any]], int
     outs = [np.empty_like(r) for r in results]
     given: Any = outs if len(outs) > 1 else outs[0]
     runs: dict[str, Callable[[], Any]] = {"weft": lambda: exe(*inputs, out=given)}
-    session = _onnxruntime(proto, threads, made.inputs, outs)
+    session = onnxruntime_run(proto, threads, made.inputs, outs)
     if session is not None:
         runs["onnxruntime"] = session
     if made.torch is not None and (torch := _torch(made.torch, threads, inputs, results)) is not None:
@@ -402,7 +402,9 @@ def _several(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (tuple, list)) else (value,)
 
 
-def _onnxruntime(proto: Any, threads: int, inputs: Mapping[str, Array], outs: list[Array]) -> Callable[[], Any] | None:
+def onnxruntime_run(
+    proto: Any, threads: int, inputs: Mapping[str, Array], outs: list[Array]
+) -> Callable[[], Any] | None:
     """onnxruntime's run with inputs and results bound to memory; None if it cannot run the model."""
     try:
         import onnxruntime as ort

@@ -52,6 +52,15 @@ def test_innermost_loops_and_what_they_hold() -> None:
     assert inner.fused / inner.instructions == pytest.approx(1 / 6) and scalar.scalar and not inner.scalar
 
 
+def test_single_lanes_and_calls_are_counted() -> None:
+    body = ["vpinsrd\t$1, %edi, %xmm0, %xmm0", "vgatherdps\t(%rax,%zmm1,4), %zmm2 {%k1}", "callq\tfmodf@PLT"]
+    text = "\n".join(
+        ["\t.type\tf,@function", "f:", ".LBB0_1:", *(f"\t{b}" for b in body), "\tjne\t.LBB0_1", ".Lfunc_end0:"]
+    )
+    loop = hot_loop(text)
+    assert (loop.lanes, loop.calls) == (2, ("fmodf",))
+
+
 def test_no_code_has_no_loop() -> None:
     assert innermost_loops("") == [] and hot_loop("").instructions == 0
 

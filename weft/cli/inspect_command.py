@@ -240,8 +240,17 @@ def _kernels(fused: Any, target: Any, backend: Any, stage: str, name: str | None
 
 
 def _loop_table(rows: list[list[str]]) -> None:
-    columns = ["kernel", "vector bits", "instructions", "fused multiply-adds", "other arithmetic", "spills"]
-    console().print(table("the hottest loop of each kernel", columns, rows, right=(1, 2, 3, 4, 5)))
+    columns = [
+        "kernel",
+        "vector bits",
+        "instructions",
+        "fused multiply-adds",
+        "other arithmetic",
+        "spills",
+        "single lanes",
+        "calls",
+    ]
+    console().print(table("the hottest loop of each kernel", columns, rows, right=(1, 2, 3, 4, 5, 6)))
 
 
 def _loop_row(title: str, stages: Iterator[Any], target: Any) -> list[str]:
@@ -252,8 +261,8 @@ def _loop_row(title: str, stages: Iterator[Any], target: Any) -> list[str]:
             f"loops of {target.cpu.triple} cannot be analysed", code="B011", hint="--stage assembly shows them"
         )
     loop = hot_loop(next(s.text for s in stages if s.name == "assembly"))
-    numbers = (loop.vector_bits, loop.instructions, loop.fused, loop.arithmetic, loop.spills)
-    return [title, *map(str, numbers)]
+    numbers = (loop.vector_bits, loop.instructions, loop.fused, loop.arithmetic, loop.spills, loop.lanes)
+    return [title, *map(str, numbers), ", ".join(loop.calls)]
 
 
 def _signature(module: Any) -> None:

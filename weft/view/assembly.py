@@ -14,6 +14,8 @@ _JUMP = re.compile(r"^j\w+\s+(\.L\w+)")
 _FUSED = re.compile(r"^v?(fn?m(add|sub)\d|dpbf16ps|pdpbusd|pdpwssd)|^tdp")
 _FLOATS = re.compile(r"^v?(fn?m(add|sub)|add|sub|mul|div|max|min|sqrt|rcp|rsqrt|dp)\w*[ps][sdh]|^vpd?p|^tdp")
 _SCALAR = re.compile(r"^(?!vpdp).*s[sdh]$")
+_LANES = re.compile(r"^v?(p?gather|pinsr|insertps)")
+_CALL = re.compile(r"^call\w*\s+\*?([\w.$]+)")
 _ONE_WORD = re.compile(r"%e\w\w\b|%r\d+d\b")
 _STACK = re.compile(r"-?\d*\(%r[sb]p[,)]")
 _WIDTHS = (("%tmm", 8192), ("%zmm", 512), ("%ymm", 256), ("%xmm", 128))
@@ -24,7 +26,8 @@ class LoopCode:
     """One innermost loop (or a kernel without loops): the number of instructions, of fused multiply-adds, of other
     arithmetic instructions and of stack accesses (spilled registers). ``vector_bits`` is the width of the widest
     register used in arithmetic, or in moves if there is no arithmetic; 32 or 64 means scalars. ``depth`` is the number
-    of nested loops, this one included."""
+    of nested loops, this one included. ``lanes`` is the number of gathers and of instructions that fill one lane of a
+    vector; ``calls`` names the functions called."""
 
     instructions: int
     fused: int
@@ -32,6 +35,8 @@ class LoopCode:
     spills: int
     vector_bits: int
     depth: int
+    lanes: int = 0
+    calls: tuple[str, ...] = ()
 
     @property
     def scalar(self) -> bool:
@@ -103,7 +108,9 @@ def _count(lines: Sequence[str], frame: bool, depth: int) -> LoopCode:
             moved = max(moved, _bits(mnemonic, line))
         stack = _STACK.search(line)
         spills += bool(stack and (frame or "%rsp" in stack[0]) and not mnemonic.startswith("lea"))
-    return LoopCode(len(code), fused, arithmetic, spills, worked or moved, depth)
+    lanes = sum(bool(_LANES.match(line)) for line in code)
+    calls = tuple(call[1] for line in code if (call := _CALL.match(line)))
+    return LoopCode(len(code), fused, arithmetic, spills, worked or moved, depth, lanes, calls)
 
 
 def _bits(mnemonic: str, line: str) -> int:

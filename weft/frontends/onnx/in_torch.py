@@ -1,7 +1,7 @@
 """An ONNX model as a PyTorch module, to measure against PyTorch: each node is one call of torch.
 
-It covers the operators of image networks and transformers, from opset 7 on; other nodes are refused by name. It does
-not use Weft's graph, so its outputs are an independent reference.
+It covers the operators of image networks and transformers, from opset 7 on, and most that are one function of
+PyTorch; other nodes are refused by name. It does not use Weft's graph, so its outputs are an independent reference.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.frontends.onnx.in_torch_functions import FUNCTIONS, Attributes, Converter
 from weft.support.errors import MissingExtra, ModelError
-
-Attributes = dict[str, Any]
-Converter = Callable[[Any, Sequence[Any], Attributes, int], Any]
 
 
 def torch_module(path: str | os.PathLike[str]) -> Any:
@@ -309,6 +307,7 @@ def _sum(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
 
 
 CONVERTERS: dict[str, Converter] = {
+    **FUNCTIONS,
     "Add": _plain("add"), "Sub": _plain("sub"), "Mul": _plain("mul"), "Pow": _plain("pow"), "MatMul": _plain("matmul"),
     "Sqrt": _plain("sqrt"), "Exp": _plain("exp"), "Log": _plain("log"), "Tanh": _plain("tanh"), "Erf": _plain("erf"),
     "Sigmoid": _plain("sigmoid"), "Neg": _plain("neg"), "Relu": _plain("relu"), "IsNaN": _plain("isnan"),

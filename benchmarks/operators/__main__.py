@@ -1,0 +1,94 @@
+"""Every operator × attributes × ranks × dtypes × sizes × neighbours, beside onnxruntime and PyTorch (eager).
+
+python -m benchmarks.operators [--only WORD,…] [--quick] [--sample N --seed S] [--repeat 1.5] [--record FILE.json]
+
+Rows are measured on one thread, in turns, the best of several calls counts. The table is sorted, the worst row first.
+A row has a name like ``Softmax · axis -1 · rank 2 · float32 · L2 · known · alone``; ``--only`` takes parts of it, all
+of which must be there. ``--repeat R`` measures rows above R again, up to three times, and keeps the best ratio: other
+work on the machine makes single rows wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.models import words
+from benchmarks.operators.cases import Case, cases, chosen, quick
+from benchmarks.operators.measure import SHORT_MS, Row, measured
+from benchmarks.report import Table, geometric_mean
+
+USUAL_RATIO, WORST_RATIO, USUAL_SHARE = 1.2, 1.5, 0.95
+"""Ratios to the best peer: of so large a share of the rows, and of all rows."""
+ROW_SECONDS = 0.05
+MOST_REPEATS = 3
+
+
+def run(rows: Sequence[Case], seconds: float, peers: Sequence[str], repeat: float) -> list[Row]:
+    found = []
+    for number, case in enumerate(rows):
+        row = measured(case, seconds, peers)
+        for _ in range(MOST_REPEATS - 1):
+            if row is None or not row.counts or (row.ratio or 0.0) <= repeat:
+                break
+            again = measured(case, seconds, peers)
+            if again is not None and again.ratio is not None and again.ratio < (row.ratio or 0.0):
+                row = again
+        if row is None:
+            continue
+        found.append(row)
+        times = "  ".join(f"{k} {1e3 * v:.1f}" for k, v in row.milliseconds.items())
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        print(f"{number + 1}/{len(rows)}  {ratio:>6}  {row.name}  {times} µs  {row.problem}", flush=True)
+    return found
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The rows with a peer, the worst first, and what their ratios say."""
+    told = sorted((r for r in rows if r.ratio is not None), key=lambda r: -(r.ratio or 0.0))
+    counted = [r.ratio or 0.0 for r in told if r.counts]
+    names = list(dict.fromkeys(k for r in told for k in r.milliseconds))
+    lines = tuple((r.name, *(r.milliseconds.get(k, "–") for k in names), r.ratio, r.problem) for r in told)
+    note = f"Best milliseconds of several in turns, one thread. {len(rows)} rows, {len(told)} with a peer."
+    if counted:
+        within = sum(v <= USUAL_RATIO for v in counted) / len(counted)
+        note += (
+            f" Of {len(counted)} whose peer takes more than {1e3 * SHORT_MS:.0f} µs: geometric mean "
+            f"{geometric_mean(counted):.2f}, at most {USUAL_RATIO:g}: {100 * within:.1f} % (asked: "
+            f"{100 * USUAL_SHARE:.0f}), above {WORST_RATIO:g}: {sum(v > WORST_RATIO for v in counted)} (asked: 0)."
+        )
+    return Table("Operators beside the best peer", ("case", *names, "ratio", "problem"), lines, note)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=words, default=(), help="rows whose name contains all of these words")
+    parser.add_argument("--quick", action="store_true", help="one row for each operator and choice of attributes")
+    parser.add_argument("--sample", type=int, help="so many rows, drawn at random")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=ROW_SECONDS, help="of computing for each row")
+    parser.add_argument("--repeat", type=float, default=float("inf"), help="measure rows above this ratio again")
+    parser.add_argument("--peers", type=words, default=("onnxruntime", "torch"))
+    parser.add_argument("--worst", type=int, default=60, help="length of the printed table")
+    parser.add_argument("--record", type=Path, help="write all rows as JSON")
+    parser.add_argument("--list", action="store_true", help="print the names of the rows and end")
+    options = parser.parse_args()
+    rows = chosen(quick() if options.quick else list(cases()), options.only, options.sample, options.seed)
+    if options.list:
+        print("\n".join(c.name for c in rows))
+        return
+    found = run(rows, options.seconds, options.peers, options.repeat)
+    if options.record:
+        options.record.write_text(json.dumps([asdict(r) | {"ratio": r.ratio} for r in found], indent=1) + "\n")
+    made = table(found)
+    print("\n" + Table(made.title, made.columns, made.rows[: options.worst], made.note).plain())
+    for row in found:
+        if row.problem:
+            print(f"{row.name}: {row.problem}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The sweep of operators covers what is imported, and its engines compute the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.operators import measure
+from benchmarks.operators.__main__ import table
+from benchmarks.operators.cases import WITHOUT_RECIPE, Case, cases, chosen, quick, recipes
+from benchmarks.operators.notation import SIZES
+from benchmarks.operators.surroundings import PLACES, model
+from weft.frontends.onnx.converters.table import CONVERTERS
+from weft.frontends.onnx.in_torch_functions import FUNCTIONS
+
+OPS = sorted({r.op for r in recipes()})
+SMALL = next(s for s in SIZES if s.name == "registers")
+
+
+def first(op: str) -> Case:
+    return replace(next(c for c in quick() if c.recipe.op == op), size=SMALL)
+
+
+def test_every_imported_operator_has_a_recipe_or_a_reason() -> None:
+    imported = {name for domain, name in CONVERTERS if not domain}
+    assert imported - set(OPS) == set(WITHOUT_RECIPE)
+
+
+def test_thousands_of_rows_with_names_of_their_own() -> None:
+    rows = list(cases())
+    assert len(rows) > 10_000 and len({c.name for c in rows}) == len(rows)
+    some = rows[::100]
+    assert chosen(some, (), 50, 1) == chosen(some, (), 50, 1) != chosen(some, (), 50, 2)
+    found = chosen(rows, ("Tan", "L1", "open"), None, 0)
+    assert found and {(c.recipe.op, c.size.name, c.opened) for c in found} == {("Tan", "L1", True)}
+
+
+@pytest.mark.parametrize("op", sorted(set(FUNCTIONS) & set(OPS)))
+def test_functions_of_pytorch_agree(op: str) -> None:
+    """``torch_run`` leaves out what computes something else, so every function must be there for some recipe."""
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    agreeing = 0
+    for case in (replace(c, size=SMALL) for c in quick() if c.recipe.op == op):
+        if (made := case.made()) is None or (built := model(made)) is None:
+            continue
+        proto, inputs = built
+        results = by_reference(proto, inputs)
+        agreeing += measure.torch_run(proto, list(inputs.values()), results) is not None
+    assert agreeing
+
+
+def by_reference(proto: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    from onnx.reference import ReferenceEvaluator
+
+    return [np.asarray(r) for r in ReferenceEvaluator(proto).run(None, inputs)]
+
+
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("place", PLACES)
+def test_surroundings_are_measured_and_agree(place: str, opened: bool) -> None:
+    pytest.importorskip("onnxruntime")
+    row = measure.measured(replace(first("Softmax"), place=place, opened=opened), 0.0, ("onnxruntime", "torch"))
+    assert row is not None and not row.problem and {"weft", "onnxruntime"} <= set(row.milliseconds)
+
+
+def test_wrong_results_and_failures_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert measure.differs([np.float32([1, 2])], [np.float32([1, 2.1])], 2e-3)
+    assert measure.differs([np.float32([1, np.nan])], [np.float32([1, 2])], 2e-3)
+    assert measure.differs([np.array([True])], [np.array([False])], 2e-3)
+    assert not measure.differs([np.float32([1, np.inf])], [np.float32([1, np.inf])], 2e-3)
+    monkeypatch.setattr("weft.compile", lambda *a, **k: 1 / 0)
+    row = measure.measured(first("Relu"), 0.0, ())
+    assert row is not None and row.problem.startswith("ZeroDivisionError")
+
+
+def test_the_worst_row_comes_first() -> None:
+    rows = [measure.Row(str(t), {"weft": t, "onnxruntime": 1.0}) for t in (0.5, 3.0, 1.1)]
+    made = table(
+        [*rows, measure.Row("short", {"weft": 0.004, "onnxruntime": 0.001}), measure.Row("alone", {"weft": 1.0})]
+    )
+    assert [r[0] for r in made.rows] == ["short", "3.0", "1.1", "0.5"]
+    assert "at most 1.2: 66.7 %" in made.note and "above 1.5: 1 " in made.note
