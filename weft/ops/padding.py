@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
-from weft.expr.nodes import Expr, any_of, index, make, maximum, minimum
+from weft.expr.nodes import Expr, any_of, index, make, maximum, minimum, select
 from weft.graph.assume import assume
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import Dim, TensorType, Type
@@ -77,7 +77,9 @@ def _pad_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
                 continue
             extent = rel.simplified(size)
             near = all(isinstance(p, int) and isinstance(extent, int) and p < extent for p in (b, a))
-            at.append(_pad_place(attrs.mode, v - index(b), size, near))
+            place = v - index(b)
+            inner = te.all(place >= 0, place < size)  # loops are split there, and read the data as it lies
+            at.append(select(inner, place, _pad_place(attrs.mode, place, size, near)))
         return data[tuple(at)]
 
     return te.compute(out.shape, element, name="pad")
