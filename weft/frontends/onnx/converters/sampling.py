@@ -45,7 +45,12 @@ def _reflected(x: Traced, low: Operand, high: Operand) -> Traced:
 def pixels(data: Traced, places: Sequence[Traced], inside: Sequence[Traced | None]) -> Traced:
     """``data`` (batch, spatial …, channels) at integer ``places`` (batch, …) by axis: (batch, …, channels); 0 where
     ``inside`` is false."""
-    picked = data.call("gather_nd", stack([p.to(INDEX) for p in places]), batch_dims=1)
+    spatial = data.shape[1:-1]
+    place = places[0].to(INDEX)  # in the row of all positions: one number to look up instead of one for each axis
+    for p, extent in zip(places[1:], spatial[1:], strict=True):
+        place = place * size(data.node, extent, INDEX) + p.to(INDEX)
+    rows = data.reshape(data.shape[0], product(spatial), data.shape[-1])
+    picked = rows.call("gather_nd", place.call("unsqueeze", axes=(-1,)), batch_dims=1)
     known = [i for i in inside if i is not None]
     if not known:
         return picked
