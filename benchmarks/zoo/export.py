@@ -23,7 +23,7 @@ class Plain(torch.nn.Module):
         super().__init__()
         self.inner = inner
         self.names = [i.name for i in entry.inputs]
-        self.by_name = entry.package in ("transformers", "diffusers")
+        self.by_name = entry.package in ("transformers", "diffusers") and entry.method == "forward"
         self.method = entry.method
 
     def forward(self, *args: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -50,6 +50,11 @@ def @main(%x: f32[1, 32, 28, 28]) -> f32[1, 32, 28, 28] {{
   %out: f32[1, 32, 28, 28] = add(%4, %x)
   return %out
 }}""",
+    "sums of rows at computed places": """
+def @main(%x: f32[200, 64], %at: i64[1000, 1], %rows: f32[1000, 64]) -> f32[200, 64] {
+  %out: f32[200, 64] = scatter_nd(%x, %at, %rows, reduction="add")
+  return %out
+}""",
     "max pool": f"""
 def @main(%x: f32[1, 64, 112, 112]) -> f32[1, 64, 56, 56] {{
   %0: f32[1, 64, 112, 112] = conv(%x, f32[64, 64, 1, 1]("w"), {_CONV}, pads=(0, 0, 0, 0), strides=(1, 1))

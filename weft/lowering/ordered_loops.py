@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.expr.nodes import Const, Expr, IterVar, Var, product
+from weft.expr.visit import free_vars
 from weft.ir.frozen import FrozenMap
 from weft.lowering.sorting import NewBuffer, Sorting
 from weft.support.dtypes import INDEX
@@ -24,10 +25,22 @@ def update_loops(op: UpdateOp, out: Buffer, swap: Callable[[Expr], Expr]) -> Stm
     if not isinstance(condition, Const):
         body = If(condition, body)
     for d, axis in reversed(list(enumerate(op.axes))):
+        if d == len(op.axes) - 1 and d and _is_row(axis, at, condition):
+            body = For(axis.var, _ZERO, axis.extent, body, "vectorized")
+            continue
         parallel = d == 0 and axis.kind == IterVar.SPATIAL
         each = _steps(op.axes[1:])
         body = _loop(axis.var, axis.extent, body, each if parallel else None)
     return body
+
+
+def _is_row(axis: IterVar, at: Sequence[Expr], condition: Expr) -> bool:
+    """Whether the steps along the last axis change neighbours, each its own, all of them or none: lanes of vectors.
+    In this order all of them change before the next step of the axes around, as the steps one by one would."""
+    *rest, last = at
+    moves = any(axis.var in free_vars(e) for e in (*rest, condition))
+    constant = isinstance(axis.extent, Const) and int(axis.extent) > 1
+    return axis.kind == IterVar.SPATIAL and constant and last == axis.var and not moves
 
 
 def order_loops(op: OrderOp, out: Buffer, swap: Callable[[Expr], Expr], new: NewBuffer) -> Stmt:

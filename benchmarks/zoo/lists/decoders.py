@@ -57,7 +57,7 @@ DECODERS = (
     _decoder("qwen2-moe", "Qwen2Moe", shared_expert_intermediate_size=256, **_EXPERTS),
     _decoder("qwen3-moe", "Qwen3Moe", head_dim=64, **_EXPERTS),
     _decoder("olmoe", "Olmoe", num_experts=4, num_experts_per_tok=2),
-    _decoder("deepseek-v2", "DeepseekV2", num_key_value_heads=4, kv_lora_rank=64, q_lora_rank=96, qk_rope_head_dim=16,
+    _decoder("deepseek-v3", "DeepseekV3", num_key_value_heads=4, kv_lora_rank=64, q_lora_rank=96, qk_rope_head_dim=16,
              qk_nope_head_dim=48, v_head_dim=64, n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2,
              moe_intermediate_size=128, first_k_dense_replace=1, n_group=1, topk_group=1),
     _decoder("gpt-neox", "GPTNeoX", inputs=(open_ids(64, VOCABULARY),)),

@@ -49,8 +49,6 @@ SOUND = (
            num_hidden_layers=2, num_attention_heads=3, intermediate_size=384, max_length=256, num_mel_bins=64),
     _model("audio-spectrogram-siglip", "audio", "SiglipVisionModel", Input("pixel_values", (1, 3, 96, 96)),
            hidden_size=192, num_hidden_layers=2, num_attention_heads=3, intermediate_size=384, image_size=96),
-    _model("encodec-decode", "audio", "EncodecModel", Input("embeddings", (1, 128, 40)), method="decoder",
-           num_filters=16),
     _model("dac-decode", "audio", "DacModel", Input("hidden_state", (1, 128, 24)), method="decoder", hidden_size=128,
            decoder_hidden_size=256, encoder_hidden_size=16),
     _model("speecht5-hifigan", "vocoders", "SpeechT5HifiGan", Input("spectrogram", (1, 32, 80)),
