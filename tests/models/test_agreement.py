@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import models_zoo as zoo
@@ -20,29 +21,40 @@ SIZES = {"winml_candy": {"None": 1}}
 # ten times over. Against the graph interpreter (each operator in float64) its root mean square error is ten times ours
 # (test_candy_is_closer_to_the_exact_result_than_onnxruntime), so a few elements may miss.
 MISSES = {"winml_candy": 2e-3}
+TOLERANCE = 1e-3
+"""Largest difference, in parts of what two inputs differ by; 20 times that in half precision."""
+HALF = 2e-2
+SIGNAL = 5e-3
+"""Least difference between the results of two inputs, in parts of their size. Below it, an error inside of the model
+would hardly be seen in its results, and the test would see little."""
 
 
 def check(path: Path, sizes: dict[str, int] | None = None, seeds: int = 3) -> None:
-    """rtol 1e-3 and atol 1e-4; half precision 2e-2."""
+    """Results for different inputs agree with onnxruntime's; tolerances are parts of the spread between the inputs."""
     model = onnx.load(path, load_external_data=False)
     exe = weft.compile(path)
-    for seed in range(seeds):
-        inputs = zoo.random_inputs(model, seed, sizes)
-        if path.stem in PICTURES:
-            inputs = {k: np.random.default_rng(seed).random(v.shape, np.float32) * 255 for k, v in inputs.items()}
-        got = exe.run(inputs)
-        wanted = onnxruntime_result(path, **inputs)
-        assert len(got) == len(wanted)
-        for (name, ours), theirs in zip(got.items(), wanted, strict=True):
-            assert ours.shape == theirs.shape and ours.dtype == theirs.dtype, name
-            half = theirs.dtype == np.float16
-            rtol, atol = (2e-2, 2e-2) if half else (1e-3, 1e-4)
-            assert np.isfinite(theirs).all(), "the model itself runs out of range: a poor test"
-            a, b = ours.astype(np.float64), theirs.astype(np.float64)
-            if path.stem in MISSES:
-                assert np.mean(np.abs(a - b) > atol + rtol * np.abs(b)) <= MISSES[path.stem], name
-                continue
-            np.testing.assert_allclose(a, b, rtol, atol, err_msg=f"{path.stem} {name}, seed {seed}")
+    given = [zoo.random_inputs(model, seed, sizes) for seed in range(seeds)]
+    if path.stem in PICTURES:
+        given = [{k: np.random.default_rng(i).random(v.shape, np.float32) * 255 for k, v in g.items()}
+                 for i, g in enumerate(given)]  # fmt: skip
+    ours = [list(exe.run(inputs).values()) for inputs in given]
+    theirs = [onnxruntime_result(path, **inputs) for inputs in given]
+    for i, spec in enumerate(exe.outputs):
+        agrees(f"{path.stem} {spec.name}", [r[i] for r in ours], [r[i] for r in theirs], MISSES.get(path.stem, 0.0))
+
+
+def agrees(name: str, ours: list[np.ndarray], theirs: list[np.ndarray], misses: float = 0.0) -> None:
+    """Whether one result agrees for several inputs. A share of ``misses`` of its elements may differ by more."""
+    half = theirs[0].dtype == np.float16
+    assert all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(ours, theirs, strict=True)), name
+    got, want = (np.stack(values).astype(np.float64) for values in (ours, theirs))
+    assert np.isfinite(want).all(), f"{name}: the model itself runs out of range: a poor test"
+    spread = float(np.sqrt(np.mean((want - want.mean(0)) ** 2)))
+    size = float(np.sqrt(np.mean(want**2)))
+    assert spread >= SIGNAL * size, f"{name}: inputs hardly matter ({spread:.2g} of {size:.2g}): a poor test"
+    allowed = (HALF if half else TOLERANCE) * spread
+    close = np.abs(got - want) <= allowed + (HALF if half else TOLERANCE / 10) * np.abs(want)  # false for NaN
+    assert np.mean(~close) <= misses, f"{name}: {np.mean(~close):.2%} differ, at most {np.abs(got - want).max():.3g}"
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in zoo.LIGHT])
@@ -66,6 +78,20 @@ def test_full_size_transformers(name: str) -> None:
 @pytest.mark.parametrize("name", zoo.SHARED)
 def test_trained_models(name: str) -> None:
     check(zoo.or_skip(zoo.shared, name), SIZES.get(name))
+
+
+@pytest.mark.parametrize("wrong", [np.zeros_like, lambda x: -x, lambda x: x * np.nan, lambda x: np.roll(x, 1, -1)])
+def test_a_wrong_result_is_seen(wrong: Callable[[np.ndarray], np.ndarray]) -> None:
+    right = [np.random.default_rng(seed).standard_normal((3, 8)).astype(np.float32) for seed in range(3)]
+    agrees("itself", right, right)
+    with pytest.raises(AssertionError):
+        agrees("wrong", [wrong(x) for x in right], right)
+
+
+def test_results_that_ignore_the_input_are_no_test() -> None:
+    same = [np.ones((3, 8), np.float32)] * 3
+    with pytest.raises(AssertionError, match="inputs hardly matter"):
+        agrees("constant", same, same)
 
 
 def test_dynamic_sizes_are_compiled_once() -> None:
