@@ -163,7 +163,7 @@ typedef struct weft_device weft_device;
 /* A compact row-major tensor. In weft_run, `shape` of an output is filled in (it must have room for its dimensions);
  * an output whose `data` is NULL is allocated by the runtime in the main memory, and the caller frees it with weft_free.
  * A tensor on a device is used in place if the program expects it there; otherwise it is copied.
- * An input that is not a plain tensor (see weft_executable_takes_value) is passed in `value`. Such an output is returned
+ * An input that is not a plain tensor (see weft_executable_input_element) is passed in `value`. Such an output is returned
  * in `value`, with a reference for the caller. */
 typedef struct weft_tensor {
     void *data;
@@ -207,9 +207,9 @@ WEFT_API void weft_executable_set_threads(weft_executable *executable, int32_t t
 WEFT_API int32_t weft_executable_threads(const weft_executable *executable);
 WEFT_API int32_t weft_executable_inputs(const weft_executable *executable);
 WEFT_API int32_t weft_executable_outputs(const weft_executable *executable);
-/* Whether input (output) `index` is passed as a weft_value. */
-WEFT_API int32_t weft_executable_takes_value(const weft_executable *executable, int32_t index);
-WEFT_API int32_t weft_executable_gives_value(const weft_executable *executable, int32_t index);
+/* Bytes of an element of input (output) `index`; 0: it is passed as a weft_value. */
+WEFT_API int64_t weft_executable_input_element(const weft_executable *executable, int32_t index);
+WEFT_API int64_t weft_executable_output_element(const weft_executable *executable, int32_t index);
 /* Sets the function that runs host operators; without it, programs with host operators fail. Call it before runs. */
 WEFT_API void weft_executable_set_host(weft_executable *executable, weft_host host, void *context);
 /* Dimensions of output `index`. */

@@ -140,6 +140,8 @@ static int32_t run_host(void *context, int32_t number, weft_value *const *argume
     return !fits;
 }
 
+static int64_t element_bytes(const port *p) { return p->element ? p->element->bytes : 0; }
+
 static int create(ExecutableObject *self, const Py_buffer *words, PyObject *kernels, PyObject *constants, PyObject *devices,
                   int threads) {
     size_t count = (size_t)PyTuple_GET_SIZE(constants);
@@ -173,9 +175,9 @@ static int create(ExecutableObject *self, const Py_buffer *words, PyObject *kern
     }
     int fits = 1;
     for (int i = 0; i < self->input_count; i++)
-        fits &= (self->inputs[i].element == NULL) == weft_executable_takes_value(self->executable, i);
+        fits &= element_bytes(&self->inputs[i]) == weft_executable_input_element(self->executable, i);
     for (int i = 0; i < self->output_count; i++)
-        fits &= (self->outputs[i].element == NULL) == weft_executable_gives_value(self->executable, i);
+        fits &= element_bytes(&self->outputs[i]) == weft_executable_output_element(self->executable, i);
     if (!fits) {
         PyErr_SetString(PyExc_ValueError, "the dtypes do not fit the program");
         return -1;

@@ -72,6 +72,14 @@ static void decode_tensor(reader *r, tensor_spec *t) {
     for (int32_t i = 0; i < t->ndim && !r->failed; i++) t->stable &= r->p->expressions[t->dims[i]].stable;
 }
 
+/* The code of an element type: ELEMENT_OTHER, or 1, 2, 4 or 8 bytes with or without ELEMENT_SIGNED. */
+static int32_t take_element(reader *r) {
+    const int32_t element = take_below(r, ELEMENT_SIGNED + 9), bytes = element & ~ELEMENT_SIGNED;
+    if (element != ELEMENT_OTHER && bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8)
+        (void)malformed(r, "an unknown type of elements");
+    return element;
+}
+
 static void decode_buffer(reader *r, buffer_spec *b) {
     const program *p = r->p;
     const int64_t limits[BUFFER_KINDS] = {p->input_count, p->output_count, p->constant_count, INT32_MAX, INT32_MAX, INT32_MAX};
@@ -79,13 +87,15 @@ static void decode_buffer(reader *r, buffer_spec *b) {
     b->index = take_below(r, limits[b->kind]);
     b->offset = take_below(r, p->expression_count);
     b->nbytes = take_below(r, p->expression_count);
-    b->element = take_below(r, ELEMENT_SIGNED + 9);
+    b->element = take_element(r);
     b->space = take_below(r, (int64_t)p->device_count + 1);
     if (!r->failed && b->kind == BUFFER_ARENA && !(p->expressions[b->offset].stable && p->expressions[b->nbytes].stable))
         (void)malformed(r, "an arena buffer depends on a size known only while running");
     bool given = b->kind == BUFFER_INPUT || b->kind == BUFFER_OUTPUT;
     if (!r->failed && given && b->space != (b->kind == BUFFER_INPUT ? p->inputs : p->outputs)[b->index].space)
         (void)malformed(r, "an argument is in another space than its buffer");
+    if (!r->failed && given && (b->kind == BUFFER_INPUT ? p->inputs : p->outputs)[b->index].is_value)
+        (void)malformed(r, "a buffer for the elements of an argument that is a value");
     if (!r->failed && b->kind == BUFFER_OBJECT && b->space) (void)malformed(r, "a value outside of main memory");
     if (!r->failed && given && !p->expressions[b->offset].stable)
         (void)malformed(r, "the place of a part of an argument depends on a size known only while running");
@@ -136,6 +146,8 @@ static void decode_copy(reader *r, instruction *i) {
     if (i->op != OP_COPY) i->d = take_below(r, p->expression_count);
     if (i->op != OP_COPY) i->e = take_below(r, p->expression_count);
     if (r->failed) return;
+    if (p->buffers[i->b].kind == BUFFER_INPUT || p->buffers[i->b].kind == BUFFER_CONSTANT)
+        (void)malformed(r, "a copy to an input or a constant");
     const bool apart = p->buffers[i->a].space || p->buffers[i->b].space;
     if (apart != (i->op == OP_TRANSFER)) (void)malformed(r, "a copy in main memory is a transfer, or the other way round");
 }

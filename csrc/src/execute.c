@@ -261,7 +261,7 @@ static int32_t set_arguments(run *r, const weft_tensor *inputs) {
         int32_t found = WEFT_OK;
         if (b->kind == BUFFER_INPUT) {
             const weft_tensor *t = &inputs[b->index];
-            int64_t nbytes = p->inputs[b->index].element_bytes; /* 0: a value, which has no elements here */
+            int64_t nbytes = p->inputs[b->index].element_bytes;
             for (int32_t d = 0; d < t->ndim; d++) nbytes *= t->shape[d];
             void *data = weft_input_address(r, b->index);
             found = set_argument(r, i, data ? data : nothing, nbytes);
@@ -569,12 +569,12 @@ int32_t weft_executable_inputs(const weft_executable *e) { return e->program.inp
 int32_t weft_executable_outputs(const weft_executable *e) { return e->program.output_count; }
 int64_t weft_executable_instructions(const weft_executable *e) { return e->program.instruction_count; }
 
-int32_t weft_executable_takes_value(const weft_executable *e, int32_t index) {
-    return index >= 0 && index < e->program.input_count && e->program.inputs[index].is_value;
+int64_t weft_executable_input_element(const weft_executable *e, int32_t index) {
+    return index >= 0 && index < e->program.input_count ? e->program.inputs[index].element_bytes : 0;
 }
 
-int32_t weft_executable_gives_value(const weft_executable *e, int32_t index) {
-    return index >= 0 && index < e->program.output_count && e->program.outputs[index].is_value;
+int64_t weft_executable_output_element(const weft_executable *e, int32_t index) {
+    return index >= 0 && index < e->program.output_count ? e->program.outputs[index].element_bytes : 0;
 }
 
 void weft_executable_set_host(weft_executable *e, weft_host host, void *context) {

@@ -166,7 +166,12 @@ static int32_t read_object(loading *l, int32_t flags) {
     l->sections = malloc(l->section_count * sizeof(elf_section));
     if (!l->sections) return weft_fail(l->error, WEFT_ERROR_MEMORY, "out of memory while loading code");
     memcpy(l->sections, l->object + header.section_offset, l->section_count * sizeof(elf_section));
-    for (uint32_t i = 0; i < l->section_count && !status; i++) status = check_section(l, i);
+    uint64_t contents = 0;
+    for (uint32_t i = 0; i < l->section_count && !status; i++) {
+        status = check_section(l, i);
+        if (!status && l->sections[i].type != SECTION_NOBITS) contents += l->sections[i].size;
+        if (!status && contents > l->size) status = MALFORMED(l, "sections of the object code overlap");
+    }
     return status ? status : read_symbols(l);
 }
 
@@ -211,7 +216,7 @@ static int32_t scan_relocations(loading *l) {
 static int32_t place_sections(loading *l) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), at = 0;
     uint64_t stubs = 0, words = 0, common = 0;
-    for (uint64_t i = 1; i < l->symbol_count; i++) {
+    for (uint64_t i = 0; i < l->symbol_count; i++) { /* the null symbol too: malformed objects use it */
         stubs += l->symbols[i].section == INDEX_UNDEFINED;
         words += l->got_at[i] != 0;
         if (l->symbols[i].section == INDEX_COMMON) common += l->symbols[i].size + MAX_SECTION_ALIGN;

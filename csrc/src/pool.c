@@ -63,12 +63,17 @@ typedef struct pool {
     _Atomic bool stop;
     bool spins; /* false where threads outnumber processors */
     int32_t threads, started, era;
-    struct pool *next_idle;
+    union {
+        struct pool *next_idle;
+        struct pool *suspended; /* of a pool that is set aside: the one set aside before */
+    };
     pthread_t workers[];
 } pool;
 
 /* The pool that weft_parallel_for on this thread uses; NULL: it runs serially. */
 static _Thread_local pool *current;
+/* Set aside by runs on one thread inside a run on several: in a host operator, say. */
+static _Thread_local pool *suspended;
 
 static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 static pool *idle;
@@ -262,7 +267,7 @@ static void after_fork_in_child(void) {
     idle = NULL; /* the workers do not exist in this process; their memory is not freed */
     idle_count = 0;
     era++;
-    current = NULL;
+    current = suspended = NULL;
     atomic_store(&worker_count, 0);
     pthread_mutex_unlock(&idle_lock);
 }
@@ -335,9 +340,17 @@ static pool *take_idle(int32_t threads) {
     return p;
 }
 
+static char serial; /* the token of what suspends a pool */
+
 void *weft_parallel_begin(int32_t threads) {
     if (threads <= 0) threads = weft_get_default_threads();
     if (threads > MAX_THREADS) threads = MAX_THREADS;
+    if (current && threads == 1) {
+        current->suspended = suspended;
+        suspended = current;
+        current = NULL;
+        return &serial;
+    }
     if (current || threads == 1) return NULL;
     pool *p = take_idle(threads);
     if (!p) p = new_pool(threads);
@@ -347,6 +360,11 @@ void *weft_parallel_begin(int32_t threads) {
 
 void weft_parallel_end(void *token) {
     pool *p = token;
+    if (token == &serial) {
+        current = suspended;
+        if (current) suspended = current->suspended;
+        return;
+    }
     if (!p) return;
     current = NULL;
     if (p->era != era) return;

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from onnx import TensorProto, helper
 from onnx_samples import convolutional, model, shape_arithmetic, tensor_info
 
 from weft.frontends import onnx as frontend
+from weft.frontends.onnx import payloads
 from weft.support.errors import MissingExtra, ModelError, UserError
 
 
@@ -168,6 +172,82 @@ def test_external_data(tmp_path: Path) -> None:
     (tmp_path / "n.onnx").write_bytes(moved.SerializeToString())
     with pytest.raises(ModelError, match="outside the folder"):
         frontend.load(tmp_path / "n.onnx")
+
+
+def external(folder: Path, location: str) -> Path:
+    """A model whose weights all lie at ``location``."""
+    onnx.save(convolutional(), folder / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    moved = onnx.load(folder / "m.onnx", load_external_data=False)
+    for tensor in moved.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location
+    (folder / "n.onnx").write_bytes(moved.SerializeToString())
+    return folder / "n.onnx"
+
+
+@pytest.mark.parametrize(
+    "location", [".", "", "..", "a/../w.bin", "/etc/passwd", "w\0.bin", "circle", "folder", "pipe", "x" * 5000, "none"]
+)
+def test_external_data_that_is_no_file(tmp_path: Path, location: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "circle").symlink_to("circle")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelError, match=r"cannot be read|outside the folder"):
+        frontend.load(external(tmp_path, location))
+
+
+def test_external_data_behind_links(tmp_path: Path) -> None:
+    """A store of downloads keeps files under digests, and models as folders of links to them."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "main"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    model = external(tmp_path, "w.bin")
+    model.rename(blobs / "1234")
+    (tmp_path / "w.bin").rename(blobs / "5678")
+    (snapshot / "n.onnx").symlink_to("../../blobs/1234")
+    (snapshot / "w.bin").symlink_to("../../blobs/5678")
+    assert frontend.load(snapshot / "n.onnx")
+    (snapshot / "n.onnx").unlink()
+    (snapshot / "n.onnx").write_bytes((blobs / "1234").read_bytes())
+    with pytest.raises(ModelError, match="outside the folder"):  # a model that is no link has no links out either
+        frontend.load(snapshot / "n.onnx")
+
+
+def test_paths_that_cannot_be(tmp_path: Path) -> None:
+    for path in (tmp_path / "a\0b", tmp_path / ("x" * 5000)):
+        with pytest.raises(ModelError, match="cannot read"):
+            frontend.load(path)
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+@pytest.mark.parametrize("where", ["any thread", "this thread", "another thread"])
+def test_weights_that_cannot_be_read(tmp_path: Path, monkeypatch: Any, error: BaseException, where: str) -> None:
+    """A read that fails in any thread is an error, and nobody reads after the file is closed."""
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(64 << 20))
+    places = {0: (0, 32 << 20), 1: (32 << 20, 64 << 20)}
+    main, reads, ended = threading.get_ident(), [0], []
+
+    def preadv(handle: int, rooms: Any, at: int) -> int:
+        assert not ended
+        reads[0] += 1
+        here = threading.get_ident() == main
+        if reads[0] > 1 and (where == "any thread" or here == (where == "this thread")):
+            raise error
+        time.sleep(0.01)
+        return real(handle, rooms, at)
+
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(payloads, "default_threads", lambda: 4)
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        with pytest.raises(type(error)):
+            payloads._payloads(handle, places)
+    finally:
+        ended.append(True)
+        os.close(handle)
 
 
 @pytest.mark.parametrize(

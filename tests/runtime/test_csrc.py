@@ -82,18 +82,6 @@ def test_standalone_build_runs_without_allocation(csrc, tmp_path, flags):
     assert allocations == "0" and float(last) == 64
 
 
-@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_standalone_build_is_clean_under_sanitizers(csrc, tmp_path, sanitizer):
-    try:
-        program = build(csrc, tmp_path, f"-fsanitize={sanitizer}", "-g")
-    except subprocess.CalledProcessError:
-        pytest.skip("no sanitizers")
-    done = subprocess.run([program], capture_output=True, text=True, timeout=60)
-    if "unexpected memory mapping" in done.stderr:
-        pytest.skip("the thread sanitizer does not run on this kernel")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_half_conversions_match_numpy(csrc, tmp_path):
     """The software conversions to 16-bit formats agree with NumPy on every half and on random floats."""
     import ml_dtypes

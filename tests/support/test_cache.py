@@ -138,3 +138,68 @@ def test_the_size_of_many_entries_is_estimated_from_one_folder(tmp_path: Path, m
     full = DiskCache(tmp_path, exact - 1)  # so near the limit every entry counts
     full.put("ab" * 16, b"z")
     assert len(looked_at) > 200 and full.stats().bytes < exact
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_a_new_cache_belongs_to_the_user_alone(cache: DiskCache) -> None:
+    before = os.umask(0)
+    try:
+        cache.put(key(1), b"code")
+    finally:
+        os.umask(before)
+    for path in (cache.directory, entry(cache, key(1)).parent, entry(cache, key(1))):
+        assert not path.stat().st_mode & 0o077
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+@pytest.mark.parametrize("mode", [0o770, 0o777, 0o702, 0o720])
+def test_a_cache_that_others_can_write_to_is_not_used(cache: DiskCache, mode: int) -> None:
+    cache.put(key(1), b"code")
+    cache.directory.chmod(mode)
+    cache_module._TRUSTED.clear()
+    other = DiskCache(cache.directory, 1 << 20)
+    with pytest.warns(UserWarning, match="other users can write"):
+        assert other.get(key(1)) is None
+    other.put(key(2), b"code")
+    assert key(2) not in other
+    cache.directory.chmod(0o755)
+    cache_module._TRUSTED.clear()
+    assert other.get(key(1)) == b"code"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+def test_a_cache_of_another_user_is_not_used(cache: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.put(key(1), b"code")
+    os.chown(cache.directory, 12345, 12345)
+    cache_module._TRUSTED.clear()
+    with pytest.warns(UserWarning, match="belongs to another user"):
+        assert cache.get(key(1)) is None
+
+
+def _use_until_killed(directory: Path, seed: int) -> None:
+    shared = DiskCache(directory, 200_000)
+    for i in range(seed, 1 << 30):
+        k = key(i % 40)
+        found = shared.get(k)
+        assert found is None or found == k.encode() * 300
+        shared.put(k, k.encode() * 300)
+
+
+def test_eight_processes_that_are_killed_lose_nothing(cache: DiskCache) -> None:
+    """Entries are whole or absent, and what is left behind is cleaned up."""
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_use_until_killed, args=(cache.directory, i * 7)) for i in range(8)]
+    for process in processes:
+        process.start()
+    for turn, process in enumerate(processes):
+        process.join(0.05 * (turn % 3 + 1))
+        assert process.is_alive()  # an assertion in it would have ended it
+        process.kill()
+        process.join()
+    fresh = DiskCache(cache.directory, 200_000)
+    for i in range(40):
+        assert fresh.get(key(i)) in (None, key(i).encode() * 300)
+        fresh.put(key(i), b"new")
+        assert fresh.get(key(i)) == b"new"
+    fresh.clear()
+    assert not [p for p in cache.directory.rglob("*") if p.is_file()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -108,7 +109,9 @@ def _leave(text: str | None, name: str, what: str) -> None:
         return
     path = f"weft-{name}"
     try:
-        with open(path, "w", encoding="utf-8") as file:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # a link that somebody left there is not followed
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
     except OSError:
         return

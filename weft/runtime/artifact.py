@@ -20,7 +20,6 @@ import json
 import mmap
 import os
 import struct
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -34,6 +33,7 @@ from weft.runtime.elements import numpy_dtype
 from weft.runtime.program import ExecutableProgram
 from weft.runtime.serialize import only, program_from_json, program_to_json
 from weft.support.errors import ArtifactError, UserError
+from weft.support.files import replaced_file
 
 MAGIC = b"\x89WEFT\r\n\x1a"  # like that of PNG: detects transfers that change line ends or the eighth bit
 FORMAT_VERSION = 5
@@ -47,6 +47,8 @@ SECTION = ("kind", "size", "digest", "quick")
 _PREFIX = struct.Struct("<8sIIQ")
 _DIGEST = 16
 _MAX_HEADER = 1 << 30
+_MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError, OverflowError)
+"""What reading a header of a wrong form raises."""
 # A large section's quick digest covers its ends and this many blocks between.
 _BLOCK, _SAMPLES = 4096, 16
 
@@ -97,7 +99,7 @@ class Artifact:
         return sum(c.nbytes for c in self.constants)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the artifact to ``path``; an existing file is replaced atomically."""
+        """Write the artifact to ``path``; an existing file is replaced atomically and keeps its permissions."""
         sections: list[memoryview | bytes] = []
         table: list[dict[str, Any]] = []
         for i, code in enumerate(self.codes):
@@ -118,20 +120,29 @@ class Artifact:
         _write(Path(path), json.dumps(header, separators=(",", ":")).encode(), sections)
 
     @staticmethod
-    def load(path: str | os.PathLike[str], verify: bool = False) -> Artifact:
-        """Read an artifact; its constants stay in the file and are mapped.
+    def load(path: str | os.PathLike[str], verify: bool = False, mapped: bool = True) -> Artifact:
+        """Read an artifact; its constants stay in the file and are mapped (``mapped=False``: they are read).
 
-        Raises ArtifactError if the file is not an artifact, damaged, truncated, or of a newer format. ``verify`` checks
-        every byte of the constants, too.
+        A mapped file must not be changed or cut in place while the artifact is used: replace it by a
+        rename, as :meth:`save` does. Raises ArtifactError if the file is not an artifact, damaged, truncated,
+        changed meanwhile, or of a newer format. ``verify`` checks every byte of the constants, too.
         """
         try:
             with open(path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                data: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise ArtifactError(f"cannot read '{os.fspath(path)}': {reason}", code="A002") from error
-        return _Reader(os.fspath(path), memoryview(data), verify).read()
+                before = os.fstat(file.fileno())
+                data: Any = b""
+                if before.st_size:
+                    data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if mapped else file.read()
+                made = _Reader(os.fspath(path), memoryview(data), verify).read()
+                after = os.fstat(file.fileno())
+        except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ArtifactError(f"cannot read '{os.fsdecode(path)}': {reason}", code="A002") from error
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise ArtifactError(
+                f"'{os.fsdecode(path)}' was changed while it was read", code="A005", hint="replace files by renaming"
+            )
+        return made
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
@@ -184,28 +195,15 @@ def _write(path: Path, header: bytes, sections: Sequence[memoryview | bytes]) ->
     prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), length)
     check = blake2b(prefix + header, digest_size=_DIGEST).digest()
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise UserError(f"cannot write '{path}': {error.strerror}", code="A003") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
+        with replaced_file(path) as file:
             file.write(prefix + check + header)
+            at = _PREFIX.size + len(check) + len(header)
             for offset, data in zip(offsets, sections, strict=True):
-                file.write(bytes(offset - file.tell()))
+                file.write(bytes(offset - at))
                 file.write(data)
-        os.replace(name, path)
+                at = offset + len(data)
     except OSError as error:
-        raise UserError(f"cannot write '{path}': {error.strerror}", code="A003") from error
-    finally:
-        if os.path.exists(name):
-            os.unlink(name)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        raise UserError(f"cannot write '{path}': {error.strerror or error}", code="A003") from error
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -220,20 +218,20 @@ class _Reader:
         try:
             only(header, HEADER)
             sections = [only(s, (*SECTION, *SECTIONS[s["kind"]])) for s in header["sections"]]
-            sizes = [int(s["size"]) for s in sections]
-            if min(sizes, default=0) < 0:
-                raise ValueError("a section has a negative size")
+            sizes = [_whole(s["size"]) for s in sections]
             offsets, end = _layout(start, sizes)
             if end != len(self.data):
                 raise self.damaged("its sections do not fill it")
-            variants: list[list[Variant]] = [[] for _ in range(int(header["codes"]))]
+            if (codes := _whole(header["codes"])) > len(sections):
+                raise ValueError("there are more code objects than sections")
+            variants: list[list[Variant]] = [[] for _ in range(codes)]
             constants: list[NDArray[Any]] = []
             for entry, offset, size in zip(sections, offsets, sizes, strict=True):
                 data = self.data[offset : offset + size]
                 self.check(entry, data)
                 if entry["kind"] == "code":
                     made = Variant(frozenset(entry["features"]), bytes(data), str(entry["format"]))
-                    variants[entry["code"]].append(made)
+                    variants[_whole(entry["code"])].append(made)
                 else:
                     constants.append(_constant(entry, data))
             return Artifact(
@@ -242,9 +240,9 @@ class _Reader:
                 constants=tuple(constants),
                 target=str(header["target"]),
                 metadata=dict(header["metadata"]),
-                abi_version=int(header["abi_version"]),
+                abi_version=_whole(header["abi_version"]),
             )
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except _MALFORMED as error:
             raise self.damaged(f"its header is malformed: {error}") from error
 
     def read_header(self) -> tuple[dict[str, Any], int]:
@@ -270,7 +268,10 @@ class _Reader:
             raise self.damaged("its header does not have the right checksum")
         if total != len(self.data):
             raise self.damaged(f"it has {len(self.data) - total} bytes too many")
-        value = json.loads(bytes(header))
+        try:
+            value = json.loads(bytes(header))
+        except (ValueError, RecursionError) as error:
+            raise self.damaged(f"its header is malformed: {error}") from error
         if not isinstance(value, dict):
             raise self.damaged("its header is malformed")
         return value, head + length
@@ -295,5 +296,14 @@ class _Reader:
 
 
 def _constant(entry: Mapping[str, Any], data: memoryview) -> NDArray[Any]:
-    dtype = numpy_dtype(entry["dtype"])
-    return np.frombuffer(data, dtype=np.uint8).view(dtype).reshape([int(d) for d in entry["shape"]])
+    try:
+        dtype = numpy_dtype(entry["dtype"])
+    except UserError as error:
+        raise ValueError(error.message) from error
+    return np.frombuffer(data, dtype=np.uint8).view(dtype).reshape([_whole(d) for d in entry["shape"]])
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{str(value)[:40]!r} is not a whole number from 0 on")
+    return value

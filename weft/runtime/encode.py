@@ -75,7 +75,10 @@ def encode(program: ExecutableProgram) -> NDArray[np.int64]:
     header = [MAGIC, VERSION, len(table.registers), len(bound_symbols(program)), len(table.rows), *counts]
     header += [constant_count(program), len(program.functions), len(program.hosts), len(program.devices)]
     header += [len(program.instructions), arena]
-    return np.array([*header, *(w for row in table.rows for w in row), *body], dtype=np.int64)
+    try:
+        return np.array([*header, *(w for row in table.rows for w in row), *body], dtype=np.int64)
+    except OverflowError:
+        raise _malformed("a number does not fit 64 bits") from None
 
 
 def bound_symbols(program: ExecutableProgram) -> tuple[str, ...]:

@@ -238,14 +238,18 @@ class Executable:
         return f"<Executable {name}: {', '.join(parts)}>"
 
 
-@checked("I029", InputError, path=PATH, verify=FLAG)
-def load_executable(path: str | os.PathLike[str], threads: int | None = None, *, verify: bool = False) -> Executable:
+@checked("I029", InputError, path=PATH, verify=FLAG, mapped=FLAG)
+def load_executable(
+    path: str | os.PathLike[str], threads: int | None = None, *, verify: bool = False, mapped: bool = True
+) -> Executable:
     """Load a file written by :meth:`Executable.save`; the compiler is not needed.
 
+    The file holds machine code: load only files that you trust as you trust programs. Its constants are mapped, so it
+    must not be changed in place while it is used (replace it by renaming, or load it with ``mapped=False``).
     ``verify`` checks every byte of the constants. Raises ArtifactError for files that are damaged or do not fit this
     machine, InputError if there is no such file.
     """
-    return Executable(Artifact.load(existing_file(path), verify), threads)
+    return Executable(Artifact.load(existing_file(path), verify, mapped), threads)
 
 
 def _nanoseconds(timeout: float) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_args
 
+from weft.runtime.elements import EXTENDED, STANDARD, VALUES
 from weft.runtime.program import (
     Allocate,
     Box,
@@ -179,13 +180,13 @@ def program_from_json(value: Any) -> ExecutableProgram:
             types=dict(value["types"]),
             metadata=dict(value["metadata"]),
         )
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError, OverflowError) as error:
         raise ArtifactError(f"the program in the artifact is malformed ({error})", code="A011") from error
 
 
 def _integer(value: Any) -> int:
-    if type(value) is not int:
-        raise ValueError(f"{value!r} is not an integer")
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{str(value)[:40]!r} is not an integer of 64 bits")
     return value
 
 
@@ -205,7 +206,9 @@ def _shape(value: Any) -> tuple[SizeExpr, ...]:
 
 def _tensor(value: Any) -> TensorSpec:
     name, dtype, shape, of, space = value
-    return TensorSpec(_text(name), _text(dtype), _shape(shape), _text(of), _integer(space))
+    if _text(dtype) not in STANDARD | EXTENDED | VALUES:
+        raise ValueError(f"unknown dtype {dtype!r}")
+    return TensorSpec(_text(name), dtype, _shape(shape), _text(of), _integer(space))
 
 
 def _launch(value: Any) -> Launch | None:

@@ -12,8 +12,10 @@ import contextlib
 import hashlib
 import os
 import re
+import stat
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +38,20 @@ _SHARE_AFTER_EVICTION: Final = 0.8
 
 _SIZES: Final[dict[Path, int]] = {}
 """Bytes in the directories that this process has written to, as far as it knows: others may write there too."""
+
+
+_TRUSTED: Final[dict[Path, bool]] = {}
+"""Directories that were looked at, and whether others cannot write to them."""
+
+
+def why_untrusted(directory: Path) -> str | None:
+    """Why the content of an existing directory may come from other users; None: it cannot."""
+    status = os.stat(directory)
+    if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0):
+        return "it belongs to another user"
+    if os.name == "posix" and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"other users can write to it (chmod 700 '{directory}' after emptying it)"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +85,10 @@ class DiskCache:
         """The content under ``key``, or None. A hit counts as use for eviction."""
         path = self._path(key)
         try:
-            raw = path.read_bytes()
+            raw = path.read_bytes() if self._is_trusted() else None
         except OSError:
+            raw = None
+        if raw is None:
             self._misses += 1
             return None
         content = _checked(raw)
@@ -90,7 +108,10 @@ class DiskCache:
             return
         path = self._path(key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(parents=True, mode=0o700, exist_ok=True)
+            if not self._is_trusted():
+                return
+            path.parent.mkdir(mode=0o700, exist_ok=True)
             _write(path, raw)
         except OSError:
             return
@@ -98,6 +119,18 @@ class DiskCache:
         _SIZES[self.directory] = self._first_size(path.parent) if known is None else known + len(raw)
         if _SIZES[self.directory] > self.limit:
             self._evict()
+
+    def _is_trusted(self) -> bool:
+        """Whether only this user (or the system's administrator) can have put entries there: they may be machine code,
+        and a checksum does not tell who made it. What others can write to is not used, with one warning."""
+        known = _TRUSTED.get(self.directory)
+        if known is None and os.path.isdir(self.directory):
+            known = _TRUSTED[self.directory] = why_untrusted(self.directory) is None
+            if not known:
+                warnings.warn(
+                    f"the cache in '{self.directory}' is not used: {why_untrusted(self.directory)}", stacklevel=3
+                )
+        return bool(known)
 
     def __contains__(self, key: str) -> bool:
         return self._path(key).exists()

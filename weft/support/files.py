@@ -2,11 +2,60 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
+import secrets
+import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from weft.support.errors import InputError
+
+
+@contextlib.contextmanager
+def replaced_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file for the new content of ``path``, which has it completely or not at all, also after a crash of the system.
+
+    The content is written beside the file, flushed to the disk and renamed into its place. The file keeps its
+    permissions; a new one gets those of the umask. A symbolic link stays, and its target is replaced. What is no
+    regular file (a device, a pipe) is written to directly. Raises OSError.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        mode = None
+    if mode is not None and not stat.S_ISREG(mode):
+        with open(target, "wb") as file:
+            yield file
+        return
+    beside = target.parent / f".{target.name[:64]}.{secrets.token_hex(8)}.part"
+    try:
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+        with os.fdopen(handle, "wb") as file:
+            if mode is not None:
+                os.chmod(beside, stat.S_IMODE(mode))
+            yield file
+            file.flush()
+            os.fsync(handle)
+        os.replace(beside, target)
+    except BaseException:  # an interrupt, too, leaves nothing behind
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in ``folder`` permanent, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def existing_file(path: str | os.PathLike[str], what: str = "file", code: str = "I021") -> Path:

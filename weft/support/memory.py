@@ -51,9 +51,17 @@ def assign(target: NDArray[Any], source: NDArray[Any]) -> None:
     parts = min(default_threads(), _MAX_COPYING_THREADS, target.shape[axis])
     bounds = [target.shape[axis] * i // parts for i in range(parts + 1)]
     slices = [(slice(None),) * axis + (slice(a, b),) for a, b in pairwise(bounds)]
-    threads = [threading.Thread(target=np.copyto, args=(target[s], source[s])) for s in slices[1:]]
-    for thread in threads:
-        thread.start()
-    np.copyto(target[slices[0]], source[slices[0]])
-    for thread in threads:
-        thread.join()
+    threads: list[threading.Thread] = []
+    try:
+        for s in slices[1:]:
+            thread = threading.Thread(target=np.copyto, args=(target[s], source[s]))
+            thread.start()
+            threads.append(thread)
+    except RuntimeError:  # the system has no more threads
+        pass
+    try:
+        for s in (slices[0], *slices[1 + len(threads) :]):
+            np.copyto(target[s], source[s])
+    finally:  # an interrupt: nobody writes to the arrays when this returns
+        for thread in threads:
+            thread.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,12 @@ def _path(text: str) -> Path:
 
 def _default_cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "").strip()
-    return (Path(base) if base else Path.home() / ".cache") / "weft"
+    if base:
+        return Path(base) / "weft"
+    try:
+        return Path.home() / ".cache" / "weft"
+    except RuntimeError:  # neither HOME nor an entry of the user
+        return Path(tempfile.gettempdir()) / f"weft-{os.getuid() if hasattr(os, 'getuid') else 'cache'}"
 
 
 def _none() -> Any:

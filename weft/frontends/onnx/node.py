@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -16,6 +15,7 @@ from weft.expr.nodes import Var as Symbol
 from weft.frontends.common.lets import Lets
 from weft.frontends.common.problems import Malformed, NeedsValue, Problems, Unsupported
 from weft.frontends.common.sizes import MAX_ELEMENTS, Sizes, from_array
+from weft.frontends.onnx.reader import ModelFolder
 from weft.frontends.onnx.tensors import to_array
 from weft.graph.nodes import Call, Constant, GraphExpr, Origin, Project, Tuple, Var, call
 from weft.graph.types import Dim, TensorType, TupleType, Type
@@ -98,7 +98,7 @@ class Importing(Protocol):
     """The methods of the importer that nodes use; the importer documents each."""
 
     problems: Problems
-    folder: Path | None
+    folder: ModelFolder | None
 
     def require(self, condition: Expr, message: str) -> None: ...
     def assume(self, op: str, a: Dim, b: Dim, name: str) -> None: ...
@@ -302,7 +302,7 @@ class Node:
         return self._attribute(name, "GRAPH", "g", None)
 
     @property
-    def folder(self) -> Path | None:
+    def folder(self) -> ModelFolder | None:
         return self.importer.folder
 
     def axes(self, i: int, attribute: str = "axes") -> tuple[int, ...] | None:

@@ -8,6 +8,7 @@ into separate arrays. If the encoding is unusual, protobuf parses the whole file
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -167,29 +168,41 @@ def _payloads(handle: int, places: Mapping[int, tuple[int, int]]) -> dict[int, A
         for i, (begin, end) in places.items()
         for at in range(0, end - begin, _PIECE)
     ]
-    short: list[int] = []
+    failed: list[BaseException] = []
 
     def read() -> None:
-        while work:
+        while not failed:
             try:
                 room, at = work.pop()
             except IndexError:
                 return
-            while room:
-                count = os.preadv(handle, [room], at)
-                if count <= 0:
-                    short.append(at)
-                    return
-                room, at = room[count:], at + count
+            try:
+                _fill(handle, room, at)
+            except BaseException as error:  # an interrupt too: it is raised again below, by the thread that asked
+                failed.append(error)
 
-    threads = [
-        threading.Thread(target=read) for _ in range(min(default_threads(), _MAX_COPYING_THREADS, len(work)) - 1)
-    ]
-    for thread in threads:
-        thread.start()
-    read()
-    for thread in threads:
-        thread.join()
-    if short:
-        raise _Unusual
+    threads: list[threading.Thread] = []
+    try:
+        for _ in range(min(default_threads(), _MAX_COPYING_THREADS, len(work)) - 1):
+            thread = threading.Thread(target=read)
+            with contextlib.suppress(RuntimeError):  # no more threads: this one reads what they would
+                thread.start()
+                threads.append(thread)
+        read()
+    except BaseException as error:  # an interrupt between the reads
+        failed.append(error)
+        raise
+    finally:  # the file is closed next: nobody may read from it then
+        for thread in threads:
+            thread.join()
+    if failed:
+        raise failed[0]
     return made
+
+
+def _fill(handle: int, room: memoryview, at: int) -> None:
+    while room:
+        count = os.preadv(handle, [room], at)
+        if count <= 0:
+            raise _Unusual
+        room, at = room[count:], at + count

@@ -24,6 +24,22 @@ NEWEST_IR = 64
 
 
 @dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """The folder ``path`` that names of external data start from, and the folders that files there may lie in after
+    links are followed: itself and, where the model is a link too, that of its target (stores of downloaded models keep
+    all files of a model in one place, with links to them)."""
+
+    path: Path
+    roots: tuple[Path, ...]
+
+    @staticmethod
+    def of(model: Path) -> ModelFolder:
+        """The folder of a model that can be read."""
+        path = model.absolute().parent
+        return ModelFolder(path, (path.resolve(), model.resolve().parent))
+
+
+@dataclass(frozen=True, slots=True)
 class ParsedModel:
     """A parsed model: ``name`` is used in messages, ``folder`` contains external data (None: there is no folder).
 
@@ -31,7 +47,7 @@ class ParsedModel:
 
     model: Any
     name: str
-    folder: Path | None
+    folder: ModelFolder | None
     payloads: Mapping[int, Array] = field(default_factory=dict)
 
 
@@ -50,12 +66,12 @@ def read(model: Any, name: str | None = None) -> ParsedModel:
     Raises ModelError if there is no such file, or it is truncated, corrupt or not an ONNX model.
     """
     onnx = onnx_package()
-    folder: Path | None = None
+    folder: ModelFolder | None = None
     payloads: Mapping[int, Array] = {}
     if isinstance(model, (str, Path)):
         path = Path(model)
-        name, folder = name or path.name, path.resolve().parent
         data, payloads = _contents(path)
+        name, folder = name or path.name, ModelFolder.of(path)
         proto = _parse(onnx, data, name)
     elif isinstance(model, (bytes, bytearray, memoryview)):
         name = name or "model"
@@ -82,8 +98,9 @@ def _contents(path: Path) -> tuple[bytes, Mapping[int, Array]]:
                 hint="store the weights as external data",
             )  # fmt: skip
         return read_apart(path) or (path.read_bytes(), {})
-    except OSError as why:
-        raise ModelError(f"cannot read the model: {why.strerror or why}", code="M002", place=place) from None
+    except (OSError, ValueError) as why:  # ValueError: a path with a zero byte
+        reason = getattr(why, "strerror", None) or why
+        raise ModelError(f"cannot read the model: {reason}", code="M002", place=place) from None
 
 
 def _parse(onnx: ModuleType, data: bytes, name: str) -> Any:

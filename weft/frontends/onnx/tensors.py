@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft.frontends.common.problems import Malformed, Unsupported
-from weft.frontends.onnx.reader import onnx_package
+from weft.frontends.onnx.reader import ModelFolder, onnx_package
 from weft.support.dtypes import DType
 
 Array = np.ndarray[Any, Any]
@@ -56,7 +56,7 @@ def dtype_named(name: str) -> DType:
     return DType(_DTYPES[name.upper()])
 
 
-def to_array(tensor: Any, folder: Path | None = None, payload: Array | None = None) -> Array:
+def to_array(tensor: Any, folder: ModelFolder | None = None, payload: Array | None = None) -> Array:
     """The values of a TensorProto, without a copy where it stores raw bytes.
 
     ``payload`` are its raw bytes if they were removed from it; ``folder`` may contain external data. Raises Malformed
@@ -133,23 +133,43 @@ def _from_field(tensor: Any, dtype: DType, shape: tuple[int, ...], count: int) -
     return words.astype(dtype.numpy).reshape(shape)
 
 
-def _external(tensor: Any, folder: Path | None) -> Any:
+def _external(tensor: Any, folder: ModelFolder | None) -> Any:
     entries = {e.key: e.value for e in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
         raise Malformed(f"the tensor '{tensor.name}' lies in '{location}', but the model was not read from a file")
-    path = (folder / location).resolve()
-    if not location or not path.is_relative_to(folder.resolve()):
-        raise Malformed(f"the tensor '{tensor.name}' points to '{location}', outside the folder of the model")
     try:
-        offset, size = int(entries.get("offset") or 0), path.stat().st_size
-        length = int(entries["length"]) if entries.get("length") else size - offset
-    except OSError:
+        offset = int(entries.get("offset") or 0)
+        asked = int(entries["length"]) if entries.get("length") else None
+    except ValueError:
+        raise Malformed(f"the tensor '{tensor.name}' has an offset or length that is no number") from None
+    path = _external_file(tensor.name, folder, location)
+    try:
+        size = path.stat().st_size
+        length = size - offset if asked is None else asked
+        if offset < 0 or length < 0 or offset + length > size:
+            raise Malformed(f"the tensor '{tensor.name}' lies beyond the end of '{location}' ({size:,} bytes)")
+        return np.memmap(path, np.uint8, "r", offset, (length,)) if length else b""
+    except (OSError, ValueError):  # ValueError: the file shrank
         raise Malformed(
             f"the tensor '{tensor.name}' lies in '{location}', which cannot be read: it belongs beside the model"
         ) from None
-    except ValueError:
-        raise Malformed(f"the tensor '{tensor.name}' has an offset or length that is no number") from None
-    if offset < 0 or length < 0 or offset + length > size:
-        raise Malformed(f"the tensor '{tensor.name}' lies beyond the end of '{location}' ({size:,} bytes)")
-    return np.memmap(path, np.uint8, "r", offset, (length,)) if length else b""
+
+
+def _external_file(name: str, folder: ModelFolder, location: str) -> Path:
+    """The file at ``location``. Raises Malformed if it cannot be read or lies in none of the folder's roots."""
+    outside = Malformed(f"the tensor '{name}' points to {location!r}, outside the folder of the model")
+    parts = Path(location).parts
+    if not location or "\0" in location or Path(location).is_absolute() or ".." in parts:
+        raise outside
+    path = folder.path / location
+    try:
+        real = path.resolve()
+        if not any(real.is_relative_to(root) for root in folder.roots):
+            raise outside
+        regular = path.is_file()
+    except (OSError, RuntimeError, ValueError):  # RuntimeError: links in a circle; ValueError: no name of a file
+        regular = False
+    if not regular:
+        raise Malformed(f"the tensor '{name}' lies in {location!r}, which cannot be read: it belongs beside the model")
+    return path
