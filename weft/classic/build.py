@@ -86,6 +86,7 @@ class _Made:
 
 
 def _with_params(schedule: TensorSchedule, args: Sequence[Any], name: str) -> _Made:
+    schedule.wishes.settle()
     program = _with_separate_inits(schedule.schedule).program
     by_name = {b.name: b for b in (*program.params, *program.allocs)}
     inputs = program.params[: len(program.params) - program.outputs]

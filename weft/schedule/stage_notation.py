@@ -11,16 +11,36 @@ tensor expressions provides it; this module does not depend on tensor expression
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from weft.expr.linear import ZERO
 from weft.expr.nodes import Binary, Const, IterVar, Var
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
 from weft.schedule.schedule import Schedule
+from weft.schedule.wishes import Wish, Wishes
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Program
+
+_Of = TypeVar("_Of", "ClassicSchedule", "Stage")
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+
+
+def _declared(method: Callable[Concatenate[_Of, _Given], _Made]) -> Callable[Concatenate[_Of, _Given], _Made]:
+    """A method that declares something: it is applied at once if that is possible, else in another order."""
+
+    @wraps(method)
+    def declare(self: _Of, *args: _Given.args, **kwargs: _Given.kwargs) -> _Made:
+        owner, stage = (self.owner, self.identity) if isinstance(self, Stage) else (self, None)
+        given = (*args, *kwargs.values())
+        wish = Wish(method.__name__, stage, given, lambda: method(self, *args, **kwargs))
+        return cast(_Made, owner.wishes.declare(wish))
+
+    return cast(Callable[Concatenate[_Of, _Given], _Made], declare)
 
 
 class BlockOrigin(Protocol):
@@ -62,7 +82,9 @@ class StageKey:
         return [it for it in self._iters() if it.kind == IterVar.REDUCE]
 
     def _iters(self) -> Sequence[IterVar]:
-        return self._owner.schedule.state.block(self.name).iters
+        found = self._owner.schedule.state.block(self.name).iters
+        self._owner.handed.update({it: (self, n) for n, it in enumerate(found)})
+        return found
 
     def __repr__(self) -> str:
         return f"StageKey({self.name})"
@@ -84,11 +106,62 @@ class ClassicSchedule:
         iteration, whose variable primitives replace by its only value."""
         for name in schedule.state.tree.blocks:
             self.remember(BlockRef(name))
+        self.handed: dict[LoopRef | IterVar, tuple[StageKey | str, int]] = {}
+        """Loops and axes that callers were given, each with its stage and the position of its variable."""
+        self._initial = schedule.copy()
+        self.wishes = Wishes(self)
 
     @property
     def program(self) -> Program:
-        """The loops as scheduled so far."""
+        """The loops as scheduled so far. Raises the refusal of a declaration that waits for others in vain."""
+        self.wishes.settle()
         return self.schedule.program
+
+    def save(self) -> Callable[[], None]:
+        """A function that restores the present state."""
+        kept, moved, attached, loops = (
+            self.schedule.copy(),
+            dict(self._moved),
+            dict(self.attached),
+            dict(self._axis_loops),
+        )
+
+        def back() -> None:
+            self.schedule.__dict__.update(kept.copy().__dict__)
+            self._moved, self.attached, self._axis_loops = dict(moved), dict(attached), dict(loops)
+
+        return back
+
+    def restart(self) -> None:
+        """Return to the state without declarations."""
+        self.schedule.__dict__.update(self._initial.copy().__dict__)
+        self._moved, self.attached, self._axis_loops = {}, {}, {}
+        for name in self.schedule.state.tree.blocks:
+            self.remember(BlockRef(name))
+
+    def block_of(self, stage: StageKey | str) -> BlockRef:
+        """The block that computes a stage now."""
+        return BlockRef(self._moved.get(stage, stage if isinstance(stage, str) else stage.name))
+
+    def place_in_program(self, stage: Any) -> int | None:
+        """The position of the block of ``stage``; None if there is no such block."""
+        tree = self.schedule.state.tree
+        found = tree.blocks.get(self.block_of(stage).name) if stage is not None else None
+        return None if found is None else tree.position[found]
+
+    def becomes_legal(self, wish: Wish) -> bool:
+        """Whether a refused ``compute_at`` is legal once the stages between are inlined."""
+        trial = self.save()
+        try:
+            for block in self.schedule.get_consumers(self.block_of(cast(Any, wish.stage))):
+                with suppress(ScheduleError):  # a reduction stays as a stage
+                    self.schedule.compute_inline(block)
+            wish.run()
+        except ScheduleError:
+            return False
+        finally:
+            trial()
+        return True
 
     def remember(self, block: BlockRef) -> None:
         """Note which loop runs over which variable of ``block``, which just got these loops."""
@@ -116,8 +189,7 @@ class ClassicSchedule:
     def __getitem__(self, key: Any) -> Stage:
         origin = self._identity(key)
         axes = () if isinstance(key, StageKey) else self._origin.axes(key)
-        name = self._moved.get(origin, origin if isinstance(origin, str) else origin.name)
-        return Stage(self, BlockRef(name), axes, key)
+        return Stage(self, origin, axes, key)
 
     def _identity(self, key: Any) -> StageKey | str:
         """The key that represents the stage of ``key``. All outputs of an operation, and the operation itself, share
@@ -131,6 +203,7 @@ class ClassicSchedule:
                 f"'{key}' is not computed by this program", code="S002", hint="placeholders have no stage"
             ) from None
 
+    @_declared
     def cache_read(self, key: Any, scope: str, readers: Any) -> StageKey:
         """A copy of ``key`` (a computed tensor or an input) for the stages of ``readers``, one or several."""
         blocks = [self[r].block for r in _listed(readers)]
@@ -143,6 +216,7 @@ class ClassicSchedule:
         self.remember(made)
         return StageKey(self, made.name)
 
+    @_declared
     def cache_write(self, key: Any, scope: str) -> Any:
         """Compute ``key`` in another scope: the returned stage computes, ``s[key]`` copies to the output.
 
@@ -171,6 +245,7 @@ class ClassicSchedule:
         made = [StageKey(self, computing.name, n) for n in positions]
         return made if isinstance(key, (list, tuple)) else made[0]
 
+    @_declared
     def rfactor(self, key: Any, axis: Any, factor_axis: int = 0, reassociate: bool = False) -> Any:
         """Factor the reduction of ``key`` over ``axis``; the returned stage computes the partial results.
 
@@ -178,6 +253,9 @@ class ClassicSchedule:
         """
         stage = self[key]
         partial = self.schedule.rfactor(stage.loop(axis), factor_axis, reassociate).name
+        if stage.block not in self.attached:
+            with suppress(ScheduleError):  # inside a recurrence the two stay in one loop
+                self.place(BlockRef(partial), None)
         made = [StageKey(self, partial, n) for n in range(len(self.schedule.state.block(partial).writes))]
         return made if len(made) > 1 else made[0]
 
@@ -238,21 +316,25 @@ class Group:
 
     def compute_at(self, parent: Stage, axis: Any) -> None:
         """Compute every stage of the group in a loop of ``parent``; the last stage is moved first."""
-        loop = _stage(parent).loop(axis)
         for block in reversed(self.blocks):
-            self._owner.place(block, loop)
+            self._owner[StageKey(self._owner, block.name)].compute_at(parent, axis)
 
     def compute_root(self) -> None:
         """Compute every stage completely before its consumers."""
         for block in self.blocks:
-            self._owner.place(block, None)
+            self._owner[StageKey(self._owner, block.name)].compute_root()
 
 
 class Stage:
     """One block in the classic notation. Axes are the tensor's own, or loops that earlier calls returned."""
 
-    def __init__(self, owner: ClassicSchedule, block: BlockRef, axes: Sequence[Any], key: Any = None) -> None:
-        self.owner, self.block, self._axes, self._key = owner, block, axes, key
+    def __init__(self, owner: ClassicSchedule, identity: StageKey | str, axes: Sequence[Any], key: Any = None) -> None:
+        self.owner, self.identity, self._axes, self._key = owner, identity, axes, key
+
+    @property
+    def block(self) -> BlockRef:
+        """The block that computes the stage."""
+        return self.owner.block_of(self.identity)
 
     @property
     def op(self) -> Any:
@@ -263,7 +345,12 @@ class Stage:
     def axis(self) -> list[LoopRef]:
         """The stage's own loops, outermost first: those inside the loop at which it is computed."""
         self.owner.schedule.get_loops(self.block)  # so that a trace knows them
-        return self.owner.loops_of(self.block)
+        found = self.owner.loops_of(self.block)
+        for n, _ in enumerate(self.owner.schedule.state.block(self.block).iters):
+            loop = self.owner.axis_loop(self.block, n)
+            if loop in found and loop is not None:
+                self.owner.handed[loop] = (self.identity, n)
+        return found
 
     @property
     def leaf_iter_vars(self) -> list[LoopRef]:
@@ -273,11 +360,13 @@ class Stage:
     def loop(self, axis: Any) -> LoopRef:
         """The present loop over ``axis``. Refuses if there is none, or if it was split or fused."""
         if isinstance(axis, LoopRef):
-            return axis
+            return self._present(axis)
         block = self.owner.schedule.state.block(self.block)
         position = next((n for n, a in enumerate(self._axes) if a is axis), None)
         if position is None:
             position = next((n for n, it in enumerate(block.iters) if it is axis), None)
+        if position is None and axis in self.owner.handed and self.owner.handed[axis][0] is self.identity:
+            position = self.owner.handed[axis][1]
         name = getattr(getattr(axis, "var", axis), "name", str(axis))
         if position is None or position >= len(block.iters):
             raise ScheduleError(f"'{name}' is not an axis of '{self.block.name}'", code="S002")
@@ -294,41 +383,59 @@ class Stage:
             )
         return found[0]
 
+    def _present(self, loop: LoopRef) -> LoopRef:
+        """The loop that ``loop`` stands for after declarations were applied anew."""
+        found = self.owner.wishes.current(loop)
+        if found.var not in self.owner.schedule.state.tree.loops and loop in self.owner.handed:
+            stage, position = self.owner.handed[loop]
+            block = self.owner.block_of(stage)
+            self.owner.schedule.get_loops(block)
+            found = self.owner.axis_loop(block, position) or found
+        return found
+
     def _driven(self, loop: LoopRef) -> list[int]:
         state = self.owner.schedule.state
         return uses(state.block(self.block), state.loop(loop))
 
+    @_declared
     def split(self, axis: Any, factor: int | None = None, nparts: int | None = None) -> tuple[LoopRef, LoopRef]:
         """Split a loop into an outer and an inner one: ``factor`` iterations inside, or ``nparts`` outside."""
         outer, inner = self.owner.schedule.split(self.loop(axis), factor=factor, nparts=nparts)
         return outer, inner
 
+    @_declared
     def tile(self, y: Any, x: Any, y_factor: int, x_factor: int) -> tuple[LoopRef, LoopRef, LoopRef, LoopRef]:
         """Split both loops and reorder to: outer y, outer x, inner y, inner x."""
         return self.owner.schedule.tile(self.loop(y), self.loop(x), y_factor, x_factor)
 
+    @_declared
     def fuse(self, *axes: Any) -> LoopRef:
         """Fuse directly nested loops into one loop. Of no axes, as a tensor of rank 0 has, a loop of one iteration."""
         if not axes:
             return self.owner.schedule.add_unit_loop(self.block)
         return self.owner.schedule.fuse(*map(self.loop, axes))
 
+    @_declared
     def reorder(self, *axes: Any) -> None:
         """Put the loops into this order, the first outermost."""
         self.owner.schedule.reorder(*map(self.loop, axes))
 
+    @_declared
     def parallel(self, axis: Any) -> None:
         """Distribute the iterations over threads."""
         self.owner.schedule.parallel(self.loop(axis))
 
+    @_declared
     def vectorize(self, axis: Any, reassociate: bool = False) -> None:
         """Run the iterations as lanes of vectors. ``reassociate`` allows a sum to be added in another order."""
         self.owner.schedule.vectorize(self.loop(axis), reassociate)
 
+    @_declared
     def unroll(self, axis: Any) -> None:
         """Repeat the body for each iteration."""
         self.owner.schedule.unroll(self.loop(axis))
 
+    @_declared
     def bind(self, axis: Any, thread: str | IterVar) -> None:
         """Bind to a GPU thread axis, by name or as the classic ``thread_axis("threadIdx.x")``."""
         loop, name = self.loop(axis), cast(Any, thread)
@@ -350,43 +457,53 @@ class Stage:
                 hint=f"split it, or use te.thread_axis({thread.thread!r}), which takes any length",
             )
 
+    @_declared
     def compute_at(self, parent: Stage, axis: Any) -> None:
         """Compute the stage inside the loop ``axis`` of ``parent``; each iteration computes what it reads."""
         self.owner.place(self.block, _stage(parent).loop(axis))
 
+    @_declared
     def compute_inline(self) -> None:
         """Compute each element where it is read; nothing is stored."""
         self.owner.schedule.compute_inline(self.block)
 
+    @_declared
     def compute_root(self) -> None:
         """Compute the whole stage before its first reader; this undoes ``compute_at``."""
         self.owner.place(self.block, None)
 
+    @_declared
     def set_scope(self, scope: str) -> None:
         """Store the result of the stage in the memory space ``scope``."""
         self.owner.schedule.set_scope(self.block, 0, scope)
 
+    @_declared
     def pragma(self, axis: Any, key: str, value: Any = True) -> None:
         """Annotate the loop with ``pragma_<key>``."""
         self.owner.schedule.annotate(self.loop(axis), f"pragma_{key}", value)
 
+    @_declared
     def double_buffer(self) -> None:
         """Keep two copies of the stage's result and alternate between them."""
         self.owner.schedule.double_buffer(self.block)
 
+    @_declared
     def storage_align(self, dimension: int, factor: int, offset: int = 0) -> None:
         """Align the stride of one dimension of the stage's result."""
         self.owner.schedule.storage_align(self.block, 0, dimension, factor, offset)
 
+    @_declared
     def prefetch(self, buffer: Any, axis: Any, distance: int = 1, within: Any = None) -> None:
         """Prefetch the elements of ``buffer`` that are read ``distance`` iterations of ``axis`` later."""
         inner = None if within is None else self.loop(within)
         self.owner.schedule.prefetch(self.loop(axis), self.owner.buffer_name(buffer), distance, inner)
 
+    @_declared
     def stream(self) -> None:
         """Write the stage's result with stores that bypass the caches."""
         self.owner.schedule.stream(self.block)
 
+    @_declared
     def rolling_buffer(self) -> None:
         """Keep values across iterations of the loop, in a buffer that holds only those still needed. Each value is then
         computed once. The stage must be computed in a loop of its consumers."""
@@ -401,6 +518,7 @@ class Stage:
         axis, factor = self.owner.schedule.window(self.block)
         self.owner.schedule.fold_storage(self.block, axis, factor)
 
+    @_declared
     def set_store_predicate(self, condition: Any) -> None:
         """Compute only where ``condition`` holds. For example, ``loop.var == 0`` for a loop whose iterations repeat the
         stage."""
@@ -409,18 +527,21 @@ class Stage:
             raise ScheduleError(
                 "set_store_predicate: the condition must be that a loop is at a value", code="S004", hint="tx.var == 0"
             )
-        self.owner.schedule.run_once(self.block, LoopRef(loop[0]), loop[1])
+        self.owner.schedule.run_once(self.block, self.loop(LoopRef(loop[0])), loop[1])
 
+    @_declared
     def transform_layout(self, index_map: Any, pad: float | None = None) -> None:
         """Store what the stage computes in another layout."""
         name = self.owner.schedule.state.block(self.block).writes[0].buffer.name
         self.owner.schedule.transform_layout(self.block, name, index_map, pad)
 
+    @_declared
     def pad_einsum(self, padding: Sequence[int]) -> list[StageKey]:
         """Round up the extents of the stage's axes to multiples of ``padding``; returns the stages that pad the
         operands and crop the result."""
         return [StageKey(self.owner, b.name) for b in self.owner.schedule.pad_einsum(self.block, padding)]
 
+    @_declared
     def tensorize(self, axis: Any, intrinsic: Any) -> BlockRef:
         """Replace the loops from ``axis`` inwards by an instruction."""
         return self.owner.schedule.tensorize(self.loop(axis), intrinsic)
