@@ -29,7 +29,7 @@ from weft.runtime.devices import register as register_device
 from weft.support import settings
 from weft.support.arguments import FLAG, MAPPING, TEXT, WHOLE, Form, checked, instance, one_or_several, optional
 from weft.support.cache import DiskCache
-from weft.support.errors import InputError, InternalError, TargetError, UserError
+from weft.support.errors import MALFORMED, ArtifactError, InputError, InternalError, TargetError, UserError
 from weft.support.files import existing_file
 from weft.support.garbage import seldom_collected
 from weft.support.progress import progress as progress_bar
@@ -374,7 +374,10 @@ def kept_graphs(artifact: Artifact) -> dict[str, str]:
     packed = artifact.metadata.get("graphs")
     if not isinstance(packed, str):
         return {}
-    found: dict[str, str] = json.loads(zlib.decompress(base64.b85decode(packed)))
+    try:
+        found: dict[str, str] = json.loads(zlib.decompress(base64.b85decode(packed)))
+    except (zlib.error, *MALFORMED) as error:
+        raise ArtifactError(f"the graphs in the artifact are malformed ({error})", code="A011") from error
     return found
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -91,17 +93,20 @@ def command(
         module = weft.load(model, shapes=parse_shapes(shapes))
         specs = input_specs(module)
         inputs = {**random_inputs(specs, 0, input_shapes(specs, shapes)), **read_inputs(files, specs)}
-        found, missing = measure(
-            model,
-            wanted,
-            threads,
-            runs=runs,
-            target=target,
-            precision=precision,
-            winograd=winograd,
-            inputs=inputs,
-            torch=torch_module,
-        )
+        try:
+            found, missing = measure(
+                model,
+                wanted,
+                threads,
+                runs=runs,
+                target=target,
+                precision=precision,
+                winograd=winograd,
+                inputs=inputs,
+                torch=torch_module,
+            )
+        except UserError as error:
+            raise _with_open_sizes(error, specs, shapes, files) from error
         _show(found, missing, threads)
         if profile:
             exe = weft.compile(module, target=target, threads=threads, options=options)
@@ -113,6 +118,15 @@ def command(
         click.echo(f"wrote {json_path}")
 
 
+def _with_open_sizes(error: UserError, specs: Sequence[Any], shapes: Sequence[str], files: Sequence[str]) -> UserError:
+    """``error`` with the advice to fix sizes that the model leaves open, if nothing was said about them."""
+    opened = [f"{s.name}={','.join(map(str, s.shape))}" for s in specs if any(isinstance(d, str) for d in s.shape)]
+    if not opened or shapes or files or error.hint:
+        return error
+    advice = f"open sizes count as 1; fix them with --shape NAME=SIZES ({'; '.join(opened)})"
+    return UserError(error.message, code=error.code, place=error.place, hint=advice)
+
+
 def _show(records: list[Record], missing: dict[str, str], threads: int) -> None:
     ours = records[0].median_ms
     longest = max(r.median_ms for r in records)
@@ -122,7 +136,7 @@ def _show(records: list[Record], missing: dict[str, str], threads: int) -> None:
         ratio = "" if r.engine == "weft" else f"{ours / r.median_ms:.2f}×"
         rows.append([r.engine, r.version, f"{r.median_ms:.2f}", f"{r.min_ms:.2f}", ratio, f"{r.max_abs_diff:.2g}", bar])
     title = f"{records[0].model}, {threads} thread{'s' if threads > 1 else ''}"
-    columns = ["engine", "version", "median ms", "min ms", "weft takes", "max |diff|", ""]
+    columns = ["engine", "version", "median ms", "min ms", "weft/engine", "max |diff|", ""]
     screen = console()
     screen.print(table(title, columns, rows, right=(2, 3, 4, 5)))
     for name, reason in missing.items():

@@ -204,6 +204,10 @@ def console() -> Any:
     return Console(highlight=False, soft_wrap=True, markup=False)
 
 
+MAX_WHOLE_CHARACTERS = 24
+"""Names of at most so many characters in a table's first column are never broken."""
+
+
 def table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Any:
     """A rich table; columns numbered in ``right`` are right-aligned."""
     from rich import box
@@ -211,7 +215,8 @@ def table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str
 
     made = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
     for i, name in enumerate(columns):
-        made.add_column(name, justify="right" if i in right else "left", overflow="fold")
+        short = i == 0 and all(len(row[0]) <= MAX_WHOLE_CHARACTERS for row in rows)
+        made.add_column(name, justify="right" if i in right else "left", overflow="fold", no_wrap=short)
     for row in rows:
         made.add_row(*row)
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,29 +59,79 @@ def _size(d: Any) -> int:
 
 
 def read_inputs(words: Sequence[str], specs: Sequence[Any], pixels: str = "auto") -> dict[str, Array]:
-    """Arrays from ``NAME=FILE`` words, or from ``FILE`` words for the inputs in order: .npy, .npz, .pb (a serialized
-    ONNX tensor) and images, whose values ``pixels`` chooses (see :func:`picture`)."""
+    """Arrays from ``NAME=FILE`` or ``NAME=NUMBER`` words, or from ``FILE`` words for the inputs in order.
+
+    Files are .npy, .npz, .pb (a serialized ONNX tensor) and images, whose values ``pixels`` chooses (see
+    :func:`picture`)."""
     by_name = {s.name: s for s in specs}
     out: dict[str, Array] = {}
     for i, word in enumerate(words):
         name, equals, file = word.partition("=")
         if not equals or (name not in by_name and Path(word).exists()):
             name, file = "", word
+        if name and name not in by_name:
+            raise _no_input(name, by_name)
+        if name and (number := _number(file, by_name[name])) is not None:
+            _once(out, (name,))
+            out[name] = number
+            continue
         path = existing_file(file, "input file", "I023")
         if path.suffix == ".npz":
             found = _guarded(path, _read_archive)
+            if name:
+                found = {name: _only_array(found, name, path)}
             _once(out, found)
             out.update(found)
             continue
         name = name or (specs[i].name if i < len(specs) else "")
         if name not in by_name:
-            raise InputError(f"the model has no input '{name}'", code="I024", hint="inputs: " + ", ".join(by_name))
+            raise _no_input(name, by_name)
         _once(out, (name,))
         out[name] = _guarded(path, partial(_read, spec=by_name[name], pixels=pixels))
-    unknown = set(out) - set(by_name)
-    if unknown:
-        raise InputError(f"the model has no input '{min(unknown)}'", code="I024", hint="inputs: " + ", ".join(by_name))
+    for name in sorted(set(out) - set(by_name)):
+        raise _no_input(name, by_name)
     return out
+
+
+def _no_input(name: str, by_name: Mapping[str, Any]) -> InputError:
+    close = difflib.get_close_matches(name, by_name, n=1)
+    meant = f"did you mean '{close[0]}'? " if close else ""
+    return InputError(f"the model has no input '{name}'", code="I024", hint=f"{meant}inputs: {', '.join(by_name)}")
+
+
+def _number(text: str, spec: Any) -> Array | None:
+    """The number that stands in place of a file, for an input of one element; None for any other text."""
+    dtype = DType(spec.dtype) if spec.dtype not in ("data", "string") else None
+    if dtype is None or Path(text).exists():
+        return None
+    try:
+        known = {"true": 1, "false": 0}.get(text.lower())
+        value: float = known if known is not None else int(text) if dtype.is_integer else float(text)
+    except ValueError:
+        return None
+    shape = tuple(_size(d) for d in spec.shape)
+    if any(n != 1 for n in shape):
+        raise InputError(f"input '{spec.name}' has the shape {list(shape)}: one number is not enough", code="I024")
+    try:
+        made = np.full(shape, value).astype(dtype.numpy)
+        fits = dtype.is_float or int(made.reshape(-1)[0]) == value
+    except OverflowError:
+        fits = False
+    if not fits:
+        raise InputError(f"input '{spec.name}' is {spec.dtype}, which cannot hold {text}", code="I024")
+    return made
+
+
+def _only_array(found: Mapping[str, Array], name: str, path: Path) -> Array:
+    """The array of an archive that is meant for one input: the one of its name, or the only one."""
+    if name in found:
+        return found[name]
+    if len(found) == 1:
+        return next(iter(found.values()))
+    held = ", ".join(found) or "nothing"
+    raise InputError(
+        f"'{path}' has no array '{name}'", code="I024", hint=f"it holds {held}; -i {path} takes all by name"
+    )
 
 
 def _once(given: Mapping[str, Array], names: Iterable[str]) -> None:

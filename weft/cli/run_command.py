@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from weft.cli.common import (
     winograd_option,
     write_file,
 )
-from weft.cli.inputs import PIXELS, random_inputs, read_inputs
+from weft.cli.inputs import PICTURES, PIXELS, random_inputs, read_inputs
 from weft.support.errors import InputError
 
 
@@ -34,7 +35,7 @@ from weft.support.errors import InputError
     "files",
     multiple=True,
     metavar="[NAME=]FILE",
-    help="An input: .npy, .npz, .pb, .data or an image.",
+    help="An input: .npy, .npz, .pb, .data, an image, or for an input of one element a number (-i sr=16000).",
 )
 @click.option(
     "-o", "--output", default=None, help="Write the outputs to this .npz file, or a single output to a .npy file."
@@ -98,6 +99,8 @@ def command(
     screen = console()
     for name, value in inputs.items():
         source = "" if name in given else " (random)"
+        if name in given and pixels == "auto" and _pictures(files):
+            source = " (an image; its values: --pixels raw, unit or imagenet, which is the default for colours)"
         screen.print(f"input  {name}: {_kind(value)}{source}")
     rows = [[name, *_described(v), *_summary(v)] for name, v in named.items()]
     screen.print(table(None, ["output", "dtype", "shape", "min", "mean", "max"], rows, right=(3, 4, 5)))
@@ -108,6 +111,10 @@ def command(
         screen.print(str(exe.profile(inputs)))
     if output:
         _write(Path(output), named)
+
+
+def _pictures(files: Sequence[str]) -> bool:
+    return any(Path(word.partition("=")[2] or word).suffix.lower() in PICTURES for word in files)
 
 
 def _kind(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -574,8 +573,8 @@ class _Parser:
             return token.text, token.text[1:]
         if token.text == sigil and tokens.ahead().kind == STRING:
             tokens.take()
-            text = tokens.take().text
-            return sigil + text, str(json.loads(text))
+            text = tokens.current.text
+            return sigil + text, tokens.string()
         tokens.fail(f"expected a name that begins with '{sigil}', found {token.describe()}")
 
 

@@ -30,6 +30,7 @@ from weft.kernels.machine_code import code_header, code_of
 from weft.kernels.task import tools
 from weft.lowering.kernel_interface import KernelInterface
 from weft.support.cache import DiskCache
+from weft.support.errors import MALFORMED
 from weft.support.frames import pack, unpack
 from weft.target import Target
 
@@ -96,7 +97,7 @@ class KernelCache:
     def _read_note(self, key: str) -> tuple[str, list[int]] | None:
         text = self.disk.get(key) if self.disk is not None else None
         if text is not None:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(*MALFORMED):
                 kernel, places = json.loads(text)
                 self._noted[key] = str(kernel), list(places)
         return self._noted.get(key)

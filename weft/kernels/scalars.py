@@ -20,7 +20,7 @@ from weft.expr.visit import collect, substitute
 from weft.lowering.kernel.common.added import expansion
 from weft.lowering.kernel.common.half import computed_type
 from weft.support.dtypes import DType
-from weft.support.errors import UserError
+from weft.support.errors import MALFORMED, UserError
 from weft.target import Target
 from weft.tir.nodes import Program
 from weft.tir.visit import all_expressions, postorder
@@ -70,7 +70,7 @@ def scalar_of(text: str) -> Intrinsic:
         name, arity, forms = str(found["name"]), int(found["arity"]), dict(found["forms"])
         codes = tuple(NativeCode(dtype=dtype, **form) for dtype, form in forms.items() if isinstance(form, dict))
         expansions = {DType(dtype): form for dtype, form in forms.items() if isinstance(form, str)}
-    except (ValueError, KeyError, TypeError) as error:
+    except MALFORMED as error:
         raise UserError(f"this does not describe an intrinsic: {text}", code="S006") from error
 
     def expand(*args: Expr) -> Expr:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from weft.runtime import _native
 from weft.runtime.devices import failure
 from weft.runtime.elements import numpy_dtype
-from weft.runtime.program import CallKernel, Check, CheckRange, ExecutableProgram, TensorSpec
-from weft.runtime.sizes import evaluate, shape_text, to_text
+from weft.runtime.program import CallKernel, Check, CheckRange, ExecutableProgram, TensorSpec, describe
+from weft.runtime.sizes import evaluate, to_text
 from weft.runtime.tensor import Tensor, as_tensor, from_dlpack
 from weft.runtime.values import FieldType, pack, unpack
-from weft.support.errors import InputError, InternalError, UserError, WeftError
+from weft.support.errors import MALFORMED, InputError, InternalError, UserError, WeftError
 
 # weft_status of csrc/include/weft_runtime.h, and the binding's own from 100.
 _MEMORY, _RANK, _SHAPE, _CHECK, _KERNEL, _ARITHMETIC, _BOUNDS, _UNALLOCATED = 1, 5, 6, 7, 8, 9, 10, 11
@@ -76,7 +76,7 @@ class Arguments:
         as float to integer."""
         try:
             array = np.asarray(value)
-        except (ValueError, TypeError) as error:
+        except MALFORMED as error:
             raise self._no_array(spec, value) from error
         if hasattr(value, "dtype") or hasattr(value, "__array_interface__") or isinstance(value, (bytes, memoryview)):
             return array
@@ -210,13 +210,6 @@ class Arguments:
                 place += f", kernel '{name}'" + (f" ({call.label})" if call.label else "")
             return InternalError(f"a kernel returned error {given} ({place})", code="W020")
         return InternalError(f"{message} ({place})", code="W021")
-
-
-def describe(spec: TensorSpec) -> str:
-    """``float32[batch, 3]``; for data the name of the type."""
-    if spec.dtype == "data":
-        return spec.type
-    return f"{spec.dtype}{shape_text(spec.shape)}"
 
 
 def bind_symbols(program: ExecutableProgram, shapes: Sequence[Sequence[int]]) -> dict[str, int]:

@@ -18,13 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-SizeExpr: TypeAlias = "tuple[int | str, ...]"
-"""A size in postfix order: integers push themselves, a symbol's name pushes its value, and ``add sub mul floordiv
-floormod min max eq ne lt le gt ge and or not`` combine the top of the stack: ``("batch", 4, "mul")``. Sizes have no
-effects; a symbol may not have the name of an operation."""
+from weft.runtime.sizes import SizeExpr as SizeExpr
+from weft.runtime.sizes import shape_text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TensorSpec:
     """An input or output of the whole program: what the caller sees. ``dtype`` is ``"data"`` for a value of the
     algebraic data type ``type`` (see ``Program.types``). ``space`` is where the program reads or writes it; if the
@@ -40,6 +38,17 @@ class TensorSpec:
     def is_value(self) -> bool:
         """Whether it is passed as an object rather than as the elements of a tensor."""
         return self.dtype in ("data", "string")
+
+    def __repr__(self) -> str:
+        space = f", space {self.space}" if self.space else ""
+        return f"TensorSpec({self.name}: {describe(self)}{space})"
+
+
+def describe(spec: TensorSpec) -> str:
+    """``float32[batch, 3]``; for data the name of the type."""
+    if spec.dtype == "data":
+        return spec.type
+    return f"{spec.dtype}{shape_text(spec.shape)}"
 
 
 BufferKind = Literal["input", "output", "constant", "arena", "dynamic", "object"]

@@ -1,10 +1,14 @@
-"""Evaluating and printing size expressions (see :data:`weft.runtime.program.SizeExpr`)."""
+"""Size expressions: what they are, their values and their texts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
-from weft.runtime.program import SizeExpr
+SizeExpr: TypeAlias = "tuple[int | str, ...]"
+"""A size in postfix order: integers push themselves, a symbol's name pushes its value, and ``add sub mul floordiv
+floormod min max eq ne lt le gt ge and or not`` combine the top of the stack: ``("batch", 4, "mul")``. Sizes have no
+effects; a symbol may not have the name of an operation."""
 
 BINARY: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from weft.runtime import _native
 from weft.runtime.elements import numpy_dtype
 from weft.support.data import Data
-from weft.support.errors import InputError
+from weft.support.errors import MALFORMED, InputError
 
 FieldType = Sequence[Any]
 Types = Mapping[str, Mapping[str, Sequence[FieldType]]]
@@ -113,7 +113,7 @@ class _Packer:
         dtype = numpy_dtype(wanted[1])
         try:
             array = np.asarray(item)
-        except (ValueError, TypeError) as error:
+        except MALFORMED as error:
             raise self._wrong(item, wanted) from error
         plain = not hasattr(item, "dtype") and array.dtype.kind in "biuf"
         if plain and np.can_cast(array.dtype, dtype, "same_kind"):

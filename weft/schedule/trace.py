@@ -21,7 +21,7 @@ from weft.schedule.numbers import OPERATIONS
 from weft.schedule.primitives.registry import PRIMITIVES
 from weft.schedule.primitives.sampling import factorizations
 from weft.schedule.refs import BlockRef
-from weft.support.errors import ScheduleError
+from weft.support.errors import MALFORMED, ScheduleError
 
 FORMAT_VERSION = 2
 MAX_PERMUTED_LOOPS: Final = 5
@@ -200,7 +200,7 @@ class Trace:
                 )
                 for row in data["instructions"]
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        except MALFORMED as problem:
             raise ScheduleError(f"this is not a schedule trace: {problem}", code="S006") from problem
         return cls(rows)
 

@@ -21,6 +21,7 @@ Everything that Weft raises on purpose is a :class:`WeftError`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,14 @@ class Location:
         if self.line is not None:
             where = f"{where}, line {self.line}" if where else f"line {self.line}"
         return where
+
+
+MALFORMED: Final = (
+    *(KeyError, IndexError, TypeError, ValueError, AttributeError),
+    *(OverflowError, RecursionError, MemoryError),
+)
+"""What reading data of unknown form may raise: wrong types and keys, infinite or huge numbers, deep nesting, sizes that
+no memory holds. Code that decodes such data catches all of these and raises an error of Weft."""
 
 
 class WeftError(Exception):

@@ -13,6 +13,9 @@ from typing import BinaryIO
 
 from weft.support.errors import InputError
 
+MAX_NAME_CHARACTERS = 100
+"""Most characters of a name that an error message repeats."""
+
 
 @contextlib.contextmanager
 def replaced_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
@@ -64,11 +67,24 @@ def existing_file(path: str | os.PathLike[str], what: str = "file", code: str = 
     ``what`` is the kind of file for the message: ``input file``.
     """
     found = Path(path)
-    if found.is_dir():
+    if "://" in str(path):
+        raise InputError(
+            f"'{path}' is a URL, not {_with_article(what)}", code=code, hint=f"download it: curl -LO {path}"
+        )
+    try:
+        is_folder, exists = found.is_dir(), found.exists()
+    except OSError as error:  # the name is too long
+        raise InputError(f"there is no {what} '{_short(path)}': {error.strerror}", code=code) from None
+    if is_folder:
         raise InputError(f"'{found}' is a directory, not {_with_article(what)}", code=code)
-    if not found.exists():
+    if not exists:
         raise InputError(f"there is no {what} '{found}'", code=code, hint=_meant(found))
     return found
+
+
+def _short(path: str | os.PathLike[str]) -> str:
+    text = str(path)
+    return text if len(text) <= MAX_NAME_CHARACTERS else f"{text[:MAX_NAME_CHARACTERS]}…"
 
 
 def _with_article(what: str) -> str:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from weft.support.errors import MALFORMED
+
 _LENGTH_BYTES: Final = 4
 
 
@@ -20,7 +22,10 @@ def unpack(packed: bytes) -> tuple[dict[str, Any], bytes]:
     end = _LENGTH_BYTES + int.from_bytes(packed[:_LENGTH_BYTES], "little")
     if not _LENGTH_BYTES < end <= len(packed):
         raise ValueError(f"{len(packed)} bytes hold no header of {end - _LENGTH_BYTES}")
-    header = json.loads(packed[_LENGTH_BYTES:end])
+    try:
+        header = json.loads(packed[_LENGTH_BYTES:end])
+    except MALFORMED as error:
+        raise ValueError(f"the header is malformed: {error}") from error
     if not isinstance(header, dict):
         raise ValueError("the header is no object")
     return header, packed[end:]

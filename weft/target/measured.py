@@ -12,7 +12,7 @@ from pathlib import Path
 
 from weft.cost import Rates
 from weft.support import settings
-from weft.support.errors import TargetError
+from weft.support.errors import MALFORMED, TargetError
 from weft.target.cpu import Cpu
 
 
@@ -31,7 +31,7 @@ def read_rates(cpu: Cpu) -> Rates | None:
         return rates if content["cpu"] == _identity(cpu) else None
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as wrong:
+    except (OSError, *MALFORMED) as wrong:
         raise TargetError(
             f"the measured rates in '{path}' cannot be read: {wrong}",
             code="G008",
