@@ -72,6 +72,7 @@ def heads(name: str, perm: tuple[int, ...] = (0, 2, 1, 3)) -> GraphExpr:
 
 
 _below, _powers, _total = exponentials(X)
+_halved = o("mul", X, 0.5)
 _halves = o("split", X, axis=2, sizes=(1, 3))
 _group = o("instance_norm", o("reshape", D, shape=(2, 2, -1)), k([1.0, 1.0]), k([0.0, 0.0]))
 _attention = [x(1, 2, 5, 3, name=n) for n in "qkv"]
@@ -254,6 +255,7 @@ FIRES: tuple[Case, ...] = (
         "einsum",
     ),
     Case("einsum-of-transposed", o("einsum", o("transpose", X), x(2, 5, name="y"), equation="ijb,bk->ijk"), "einsum"),
+    Case("factor-behind-einsum-first", o("einsum", _halved, _halved, equation="bij,bkj->bik"), "mul einsum mul"),
     Case(
         "factor-behind-einsum-first",
         o("einsum", o("mul", X, 0.3), x(4, 5, name="y"), equation="bij,jk->bik"),

@@ -140,7 +140,8 @@ def _factor_behind(m: GraphMatch) -> GraphExpr | None:
     value = scalar(m.c)
     if value is None or not 2.0**-16 <= abs(value) <= 2.0**16 or _heavy(m.a) or m.a.type != m.scaled.type:
         return None
-    args = [m.a if e is m.scaled else e for e in root.args]
+    place = next(i for i, e in enumerate(root.args) if e is m.scaled)  # one of two, if both operands are a · c
+    args = [*root.args[:place], m.a, *root.args[place + 1 :]]
     return same_type(call(MUL, [call(EINSUM, args, root.attrs), number(value, root)]), root)
 
 

@@ -1,0 +1,142 @@
+"""Random modules of PyTorch, exported with open sizes, against eager execution at sizes of 0, 1, odd and larger ones.
+
+A size that the exported graph does not fit may be refused with an error of Weft (I004); everything else agrees.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from seeds import seeds
+
+import weft
+from weft.support.errors import InputError
+
+torch = pytest.importorskip("torch")
+
+WIDTH = 6
+"""The only size that is known."""
+SIZES = ((0, 3), (3, 0), (0, 0), (1, 1), (2, 5), (7, 1), (1, 17))
+TOLERANCE = 2e-4
+
+Step = Callable[[Any], Any]
+
+
+def _steps(pick: random.Random) -> list[Step]:
+    """What may follow a tensor of shape [n, m, WIDTH]; the shape stays."""
+    dim, other = pick.randrange(3), pick.choice([-1, 0, 1])
+    shift, cut = pick.choice([-2, -1, 1, 2]), pick.choice([1, 2, 3])
+    layer = torch.nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+    norm = torch.nn.LayerNorm(WIDTH).requires_grad_(False)
+    mixed = torch.nn.Conv1d(WIDTH, WIDTH, 3, padding=1).requires_grad_(False)
+    return [
+        lambda x: torch.relu(x) + 0.5,
+        lambda x: torch.sigmoid(x) * x,
+        lambda x: torch.where(x > 0, x, -0.1 * x),
+        lambda x: x.roll(shift, dim),
+        lambda x: x.flip(dim),
+        lambda x: x + x.sum(dim, keepdim=True),
+        lambda x: x - x.sum((0, 2), keepdim=True) * 0.1,
+        lambda x: x * x.sum((0, 1, 2)).tanh(),
+        lambda x: x + x.cumsum(dim).tanh(),
+        lambda x: torch.cat([x[cut:], x[:cut]]),
+        lambda x: torch.cat([x[:, -cut:], x[:, :-cut]], 1),
+        lambda x: torch.softmax(x, 2),
+        lambda x: torch.log_softmax(x, dim) if dim == 2 else torch.softmax(x, 2).log1p(),
+        lambda x: layer(x),
+        lambda x: norm(x),
+        lambda x: mixed(x.transpose(1, 2)).transpose(1, 2) if other == 0 else x.abs().sqrt(),
+        lambda x: x.transpose(0, 1).contiguous().transpose(0, 1) * 1.5,
+        lambda x: x.reshape(-1, WIDTH).reshape(x.shape),
+        lambda x: torch.einsum("abc,abd->acd", x, x).sum(2).unsqueeze(1) * 0.05 + x,
+        lambda x: torch.nn.functional.pad(x, (0, 0, 1, 1))[:, 1:-1],
+        lambda x: torch.stack([x, -x]).amax(0),
+        lambda x: x.repeat(2, 1, 1).reshape(2, *x.shape).sum(0),
+        lambda x: torch.matmul(x, x.transpose(1, 2)).tanh() @ x,
+        lambda x: x.masked_fill(x > 1, 1.0),
+        lambda x: x.clamp(-2, 2).pow(2) - x,
+    ]
+
+
+def _ends(pick: random.Random) -> list[Step]:
+    """What may be the result: the tensor, or a reduction of it."""
+    dims = pick.choice([(0, 2), (0, 1), (1, 2), (0, 1, 2), (0,), (1,), (2,)])
+    keep = pick.random() < 0.5
+    return [
+        lambda x: x,
+        lambda x: x.sum(dims, keepdim=keep),
+        lambda x: x.prod(dims[-1], keepdim=keep),
+        lambda x: (x > 0).any(dims[0], keepdim=keep),
+        lambda x: (x > 0).all(dims[-1]),
+        lambda x: (x > 0.3).to(torch.int64).sum(dims),
+        lambda x: x.logsumexp(2),
+        lambda x: x.reshape(-1, 2 * WIDTH // 2),
+    ]
+
+
+class Chain(torch.nn.Module):  # type: ignore[misc, name-defined]  # torch has no stubs here
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        pick = random.Random(seed)
+        torch.manual_seed(seed)
+        self.names = [pick.randrange(len(_steps(pick))) for _ in range(pick.randint(1, 4))]
+        self.steps = [_steps(pick)[n] for n in self.names]
+        self.ends = [pick.choice(_ends(pick)) for _ in range(2)]
+
+    def forward(self, x: Any) -> Any:
+        for step in self.steps:
+            x = step(x)
+        return tuple(end(x) for end in self.ends)
+
+
+def _exported(module: Any) -> Any:
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module, (torch.randn(3, 5, WIDTH),), file, dynamo=False, opset_version=17,
+            input_names=["x"], dynamic_axes={"x": {0: "n", 1: "m"}},
+        )  # fmt: skip
+    return onnx.load_from_string(file.getvalue())
+
+
+def one_case(seed: int) -> int:
+    """Compare one module at all sizes; the number of sizes that were refused."""
+    module = Chain(seed).eval()
+    with torch.no_grad():
+        run = weft.compile(_exported(module), threads=1)
+        refused = 0
+        for n, m in SIZES:
+            x = torch.from_numpy(np.random.default_rng(seed).standard_normal((n, m, WIDTH)).astype(np.float32))
+            wanted = [w.numpy() for w in module(x)]
+            try:
+                made = run(x.numpy())
+            except InputError as error:
+                assert error.code == "I004" and 0 in (n, m), f"seed {seed}, {n}×{m}: {error}"
+                refused += 1
+                continue
+            for got, want in zip(made, wanted, strict=True):
+                message = f"seed {seed}, {n}×{m}, steps {module.names}"
+                assert got.shape == want.shape and got.dtype == want.dtype, message
+                scale = max(1.0, float(np.abs(want.astype(np.float64)).max(initial=0.0)))
+                np.testing.assert_allclose(got / scale, want / scale, atol=TOLERANCE, err_msg=message)
+    return refused
+
+
+@pytest.mark.parametrize("seed", seeds(12))
+def test_exports_with_open_sizes(seed: int) -> None:
+    one_case(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(40))
+def test_a_thousand_exports_with_open_sizes(part: int) -> None:
+    refused = sum(one_case(seed) for seed in seeds(25, 100_000 + 100 * part))
+    assert refused < 25 * len(SIZES) // 4  # most sizes are computed
