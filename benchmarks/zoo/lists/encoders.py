@@ -40,8 +40,6 @@ ENCODERS = (
     _encoder("esm", "EsmModel", position_embedding_type="rotary", mask_token_id=3, token_dropout=False),
     _encoder("roformer", "RoFormerModel", embedding_size=256),
     _encoder("rembert", "RemBertModel", input_embedding_size=64),
-    _encoder("xlnet", "XLNetModel", inputs=(ids(64, VOCABULARY),), d_model=256, n_layer=2, n_head=4, d_inner=512),
-    _encoder("funnel", "FunnelModel", block_sizes=[1, 1], d_model=256, n_head=4, d_head=64, d_inner=512),
     _encoder("layoutlm", "LayoutLMModel"),
     _encoder("ibert", "IBertModel"),
     _encoder("megatron-bert", "MegatronBertModel", inputs=(open_ids(64, VOCABULARY), OPEN_MASK)),
