@@ -7,12 +7,15 @@
 typedef struct reader {
     program *p;
     const int64_t *next, *end;
-    bool failed;
+    bool failed, told;
     weft_error *error;
 } reader;
 
+/* The first message stays: it is the most exact. */
 static int32_t malformed(reader *r, const char *what) {
     r->failed = true;
+    if (r->told) return WEFT_ERROR_PROGRAM;
+    r->told = true;
     return weft_fail(r->error, WEFT_ERROR_PROGRAM, "malformed program: %s", what);
 }
 

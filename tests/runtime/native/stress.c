@@ -35,6 +35,24 @@ static void check(int good) {
     if (!good) atomic_fetch_add(&failures, 1);
 }
 
+static int32_t note_thread(int64_t begin, int64_t end, void *closure) {
+    (void)begin, (void)end;
+    return pthread_equal(pthread_self(), *(const pthread_t *)closure) ? 0 : 9;
+}
+/* A serial run inside a run on several threads, as in a host operator, stays on its thread; twice nested too. */
+static void use_serial(void) {
+    pthread_t self = pthread_self();
+    void *several = weft_parallel_begin(3), *one = weft_parallel_begin(1);
+    check(weft_parallel_for(note_thread, COUNT, 1, &self) == 0);
+    void *again = weft_parallel_begin(2), *inner = weft_parallel_begin(1);
+    check(weft_parallel_for(note_thread, COUNT, 1, &self) == 0);
+    weft_parallel_end(inner);
+    weft_parallel_end(again);
+    check(weft_parallel_for(note_thread, COUNT, 1, &self) == 0);
+    weft_parallel_end(one);
+    weft_parallel_end(several);
+}
+
 static void use_pool(int number) {
     static _Thread_local int64_t squares[COUNT];
     int32_t forty_two = 42;
@@ -59,6 +77,7 @@ static void *caller(void *argument) {
     int number = (int)(intptr_t)argument;
     for (int i = 0; i < rounds; i++) {
         use_pool(number + i);
+        use_serial();
         use_executable();
         weft_value *held = weft_value_retain(shared), *fields[] = {held};
         weft_value *data = weft_value_data(1, 1, fields);

@@ -1,0 +1,101 @@
+"""What the runtime refuses beyond what a program can say, and small promises of the binding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import artifact, vector_program
+
+from weft.runtime import Executable, _native
+from weft.runtime.encode import encode
+from weft.runtime.program import BufferSpec, CallKernel, Copy, TensorSpec
+from weft.support.errors import ArtifactError
+
+GOOD_ELEMENTS = {0, 1, 2, 4, 8, 17, 18, 20, 24}
+
+
+def made(words: np.ndarray, kernels: bytes, dtype: str = "float32") -> _native.Executable:
+    code = _native.Code(kernels)
+    numpy_dtypes = (np.dtype(dtype), np.dtype(dtype))
+    unused = lambda *_: None  # noqa: E731  # called for arguments only
+    return _native.Executable(
+        words, (code,), ((0, "double_plus_one"),), (), (dtype,), (dtype,), numpy_dtypes, 1, np.ndarray,
+        unused, unused, unused, unused, (),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("element", range(26))
+def test_only_element_types_that_exist_are_accepted(kernels, element):
+    program = vector_program("double_plus_one")
+    words = encode(replace(program, buffers=tuple(replace(b, dtype="int64") for b in program.buffers)))
+    (places,) = np.nonzero(words == 24)
+    assert len(places) == 2
+    words[places[0]] = element
+    if element in GOOD_ELEMENTS:
+        made(words, kernels)
+    else:
+        with pytest.raises(ValueError, match="malformed program"):
+            made(words, kernels)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "uint8", "float16"])
+def test_the_program_and_the_binding_agree_on_the_size_of_elements(kernels, dtype):
+    words = encode(vector_program("double_plus_one"))
+    made(words, kernels, "int32")  # as large as float32
+    with pytest.raises(ValueError, match="do not fit the program"):
+        made(words, kernels, dtype)
+
+
+@pytest.mark.parametrize("kind", ["input", "constant"])
+def test_a_copy_to_what_is_only_read(kernels, kind):
+    program = vector_program("double_plus_one")
+    buffers = (*program.buffers, BufferSpec(kind, 0, nbytes=(32,)))
+    program = replace(program, buffers=buffers, instructions=(*program.instructions, Copy(1, 2, (32,))))
+    with pytest.raises(ArtifactError, match="copy to an input or a constant"):
+        Executable(artifact(program, kernels, (np.zeros(8, np.float32),)))
+
+
+@pytest.mark.parametrize("port", ["inputs", "outputs"])
+def test_a_kernel_gets_no_elements_of_a_value(kernels, port):
+    program = vector_program("double_plus_one")
+    program = replace(program, **{port: (TensorSpec("v", "string", ((8,),)),)})
+    assert isinstance(program.instructions[0], CallKernel)
+    with pytest.raises(ArtifactError, match="that is a value"):
+        Executable(artifact(program, kernels))
+
+
+def test_a_shape_that_changes_while_it_is_read():
+    class Shrinks:
+        def __init__(self, row: list[object]) -> None:
+            self.row = row
+
+        def __index__(self) -> int:
+            self.row.clear()
+            return 2
+
+    for length in (1, 3, 30):
+        row: list[object] = []
+        row += [Shrinks(row) for _ in range(length)]
+        assert _native.Tensor(row, "int8").shape == (2,) * length
+
+
+def test_a_strided_tensor_is_no_contiguous_buffer():
+    tensor = _native.Tensor.from_capsule(np.zeros((4, 6), np.float32)[:, ::2].__dlpack__())
+    assert not tensor.contiguous
+    assert memoryview(tensor).shape == (4, 3)
+    for order in "CFA":
+        with pytest.raises(BufferError):
+            _native_contiguous(tensor, order)
+
+
+def _native_contiguous(tensor: _native.Tensor, order: str) -> None:
+    """Asks for a contiguous buffer as C code does."""
+    import ctypes
+
+    flags = {"C": 0x38, "F": 0x58, "A": 0x98}[order]  # PyBUF_*_CONTIGUOUS
+    view = (ctypes.c_char * 512)()
+    ask = ctypes.pythonapi.PyObject_GetBuffer
+    ask.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
+    ask(tensor, ctypes.addressof(view), flags)
