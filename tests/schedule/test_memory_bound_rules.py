@@ -62,6 +62,13 @@ def test_sums_are_right(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(run_program(program, [x])[0], x.sum(axes))
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_few_long_rows_are_added_in_vectors(rows: int) -> None:
+    """No rule asks for what a primitive refuses (it would raise here), and the sums are vectors."""
+    program = default_schedule(total((rows, 100_000), (1,)), Target("zen4")).program
+    assert any(isinstance(s, For) and s.kind == "vectorized" for s in walk(program.body))
+
+
 def test_contiguous_axes_are_reduced_as_one() -> None:
     text = to_text(default_schedule(total((4, 8, 16), (1, 2)), TARGET).program)
     assert "serial(0, 2)" in text and "vectorized(0, 64)" in text

@@ -166,6 +166,8 @@ def _in_pieces(context: Context, block: BlockRef) -> bool:
     s, view = context.schedule, context.view(block)
     if not view.is_simple or context.lanes(view) < 2 or _joined(view) < len(view.reduce):
         return False
+    if len(s.get_loops(block)) > len(view.reduce):
+        return False  # a loop over rows, of one iteration too, would hold both statements
     rows, length = (math.prod(static_extent(a) or 0 for a in axes) for axes in (view.spatial, view.reduce))
     work = work_of(view)
     pieces = pieces_of(work, context.target) // max(1, rows)
