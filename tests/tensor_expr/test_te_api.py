@@ -285,3 +285,32 @@ def test_the_range_of_an_axis_depends_on_sizes_only() -> None:
     lower = te.compute((5,), lambda i: te.sum(rows[i, k], axis=k, where=k < i + 1), name="T")
     x = np.arange(25, dtype="float32").reshape(5, 5)
     np.testing.assert_array_equal(run(te_to_tir("T", [rows], [lower]), [x])[0], np.tril(x).sum(1))
+
+
+def test_operators_of_whole_tensors_broadcast_as_numpy() -> None:
+    n = te.var("n")
+    a, b = te.placeholder((n, 4), name="A"), te.placeholder((4,), name="B")
+    column = te.placeholder((n, 1), name="column")
+    made = {
+        "product": a * b + 2.0, "scalar first": 1.0 - a / b, "numpy scalar": np.float32(2) * a, "column": a - column,
+        "negative": -a, "row": b + b,
+    }  # fmt: skip
+    x, y, z = (
+        np.arange(1, 13, dtype="float32").reshape(3, 4),
+        np.arange(1, 5, dtype="float32"),
+        np.ones((3, 1), "float32"),
+    )
+    wanted = {
+        "product": x * y + 2, "scalar first": 1 - x / y, "numpy scalar": 2 * x, "column": x - z, "negative": -x,
+        "row": y + y,
+    }  # fmt: skip
+    for name, tensor in made.items():
+        verify([tensor])
+        program = te_to_tir("T", [a, b, column], [tensor])
+        np.testing.assert_array_equal(run(program, [x, y, z])[0], wanted[name], err_msg=name)
+    assert (a < b).dtype == "bool" and (a == b) is False and a == a  # identity is what is tested
+    assert made["negative"].op.input_tensors == (a,)
+    with pytest.raises(UserError, match=r"E011.*'A' of \[n, 4\] and 'C' of \[3\]"):
+        a + te.placeholder((3,), name="C")
+    s = te.create_schedule(made["row"].op)
+    assert repr(s) == repr(s.schedule) == str(weft.lower(s, [b, made["row"]], name="add"))

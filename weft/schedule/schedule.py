@@ -18,6 +18,7 @@ from weft.schedule.state import State
 from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Program
+from weft.tir.text import to_text
 
 Factor = int | None
 
@@ -70,6 +71,10 @@ class Schedule:
         if not isinstance(text, str):
             raise ScheduleError(f"note: 'text' must be a text, not {type(text).__name__}", code="S004")
         self._notes[text] = None
+
+    def __repr__(self) -> str:
+        """The loops as scheduled so far."""
+        return to_text(self.program)
 
     def copy(self) -> Schedule:
         """An independent schedule in the same state; references work in both."""

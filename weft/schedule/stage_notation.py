@@ -117,6 +117,9 @@ class ClassicSchedule:
         self.wishes.settle()
         return self.schedule.program
 
+    def __repr__(self) -> str:
+        return repr(self.schedule)
+
     def save(self) -> Callable[[], None]:
         """A function that restores the present state."""
         kept, moved, attached, loops = (

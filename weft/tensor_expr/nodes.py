@@ -6,12 +6,13 @@ A :class:`Tensor` is an output of an :class:`Operation`. Operations form a DAG: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Load, Source, Var, _node, index
+from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Load, Source, Var, _node, index, make, make_bits, wrap
 from weft.expr.overloads import Arithmetic
+from weft.expr.visit import loads
 from weft.support.dtypes import INDEX, DType
 from weft.support.errors import UserError
 
@@ -68,6 +69,11 @@ class Operation:
     @property
     def num_outputs(self) -> int:
         return 1
+
+    @property
+    def input_tensors(self) -> tuple[Tensor, ...]:
+        """The tensors that the operation reads directly, each once."""
+        return read_tensors(self)
 
     def output(self, i: int = 0) -> Tensor:
         if i not in self.made:
@@ -198,10 +204,15 @@ class PartialElement(Arithmetic):
     __hash__ = object.__hash__
 
 
-class Tensor(Source):
-    """Output ``value_index`` of ``op``. Equal outputs are the same object, so identity is equality."""
+class Tensor(Arithmetic, Source):
+    """Output ``value_index`` of ``op``. Equal outputs are the same object, so identity is equality.
+
+    Operators make tensors: ``A * B + 2.0`` has the shape to which NumPy broadcasts those of A and B. Only ``==`` and
+    ``!=`` compare identities.
+    """
 
     __slots__ = ("__weakref__", "dtype", "name", "op", "shape", "value_index")
+    __array_ufunc__ = None  # NumPy scalars leave their operators to this class
     op: Operation
     value_index: int
 
@@ -227,6 +238,17 @@ class Tensor(Source):
     def ndim(self) -> int:
         return len(self.shape)
 
+    @staticmethod
+    def _build(op: str, a: Any, b: Any) -> Any:
+        return _elementwise(op, lambda x, y: make(op, x, y), (a, b))
+
+    @staticmethod
+    def _build_bits(op: str, *operands: Any) -> Any:
+        return _elementwise(op, lambda *values: make_bits(op, *values), operands)
+
+    def __neg__(self) -> Any:
+        return _elementwise("negative", lambda x: -x, (self,))
+
     def __getitem__(self, indices: Any) -> Expr:
         """The element at ``indices``. With fewer indices than dimensions, a :class:`PartialElement` that takes the
         others: ``A[i][j]``."""
@@ -247,3 +269,51 @@ class Tensor(Source):
 
     def __repr__(self) -> str:
         return f"Tensor({self.name}, shape={list(self.shape)}, dtype={self.dtype})"
+
+
+def _elementwise(name: str, fn: Callable[..., Expr], operands: Sequence[Any]) -> Tensor:
+    """The tensor of ``fn`` of the elements of tensors and of scalars, with dimensions aligned at the last one."""
+    tensors = [t for t in operands if isinstance(t, Tensor)]
+    rank = max(t.ndim for t in tensors)
+    shape = []
+    for d in range(rank):
+        sizes = [t.shape[d - rank + t.ndim] for t in tensors if d - rank + t.ndim >= 0]
+        wide = list(dict.fromkeys(e for e in sizes if not _is_one(e)))
+        if len(wide) > 1:
+            given = " and ".join(f"'{t.name}' of {list(t.shape)}" for t in tensors)
+            hint = "dimensions must be equal or 1; te.compute states how elements belong together"
+            raise UserError(f"the shapes of {given} do not fit together", code="E011", hint=hint)
+        shape.append((wide or sizes)[0])
+    axis = tuple(IterVar(Var(f"i{d}", INDEX), extent) for d, extent in enumerate(shape))
+
+    def at(t: Tensor) -> Expr:
+        own = axis[rank - t.ndim :]
+        return Load(t, tuple(Const(0, INDEX) if _is_one(e) else a.var for e, a in zip(t.shape, own, strict=True)))
+
+    body = fn(*(at(t) if isinstance(t, Tensor) else wrap(t) if isinstance(t, Expr) else t for t in operands))
+    return ComputeOp(name, axis, (), (body,)).output(0)
+
+
+def _is_one(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value == 1
+
+
+def read_tensors(op: Operation) -> tuple[Tensor, ...]:
+    """The tensors that ``op`` reads directly, each once, in evaluation order.
+
+    A scan reads its inits and updates, an update reads its base. Their states do not count as read.
+    """
+    if isinstance(op, ComputeOp):
+        sources = (load.source for load in loads(*op.body))
+        return tuple(dict.fromkeys(s for s in sources if isinstance(s, Tensor)))
+    if isinstance(op, ScanOp):
+        return tuple(dict.fromkeys((*op.init, *op.update)))
+    if isinstance(op, UpdateOp):
+        found = (load.source for load in loads(*op.at, op.value, op.condition))
+        return tuple(dict.fromkeys((op.base, *(s for s in found if isinstance(s, Tensor) and s is not op.state))))
+    if isinstance(op, OrderOp):
+        found = (load.source for load in loads(op.before, op.among, op.hides))
+        return tuple(dict.fromkeys(s for s in found if isinstance(s, Tensor)))
+    if isinstance(op, ExternOp):
+        return tuple(dict.fromkeys(op.inputs))
+    return ()

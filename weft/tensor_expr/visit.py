@@ -1,32 +1,12 @@
-"""Traversal of tensor expressions: the tensors that an operation reads, and the operations that tensors depend on."""
+"""Traversal of tensor expressions: the operations that tensors depend on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from weft.expr.visit import loads
-from weft.tensor_expr.nodes import ComputeOp, ExternOp, Operation, OrderOp, ScanOp, Tensor, UpdateOp
+from weft.tensor_expr.nodes import Operation, Tensor, read_tensors
 
-
-def read_tensors(op: Operation) -> tuple[Tensor, ...]:
-    """The tensors that ``op`` reads directly, each once, in evaluation order.
-
-    A scan reads its inits and updates, an update reads its base. Their states do not count as read.
-    """
-    if isinstance(op, ComputeOp):
-        sources = (load.source for load in loads(*op.body))
-        return tuple(dict.fromkeys(s for s in sources if isinstance(s, Tensor)))
-    if isinstance(op, ScanOp):
-        return tuple(dict.fromkeys((*op.init, *op.update)))
-    if isinstance(op, UpdateOp):
-        found = (load.source for load in loads(*op.at, op.value, op.condition))
-        return tuple(dict.fromkeys((op.base, *(s for s in found if isinstance(s, Tensor) and s is not op.state))))
-    if isinstance(op, OrderOp):
-        found = (load.source for load in loads(op.before, op.among, op.hides))
-        return tuple(dict.fromkeys(s for s in found if isinstance(s, Tensor)))
-    if isinstance(op, ExternOp):
-        return tuple(dict.fromkeys(op.inputs))
-    return ()
+__all__ = ["read_tensors", "topological"]
 
 
 def topological(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> list[Operation]:
