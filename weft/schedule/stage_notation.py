@@ -21,7 +21,7 @@ from weft.expr.nodes import Binary, Const, IterVar, Var
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
 from weft.schedule.schedule import Schedule
-from weft.schedule.wishes import Wish, Wishes
+from weft.schedule.wishes import Hooks, Wish, Wishes
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Program
 
@@ -105,11 +105,11 @@ class ClassicSchedule:
         """The loop of each variable of a block, as it was when the block got its loops. This also finds loops of one
         iteration, whose variable primitives replace by its only value."""
         for name in schedule.state.tree.blocks:
-            self.remember(BlockRef(name))
+            self._remember(BlockRef(name))
         self.handed: dict[LoopRef | IterVar, tuple[StageKey | str, int]] = {}
         """Loops and axes that callers were given, each with its stage and the position of its variable."""
         self._initial = schedule.copy()
-        self.wishes = Wishes(self)
+        self.wishes = Wishes(schedule, Hooks(self._save, self._restart, self._place_in_program, self._becomes_legal))
 
     @property
     def program(self) -> Program:
@@ -120,7 +120,7 @@ class ClassicSchedule:
     def __repr__(self) -> str:
         return repr(self.schedule)
 
-    def save(self) -> Callable[[], None]:
+    def _save(self) -> Callable[[], None]:
         """A function that restores the present state."""
         kept, moved, attached, loops = (
             self.schedule.copy(),
@@ -135,28 +135,28 @@ class ClassicSchedule:
 
         return back
 
-    def restart(self) -> None:
+    def _restart(self) -> None:
         """Return to the state without declarations."""
         self.schedule.__dict__.update(self._initial.copy().__dict__)
         self._moved, self.attached, self._axis_loops = {}, {}, {}
         for name in self.schedule.state.tree.blocks:
-            self.remember(BlockRef(name))
+            self._remember(BlockRef(name))
 
-    def block_of(self, stage: StageKey | str) -> BlockRef:
+    def _block_of(self, stage: StageKey | str) -> BlockRef:
         """The block that computes a stage now."""
         return BlockRef(self._moved.get(stage, stage if isinstance(stage, str) else stage.name))
 
-    def place_in_program(self, stage: Any) -> int | None:
+    def _place_in_program(self, stage: Any) -> int | None:
         """The position of the block of ``stage``; None if there is no such block."""
         tree = self.schedule.state.tree
-        found = tree.blocks.get(self.block_of(stage).name) if stage is not None else None
+        found = tree.blocks.get(self._block_of(stage).name) if stage is not None else None
         return None if found is None else tree.position[found]
 
-    def becomes_legal(self, wish: Wish) -> bool:
+    def _becomes_legal(self, wish: Wish) -> bool:
         """Whether a refused ``compute_at`` is legal once the stages between are inlined."""
-        trial = self.save()
+        trial = self._save()
         try:
-            for block in self.schedule.get_consumers(self.block_of(cast(Any, wish.stage))):
+            for block in self.schedule.get_consumers(self._block_of(cast(Any, wish.stage))):
                 with suppress(ScheduleError):  # a reduction stays as a stage
                     self.schedule.compute_inline(block)
             wish.run()
@@ -166,21 +166,21 @@ class ClassicSchedule:
             trial()
         return True
 
-    def remember(self, block: BlockRef) -> None:
+    def _remember(self, block: BlockRef) -> None:
         """Note which loop runs over which variable of ``block``, which just got these loops."""
         state = self.schedule.state
         found = state.block(block)
-        for loop in self.loops_of(block):
+        for loop in self._loops_of(block):
             driven = uses(found, state.loop(loop))
             if len(driven) == 1:
                 self._axis_loops[block.name, driven[0]] = loop
 
-    def axis_loop(self, block: BlockRef, position: int) -> LoopRef | None:
+    def _axis_loop(self, block: BlockRef, position: int) -> LoopRef | None:
         """The loop over the variable at ``position``, unless it was split or fused."""
         found = self._axis_loops.get((block.name, position))
         return found if found is not None and found.var in self.schedule.state.tree.loops else None
 
-    def loops_of(self, block: BlockRef) -> list[LoopRef]:
+    def _loops_of(self, block: BlockRef) -> list[LoopRef]:
         """The stage's own loops, outermost first: those inside the loop at which it is computed."""
         around = [LoopRef(x.var) for x in self.schedule.state.tree.loops_around(self.schedule.state.block(block))]
         at = self.attached.get(block)
@@ -216,7 +216,7 @@ class ClassicSchedule:
         regions = self.schedule.state.block(blocks[0]).reads
         position = next((n for n, r in enumerate(regions) if r.buffer.name == wanted), -1)
         made = self.schedule.cache_read(blocks[0], position, scope, blocks[1:], preserve_unit_loops=True)
-        self.remember(made)
+        self._remember(made)
         return StageKey(self, made.name)
 
     @_declared
@@ -243,7 +243,7 @@ class ClassicSchedule:
             )
         first, *others = positions
         copying = self.schedule.cache_write(computing, first, scope, others, preserve_unit_loops=True)
-        self.remember(copying)
+        self._remember(copying)
         self._moved[self._identity(keys[0])] = copying.name
         made = [StageKey(self, computing.name, n) for n in positions]
         return made if isinstance(key, (list, tuple)) else made[0]
@@ -258,11 +258,11 @@ class ClassicSchedule:
         partial = self.schedule.rfactor(stage.loop(axis), factor_axis, reassociate).name
         if stage.block not in self.attached:
             with suppress(ScheduleError):  # inside a recurrence the two stay in one loop
-                self.place(BlockRef(partial), None)
+                self._place(BlockRef(partial), None)
         made = [StageKey(self, partial, n) for n in range(len(self.schedule.state.block(partial).writes))]
         return made if len(made) > 1 else made[0]
 
-    def place(self, block: BlockRef, loop: LoopRef | None) -> None:
+    def _place(self, block: BlockRef, loop: LoopRef | None) -> None:
         """Compute a block at ``loop``, or at the root."""
         if loop is None:
             self.schedule.compute_root(block, preserve_unit_loops=True)
@@ -270,7 +270,7 @@ class ClassicSchedule:
         else:
             self.schedule.compute_at(block, loop, preserve_unit_loops=True)
             self.attached[block] = loop
-        self.remember(block)
+        self._remember(block)
 
     def create_group(self, outputs: Any, inputs: Any = (), include_inputs: bool = False) -> Group:
         """The stages between ``inputs`` and ``outputs``, to be placed together."""
@@ -337,7 +337,7 @@ class Stage:
     @property
     def block(self) -> BlockRef:
         """The block that computes the stage."""
-        return self.owner.block_of(self.identity)
+        return self.owner._block_of(self.identity)
 
     @property
     def op(self) -> Any:
@@ -348,9 +348,9 @@ class Stage:
     def axis(self) -> list[LoopRef]:
         """The stage's own loops, outermost first: those inside the loop at which it is computed."""
         self.owner.schedule.get_loops(self.block)  # so that a trace knows them
-        found = self.owner.loops_of(self.block)
+        found = self.owner._loops_of(self.block)
         for n, _ in enumerate(self.owner.schedule.state.block(self.block).iters):
-            loop = self.owner.axis_loop(self.block, n)
+            loop = self.owner._axis_loop(self.block, n)
             if loop in found and loop is not None:
                 self.owner.handed[loop] = (self.identity, n)
         return found
@@ -368,12 +368,12 @@ class Stage:
         position = next((n for n, a in enumerate(self._axes) if a is axis), None)
         if position is None:
             position = next((n for n, it in enumerate(block.iters) if it is axis), None)
-        if position is None and axis in self.owner.handed and self.owner.handed[axis][0] is self.identity:
+        if position is None and isinstance(axis, IterVar) and self.owner.handed.get(axis, (None,))[0] is self.identity:
             position = self.owner.handed[axis][1]
         name = getattr(getattr(axis, "var", axis), "name", str(axis))
         if position is None or position >= len(block.iters):
             raise ScheduleError(f"'{name}' is not an axis of '{self.block.name}'", code="S002")
-        own, known = self.axis, self.owner.axis_loop(self.block, position)
+        own, known = self.axis, self.owner._axis_loop(self.block, position)
         if known is not None:
             return known
         found = [x for x in own if position in self._driven(x)]
@@ -391,9 +391,9 @@ class Stage:
         found = self.owner.wishes.current(loop)
         if found.var not in self.owner.schedule.state.tree.loops and loop in self.owner.handed:
             stage, position = self.owner.handed[loop]
-            block = self.owner.block_of(stage)
+            block = self.owner._block_of(stage)
             self.owner.schedule.get_loops(block)
-            found = self.owner.axis_loop(block, position) or found
+            found = self.owner._axis_loop(block, position) or found
         return found
 
     def _driven(self, loop: LoopRef) -> list[int]:
@@ -463,7 +463,7 @@ class Stage:
     @_declared
     def compute_at(self, parent: Stage, axis: Any) -> None:
         """Compute the stage inside the loop ``axis`` of ``parent``; each iteration computes what it reads."""
-        self.owner.place(self.block, _stage(parent).loop(axis))
+        self.owner._place(self.block, _stage(parent).loop(axis))
 
     @_declared
     def compute_inline(self) -> None:
@@ -473,7 +473,7 @@ class Stage:
     @_declared
     def compute_root(self) -> None:
         """Compute the whole stage before its first reader; this undoes ``compute_at``."""
-        self.owner.place(self.block, None)
+        self.owner._place(self.block, None)
 
     @_declared
     def set_scope(self, scope: str) -> None:

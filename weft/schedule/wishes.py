@@ -37,26 +37,18 @@ class Renamed(Protocol):
     output: int
 
 
-class Owner(Protocol):
-    """The schedule whose declarations these are."""
+@dataclass(frozen=True)
+class Hooks:
+    """What the schedule does for its declarations."""
 
-    schedule: Schedule
-
-    def save(self) -> Callable[[], None]:
-        """A function that restores the present state."""
-        ...
-
-    def restart(self) -> None:
-        """Return to the state without declarations."""
-        ...
-
-    def place_in_program(self, stage: Any) -> int | None:
-        """The position of the block of ``stage``; None if there is no such block any more."""
-        ...
-
-    def becomes_legal(self, wish: Wish) -> bool:
-        """Whether a refused ``compute_at`` is legal once the stages between are inlined."""
-        ...
+    save: Callable[[], Callable[[], None]]
+    """Returns a function that restores the present state."""
+    restart: Callable[[], None]
+    """Returns to the state without declarations."""
+    place: Callable[[Any], int | None]
+    """The position of the block of a stage; None if there is no such block any more."""
+    becomes_legal: Callable[[Wish], bool]
+    """Whether a refused ``compute_at`` is legal once the stages between are inlined."""
 
 
 @dataclass(eq=False)
@@ -83,8 +75,8 @@ def _flat(value: Any) -> list[Any]:
 class Wishes:
     """The declarations of a schedule so far."""
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+    def __init__(self, schedule: Schedule, hooks: Hooks) -> None:
+        self._schedule, self._hooks = schedule, hooks
         self._log: list[Wish] = []
         self._waiting: tuple[Wish, ScheduleError] | None = None
         self._running = False
@@ -131,7 +123,7 @@ class Wishes:
                 return
             restore()
             may_wait = self._waiting is None and isinstance(wish.stage, str)  # copies and groups are placed last
-            if may_wait and refusal.code == "S022" and self._owner.becomes_legal(wish):
+            if may_wait and refusal.code == "S022" and self._hooks.becomes_legal(wish):
                 self._waiting = wish, refusal
                 return
             raise
@@ -139,7 +131,7 @@ class Wishes:
     def _retry(self, waiting: Wish, newest: Wish) -> None:
         """Apply the declaration that waits, if ``newest`` made it legal, or forget it, if ``newest`` withdraws it."""
         withdrawn = newest.stage == waiting.stage and newest.method in ("compute_root", "compute_inline")
-        if withdrawn or self._owner.place_in_program(waiting.stage) is None:
+        if withdrawn or self._hooks.place(waiting.stage) is None:
             self._log.remove(waiting)
             self._waiting = None
             return
@@ -156,10 +148,10 @@ class Wishes:
         return wish.method == "compute_at" and any(w.stage == wish.stage and w.method in _LOOPS for w in self._log)
 
     def _changes(self) -> int:
-        return sum(not PRIMITIVES[i.name].looks_up for i in self._owner.schedule.trace.instructions)
+        return sum(not PRIMITIVES[i.name].looks_up for i in self._schedule.trace.instructions)
 
     def _saved(self) -> Callable[[], None]:
-        restore, alias = self._owner.save(), dict(self._alias)
+        restore, alias = self._hooks.save(), dict(self._alias)
         names = [(key, key.name, key.output) for w in self._log for key in _keys(w.result)]
 
         def back() -> None:
@@ -172,7 +164,7 @@ class Wishes:
 
     def _resolved(self, wishes: Sequence[Wish]) -> bool:
         """Apply ``wishes`` anew in their order. False if one of them is refused; the state is then undefined."""
-        self._owner.restart()
+        self._hooks.restart()
         self._alias = {}
         newest = wishes[-1]
         applied = False
@@ -214,7 +206,7 @@ class Wishes:
             done.add(wish)
             yield wish
         rest = [w for w in wishes if w not in done]
-        places = {w.stage: self._owner.place_in_program(w.stage) for w in rest}
+        places = {w.stage: self._hooks.place(w.stage) for w in rest}
         ordered = sorted((p, n) for n, p in enumerate(places.values()) if p is not None)
         stages = list(places)
         for _, n in reversed(ordered):
