@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from weft.expr.nodes import Const, Expr, IterVar, Load, Var
+from weft.expr.nodes import Const, Expr, IterVar, Load, Var, minimum
+from weft.expr.simplify import simplify
 from weft.ir.frozen import EMPTY, FrozenMap
 from weft.ir.text import Names
 from weft.lowering.ordered_loops import order_loops, update_loops
@@ -282,8 +283,11 @@ class _Lowering:
         return stmt
 
     def _copy(self, name: str, source: Buffer, target: Buffer, time: IterVar | None = None) -> Stmt:
-        """The nest that copies ``source`` to the same place in ``target``; with ``time``, for one step only."""
+        """The nest that copies ``source`` to the same place in ``target``; with ``time``, for one step only. Rows that
+        an open size leaves no place for are not copied."""
         axes = [IterVar(Var(f"i{d}", INDEX), extent) for d, extent in enumerate(source.shape)]
+        if time is None and not all(isinstance(b.shape[0], Const) for b in (source, target)):
+            axes[0] = IterVar(axes[0].var, simplify(minimum(source.shape[0], target.shape[0])))
         if time is not None:
             axes[0] = IterVar(Var(time.var.name, INDEX), time.extent, IterVar.ORDERED, time.start)
         at = tuple(a.var for a in axes)

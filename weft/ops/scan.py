@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
-from weft.expr.nodes import Expr
+from weft.expr.nodes import Expr, minimum
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
@@ -84,8 +84,9 @@ def _steps(
         return step(state[(t - 1, *i)], now, last)
 
     state = te.placeholder((size, *rest), dtype, f"{op}_state")
+    first_row = 1 if isinstance(size, int) else minimum(size, 1)  # an open size may be 0
     totals = te.scan(
-        te.compute((1, *rest), lambda t, *i: first(terms[-1][(t, *i)]), name=f"{op}_first"),
+        te.compute((first_row, *rest), lambda t, *i: first(terms[-1][(t, *i)]), name=f"{op}_first"),
         te.compute((size, *rest), each, name=f"{op}_step"),
         state,
         terms,
