@@ -49,6 +49,7 @@ class Case:
             "reinterpret": {"x": real},
             "thread_axis": {"tag": "threadIdx.x", "dom": (0, 4)},
             "logical_not": {"a": whole > 2},
+            "call": {"name": "pow", "args": real},
             "ldexp": {"x": real, "power": whole},
         }
         self.larger = larger

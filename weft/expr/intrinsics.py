@@ -19,7 +19,7 @@ def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
     Intrinsics of plugins may be called while a model is compiled with these plugins, and inside of
     ``with weft.plugins.using(…)``. Raises UserError if there is no such intrinsic or the arguments do not fit.
     """
-    row = find(name)
+    row = find(name) if isinstance(name, str) else None
     if row is None:
         raise UserError(
             f"there is no intrinsic '{name}'",
