@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from weft.cost import REFERENCE
-from weft.cost.chains import Chain, Machine, apart_seconds, joined_seconds, strip_rows
+from weft.cost.chains import ChainMachine, ChainSizes, apart_seconds, joined_seconds, strip_rows
 
-MACHINE = Machine(REFERENCE, 16, 1 << 20, 36 << 20, 2)
+MACHINE = ChainMachine(REFERENCE, 16, 1 << 20, 36 << 20, 2)
 
 MEASURED = [
     # batch, rows, depth, width, columns, joined ms, apart ms; a batch of 1 has constant operands, others attention
@@ -36,15 +36,15 @@ MEASURED = [
 ]
 
 
-def chain(batch: int, rows: int | None, depth: int, width: int, columns: int) -> Chain:
+def chain(batch: int, rows: int | None, depth: int, width: int, columns: int) -> ChainSizes:
     known = 64 if rows is None else rows
     still = 4 * (depth + columns) * width
-    return Chain(
+    return ChainSizes(
         batch, rows, width, batch * known * width * (depth + columns), 4 * batch * known * width, still, batch * still
     )
 
 
-def joins(numbers: Chain, machine: Machine = MACHINE) -> bool:
+def joins(numbers: ChainSizes, machine: ChainMachine = MACHINE) -> bool:
     return joined_seconds(numbers, 64, machine) < apart_seconds(numbers, machine)
 
 

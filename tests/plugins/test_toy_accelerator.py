@@ -37,6 +37,7 @@ def small() -> Module:
 
 def test_the_device_computes_what_it_can() -> None:
     given = random(1, 32, 3, 14)
+    gc.collect()  # executables that are in no use any more close their device
     Device.opened.clear()
     exe = weft.compile(small(), "toy", options=APART, plugins=[PLUGIN])
     made = exe(given)
@@ -73,6 +74,7 @@ def test_devices_belong_to_the_process() -> None:
 
     from weft.plugins import PluginDevice
 
+    gc.collect()  # executables that are in no use any more close their device
     Device.opened.clear()
     given = random(1, 32, 3, 14)
     first, second = (weft.compile(small(), "toy", options=APART, plugins=[PLUGIN]) for _ in range(2))
@@ -104,6 +106,7 @@ def test_programs_with_devices_are_not_specialized() -> None:
 def test_resnet50() -> None:
     path = or_skip(light, "resnet50")
     (given,) = random_inputs(onnx.load(path), 0).values()
+    gc.collect()  # executables that are in no use any more close their device
     Device.opened.clear()
     made = weft.compile(path, "toy", options=APART, plugins=[PLUGIN])(given)
     wanted = weft.compile(path, options=APART)(given)

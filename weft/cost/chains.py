@@ -35,7 +35,7 @@ _NEAR_BYTES = 3.5
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ChainMachine:
     """A machine of ``cores``: their rates, ``lanes`` of float32 in a vector, a second-level cache each, ``l3`` for all
     of them."""
 
@@ -47,7 +47,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class ChainSizes:
     """``batch`` times ``rows`` rows (None: not known) of ``width`` elements between two contractions, which multiply
     and add ``products`` times in all. ``between`` are the bytes of these rows, ``still`` those of the operands of one
     of the batch that do not move with the rows, ``others`` those of these operands of all of the batch."""
@@ -74,7 +74,7 @@ def strip_rows(rows: int | None, width: int, batch: int, l2: int, cores: int) ->
     return divisors[-1] if 2 * divisors[-1] >= most else -(-rows // -(-rows // most))
 
 
-def joined_seconds(chain: Chain, rows: int, machine: Machine) -> float:
+def joined_seconds(chain: ChainSizes, rows: int, machine: ChainMachine) -> float:
     """In one kernel; ``rows`` stands for a number of rows that is not known."""
     height = strip_rows(chain.rows, chain.width, chain.batch, machine.l2, machine.cores)
     strips = max(1, -(-(rows if chain.rows is None else chain.rows) // height))
@@ -84,7 +84,7 @@ def joined_seconds(chain: Chain, rows: int, machine: Machine) -> float:
     return _alone(chain, read, machine) * -(-pieces // used) / pieces
 
 
-def apart_seconds(chain: Chain, machine: Machine) -> float:
+def apart_seconds(chain: ChainSizes, machine: ChainMachine) -> float:
     """In three kernels."""
     used, rates = _threads(chain, machine), machine.rates
     read = chain.others if _is_far(chain, machine) else 0
@@ -94,17 +94,17 @@ def apart_seconds(chain: Chain, machine: Machine) -> float:
     return (_alone(chain, read, machine) + moved) / used + started
 
 
-def _alone(chain: Chain, read: int, machine: Machine) -> float:
+def _alone(chain: ChainSizes, read: int, machine: ChainMachine) -> float:
     """The products on one core, with what is visible of the time to read operands."""
     at_once = min(chain.batch, machine.cores) * chain.still
     return chain.products / machine.rates.packed_products + _VISIBLE_READ * read / _rate(at_once, machine)
 
 
-def _is_far(chain: Chain, machine: Machine) -> bool:
+def _is_far(chain: ChainSizes, machine: ChainMachine) -> bool:
     return not caches.stays_in_l2(chain.still, machine.l2)
 
 
-def _rate(nbytes: int, machine: Machine) -> float:
+def _rate(nbytes: int, machine: ChainMachine) -> float:
     """The bytes a second with which a core reads or writes what takes ``nbytes``."""
     rates = machine.rates
     if caches.stays_in_l2(nbytes, machine.l2):
@@ -112,7 +112,7 @@ def _rate(nbytes: int, machine: Machine) -> float:
     return rates.far_bytes if nbytes <= machine.l3 else rates.converted_bytes
 
 
-def _threads(chain: Chain, machine: Machine) -> int:
+def _threads(chain: ChainSizes, machine: ChainMachine) -> int:
     """The threads that are worth it for the products."""
     alone = chain.products / machine.lanes / machine.rates.multiply_adds_per_cycle
     return machine.cores if threads.worth_several(alone, machine.cores, machine.rates) else 1

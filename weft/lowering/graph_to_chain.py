@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from math import prod
 
 from weft.cost.assumed import EXTENT
-from weft.cost.chains import Chain
+from weft.cost.chains import ChainSizes
 from weft.expr.nodes import ExprLike
 from weft.graph.nodes import Call, Function
 from weft.graph.passes.memory import estimate
@@ -15,7 +15,7 @@ from weft.lowering.graph_to_te import group_to_te
 from weft.tensor_expr.analysis import flops, moves_along
 
 
-def chain_of(first: Call, between: Call, last: Call) -> Chain:
+def chain_of(first: Call, between: Call, last: Call) -> ChainSizes:
     """The numbers of three fused groups of which each is read by the next. A size that is not known counts as
     ``EXTENT``."""
     shape = first.tensor.shape
@@ -42,7 +42,7 @@ def chain_of(first: Call, between: Call, last: Call) -> Chain:
                 still += nbytes // max(1, _elements(output.shape[d] for d in moving & above))
     known = rows if isinstance(rows, int) else None
     nbytes = _elements(shape) * first.tensor.dtype.nbytes
-    return Chain(_elements(batch), known, _number(width), operations / 2, nbytes, still, others)
+    return ChainSizes(_elements(batch), known, _number(width), operations / 2, nbytes, still, others)
 
 
 def _all(parts: Iterable[set[int]]) -> set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.cost.chains import Machine
+from weft.cost.chains import ChainMachine
 from weft.graph.nodes import Module
 from weft.graph.passes.chain import JoinChains
 from weft.graph.passes.cse import CommonSubexpressions
@@ -39,7 +39,7 @@ BFLOAT16_TILE = 32
 def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -> tuple[Pass[Module], ...]:
     """The graph passes, in order, with those of plugins at the places that they name."""
     lanes, rates, cpu = target.cpu.lanes(32), target.cpu.rates, target.cpu
-    machine = Machine(rates, lanes, cpu.l2, cpu.l3, cpu.cores)
+    machine = ChainMachine(rates, lanes, cpu.l2, cpu.l3, cpu.cores)
     clean: tuple[Pass[Module], ...] = (
         FoldConstants(),
         Rewrite(SIMPLIFY_RULES),

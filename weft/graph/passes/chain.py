@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.cost.assumed import EXTENT
-from weft.cost.chains import Chain, Machine, apart_seconds, joined_seconds
+from weft.cost.chains import ChainMachine, ChainSizes, apart_seconds, joined_seconds
 from weft.graph.build import primitive
 from weft.graph.nodes import NOWHERE, Call, Function, GraphExpr, Module, Var, apply
 from weft.graph.operator import Operator
@@ -33,8 +33,8 @@ class JoinChains:
 
     kind_of: Callable[[Call], FusionKind]
     by_rows: Callable[[Call], bool]
-    numbers: Callable[[Call, Call, Call], Chain]
-    machine: Machine
+    numbers: Callable[[Call, Call, Call], ChainSizes]
+    machine: ChainMachine
     max_params: int = 24
     name: str = "join_chains"
 
