@@ -133,7 +133,7 @@ def available(entries: Sequence[Entry]) -> list[tuple[Entry, Path]]:
     for entry in entries:
         try:
             found.append((entry, cache.model(entry)))
-        except cache.Unavailable as why:
+        except (cache.Unavailable, cache.ExportError) as why:
             print(f"{entry.name} is left out: {' '.join(str(why).split())[:300]}", file=sys.stderr, flush=True)
     return found
 

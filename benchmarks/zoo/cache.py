@@ -1,7 +1,7 @@
 """The files of the zoo: built once, in processes with a time limit, and kept outside of the repository.
 
-They lie in the folder ``zoo`` of ``WEFT_TEST_CACHE`` (default ``~/.cache/weft-tests``). What cannot be built has a file
-with the reason in place of the model; delete it to try again.
+They lie in the folder ``zoo`` of ``WEFT_TEST_CACHE`` (default ``~/.cache/weft-tests``). Only models are kept: an export
+that fails raises, each time anew.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import importlib.util
 import multiprocessing
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,13 @@ LIMIT_SECONDS = 400.0
 
 INSTALL = "pip install 'weft[zoo]', then pip install --no-deps timm"
 
+NOT_EXPORTED: Mapping[str, str] = {}
+"""Entries that PyTorch's exporter is known to refuse, with what it lacks. Any other export that fails is an error."""
+
+
+class ExportError(Exception):
+    """An export failed; the message names the entry and has the last lines of what was printed."""
+
 
 def folder() -> Path:
     path = cache_dir() / "zoo"
@@ -32,31 +39,32 @@ def folder() -> Path:
 
 
 def model(entry: Entry) -> Path:
-    """The entry's ONNX file, built if it is not there. Raises Unavailable with the reason."""
-    path, reason = _places(entry)
-    if path.exists():
-        return path
-    missing = [p for p in entry.needs if importlib.util.find_spec(p) is None]
-    if missing:
-        raise Unavailable(f"{entry.name} needs {', '.join(missing)}: {INSTALL}")
-    if not reason.exists():
-        _build(entry, path, reason)
+    """The entry's ONNX file, built if it is not there.
+
+    Raises Unavailable if packages are missing or the entry is in :data:`NOT_EXPORTED`, ExportError if the export fails.
+    """
+    if entry.name in NOT_EXPORTED:
+        raise Unavailable(f"{entry.name} is not exported: {NOT_EXPORTED[entry.name]}")
+    path = _file(entry)
     if not path.exists():
-        raise Unavailable(f"{entry.name} cannot be built: {reason.read_text().strip()}")
+        missing = [p for p in entry.needs if importlib.util.find_spec(p) is None]
+        if missing:
+            raise Unavailable(f"{entry.name} needs {', '.join(missing)}: {INSTALL}")
+        _build(entry, path)
     return path
 
 
 def built(entries: Sequence[Entry]) -> list[Entry]:
     """Those whose file exists already."""
-    return [e for e in entries if _places(e)[0].exists()]
+    return [e for e in entries if _file(e).exists()]
 
 
-def _places(entry: Entry) -> tuple[Path, Path]:
-    return folder() / f"{entry.key}.onnx", folder() / f"{entry.key}.reason"
+def _file(entry: Entry) -> Path:
+    return folder() / f"{entry.key}.onnx"
 
 
-def _build(entry: Entry, path: Path, reason: Path) -> None:
-    """Export in a process forked from one that has loaded the packages; a crash or a timeout is a reason."""
+def _build(entry: Entry, path: Path) -> None:
+    """Export in a process forked from one that has loaded the packages. A crash or a timeout raises ExportError too."""
     draft, log = path.with_suffix(f".{os.getpid()}.tmp"), path.with_suffix(f".{os.getpid()}.log")
     process = _processes().Process(target=_export, args=(entry, str(draft), str(log)))
     try:
@@ -65,12 +73,12 @@ def _build(entry: Entry, path: Path, reason: Path) -> None:
         if process.is_alive():
             process.kill()
             process.join()
-            reason.write_text(f"not exported within {LIMIT_SECONDS:.0f} s")
-        elif process.exitcode == 0 and draft.exists():
-            os.replace(draft, path)
-        else:
-            lines = log.read_text().strip().splitlines() if log.exists() else []
-            reason.write_text("\n".join(lines[-12:]) or f"the process ended with status {process.exitcode}")
+            raise ExportError(f"the export of {entry.name} took more than {LIMIT_SECONDS:.0f} s")
+        if process.exitcode != 0 or not draft.exists():
+            lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+            why = "\n".join(lines[-12:]) or f"the process ended with status {process.exitcode}"
+            raise ExportError(f"the export of {entry.name} failed: {why}")
+        os.replace(draft, path)
     finally:
         for file in (draft, log):
             file.unlink(missing_ok=True)

@@ -93,15 +93,23 @@ def test_differences_count_relative_to_the_spread(
     assert gap.agrees is agrees
 
 
-def test_an_export_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_export_that_fails_is_an_error_each_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for package in ("torch", "onnxscript"):
         pytest.importorskip(package)
     monkeypatch.setenv("WEFT_TEST_CACHE", str(tmp_path))
     entry = Entry("none", "f", "nets", "tables:no_such_net", (Input("x", (1, 4)),))
-    for _ in range(2):  # the second time, the reason is read from the cache
-        with pytest.raises(zoo.Unavailable, match=r"none cannot be built: [\s\S]*no_such_net"):
+    for _ in range(2):
+        with pytest.raises(cache.ExportError, match=r"export of none failed: [\s\S]*no_such_net"):
             cache.model(entry)
-    assert [p.suffix for p in (tmp_path / "zoo").iterdir()] == [".reason"]
+    assert not [*(tmp_path / "zoo").iterdir()], "a failure is not kept"
+
+
+def test_only_listed_models_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert {*cache.NOT_EXPORTED} <= {e.name for e in ENTRIES if not e.sample}
+    monkeypatch.setenv("WEFT_TEST_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "NOT_EXPORTED", {ENTRIES[0].name: "no such operator"})
+    with pytest.raises(zoo.Unavailable, match=f"{ENTRIES[0].name} is not exported: no such operator"):
+        cache.model(ENTRIES[0])
 
 
 def test_weights_that_carry_no_signal_are_refused(tmp_path: Path) -> None:
