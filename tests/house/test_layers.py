@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -298,3 +299,9 @@ def test_reasons_are_recognized(line: str, fine: bool) -> None:
 def test_modules_stay_small() -> None:
     long = {n: len(p.read_text().splitlines()) for n, p in modules().items() if len(p.read_text().splitlines()) > 620}
     assert not long, f"split these where there are two reasons to change: {long}"
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """The runner imports a test file by its name alone: of two with one name, it collects the first only."""
+    times = Counter(path.name for path in (ROOT.parent / "tests").rglob("test_*.py"))
+    assert not [name for name, count in times.items() if count > 1]

@@ -129,7 +129,7 @@ def test_without_layouts_products_are_slower() -> None:
 @pytest.mark.parametrize(
     ("case", "place", "nothing", "metric"),
     [
-        ("convolution 3x3", "pipeline.graph.winograd_rules", lambda tiles, rates: (), "operations"),
+        ("convolution 3x3", "pipeline.graph.winograd_rules", lambda *a: (), "operations"),
         ("product of two inputs", "schedule.rules.cpu.contraction._pack_panels", lambda *a: (), "jumps"),
         ("larger than the caches", "schedule.rules.common.context.Context.stream_large", lambda *a: None, "streams"),
         (
