@@ -15,12 +15,13 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Table, geometric_mean
-from benchmarks.snapshot import SIZES, models
+from benchmarks.snapshot import models, seeded_inputs
 
 PAUSE_S = 0.06  # until the threads of the previous process are asleep
 BURST_S = 0.25
@@ -62,13 +63,14 @@ class Checkout:
     def __init__(self, path: Path, cache: str) -> None:
         env = {**os.environ, "PYTHONPATH": str(path), "WEFT_CACHE_DIR": cache}
         command = [sys.executable, "-c", _WORKER]
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- open as long as the process: `close` closes it
         self.process = subprocess.Popen(
             command,
             cwd=path,
             env=env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self.errors,
             text=True,
         )
 
@@ -78,13 +80,15 @@ class Checkout:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError("the process ended")
+            self.errors.seek(0)
+            raise RuntimeError((self.errors.read().splitlines() or ["the process ended"])[-1])
         found: dict[str, Any] = json.loads(line)
         return found
 
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+        self.errors.close()
 
 
 def measured(
@@ -132,11 +136,8 @@ def main() -> None:
     parser.add_argument("--bursts", type=int, default=9)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    import tempfile
-
     import models_zoo as zoo
     import numpy as np
-    import onnx
 
     threads = [int(n) for n in options.threads.split(",")]
     words = [w for w in options.only.split(",") if w] or [""]
@@ -152,7 +153,7 @@ def main() -> None:
                 print(f"{name}: left out, {why}", file=sys.stderr)
                 continue
             inputs = Path(folder, "inputs.npz")
-            np.savez(inputs, **zoo.random_inputs(onnx.load(path), 0, SIZES))
+            np.savez(inputs, **seeded_inputs(path))
             caches = Path(folder, name)
             try:
                 found = measured(
@@ -175,8 +176,10 @@ def main() -> None:
             print(*rows[-1], flush=True)
             if options.json:
                 options.json.write_text(json.dumps(records, indent=1))
+    if not rows:
+        sys.exit("no model was measured")
     columns = ("model", *(f"{n} thread{'s' * (n > 1)}" for n in threads), "cold compile", "warm compile")
-    means = [round(geometric_mean([float(str(r[i])) for r in rows]), 3) for i in range(1, len(columns))] if rows else []
+    means = [round(geometric_mean([float(str(r[i])) for r in rows]), 3) for i in range(1, len(columns))]
     note = f"{options.new} / {options.old}: below 1 the new one takes less time"
     print(Table("Two versions", columns, (*rows, ("geometric mean", *means)), note).plain())
 
