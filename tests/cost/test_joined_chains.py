@@ -5,6 +5,7 @@ differ by more than a tenth."""
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -97,6 +98,10 @@ def test_strips_divide_the_rows_where_that_costs_little() -> None:
     assert height(None) == 16 and height(1) == 1
 
 
-@pytest.mark.parametrize("rows", [0, 1])
-def test_chains_of_hardly_any_rows_have_an_estimate(rows: int) -> None:
-    assert joined_seconds(chain(1, rows, 64, 64, 64), 64, MACHINE) >= 0
+@pytest.mark.parametrize("cores", [1, 4])
+@pytest.mark.parametrize("sizes", list(product([0, 1, 64], [0, 1, 64, None], [0, 64], [0, 64], [0, 64])))
+def test_chains_of_hardly_any_elements_have_estimates(sizes: tuple[int, int | None, int, int, int], cores: int) -> None:
+    numbers, machine = chain(*sizes), replace(MACHINE, cores=cores)
+    for rows in (0, 1, 64):
+        assert joined_seconds(numbers, rows, machine) >= 0
+    assert apart_seconds(numbers, machine) >= 0

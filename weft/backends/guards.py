@@ -6,6 +6,7 @@ from collections.abc import Container
 from typing import Final
 
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Select
+from weft.expr.visit import post_order
 
 DIVISIONS: Final = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
 
@@ -39,3 +40,8 @@ def is_data(e: Expr, data: Container[Expr]) -> bool:
     if isinstance(e, Const):
         return not isinstance(e.value, float) and abs(int(e.value)) >= MAX_INDEX_CONSTANT
     return isinstance(e, (Load, Cast, Call)) or e in data or any(c in data for c in e.children)
+
+
+def comes_from_data(root: Expr, data: Container[Expr]) -> bool:
+    """Whether any part of ``root`` is data; ``data`` are the variables known to be like that."""
+    return any(is_data(e, data) for e in post_order(root))

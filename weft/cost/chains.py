@@ -79,7 +79,7 @@ def joined_seconds(chain: ChainSizes, rows: int, machine: ChainMachine) -> float
     height = strip_rows(chain.rows, chain.width, chain.batch, machine.l2, machine.cores)
     strips = max(1, -(-(rows if chain.rows is None else chain.rows) // height))
     read = strips * chain.batch * chain.still if _is_far(chain, machine) else 0
-    pieces = chain.batch * strips
+    pieces = max(1, chain.batch * strips)
     used = min(_threads(chain, machine), pieces)
     return _alone(chain, read, machine) * -(-pieces // used) / pieces
 

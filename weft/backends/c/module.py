@@ -10,7 +10,7 @@ Functions come in pairs: a wrapper with the kernel's signature unpacks pointers 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from weft.backends.c.spelling import CSpelling
@@ -98,7 +98,9 @@ class CModule:
             for b, offset in offsets.items():
                 pointers[b] = self._inside(shell, b, "workspace", offset)
         variables = [v for v in uses.variables if v in k.sizes]
-        self._worker(f"{k.name}_work", [], used, variables, lambda f: block(f, k.body, self._around(inside=False)))
+        self._worker(
+            f"{k.name}_work", [], used, variables, set(), lambda f: block(f, k.body, self._around(inside=False))
+        )
         arguments = [pointers[b].code for b in used] + [shell.memo[v].code for v in variables]
         shell.line(f"return {k.name}_work({', '.join(arguments)});")
         for unused, needed in (("buffers", bool(used)), ("sizes", bool(k.sizes))):
@@ -117,9 +119,17 @@ class CModule:
         self.functions.append("\n".join([f"{head} {{", *f.lines, "}"]))
 
     def _worker(
-        self, name: str, first: list[str], buffers: Sequence[Buffer], variables: Sequence[Var], body: object
+        self,
+        name: str,
+        first: list[str],
+        buffers: Sequence[Buffer],
+        variables: Sequence[Var],
+        data: set[Var],
+        body: Callable[[CFunction], None],
     ) -> None:
+        """``data``: the variables that come from data."""
         work = self._function()
+        work.data |= data
         arguments = [f"int64_t {x}" for x in first]
         for b in buffers:
             work.pointers[b] = work.name(b.name)
@@ -129,7 +139,6 @@ class CModule:
             made = work.name(v.name)
             work.bind(v, CText(made))
             arguments.append(f"{self.spelling.scalar(v.dtype)} {made}")
-        assert callable(body)
         body(work)
         if work.streams:  # non-temporal stores are only ordered by a fence
             work.line("__builtin_ia32_sfence();")
@@ -148,7 +157,8 @@ class CModule:
         fields = [f"{self._pointer(b)}{_safe(b.name)}_{i}" for i, b in enumerate(buffers)]
         fields += [f"{self.spelling.scalar(v.dtype)} {_safe(v.name)}_v{i}" for i, v in enumerate(variables)]
         names = [x.split("*")[-1].split(" ")[-1] for x in fields]
-        self._parallel_function(name, s, buffers, variables, scratch, fields, names)
+        data = f.data.intersection(variables)
+        self._parallel_function(name, s, buffers, variables, scratch, fields, names, data)
         values = [f.pointers[b] for b in buffers] + [value(f, v).code for v in variables]
         count, grain = value(f, s.extent), int(s.annotations.get("grain", 1))
         closure = f.number("captured")
@@ -170,12 +180,14 @@ class CModule:
         scratch: list[Buffer],
         fields: list[str],
         names: list[str],
+        data: set[Var],
     ) -> None:
         self.functions.append("\n".join([f"struct {name} {{", *(f"    {x};" for x in fields or ["char none"]), "};"]))
         self._worker(
-            f"{name}_work", ["begin", "end"], [*buffers, *scratch], variables, lambda f: self._iterations(f, s)
+            f"{name}_work", ["begin", "end"], [*buffers, *scratch], variables, data, lambda f: self._iterations(f, s)
         )
         shell = self._function()
+        shell.data |= data
         shell.line(f"const struct {name} *const c = closure;" if names else "(void)closure;")
         for v, x in zip(variables, names[len(buffers) :], strict=True):
             shell.bind(v, CText(f"c->{x}"))

@@ -25,9 +25,8 @@ from weft.backends.c_like.text import (
     cast,
     infix,
 )
-from weft.backends.guards import DIVISIONS, is_data
+from weft.backends.guards import DIVISIONS, comes_from_data
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Select
-from weft.expr.visit import post_order
 from weft.support.dtypes import INDEX, DType
 from weft.support.errors import InternalError
 
@@ -123,7 +122,7 @@ def _computed(f: CFunction, e: Binary, a: CText, b: CText) -> CText:
 
 def is_index(f: CFunction, root: Expr) -> bool:
     """Whether ``root`` consists of sizes and loop variables only, whose arithmetic does not overflow."""
-    return not any(is_data(e, f.data) for e in post_order(root))
+    return not comes_from_data(root, f.data)
 
 
 def _wrapped(f: CFunction, e: Binary, a: CText, symbol: str, b: CText, level: int) -> CText:

@@ -13,7 +13,7 @@ from weft.backends.c_like.text import CText
 from weft.backends.c_like.uses import count_uses
 from weft.backends.c_like.values import value
 from weft.backends.storage import constant_bytes, on_stack
-from weft.expr.nodes import Call, Const
+from weft.expr.nodes import Call, Const, Expr, Var
 from weft.support.errors import InternalError
 from weft.tir.nodes import Allocate, Barrier, Evaluate, For, If, Let, Seq, Stmt, Store
 
@@ -58,11 +58,16 @@ def statement(f: CFunction, s: Stmt, around: Surroundings) -> None:
 
 def _let(f: CFunction, s: Let, around: Surroundings) -> None:
     made = value(f, s.value)
-    (f.data.discard if is_index(f, s.value) else f.data.add)(s.var)
+    _note(f, s.var, s.value)
     name = f.name(s.var.name)
     f.line(f"const {f.spelling.scalar(s.var.dtype)} {name} = {made.code};")
     f.bind(s.var, CText(name))
     block(f, s.body, around)
+
+
+def _note(f: CFunction, var: Var, *values: Expr) -> None:
+    """Remember whether a variable comes from data: whether any of the values that determine it does."""
+    (f.data.discard if all(is_index(f, e) for e in values) else f.data.add)(var)
 
 
 def _allocate(f: CFunction, s: Allocate, around: Surroundings) -> None:
@@ -129,6 +134,7 @@ def _for(f: CFunction, s: For, around: Surroundings) -> None:
                 name = f.name(s.var.name)
                 f.line(f"const {f.spelling.scalar(s.var.dtype)} {name} = {start.code};")
                 f.bind(s.var, CText(name))
+                _note(f, s.var, s.start)
                 block(f, s.body, around)
             f.line("}")
         return
@@ -149,6 +155,7 @@ def loop(f: CFunction, s: For, begin: CText, end: CText, around: Surroundings) -
         f.line(f"for ({f.spelling.scalar(s.var.dtype)} {name} = {begin.code}; {name} < {end.code}; {name}++) {{")
         f.depth += 1
         f.bind(s.var, CText(name))
+        _note(f, s.var, s.start, s.extent)
         block(f, s.body, around)
     f.line("}")
     f.forget_reads()

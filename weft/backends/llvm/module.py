@@ -13,6 +13,7 @@ import re
 from typing import Final
 
 from weft.backends.free import Uses, uses_of
+from weft.backends.guards import comes_from_data
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.intrinsics import C_MATH
 from weft.backends.llvm.statements import Emission, loop, statement
@@ -95,7 +96,7 @@ class LlvmModule:
         _check_defined(k, uses, pointers)
         used = [b for b in pointers if b in uses.buffers or b in offsets]
         variables = [v for v in uses.variables if v in k.sizes]
-        work = self._worker(k.name, used, variables)
+        work = self._worker(k.name, used, variables, frozenset())
         statement(work, k.body, self.context(inside_parallel=False))
         self._finish(work, _signature(f"{k.name}.work", [], used, variables))
         arguments = _arguments([], [pointers[b] for b in used], [(type_of(v), shell.memo[v]) for v in variables])
@@ -109,8 +110,10 @@ class LlvmModule:
         at = "%buffers" if i == 0 else shell.op(f"getelementptr inbounds ptr, ptr %buffers, i64 {i}")
         return shell.op(f"load ptr, ptr {at}, align {self.pointer_bytes}")
 
-    def _worker(self, name: str, buffers: list[Buffer], variables: list[Var]) -> LlvmFunction:
+    def _worker(self, name: str, buffers: list[Buffer], variables: list[Var], data: frozenset[Expr]) -> LlvmFunction:
+        """``data``: the variables that come from data."""
         work = self.function(f"{name}.work")
+        work.data |= data
         for i, b in enumerate(buffers):
             work.pointers[b] = f"%b{i}"
         for i, v in enumerate(variables):
@@ -137,7 +140,7 @@ class LlvmModule:
         for i, (ty, v) in enumerate(slots):
             stored, kind = (f.op(f"zext i1 {v} to i8"), "i8") if ty == "i1" else (v, ty)
             f.do(f"store {kind} {stored}, ptr {_slot(f, closure, i)}, align 8")
-        self._parallel_shell(name, s, buffers, variables, scratch)
+        self._parallel_shell(name, s, buffers, variables, scratch, frozenset(f.data.intersection(variables)))
         count = value(f, s.extent)
         grain = int(s.annotations.get("grain", 1))
         status = f.op(f"call i32 @weft_parallel_for(ptr @{name}, i64 {count}, i64 {grain}, ptr {closure})")
@@ -151,9 +154,16 @@ class LlvmModule:
         f.start(f"ok.{n}")
 
     def _parallel_shell(
-        self, name: str, s: For, buffers: list[Buffer], variables: list[Var], scratch: list[Buffer]
+        self,
+        name: str,
+        s: For,
+        buffers: list[Buffer],
+        variables: list[Var],
+        scratch: list[Buffer],
+        data: frozenset[Expr],
     ) -> None:
         shell = self.function(name)
+        shell.data |= data
         pointers = []
         for i in range(len(buffers)):
             pointers.append(shell.op(f"load ptr, ptr {_slot(shell, '%closure', i)}, align 8"))
@@ -178,19 +188,22 @@ class LlvmModule:
         if scratch:
             shell.do(f"call void @weft_scratch_release(i64 {size})")
         shell.do(f"ret i32 {status}")
-        self._parallel_worker(name, s, [*buffers, *scratch], variables)
+        self._parallel_worker(name, s, [*buffers, *scratch], variables, data)
         self.functions.append(shell.text(f"internal i32 @{name}(i64 %begin, i64 %end, ptr %closure) #0"))
 
     def _return_if_missing(self, shell: LlvmFunction, base: str) -> None:
         status = shell.op(f"icmp eq ptr {base}, null")
         self._return_if_failed(shell, shell.op(f"zext i1 {status} to i32"))
 
-    def _parallel_worker(self, name: str, s: For, buffers: list[Buffer], variables: list[Var]) -> None:
-        work = self._worker(name, buffers, variables)
+    def _parallel_worker(
+        self, name: str, s: For, buffers: list[Buffer], variables: list[Var], data: frozenset[Expr]
+    ) -> None:
+        work = self._worker(name, buffers, variables, data)
         begin, end = "%begin", "%end"
         if not (isinstance(s.start, Const) and s.start.value == 0):
             start = value(work, s.start)
-            begin, end = (work.op(f"add nsw i64 {start}, {x}") for x in (begin, end))
+            flag = "" if comes_from_data(s.start, work.data) else "nsw "
+            begin, end = (work.op(f"add {flag}i64 {start}, {x}") for x in (begin, end))
         loop(work, s, begin, end, self.context(inside_parallel=True), certain=False)
         self._finish(work, _signature(f"{name}.work", ["i64 %begin", "i64 %end"], buffers, variables))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from weft.backends.guards import is_data
+from weft.backends.guards import comes_from_data, is_data
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.memory import prefetch, store
 from weft.backends.llvm.narrow import counts_in_32_bits, define_counter, low_half
@@ -113,6 +113,7 @@ def _for(f: LlvmFunction, s: For, context: Emission) -> None:
         if s.extent.value == 1:
             with f.scope():
                 f.define(s.var, value(f, s.start))
+                _note_data(f, s)
                 statement(f, s.body, context)
         return
     begin = value(f, s.start)
@@ -144,6 +145,7 @@ def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certa
     f.lines.append(f"  {variable} = phi {ty} [ {begin}, %{before} ], [ {variable}.next, %latch.{n} ]")
     with f.scope():
         define_counter(f, s, variable, narrow)
+        _note_data(f, s)
         statement(f, s.body, context)
     f.flags = flags
     f.jump(f"latch.{n}")
@@ -153,6 +155,12 @@ def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certa
     f.lines.append(f"  br i1 {more}, label %{head}, label %{exit_label}{_metadata(s, context)}")
     f.start(exit_label)
     f.forget_reads()
+
+
+def _note_data(f: LlvmFunction, s: For) -> None:
+    """The variable of a loop comes from data if a bound does."""
+    if comes_from_data(s.start, f.data) or comes_from_data(s.extent, f.data):
+        f.data.add(s.var)
 
 
 def _metadata(s: For, context: Emission) -> str:
