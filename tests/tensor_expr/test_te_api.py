@@ -198,7 +198,7 @@ def test_text_round_trip() -> None:
         ("reduce sum", "reduce mean", "unknown reducer 'mean'"),
         ("of k, D[i, k]", "of k", "'best' combines 2 values, not 1"),
         ("A[i, k] * B", "A[i, q] * B", "unknown name 'q'"),
-        ("-> (D,", "-> (E,", "'E' is not a tensor known here"),
+        ("-> (D,", "-> (E,", "there is no tensor 'E' here"),
         ("init C", "init C, C", "scan 'total' needs one init and one update for each state"),
         ("D[i: n", "C[i: n", "'C' is defined already"),
         ("  state s", "  extern s", "the code of an extern operation has no text"),

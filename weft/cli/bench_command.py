@@ -27,6 +27,7 @@ from weft.cli.common import (
 )
 from weft.cli.inputs import random_inputs, read_inputs
 from weft.support.errors import UserError
+from weft.support.words import did_you_mean
 
 
 @click.command("bench")
@@ -86,7 +87,9 @@ def command(
     wanted = [p for p in peers.split(",") if p and p != "none"]
     unknown = [p for p in wanted if p not in ENGINES or p == "weft"]
     if unknown:
-        raise UserError(f"there is no peer '{unknown[0]}'", code="B001", hint="peers: " + ", ".join(list(ENGINES)[1:]))
+        known = list(ENGINES)[1:]
+        hint = did_you_mean(unknown[0], known, "peers: " + ", ".join(known))
+        raise UserError(f"there is no peer '{unknown[0]}'", code="B001", hint=hint)
     options = weft.Options(precision=precision, winograd=winograd)
     records: list[Record] = []
     for model in models:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from weft.support.data import Data
 from weft.support.dtypes import DType
 from weft.support.errors import InputError, MissingExtra, UserError
 from weft.support.files import existing_file
+from weft.support.words import did_you_mean
 
 T = TypeVar("T")
 Array = np.ndarray[Any, Any]
@@ -94,9 +94,8 @@ def read_inputs(words: Sequence[str], specs: Sequence[Any], pixels: str = "auto"
 
 
 def _no_input(name: str, by_name: Mapping[str, Any]) -> InputError:
-    close = difflib.get_close_matches(name, by_name, n=1)
-    meant = f"did you mean '{close[0]}'? " if close else ""
-    return InputError(f"the model has no input '{name}'", code="I024", hint=f"{meant}inputs: {', '.join(by_name)}")
+    hint = did_you_mean(name, by_name, f"inputs: {', '.join(by_name)}")
+    return InputError(f"the model has no input '{name}'", code="I024", hint=hint)
 
 
 def _number(text: str, spec: Any) -> Array | None:

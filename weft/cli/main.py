@@ -14,6 +14,7 @@ import click
 
 from weft import __version__
 from weft.support.errors import InternalError, WeftError
+from weft.support.words import did_you_mean
 
 COMMANDS = {
     "compile": "Compile a model to one file that runs without the compiler.",
@@ -39,6 +40,14 @@ class LazyGroup(click.Group):
         module = import_module(f"weft.cli.{name}_command")
         found: click.Command = module.command
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], COMMANDS, f"commands: {', '.join(COMMANDS)}")
+            raise click.UsageError(f"there is no command '{args[0]}'; {hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

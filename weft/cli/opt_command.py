@@ -14,6 +14,7 @@ import click
 from weft.cli.common import check_writable, target_option, write_file
 from weft.support.errors import InputError, UserError
 from weft.support.files import existing_file
+from weft.support.words import did_you_mean
 
 
 def graph_passes(target: Any) -> Mapping[str, Any]:
@@ -130,7 +131,9 @@ def transform(text: str, path: Path | None, passes: tuple[str, ...], target: Any
 def _pick(name: str, table: Mapping[str, Any]) -> Any:
     if name not in table:
         raise UserError(
-            f"there is no pass '{name}' for this program", code="P021", hint="there are: " + ", ".join(table)
+            f"there is no pass '{name}' for this program",
+            code="P021",
+            hint=did_you_mean(name, table, "there are: " + ", ".join(table)),
         )
     return table[name]
 

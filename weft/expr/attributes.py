@@ -78,5 +78,5 @@ def parse_dtype(tokens: TokenStream) -> DType:
     name = tokens.name()
     try:
         return DType(name)
-    except UserError:
-        tokens.fail(f"unknown dtype '{name}'", token)
+    except UserError as error:
+        tokens.fail(f"unknown dtype '{name}'", token, hint=error.hint)

@@ -11,6 +11,7 @@ from weft.expr.intrinsic_table import result_dtype as result_dtype
 from weft.expr.nodes import Call, Expr, ExprLike, cast, promote, wrap
 from weft.support.dtypes import BOOL, FLOAT32, DType
 from weft.support.errors import UserError
+from weft.support.words import did_you_mean
 
 
 def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
@@ -24,7 +25,11 @@ def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
         raise UserError(
             f"there is no intrinsic '{name}'",
             code="E020",
-            hint=f"one of {', '.join((*INTRINSICS, *added()))}; those of a plugin are there if plugins=[…] names it",
+            hint=did_you_mean(
+                name,
+                (*INTRINSICS, *added()),
+                f"one of {', '.join((*INTRINSICS, *added()))}; those of a plugin need plugins=[…]",
+            ),
         )
     if len(args) != row.arity:
         raise UserError(f"'{name}' takes {row.arity} arguments, not {len(args)}", code="E021")

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from weft.expr.added import find
+from weft.expr.added import added, find
+from weft.expr.intrinsic_table import INTRINSICS
 from weft.expr.nodes import (
     BINARY,
     Binary,
@@ -44,6 +45,7 @@ from weft.expr.printing import to_text as to_text
 from weft.ir.text import NAME, NUMBER, PUNCTUATION, Token, TokenStream, number_parts
 from weft.support.dtypes import BOOL, FLOAT32, INDEX, DType
 from weft.support.errors import UserError
+from weft.support.words import did_you_mean
 
 _CALLED: Final = {name for name, op in BINARY.items() if op.precedence == 0}
 _INFIX: Final = {op.symbol: op for op in BINARY.values() if op.precedence > 0}
@@ -158,13 +160,15 @@ class ExprParser:
         found = self.scope.get(name)
         if tokens.peek("["):
             if not isinstance(found, Source):
-                tokens.fail(f"'{name}' is not a tensor or buffer known here", token)
+                sources = [key for key, value in self.scope.items() if isinstance(value, Source)]
+                hint = did_you_mean(name, sources)
+                tokens.fail(f"'{name}' is not a tensor or buffer here", token, hint=hint)
             bracket = tokens.take()
             return self._open(frames, _Frame("]", None, bracket), lambda f: self._load(found, f, token))
         if tokens.peek("(") or (found is None and tokens.peek(":") and tokens.ahead(2).text == "("):
             return self._called(token, frames)
         if found is None:
-            tokens.fail(f"unknown name '{name}'", token)
+            tokens.fail(f"unknown name '{name}'", token, hint=did_you_mean(name, self.scope))
         if not isinstance(found, Expr):
             tokens.fail(f"'{name}' needs indices in square brackets", token)
         frame.operands.append(found)
@@ -238,8 +242,8 @@ class ExprParser:
     def _dtype(self, token: Token) -> DType:
         try:
             return DType(token.text)
-        except UserError:
-            self.tokens.fail(f"unknown dtype '{token.text}'", token)
+        except UserError as error:
+            self.tokens.fail(f"unknown dtype '{token.text}'", token, hint=error.hint)
 
     def _number(self, token: Token) -> Const:
         if token.text.isdigit():
@@ -335,9 +339,10 @@ class ExprParser:
         if not known and len(args) == 1:
             with suppress(UserError):
                 return Cast(args[0], DType(name))
-        self.tokens.fail(
-            f"'{name}' does not take {len(args)} arguments" if known else f"unknown function '{name}'", token
-        )
+        if known:
+            self.tokens.fail(f"'{name}' does not take {len(args)} arguments", token)
+        functions = ("select", *_CALLED, *INTRINSICS, *added())
+        self.tokens.fail(f"unknown function '{name}'", token, hint=did_you_mean(name, functions))
 
 
 @lru_cache(maxsize=512)

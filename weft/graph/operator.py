@@ -15,6 +15,7 @@ import numpy as np
 from weft.cost import Rates
 from weft.graph.types import TensorType, Type
 from weft.ir.frozen import FrozenMap
+from weft.support.words import did_you_mean
 
 
 class Attrs(FrozenMap):
@@ -150,7 +151,9 @@ class Operator:
         for name in attrs:
             if name not in known:
                 raise TypeRelationError(
-                    f"{self.name} has no attribute '{name}'", code="T002", hint=f"it has: {', '.join(known) or 'none'}"
+                    f"{self.name} has no attribute '{name}'",
+                    code="T002",
+                    hint=did_you_mean(name, known, f"it has: {', '.join(known) or 'none'}"),
                 )
         full = {**known, **attrs}
         missing = [k for k, v in full.items() if v is REQUIRED]

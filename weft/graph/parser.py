@@ -42,6 +42,7 @@ from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
 from weft.ir.text import NAME, NUMBER, SIGIL, STRING, Token, TokenStream, number_parts
 from weft.support.dtypes import _SHORT, INDEX, DType
 from weft.support.errors import ParseError, TypeRelationError
+from weft.support.words import did_you_mean
 
 Table = Mapping[str, np.ndarray[Any, Any]]
 
@@ -338,7 +339,7 @@ class _Parser:
         tokens = self.tokens
         op = self.operators.get(name.text)
         if op is None:
-            tokens.fail(f"there is no operator '{name.text}'", name)
+            tokens.fail(f"there is no operator '{name.text}'", name, hint=did_you_mean(name.text, self.operators))
         tokens.expect("(")
         args: list[GraphExpr] = []
         attrs: dict[str, Any] = {}
@@ -418,12 +419,13 @@ class _Parser:
         if token.text.startswith("@"):
             name = self._sigil("@")[1]
             if name not in self.globals:
-                tokens.fail(f"there is no function '{name}'", token)
+                tokens.fail(f"there is no function '{name}'", token, hint=did_you_mean(name, self.globals))
             return GlobalVar(name, self.globals[name])
         if token.text.startswith("%"):
             found = self.scope.get(self._sigil("%")[0])
             if found is None:
-                tokens.fail(f"'{token.text}' has no meaning here", token)
+                hint = did_you_mean(token.text, [f"%{name}" for name in self.scope])
+                tokens.fail(f"there is no value '{token.text}' here", token, hint=hint)
             return found
         if token.kind == NUMBER or token.text in ("-", "true", "false"):
             return self._scalar()

@@ -26,6 +26,7 @@ from weft.ops.unary import UNARY
 from weft.ops.windows import WINDOWS
 from weft.ops.winograd import WINOGRAD_CONV
 from weft.support.errors import UserError
+from weft.support.words import did_you_mean
 
 OPERATORS: dict[str, OpDef] = {
     entry.name: entry
@@ -62,5 +63,7 @@ def op(name: str) -> OpDef:
         return OPERATORS[name]
     except KeyError:
         raise UserError(
-            f"there is no operator '{name}'", code="T001", hint="see weft.ops.catalogue.OPERATORS"
+            f"there is no operator '{name}'",
+            code="T001",
+            hint=did_you_mean(name, OPERATORS, "docs/operators.md lists all"),
         ) from None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from weft.ops.winograd import POINTS as TILES
 from weft.support.arguments import FLAG, WHOLE, Form, optional
 from weft.support.errors import InputError
+from weft.support.words import did_you_mean
 from weft.target import Target
 
 PRECISIONS = ("f32", "bf16")
@@ -66,7 +67,9 @@ class Options:
                 )
         if self.precision not in PRECISIONS:
             raise InputError(
-                f"unknown precision '{self.precision}'", code="I022", hint=f"one of {', '.join(PRECISIONS)}"
+                f"unknown precision '{self.precision}'",
+                code="I022",
+                hint=did_you_mean(self.precision, PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
             )
 
     @property

@@ -16,6 +16,7 @@ from weft.runtime.sizes import evaluate, to_text
 from weft.runtime.tensor import Tensor, as_tensor, from_dlpack
 from weft.runtime.values import FieldType, pack, unpack
 from weft.support.errors import MALFORMED, InputError, InternalError, UserError, WeftError
+from weft.support.words import did_you_mean
 
 # weft_status of csrc/include/weft_runtime.h, and the binding's own from 100.
 _MEMORY, _RANK, _SHAPE, _CHECK, _KERNEL, _ARITHMETIC, _BOUNDS, _UNALLOCATED = 1, 5, 6, 7, 8, 9, 10, 11
@@ -131,7 +132,10 @@ class Arguments:
         unknown = [str(n) for n in inputs if n not in names]
         if missing or unknown:
             wrong = [f"'{n}' is missing" for n in missing] + [f"'{n}' is unknown" for n in unknown]
-            raise InputError("inputs do not fit: " + ", ".join(wrong), code="I001", hint=self._inputs_hint())
+            hint = self._inputs_hint()
+            if unknown:
+                hint = did_you_mean(unknown[0], missing or names, hint)
+            raise InputError("inputs do not fit: " + ", ".join(wrong), code="I001", hint=hint)
         return tuple(inputs[n] for n in names)
 
     def _inputs_hint(self) -> str:

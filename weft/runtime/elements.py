@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.support.errors import UserError
+from weft.support.words import did_you_mean
 
 # Types that NumPy itself lacks and ml_dtypes adds.
 _EXTENDED = """int1 int2 int4 uint1 uint2 uint4 bfloat16 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn
@@ -26,7 +27,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if name in VALUES:
         return np.dtype(object)
     if name not in EXTENDED:
-        raise UserError(f"unknown dtype '{name}'", code="T010", hint="one of " + ", ".join(sorted(STANDARD | EXTENDED)))
+        raise UserError(
+            f"unknown dtype '{name}'",
+            code="T010",
+            hint=did_you_mean(name, STANDARD | EXTENDED, "one of " + ", ".join(sorted(STANDARD | EXTENDED))),
+        )
     try:
         import ml_dtypes
     except ImportError as error:

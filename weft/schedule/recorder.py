@@ -19,6 +19,7 @@ from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.state import State
 from weft.schedule.trace import Formula, Instruction, Slot, Trace
 from weft.support.errors import ScheduleError
+from weft.support.words import did_you_mean
 from weft.tir.nodes import Block
 
 _SLOTTED = (BlockRef, LoopRef, Stay, Sampled, SampledText)
@@ -83,7 +84,11 @@ class Recorder:
         values: dict[str, Any] = {}
         for instruction in trace.instructions:
             if instruction.name not in PRIMITIVES:
-                raise ScheduleError(f"unknown primitive '{instruction.name}' in a trace", code="S006")
+                raise ScheduleError(
+                    f"unknown primitive '{instruction.name}' in a trace",
+                    code="S006",
+                    hint=did_you_mean(instruction.name, PRIMITIVES, "docs/primitives.md lists all"),
+                )
             try:
                 args = {key: _resolve(value, values) for key, value in instruction.args}
                 result = self.apply(state, instruction.name, args, instruction.decision)

@@ -16,6 +16,7 @@ from weft.schedule.refs import BlockRef, Consumed, LoopRef, Ref
 from weft.schedule.rewrite import with_summaries
 from weft.schedule.tree import Tree
 from weft.support.errors import ScheduleError
+from weft.support.words import did_you_mean
 from weft.tir.nodes import Block, Buffer, For, Program, Stmt
 
 
@@ -82,7 +83,9 @@ class State:
         if gone is not None:
             raise ScheduleError(f"block '{name}' is no more: {gone.explain()}", code="S003")
         raise ScheduleError(
-            f"{self.program.name} has no block '{name}'", code="S002", hint="blocks: " + ", ".join(self.tree.blocks)
+            f"{self.program.name} has no block '{name}'",
+            code="S002",
+            hint=did_you_mean(name, self.tree.blocks, "blocks: " + ", ".join(self.tree.blocks)),
         )
 
     def loop(self, ref: LoopRef) -> For:
@@ -103,8 +106,9 @@ class State:
         """The intrinsic called ``name``: declared to the schedule, or built in."""
         known = self.intrinsics.get(name) or builtin(name)
         if known is None:
-            names = ", ".join((*self.intrinsics, *BUILTIN))
-            raise self.refuse("S082", f"unknown intrinsic '{name}'", hint=f"known: {names}; declare others")
+            names = (*self.intrinsics, *BUILTIN)
+            hint = did_you_mean(name, names, f"known: {', '.join(names)}; declare others")
+            raise self.refuse("S082", f"unknown intrinsic '{name}'", hint=hint)
         return known
 
     def declare(self, intrinsic: TensorIntrinsic) -> None:

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.support.errors import UserError
+from weft.support.words import did_you_mean
 
 Kind = Literal["bool", "int", "uint", "float", "string"]
 
@@ -77,7 +78,8 @@ class DType(str):
             return found
         full = "string" if key == "object" else _SHORT.get(key, key)
         if full not in _TABLE:
-            raise UserError(f"unknown dtype '{key}'", code="T010", hint="one of " + ", ".join(_TABLE))
+            hint = did_you_mean(key, _TABLE, "one of " + ", ".join(_TABLE))
+            raise UserError(f"unknown dtype '{key}'", code="T010", hint=hint)
         if full not in cls._all:
             made = super().__new__(cls, full)
             made.kind, made.bits, made.short = _TABLE[full]

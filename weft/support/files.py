@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import secrets
 import stat
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from weft.support.errors import InputError
+from weft.support.words import closest
 
 MAX_NAME_CHARACTERS = 100
 """Most characters of a name that an error message repeats."""
@@ -99,8 +99,8 @@ def _meant(path: Path) -> str | None:
             names = [name for name in os.listdir(folder) if (folder / name).is_file()]
         except OSError:
             return None
-        close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.7)
-        return f"did you mean '{folder / close[0]}'?" if close else f"it was looked for in '{folder.resolve()}'"
+        close = closest(path.name, names)
+        return f"did you mean '{folder / close}'?" if close else f"it was looked for in '{folder.resolve()}'"
     while not folder.parent.is_dir():
         folder = folder.parent
     return f"there is no directory '{folder}'"

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from weft.cost import REFERENCE, Rates
 from weft.support.errors import TargetError
+from weft.support.words import did_you_mean
 from weft.target.cpu import Cpu
 from weft.target.machines import CPU_FEATURES, MACHINES, Machine
 from weft.target.units import ComputeUnit, cpu_units
@@ -135,7 +136,8 @@ def parse_target(text: str, kinds: Mapping[str, TargetKind] | None = None) -> Ta
         return _with_options(_cpu_target(KINDS["llvm"], _of_machine(MACHINES[name])), rest)
     if name in known:
         return known[name].parse(known[name], rest)
-    hint = f"one of {', '.join(['cpu', *known, *MACHINES])}; see 'weft targets'"
+    names = ["cpu", *known, *MACHINES]
+    hint = did_you_mean(name, names, f"one of {', '.join(names)}; see 'weft targets'")
     raise TargetError(f"unknown target '{name}'", code="G002", hint=hint)
 
 
@@ -204,7 +206,9 @@ def _machine_for(given: dict[str, str]) -> Machine:
         return found
     if mcpu not in CPU_FEATURES and "mattr" not in given:
         raise TargetError(
-            f"unknown CPU '{mcpu}'", code="G003", hint=f"add -mattr=+…, or use one of {', '.join(sorted(CPU_FEATURES))}"
+            f"unknown CPU '{mcpu}'",
+            code="G003",
+            hint=did_you_mean(mcpu, CPU_FEATURES, f"add -mattr=+…, or use one of {', '.join(sorted(CPU_FEATURES))}"),
         )
     triple = given.get("mtriple", _triple_for(mcpu))
     return Machine(mcpu, triple, 4, 32 << 10, 256 << 10, 8 << 20, "")
@@ -240,7 +244,9 @@ def _options(kind: TargetKind, words: Sequence[str]) -> dict[str, str]:
         key, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("-") or not equals or key not in known:
             raise TargetError(
-                f"unknown target option '{word}'", code="G004", hint=f"-NAME=VALUE with one of {', '.join(known)}"
+                f"unknown target option '{word}'",
+                code="G004",
+                hint=did_you_mean(key, known, f"-NAME=VALUE with one of {', '.join(known)}"),
             )
         out[key] = value
     return out

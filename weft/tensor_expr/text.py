@@ -29,6 +29,7 @@ from weft.ir.frozen import FrozenMap
 from weft.ir.text import DEDENT, INDENT, NAME, NEWLINE, Names, Printer, TokenStream
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import InternalError
+from weft.support.words import did_you_mean
 from weft.tensor_expr.nodes import (
     ComputeOp,
     ExternOp,
@@ -269,7 +270,8 @@ class _Parser:
     def tensor(self, name: str, token: Any = None) -> Tensor:
         found = self.scope.get(name)
         if not isinstance(found, Tensor):
-            self.tokens.fail(f"'{name}' is not a tensor known here", token)
+            tensors = [key for key, value in self.scope.items() if isinstance(value, Tensor)]
+            self.tokens.fail(f"there is no tensor '{name}' here", token, hint=did_you_mean(name, tensors))
         return found
 
     def statement(self) -> None:
@@ -324,7 +326,7 @@ class _Parser:
             reducer = self.reducers.get(which.text)
             if reducer is None:
                 if which.text not in SIMPLE:
-                    tokens.fail(f"unknown reducer '{which.text}'", which)
+                    tokens.fail(f"unknown reducer '{which.text}'", which, hint=did_you_mean(which.text, SIMPLE))
                 reducer = named_reducer(which.text, sources[0].dtype)
             if len(sources) != len(reducer.lhs):
                 tokens.fail(f"'{which.text}' combines {len(reducer.lhs)} values, not {len(sources)}", which)

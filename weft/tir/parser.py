@@ -12,6 +12,7 @@ from weft.expr.text import ExprParser
 from weft.ir.frozen import EMPTY, FrozenMap
 from weft.ir.text import DEDENT, END, INDENT, NAME, NEWLINE, NUMBER, STRING, TokenStream
 from weft.support.dtypes import BOOL, INDEX
+from weft.support.words import did_you_mean
 from weft.tir.nodes import (
     Allocate,
     Barrier,
@@ -334,7 +335,8 @@ class _Parser:
         name = self.tokens.name()
         buffer = self.scope.get(name)
         if not isinstance(buffer, Buffer):
-            self.tokens.fail(f"'{name}' is not a buffer known here", token)
+            buffers = [key for key, value in self.scope.items() if isinstance(value, Buffer)]
+            self.tokens.fail(f"there is no buffer '{name}' here", token, hint=did_you_mean(name, buffers))
         self.tokens.expect("[")
         ranges = tuple(self.tokens.listed(self.range, "]"))
         if len(ranges) != len(buffer.shape):

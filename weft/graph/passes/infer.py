@@ -26,6 +26,7 @@ from weft.graph.nodes import (
 from weft.graph.operator import Operator
 from weft.graph.visit import children, post_order, rebuild, rebuild_loop
 from weft.support.errors import UserError
+from weft.support.words import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class BindSizes:
             raise UserError(
                 f"there is no symbolic size '{unknown[0]}'",
                 code="T020",
-                hint=f"there are: {', '.join(sorted(names)) or 'none'}",
+                hint=did_you_mean(unknown[0], names, f"there are: {', '.join(sorted(names)) or 'none'}"),
             )
         attrs = module.attrs
         if attrs.get("requires"):

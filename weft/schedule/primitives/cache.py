@@ -21,6 +21,7 @@ from weft.schedule.ranges import index_var
 from weft.schedule.refs import BlockRef
 from weft.schedule.rewrite import is_true, swap_buffer, uses
 from weft.schedule.state import State
+from weft.support.words import did_you_mean
 from weft.tir.nodes import SCOPES, Block, Buffer, For, Region, Seq, Stmt, Store, seq
 from weft.tir.visit import walk
 
@@ -54,7 +55,9 @@ def _region(state: State, block: Block, regions: tuple[Region, ...], position: i
 
 def _check_scope(state: State, scope: str) -> None:
     if scope not in SCOPES and "." not in scope:
-        raise state.refuse("S042", f"unknown scope '{scope}'", hint="one of " + ", ".join(SCOPES))
+        raise state.refuse(
+            "S042", f"unknown scope '{scope}'", hint=did_you_mean(scope, SCOPES, "one of " + ", ".join(SCOPES))
+        )
 
 
 def cache_read(

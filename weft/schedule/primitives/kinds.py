@@ -10,6 +10,7 @@ from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
 from weft.schedule.state import State
 from weft.schedule.tree import with_block, with_loop
+from weft.support.words import did_you_mean
 from weft.tir.nodes import For, LoopKind
 
 THREAD_AXES: Final = (
@@ -61,7 +62,11 @@ def unroll(state: State, loop: LoopRef, limit: int | None = None) -> None:
 def bind(state: State, loop: LoopRef, thread: str) -> None:
     """Map the iterations to the indices of a GPU thread axis.   ``for i`` → ``thread for i (threadIdx.x)``"""
     if thread not in THREAD_AXES:
-        raise state.refuse("S004", f"unknown thread axis '{thread}'", hint="one of " + ", ".join(THREAD_AXES))
+        raise state.refuse(
+            "S004",
+            f"unknown thread axis '{thread}'",
+            hint=did_you_mean(thread, THREAD_AXES, "one of " + ", ".join(THREAD_AXES)),
+        )
     found = _serial(state, loop)
     check_independent(state, found, reduce_allowed=False, kind="thread")
     _set_kind(state, found, "thread", thread)
