@@ -59,6 +59,10 @@ def test_programs_are_sound_and_opaque() -> None:
         lambda: te.order((3,), 4, n, lambda a, b, i: A[i, a]),
         lambda: te.order((3,), 4, n, lambda a, b, i: a < b, among=lambda a, i: A[i, a]),
         lambda: te.order((3,), 4, n, lambda a, b, i: a < b, hides=lambda a, b, i: A[i, a]),
+        lambda: te.order((3,), 4, n, lambda a, b, i: a < b, key=lambda a, i: a),
+        lambda: te.order(
+            (3,), 4, n, lambda a, b, i: a < b, among=lambda a, i: a > 1, key=lambda a, i: te.cast(a, "uint64")
+        ),
     ],
 )
 def test_refusals(make) -> None:
@@ -95,6 +99,23 @@ def test_longer_orders_are_stable(size: int, symbolic: bool) -> None:
         np.testing.assert_array_equal(_run([ordered], [X], values), expected)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "uint64"])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_orders_by_keys_are_stable(dtype: str, symbolic: bool) -> None:
+    """Short and long rows, by one to eight digits of which some are equal, all or some of the numbers."""
+    rng, m = np.random.default_rng(7), te.var("m")
+    for size, most in ((64, 9), (65, 200), (300, 1 << 16), (300, 1 << 40)):
+        values = rng.integers(0, min(most, np.iinfo(dtype).max), (2, size)).astype(dtype)
+        extent = n if symbolic else size
+        X = te.placeholder((2, extent), dtype, name="X")
+        for count in (size, -(-size // 3), 0):
+            k = m if symbolic else count
+            given = [X, te.placeholder((m,), "int8", "K")] if symbolic else [X]
+            made = te.order((2,), k, extent, lambda a, b, i, X=X: X[i, a] < X[i, b], key=lambda a, i, X=X: X[i, a])
+            found = _run([made], given, values, *([np.zeros(count, np.int8)] if symbolic else []))
+            np.testing.assert_array_equal(found, np.argsort(values, axis=1, kind="stable")[:, :count])
+
+
 @settings(max_examples=60)
 @given(st.integers(0, 40), st.data())
 def test_numbers_left_out_of_an_order(size: int, data: st.DataObject) -> None:
@@ -124,6 +145,15 @@ def test_text_of_an_order_with_conditions() -> None:
     )
     text = to_text([made], [A])
     assert "order few[i0: 3](4 of n) a, b by a < b among A[i0, a] > 0.0" in text and " hides b > 5" in text
+    inputs, outputs = parse(text)
+    verify(outputs, inputs)
+    assert to_text(outputs, inputs) == text
+
+
+def test_text_of_an_order_by_keys() -> None:
+    made = te.order((3,), 4, n, lambda a, b, i: a < b, "few", key=lambda a, i: te.cast(a, "uint64"))
+    text = to_text([made], [A])
+    assert "a, b by a < b key u64(a)" in text
     inputs, outputs = parse(text)
     verify(outputs, inputs)
     assert to_text(outputs, inputs) == text

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from weft.expr.nodes import Const, Expr, IterVar, Var, product
 from weft.expr.visit import free_vars
 from weft.ir.frozen import FrozenMap
-from weft.lowering.sorting import NewBuffer, Sorting
+from weft.lowering.digit_sort import NewBuffer
+from weft.lowering.sorting import Sorting
 from weft.support.dtypes import INDEX
 from weft.tensor_expr.nodes import OrderOp, UpdateOp
 from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store

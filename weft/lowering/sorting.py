@@ -1,18 +1,19 @@
 """The loops that sort numbers, for one row of an order.
 
-If few of many numbers are wanted, they are kept in a heap, in the memory of the result. If all are wanted, short runs
-are sorted by counting and then merged into runs of doubling length, alternating between the result and a buffer of the
-same size. If some numbers are excluded or hidden by others, the remaining ones form a heap, and the first is removed
+If few of many numbers are wanted, they are kept in a heap, in the memory of the result. If all are wanted, short rows
+are sorted by counting. Long rows are sorted by the digits of their keys. Without keys, short runs are sorted by
+counting and then merged into runs of doubling length, alternating between the result and a buffer of the same size. If
+some numbers are excluded or hidden by others, the remaining ones form a heap, and the first is removed
 repeatedly until enough numbers are found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 from weft.expr.nodes import Const, Expr, Load, Not, Var, all_of, any_of, cast, make, minimum, select
 from weft.expr.visit import substitute
+from weft.lowering.digit_sort import DigitSort, NewBuffer
 from weft.support.dtypes import BOOL, INDEX, DType
 from weft.tensor_expr.nodes import OrderOp
 from weft.tir.nodes import Buffer, For, If, Let, LoopKind, Stmt, Store, seq
@@ -21,7 +22,9 @@ _ZERO, _ONE = Const(0, INDEX), Const(1, INDEX)
 _ASSUMED_SIZE_BITS = 48
 """Assumed number of bits of the largest size of a dimension whose size is unknown."""
 _FULL_SORT_RATIO = 8
-"""If at least one in this many numbers is wanted, all numbers are sorted."""
+"""If at least one in this many numbers is wanted, all numbers are sorted by comparisons."""
+_DIGIT_SORT_RATIO = 16
+"""If at least one in this many numbers is wanted, all numbers are sorted by the digits of their keys."""
 _RUN_ELEMENTS = 64
 """Number of elements in a run that is sorted by counting. Runs are then merged."""
 _LANES, _GROUP = 16, 64
@@ -29,12 +32,6 @@ _LANES, _GROUP = 16, 64
 test."""
 
 Before = Callable[[Expr, Expr], Expr]
-
-
-class NewBuffer(Protocol):
-    """Makes a buffer of a program."""
-
-    def __call__(self, name: str, shape: Sequence[Expr], scope: str, dtype: str = INDEX) -> Buffer: ...
 
 
 class Sorting:
@@ -45,16 +42,29 @@ class Sorting:
         self.op, self.count, self.size, self.out, self.new = op, op.count, op.size, out, new
         self.row: tuple[Expr, ...] = tuple(a.var for a in op.axes)
         self.conditions = {e: swap(e) for e in (op.before, op.among, op.hides)}
+        self.key = None if op.key is None else swap(op.key)
 
     def body(self) -> Stmt:
         """All loops, by the algorithm that fits the order."""
         count, size = self.count, self.size
         if self.op.is_filtered:
             return self.filtered()
-        every = count is size
+        if count is size:
+            return self.sorted()
+        ratio = _FULL_SORT_RATIO if self.key is None else _DIGIT_SORT_RATIO
         if isinstance(count, Const) and isinstance(size, Const):
-            every = every or int(count) * _FULL_SORT_RATIO >= int(size) > 1
-        return self.merged() if every else self.selected()
+            return self.sorted() if int(count) * ratio >= int(size) > 1 else self.selected()
+        if self.key is None or isinstance(count, Const):
+            return self.selected()
+        return If(count * ratio >= size, self.sorted(), self.selected())
+
+    def sorted(self) -> Stmt:
+        """All numbers in order, and the first ``count`` of them in the result."""
+        if self.key is None:
+            return self.merged()
+        if isinstance(self.size, Const):
+            return self.counted_once() if int(self.size) <= _RUN_ELEMENTS else self.by_digits(self.key)
+        return If(self.size <= _RUN_ELEMENTS, self.counted_once(), self.by_digits(self.key))
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -177,6 +187,23 @@ class Sorting:
 
     # -- all numbers ---------------------------------------------------------------------------------------------------
 
+    def by_digits(self, key: Expr) -> Stmt:
+        """Sort by the digits of ``key``."""
+        i = Var("i", INDEX)
+        extents = self.out.shape[:-1]
+        sort = DigitSort(lambda a: substitute(key, {self.op.a: a}), self.row, extents, self.size, self.new)
+        return sort.loops(lambda number: For(i, _ZERO, self.count, self.put(i, number(i))))
+
+    def counted_once(self) -> Stmt:
+        """Sort at most as many numbers as a run has by counting."""
+        ordered = self.out if self.count is self.size else self.room("ordered")
+        return seq(self.short_runs(ordered), self.take_first(ordered))
+
+    def take_first(self, ordered: Buffer) -> Stmt:
+        """Copy the first ``count`` numbers from ``ordered`` to the result, if that is another buffer."""
+        first = Var("first", INDEX)
+        return seq() if ordered is self.out else For(first, _ZERO, self.count, self.put(first, self.at(first, ordered)))
+
     def merged(self) -> Stmt:
         """Sort short runs by counting, then merge runs of doubling width from the result into a buffer and back until
         one run is left."""
@@ -193,10 +220,7 @@ class Sorting:
             )
             turning = For(Var("turn", INDEX), _ZERO, Const(turns, INDEX), If(width < self.size, both))
             stmts += [set_width(Const(_RUN_ELEMENTS, INDEX)), turning]
-        if ordered is not self.out:
-            first = Var("first", INDEX)
-            stmts.append(For(first, _ZERO, self.count, self.put(first, self.at(first, ordered))))
-        return seq(*stmts)
+        return seq(*stmts, self.take_first(ordered))
 
     def turns(self) -> int:
         """Limit on the number of iterations, each of which merges runs twice."""

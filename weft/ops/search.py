@@ -14,6 +14,7 @@ from weft.graph.types import TensorType, TupleType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import ANY, Array
+from weft.ops.sort_keys import sort_key
 from weft.ops.stages import reduce_axes, reduced_shape, with_reduced
 from weft.support.dtypes import BOOL, INT64, DType
 
@@ -81,6 +82,7 @@ _ATTRIBUTES = (
     Attribute("select_last", False, "whether the last of several equal values counts, else the first"),
 )
 _TIES = np.array([[2, 1, 2, 1], [0, 0, 0, 0]], np.float32)
+_ODD = np.array([0.0, np.nan, -np.inf, -0.0, 2.5, np.inf, -3.0], np.float32)
 _CASES = (
     Case((((3, 5), "float32"),), {"axis": 1}),
     Case((((3, 5), "float32"),), {"axis": 0, "keepdims": False}),
@@ -134,7 +136,10 @@ def _topk_compute(attrs: Attrs, out: TupleType, data: te.Tensor) -> Any:
         x, y = (data[(*i[:axis], p, *i[axis:])] for p in (a, b))
         return ahead(x, y, largest)
 
-    places = te.order(rest, shape[axis], size, before, name="topk_places")
+    def key(a: Expr, *i: Expr) -> Expr:
+        return sort_key(data[(*i[:axis], a, *i[axis:])], descending=largest, nan_first=True)
+
+    places = te.order(rest, shape[axis], size, before, name="topk_places", key=key)
 
     def at(i: Sequence[Expr]) -> Expr:
         return places[(*i[:axis], *i[axis + 1 :], i[axis])]
@@ -145,14 +150,9 @@ def _topk_compute(attrs: Attrs, out: TupleType, data: te.Tensor) -> Any:
 
 def _topk_reference(attrs: Attrs, data: Array) -> tuple[Array, Array]:
     keys = data.astype(np.float64) if DType(data.dtype).is_float else data.astype(np.int64)
-    keys = (
-        np.where(np.isnan(keys), np.inf, -keys if attrs.largest else keys)
-        if keys.dtype.kind == "f"
-        else (-keys if attrs.largest else keys)
-    )
-    if data.dtype.kind == "f":
-        keys = np.where(np.isnan(data), -np.inf, keys)
-    order = np.argsort(keys, axis=attrs.axis, kind="stable")
+    missing = np.isnan(keys)
+    keys = np.where(missing, 0, -keys if attrs.largest else keys)
+    order = np.lexsort((keys, ~missing), axis=attrs.axis)
     order = np.take(order, np.arange(attrs.k), attrs.axis)
     return np.take_along_axis(data, order, attrs.axis), order.astype(np.int64)
 
@@ -175,6 +175,10 @@ TOPK = OpDef(
         Case((((2, 3, 5), "float16"),), {"k": 1, "axis": 1}),
         Case((((3, 4), "float32"),), {"k": 0}),
         Case((np.array([[1, np.nan, 3, np.nan, 3]], np.float32),), {"k": 5}),
+        *(Case((np.tile(_ODD, 10).astype(t),), {"k": 70}) for t in ("float16", "float32", "float64")),
+        Case((np.tile(_ODD, 10),), {"k": 30, "largest": False}),
+        Case((((70, 2), "int32"),), {"k": 9, "axis": 0, "largest": False}, -90, 90),
+        Case((((70,), "uint64"),), {"k": 9}, 0, 90),
         Case((np.array([[1, np.nan, -np.inf, np.inf, 3]], np.float32),), {"k": 5, "largest": False}),
     ),
     doc="the k largest or smallest values along an axis in order, and their places; of equal ones the first is ahead",
@@ -201,7 +205,10 @@ def _argsort_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
             x, y = te.cast(x, "int32"), te.cast(y, "int32")
         return te.any(x < y, te.all(te.isnan(y), Not(te.isnan(x)))) if data.dtype.is_float else x < y
 
-    places = te.order(rest, size, size, before, name="argsort_places")
+    def key(a: Expr, *i: Expr) -> Expr:
+        return sort_key(data[(*i[:axis], a, *i[axis:])])
+
+    places = te.order(rest, size, size, before, name="argsort_places", key=key)
     if axis == data.ndim - 1:
         return places
     return te.compute(out.shape, lambda *i: places[(*i[:axis], *i[axis + 1 :], i[axis])], name="argsort")
@@ -222,6 +229,10 @@ ARGSORT = OpDef(
         Case((((1,), "int64"),), {}, -9, 9),
         Case((((0, 2), "float32"),), {"axis": 0}),
         Case((((5,), "bool"),), {}, 0, 2),
+        Case((((2, 70), "bool"),), {}, 0, 2),
+        *(Case((((2, 70), t),), {}, -90, 90) for t in ("int8", "int64", "float64", "bfloat16")),
+        *(Case((((70,), t),), {}, 0, 200) for t in ("uint8", "uint32")),
+        *(Case((np.tile(_ODD, 10).astype(t),), {}) for t in ("float16", "float32", "float64")),
         Case((np.array([3, np.nan, -np.inf, 1, np.nan, 1, np.inf], np.float32),), {}),
     ),
     doc="the places of the values along an axis in ascending order; equal ones keep theirs, NaN is last",

@@ -145,7 +145,8 @@ class OrderOp(Operation):
 
     ``before`` says whether the number ``a`` comes strictly before ``b``; of two equivalent numbers the smaller is
     first. Only numbers ``a`` for which ``among`` holds are sorted. A number ``b`` is removed if ``hides`` holds for it
-    and an earlier number ``a`` that is not removed. Remaining places are -1.
+    and an earlier number ``a`` that is not removed. Remaining places are -1. ``key`` is an unsigned whole number for
+    each ``a`` that is smaller exactly for numbers that come before, or None.
     """
 
     axes: tuple[IterVar, ...]
@@ -156,6 +157,12 @@ class OrderOp(Operation):
     before: Expr
     among: Expr
     hides: Expr
+    key: Expr | None = None
+
+    @property
+    def keys(self) -> tuple[Expr, ...]:
+        """The key, if there is one."""
+        return () if self.key is None else (self.key,)
 
     @property
     def is_filtered(self) -> bool:
@@ -312,7 +319,7 @@ def read_tensors(op: Operation) -> tuple[Tensor, ...]:
         found = (load.source for load in loads(*op.at, op.value, op.condition))
         return tuple(dict.fromkeys((op.base, *(s for s in found if isinstance(s, Tensor) and s is not op.state))))
     if isinstance(op, OrderOp):
-        found = (load.source for load in loads(op.before, op.among, op.hides))
+        found = (load.source for load in loads(op.before, op.among, op.hides, *op.keys))
         return tuple(dict.fromkeys(s for s in found if isinstance(s, Tensor)))
     if isinstance(op, ExternOp):
         return tuple(dict.fromkeys(op.inputs))

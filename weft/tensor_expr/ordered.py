@@ -50,7 +50,15 @@ def update(
     return UpdateOp(name, base, axes, state, at, value, condition).output()
 
 
-@checked("E110", extents=ROW, before=FUNCTION, name=TEXT, among=optional(FUNCTION), hides=optional(FUNCTION))
+@checked(
+    "E110",
+    extents=ROW,
+    before=FUNCTION,
+    name=TEXT,
+    among=optional(FUNCTION),
+    hides=optional(FUNCTION),
+    key=optional(FUNCTION),
+)
 def order(
     extents: Sequence[ExprLike],
     count: ExprLike,
@@ -60,21 +68,25 @@ def order(
     *,
     among: Callable[..., Expr] | None = None,
     hides: Callable[..., Expr] | None = None,
+    key: Callable[..., Expr] | None = None,
 ) -> Tensor:
     """The first ``count`` of the numbers below ``size`` in sorted order, int64, for each step of ``extents``.
 
     ``before(a, b, i, j, …)`` says whether number ``a`` comes strictly before ``b`` at the step ``i, j, …``; it must be
     a strict weak order. Of equivalent numbers the smaller is first. ``count`` is at most ``size``. O(size · log count).
 
+    ``key(a, i, j, …)`` is an unsigned whole number such that ``before(a, b)`` holds exactly where ``key(a) < key(b)``.
+    With it, many numbers are sorted by the digits of their keys, in O(size · bytes of a key) without comparisons.
+
     ``among(a, i, j, …)`` selects the numbers to sort. ``hides(a, b, i, j, …)`` says whether ``a``, which comes before
     ``b`` and is not removed itself, removes ``b``. Remaining places are -1. With m selected numbers the cost is O(size
     + m · (log m + count)); the search ends when ``count`` numbers are found. Raises UserError E125 if a condition is
-    not bool.
+    not bool, a key is not unsigned, or a key is given beside ``among`` or ``hides``.
     """
     axes = tuple(IterVar(Var(f"i{d}", INDEX), index(e)) for d, e in enumerate(extents))
     a, b = Var("a", INDEX), Var("b", INDEX)
     step = tuple(x.var for x in axes)
-    for fn, given in ((before, (a, b, *step)), (among, (a, *step)), (hides, (a, b, *step))):
+    for fn, given in ((before, (a, b, *step)), (among, (a, *step)), (hides, (a, b, *step)), (key, (a, *step))):
         if fn is not None:
             check_takes(fn, *given, what=f"a function of order '{name}'", code="E125")
     conditions = (
@@ -85,4 +97,27 @@ def order(
     for condition in conditions:
         if condition.dtype != BOOL:
             raise UserError(f"order '{name}' compares by a value of {condition.dtype}, not bool", code="E125")
-    return OrderOp(name, axes, index(count), index(size), a, b, *conditions).output()
+    return OrderOp(
+        name, axes, index(count), index(size), a, b, *conditions, _key(name, key, among, hides, a, *step)
+    ).output()
+
+
+def _key(
+    name: str,
+    key: Callable[..., Expr] | None,
+    among: Callable[..., Expr] | None,
+    hides: Callable[..., Expr] | None,
+    *step: Var,
+) -> Expr | None:
+    if key is None:
+        return None
+    if among is not None or hides is not None:
+        raise UserError(f"order '{name}' leaves numbers out, so it has no use for keys", code="E125")
+    made = wrap(key(*step))
+    if made.dtype.kind != "uint":
+        raise UserError(
+            f"order '{name}' has keys of {made.dtype}, not of unsigned whole numbers",
+            code="E125",
+            hint="te.reinterpret gives the bits of signed numbers and floats",
+        )
+    return made

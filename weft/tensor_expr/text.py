@@ -46,7 +46,7 @@ from weft.tensor_expr.reducers import SIMPLE, named_reducer
 from weft.tensor_expr.visit import topological
 
 _ZERO, _TRUE, _FALSE = Const(0, INDEX), Const(True, BOOL), Const(False, BOOL)
-_RESERVED = ("of", "where", "from", "identity", "pass", "as", "at", "by", "ordered", "among", "hides")
+_RESERVED = ("of", "where", "from", "identity", "pass", "as", "at", "by", "ordered", "among", "hides", "key")
 
 
 def to_text(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> str:
@@ -115,7 +115,7 @@ class _Writer:
                 roots += [*(a.extent for a in op.axes), *op.at, op.value, op.condition]
             elif isinstance(op, OrderOp):
                 bound.update((*(a.var for a in op.axes), op.a, op.b))
-                roots += [*(a.extent for a in op.axes), op.count, op.size, op.before, op.among, op.hides]
+                roots += [*(a.extent for a in op.axes), op.count, op.size, op.before, op.among, op.hides, *op.keys]
             else:
                 roots += [e for i in range(op.num_outputs) for e in op.output(i).shape]
         return [v for v in post_order(*roots) if isinstance(v, Var) and v not in bound]
@@ -191,6 +191,7 @@ class _Writer:
         text += f" {self.local[op.a]}, {self.local[op.b]} by {self.expr(op.before)}"
         text += "" if op.among is _TRUE else f" among {self.expr(op.among)}"
         text += "" if op.hides is _FALSE else f" hides {self.expr(op.hides)}"
+        text += "" if op.key is None else f" key {self.expr(op.key)}"
         self.local = {}
         return text
 
@@ -381,8 +382,9 @@ class _Parser:
         before = self.expr()
         among = self.expr() if tokens.accept("among") else _TRUE
         hides = self.expr() if tokens.accept("hides") else _FALSE
+        key = self.expr() if tokens.accept("key") else None
         self.scope = outer
-        self.outputs(OrderOp(name, axes, count, size, a, b, before, among, hides))
+        self.outputs(OrderOp(name, axes, count, size, a, b, before, among, hides, key))
 
     def outputs(self, op: Operation) -> None:
         for i in range(op.num_outputs):

@@ -37,7 +37,7 @@ def verify(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> None:
         elif isinstance(op, OrderOp):
             axes = {a.var for a in op.axes}
             _expressions(op, (op.before, op.hides), {op.a, op.b, *axes}, owner)
-            _expressions(op, (op.among,), {op.a, *axes}, owner)
+            _expressions(op, (op.among, *op.keys), {op.a, *axes}, owner)
 
 
 def _fail(op: Operation, code: str, message: str, hint: str | None = None) -> NoReturn:

@@ -1,0 +1,93 @@
+"""The loops that sort one row of numbers by the digits of their keys, without comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from weft.expr.intrinsics import call
+from weft.expr.nodes import Const, Expr, Load, Var, cast
+from weft.support.dtypes import INDEX, INT32
+from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store, seq
+
+_ZERO, _ONE = Const(0, INDEX), Const(1, INDEX)
+_DIGIT_BITS = 8
+"""Bits of a digit: the counters of all digits fit the first-level cache, and so do the lines that a turn writes to."""
+
+
+class NewBuffer(Protocol):
+    """Makes a buffer of a program."""
+
+    def __call__(self, name: str, shape: Sequence[Expr], scope: str, dtype: str = INDEX) -> Buffer: ...
+
+
+@dataclass(frozen=True)
+class DigitSort:
+    """Sorts the numbers below ``size`` of the row ``row`` (indices) by ``key(number)``. ``new`` makes buffers."""
+
+    key: Callable[[Expr], Expr]
+    row: tuple[Expr, ...]
+    rows: tuple[Expr, ...]
+    """The extents of ``row``."""
+    size: Expr
+    new: NewBuffer
+
+    def loops(self, result: Callable[[Callable[[Expr], Expr]], Stmt]) -> Stmt:
+        """Sort pairs of a key and a number by one digit after another, the lowest first. Each turn leaves pairs with
+        equal digits in their order. A turn in which all digits are equal is skipped. ``result(number)`` are the
+        statements that use the numbers by place."""
+        e, t = Var("e", INDEX), Var("turn", INDEX)
+        word = self.key(_ZERO).dtype
+        short = isinstance(self.size, Const) and int(self.size) <= INT32.limits()[1]
+        number = INT32 if short else INDEX
+        room = (*self.rows, Const(2, INDEX), self.size)
+        keys, numbers = self.new("keys", room, "global", word), self.new("numbers", room, "global", number)
+        which, differ = self.new("which", (_ONE,), "register"), self.new("differ", (_ONE,), "register", word)
+        full, other = Load(which, (_ZERO,)), Load(differ, (_ZERO,))
+        fill = seq(
+            Store(keys, (*self.row, _ZERO, e), self.key(e)),
+            Store(numbers, (*self.row, _ZERO, e), cast(e, number)),
+            Store(differ, (_ZERO,), call("bitor", other, call("bitxor", self.key(e), self.key(_ZERO)))),
+        )
+        shift = Var("shift", word)
+        turn = seq(self.spread(keys, numbers, full, shift), Store(which, (_ZERO,), _ONE - full))
+        some = If(_digit(other, shift) > 0, turn)
+        return seq(
+            Store(which, (_ZERO,), _ZERO),
+            Store(differ, (_ZERO,), Const(0, word)),
+            For(e, _ZERO, self.size, fill),
+            For(t, _ZERO, Const(word.nbytes, INDEX), Let(shift, cast(t * _DIGIT_BITS, word), some)),
+            result(lambda place: cast(Load(numbers, (*self.row, full, place)), INDEX)),
+        )
+
+    def spread(self, keys: Buffer, numbers: Buffer, full: Expr, shift: Expr) -> Stmt:
+        """Copy all pairs from the half ``full`` of the buffers to the other half, in the order of the digit at
+        ``shift``."""
+        digits = Const(1 << _DIGIT_BITS, INDEX)
+        starts, total = self.new("starts", (digits,), "local"), self.new("total", (_ONE,), "register")
+        clear, counted, d, own, e = (Var(n, INDEX) for n in ("clear", "counted", "digit", "own", "e"))
+        amount, target, at = (Var(n, INDEX) for n in ("amount", "target", "at"))
+        before, pair, free = Load(total, (_ZERO,)), (*self.row, full, e), (*self.row, _ONE - full, at)
+
+        def place(d: Expr) -> Expr:
+            return Load(starts, (d,))
+
+        add = Let(d, _digit(Load(keys, (*self.row, full, counted)), shift), Store(starts, (d,), place(d) + 1))
+        begin = seq(Store(starts, (own,), before), Store(total, (_ZERO,), before + amount))
+        move = seq(
+            Store(keys, free, Load(keys, pair)),
+            Store(numbers, free, Load(numbers, pair)),
+            Store(starts, (target,), at + 1),
+        )
+        return seq(
+            For(clear, _ZERO, digits, Store(starts, (clear,), _ZERO), "vectorized"),
+            For(counted, _ZERO, self.size, add),
+            Store(total, (_ZERO,), _ZERO),
+            For(own, _ZERO, digits, Let(amount, place(own), begin)),
+            For(e, _ZERO, self.size, Let(target, _digit(Load(keys, pair), shift), Let(at, place(target), move))),
+        )
+
+
+def _digit(key: Expr, shift: Expr) -> Expr:
+    return cast(call("bitand", call("shr", key, shift), Const((1 << _DIGIT_BITS) - 1, key.dtype)), INDEX)
