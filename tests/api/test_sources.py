@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import io
+import itertools
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +23,10 @@ from weft.cli.main import main
 from weft.graph import build
 from weft.graph.nodes import Module, call
 from weft.ops.catalogue import op
+from weft.runtime.program import CallKernel, Check
+from weft.runtime.sizes import BINARY
 from weft.support.errors import ArtifactError, InputError, TargetError, UserError
-from weft.view.c_program import infix
+from weft.view.c_program import HELPERS, c_size
 from weft.view.sources import write_sources
 
 CC = shutil.which("cc")
@@ -220,21 +225,91 @@ def test_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("size", "text", "value"),
     [
-        (("n", 4, "mul", 3, "add"), "((v * 4) + 3)", 43),
-        (("n", -3, "floordiv", "n", 7, "floormod", "max"), "larger(floor_div(v, -3), floor_mod(v, 7))", 3),
+        (("n", 4, "mul", 3, "add"), "plus(times(v, 4, &bad), 3, &bad)", 43),
+        (
+            ("n", -3, "floordiv", "n", 7, "floormod", "max"),
+            "larger(floor_div(v, -3, &bad), floor_mod(v, 7, &bad))",
+            3,
+        ),
         (("n", 5, "gt", "not", "n", 1, "ge", "or"), "(!(v > 5) || (v >= 1))", 1),
         ((1 << 40,), "INT64_C(1099511627776)", 1 << 40),
+        ((-(1 << 63),), "INT64_MIN", -(1 << 63)),
     ],
 )
 def test_sizes_are_expressions_of_c(size: tuple[Any, ...], text: str, value: int, tmp_path: Path) -> None:
-    assert infix(size, {"n": "v"}) == text
-    if CC is None:
-        return
-    from weft.view.c_program import HELPERS
+    assert c_size(size, {"n": "v"}) == text
+    if CC is not None:
+        assert size_function(size, tmp_path)(10, 0) == (value, 0)
 
-    source = tmp_path / "size.c"
-    source.write_text(f"#include <stdint.h>\n{HELPERS}\nint64_t size(int64_t v) {{ return {text}; }}\n")
-    subprocess.run([CC, "-shared", "-fPIC", "-o", str(tmp_path / "size.so"), str(source)], check=True)
-    function = ctypes.CDLL(str(tmp_path / "size.so")).size
-    function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_int64]
-    assert function(10) == value
+
+def size_function(size: tuple[Any, ...], folder: Path) -> Callable[[int, int], tuple[int, int]]:
+    """A function of the sizes ``n`` and ``m`` that gives the value of a size in C, and ``bad``."""
+    source = folder / "size.c"
+    text = c_size(size, {"n": "v", "m": "w"})
+    body = f"int64_t size(int64_t v, int64_t w, int *told) {{ int bad = 0; v = {text}; *told = bad; return v; }}"
+    source.write_text(f"#include <stdint.h>\n{HELPERS}\n{body}\n")
+    words = [str(CC), "-fsanitize=undefined", "-fno-sanitize-recover", "-shared", "-fPIC"]
+    subprocess.run([*words, "-o", str(folder / "size.so"), str(source)], check=True)
+    function = ctypes.CDLL(str(folder / "size.so")).size
+    function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+
+    def call_it(n: int, m: int) -> tuple[int, int]:
+        bad = ctypes.c_int(0)
+        return function(n, m, ctypes.addressof(bad)), bad.value
+
+    return call_it
+
+
+@needs_cc
+@pytest.mark.parametrize("operation", ["add", "sub", "mul", "floordiv", "floormod"])
+def test_arithmetic_on_sizes_never_overflows(operation: str, tmp_path: Path) -> None:
+    function = size_function(("n", "m", operation), tmp_path)
+    largest = (1 << 63) - 1
+    ends = [largest, largest - 1, largest // 2, largest // 3, 1 << 32, (1 << 32) - 1, 3037000500, 3037000499]
+    values = [0, 1, 2, 3, 7, *ends]
+    values += [-v for v in values] + [-largest - 1]
+    for a, b in itertools.product(values, values):
+        exact = BINARY[operation](a, b) if b or operation in ("add", "sub", "mul") else None
+        expected = (0, 1) if exact is None or not -largest - 1 <= exact <= largest else (exact, 0)
+        assert function(a, b) == expected, (operation, a, b)
+
+
+def test_names_in_comments_are_no_buffers(tmp_path: Path) -> None:
+    """What a program uses is found from its instructions, not from the text made of them."""
+    artifact = weft.compile_artifact(open_sizes(), "c -code=source")
+    named = [
+        replace(i, label="b100 inputs[7] b3 */ b4") if isinstance(i, CallKernel) else i
+        for i in artifact.program.instructions
+    ]
+    program = replace(artifact.program, instructions=(*named, Check((1,), "b100 and b101")))
+    write_sources(replace(artifact, program=program), tmp_path, "")
+    text = (tmp_path / "model.c").read_text()
+    assert "b100" in text and "*const b100" not in text and "*const b4 " not in text
+
+
+@needs_cc
+@pytest.mark.parametrize("size", [-1, -(1 << 63), 1 << 62, (1 << 63) - 1, 1 << 57])
+def test_sizes_that_fit_no_model_are_refused(size: int, tmp_path: Path) -> None:
+    x = build.var("x", (build.size("n"), 32))
+    y = call(op("softmax"), [call(op("matmul"), [x, build.constant(random(32, 24, seed=3))])], {"axis": 0})
+    y = call(op("matmul"), [call(op("relu"), [y]), build.constant(random(24, 8, seed=4))])
+    weft.compile_sources(Module.of(build.function([x], y)), tmp_path)
+    library = built(tmp_path)
+    library.weft_model_arena_bytes.restype = ctypes.c_int64
+    sizes = (ctypes.c_int64 * 1)(size)
+    assert library.weft_model_arena_bytes(sizes) == -1
+    assert library.weft_model_run(None, None, sizes, None, None) == -(1 << 31)
+
+
+def test_a_second_run_leaves_no_files_of_the_first(tmp_path: Path) -> None:
+    weft.compile_sources(convolutions(), tmp_path)
+    own = tmp_path / "kernels" / "own.c"
+    own.write_text("int own;")
+    hostile = tmp_path.parent / "outside.c"
+    hostile.write_text("int outside;")
+    with open(tmp_path / "sources.txt", "a") as listed:
+        listed.write("../outside.c\nkernels/../../outside.c\n")
+    files = weft.compile_sources(onnx.parser.parse_model(LOOPED), tmp_path)
+    there = {p for p in tmp_path.rglob("*") if p.is_file()}
+    assert there == {*files, own} and hostile.exists()
+    assert not (tmp_path / "model.h").exists()

@@ -97,6 +97,22 @@ def test_hot_sizes_are_found() -> None:
     assert exe.threads == 1
 
 
+def test_a_specialized_executable_keeps_its_settings() -> None:
+    """Limits and threads that were set before it compiled itself anew; profiles while it does so."""
+    exe = weft.compile(_model(), specialize_after=1, threads=1)
+    exe.threads, exe.memory_limit = 2, 1 << 20
+    x = np.zeros((3, 4, 24), np.float32)
+    exe(x)
+    assert exe.profile(x, runs=3).kernels
+    exe(x)
+    assert exe.artifact.metadata["specialized"] == [{"batch": 3, "rows": 4}]
+    assert (exe.threads, exe.memory_limit) == (2, 1 << 20)
+    exe.memory_limit = 1
+    with pytest.raises(UserError, match="limit") as found:
+        exe(np.zeros((5, 4, 24), np.float32))
+    assert found.value.code == "I036"
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [

@@ -56,6 +56,7 @@ RUNNING: list[tuple[str, Any, str, str]] = [
     ("threads", 1.5, "I029", "whole number"),
     ("threads", True, "I029", "whole number"),
     ("threads", 0, "I010", "threads"),
+    ("threads", 10**400, "I010", "000… threads"),
     ("specialize_after", "a", "I029", "whole number"),
     ("specialize_after", 0, "I033", "at least 1"),
 ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +25,7 @@ from weft.ops.catalogue import OPERATORS
 from weft.pipeline import Options, compile_module, optimize, unscheduled
 from weft.schedule.trace import Instruction, Trace
 from weft.support.errors import InputError, InternalError, ScheduleError, TargetError
-from weft.support.processes import start_python
+from weft.support.processes import end, start_python
 from weft.target import Target
 
 TARGET = Target("cpu")
@@ -122,6 +125,61 @@ def test_the_work_of_a_worker_that_dies_is_done_here() -> None:
         until(lambda: len(workers._tasks) < len(wanted))  # it has something
         workers._processes[0].kill()
         assert set(built(workers)) == {t.key for t in wanted}
+
+
+@pytest.mark.parametrize("step", ["to_text", "send", "receive", "from_bytes"])
+@pytest.mark.parametrize("call", [0, 1, 2])
+def test_no_task_is_lost_wherever_a_worker_fails(
+    step: str, call: int, built_here: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that has left the queue and is not finished would be waited for without end."""
+    owner = {"to_text": KernelTask, "from_bytes": MachineCode}.get(step, kernel_workers)
+    right, calls = getattr(owner, step), itertools.count()
+
+    def failing(*args: Any) -> Any:
+        if next(calls) == call + (step == "receive"):  # the first receives the fingerprint
+            raise MemoryError
+        return right(*args)
+
+    monkeypatch.setattr(owner, step, failing)
+    wanted = tasks(6)
+    with Workers(1) as workers:
+        for task in wanted:
+            workers.submit(task)
+        until(lambda: not workers._threads[0].is_alive() or not workers._tasks)
+        assert set(built(workers)) == {t.key for t in wanted}
+
+
+def test_without_threads_this_process_builds(built_here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(kernel_workers.threading.Thread, "start", refused)
+    wanted = tasks(2)
+    with Workers(2) as workers:
+        for task in wanted:
+            workers.submit(task)
+        assert len(built(workers)) == len(built_here) == 2
+    assert all(p.returncode is not None for p in workers._processes)
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes have groups on POSIX systems")
+def test_what_a_helper_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that outlives its worker would hold the pipe that is read until its end."""
+    (tmp_path / "starts_another.py").write_text(
+        "import subprocess, sys\n"
+        "def serve():\n"
+        "    subprocess.Popen([sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(600)']).wait()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    process = start_python("starts_another")
+    assert process is not None and process.stdout is not None and process.stdin is not None
+    assert process.stdout.readline() == b"1\n"
+    end(process)
+    assert process.stdout.read() == b""  # ends when nobody can write any more
+    process.wait()
+    process.stdout.close()
+    process.stdin.close()
 
 
 def test_errors_arise_as_without_workers(built_here: list[str]) -> None:

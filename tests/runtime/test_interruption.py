@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -194,14 +195,18 @@ def test_runs_on_other_threads_go_on(compile_c):
 
 def test_a_run_that_is_fast_enough_is_not_stopped(compile_c):
     exe = Executable(artifact(program(call(), SetSize("i", (1,))), compile_c(SOURCE)))
-    for timeout in (None, 10, 1e30, float("inf")):
+    for timeout in (None, 10, 1e30, float("inf"), 10**400, np.float32(10), np.float16(9), np.int64(7), Fraction(21, 2)):
         assert exe(X, timeout=timeout).shape == (8,)
         assert exe.run({"x": X}, timeout=timeout)["y"].shape == (8,)
     out = np.zeros(8, np.float32)
     assert exe(X, out=out, timeout=5.0) is out
 
 
-@pytest.mark.parametrize("timeout", [-1, "1", float("nan"), True])
+@pytest.mark.parametrize(
+    "timeout",
+    [-1, "1", float("nan"), np.float32("nan"), True, np.True_, 1j, np.float32(-1), -(10**400), -(10**9999)],
+    ids=lambda v: type(v).__name__,
+)
 def test_a_time_limit_is_a_number_of_seconds(compile_c, timeout):
     exe = Executable(artifact(program(call(), SetSize("i", (1,))), compile_c(SOURCE)))
     with pytest.raises(InputError, match="timeout must be"):

@@ -176,6 +176,43 @@ def test_a_cache_of_another_user_is_not_used(cache: DiskCache, monkeypatch: pyte
         assert cache.get(key(1)) is None
 
 
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_an_entry_that_others_may_have_written_is_not_read(cache: DiskCache) -> None:
+    """A directory may have been emptied badly before its mode was set: the files in it say who wrote them."""
+    for i, mode in enumerate((0o600, 0o644, 0o660, 0o606, 0o622)):
+        cache.put(key(i), b"code")
+        entry(cache, key(i)).chmod(mode)
+        assert cache.get(key(i)) == (None if mode & 0o022 else b"code")
+        cache.put(key(i), b"new")  # it is replaced, not written into
+        assert cache.get(key(i)) == b"new" and entry(cache, key(i)).stat().st_mode & 0o777 == 0o600
+    cache.put(key(9), b"code")
+    entry(cache, key(9)).parent.chmod(0o770)
+    cache_module._TRUSTED.clear()
+    with pytest.warns(UserWarning, match="other users can write"):
+        assert cache.get(key(9)) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+def test_an_entry_of_another_user_is_not_read(cache: DiskCache) -> None:
+    cache.put(key(1), b"code")
+    os.chown(entry(cache, key(1)), 12345, 12345)
+    assert cache.get(key(1)) is None
+    cache.put(key(1), b"own")
+    assert cache.get(key(1)) == b"own"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links of POSIX")
+def test_an_entry_does_not_follow_links(cache: DiskCache, tmp_path: Path) -> None:
+    cache.put(key(1), b"code")
+    other = tmp_path / "other"
+    other.write_bytes(b"precious")
+    path = entry(cache, key(1))
+    path.unlink()
+    path.symlink_to(other)
+    cache.put(key(1), b"code")
+    assert other.read_bytes() == b"precious" and cache.get(key(1)) == b"code"
+
+
 def _use_until_killed(directory: Path, seed: int) -> None:
     shared = DiskCache(directory, 200_000)
     for i in range(seed, 1 << 30):

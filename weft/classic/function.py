@@ -17,7 +17,7 @@ from weft.runtime.arguments import bind_symbols
 from weft.runtime.devices import Device
 from weft.support.clock import repeated
 from weft.support.errors import ArtifactError, InputError, UserError
-from weft.support.files import existing_file
+from weft.support.files import existing_file, replaced_file
 
 _FOOTER = b"WEFTEND\x01"
 """The end of a shared library that contains an artifact: its length in 8 bytes (little-endian) and this mark."""
@@ -125,7 +125,8 @@ class CompiledFunction:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the function to a file for :func:`load_function`; if the name ends in ``.o``, only the object code."""
         if os.fspath(path).endswith(".o"):
-            Path(path).write_bytes(self._object())
+            with replaced_file(path) as file:
+                file.write(self._object())
         else:
             self.artifact.save(path)
 

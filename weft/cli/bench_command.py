@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
@@ -27,6 +26,7 @@ from weft.cli.common import (
 )
 from weft.cli.inputs import random_inputs, read_inputs
 from weft.support.errors import UserError
+from weft.support.files import replace_text
 from weft.support.words import did_you_mean
 
 
@@ -117,7 +117,7 @@ def command(
         records += found
     if json_path:
         text = json.dumps([asdict(r) for r in records], indent=1) + "\n"
-        write_file(json_path, lambda: Path(json_path).write_text(text))
+        write_file(json_path, lambda: replace_text(json_path, text))
         click.echo(f"wrote {json_path}")
 
 

@@ -22,6 +22,7 @@ from weft.cli.common import (
     winograd_option,
 )
 from weft.cli.inputs import PIXELS, random_inputs, read_inputs
+from weft.support.files import replace_text
 
 _PLACES = {
     "graph": "the graph pass '{name}' changes the results",
@@ -119,14 +120,14 @@ def write_reproducer(found: Any, folder: Path, target: Any) -> Sequence[str]:
         commands = [f"weft opt graph.txt -p {found.name}"] if found.stage == "graph" else ["weft opt graph.txt"]
     else:
         commands = _write_kernel(found, folder, target)
-    (folder / "command.txt").write_text("\n".join(commands) + "\n", encoding="utf-8")
+    replace_text(folder / "command.txt", "\n".join(commands) + "\n", durable=False)
     return commands
 
 
 def _write_kernel(found: Any, folder: Path, target: Any) -> list[str]:
     from weft.kernels.task import KernelTask
 
-    (folder / "task.txt").write_text(KernelTask(found.program, target).to_text(), encoding="utf-8")
+    replace_text(folder / "task.txt", KernelTask(found.program, target).to_text(), durable=False)
     stage = {"te": "tir", "tir": "tir", "scheduled": "scheduled", "kernel": "kernel"}.get(found.stage, "assembly")
     return [f"weft inspect task.txt --stage {stage}", "weft opt task.txt -p schedule -p kernel"]
 

@@ -13,7 +13,7 @@ import click
 
 from weft.cli.common import check_writable, target_option, write_file
 from weft.support.errors import InputError, UserError
-from weft.support.files import existing_file
+from weft.support.files import existing_file, replace_text
 from weft.support.words import did_you_mean
 
 
@@ -89,7 +89,7 @@ def command(file: str | None, passes: tuple[str, ...], output: str | None, listi
     with registry_of().scope():
         result = transform(*_read(file), passes, found)
     if output:
-        write_file(output, lambda: Path(output).write_text(result, encoding="utf-8"))
+        write_file(output, lambda: replace_text(output, result))
     else:
         click.echo(result, nl=not result.endswith("\n"))
 

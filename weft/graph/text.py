@@ -69,6 +69,7 @@ from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
 from weft.graph.visit import post_order
 from weft.ir.text import Printer, clean_name, quote
 from weft.support.dtypes import DType
+from weft.support.files import replace_text, replaced_file
 
 Table = dict[str, np.ndarray[Any, Any]]
 
@@ -86,7 +87,7 @@ def to_text(program: Module | Function, constants: Table | None = None) -> str:
 def dump(module: Module, path: Path) -> None:
     """Write the text to ``path`` and the large constants to the ``.npz`` next to it."""
     table: Table = {}
-    path.write_text(to_text(module, table))
+    replace_text(path, to_text(module, table), durable=False)
     if table:
         save_table(table, path.with_suffix(".npz"))
 
@@ -94,7 +95,8 @@ def dump(module: Module, path: Path) -> None:
 def save_table(table: Table, path: Path) -> None:
     """Write large constants as :func:`load` expects them: raw bytes by name, because .npz does not support bfloat16."""
     raw: dict[str, Any] = {k: np.ascontiguousarray(v).reshape(-1).view(np.uint8) for k, v in table.items()}
-    np.savez(path, **raw)
+    with replaced_file(path, durable=False) as file:
+        np.savez(file, **raw)
 
 
 def load(path: Path, operators: Mapping[str, Operator]) -> Module:

@@ -25,7 +25,7 @@ from weft.kernels.task import KernelTask
 from weft.support.errors import WeftError
 from weft.support.fingerprint import compiler_fingerprint
 from weft.support.garbage import seldom_collected
-from weft.support.processes import receive, send, start_python
+from weft.support.processes import end, receive, send, start_python
 
 MAX_WORKERS: Final = 8
 """Processes that build kernels. Each takes about 100 MB of memory."""
@@ -44,9 +44,14 @@ class Workers:
         self._outstanding = 0
         self._finished: queue.SimpleQueue[tuple[KernelTask, MachineCode | None]] = queue.SimpleQueue()
         self._processes = [p for p in (start_python(__name__) for _ in range(min(count, MAX_WORKERS))) if p is not None]
-        self._threads = [threading.Thread(target=self._supply, args=(p,), daemon=True) for p in self._processes]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        for process in self._processes:
+            thread = threading.Thread(target=self._supply, args=(process,), daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system gives no more threads; the process is not used
+                break
+            self._threads.append(thread)
 
     def __enter__(self) -> Self:
         return self
@@ -56,7 +61,7 @@ class Workers:
             self._closed = True
             self._changed.notify_all()
         for process in self._processes:
-            process.kill()
+            end(process)
         for thread in self._threads:
             thread.join()
         for process in self._processes:
@@ -88,54 +93,60 @@ class Workers:
         with self._changed:
             return self._tasks.popleft() if self._tasks else None
 
-    def _wait(self) -> KernelTask | None:
-        """The next task; None when there will be no more."""
+    def _hold_next(self, held: deque[KernelTask]) -> bool:
+        """Wait for a task and add it to ``held``; False when there will be no more."""
         with self._changed:
             self._changed.wait_for(lambda: self._tasks or self._closed)
-            return None if self._closed else self._tasks.popleft()
+            if not self._closed:
+                held.append(self._tasks.popleft())
+            return not self._closed
 
-    def _more(self) -> KernelTask | None:
-        """A task to send before the last answer has arrived, if enough tasks are left for all processes."""
+    def _hold_more(self, held: deque[KernelTask]) -> bool:
+        """Add a task to send before the last answer has arrived, if enough tasks are left for all processes."""
         with self._changed:
-            return self._tasks.popleft() if len(self._tasks) > len(self._processes) else None
+            enough = len(self._tasks) > len(self._processes)
+            if enough:
+                held.append(self._tasks.popleft())
+            return enough
 
     def _supply(self, process: subprocess.Popen[bytes]) -> None:
-        """Send tasks to a worker, one ahead of its answers, until there are no more or the worker has ended."""
-        sent: deque[KernelTask] = deque()
+        """Send tasks to a worker, one ahead of its answers, until there are no more or the worker has ended.
+
+        A task that leaves the queue is in ``held`` until it is finished: whatever fails, none is lost, for
+        :meth:`results` waits for each of them."""
+        held: deque[KernelTask] = deque()
         try:
             if receive(process.stdout) != compiler_fingerprint().encode():
                 return
             while True:
-                if not sent:
-                    task = self._wait()
-                    if task is None:
+                if not held:
+                    if not self._hold_next(held):
                         return
-                    self._send(process, task, sent)
-                ahead = self._more()
-                if ahead is not None:
-                    self._send(process, ahead, sent)
-                if sent:
+                    self._send(process, held)
+                if self._hold_more(held):
+                    self._send(process, held)
+                if held:
                     answer = receive(process.stdout)
                     made = MachineCode.from_bytes(answer) if answer else None
-                    self._finished.put((sent.popleft(), made))
+                    self._finished.put((held.popleft(), made))
         except Exception:  # the worker has ended, or is of another version: this process builds its tasks
             return
         finally:
-            for task in sent:
-                self._finished.put((task, None))
+            while held:
+                self._finished.put((held.popleft(), None))
 
-    def _send(self, process: subprocess.Popen[bytes], task: KernelTask, sent: deque[KernelTask]) -> None:
-        """Send ``task``; if it has no text, this process builds it."""
-        if task.maker.origin:
-            self._finished.put((task, None))  # workers know no plugins
-            return
+    def _send(self, process: subprocess.Popen[bytes], held: deque[KernelTask]) -> None:
+        """Send the last of ``held``; if it has no text, this process builds it."""
+        task = held[-1]
         try:
-            data = task.to_text().encode()
+            # workers know no plugins
+            data = None if task.maker.origin else task.to_text().encode()
         except WeftError:  # an annotation of a type that has no text
-            self._finished.put((task, None))
-            return
-        sent.append(task)
-        send(process.stdin, data)
+            data = None
+        if data is None:
+            self._finished.put((held.pop(), None))
+        else:
+            send(process.stdin, data)
 
 
 def serve() -> None:

@@ -79,7 +79,7 @@ class SpecializingExecutable(Executable):
                 self._seen[sizes] += 1
                 if self._seen[sizes] == self._after + 1 and len(self._special) < MAX_SPECIALIZATIONS:
                     self._specialize(sizes)
-        return self._native.run(inputs, *rest)
+        return self._execute(inputs, *rest)
 
     def _sizes(self, inputs: Sequence[Any]) -> tuple[int, ...] | None:
         try:
@@ -95,11 +95,10 @@ class SpecializingExecutable(Executable):
             special = [*self._special, (fixed, self._build(fixed))]
             merged = merge_sizes(self._general, special)
         except UserError:
-            self._run = self._native.run  # stop counting: specialization is impossible
+            self._run = self._execute  # stop counting: specialization is impossible
             return
         self._special = special
-        threads = self.threads
-        super().__init__(merged, threads)
+        self._load(merged, self.threads, self.memory_limit)
         self._run = self._counted
 
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from weft.runtime.elements import numpy_dtype
 from weft.runtime.program import ExecutableProgram
 from weft.runtime.serialize import only, program_from_json, program_to_json
-from weft.support.errors import ArtifactError, UserError
+from weft.support.errors import MALFORMED, ArtifactError, UserError
 from weft.support.files import replaced_file
 
 MAGIC = b"\x89WEFT\r\n\x1a"  # like that of PNG: detects transfers that change line ends or the eighth bit
@@ -47,8 +47,6 @@ SECTION = ("kind", "size", "digest", "quick")
 _PREFIX = struct.Struct("<8sIIQ")
 _DIGEST = 16
 _MAX_HEADER = 1 << 30
-_MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError, OverflowError)
-"""What reading a header of a wrong form raises."""
 # A large section's quick digest covers its ends and this many blocks between.
 _BLOCK, _SAMPLES = 4096, 16
 
@@ -127,6 +125,8 @@ class Artifact:
         rename, as :meth:`save` does. Raises ArtifactError if the file is not an artifact, damaged, truncated,
         changed meanwhile, or of a newer format. ``verify`` checks every byte of the constants, too.
         """
+        if b"\0" in os.fsencode(path):
+            raise ArtifactError(f"cannot read '{os.fsdecode(path)!r}': no path has a zero byte", code="A002")
         try:
             with open(path, "rb") as file:
                 before = os.fstat(file.fileno())
@@ -135,9 +135,8 @@ class Artifact:
                     data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if mapped else file.read()
                 made = _Reader(os.fspath(path), memoryview(data), verify).read()
                 after = os.fstat(file.fileno())
-        except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
-            reason = getattr(error, "strerror", None) or str(error)
-            raise ArtifactError(f"cannot read '{os.fsdecode(path)}': {reason}", code="A002") from error
+        except OSError as error:
+            raise ArtifactError(f"cannot read '{os.fsdecode(path)}': {error.strerror or error}", code="A002") from error
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise ArtifactError(
                 f"'{os.fsdecode(path)}' was changed while it was read", code="A005", hint="replace files by renaming"
@@ -242,7 +241,7 @@ class _Reader:
                 metadata=dict(header["metadata"]),
                 abi_version=_whole(header["abi_version"]),
             )
-        except _MALFORMED as error:
+        except MALFORMED as error:
             raise self.damaged(f"its header is malformed: {error}") from error
 
     def read_header(self) -> tuple[dict[str, Any], int]:
@@ -270,7 +269,7 @@ class _Reader:
             raise self.damaged(f"it has {len(self.data) - total} bytes too many")
         try:
             value = json.loads(bytes(header))
-        except (ValueError, RecursionError) as error:
+        except MALFORMED as error:
             raise self.damaged(f"its header is malformed: {error}") from error
         if not isinstance(value, dict):
             raise self.damaged("its header is malformed")

@@ -21,14 +21,15 @@ from weft.runtime.host import HostOperators
 from weft.runtime.profile import Profile, make_profile
 from weft.runtime.program import TensorSpec
 from weft.runtime.threads import SYSTEM_FEATURES, checked_threads, cpu_features
-from weft.support.arguments import FLAG, MAPPING, NUMBER, PATH, WHOLE, checked
+from weft.support.arguments import FLAG, MAPPING, NUMBER, PATH, WHOLE, checked, shown
 from weft.support.clock import repeated, seconds_of, warmed_up
 from weft.support.errors import ArtifactError, InputError, UserError
 from weft.support.files import existing_file
 from weft.support.memory import compact
 from weft.support.words import counted
 
-_MAX_NANOSECONDS = 1 << 62
+_MAX_SECONDS = 4e9
+"""Longer times are as good as no limit; these, in nanoseconds, fit 63 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,10 @@ class Executable:
 
     def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
         """Load the code of ``artifact``. Raises ArtifactError if it does not fit this machine or is malformed."""
+        self._load(artifact, checked_threads(threads), None)
+
+    def _load(self, artifact: Artifact, threads: int, memory_limit: int | None) -> None:
+        """Load the code of ``artifact``, also in place of what was loaded before."""
         program = artifact.program
         if (built := getattr(_native, "PROGRAM_VERSION", 2)) != VERSION:
             raise ArtifactError(
@@ -81,7 +86,6 @@ class Executable:
         self._artifact = artifact
         self._arguments = Arguments(program)
         self._single = len(program.outputs) == 1
-        self._instructions = len(program.instructions)
         devices = tuple(opened(Device(d.kind, d.index)) for d in program.devices)
         constants = tuple(_aligned(c) for c in artifact.constants[: constant_count(program)])
         try:
@@ -93,7 +97,7 @@ class Executable:
                 tuple(None if t.is_value else str(t.dtype) for t in program.inputs),
                 tuple(None if t.is_value else str(t.dtype) for t in program.outputs),
                 (*map(_input_dtype, program.inputs), *(numpy_dtype(t.dtype) for t in program.outputs)),
-                checked_threads(threads),
+                threads,
                 np.ndarray,
                 self._arguments.convert,
                 self._arguments.convert_output,
@@ -103,8 +107,10 @@ class Executable:
             )
         except ValueError as error:
             raise ArtifactError(f"the artifact cannot be loaded: {error}", code="A008") from error
+        self._native.memory_limit = memory_limit or 0
         gives_values = any(t.is_value for t in program.outputs)
-        self._run: Callable[..., tuple[Any, ...]] = self._run_values if gives_values else self._native.run
+        self._execute: Callable[..., tuple[Any, ...]] = self._run_values if gives_values else self._native.run
+        self._run = self._execute
 
     @property
     def artifact(self) -> Artifact:
@@ -147,7 +153,9 @@ class Executable:
     @memory_limit.setter
     def memory_limit(self, nbytes: int | None) -> None:
         if nbytes is not None and (not WHOLE.accepts(nbytes) or not 0 < nbytes < 1 << 63):
-            raise InputError(f"memory_limit must be a number of bytes from 1 on, or None, not {nbytes!r}", code="I029")
+            raise InputError(
+                f"memory_limit must be a number of bytes from 1 on, or None, not {shown(nbytes)}", code="I029"
+            )
         self._native.memory_limit = nbytes or 0
 
     def trim(self) -> int:
@@ -200,12 +208,13 @@ class Executable:
         given = self._given(inputs)
         if runs < 1:
             raise InputError(f"{runs} runs cannot be timed", code="I010", hint="at least 1")
-        times = np.zeros((runs, 2, self._instructions), dtype=np.int64)
+        program, execute = self._artifact.program, self._execute  # these runs change no program
+        times = np.zeros((runs, 2, len(program.instructions)), dtype=np.int64)
         totals: list[float] = []
-        self._run(given)
+        execute(given)
         for row in times:
-            totals.append(seconds_of(partial(self._run, given, None, row)) * 1e3)
-        return make_profile(self._artifact.program, times, totals, self._symbols(given), self.threads)
+            totals.append(seconds_of(partial(execute, given, None, row)) * 1e3)
+        return make_profile(program, times, totals, self._symbols(given), self.threads)
 
     @checked("I029", InputError, seconds=NUMBER, warmup=NUMBER, max_runs=WHOLE)
     def benchmark(self, *inputs: Any, seconds: float = 1.0, warmup: float = 0.1, max_runs: int = 10_000) -> Timing:
@@ -215,8 +224,8 @@ class Executable:
         """
         given = self._given(inputs)
         run = partial(self._run, given)
-        warmed_up(run, warmup)
-        return Timing(tuple(s * 1e3 for s in repeated(run, max_runs, seconds)))
+        warmed_up(run, _limited(warmup))
+        return Timing(tuple(s * 1e3 for s in repeated(run, max_runs, _limited(seconds))))
 
     def sizes(self, *inputs: Any) -> dict[str, int]:
         """The values of the open sizes for these inputs, which are given as for a call, or as one mapping by name."""
@@ -253,9 +262,14 @@ def load_executable(
 
 
 def _nanoseconds(timeout: float) -> int:
-    if not NUMBER.accepts(timeout) or timeout < 0:
-        raise InputError(f"timeout must be a number of seconds from 0 on, or None, not {timeout!r}", code="I029")
-    return int(min(timeout * 1e9, _MAX_NANOSECONDS))
+    if not NUMBER.accepts(timeout) or not timeout >= 0:
+        raise InputError(f"timeout must be a number of seconds from 0 on, or None, not {shown(timeout)}", code="I029")
+    return int(_limited(timeout) * 1e9)
+
+
+def _limited(seconds: float) -> float:
+    """``seconds``, or what stands for longer times: any number from Python or NumPy fits a float then."""
+    return float(min(seconds, _MAX_SECONDS))
 
 
 def _input_dtype(spec: TensorSpec) -> np.dtype[Any] | None:

@@ -43,7 +43,7 @@ from weft.runtime.program import (
     TensorSpec,
 )
 from weft.runtime.sizes import BINARY
-from weft.support.errors import ArtifactError
+from weft.support.errors import MALFORMED, ArtifactError
 
 _INSTRUCTIONS: dict[str, type[Any]] = {
     "call": CallKernel,
@@ -180,7 +180,7 @@ def program_from_json(value: Any) -> ExecutableProgram:
             types=dict(value["types"]),
             metadata=dict(value["metadata"]),
         )
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError, OverflowError) as error:
+    except MALFORMED as error:
         raise ArtifactError(f"the program in the artifact is malformed ({error})", code="A011") from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from weft.runtime import _native
-from weft.support.arguments import WHOLE
+from weft.support.arguments import WHOLE, shown
 from weft.support.cores import default_threads
 from weft.support.errors import UserError
 
@@ -30,8 +30,8 @@ def checked_threads(threads: int | None) -> int:
         threads = default_threads()
     if not WHOLE.accepts(threads):
         raise UserError(
-            f"threads must be {WHOLE.says}, not {threads!r}", code="I010", hint=f"1 to {MAX_THREADS}, or None"
+            f"threads must be {WHOLE.says}, not {shown(threads)}", code="I010", hint=f"1 to {MAX_THREADS}, or None"
         )
     if not 1 <= threads <= MAX_THREADS:
-        raise UserError(f"{threads} threads are not possible", code="I010", hint=f"between 1 and {MAX_THREADS}")
+        raise UserError(f"{shown(threads)} threads are not possible", code="I010", hint=f"between 1 and {MAX_THREADS}")
     return threads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,19 @@ from weft.support.errors import UserError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+MAX_SHOWN_CHARACTERS = 100
+"""Most characters of a wrong argument that an error message repeats."""
+
+
+def shown(value: object) -> str:
+    """``value`` for an error message: its beginning if it is long, its type if it has no text."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integers of thousands of digits
+        return f"a value of type {type(value).__name__} without a text"
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +46,8 @@ TEXT = instance("a text", str)
 FUNCTION = Form("a function", lambda value: callable(value) and not isinstance(value, type))
 FLAG = instance("True or False", bool)
 WHOLE = Form("a whole number", lambda v: hasattr(v, "__index__") and not isinstance(v, bool))
-NUMBER = Form("a number", lambda v: isinstance(v, (int, float)) and not isinstance(v, bool) and v == v)
+NUMBER = Form("a number", lambda v: isinstance(v, numbers.Real) and not isinstance(v, bool) and v == v)
+"""Of Python or NumPy, not NaN. Integers may be too large for a float."""
 PATH = instance("a path", str, bytes, os.PathLike)
 MAPPING = Form(
     "a dictionary with names as keys", lambda v: isinstance(v, Mapping) and all(isinstance(k, str) for k in v)
@@ -92,7 +107,9 @@ def checked(
                 form = forms.get(name)
                 for one in value if name in rows else (value,):
                     if form is not None and not form.accepts(one):
-                        raise error(f"{fn.__name__}: '{name}' must be {form.says}, not {one!r}", code=code, hint=usage)
+                        raise error(
+                            f"{fn.__name__}: '{name}' must be {form.says}, not {shown(one)}", code=code, hint=usage
+                        )
             return fn(*args, **kwargs)
 
         return call

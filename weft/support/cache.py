@@ -13,7 +13,6 @@ import hashlib
 import os
 import re
 import stat
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from typing import Final
 
 from weft.support import settings
 from weft.support.errors import InternalError
+from weft.support.files import replaced_file
 
 _MAGIC: Final = b"weftcch1"
 _DIGEST: Final = 16
@@ -46,11 +46,15 @@ _TRUSTED: Final[dict[Path, bool]] = {}
 
 def why_untrusted(directory: Path) -> str | None:
     """Why the content of an existing directory may come from other users; None: it cannot."""
-    status = os.stat(directory)
+    reason = _why_foreign(os.stat(directory))
+    return f"{reason} (empty it, then chmod 700 '{directory}')" if reason else None
+
+
+def _why_foreign(status: os.stat_result) -> str | None:
     if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0):
         return "it belongs to another user"
     if os.name == "posix" and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"other users can write to it (chmod 700 '{directory}' after emptying it)"
+        return "other users can write to it"
     return None
 
 
@@ -85,7 +89,7 @@ class DiskCache:
         """The content under ``key``, or None. A hit counts as use for eviction."""
         path = self._path(key)
         try:
-            raw = path.read_bytes() if self._is_trusted() else None
+            raw = _own_content(path) if self._is_trusted() and self._is_trusted(path.parent) else None
         except OSError:
             raw = None
         if raw is None:
@@ -112,7 +116,9 @@ class DiskCache:
             if not self._is_trusted():
                 return
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            _write(path, raw)
+            if self._is_trusted(path.parent):
+                with replaced_file(path, durable=False, private=True) as file:  # the checksum tells what is incomplete
+                    file.write(raw)
         except OSError:
             return
         known = _SIZES.get(self.directory)
@@ -120,16 +126,17 @@ class DiskCache:
         if _SIZES[self.directory] > self.limit:
             self._evict()
 
-    def _is_trusted(self) -> bool:
-        """Whether only this user (or the system's administrator) can have put entries there: they may be machine code,
-        and a checksum does not tell who made it. What others can write to is not used, with one warning."""
-        known = _TRUSTED.get(self.directory)
-        if known is None and os.path.isdir(self.directory):
-            known = _TRUSTED[self.directory] = why_untrusted(self.directory) is None
+    def _is_trusted(self, folder: Path | None = None) -> bool:
+        """Whether only this user (or the system's administrator) can have put entries into the directory, or a
+        ``folder`` in it: they may be machine code, and a checksum does not tell who made it. What others can write to
+        is not used, with one warning."""
+        looked_at = folder or self.directory
+        known = _TRUSTED.get(looked_at)
+        if known is None and os.path.isdir(looked_at):
+            reason = why_untrusted(looked_at)
+            known = _TRUSTED[looked_at] = reason is None
             if not known:
-                warnings.warn(
-                    f"the cache in '{self.directory}' is not used: {why_untrusted(self.directory)}", stacklevel=3
-                )
+                warnings.warn(f"the cache in '{looked_at}' is not used: {reason}", stacklevel=3)
         return bool(known)
 
     def __contains__(self, key: str) -> bool:
@@ -224,15 +231,10 @@ def _checked(raw: bytes) -> bytes | None:
     return content if good else None
 
 
-def _write(path: Path, raw: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(raw)
-        os.replace(name, path)
-    except BaseException:  # an interrupt, too, leaves nothing half written
-        _remove(Path(name))
-        raise
+def _own_content(path: Path) -> bytes | None:
+    """The content of a file that only this user (or the system's administrator) can have written; else None."""
+    with open(path, "rb") as file:
+        return None if _why_foreign(os.fstat(file.fileno())) else file.read()
 
 
 def _remove(path: Path) -> None:

@@ -18,16 +18,18 @@ MAX_NAME_CHARACTERS = 100
 
 
 @contextlib.contextmanager
-def replaced_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replaced_file(path: str | os.PathLike[str], *, durable: bool = True, private: bool = False) -> Iterator[BinaryIO]:
     """A file for the new content of ``path``, which has it completely or not at all, also after a crash of the system.
 
     The content is written beside the file, flushed to the disk and renamed into its place. The file keeps its
     permissions; a new one gets those of the umask. A symbolic link stays, and its target is replaced. What is no
-    regular file (a device, a pipe) is written to directly. Raises OSError.
+    regular file (a device, a pipe) is written to directly. ``durable=False`` flushes nothing: only after a crash of the
+    system may the content be incomplete. ``private`` makes a new file for this user alone, and in place of a link or of
+    a file with other permissions. Raises OSError.
     """
-    target = Path(os.path.realpath(path))
+    target = Path(path if private else os.path.realpath(path))
     try:
-        mode = target.stat().st_mode
+        mode = None if private else target.stat().st_mode
     except FileNotFoundError:
         mode = None
     if mode is not None and not stat.S_ISREG(mode):
@@ -36,19 +38,29 @@ def replaced_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         return
     beside = target.parent / f".{target.name[:64]}.{secrets.token_hex(8)}.part"
     try:
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+        handle = os.open(
+            beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600 if private else 0o666
+        )
         with os.fdopen(handle, "wb") as file:
             if mode is not None:
                 os.chmod(beside, stat.S_IMODE(mode))
             yield file
-            file.flush()
-            os.fsync(handle)
+            if durable:
+                file.flush()
+                os.fsync(handle)
         os.replace(beside, target)
     except BaseException:  # an interrupt, too, leaves nothing behind
         with contextlib.suppress(OSError):
             beside.unlink()
         raise
-    _sync_folder(target.parent)
+    if durable:
+        _sync_folder(target.parent)
+
+
+def replace_text(path: str | os.PathLike[str], text: str, *, durable: bool = True) -> None:
+    """Make ``text``, in UTF-8, the content of ``path``, as :func:`replaced_file` does. Raises OSError."""
+    with replaced_file(path, durable=durable) as file:
+        file.write(text.encode())
 
 
 def _sync_folder(folder: Path) -> None:

@@ -6,6 +6,9 @@ module. Every message has its length before it, in eight bytes (little-endian).
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +36,14 @@ def start_python(module: str, stderr: int | IO[bytes] = subprocess.DEVNULL) -> s
         )
     except OSError:
         return None
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a helper and what it has started, such as a C compiler, which would keep its output open."""
+    if process.poll() is None and hasattr(os, "killpg"):
+        with contextlib.suppress(OSError):  # it has just ended
+            os.killpg(process.pid, signal.SIGKILL)  # it leads its group
+    process.kill()
 
 
 def receive(pipe: IO[bytes] | None) -> bytes:

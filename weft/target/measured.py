@@ -13,6 +13,7 @@ from pathlib import Path
 from weft.cost import Rates
 from weft.support import settings
 from weft.support.errors import MALFORMED, TargetError
+from weft.support.files import replace_text
 from weft.target.cpu import Cpu
 
 
@@ -44,7 +45,7 @@ def write_rates(cpu: Cpu, rates: Rates) -> Path:
     path = rates_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"cpu": _identity(cpu), "name": cpu.mcpu, "rates": rates.text}, indent=2)
-    path.write_text(text + "\n", encoding="utf-8")
+    replace_text(path, text + "\n")
     return path
 
 

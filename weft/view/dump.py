@@ -28,6 +28,7 @@ from weft.graph.nodes import Call, Function, Module
 from weft.graph.text import Table, save_table, to_text
 from weft.graph.visit import post_order
 from weft.support.errors import InputError
+from weft.support.files import replace_text
 from weft.view.html import index_page
 from weft.view.written import GraphStage, KernelStages, Written
 
@@ -89,7 +90,7 @@ class Dump(Written):
     def _write(self, name: str, module: Module) -> None:
         path = self.directory / f"{len(self.graphs):02d}-{_UNSAFE.sub('_', name)}.txt"
         table: Table = {}
-        path.write_text(to_text(module, table), encoding="utf-8")
+        replace_text(path, to_text(module, table), durable=False)
         self._write_constants(table, path.with_suffix(".npz"))
         self.last = module
         calls = [e for e in post_order(module.main, into_functions=False) if isinstance(e, Call)]
@@ -126,11 +127,11 @@ class Dump(Written):
         self.by_key[key] = made
         self.kernel_of.setdefault(group, made)
         made.paths["task"] = folder / "task.txt"
-        made.paths["task"].write_text(task.to_text(), encoding="utf-8")
+        replace_text(made.paths["task"], task.to_text(), durable=False)
         try:
             for number, stage in enumerate(stages):
                 path = folder / f"{number}-{stage.name}{stage.suffix}"
-                path.write_text(stage.text, encoding="utf-8")
+                replace_text(path, stage.text, durable=False)
                 made.paths[stage.name] = path
         except Exception as error:  # recorded for the page, then raised again
             made.failed = f"{type(error).__name__}: {error}"
@@ -142,9 +143,9 @@ class Dump(Written):
         """Write ``report.json`` (:attr:`facts`) and ``index.html``; returns the page, or None if nothing was dumped."""
         if not self.graphs and not self.kernels:
             return None
-        (self.directory / "report.json").write_text(json.dumps(self.facts, indent=1) + "\n")
+        replace_text(self.directory / "report.json", json.dumps(self.facts, indent=1) + "\n", durable=False)
         page = self.directory / "index.html"
-        page.write_text(index_page(title, self, self.facts), encoding="utf-8")
+        replace_text(page, index_page(title, self, self.facts), durable=False)
         return page
 
 

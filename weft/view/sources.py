@@ -6,6 +6,7 @@ The folder needs a C11 compiler and nothing of Weft::
     weft_kernels.h    their declarations, and the functions of the runtime that they call
     weft_serial.c     these functions for one thread
     model.h, model.c  the program, where it has a form in C
+    sources.txt       the C files, which the compiler reads as arguments
     constants.bin     the constants, each at a multiple of 64 bytes
     plan.txt          the program for people
     README.md         how to build it
@@ -13,14 +14,21 @@ The folder needs a C11 compiler and nothing of Weft::
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from weft.runtime.artifact import Artifact
 from weft.runtime.program import CallKernel, ExecutableProgram
+from weft.runtime.sizes import shape_text, to_text
 from weft.support.errors import UserError
-from weft.view.c_program import ALIGNMENT, CProgram, constant_places, shape_text, why_no_c
+from weft.support.files import replace_text, replaced_file
+from weft.view.c_program import ALIGNMENT, CProgram, constant_places, why_no_c
 
+LISTED: Final = "sources.txt"
+"""The file that lists the C files, one a line: arguments of the compiler, and what a later run may delete."""
+_OURS: Final = re.compile(r"kernels/\w+\.c|model\.[ch]", re.ASCII)
 FORMAT: Final = "c"
 """The format of code objects whose bytes are C sources."""
 
@@ -76,8 +84,8 @@ void weft_scratch_release(int64_t bytes) {
 
 def write_sources(artifact: Artifact, folder: Path, flags: str) -> list[Path]:
     """Write the sources of ``artifact``, whose code objects hold C, to ``folder``, which is made. ``flags`` are those
-    that the compiler needs. Returns the files. Raises UserError B020 for an artifact with other code, OSError if a file
-    cannot be written."""
+    that the compiler needs. The C files of an earlier run into the same folder are deleted. Returns the files. Raises
+    UserError B020 for an artifact with other code, OSError if a file cannot be written."""
     kernels = kernel_sources(artifact)
     reason = why_no_c(artifact.program)
     files = {f"kernels/{name}.c": text for name, text in kernels.items()}
@@ -89,14 +97,29 @@ def write_sources(artifact: Artifact, folder: Path, flags: str) -> list[Path]:
         program = CProgram(artifact)
         files |= {"model.h": program.header(), "model.c": program.source()}
     files["README.md"] = _readme(artifact, flags, reason)
+    files[LISTED] = "".join(f"{name}\n" for name in files if name.endswith(".c"))
     (folder / "kernels").mkdir(parents=True, exist_ok=True)
+    _delete_older(folder, files)
     for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    with open(folder / "constants.bin", "wb") as file:
+        replace_text(folder / name, text, durable=False)
+    with replaced_file(folder / "constants.bin") as file:
         for array in artifact.constants:
             data = array.tobytes()
             file.write(data + bytes(-len(data) % ALIGNMENT))
     return [folder / name for name in (*files, "constants.bin")]
+
+
+def _delete_older(folder: Path, files: Mapping[str, str]) -> None:
+    """Delete the C files that an earlier run listed and this one does not write."""
+    try:
+        listed = (folder / LISTED).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    if "model.c" in listed:
+        listed.append("model.h")
+    for name in listed:
+        if name not in files and _OURS.fullmatch(name):
+            (folder / name).unlink(missing_ok=True)
 
 
 def kernel_sources(artifact: Artifact) -> dict[str, str]:
@@ -122,23 +145,19 @@ def plan(artifact: Artifact) -> str:
     for kind, tensors in (("input", p.inputs), ("output", p.outputs)):
         lines += [f"{kind} {i}: {t.name}: {t.dtype}{shape_text(t.shape)}" for i, t in enumerate(tensors)]
     lines += [f"size {i}: {name}" for i, name in enumerate(p.symbols)]
-    lines += [f"constants.bin: {total} bytes", f"arena: {_postfix(p.arena_bytes)} bytes", "", "buffers"]
+    lines += [f"constants.bin: {total} bytes", f"arena: {to_text(p.arena_bytes)} bytes", "", "buffers"]
     for i, b in enumerate(p.buffers):
-        at = f"at {places[b.index]}" if b.kind == "constant" else f"at {_postfix(b.offset)}"
+        at = f"at {places[b.index]}" if b.kind == "constant" else f"at {to_text(b.offset)}"
         number = "" if b.kind == "arena" else f" {b.index}"
-        lines.append(f"  b{i}: {b.kind}{number} {at}, {_postfix(b.nbytes)} bytes")
+        lines.append(f"  b{i}: {b.kind}{number} {at}, {to_text(b.nbytes)} bytes")
     lines += ["", "instructions"]
     lines += [f"  {i}: {_instruction(p, step)}" for i, step in enumerate(p.instructions)]
     return "\n".join(lines) + "\n"
 
 
-def _postfix(size: Any) -> str:
-    return shape_text([size])[1:-1]
-
-
 def _instruction(p: ExecutableProgram, step: Any) -> str:
     if isinstance(step, CallKernel):
-        sizes = f"; {', '.join(_postfix(s) for s in step.sizes)}" if step.sizes else ""
+        sizes = f"; {', '.join(to_text(s) for s in step.sizes)}" if step.sizes else ""
         label = f"    # {step.label}" if step.label else ""
         return f"{p.kernels[step.kernel].name}({', '.join(f'b{b}' for b in step.buffers)}{sizes}){label}"
     fields = ((n, getattr(step, n)) for n in step.__dataclass_fields__)
@@ -152,13 +171,12 @@ def _readme(artifact: Artifact, flags: str, reason: str) -> str:
         if reason
         else "`weft_model_run` in `model.h` runs it; the caller provides all memory and the content of `constants.bin`."
     )
-    model = "" if reason else "model.c "
     return f"""\
 # C sources of {name}
 
 Made for the target `{artifact.target}`.
 
-    cc {flags} -shared -fPIC -o libmodel.so {model}weft_serial.c kernels/*.c -lm
+    cc {flags} -shared -fPIC -o libmodel.so @sources.txt -lm
 
 {calls}
 
@@ -167,6 +185,7 @@ Made for the target `{artifact.target}`.
 | `kernels/` | a C file for each kernel, whose comment names its buffers and sizes |
 | `weft_kernels.h` | declarations of the kernels and of the functions that they call |
 | `weft_serial.c` | these functions, for one thread; replace it to use several |
+| `sources.txt` | the C files above, for the command line |
 | `constants.bin` | the constants, each at a multiple of {ALIGNMENT} bytes; `plan.txt` says where |
 | `plan.txt` | tensors, memory and the order of the calls |
 """

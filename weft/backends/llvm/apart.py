@@ -15,7 +15,7 @@ import threading
 from typing import IO, Final
 
 from weft.support.errors import InternalError, TargetError
-from weft.support.processes import receive, send, start_python
+from weft.support.processes import end, receive, send, start_python
 from weft.target import Target
 from weft.target.cpu import Cpu
 from weft.target.machines import CODE_FEATURES, CPU_FEATURES
@@ -98,7 +98,7 @@ class _Helper:
         process, self.process = self.process, None
         if process is not None:
             atexit.unregister(self.stop)
-            process.kill()
+            end(process)
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 try:
