@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from weft import te
-from weft.expr.nodes import Load
+from weft.expr.nodes import Load, Var
 from weft.lowering.te_to_tir import te_to_tir
+from weft.support.dtypes import DType
 from weft.support.errors import UserError
 from weft.tensor_expr import text as te_text
 from weft.tensor_expr.verify import verify as verify_te
@@ -342,7 +343,7 @@ def input_twice() -> None:
 
 
 def real_scalar() -> None:
-    a, alpha = te.placeholder((3,), name="a"), te.var("alpha", "float32")
+    a, alpha = te.placeholder((3,), name="a"), Var("alpha", DType("float32"))
     te_to_tir("main", [a], [te.compute((3,), lambda i: a[i] * alpha, name="b")])
 
 

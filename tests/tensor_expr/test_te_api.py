@@ -12,6 +12,7 @@ import weft
 from weft import te
 from weft.expr.nodes import Binary, Const, Load, Select, Var
 from weft.lowering.te_to_tir import te_to_tir
+from weft.support.dtypes import DType
 from weft.support.errors import ParseError, UserError
 from weft.tensor_expr.nodes import ComputeOp, Reduce, Reducer
 from weft.tensor_expr.text import parse, to_text
@@ -20,6 +21,7 @@ from weft.tensor_expr.visit import read_tensors, topological
 from weft.tir.interpret import run
 
 A = te.placeholder((4, 6), name="A")
+ALPHA = Var("alpha", DType("float32"))
 K = te.reduce_axis((0, 6), name="k")
 
 
@@ -159,7 +161,11 @@ def broken_reducer() -> te.Tensor:
         (lambda: made(Load(A, (Const(0),))), "E204", "'A' has 2 dimensions but 1 indices are given"),
         (lambda: made(Binary("add", A[0, 0], Const(1))), "E205", "the operands of"),
         (foreign_axis, "E206", "'i' is an axis of 'b'"),
-        (lambda: made(te.var("alpha", "float32") * A[0, 0]), "E206", "the variable 'alpha' of float32 is not a size"),
+        (
+            lambda: made(Var("alpha", DType("float32")) * A[0, 0]),
+            "E206",
+            "the variable 'alpha' of float32 is not a size",
+        ),
         (broken_reducer, "E207", "the reducer 'odd' uses 'z'"),
     ],
 )

@@ -9,8 +9,9 @@ from typing import Any
 
 from weft.classic.function import CompiledFunction
 from weft.classic.schedule import TensorSchedule
-from weft.expr.nodes import Expr, IterVar, Var
+from weft.expr.nodes import Expr, IterVar, Load, Var
 from weft.kernels.one_program import one_program
+from weft.kernels.program_sizes import ProgramSizes
 from weft.runtime import Executable
 from weft.runtime.artifact import Artifact
 from weft.schedule.rewrite import uses
@@ -83,6 +84,8 @@ class _Made:
 
     program: Program
     order: tuple[tuple[str, int | str], ...]
+    sizes: tuple[Var, ...] = ()
+    """Sizes among the arguments."""
 
 
 def _with_params(schedule: TensorSchedule, args: Sequence[Any], name: str) -> _Made:
@@ -93,10 +96,15 @@ def _with_params(schedule: TensorSchedule, args: Sequence[Any], name: str) -> _M
     first: list[Buffer] = []
     last: list[Buffer] = []
     order: list[tuple[str, int | str]] = []
-    for arg in args:
-        if isinstance(arg, Var):
-            order.append(("size", arg.name))
+    sizes: list[Var] = []
+    for given in args:
+        if isinstance(given, Var):
+            order.append(("size", len(sizes)))
+            sizes.append(given)
             continue
+        arg = (
+            given.source if isinstance(given, Load) and not given.indices else given
+        )  # a scalar: te.var("x", "float32")
         if not isinstance(arg, Tensor):
             raise InputError(f"an argument is {type(arg).__name__}, not a tensor", code="I030", hint="give te tensors")
         buffer = by_name.get(schedule.stages.buffers.get(arg, ""))
@@ -114,7 +122,7 @@ def _with_params(schedule: TensorSchedule, args: Sequence[Any], name: str) -> _M
         outputs=len(last),
         allocs=tuple(b for b in program.allocs if b not in last),
     )
-    return _Made(made, tuple(order))
+    return _Made(made, tuple(order), tuple(sizes))
 
 
 def _check_complete(program: Program, given: Sequence[Buffer], args: Sequence[Tensor]) -> None:
@@ -150,6 +158,8 @@ def _with_separate_inits(schedule: Schedule) -> Schedule:
 
 def _artifact(made: _Made, target: Target, checks: Sequence[tuple[Expr, str]] = ()) -> Artifact:
     """The artifact with one call; its metadata has the order in which the caller passes the arguments."""
-    function = {"order": [list(o) for o in made.order], "loops": to_text(made.program)}
+    sizes = ProgramSizes(made.program, made.sizes)
+    known = [[v.name, sizes.known(v), v in sizes.passed] for v in made.sizes]
+    function = {"order": [list(o) for o in made.order], "sizes": known, "loops": to_text(made.program)}
     metadata = {"model": made.program.name, "function": function}
-    return one_program(made.program, target, metadata=metadata, checks=checks)
+    return one_program(made.program, target, metadata=metadata, checks=checks, sizes=sizes)

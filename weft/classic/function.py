@@ -15,6 +15,7 @@ import numpy as np
 from weft.runtime import Artifact, Executable
 from weft.runtime.arguments import bind_symbols
 from weft.runtime.devices import Device
+from weft.runtime.sizes import evaluate
 from weft.support.clock import repeated
 from weft.support.errors import ArtifactError, InputError, UserError
 from weft.support.files import existing_file, replaced_file
@@ -54,7 +55,10 @@ class CompiledFunction:
 
     def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
         self.executable = Executable(artifact, threads)
-        self._order = [(str(kind), at) for kind, at in artifact.metadata["function"]["order"]]
+        function = artifact.metadata["function"]
+        self._order = [(str(kind), at) for kind, at in function["order"]]
+        self._sizes = [(str(name), known, bool(passed)) for name, known, passed in function["sizes"]]
+        self._passed_count = sum(passed for _, _, passed in self._sizes)
 
     @property
     def name(self) -> str:
@@ -78,33 +82,34 @@ class CompiledFunction:
         inputs = [kind for kind, _ in self._order if kind != "output"]
         if len(args) == len(inputs) != len(self._order):
             given, _, sizes = self._sorted(args, inputs)
-            self._check_sizes(given, sizes)
-            return self.executable(*given)
+            return self.executable(*given, *self._passed(given, sizes))
         given, outputs, sizes = self._sorted(args, [kind for kind, _ in self._order])
-        self._check_sizes(given, sizes)
-        self.executable(*given, out=outputs)
+        self.executable(*given, *self._passed(given, sizes), out=outputs)
         return None
 
-    def _sorted(self, args: Sequence[Any], kinds: Sequence[str]) -> tuple[list[Any], list[Any], dict[str, int]]:
+    def _sorted(self, args: Sequence[Any], kinds: Sequence[str]) -> tuple[list[Any], list[Any], list[Any]]:
+        """Inputs, outputs and sizes among the arguments of a call."""
         if len(args) != len(kinds):
             raise InputError(
                 f"'{self.name}' takes {len(self._order)} arguments, not {len(args)}",
                 code="I001",
                 hint="pass the arguments of build in their order; outputs that are left out are returned",
             )
-        names = [str(at) for kind, at in self._order if kind == "size"]
         groups: dict[str, list[Any]] = {"input": [], "output": [], "size": []}
         for kind, value in zip(kinds, args, strict=True):
             groups[kind].append(value)
-        return groups["input"], groups["output"], dict(zip(names, groups["size"], strict=True))
+        return groups["input"], groups["output"], groups["size"]
 
-    def _check_sizes(self, given: Sequence[Any], sizes: dict[str, int]) -> None:
+    def _passed(self, given: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
+        """The sizes that the executable takes as inputs; the others are compared with the shapes of the inputs."""
         if not sizes:
-            return
-        known = bind_symbols(self.artifact.program, [np.shape(x) for x in given])
-        for name, value in sizes.items():
-            if known.get(name, value) != value:
-                raise InputError(f"the size {name} is {value} but the inputs have {known[name]}", code="I003")
+            return []
+        symbols = bind_symbols(self.artifact.program, [*map(np.shape, given), *((),) * self._passed_count])
+        for (name, known, _), value in zip(self._sizes, sizes, strict=True):
+            wanted = None if known is None else evaluate(tuple(known), symbols)
+            if wanted is not None and wanted != value:
+                raise InputError(f"the size {name} is {value} but the inputs have {wanted}", code="I003")
+        return [value for (_, _, passed), value in zip(self._sizes, sizes, strict=True) if passed]
 
     def time_evaluator(
         self, name: str | None = None, device: Device | None = None, number: int = 10, repeat: int = 1

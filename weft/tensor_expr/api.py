@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Load, Var, index, select, wrap
 from weft.expr.visit import post_order
@@ -29,16 +29,27 @@ _DOMAIN = Form("an extent or a pair (low, high)", lambda v: not isinstance(v, (t
 _PAIR = Form("a pair (low, high)", lambda v: isinstance(v, (tuple, list)) and len(v) == 2)
 
 
+@overload
+def var(name: str = "n", dtype: Literal["int64"] = "int64") -> Var: ...
+
+
+@overload
+def var(name: str, dtype: str) -> Expr: ...
+
+
 @checked("E110", name=TEXT)
-def var(name: str = "n", dtype: str = "int64") -> Var:
-    """A new symbolic size, or a scalar variable of another ``dtype``."""
-    return Var(name, DType(dtype))
+def var(name: str = "n", dtype: str = "int64") -> Expr:
+    """A new symbolic size, which is not negative. With another ``dtype``, a scalar argument: the element of a
+    placeholder of shape (). Both may be passed to ``build`` among the tensors; a call then takes a number."""
+    return Var(name, INDEX) if DType(dtype) == INDEX else PlaceholderOp(name, (), DType(dtype)).output(0)()
 
 
 @checked("E110", name=TEXT)
 def size_var(name: str = "size", dtype: str = "int64") -> Var:
-    """A new symbolic size. Like all sizes it is not negative."""
-    return var(name, dtype)
+    """A new symbolic size, which is not negative. Sizes are 64-bit numbers; ``dtype`` may be any type of integers."""
+    if not DType(dtype).is_integer:
+        raise UserError(f"a size is a whole number, not {dtype}", code="E110", hint="te.var(name, dtype) is a scalar")
+    return Var(name, INDEX)
 
 
 def _shape(shape: Shape | ExprLike) -> tuple[Expr, ...]:

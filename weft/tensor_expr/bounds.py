@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from weft.expr.nodes import Binary, Call, Const, Expr, Load, Select, Var, all_of, any_of, index, logical_not
+from weft.expr.nodes import Binary, Call, Const, Expr, Load, Select, Var, all_of, any_of, index, logical_not, make
 from weft.expr.prove import Facts
 from weft.expr.visit import free_vars, loads
 from weft.support.dtypes import BOOL, INDEX
@@ -124,7 +124,12 @@ def _needed(facts: Facts, at: Expr, size: Expr, moving: list[Var], guarded: bool
 
 
 def _ends(facts: Facts, at: Expr, moving: list[Var]) -> tuple[Expr, Expr] | None:
-    """The smallest and the largest value of an index; None if it is neither linear nor a quotient of linear terms."""
+    """Limits of the values of an index; None unless it consists of linear terms, quotients, minima and maxima.
+
+    The limits are values of the index, unless both operands of a minimum or maximum move."""
+    if isinstance(at, Binary) and at.op in ("min", "max"):
+        a, b = _ends(facts, at.a, moving), _ends(facts, at.b, moving)
+        return None if a is None or b is None else (make(at.op, a[0], b[0]), make(at.op, a[1], b[1]))
     swept = facts.sweep(at, moving)
     if swept is not None:
         return swept.low, swept.low + swept.width
