@@ -62,6 +62,9 @@ def build(
 ) -> CompiledFunction:
     """Compile ``schedule`` into a function that takes ``args`` in their order and writes the outputs in place.
 
+    ``args`` are tensors, scalars (``te.var("x", "float32")``) and sizes. A size that a dimension of an input gives
+    (``n``, ``2 * n + 1``) need not be among them; if it is, a call compares it with the shapes.
+
     Raises InputError if an argument is missing or unknown, TargetError for unknown targets. A call raises InputError
     I004 for sizes at which a tensor would be read out of bounds. Indices that data decides are not checked, nor those
     under a guard.
