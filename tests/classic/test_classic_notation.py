@@ -220,7 +220,7 @@ def test_a_predicate_leaves_out_repetitions_only() -> None:
         s[b].set_store_predicate(loop.var < 3)
 
 
-@pytest.mark.parametrize("axis", ["blockIdx.x", "threadIdx.x", "vthread"])
+@pytest.mark.parametrize("axis", ["blockIdx.x", "threadIdx.x"])
 def test_threads_of_a_gpu_are_not_built_for_a_cpu(axis: str) -> None:
     a = te.placeholder((8, 4), name="A")
     c = te.compute((8, 4), lambda i, j: a[i, j] + 1.0, name="C")

@@ -43,7 +43,7 @@ def schedule_of(seed: int, case: int, accepted: Counter[str]) -> tuple[Program, 
 
 def one_case(seed: int, case: int, accepted: Counter[str], compiled: bool) -> None:
     original, s = schedule_of(seed, case, accepted)
-    threads = any(isinstance(x, For) and x.kind in ("thread", "virtual") for x in walk(s.program.body))
+    threads = any(isinstance(x, For) and x.kind == "thread" for x in walk(s.program.body))
     try:
         for size in OPEN_SIZES if original.sizes else OPEN_SIZES[:1]:
             sizes = {v.name: max(0, size - n) for n, v in enumerate(original.sizes)}

@@ -38,7 +38,7 @@ def tir_to_kernel(
     Buffers become flat, blocks become plain statements, and vectorized loops become vectors of the target's width. If
     intermediates need more memory than fits on the stack, the attribute ``workspace`` gives the number of bytes that
     the caller must provide. ``name`` (default: the program's) is the symbol of the kernel; characters that C does not
-    allow become underscores. Raises TargetError for loops that are bound to thread axes.
+    allow become underscores. Raises TargetError for loops that are bound to thread axes of a GPU.
     """
     _check_kinds(program)
     state = Lowered(replace(program, name=symbol(name or program.name)), target)
@@ -50,11 +50,11 @@ def tir_to_kernel(
 def _check_kinds(program: Program) -> None:
     """Raise TargetError (G022) for loops that only a GPU has."""
     for s in walk(program.body):
-        if isinstance(s, For) and s.kind in ("thread", "virtual"):
+        if isinstance(s, For) and s.kind == "thread":
             raise TargetError(
                 f"the loop '{s.var.name}' is bound to '{s.thread}', and this target has no such threads",
                 code="G022",
-                hint="use parallel and vectorize; programs with thread axes verify and run in the interpreter",
+                hint="use parallel, vectorize and virtual threads; programs with thread axes run in the interpreter",
             )
 
 

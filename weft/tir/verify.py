@@ -52,7 +52,7 @@ from weft.tir.text import stmt_to_text
 from weft.tir.visit import children, postorder, region_expressions, walk
 
 Form = Literal["scheduled", "kernel"]
-_CONCURRENT = ("parallel", "vectorized", "thread")
+_CONCURRENT = ("parallel", "vectorized", "thread", "virtual")
 
 
 def verify(program: Program, form: Form = "scheduled") -> None:

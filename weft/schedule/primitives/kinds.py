@@ -73,7 +73,11 @@ def bind(state: State, loop: LoopRef, thread: str) -> None:
 
 
 def virtual_thread(state: State, loop: LoopRef, name: str) -> None:
-    """Turn the iterations into interleaved virtual threads.   ``for i in 2`` → ``virtual for i in 2 (vthread)``"""
+    """Turn the iterations into interleaved virtual threads.   ``for i in 2`` → ``virtual for i in 2 (vthread)``
+
+    Lowering repeats each statement for all threads before the next statement. A buffer that the threads write
+    differently and that is used in the loop only has a copy for each of them.
+    """
     found = _serial(state, loop)
     _constant(state, found, "virtual")
     check_independent(state, found, reduce_allowed=False, kind="virtual")

@@ -10,7 +10,8 @@ from weft.tir.nodes import Allocate, Block, Buffer, Program, Stmt
 from weft.tir.visit import substitute, transform, walk
 
 Wish = tuple[int, int, int]
-"""Axis, factor and offset: the stride of the axis must be the offset modulo the factor, in elements."""
+"""Axis, factor and offset: the stride of the axis must be the offset modulo the factor, in elements. The axis is
+counted from the last one, which is -1: other passes put dimensions in front."""
 
 
 def asked_strides(program: Program) -> dict[str, list[Wish]]:
@@ -19,7 +20,9 @@ def asked_strides(program: Program) -> dict[str, list[Wish]]:
     for block in walk(program.body):
         if isinstance(block, Block) and "storage_align" in block.annotations:
             for index, axis, factor, offset in block.annotations["storage_align"]:
-                found.setdefault(block.writes[index].buffer.name, []).append((axis, factor, offset))
+                found.setdefault(block.writes[index].buffer.name, []).append(
+                    (axis - len(block.writes[index].buffer.shape), factor, offset)
+                )
     return found
 
 
@@ -44,7 +47,7 @@ def _aligned(buffer: Buffer, wishes: Sequence[Wish]) -> Buffer | None:
     step = 1
     for d in reversed(range(len(buffer.shape))):
         for axis, factor, offset in wishes:
-            if axis == d:
+            if axis + len(buffer.shape) == d:
                 step += (offset - step) % factor
         strides.append(step)
         step *= int(buffer.shape[d])  # type: ignore[call-overload]  # constant

@@ -21,6 +21,7 @@ from weft.lowering.kernel.common.partition import partition, simplify_program
 from weft.lowering.kernel.common.pipeline import mark_statements, pipeline_loops
 from weft.lowering.kernel.common.storage import widen_storage
 from weft.lowering.kernel.common.unread import leave_unread
+from weft.lowering.kernel.common.virtual_threads import interleave
 from weft.target import Target
 from weft.tir.nodes import Buffer, Program
 
@@ -115,6 +116,7 @@ PLACE_MEMORY: Final[tuple[KernelPass, ...]] = (
     drop_unread,
     plain(compact),  # intermediates shrink to the part that is accessed
     overlap_iterations,
+    plain(interleave),  # virtual threads, statement by statement
     pad_strides,
 )
 """Blocks become statements, and memory is allocated for intermediates."""
