@@ -81,15 +81,32 @@ def test_a_size_is_a_variable() -> None:
     assert "[n]" in str(weft.lower(s, [a, s.outputs[0]]))
 
 
-def test_whole_quotients_of_floats_round_as_their_names_say() -> None:
-    a, b = pairs(np.array([-7.0, -2.5, -0.5, 0.25, 3.0, 9.5], np.float32))
-    wanted = {
-        "floordiv": np.floor(a / b), "floormod": np.mod(a, b), "truncdiv": np.trunc(a / b), "truncmod": np.fmod(a, b),
-        "ceildiv": np.ceil(a / b),
-    }  # fmt: skip
+SPECIAL = [-np.inf, -7.0, -2.5, -1.0, -0.5, -0.1, -0.0, 0.0, 0.1, 0.25, 1.0, 3.0, 9.5, np.inf, np.nan]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_whole_quotients_of_floats_are_those_of_numpy(dtype: str) -> None:
+    """Signs of zeros, infinities, NaN, and quotients next to whole numbers: 1 // 0.1 is 9."""
+    drawn = np.random.default_rng(0).standard_normal((2, 200)) * [[1000], [1]]
+    a, b = (np.concatenate(v).astype(dtype) for v in zip(pairs(np.array(SPECIAL)), drawn, strict=True))
+    with np.errstate(all="ignore"):
+        rest, wide = np.fmod(a, b), (a.astype(np.float64), b.astype(np.float64))
+        cut = np.trunc(np.round((wide[0] - rest) / wide[1])) if dtype != "float64" else None
+        wanted = {
+            "floordiv": a // b, "floormod": a % b, "truncmod": rest, "ceildiv": -(-a // b),
+            **({} if cut is None else {"truncdiv": np.where(b == 0, a / b, np.copysign(cut, a / b)).astype(dtype)}),
+        }  # fmt: skip
     for name, oracle in wanted.items():
         for got in both_ways(getattr(te, name), a, b):
             np.testing.assert_array_equal(got, oracle, err_msg=name)
+            numbers = ~np.isnan(oracle)
+            np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(oracle)[numbers], err_msg=name)
+    for whole, rest_of in (("floordiv", "floormod"), ("truncdiv", "truncmod")):
+        for q, r in zip(both_ways(getattr(te, whole), a, b), both_ways(getattr(te, rest_of), a, b), strict=True):
+            known = np.isfinite(a) & np.isfinite(b) & (b != 0) & (np.abs(q) < 1 / np.finfo(dtype).eps)
+            sums = q[known].astype(np.float64) * b[known] + r[known]
+            rounded = 4 * np.finfo(dtype).eps * np.maximum(np.abs(a[known]), np.abs(b[known]))
+            assert np.all(np.abs(sums - a[known]) <= rounded), whole
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.expr.intrinsics import abs as magnitude
-from weft.expr.intrinsics import atan, ceil, exp, exp2, isnan, log2, sqrt
+from weft.expr.intrinsics import atan, exp, exp2, isnan, log2, sqrt
 from weft.expr.intrinsics import round as nearbyint
 from weft.expr.nodes import Const, Expr, ExprLike, cast, logical_not, make, maximum, minimum, promote, select, wrap
 from weft.support.dtypes import FLOAT32
@@ -81,7 +81,7 @@ def ceildiv(a: ExprLike, b: ExprLike) -> Expr:
     """The smallest integer not below a / b, for positive b; of floats for any b"""
     x, y = promote(a, b)
     if x.dtype.is_float:
-        return ceil(make("div", x, y))
+        return -make("floordiv", -x, y)
     return make("floordiv", make("sub", make("add", a, b), 1), b)
 
 

@@ -544,12 +544,24 @@ def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
 
 
 def _whole_quotient(op: str, x: Expr, y: Expr) -> Expr:
-    """``floordiv`` … ``truncmod`` of floats: the rounded quotient, rounded to a whole number, and exact remainders."""
-    if op in ("floordiv", "truncdiv"):
-        return Call("floor" if op == "floordiv" else "trunc", (make("div", x, y),), x.dtype)
-    rest, zero = Call("fmod", (x, y), x.dtype), Const(0, x.dtype)
+    """``floordiv`` … ``truncmod`` of floats, as NumPy defines them: the remainder is exact up to one rounding, and the
+    quotient is the whole number that belongs to it. Narrow floats are computed in float32."""
+    if x.dtype.bits < 32:
+        return cast(_whole_quotient(op, cast(x, FLOAT32), cast(y, FLOAT32)), x.dtype)
+    rest, zero, one = Call("fmod", (x, y), x.dtype), Const(0, x.dtype), Const(1, x.dtype)
     apart = all_of(make("ne", rest, zero), make("ne", make("lt", rest, zero), make("lt", y, zero)))
-    return rest if op == "truncmod" else select(apart, make("add", rest, y), rest)
+    if op == "truncmod":
+        return rest
+    if op == "floormod":
+        moved = select(apart, make("add", rest, y), rest)
+        return select(make("eq", rest, zero), Call("copysign", (zero, y), x.dtype), moved)
+    ratio, whole = make("div", x, y), make("div", make("sub", x, rest), y)
+    if op == "floordiv":
+        whole = select(apart, make("sub", whole, one), whole)
+    down = Call("floor", (whole,), x.dtype)
+    near = select(make("gt", make("sub", whole, down), 0.5), make("add", down, one), down)
+    signed = select(make("eq", whole, zero), Call("copysign", (zero, ratio), x.dtype), near)
+    return select(make("eq", y, zero), ratio, signed)
 
 
 _WHOLE = frozenset(("floordiv", "floormod", "truncdiv", "truncmod"))

@@ -159,17 +159,8 @@ LOGIC = (
 )
 
 
-def _floored(a: Expr, b: Expr) -> Expr:
-    """The remainder with the sign of b, as Python and NumPy define it."""
-    rest, zero = Call("fmod", (a, b), a.dtype), number(0, a)
-    moved = select(make("eq", rest < zero, b < zero), rest, rest + b)
-    return select(make("eq", rest, zero), Call("copysign", (zero, b), a.dtype), moved)
-
-
 def _modulus(attrs: Attrs, a: Expr, b: Expr) -> Expr:
-    if not attrs.fmod:
-        return _floored(a, b) if a.dtype.is_float else a % b
-    return Call("fmod", (a, b), a.dtype) if a.dtype.is_float else te.truncmod(a, b)
+    return te.truncmod(a, b) if attrs.fmod else a % b
 
 
 MODULUS = elementwise(
