@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -55,3 +57,31 @@ def test_a_processor_that_only_llvm_knows() -> None:
 def test_known_machines_need_no_helper() -> None:
     names = [*MACHINES, "cpu", *(f"llvm -mcpu={n}" for n in CPU_FEATURES), "llvm -mcpu=znver4 -mattr=-avx512f"]
     assert [n for n in names if not apart.is_known(Target(n).cpu)] == []
+
+
+@pytest.mark.parametrize("step", ["request", "kind", "answer"])
+def test_after_an_interrupt_the_next_answer_is_the_right_one(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C between a request and the end of its answer: the rest must not be read as the answer to the next one."""
+    target = Target("llvm -mcpu=nocona -mattr=+sse2")
+    texts = [f"define i32 @f{n}() {{\n  ret i32 {n}\n}}\n" for n in range(2)]
+    before = [apart.ask("assembly", text, target, 2) for text in texts]
+    assert b"f0" in before[0] and b"f1" in before[1]
+    true_send, true_receive, received = apart.send, apart.receive, []
+
+    def send(*args: Any) -> None:
+        true_send(*args)
+        if step == "request":
+            raise KeyboardInterrupt
+
+    def receive(*args: Any) -> bytes:
+        if len(received) == ("kind", "answer").index(step):
+            raise KeyboardInterrupt
+        received.append(true_receive(*args))
+        return received[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(apart, "send", send)
+        patched.setattr(apart, "receive", receive)
+        with pytest.raises(KeyboardInterrupt):
+            apart.ask("assembly", texts[0], target, 2)
+    assert [apart.ask("assembly", text, target, 2) for text in reversed(texts)] == before[::-1]

@@ -37,11 +37,22 @@ from weft.tir.text import to_text as tir_text
 
 sys.path.insert(0, str(Path(__file__).parent / "outside"))
 
-from scalar_functions import CLIPPED_CUBE, CUBIC_ROOT, IS_LARGE, OPERATORS, PLUGIN, SCALARS, SCALED_SUM, same
+from scalar_functions import (
+    CLIPPED_CUBE,
+    CUBIC_ROOT,
+    IS_LARGE,
+    OPERATORS,
+    PLUGIN,
+    SCALARS,
+    SCALED_SUM,
+    clipped_cube,
+    same,
+)
 
 V3, V4 = weft.Target("x86-64-v3"), weft.Target("x86-64-v4")
 GIVEN = np.linspace(-2, 2, 41, dtype=np.float32)
 BY_NAME = {o.name: o for o in OPERATORS}
+BY_ROW = {row.name: row for row in SCALARS}
 
 
 def module(name: str, dtype: str = "float32", size: int = 41) -> Module:
@@ -260,6 +271,28 @@ def test_wrong_expansions_are_named() -> None:
         compiled(replace(CLIPPED_CUBE, expand=lambda x: te.call("clipped_cube", x) * x))
     with pytest.raises(UserError, match="gives 'real' for float32, which is no dtype"):
         compiled(replace(CLIPPED_CUBE, result=lambda dtypes: "real"))
+
+
+@pytest.mark.parametrize("target", ["llvm", "c"])
+def test_an_expansion_may_call_the_intrinsic_for_another_dtype(target: str) -> None:
+    """float32 is computed as float64, which is arithmetic; but not as a dtype that is computed as float32."""
+
+    def compiled(ends: bool) -> Any:
+        def expand(x: Any) -> Any:
+            if x.dtype == "float64" and ends:
+                return clipped_cube(x)
+            other = "float64" if x.dtype == "float32" else "float32"
+            return te.cast(te.call("clipped_cube", te.cast(x, other)), x.dtype)
+
+        row = replace(CLIPPED_CUBE, codes=(), expand=expand)
+        plugin = weft.Plugin(
+            "dtypes", "1", operators=(BY_NAME["cube_at_most_1"],), scalar_intrinsics=(row, BY_ROW["plus_product"])
+        )
+        return weft.compile(module("cube_at_most_1"), target, plugins=[plugin], cache=False)
+
+    np.testing.assert_allclose(compiled(True)(GIVEN), reference("cube_at_most_1", GIVEN), rtol=1e-6)
+    with pytest.raises(UserError, match="contains the intrinsic itself"):
+        compiled(False)
 
 
 def test_the_result_of_a_wrong_rule_is_an_error_of_the_operator() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,12 +15,12 @@ from weft import te
 from weft.cost import REFERENCE
 from weft.lowering.te_to_tir import te_to_tir
 from weft.runtime import Executable
-from weft.schedule.rules.common.access import View
+from weft.schedule.rules.common.access import View, moves_or_decodes
 from weft.schedule.rules.common.work import bytes_of, cycles_of, pieces_of, work_of, worth_parallel
 from weft.schedule.rules.cpu import default_schedule
 from weft.schedule.schedule import Schedule
 from weft.target import Target
-from weft.tir.nodes import Program
+from weft.tir.nodes import Program, seq
 from weft.tir.text import to_text
 
 WORK = st.floats(1, 1e12)
@@ -78,6 +80,15 @@ def test_a_buffer_that_is_read_again_counts_once() -> None:
     schedule = Schedule(te_to_tir("rows", [a], [te.compute((512, 64), lambda i, j: a[j], name="rows")]))
     view = View(schedule.state.block(schedule.get_blocks()[0]))
     assert bytes_of(view, 512 * 64) == 4 * 64 + 4 * 512 * 64
+
+
+def test_only_single_stores_move_or_decode() -> None:
+    """Not a block of several stores, whose first one only moves, and not one of none."""
+    block = Schedule(copied(64)).state.block(Schedule(copied(64)).get_blocks()[0])
+    view = View(block)
+    assert moves_or_decodes(view)
+    assert not moves_or_decodes(View(replace(block, body=seq(*view.stores, *view.stores))))
+    assert not moves_or_decodes(View(replace(block, body=seq())))
 
 
 @pytest.mark.parametrize("cores", [1, 2, 64])

@@ -68,6 +68,9 @@ class _Helper:
                     code="G029",
                     hint=_HINT,
                 ) from None
+            except BaseException:
+                self.stop()  # its answer to this request would be taken for that to the next one
+                raise
         if kind == b"target":
             raise TargetError(f"LLVM cannot make code for {_name(cpu)}: {answer.decode()}", code="G029", hint=_HINT)
         if kind == b"internal":

@@ -128,11 +128,14 @@ def _as_convolution(m: GraphMatch) -> GraphExpr | None:
     attrs, data, axes = attrs_of(m, "conv"), m.x, _axes(m)
     removed = [tuple(min(p, 0) for p in axis.pads) for axis in axes]
     if any(map(any, removed)):
-        if not _whole(data.tensor.shape):
-            return None
+        kept = [
+            size + sum(p) if isinstance(size, int) else 0
+            for size, p in zip(data.tensor.shape[2:], removed, strict=True)
+            if any(p)
+        ]
+        if min(kept) < 1:
+            return None  # nothing is left, or the size is open
         data = _padded(data, 2, removed)
-        if min(data.tensor.shape) < 1:
-            return None
     added = [tuple(max(p, 0) for p in axis.pads) for axis in axes]
     made: GraphExpr = call(
         CONV,

@@ -28,22 +28,23 @@ def expand_added(state: Lowered) -> Lowered:
     return state.with_program(replace(state.program, body=body))
 
 
-def expanded(e: Expr, kind: str, inside: tuple[str, ...] = ()) -> Expr:
-    """A call without the intrinsics of plugins that have no native code for targets of ``kind``. ``inside``: the
-    intrinsics whose expansions contain it."""
+def expanded(e: Expr, kind: str, inside: frozenset[tuple[str, ...]] = frozenset()) -> Expr:
+    """A call without the intrinsics of plugins that have no native code for targets of ``kind``. ``inside``: the names
+    and dtypes of the calls whose expansions contain it; an expansion may call the same intrinsic for another dtype."""
     row = added().get(e.name) if isinstance(e, Call) else None
     if row is None or not isinstance(e, Call):
         return e
     dtype = e.args[0].dtype
     if row.code(kind, dtype) is not None:
         return e
-    if e.name in inside:
+    called = (e.name, *(a.dtype for a in e.args))
+    if called in inside:
         raise UserError(
-            f"the expansion of the intrinsic '{e.name}' contains the intrinsic itself",
+            f"the expansion of the intrinsic '{e.name}' for {dtype} contains the intrinsic itself",
             code="E027",
-            hint="'expand' must end in intrinsics of Weft",
+            hint="'expand' must end in intrinsics of Weft, or in the same intrinsic for a dtype that has code",
         )
-    return rewrite(expansion(row, e, kind), lambda x: expanded(x, kind, (*inside, e.name)))
+    return rewrite(expansion(row, e, kind), lambda x: expanded(x, kind, inside | {called}))
 
 
 def expansion(row: Intrinsic, e: Call, kind: str) -> Expr:

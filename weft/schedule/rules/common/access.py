@@ -139,8 +139,10 @@ class View:
 def moves_or_decodes(view: View) -> bool:
     """Whether a product of what the block computes is still a product of two loads when the block is inlined: it only
     moves or casts what it reads, or decodes 8-bit data."""
+    if not view.is_single:
+        return False
     value = view.stores[0].value
-    return view.is_single and (_plain_load(value) or _decoded_load(value)) is not None
+    return (_plain_load(value) or _decoded_load(value)) is not None
 
 
 def static_extent(axis: IterVar) -> int | None:
