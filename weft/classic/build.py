@@ -18,6 +18,7 @@ from weft.schedule.rewrite import uses
 from weft.schedule.schedule import Schedule
 from weft.support.arguments import TEXT, Form, checked, instance, optional
 from weft.support.errors import InputError, ScheduleError
+from weft.support.html import TextInNotebooks
 from weft.target import Target
 from weft.tensor_expr.nodes import Tensor
 from weft.tir.nodes import Buffer, Program
@@ -29,7 +30,7 @@ _TARGET = instance("a target or the name of one", Target, str)
 COUNT = Form("a positive whole number", lambda v: isinstance(v, int) and not isinstance(v, bool) and v > 0)
 
 
-class Loops:
+class Loops(TextInNotebooks):
     """The result of :func:`lower`: ``str`` gives the text of the loops, ``program`` is the program."""
 
     def __init__(self, program: Program) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from weft.cli.common import (
     target_option,
     task_text,
 )
+from weft.runtime.display import short_target
 from weft.support.errors import UserError
 from weft.support.words import counted
 
@@ -157,7 +157,7 @@ def _task_summary(task: Any) -> None:
             screen.print(f"{kind:10} {b.name}: {b.dtype.short}[{', '.join(map(str, b.shape))}]")
     rows = {
         "kernel": program.name,
-        "target": re.sub(r" -mattr=\S*", "", str(task.target)),
+        "target": short_target(str(task.target)),
         "schedule": "default rules" if task.trace is None else counted(len(task.trace), "instruction"),
         "intrinsics": ", ".join(i.name for i in task.intrinsics) or "none",
         "identity": task.identity,
@@ -304,7 +304,7 @@ def _artifact_summary(artifact: Any) -> None:
     rows = {
         "model": artifact.metadata.get("model", ""),
         "made by": f"Weft {artifact.metadata.get('weft', '?')}",
-        "target": re.sub(r" -mattr=\S*", "", artifact.target),
+        "target": short_target(artifact.target),
         "code": f"{artifact.code_bytes / 1e3:.0f} kB in {counted(len(artifact.codes), 'kernel')}",
         "constants": f"{artifact.constant_bytes / 1e6:.1f} MB in {len(artifact.constants)} arrays",
         "arena": f"{artifact.metadata.get('arena_bytes', 0) / 1e6:.2f} MB",

@@ -16,8 +16,10 @@ import numpy as np
 from weft.expr.nodes import Var as Symbol
 from weft.graph.operator import Attrs, Operator
 from weft.graph.types import DataType, Dim, FunctionType, TensorType, TupleType, Type, call_type
+from weft.ir.printed import Printed
 from weft.support.dtypes import DType
 from weft.support.errors import TypeRelationError
+from weft.support.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,12 +267,17 @@ class DataDef:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Module:
+class Module(Printed):
     """Functions by name (``main`` is the entry) and declared data types."""
 
     functions: Mapping[str, Function]
     types: Mapping[str, DataDef] = field(default_factory=dict)
     attrs: Attrs = field(default_factory=Attrs)
+    printer: ClassVar[str] = "weft.graph.text"
+
+    def __repr__(self) -> str:
+        """Short; ``print`` shows the text."""
+        return f"<Module of {counted(len(self.functions), 'function')}: {', '.join(self.functions)}>"
 
     @staticmethod
     def of(main: Function) -> Module:

@@ -202,6 +202,8 @@ class Roofline:
             f"measured limits of {threads}: {self.peaks.gflops:.0f} GFLOP/s{dots}; GB/s: {memory}\n\n{self.table()}"
         )
 
+    __repr__ = __str__
+
 
 COLUMNS = ("kernel", "for", "calls", "ms", "share", "GFLOP/s", "GB/s", "of roofline", "limit", "lost ms")
 

@@ -13,6 +13,7 @@ import numpy as np
 from weft.lowering.merge_sizes import merge_sizes
 from weft.runtime import Artifact, Executable
 from weft.support.errors import InputError, UserError
+from weft.support.words import did_you_mean
 
 Hot = Mapping[str, "int | Sequence[int]"]
 """Sizes by the name of the symbolic dimension: ``{"batch": [1, 8]}``."""
@@ -47,7 +48,7 @@ def specialized(general: Artifact, hot: Hot, build: Build) -> Artifact:
         raise UserError(
             f"the model has no open size '{unknown[0]}'",
             code="T020",
-            hint=f"there are: {', '.join(symbols) or 'none'}",
+            hint=did_you_mean(unknown[0], symbols, f"there are: {', '.join(symbols) or 'none'}"),
         )
     return merge_sizes(general, [(sizes, build(sizes)) for sizes in combinations(hot)])
 

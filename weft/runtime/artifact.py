@@ -29,11 +29,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.runtime.display import model_html, short_target
 from weft.runtime.elements import numpy_dtype
 from weft.runtime.program import ExecutableProgram
 from weft.runtime.serialize import only, program_from_json, program_to_json
 from weft.support.errors import MALFORMED, ArtifactError, UserError
 from weft.support.files import replaced_file
+from weft.support.words import counted
 
 MAGIC = b"\x89WEFT\r\n\x1a"  # like that of PNG: detects transfers that change line ends or the eighth bit
 FORMAT_VERSION = 5
@@ -85,6 +87,27 @@ class Artifact:
     target: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     abi_version: int = ABI_VERSION
+
+    def __repr__(self) -> str:
+        return f"<Artifact {self.name}: {', '.join(self.facts)}>"
+
+    def _repr_html_(self) -> str:
+        return model_html(self.name, self.program, self.facts)
+
+    @property
+    def name(self) -> str:
+        """The name of the model, or ``model``."""
+        return str(self.metadata.get("model") or "model")
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The number of kernels, the sizes of code and constants, and the target, for people."""
+        return (
+            counted(len(self.program.kernels), "kernel"),
+            f"{self.code_bytes / 1e3:.0f} kB of code",
+            f"{self.constant_bytes / 1e6:.1f} MB of constants",
+            *filter(None, [short_target(self.target)]),
+        )
 
     @property
     def code_bytes(self) -> int:

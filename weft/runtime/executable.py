@@ -15,6 +15,7 @@ from weft.runtime import _native
 from weft.runtime.arguments import Arguments, bind_symbols
 from weft.runtime.artifact import ABI_VERSION, Artifact, CodeObject, Variant
 from weft.runtime.devices import Device, opened
+from weft.runtime.display import model_html
 from weft.runtime.elements import numpy_dtype
 from weft.runtime.encode import VERSION, constant_count, encode
 from weft.runtime.host import HostOperators
@@ -50,6 +51,8 @@ class Timing:
 
     def __str__(self) -> str:
         return f"median {self.median:.3f} ms, best {self.min:.3f} ms of {len(self.times)} runs"
+
+    __repr__ = __str__
 
 
 class Executable:
@@ -241,10 +244,14 @@ class Executable:
         return tuple(inputs)
 
     def __repr__(self) -> str:
-        name = self._artifact.metadata.get("model") or "model"
+        name = self._artifact.name
         kernels, megabytes = len(self._artifact.program.kernels), self._artifact.constant_bytes / 1e6
         parts = counted(kernels, "kernel"), f"{megabytes:.1f} MB of constants", counted(self.threads, "thread")
         return f"<Executable {name}: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        facts = (*self._artifact.facts, counted(self.threads, "thread"))
+        return model_html(self._artifact.name, self._artifact.program, facts)
 
 
 @checked("I029", InputError, path=PATH, verify=FLAG, mapped=FLAG)

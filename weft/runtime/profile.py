@@ -11,9 +11,13 @@ from numpy.typing import NDArray
 
 from weft.runtime.program import CallKernel, ExecutableProgram
 from weft.runtime.sizes import evaluate
+from weft.support.html import escape, html_table
 from weft.support.words import counted
 
 _BAR_CHARACTERS = 24
+_BAR_PIXELS = 120
+_MAX_ROWS = 20
+"""Most kernels that a notebook shows."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -79,10 +83,27 @@ class Profile:
         rest = len(self.kernels) - len(rows)
         return "\n".join([*lines, f"… and {rest} more"] if rest else lines)
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """The time of a run and that in kernels, in one line."""
         threads, runs = counted(self.threads, "thread"), counted(self.runs, "run")
         head = f"{self.run_ms:.3f} ms a run, {self.kernel_ms:.3f} ms in {counted(len(self.kernels), 'kernel')}"
-        return f"{head} (median of {runs}, {threads})\n{self.table()}"
+        return f"{head} (median of {runs}, {threads})"
+
+    def __str__(self) -> str:
+        return f"{self.summary}\n{self.table()}"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """The kernels that take most time, with a bar for the share of each."""
+        shown = self.top(_MAX_ROWS)
+        largest = max((k.share for k in shown), default=1.0) or 1.0
+        columns = ("kernel", "calls", "median ms", "share", "", "GFLOP/s", "GB/s")
+        table = html_table(columns, [_html_row(k, largest) for k in shown], (1, 2, 3, 5, 6))
+        rest = len(self.kernels) - len(shown)
+        more = f"<div>… and {counted(rest, 'kernel')} more; print() shows all</div>" if rest else ""
+        return f"<div>{escape(self.summary)}</div>{table}{more}"
 
 
 def make_profile(
@@ -125,6 +146,14 @@ def bar(share: float) -> str:
     eighths = round(max(0.0, min(1.0, share)) * _BAR_CHARACTERS * 8)
     full, rest = divmod(eighths, 8)
     return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def _html_row(k: KernelProfile, largest: float) -> Sequence[str]:
+    pixels = round(_BAR_PIXELS * k.share / largest)
+    filled = f'<div style="background:#5b8def;height:0.8em;width:{pixels}px"></div>'
+    name = f'<span title="{escape(k.kernel)}">{escape(k.label or k.kernel)}</span>'
+    share = f"{100 * k.share:.1f}%"
+    return name, str(k.calls), f"{k.median_ms:.4f}", share, filled, _number(k.gflops), _number(k.gigabytes)
 
 
 def _rate(work: int | None, calls: int, seconds: float) -> float | None:

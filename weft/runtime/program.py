@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 
 from weft.runtime.sizes import SizeExpr as SizeExpr
 from weft.runtime.sizes import shape_text
+from weft.support.words import counted
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -371,3 +372,8 @@ class ExecutableProgram:
     devices: tuple[DeviceSpec, ...] = ()
     types: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Short; ``weft inspect --stage program`` lists the instructions."""
+        counts = (self.inputs, "input"), (self.outputs, "output"), (self.kernels, "kernel")
+        return f"<ExecutableProgram: {', '.join(counted(len(values), what) for values, what in counts)}>"

@@ -17,13 +17,14 @@ from weft.schedule.rewrite import is_true
 from weft.schedule.state import State
 from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError
+from weft.support.html import TextInNotebooks
 from weft.tir.nodes import Program
 from weft.tir.text import to_text
 
 Factor = int | None
 
 
-class Schedule:
+class Schedule(TextInNotebooks):
     """Rewrites ``program`` (scheduled form) by primitives, each of which checks, rewrites and forwards references.
 
     Every method raises ``ScheduleError`` where it would change what the program computes, and then has changed

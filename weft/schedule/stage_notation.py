@@ -23,6 +23,7 @@ from weft.schedule.rewrite import uses
 from weft.schedule.schedule import Schedule
 from weft.schedule.wishes import Hooks, Wish, Wishes
 from weft.support.errors import ScheduleError
+from weft.support.html import TextInNotebooks
 from weft.tir.nodes import Program
 
 _Of = TypeVar("_Of", "ClassicSchedule", "Stage")
@@ -90,7 +91,7 @@ class StageKey:
         return f"StageKey({self.name})"
 
 
-class ClassicSchedule:
+class ClassicSchedule(TextInNotebooks):
     """Stages by tensor. ``schedule`` is the engine underneath; both notations can be mixed."""
 
     def __init__(self, schedule: Schedule, origin: BlockOrigin) -> None:
@@ -333,6 +334,11 @@ class Stage:
 
     def __init__(self, owner: ClassicSchedule, identity: StageKey | str, axes: Sequence[Any], key: Any = None) -> None:
         self.owner, self.identity, self._axes, self._key = owner, identity, axes, key
+
+    def __repr__(self) -> str:
+        state = self.owner.schedule.state
+        loops = state.tree.loops_around(state.block(self.block))
+        return f"<Stage {self.block.name}: {', '.join(loop.var.name for loop in loops) or 'no loops'}>"
 
     @property
     def block(self) -> BlockRef:

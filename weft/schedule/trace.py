@@ -22,6 +22,7 @@ from weft.schedule.primitives.registry import PRIMITIVES
 from weft.schedule.primitives.sampling import factorizations
 from weft.schedule.refs import BlockRef
 from weft.support.errors import MALFORMED, ScheduleError
+from weft.support.html import TextInNotebooks
 
 FORMAT_VERSION = 2
 MAX_PERMUTED_LOOPS: Final = 5
@@ -100,13 +101,16 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(TextInNotebooks):
     """The instructions of a schedule, in order."""
 
     instructions: tuple[Instruction, ...] = ()
 
     def __len__(self) -> int:
         return len(self.instructions)
+
+    def __str__(self) -> str:
+        return self.to_python()
 
     @property
     def intrinsics(self) -> tuple[str, ...]:

@@ -121,6 +121,9 @@ class Target:
     def __str__(self) -> str:
         return " ".join([self.kind.name, *self.kind.words(self)])
 
+    def __repr__(self) -> str:
+        return f'Target("{self}")'
+
 
 def parse_target(text: str, kinds: Mapping[str, TargetKind] | None = None) -> Target:
     """The target that ``text`` names, with the back ends ``kinds`` (default: :data:`KINDS`). Raises TargetError."""

@@ -23,11 +23,13 @@ Exact meaning
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from weft.expr.nodes import Expr, IterVar, Source, Var, const
 from weft.ir.frozen import EMPTY, FrozenMap
+from weft.ir.printed import Printed
 from weft.support.dtypes import BOOL, DType
+from weft.support.words import counted
 
 LoopKind = Literal["serial", "parallel", "vectorized", "unrolled", "thread", "virtual"]
 
@@ -169,7 +171,7 @@ class Barrier(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class Program(Printed):
     """The computation of one kernel.
 
     ``params`` are the buffers that the caller passes, inputs before outputs; ``outputs`` is the number of outputs.
@@ -184,6 +186,12 @@ class Program:
     sizes: tuple[Var, ...] = ()
     allocs: tuple[Buffer, ...] = ()
     attrs: FrozenMap = EMPTY
+    printer: ClassVar[str] = "weft.tir.text"
+
+    def __repr__(self) -> str:
+        """Short; ``print`` shows the loops."""
+        inputs = len(self.params) - self.outputs
+        return f"<Program {self.name}: {counted(inputs, 'input')}, {counted(self.outputs, 'output')}>"
 
 
 def seq(*stmts: Stmt) -> Stmt:

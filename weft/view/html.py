@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,13 +10,14 @@ from typing import Any
 from weft.graph.nodes import Call, Function, GraphExpr, Module, Project, Tuple
 from weft.graph.text import type_text
 from weft.graph.visit import post_order
+from weft.support.html import escape, html_table
 from weft.view.written import KernelStages, Written
 
 _STYLE = """
 body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:76em;padding:0 1em;color:#222;background:#fff}
 h1{font-size:1.5em} h2{font-size:1.15em;margin-top:2em}
 table{border-collapse:collapse} td,th{padding:0 .8em 0 0;text-align:left;vertical-align:top;white-space:nowrap}
-th{font-weight:600;border-bottom:1px solid #bbb} td.n,th.n{text-align:right} td.wide{white-space:normal}
+th{font-weight:600;border-bottom:1px solid #bbb} td.wide{white-space:normal}
 code,.type{font-family:ui-monospace,monospace;font-size:12px;color:#555} .failed{color:#b00}
 .flow{display:flex} .flow td,.flow th{height:24px;line-height:24px} .flow svg{flex:none}
 path{fill:none;stroke:#89a;stroke-width:1.2}
@@ -28,31 +28,17 @@ _ROW_PIXELS = 24
 
 def index_page(title: str, dump: Written, facts: Mapping[str, Any]) -> str:
     """The page for a dump: facts, the stages of the graph, the flow of fused groups, the stages of each kernel."""
-    parts = [f"<h1>{_escape(title)}</h1>", _facts(facts), _graph_stages(dump)]
+    parts = [f"<h1>{escape(title)}</h1>", _facts(facts), _graph_stages(dump)]
     if dump.last is not None:
         parts.append(_flow(dump, dump.last))
     parts.append(_kernels(dump))
     body = "\n".join(p for p in parts if p)
-    head = f'<meta charset="utf-8"><title>{_escape(title)}</title><style>{_STYLE}</style>'
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
     return f"<!doctype html>\n<html><head>{head}</head>\n<body>\n{body}\n</body></html>\n"
 
 
-def _escape(text: object) -> str:
-    return html.escape(str(text))
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    """A table; the cells are HTML."""
-
-    def row(cells: Sequence[str], tag: str) -> str:
-        made = (f"<{tag}{' class=n' if i in numbers else ''}>{c}</{tag}>" for i, c in enumerate(cells))
-        return f"<tr>{''.join(made)}</tr>"
-
-    return "<table>" + row(columns, "th") + "\n".join(row(r, "td") for r in rows) + "</table>"
-
-
 def _link(dump: Written, path: Path, text: str) -> str:
-    return f'<a href="{_escape(os.path.relpath(path, dump.directory))}">{_escape(text)}</a>'
+    return f'<a href="{escape(os.path.relpath(path, dump.directory))}">{escape(text)}</a>'
 
 
 def _size(path: Path) -> str:
@@ -65,8 +51,8 @@ def _facts(facts: Mapping[str, Any]) -> str:
     for name, value in facts.items():
         if isinstance(value, Mapping):
             value = ", ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in value.items())
-        rows.append([_escape(name.replace("_", " ")), _escape(value)])
-    return _table(["compilation", ""], rows) if rows else ""
+        rows.append([escape(name.replace("_", " ")), escape(value)])
+    return html_table(["compilation", ""], rows) if rows else ""
 
 
 def _graph_stages(dump: Written) -> str:
@@ -77,7 +63,7 @@ def _graph_stages(dump: Written) -> str:
         name = _link(dump, stage.path, stage.path.stem)
         rows.append([name, str(stage.operators), str(stage.groups), _size(stage.path), constants])
     columns = ["after", "operator calls", "fused groups", "text", "constants"]
-    return "<h2>Graph</h2>" + _table(columns, rows, (1, 2, 3, 4))
+    return "<h2>Graph</h2>" + html_table(columns, rows, (1, 2, 3, 4))
 
 
 def _flow(dump: Written, module: Module) -> str:
@@ -88,13 +74,13 @@ def _flow(dump: Written, module: Module) -> str:
     for i, e in enumerate(order):
         kernel = dump.kernel_of.get(e.target) if isinstance(e.target, Function) else None
         label = _kernel_link(kernel) if kernel else ""
-        operators = " + ".join(_escape(n) for n in _operators(e))
+        operators = " + ".join(escape(n) for n in _operators(e))
         origin = ", ".join(e.origin.names[:2])
         rows.append(
-            [str(i), label, operators, f'<span class="type">{_escape(type_text(e.type))}</span>', _escape(origin)]
+            [str(i), label, operators, f'<span class="type">{escape(type_text(e.type))}</span>', escape(origin)]
         )
         arcs += [(place[a], i) for a in _producers(e) if a in place and i - place[a] > 1]
-    table = _table(["", "kernel", "operators", "result", "from"], rows, (0,))
+    table = html_table(["", "kernel", "operators", "result", "from"], rows, (0,))
     return f'<h2>Calls in order</h2><div class="flow">{_arcs(arcs, len(rows))}{table}</div>'
 
 
@@ -134,7 +120,7 @@ def _operators(e: Call) -> list[str]:
 
 
 def _kernel_link(kernel: KernelStages) -> str:
-    return f'<a href="#{_escape(kernel.folder.name)}">{_escape(kernel.folder.name)}</a>'
+    return f'<a href="#{escape(kernel.folder.name)}">{escape(kernel.folder.name)}</a>'
 
 
 def _kernels(dump: Written) -> str:
@@ -142,7 +128,7 @@ def _kernels(dump: Written) -> str:
     for kernel in dump.kernels:
         links = " ".join(_link(dump, path, stage) for stage, path in kernel.paths.items())
         if kernel.failed:
-            links += f' <span class="failed">{_escape(kernel.failed.splitlines()[0])}</span>'
-        name = f'<span id="{_escape(kernel.folder.name)}">{_escape(kernel.folder.name)}</span>'
-        rows.append([name, links, f"<code>{_escape(kernel.target)}</code>"])
-    return "<h2>Kernels</h2>" + _table(["kernel", "stages", "target"], rows) if rows else ""
+            links += f' <span class="failed">{escape(kernel.failed.splitlines()[0])}</span>'
+        name = f'<span id="{escape(kernel.folder.name)}">{escape(kernel.folder.name)}</span>'
+        rows.append([name, links, f"<code>{escape(kernel.target)}</code>"])
+    return "<h2>Kernels</h2>" + html_table(["kernel", "stages", "target"], rows) if rows else ""
