@@ -50,6 +50,7 @@ def random_stage(rng: random.Random, name: str, x: Tensor, y: Tensor, w: Tensor)
             name=name,
         ),
         "best": lambda: best_of_row(name, x),
+        "reshape": lambda: there_and_back(name, x),
         "row": lambda: te.compute((rows, 1), lambda i, j: te.max(x[i, k] - y[i, k], axis=k), name=name),
     }
     if [str(d) for d in x.shape] != [str(d) for d in y.shape]:
@@ -59,9 +60,17 @@ def random_stage(rng: random.Random, name: str, x: Tensor, y: Tensor, w: Tensor)
     if str(columns) == "1":
         kinds.pop("window")
     if not isinstance(rows, Const) or not isinstance(columns, Const):
+        kinds.pop("reshape")
         kinds.pop("window", None)
         kinds.pop("strided")
     return kinds[rng.choice(sorted(kinds))]()
+
+
+def there_and_back(name: str, x: Tensor) -> Tensor:
+    """The elements in a row, doubled, and back as a matrix."""
+    rows, columns = (int(d) for d in x.shape)
+    flat = te.compute((rows * columns,), lambda i: x[i // columns, i % columns] * 2.0, name=f"{name}flat")
+    return te.compute(x.shape, lambda i, j: flat[i * columns + j] + 1.0, name=name)
 
 
 def best_of_row(name: str, x: Tensor) -> Tensor:

@@ -113,10 +113,12 @@ def _inside(tree: Tree, loop: For | None, block: Block) -> Ranges:
 
 def is_dense(tree: Tree, loop: For | None, block: Block, region: Region) -> bool:
     """Whether the block writes every element of its bounding box in one iteration of ``loop`` (None: of its scope). The
-    block's condition is ignored. Each index must be a mixed-radix number over loops of its own."""
+    block's condition is ignored. Each index must be a mixed-radix number over loops of its own. Tiles that a block
+    writes as a whole count as such."""
     inside = _inside(tree, loop, block)
     used: set[Var] = set()
-    for start, _ in bound_region(block, region):
+    filled = _fills_region(tree, block, region)
+    for start, extent in bound_region(block, region):
         form = linear(start)
         steps: list[tuple[int, int]] = []
         unknown: list[int] = []
@@ -134,12 +136,23 @@ def is_dense(tree: Tree, loop: For | None, block: Block, region: Region) -> bool
                 unknown.append(factor)
         if unknown and (unknown != [1] or steps):
             return False
-        reach = 0
+        reach = int(extent) - 1 if filled and isinstance(extent, Const) else 0
         for factor, width_of in sorted(steps):
             if factor > reach + 1:
                 return False
             reach += factor * width_of
     return True
+
+
+def _fills_region(tree: Tree, block: Block, region: Region) -> bool:
+    """Whether one instance of the block certainly writes all of ``region``: an instruction, or complete inner
+    blocks."""
+    if "tensorized" in block.annotations:
+        return True
+    inner = tree.writers(region.buffer, block)
+    return bool(inner) and all(
+        is_true(b.where) and is_dense(tree, None, b, r) for b in inner for r in b.writes if r.buffer is region.buffer
+    )
 
 
 def runs_once(state: State, block: Block, loops: Sequence[For]) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.expr.linear import Linear, Ranges, linear, relax
-from weft.expr.nodes import IterVar, Var
+from weft.expr.linear import Ranges, linear, relax
+from weft.expr.nodes import Expr, IterVar, Var
 from weft.schedule.dependence import is_dense
+from weft.schedule.inverse_access import instances_reading
 from weft.schedule.movement import (
     Interval,
     Placed,
@@ -27,7 +28,7 @@ from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.rewrite import hull, uses
 from weft.schedule.state import State
 from weft.schedule.tree import Tree
-from weft.tir.nodes import Block, Buffer, For, Seq, Stmt, seq
+from weft.tir.nodes import Block, Buffer, For, Region, Seq, Stmt, seq
 from weft.tir.visit import walk
 
 
@@ -178,9 +179,9 @@ def reverse_compute_at(state: State, block: BlockRef, loop: LoopRef, preserve_un
         for i: for j: C[i, j] = f(P)   →     for j: P[i, j] = …
                                              for j: C[i, j] = f(P)
 
-    Refuses if a producer is not finished at the end of an iteration (S023), or if the part that it produced cannot be
-    determined exactly (S024). ``preserve_unit_loops`` is as for ``compute_at``.
-    """
+    The consumer may read digits of its variables, ``P[x // 8, x % 8]``, numbers made of them, ``P[i * 8 + j]``, or
+    whole tiles. Refuses if a producer is not finished at the end of an iteration (S023), or if the part that it
+    produced cannot be determined exactly (S024). ``preserve_unit_loops`` is as for ``compute_at``."""
     consumer, target = state.block(block), state.loop(loop)
     check_movable(state, consumer)
     tree = state.tree
@@ -253,7 +254,6 @@ def _check_sole(state: State, consumer: Block, writer: Block, target: For) -> No
 def _instances_from(state: State, consumer: Block, producers: Sequence[Block], target: For) -> dict[Var, Interval]:
     """The instances of ``consumer`` that read exactly the part that one iteration of ``target`` wrote."""
     best: dict[Var, Interval] = {}
-    spatial = {it.var for it in consumer.iters if it.kind == IterVar.SPATIAL}
     for region in consumer.reads:
         writers = [p for p in producers if any(w.buffer is region.buffer for w in p.writes)]
         if not writers:
@@ -269,32 +269,32 @@ def _instances_from(state: State, consumer: Block, producers: Sequence[Block], t
                     hint="choose an outer loop, or move the consumer before fusing loops",
                 )
         written = required_region(state, region.buffer, writers, target, written=True)
-        made: dict[Var, Interval] = {}
-        for n, ((start, _), interval) in enumerate(zip(region.ranges, written, strict=True)):
-            form = linear(start)
-            term, factor = next(iter(form.terms.items()), (None, 0))
-            if interval is None or len(form.terms) != 1 or factor != 1 or term not in spatial or term in made:
-                continue
-            assert isinstance(term, Var)
-            if _all_read(consumer, form, term, writers[0], region.buffer, n):
-                made[term] = (interval[0].plus(-form.constant), interval[1])
+        read = [_all_read(consumer, region, writers[0], n) for n in range(len(written))]
+        made = instances_reading(consumer, region, written, read)
         if len(made) > len(best):
             best = made
     return best
 
 
-def _all_read(consumer: Block, position: Linear, variable: Var, writer: Block, buffer: Buffer, dimension: int) -> bool:
-    """Whether the part that ``writer`` writes along a dimension contains ``position`` for every ``variable``.
+def _all_read(consumer: Block, region: Region, writer: Block, dimension: int) -> bool:
+    """Whether the part that ``writer`` writes along a dimension contains what the consumer reads through ``region``,
+    for all values of its spatial variables.
 
     Otherwise some instances of the consumer do not read this part (under a condition), and would be lost.
     """
-    wanted = relax(position.expr(), {variable: iter_ranges(consumer)[variable]}, {})
-    start = next(r.ranges[dimension][0] for r in writer.writes if r.buffer is buffer)
+    spatial = {it.var for it in consumer.iters if it.kind == IterVar.SPATIAL}
+    own = iter_ranges(consumer)
+    wanted = _reach(region.ranges[dimension], {v: r for v, r in own.items() if v in spatial}, {})
     domain = iter_ranges(writer)
-    written = relax(start, domain, domain)
-    if wanted is None or written is None:
-        return False
-    return contains((written.low, written.width), (wanted.low, wanted.width), {})
+    target = next(r.ranges[dimension] for r in writer.writes if r.buffer is region.buffer)
+    written = _reach(target, domain, domain)
+    return wanted is not None and written is not None and contains(written, wanted, {})
+
+
+def _reach(part: tuple[Expr, Expr], moving: Ranges, ranges: Ranges) -> Interval | None:
+    """The interval that ``part``, a start and an extent, covers while the variables of ``moving`` run."""
+    swept = relax(part[0], moving, ranges)
+    return None if swept is None else (swept.low, swept.width + linear(part[1]).plus(-1))
 
 
 def _check_races(state: State, consumer: Block, placed: Placed, target: For) -> None:

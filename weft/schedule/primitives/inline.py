@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from weft.expr.linear import linear
-from weft.expr.nodes import Expr, IterVar, Load, Var, all_of
+from weft.expr.linear import ZERO, linear
+from weft.expr.nodes import Const, Expr, IterVar, Load, Var, all_of
+from weft.schedule.inverse_access import Solved, instance_at
 from weft.schedule.movement import check_movable, emptied_loops, removed_root
 from weft.schedule.ranges import iter_ranges
 from weft.schedule.refs import BlockRef
@@ -19,6 +20,7 @@ from weft.schedule.rewrite import (
     within,
 )
 from weft.schedule.state import State
+from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, Buffer, Region, Stmt, Store
 from weft.tir.visit import substitution, transform
 
@@ -125,16 +127,17 @@ def reverse_compute_inline(state: State, block: BlockRef) -> None:
 
         P[i] = f(A[i]);  C[i] = g(P[i])   →   P block: C[i] = g(f(A[i]))
 
-    The consumer must be the only reader and must read all elements of the producer, each once. The producer must not be
-    a reduction (S033; use reverse_compute_at instead).
-    """
+    The consumer must be the only reader and must read all elements of the producer, each once; it may read them at
+    digits of its variables, ``P[x // 8, x % 8]``, or at numbers made of them, ``P[i * 8 + j]``. The producer must not
+    be a reduction (S033; use reverse_compute_at instead)."""
     consumer = state.block(block)
     if consumer.name in state.conditional:
         raise state.refuse("S033", f"block '{consumer.name}' runs for a part of its domain only", at=consumer)
     target, store, _ = _element_store(state, consumer)
     producer, source = _sole_producer(state, consumer)
     _, inner, _ = _element_store(state, producer)
-    bindings = _matched_variables(state, consumer, source, producer, inner)
+    solved = _matched_variables(state, consumer, source, producer, inner)
+    bindings = solved.values
     for region in consumer.reads:
         for writer in state.tree.writers(region.buffer, state.tree.enclosing_block(producer)):
             if writer is not producer and state.tree.position[writer] > state.tree.position[producer]:
@@ -152,7 +155,7 @@ def reverse_compute_inline(state: State, block: BlockRef) -> None:
         reads=unique_regions(reads),
         writes=substitute_regions(consumer.writes, bindings),
     )
-    made = dataclasses.replace(made, where=_domain_guard(state, producer, consumer, bindings))
+    made = dataclasses.replace(made, where=_domain_guard(state, producer, consumer, solved))
     if made.where is not producer.where:
         state.conditional = state.conditional | {producer.name}
     gone = emptied_loops(state, consumer)
@@ -182,37 +185,31 @@ def _sole_producer(state: State, consumer: Block) -> tuple[Block, Buffer]:
     return max(chosen, key=lambda pair: state.tree.position[pair[0]])
 
 
-def _matched_variables(state: State, consumer: Block, source: Buffer, producer: Block, inner: Store) -> dict[Var, Expr]:
+def _matched_variables(state: State, consumer: Block, source: Buffer, producer: Block, inner: Store) -> Solved:
     """The consumer's variables as expressions of the producer's variables, from the one element of ``source`` that it
     reads."""
     regions = [r for r in consumer.reads if r.buffer is source]
-    own = {it.var for it in consumer.iters}
-    found: dict[Var, Expr] = {}
-    for (start, extent), position in zip(regions[0].ranges, inner.indices, strict=True):
-        point = linear(extent).is_constant and linear(extent).constant == 1
-        if point and isinstance(start, Var) and start in own and start not in found:
-            found[start] = position
-            _check_covered(state, consumer, start, producer, position)
-        elif not (point and linear(start).is_constant and linear(start).constant == 0):
-            found.clear()
-            break
+    solved = instance_at(consumer, regions[0], inner.indices) if len(regions) == 1 else None
+    values = dict(solved.values) if solved is not None else {}
     for it in consumer.iters:
-        if it.var not in found and _single(it):
-            found[it.var] = it.start
-    if len(regions) != 1 or len(found) != len(own):
+        if it.var not in values and _single(it):
+            values[it.var] = it.start
+    if solved is None or len(values) != len(consumer.iters):
         raise state.refuse(
             "S033",
             f"block '{consumer.name}' does not read '{source.name}' element by element",
             at=consumer,
             hint="inline the producer into it with compute_inline",
         )
-    return found
+    for (start, _), position in zip(regions[0].ranges, inner.indices, strict=True):
+        _check_covered(state, consumer, start, producer, position)
+    return Solved(values, solved.limits)
 
 
-def _check_covered(state: State, consumer: Block, variable: Var, producer: Block, position: Expr) -> None:
+def _check_covered(state: State, consumer: Block, index: Expr, producer: Block, position: Expr) -> None:
     """Refuse if the consumer has elements that the producer lacks (padding, for example): nothing would write them."""
     for it in producer.iters:
-        if it.var is position and within(variable, it.start, it.extent, iter_ranges(consumer)):
+        if it.var is position and within(index, it.start, it.extent, iter_ranges(consumer)):
             raise state.refuse(
                 "S033",
                 f"block '{consumer.name}' writes more than block '{producer.name}' computes",
@@ -221,13 +218,16 @@ def _check_covered(state: State, consumer: Block, variable: Var, producer: Block
             )
 
 
-def _domain_guard(state: State, producer: Block, consumer: Block, bindings: Mapping[Var, Expr]) -> Expr:
+def _domain_guard(state: State, producer: Block, consumer: Block, solved: Solved) -> Expr:
     """The condition of the producer, combined with the domain of the consumer's variables."""
     to_loops = substitution(dict(zip((it.var for it in producer.iters), producer.values, strict=True)))
     domain = {**state.ranges(producer), **iter_ranges(producer)}
     conditions: list[Expr] = []
     for it in consumer.iters:
-        value = bindings[it.var]
+        value = solved.values[it.var]
         if within(value, it.start, it.extent, domain):
             conditions += within(to_loops(value), it.start, it.extent, state.ranges(producer))
+    for value, limit in solved.limits:
+        if within(value, ZERO, Const(limit, INDEX), domain):
+            conditions += within(to_loops(value), ZERO, Const(limit, INDEX), state.ranges(producer))
     return simplify_where(all_of(producer.where, *conditions), state.ranges(producer))
