@@ -60,7 +60,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         slow = " --slow" if item.config.getoption("--slow") else ""
         command = f"pytest '{item.nodeid}' --seed {seeds.run_seed()}{slow}"
         report.sections.append(("repeat with", command))
-        item.user_properties.append(("repeat", command))  # for the JUnit report, which is written at the end
+        if path := os.environ.get(seeds.REPEAT_FILE):
+            with open(path, "a") as file:  # at once: the run may be ended before it can report
+                file.write(f"{command}\n")
     return report
 
 

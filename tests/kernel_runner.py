@@ -9,6 +9,7 @@ import numpy as np
 from weft.backends.catalogue import backend_of
 from weft.expr.nodes import Const
 from weft.lowering.tir_to_kernel import tir_to_kernel
+from weft.runtime._native import scratch_bytes
 from weft.runtime.direct_call import call_kernel
 from weft.target import Target
 from weft.tir.nodes import Program
@@ -27,7 +28,17 @@ def run_kernel(
     needed = kernel.attrs.get("workspace")
     if needed is not None:
         needed = int(substitution({v: Const(s) for v, s in zip(kernel.sizes, sizes, strict=True)})(needed))
-    call_kernel(code.data, code.entry, arrays, sizes, needed, THREADS)
+    call(code.data, code.entry, arrays, sizes, needed)
+
+
+def call(
+    code: bytes, entry: str, arrays: Sequence[np.ndarray], sizes: Sequence[int] = (), workspace: int | None = None
+) -> None:
+    """Call a kernel, which must release the scratch memory that it takes. This thread runs parts of parallel loops, as
+    the workers do, and only its memory is looked at."""
+    before = scratch_bytes()
+    call_kernel(code, entry, arrays, sizes, workspace, THREADS)
+    assert scratch_bytes() == before, f"{entry} keeps {scratch_bytes() - before} bytes of scratch memory"
 
 
 def run_program(

@@ -1,20 +1,23 @@
 """Random tests with fresh seeds, again and again: ``python tests/nightly.py --minutes 60 --out failures.txt``.
 
 Every round runs all test files that draw seeds (those that import ``seeds`` or ``hypothesis``) with a seed of its own.
-What fails is written to the file at once, as the command that repeats it. Returns 1 where anything failed.
+What fails is written to the file when it fails, as the command that repeats it, also where the time ends in the middle
+of a round. Returns 1 where anything failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import re
+import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
-from xml.etree import ElementTree
+
+from seeds import REPEAT_FILE
 
 TESTS = Path(__file__).resolve().parent
 _DRAWS = re.compile(r"^(from|import) (seeds|hypothesis)\b", re.MULTILINE)
@@ -25,26 +28,30 @@ def random_files() -> list[Path]:
     return sorted(p for p in TESTS.rglob("test_*.py") if _DRAWS.search(p.read_text()))
 
 
-def failures(report: Path, seed: int) -> list[str]:
-    """Commands that repeat what a JUnit report lists as failed."""
-    cases = ElementTree.parse(report).iter("testcase")
-    failed = [c for c in cases if c.find("failure") is not None or c.find("error") is not None]
-    told = [p.get("value", "") for c in failed for p in c.iter("property") if p.get("name") == "repeat"]
-    return told if len(told) == len(failed) else [*told, f"pytest {TESTS.name} --seed {seed}"]
+def one_round(files: list[Path], seed: int, seconds: float, workers: int, out: Path) -> int:
+    """Run the files with ``seed``, for so many seconds at most; each test that fails adds the command that repeats it
+    to ``out``. Returns how many did; a run that ends with an error of its own counts as one."""
+    before = _lines(out)
+    options = ["-q", "-n", str(workers), "--dist", "worksteal", "--seed", str(seed)]
+    command = [sys.executable, "-m", "pytest", *options, *map(str, files)]
+    environment = {**os.environ, REPEAT_FILE: str(out.resolve())}
+    process = subprocess.Popen(
+        command, cwd=TESTS.parent, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        status = process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # its workers too
+        process.wait()
+        status = 0
+    if status and _lines(out) == before:  # it failed outside of any test: while collecting, or by a crash
+        with out.open("a") as file:
+            file.write(f"pytest {' '.join(map(str, files))} --seed {seed}\n")
+    return _lines(out) - before
 
 
-def one_round(files: list[Path], seed: int, seconds: float, workers: int) -> list[str]:
-    """Commands that repeat what failed with ``seed``; none where the time was too short to end the round."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.xml"
-        options = ["-q", "-n", str(workers), "--dist", "worksteal", "--seed", str(seed), f"--junitxml={report}"]
-        command = [sys.executable, "-m", "pytest", *options, *map(str, files)]
-        try:
-            done = subprocess.run(command, cwd=TESTS.parent, timeout=seconds, check=False, stdout=subprocess.DEVNULL)
-        except subprocess.TimeoutExpired:
-            return []
-        found = failures(report, seed) if report.exists() else []
-        return found or ([f"pytest {TESTS.name} --seed {seed}"] if done.returncode else [])
+def _lines(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,11 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
     options.out.write_text("")
     while (left := end - time.monotonic()) > 0:
         seed = random.SystemRandom().randrange(1, 1 << 30)
-        found = one_round(files, seed, left, options.workers)
-        with options.out.open("a") as out:
-            out.writelines(f"{line}\n" for line in found)
-        rounds, count = rounds + 1, count + len(found)
-        print(f"round {rounds}, seed {seed}: {len(found)} failed", flush=True)
+        found = one_round(files, seed, left, options.workers, options.out)
+        rounds, count = rounds + 1, count + found
+        print(f"round {rounds}, seed {seed}: {found} failed", flush=True)
     print(f"{count} failures in {rounds} rounds" + (f"; to repeat: {options.out}" if count else ""))
     return int(count > 0)
 

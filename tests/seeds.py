@@ -12,6 +12,9 @@ import random
 VARIABLE = "WEFT_TEST_SEED"
 """Where the options leave the seed of the run, for the processes that pytest-xdist starts, too."""
 
+REPEAT_FILE = "WEFT_TEST_REPEAT_FILE"
+"""Names the file to which tests that fail add the command that repeats them."""
+
 
 def run_seed() -> int:
     """The seed of this run of the tests."""

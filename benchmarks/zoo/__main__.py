@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.report import Table, geometric_mean
 from benchmarks.zoo import cache
-from benchmarks.zoo.agreement import TOLERANCE, gaps
+from benchmarks.zoo.agreement import gaps
 from benchmarks.zoo.entry import Entry, only
 from benchmarks.zoo.lists import ENTRIES, FAMILIES
 from weft.bench.turns import Record, measure
@@ -92,12 +92,18 @@ def table(rows: Sequence[Row], peers: Sequence[str]) -> Table:
         mean = geometric_mean([r.ratio or 0 for r in ranked])
         cells.append(("geometric mean", "", "", *[""] * len(peers), f"{mean:.3f}"))
     threads = rows[0].threads if rows else 0
-    failed = ", ".join(r.model for r in rows if not r.records)
-    note = f"Least of the measured times, in turns. {len(ranked)} models." + (
-        f" Weft failed: {failed}." if failed else ""
-    )
+    note = f"Least of the measured times, in turns. {len(ranked)} models." + left_out(rows)
     columns = ("model", "family", "weft ms", *(f"{p} ms" for p in peers), "weft / best")
     return Table(f"Zoo, {threads} thread{'s' if threads != 1 else ''}", columns, tuple(cells), note)
+
+
+def left_out(rows: Sequence[Row]) -> str:
+    """The rows that the mean does not count, by name."""
+    failed = [r.model for r in rows if not r.records]
+    alone = [r.model for r in rows if r.records and r.ratio is None and len(r.records) == 1]
+    differ = [r.model for r in rows if r.records and r.ratio is None and len(r.records) > 1]
+    groups = (("Weft fails", failed), ("No peer runs", alone), ("No peer agrees", differ))
+    return "".join(f" {what}: {len(names)} ({', '.join(names)})." for what, names in groups if names)
 
 
 def _time(row: Row, peer: str) -> str:
@@ -124,7 +130,7 @@ def check_here(name: str) -> None:
     """Print the outputs of one model that do not agree with onnxruntime's."""
     (entry,) = only(ENTRIES, [f"={name}"])
     wrong = [g for g in gaps(cache.model(entry), entry) if not g.agrees]
-    print("\n".join(f"{g.output}: {g.error:.1e} of its spread (at most {TOLERANCE:g}) {g.note}" for g in wrong))
+    print("\n".join(f"{g.output}: {g.wrong}" for g in wrong))
 
 
 def available(entries: Sequence[Entry]) -> list[tuple[Entry, Path]]:

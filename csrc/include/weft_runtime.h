@@ -240,6 +240,8 @@ WEFT_API void *weft_alloc(int64_t bytes);
 WEFT_API void weft_free(void *memory);
 /* Number of blocks from weft_alloc and of values that are not freed yet, in the whole process. */
 WEFT_API int64_t weft_allocated_blocks(void);
+/* Bytes of scratch memory that the calling thread has taken and not released, rounded up to multiples of 64. */
+WEFT_API int64_t weft_scratch_bytes(void);
 
 /* Monotonic clock. */
 WEFT_API int64_t weft_nanoseconds(void);

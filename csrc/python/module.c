@@ -59,12 +59,18 @@ static PyObject *worker_count(PyObject *self, PyObject *unused) {
     return PyLong_FromLong(weft_worker_count());
 }
 
+static PyObject *scratch_bytes(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    return PyLong_FromLongLong(weft_scratch_bytes());
+}
+
 static PyObject *allocated_blocks(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     return PyLong_FromLongLong(weft_allocated_blocks());
 }
 
 static PyMethodDef functions[] = {
+    {"scratch_bytes", scratch_bytes, METH_NOARGS, "Bytes of scratch memory that this thread has taken and not released."},
     {"allocated_blocks", allocated_blocks, METH_NOARGS, "Blocks of memory that the runtime has allocated and not freed."},
     {"cpu_features", cpu_features, METH_NOARGS, "Features of this processor: LLVM names, separated by commas."},
     {"get_default_threads", get_default_threads, METH_NOARGS, "Threads used where none are asked for."},

@@ -92,6 +92,12 @@ void *weft_scratch(int64_t bytes) {
     return result;
 }
 
+int64_t weft_scratch_bytes(void) {
+    size_t used = 0;
+    for (const block *b = stack; b; b = b->below) used += b->used;
+    return (int64_t)used;
+}
+
 void weft_scratch_release(int64_t bytes) {
     size_t size = rounded_size(bytes);
     if (!stack || stack->used < size) return;

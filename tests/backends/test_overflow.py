@@ -51,8 +51,23 @@ def test_numbers_made_of_indices_wrap(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_divisors_of_zero_that_data_gives_do_not_end_the_process(target: str) -> None:
     divisors = np.array([0, 3, -1, 0], np.int64)
-    made = built(target, lambda i, x, y: (x + 1) // y, np.array([5, 8, LEAST - 1 + 1, -2], np.int64), divisors)
-    assert made[1] == 3
+    made = built(target, lambda i, x, y: (x + 1) // y, np.array([5, 8, LEAST, -2], np.int64), divisors)
+    np.testing.assert_array_equal(made[1:3], [3, -(LEAST + 1)])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int8"])
+def test_the_least_number_divided_by_minus_one_wraps(target: str, dtype: str) -> None:
+    """The one quotient that does not fit: processors end the process for it. Remainders of it are 0."""
+    least = np.iinfo(dtype).min
+    a = np.array([least, least, least + 1, 7, least, -7, least] * 5, dtype)
+    b = np.array([-1, 0, -1, -1, 3, 0, least] * 5, dtype)
+    known = b != 0
+    for formula in (lambda x, y: x // y, lambda x, y: x % y):
+        with np.errstate(all="ignore"):
+            wanted = formula(a, b)
+        made = built(target, lambda i, x, y, f=formula: f(x, y), a, b, dtype=dtype)
+        np.testing.assert_array_equal(made[known], wanted[known])
 
 
 COUNT = 16

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import seeds
 
 import weft
 from weft import te
@@ -57,21 +58,40 @@ def declarations(c: Chain) -> list[Declaration]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(12))
+def declared(c: Chain, left: list[Declaration]) -> tuple[list[str], str]:
+    """Make the declarations, each as soon as those that it uses are made; their order, and the loops."""
+    results: dict[str, Any] = {}
+    while left:
+        ready = next(d for d in left if all(name in results for name in d[1]))
+        left.remove(ready)
+        results[ready[0]] = ready[2](c.schedule, results)
+    return list(results), c.check()
+
+
+@pytest.mark.parametrize("seed", seeds(12))
 def test_any_order_gives_the_same_loops(seed: int) -> None:
-    texts = []
-    for shuffle in (random.Random(0), random.Random(seed)):
-        c = Chain()
-        left, results = declarations(c), dict[str, Any]()
-        if seed:
-            shuffle.shuffle(left)
-        while left:
-            ready = next(d for d in left if all(name in results for name in d[1]))
-            left.remove(ready)
-            results[ready[0]] = ready[2](c.schedule, results)
-        texts.append(c.check())
-        assert texts[-1].count("vectorized") == 3 and 'block "B"' not in texts[-1]
-    assert texts[0] == texts[1]
+    """The order as written, and another one."""
+    first, second = Chain(), Chain()
+    order, text = declared(first, declarations(first))
+    pick, shuffled = random.Random(seed), declarations(second)
+    while [d[0] for d in shuffled] == order:
+        pick.shuffle(shuffled)
+    _, again = declared(second, shuffled)
+    assert text.count("vectorized") == 3 and 'block "B"' not in text
+    assert text == again
+
+
+@pytest.mark.parametrize("name", ["inline", "tile", "reorder", "place", "lanes", "rows", "columns"])
+def test_every_declaration_shows_in_the_loops(name: str) -> None:
+    """So that equal texts mean something: without one of them the loops are others, or the schedule is refused."""
+    whole, c = Chain(), Chain()
+    _, text = declared(whole, declarations(whole))
+    left = [d for d in declarations(c) if d[0] != name and name not in d[1]]
+    try:
+        _, without = declared(c, left)
+    except ScheduleError:
+        return
+    assert without != text
 
 
 def test_a_copy_may_be_declared_after_the_loops_of_its_stage() -> None:

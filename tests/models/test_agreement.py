@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import agreement
 import models_zoo as zoo
 import numpy as np
 import onnx
@@ -21,9 +22,6 @@ SIZES = {"winml_candy": {"None": 1}}
 # ten times over. Against the graph interpreter (each operator in float64) its root mean square error is ten times ours
 # (test_candy_is_closer_to_the_exact_result_than_onnxruntime), so a few elements may miss.
 MISSES = {"winml_candy": 2e-3}
-TOLERANCE = 1e-3
-"""Largest difference, in parts of what two inputs differ by; 20 times that in half precision."""
-HALF = 2e-2
 SIGNAL = 5e-3
 """Least difference between the results of two inputs, in parts of their size. Below it, an error inside of the model
 would hardly be seen in its results, and the test would see little."""
@@ -45,16 +43,12 @@ def check(path: Path, sizes: dict[str, int] | None = None, seeds: int = 3) -> No
 
 def agrees(name: str, ours: list[np.ndarray], theirs: list[np.ndarray], misses: float = 0.0) -> None:
     """Whether one result agrees for several inputs. A share of ``misses`` of its elements may differ by more."""
-    half = theirs[0].dtype == np.float16
-    assert all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(ours, theirs, strict=True)), name
-    got, want = (np.stack(values).astype(np.float64) for values in (ours, theirs))
+    want = np.stack(theirs).astype(np.float64)
     assert np.isfinite(want).all(), f"{name}: the model itself runs out of range: a poor test"
-    spread = float(np.sqrt(np.mean((want - want.mean(0)) ** 2)))
-    size = float(np.sqrt(np.mean(want**2)))
-    assert spread >= SIGNAL * size, f"{name}: inputs hardly matter ({spread:.2g} of {size:.2g}): a poor test"
-    allowed = (HALF if half else TOLERANCE) * spread
-    close = np.abs(got - want) <= allowed + (HALF if half else TOLERANCE / 10) * np.abs(want)  # false for NaN
-    assert np.mean(~close) <= misses, f"{name}: {np.mean(~close):.2%} differ, at most {np.abs(got - want).max():.3g}"
+    apart, size = agreement.spread(theirs), float(np.sqrt(np.mean(want**2)))
+    assert apart >= SIGNAL * size, f"{name}: inputs hardly matter ({apart:.2g} of {size:.2g}): a poor test"
+    wrong = agreement.differences(ours, theirs, misses)
+    assert not wrong, f"{name}: {wrong}"
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in zoo.LIGHT])
@@ -80,12 +74,55 @@ def test_trained_models(name: str) -> None:
     check(zoo.or_skip(zoo.shared, name), SIZES.get(name))
 
 
-@pytest.mark.parametrize("wrong", [np.zeros_like, lambda x: -x, lambda x: x * np.nan, lambda x: np.roll(x, 1, -1)])
+def _one_nan(x: np.ndarray) -> np.ndarray:
+    return np.where(np.arange(x.size).reshape(x.shape) == 0, np.float32(np.nan), x)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.zeros_like,
+        lambda x: -x,
+        lambda x: x * np.nan,
+        _one_nan,
+        lambda x: np.roll(x, 1, -1),
+        lambda x: x[:2],
+        lambda x: x.astype(np.float64),
+        lambda x: x + np.float32(2e-3),
+    ],
+)
 def test_a_wrong_result_is_seen(wrong: Callable[[np.ndarray], np.ndarray]) -> None:
     right = [np.random.default_rng(seed).standard_normal((3, 8)).astype(np.float32) for seed in range(3)]
     agrees("itself", right, right)
     with pytest.raises(AssertionError):
         agrees("wrong", [wrong(x) for x in right], right)
+    with pytest.raises(AssertionError):
+        agrees("wrong", [*right[:2], wrong(right[2])], right)
+    if wrong is not np.zeros_like:  # zeros need no further test
+        with pytest.raises(AssertionError):
+            agrees("a share", [wrong(x) for x in right], right, misses=0.01)
+
+
+def test_a_wide_spread_widens_nothing_and_a_constant_part_hides_nothing() -> None:
+    want = [np.float32([0, 1000]), np.float32([500, -1000])]
+    assert agreement.differences([x + np.float32(0.01) for x in want], want), "0.01 where the number is 0"
+    near = [np.float32([1000, 1000.25]), np.float32([1000.5, 1000])]
+    assert agreement.differences([x + np.float32(0.5) for x in near], near), "more than the inputs change"
+    assert not agreement.differences([x + np.float32(0.0001) for x in near], near)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+def test_integers_are_equal(dtype: str) -> None:
+    want = [np.array([0, 1, 1], dtype), np.array([1, 0, 1], dtype)]
+    assert not agreement.differences(want, want)
+    assert agreement.differences([want[0], want[0]], want) == "2 of 3 elements differ"
+
+
+def test_numbers_that_are_not_finite_stand_in_the_same_places() -> None:
+    want = np.float32([np.nan, np.inf, -np.inf, 1])
+    assert not agreement.differences([want], [want])
+    assert agreement.differences([np.float32([np.nan, np.inf, np.inf, 1])], [want])
+    assert agreement.differences([np.float32([np.nan, np.inf, -np.inf, np.nan])], [want])
 
 
 def test_results_that_ignore_the_input_are_no_test() -> None:
@@ -101,7 +138,7 @@ def test_dynamic_sizes_are_compiled_once() -> None:
     for batch, sequence in ((1, 16), (3, 5), (2, 31)):
         inputs = zoo.random_inputs(model, batch, {"batch": batch, "sequence": sequence})
         for ours, theirs in zip(exe.run(inputs).values(), onnxruntime_result(path, **inputs), strict=True):
-            np.testing.assert_allclose(ours, theirs, 1e-3, 1e-4)
+            assert not agreement.differences([ours], [theirs])
 
 
 @pytest.mark.slow

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from benchmarks.zoo import agreement, cache
+from benchmarks.zoo.__main__ import Row, table
 from benchmarks.zoo.entry import Entry, Input, ids, only
 from benchmarks.zoo.lists import ENTRIES, FAMILIES
+from weft.bench import engines
+from weft.bench.turns import Record
 
 FEWEST_ARCHITECTURES = 120
 EVERY = [e if e.sample else pytest.param(e, marks=pytest.mark.slow) for e in ENTRIES]
@@ -23,7 +26,7 @@ def test_agrees_with_onnxruntime(entry: Entry) -> None:
     path = zoo.or_skip(cache.model, entry)
     found = agreement.gaps(path, entry)
     assert found, "a model without outputs"
-    wrong = [f"{g.output} is off by {g.error:.1e} of its spread {g.note}" for g in found if not g.agrees]
+    wrong = [f"{g.output}: {g.wrong}" for g in found if not g.agrees]
     assert not wrong, "\n".join(wrong)
 
 
@@ -89,7 +92,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_differences_count_relative_to_the_spread(
     ours: list[list[float]], theirs: list[list[float]], agrees: bool
 ) -> None:
-    gap = agreement._gap("y", [np.array(v) for v in ours], [np.array(v) for v in theirs])
+    gap = agreement.gap("y", [np.array(v) for v in ours], [np.array(v) for v in theirs])
     assert gap.agrees is agrees
 
 
@@ -126,3 +129,31 @@ def test_weights_that_carry_no_signal_are_refused(tmp_path: Path) -> None:
         after = spread([deep(first)], [deep(second)])
     assert before[0] < LEAST_SPREAD < 0.1 < after[0]
     assert spread([torch.full((2,), torch.nan)], [torch.zeros(2)]) == [0.0]
+
+
+def test_the_table_names_what_it_does_not_count() -> None:
+    def record(engine: str, milliseconds: float, apart: float = 0.0) -> Record:
+        return Record("m", engine, "1", "f32", 1, milliseconds, milliseconds, 9, apart, apart)
+
+    ours = record("weft", 1.0)
+    rows = [
+        Row("counted", "f", 1, (ours, record("onnxruntime", 2.0)), {}),
+        Row("broken", "f", 1, (), {"weft": "no"}),
+        Row("alone", "f", 1, (ours,), {"onnxruntime": "no"}),
+        Row("apart", "f", 1, (ours, record("onnxruntime", 0.1, 0.5)), {}),
+    ]
+    made = table(rows, ["onnxruntime"])
+    assert made.note.endswith("1 models. Weft fails: 1 (broken). No peer runs: 1 (alone). No peer agrees: 1 (apart).")
+    assert made.rows[-1][-1] == "0.500"
+
+
+def test_onnxruntime_gets_the_sizes_that_a_file_leaves_open(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    make = onnx.helper.make_tensor_value_info
+    shapes = {"x": ["batch", 3, "length"], "y": [None, 4]}
+    given = [make(k, onnx.TensorProto.FLOAT, v) for k, v in shapes.items()]
+    node = onnx.helper.make_node("Relu", ["x"], ["z"])
+    graph = onnx.helper.make_graph([node], "g", given, [make("z", onnx.TensorProto.FLOAT, None)])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "m.onnx")
+    inputs = {"x": np.zeros((2, 3, 7), np.float32), "y": np.zeros((5, 4), np.float32)}
+    assert engines._open_sizes(str(tmp_path / "m.onnx"), inputs) == {"batch": 2, "length": 7}

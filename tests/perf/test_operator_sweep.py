@@ -49,7 +49,8 @@ def test_functions_of_pytorch_agree(op: str) -> None:
             continue
         proto, inputs = built
         results = by_reference(proto, inputs)
-        agreeing += measure.torch_run(proto, list(inputs.values()), results) is not None
+        run, _ = measure.torch_run(proto, list(inputs.values()), results, measure.TOLERANCES["float16"])
+        agreeing += run is not None
     assert agreeing
 
 
@@ -71,6 +72,7 @@ def test_wrong_results_and_failures_are_told(monkeypatch: pytest.MonkeyPatch) ->
     assert measure.differs([np.float32([1, 2])], [np.float32([1, 2.1])], 2e-3)
     assert measure.differs([np.float32([1, np.nan])], [np.float32([1, 2])], 2e-3)
     assert measure.differs([np.array([True])], [np.array([False])], 2e-3)
+    assert measure.differs([np.int8([100, 2])], [np.int8([101, 2])], 2e-2), "integers are equal"
     assert not measure.differs([np.float32([1, np.inf])], [np.float32([1, np.inf])], 2e-3)
     monkeypatch.setattr("weft.compile", lambda *a, **k: 1 / 0)
     row = measure.measured(first("Relu"), 0.0, ())
@@ -84,3 +86,45 @@ def test_the_worst_row_comes_first() -> None:
     )
     assert [r[0] for r in made.rows] == ["short", "3.0", "1.1", "0.5"]
     assert "at most 1.2: 66.7 %" in made.note and "above 1.5: 1 " in made.note
+
+
+def test_rows_that_fail_are_counted_and_named() -> None:
+    rows = [measure.Row(str(t), {"weft": t, "onnxruntime": 1.0}) for t in (0.5, 0.6, 0.7)]
+    broken = measure.Row("broken", problem="ZeroDivisionError: no")
+    wrong = measure.Row("wrong", {"weft": 0.1, "onnxruntime": 1.0}, "differs", {"torch": "has no such operator"})
+    note = table([*rows, broken, wrong]).note
+    assert "2 rows fail or differ: broken; wrong." in note and "1 rows without torch." in note
+    assert "at most 1.2: 60.0 %" in note and "Of 3 whose peer" in note
+
+
+def test_repeated_rows_are_medians_of_each_engine() -> None:
+    """The luckiest ratio is 0.1 / 9: its time and the peer's are from different moments."""
+    times = [(4.0, 1.0), (0.1, 9.0), (2.0, 1.0)]
+    rows = [measure.Row("r", {"weft": w, "onnxruntime": o}) for w, o in times]
+    assert measure.median(rows).milliseconds == {"weft": 2.0, "onnxruntime": 1.0}
+    failed = measure.median([rows[0], measure.Row("r", problem="differs")])
+    assert failed.problem == "differs" and failed.ratio == 4.0
+
+
+def test_pytorch_writes_into_memory_where_it_can_and_copies_views() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.randn(3, 5)
+    own = measure._own(torch, x.t(), {x.untyped_storage().data_ptr()})
+    assert own.is_contiguous() and own.data_ptr() != x.data_ptr()
+    a, b = torch.randn(4), torch.randn(4)
+
+    class Module:
+        def __init__(self, call: Any) -> None:
+            self.call = call
+
+        def __call__(self, *tensors: Any) -> Any:
+            return self.call(*tensors)
+
+    def run(call: Any) -> Any:
+        return measure._into_memory(torch, Module(call), [a, b], [np.empty(4, np.float32)])
+
+    made = run(torch.add)
+    assert made is not None and made() is made() and torch.equal(made(), a + b)
+    assert run(lambda a, b: a * b) is not None, "operators are functions too"
+    assert run(lambda a, b: torch.add(a, b).relu()) is None, "two calls"
+    assert run(lambda a, b: torch.nn.functional.softplus(a)) is None, "no out="

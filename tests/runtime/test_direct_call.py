@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import kernel_runner
 import numpy as np
 import pytest
 
@@ -48,3 +49,22 @@ def test_writes_outside_are_errors(code: bytes, sizes: tuple[int, ...], where: s
 def test_a_status_is_an_error(compile_c: Callable[..., bytes]) -> None:
     with pytest.raises(ProgramError, match=r"V918.*'f' returned 3"):
         call_kernel(compile_c("int f(void *b, void *s) { (void)b; (void)s; return 3; }"), "f", [])
+
+
+@pytest.mark.parametrize("kept", [0, 1, 1000])
+def test_the_runner_of_the_tests_sees_scratch_memory_that_is_kept(compile_c: Callable[..., bytes], kept: int) -> None:
+    leaks = compile_c("""
+#include <stdint.h>
+void *weft_scratch(int64_t);
+void weft_scratch_release(int64_t);
+int32_t kernel(void *const *buffers, const int64_t *sizes) {
+    weft_scratch(sizes[0] + sizes[1]);
+    if (sizes[0]) weft_scratch_release(sizes[0]);
+    return 0;
+}
+""")
+    if not kept:
+        kernel_runner.call(leaks, "kernel", [np.zeros(1)], (64, 0))
+        return
+    with pytest.raises(AssertionError, match=r"kernel keeps [0-9]+ bytes of scratch memory"):
+        kernel_runner.call(leaks, "kernel", [np.zeros(1)], (64, kept))

@@ -109,16 +109,32 @@ def endless(request, compile_c):
     return Executable(artifact(PROGRAMS[request.param], compile_c(SOURCE)), threads=2)
 
 
-def lateness(attempt, after: float) -> float:
-    """Seconds between the moment at which a run should stop and its end: the least of several."""
-    times = []
-    for _ in range(6):
+PROMISED = 0.05
+"""Seconds within which a run ends, on a machine that has time for it."""
+
+
+def machine_delay() -> float:
+    """Seconds by which this thread wakes up late at the moment: other work on the machine delays everything as much."""
+    start = time.perf_counter()
+    for _ in range(4):
+        time.sleep(0.005)
+    return time.perf_counter() - start - 4 * 0.005
+
+
+def assert_ends_in_time(attempt, after: float) -> None:
+    """One of several attempts ends in time ``after`` seconds from its start; delays of the machine are added."""
+    seen = []
+    for _ in range(8):
+        delay = machine_delay()
         start = time.perf_counter()
         attempt()
-        times.append(time.perf_counter() - start - after)
-        if times[-1] < 0.05:
-            break
-    return min(times)
+        late = time.perf_counter() - start - after
+        allowed = PROMISED + 4 * (delay + machine_delay())
+        seen.append(f"{late:.3f} s late, {allowed:.3f} s allowed")
+        assert late > -0.001, "it ends before its time"
+        if late < allowed:
+            return
+    raise AssertionError("; ".join(seen))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -132,7 +148,7 @@ def test_a_run_stops_at_its_time_limit(endless, threads):
 
     attempt()
     blocks = allocated_blocks()
-    assert -0.001 < lateness(attempt, 0.05) < 0.05
+    assert_ends_in_time(attempt, 0.05)
     gc.collect()
     assert allocated_blocks() <= blocks
 
@@ -148,7 +164,7 @@ def test_control_c_stops_a_run(endless, threads):
             endless(X)
         timer.join()
 
-    assert lateness(attempt, 0.05) < 0.05
+    assert_ends_in_time(attempt, 0.05)
 
 
 def test_other_signals_are_handled_and_the_run_goes_on(compile_c):
@@ -160,8 +176,8 @@ def test_other_signals_are_handled_and_the_run_goes_on(compile_c):
         timer.start()
         start = time.perf_counter()
         with pytest.raises(UserError, match="took longer"):
-            exe.run({"x": X}, timeout=0.4)
-        assert seen and seen[0] - start < 0.35
+            exe.run({"x": X}, timeout=2)
+        assert seen and seen[0] - start < 1.5, "handled during the run, not after it"
     finally:
         signal.signal(signal.SIGUSR1, before)
 

@@ -14,7 +14,7 @@ import weft
 from weft.backends.llvm.tiles import uses_tiles
 from weft.graph.build import constant, function, var
 from weft.graph.interpret import run as interpret
-from weft.graph.nodes import Call, Function, GraphExpr, Module, call
+from weft.graph.nodes import Call, Function, GraphExpr, Module, Var, call
 from weft.graph.visit import post_order
 from weft.kernels.machine_code import lowered
 from weft.ops.catalogue import op
@@ -133,10 +133,27 @@ def test_the_hot_loop_of_windows(sizes: Sizes, products: int, loads: int) -> Non
     take the tiles for one layer alone, whose layout has to be changed and changed back."""
     target = f"{AMX} -rates="
     (group,) = (g for g in kernels(picture(sizes)[0], target) if "conv" in operators_in(g))
-    loop = hot_loop(code(group, target))
+    assert_loop(code(group, target), products, loads)
+
+
+def assert_loop(text: str, products: int, loads: int) -> None:
+    loop = hot_loop(text)
     assert sum(line.startswith("tdpbf16ps") for line in loop) == products
     assert sum(line.startswith("tileloadd") for line in loop) == loads
     assert not any(line.startswith(("tilestored", "tilezero", "vdpbf16ps")) for line in loop)
+
+
+@pytest.mark.parametrize("target", [AMX, f"{AMX} -rates="], ids=["its own rates", "reference rates"])
+def test_the_hot_loops_of_windows_in_a_row(target: str) -> None:
+    """Between other windows no layout has to be changed for one alone: the rates of the machine take the tiles too."""
+    y: GraphExpr = var("x", (1, 64, 28, 28), "bfloat16")
+    for seed, (outputs, size, pad) in enumerate([(64, 3, 1), (256, 1, 0), (64, 1, 0), (64, 3, 1)]):
+        y = rounded(window(y, seed, outputs, size, 1, pad))
+    params = [v for v in post_order(y) if isinstance(v, Var)]
+    windows = [g for g in kernels(Module({"main": function(params, y)}), target) if "conv" in operators_in(g)]
+    assert len(windows) == 4
+    for group in windows:
+        assert_loop(code(group, target), 4, 4)
 
 
 @pytest.mark.parametrize("target", ["zen4", "x86-64-v4", "ice-lake"])

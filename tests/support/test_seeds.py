@@ -68,9 +68,26 @@ def test_nightly_rounds_write_what_to_repeat(tmp_path: Path, monkeypatch) -> Non
         "PYTHONPATH", os.pathsep.join([str(Path(seeds.__file__).parent), os.environ.get("PYTHONPATH", "")])
     )
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p conftest")
-    found = nightly.one_round([path], 12345, 60, 1)
-    assert found == ["pytest 'test_random.py::test_wrong' --seed 12345"]
-    assert nightly.one_round([path], 1, 0.01, 1) == [], "the time was too short"
+    out = tmp_path / "failures.txt"
+    assert nightly.one_round([path], 12345, 120, 1, out) == 1
+    assert out.read_text() == "pytest 'test_random.py::test_wrong' --seed 12345\n"
+    assert nightly.one_round([path], 1, 0.01, 1, out) == 0, "the time was too short"
+    path.write_text("no test")
+    assert nightly.one_round([path], 7, 120, 1, out) == 1, "what fails outside of tests is repeated as a whole"
+    assert out.read_text().splitlines()[1:] == [f"pytest {path} --seed 7"]
+
+
+def test_nightly_keeps_what_failed_in_a_round_that_the_time_ends(tmp_path: Path, monkeypatch) -> None:
+    path, out = tmp_path / "test_random.py", tmp_path / "failures.txt"
+    path.write_text(f"{RANDOM}\ndef test_endless():\n    while True:\n        pass\n")
+    monkeypatch.setattr(nightly, "TESTS", tmp_path / "tests")
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(Path(seeds.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    )
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p conftest")
+    assert nightly.main(["--minutes", "0.5", "--out", str(out), "--workers", "1", str(path)]) == 1
+    (line,) = out.read_text().splitlines()
+    assert line.startswith("pytest 'test_random.py::test_wrong' --seed ")
 
 
 def test_nightly_knows_the_random_tests() -> None:

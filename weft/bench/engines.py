@@ -51,8 +51,23 @@ def _onnxruntime(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
     options.inter_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3
+    for name, size in _open_sizes(request["model"], inputs).items():  # Weft and OpenVINO get them too
+        options.add_free_dimension_override_by_name(name, size)
     session = onnxruntime.InferenceSession(request["model"], options, providers=["CPUExecutionProvider"])
     return onnxruntime.__version__, lambda: session.run(None, inputs)
+
+
+def _open_sizes(model: str, inputs: Inputs) -> dict[str, int]:
+    """The sizes of axes that have names in the file, taken from the inputs."""
+    import onnx
+
+    graph = onnx.load(model, load_external_data=False).graph
+    found: dict[str, int] = {}
+    for given in graph.input:
+        if given.name in inputs:
+            axes = zip(given.type.tensor_type.shape.dim, inputs[given.name].shape, strict=False)
+            found.update((axis.dim_param, size) for axis, size in axes if axis.dim_param)
+    return found
 
 
 def _openvino(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:

@@ -252,7 +252,7 @@ class _Reader:
                 data = self.data[offset : offset + size]
                 self.check(entry, data)
                 if entry["kind"] == "code":
-                    made = Variant(frozenset(entry["features"]), bytes(data), str(entry["format"]))
+                    made = Variant(frozenset(_names(entry["features"])), bytes(data), str(entry["format"]))
                     variants[_whole(entry["code"])].append(made)
                 else:
                     constants.append(_constant(entry, data))
@@ -323,6 +323,12 @@ def _constant(entry: Mapping[str, Any], data: memoryview) -> NDArray[Any]:
     except UserError as error:
         raise ValueError(error.message) from error
     return np.frombuffer(data, dtype=np.uint8).view(dtype).reshape([_whole(d) for d in entry["shape"]])
+
+
+def _names(value: object) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+        raise ValueError(f"{str(value)[:40]!r} is no list of names")
+    return value
 
 
 def _whole(value: Any) -> int:
