@@ -47,6 +47,6 @@ def test_a_node_agrees_with_onnxruntime(case: OneNode, tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_it_does_not_know_is_refused_by_name(case: OneNode, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=f"the PyTorch peer does not know {case.op}"):
+def test_operators_without_a_converter_are_refused_by_name(case: OneNode, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=f"the PyTorch peer has no converter for {case.op}"):
         in_torch(case, tmp_path)

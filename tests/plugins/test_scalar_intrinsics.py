@@ -182,7 +182,7 @@ def test_tasks_keep_their_intrinsics_under_other_schedules() -> None:
         changed = again.with_trace(task.maker.schedule(task.program, V3).trace)
         assert changed.scalars == task.scalars and changed.key != task.key
         assert machine_code(changed).code == machine_code(task).code
-    with pytest.raises(UserError, match="has no code of 'cubic_root' for float32"):
+    with pytest.raises(UserError, match="has no code for 'cubic_root' of float32"):
         machine_code(replace(changed, target=weft.Target("c")))  # its text is LLVM IR
 
 

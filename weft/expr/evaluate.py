@@ -137,7 +137,11 @@ def _binary(e: Binary, a: Any, b: Any) -> Any:
 def _call(e: Call, args: list[Any]) -> Any:
     row = find(e.name)
     if row is None:
-        raise UserError(f"the intrinsic '{e.name}' has no meaning here", code="E033")
+        raise UserError(
+            f"there is no intrinsic '{e.name}'",
+            code="E033",
+            hint="compile with the plugin that defines it: plugins=[…]",
+        )
     if row.result is None:
         return row.evaluate(*args, e.dtype)
     return convert(row.evaluate(*(_wide(v, a.dtype) for v, a in zip(args, e.args, strict=True))), e.dtype)

@@ -79,7 +79,7 @@ class _Known:
     """Facts about ranges. Variables without a range are sizes, which are at least 0."""
 
     def __init__(self, ranges: Ranges) -> None:
-        self.facts = Facts(keeps_variables=True)  # they say what a loop drives
+        self.facts = Facts(keeps_variables=True)  # terms must show which loop changes them
         self.seen: set[Expr] = set(ranges)
         for var, (least, greatest) in ranges.items():
             self.facts.bind(var, self.sized(least.expr()), self.sized((greatest - least).plus(1).expr()))

@@ -524,8 +524,8 @@ def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
         x, y = promote(a, b)
     if op == "div" and not x.dtype.is_float:
         x, y = cast(x, FLOAT32), cast(y, FLOAT32)
-    elif op in _WHOLE and x.dtype.is_float:
-        return _whole_quotient(op, x, y)
+    elif op in _INTEGER_DIVISIONS and x.dtype.is_float:
+        return _float_division(op, x, y)
     if type(y) is Const:
         if type(x) is Const:
             folded = fold(op, x, y)
@@ -543,11 +543,11 @@ def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
     return x if (type(y) is Const) == (effect is Effect.NEUTRAL) else y
 
 
-def _whole_quotient(op: str, x: Expr, y: Expr) -> Expr:
+def _float_division(op: str, x: Expr, y: Expr) -> Expr:
     """``floordiv`` … ``truncmod`` of floats, as NumPy defines them: the remainder is exact up to one rounding, and the
-    quotient is the whole number that belongs to it. Narrow floats are computed in float32."""
+    quotient is the integer that fits it. Narrow floats are computed in float32."""
     if x.dtype.bits < 32:
-        return cast(_whole_quotient(op, cast(x, FLOAT32), cast(y, FLOAT32)), x.dtype)
+        return cast(_float_division(op, cast(x, FLOAT32), cast(y, FLOAT32)), x.dtype)
     rest, zero, one = Call("fmod", (x, y), x.dtype), Const(0, x.dtype), Const(1, x.dtype)
     apart = all_of(make("ne", rest, zero), make("ne", make("lt", rest, zero), make("lt", y, zero)))
     if op == "truncmod":
@@ -564,7 +564,7 @@ def _whole_quotient(op: str, x: Expr, y: Expr) -> Expr:
     return select(make("eq", y, zero), ratio, signed)
 
 
-_WHOLE = frozenset(("floordiv", "floormod", "truncdiv", "truncmod"))
+_INTEGER_DIVISIONS = frozenset(("floordiv", "floormod", "truncdiv", "truncmod"))
 _LOGICAL = {"bitand": "and", "bitor": "or", "bitxor": "ne"}
 _SIGNS = {"bitand": "&", "bitor": "|", "bitxor": "^", "shl": "<<", "shr": ">>", "bitnot": "~"}
 
@@ -608,7 +608,7 @@ def maximum(a: ExprLike, b: ExprLike) -> Expr:
 
 
 def logical_not(a: ExprLike) -> Expr:
-    """Whether the condition ``a`` does not hold. Raises UserError E022 for what is no condition."""
+    """The negation of the condition ``a``. Raises UserError E022 if ``a`` is not a condition."""
     made = wrap(a)
     if made.dtype != BOOL:
         raise UserError(f"logical_not takes a condition, not {made.dtype}", code="E022", hint="compare with 0")

@@ -59,7 +59,7 @@ class Normalizer:
         self._depth = depth
 
     def forget(self) -> None:
-        """The facts have changed."""
+        """Drop cached answers, because the facts have changed."""
         self.solver.forget()
         self.memo = {}
         self._divisions = {}

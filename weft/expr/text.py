@@ -50,7 +50,7 @@ from weft.support.words import did_you_mean
 _CALLED: Final = {name for name, op in BINARY.items() if op.precedence == 0}
 _INFIX: Final = {op.symbol: op for op in BINARY.values() if op.precedence > 0}
 
-_GOES_ON: Final = frozenset({*_INFIX, "(", "["})
+_CONTINUES_EXPRESSION: Final = frozenset({*_INFIX, "(", "["})
 """Tokens that may follow the first token of a longer expression."""
 
 Scope = Mapping[str, Any]
@@ -110,7 +110,7 @@ class ExprParser:
     def _single(self) -> Expr | None:
         """Consume the expression at the cursor if it is one token, as most sizes and indices are."""
         token = self.tokens.current
-        if self.tokens.ahead().text in _GOES_ON:
+        if self.tokens.ahead().text in _CONTINUES_EXPRESSION:
             return None
         if token.kind == NUMBER:
             return self._number(self.tokens.take())

@@ -78,7 +78,7 @@ def scalar_of(text: str) -> Intrinsic:
         if dtype not in expansions:
             known = ", ".join(forms)
             raise UserError(
-                f"this task has no code of '{name}' for {dtype}", code="E033", hint=f"it has some for {known}"
+                f"this task has no code for '{name}' of {dtype}", code="E033", hint=f"it has code for {known}"
             )
         operands = _operands(arity, dtype)
         made = parse(expansions[dtype], {v.name: v for v in operands})

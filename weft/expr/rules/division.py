@@ -1,6 +1,7 @@
 """Quotients and remainders of index polynomials, rounded down, for a positive divisor ``d``.
 
-Each rule takes ``p`` and ``d`` and says what it can of ``p // d`` and ``p % d``: polynomials that are equal to them.
+Each rule takes ``p`` and ``d`` and returns polynomials equal to ``p // d`` and ``p % d``, or None for one that it does
+not find.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from weft.expr.solver import Solver
 
 
 class RingAndSolver(Protocol):
-    """What a rule may use."""
+    """The interface that rules use."""
 
     ring: Ring
     solver: Solver
@@ -39,7 +40,7 @@ class RingAndSolver(Protocol):
 
 
 class Parts(NamedTuple):
-    """What a rule found; None where it says nothing."""
+    """The result of a rule; None for a part that the rule does not find."""
 
     quotient: Poly | None = None
     remainder: Poly | None = None

@@ -16,7 +16,7 @@ _EXACT_FLOATS: Final = {"float32": ("float64",), "float16": ("float32", "float64
 
 
 def _value_kept(m: Any, ask: Ask) -> bool:
-    """Every value of ``x`` survives the conversion to ``inner``, so going on to ``outer`` may start from ``x``."""
+    """Whether every value of ``x`` is exact in ``inner``, so that ``x`` may be converted to ``outer`` directly."""
     first: DType = m.x.dtype
     middle: DType = m.inner
     if first.kind == "bool":

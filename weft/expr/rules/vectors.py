@@ -77,7 +77,7 @@ def _all_lanes_equal(e: Expr, simplify: Callable[[Expr], Expr]) -> Expr | None:
 
 
 def _compared(op: str, a: Lanes, b: Lanes, holds: Callable[[Expr], bool]) -> Expr | None:
-    """Decided where it is so for the first and the last lane: the difference is monotone between them."""
+    """The constant result if the first and the last lane have the same: the difference is monotone between them."""
     if op in ("eq", "ne"):
         return None
     opposite = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}[op]

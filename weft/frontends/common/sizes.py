@@ -61,7 +61,7 @@ def tidy(value: Expr | int) -> Dim:
     if isinstance(value, int):
         return value
     if not _is_small(value):
-        raise Unsupported("the arithmetic on shapes is too long to follow")
+        raise Unsupported(f"an expression of sizes has more than {MAX_NODES} nodes")
     return simplified(value)
 
 
@@ -135,7 +135,7 @@ def arithmetic(op: str, a: Dim, b: Dim) -> Dim:
     """``a op b`` for add, sub, mul, min, max, floordiv, floormod and truncdiv. Division by zero is Unsupported."""
     if op in ("floordiv", "truncdiv", "floormod"):
         if isinstance(b, int) and b == 0:
-            raise Unsupported("a shape is divided by zero")
+            raise Unsupported("a size is divided by zero")
         if op == "truncdiv" and bounds(a)[0] >= 0 and bounds(b)[0] >= 0:
             op = "floordiv"
         if op == "floordiv" and not (isinstance(a, int) and isinstance(b, int)):
@@ -180,7 +180,7 @@ def divide_products(numerator: Iterable[Dim], denominator: Iterable[Dim]) -> Dim
             above.remove(factor)
             below.remove(factor)
     if known_below == 0:
-        raise Unsupported("a shape is divided by zero")
+        raise Unsupported("a size is divided by zero")
     common = math.gcd(known_above, known_below)
     top = tidy(index(product(above)) * (known_above // common))
     bottom = tidy(index(product(below)) * (known_below // common))

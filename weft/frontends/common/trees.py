@@ -45,5 +45,5 @@ class Forest:
                 return found
             found += 1
             if found > MAX_DEPTH:
-                raise Malformed(f"its trees are deeper than {MAX_DEPTH} or hold cycles")
+                raise Malformed(f"its trees are deeper than {MAX_DEPTH} levels or contain cycles")
             level = np.unique(np.concatenate([self.then[inner], self.otherwise[inner]]))

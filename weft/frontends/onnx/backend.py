@@ -36,7 +36,7 @@ except ImportError:
 
 MAX_KEPT_EXECUTABLES = 32
 """Executables that are kept for one prepared model. The least recently used is dropped first."""
-MAX_ROUNDS = 64
+MAX_COMPILE_ATTEMPTS = 64
 """Most attempts to compile a model: each may show that the value of one more input is needed."""
 
 
@@ -117,7 +117,7 @@ class Prepared(BackendRep):
         return {i.name: _as_value(v) for i, v in zip(self.inputs, given, strict=True)}
 
     def _specialized(self, named: dict[str, Any]) -> Compiled:
-        for _ in range(MAX_ROUNDS):
+        for _ in range(MAX_COMPILE_ATTEMPTS):
             known: dict[str, Given] = {n: _type_of(named[n]) for n in self.loose}
             known |= {n: _frozen(named[n]) for n in self.needed if named[n] is not None}
             key = _key(known)

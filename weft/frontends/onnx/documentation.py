@@ -18,17 +18,17 @@ HEAD = """# Operators
 
 This page is generated: `python -m weft.frontends.onnx.documentation > docs/operators.md`.
 
-*direct* operators are imported by a converter of their own; *function* operators by the definition that the
-specification gives in terms of others; *shapes* marks those that are also followed through arithmetic on shapes, so
-that they may decide shapes. Opsets are the versions of the operator set in which the definition changed; dtypes those
-of the first operand in the newest one.
+*direct*: Weft has a converter for the operator. *function*: the operator is imported through the function body that
+the specification gives for it. *shapes*: the operator is also evaluated on shapes during import, so that its result may
+decide shapes. The column of opsets lists the versions of the operator set in which the definition changed. The column
+of dtypes lists those of the first operand in the newest version.
 """
 
-# Operators that are refused, always or in part, and why.
+# Operators that are refused, always or in some cases, and why.
 NOTES: dict[str, str] = {
     "Bernoulli": "needs random numbers",
     "Dropout": "inference only: training draws random numbers",
-    "ImageDecoder": "pictures are decoded before the model",
+    "ImageDecoder": "decode pictures before the model",
     "Multinomial": "needs random numbers",
     "RandomNormal": "needs random numbers",
     "RandomNormalLike": "needs random numbers",
@@ -50,15 +50,15 @@ MICROSOFT_NOTES: dict[str, str] = {
     "BiasDropout": "inference only",
     "CDist": "euclidean and sqeuclidean",
     "ConvTransposeWithDynamicPads": "pads known when compiled",
-    "DecoderMaskedMultiHeadAttention": "without search by beams",
-    "DynamicQuantizeLSTM": "operands are quantized for each step, over the whole batch",
+    "DecoderMaskedMultiHeadAttention": "without beam search",
+    "DynamicQuantizeLSTM": "operands are quantized at each step, with one scale for the whole batch",
     "GatedRelativePositionBias": "without packed sequences",
-    "GroupQueryAttention": "states of floats or 8 bits in a whole buffer; the window of keys is masked",
+    "GroupQueryAttention": "states of floats or 8 bits; local_window_size masks keys, the buffer keeps all of them",
     "Irfft": "one dimension, one-sided",
     "MatMulBnb4": "decoded when compiled",
-    "MatMulNBits": "2, 4 and 8 bits; accuracy_level is a minimum and needs nothing",
+    "MatMulNBits": "2, 4 and 8 bits; accuracy_level, a minimum, is always met",
     "MoE": "without sparse mixers",
-    "MultiHeadAttention": "without search by beams",
+    "MultiHeadAttention": "without beam search",
     "NGramRepeatBlock": "length of the sequence known when compiled",
     "QAttention": "do_rotary is refused",
     "QMoE": "weights of 2, 4 and 8 bits, decoded when compiled; without sparse mixers",

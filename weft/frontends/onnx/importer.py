@@ -38,6 +38,7 @@ from weft.graph.types import Dim, TensorType
 from weft.graph.visit import post_order
 from weft.ops.catalogue import op
 from weft.support.errors import InternalError, Location, ModelError, UserError, WeftError
+from weft.support.words import did_you_mean
 
 MAX_NODES = 100_000
 """Most nodes of a model after functions are expanded and loops are unrolled."""
@@ -52,8 +53,8 @@ Given: TypeAlias = "np.ndarray[Any, Any] | TensorType | tuple[Any, ...] | None"
 Leaving: TypeAlias = "int | tuple[int | str, ...] | None"
 """An output of a graph: a tensor (-1), a list of that length, the values of maps with these keys, no value (None)."""
 
-# What converters raise on operands and attributes that make no sense; anything else is a bug of Weft.
-_NONSENSE = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
+# What converters raise for operands and attributes that do not fit the operator; anything else is a bug of Weft.
+_INVALID_NODE_ERRORS = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
 def _is_fixed(declared: Any) -> bool:
@@ -137,7 +138,7 @@ class Importer:
         )
 
     def require(self, condition: Expr, message: str) -> None:
-        """Note a condition on symbolic dimensions that the model takes for granted."""
+        """Record a condition on symbolic dimensions that the model assumes."""
         if isinstance(condition, Const):
             if not condition.value:
                 raise Malformed(message)
@@ -148,7 +149,7 @@ class Importer:
             self.block.bindings.append((Var("required", made.type), made))
 
     def assume(self, op: str, a: Dim, b: Dim, name: str) -> None:
-        """Note that the node ``name`` takes ``a op b`` for granted."""
+        """Record that the node ``name`` assumes ``a op b``."""
         words = {"eq": "equal", "le": "be at most", "ge": "be at least"}
         self.require(make(op, index(a), index(b)), f"{name}: the size {a} must {words[op]} {b}")
 
@@ -198,7 +199,7 @@ class Importer:
         return params
 
     def _given(self, name: str, given: Given, params: list[Var]) -> Value:
-        """The value of an input of which more is known than the model declares; parameters are added to ``params``."""
+        """The value of an input whose value, or a more precise type, is given; parameters are added to ``params``."""
         if given is None:
             return Absent()
         if isinstance(given, tuple):
@@ -230,8 +231,8 @@ class Importer:
         return TensorType(shape, dtype)
 
     def _check_overrides(self, graph: Any) -> None:
-        """Whether everything that the caller fixes is there to be fixed. Raises UserError T020."""
-        weights = {t.name for t in graph.initializer}  # which old models list among their inputs, too
+        """Check that the model has every input and dimension that the caller fixes. Raises UserError T020."""
+        weights = {t.name for t in graph.initializer}  # old models also list these among their inputs
         dims = {i.name: i.type.tensor_type.shape.dim for i in graph.input if i.name not in weights}
         sizes = {_label(n, axis, d) for n, shape in dims.items() for axis, d in enumerate(shape) if not _is_fixed(d)}
         for name, given in self.overrides.items():
@@ -243,7 +244,7 @@ class Importer:
                     f"the model has no {what} '{name}'",
                     code="T020",
                     place=Location(file=self.source.name),
-                    hint=f"there are: {', '.join(there) or 'none'}",
+                    hint=did_you_mean(name, there, f"there are: {', '.join(there) or 'none'}"),
                 )
 
     def _given_dim(self, name: str, axis: int, given: int | str | None) -> Dim:
@@ -259,7 +260,7 @@ class Importer:
         return bound if isinstance(bound, int) else self.symbol(label)
 
     def symbol(self, label: str) -> Symbol:
-        """The symbolic dimension of that name: one variable a name in the whole model."""
+        """The symbolic dimension of that name: one variable for each name in the whole model."""
         if label not in self.symbols:
             name = re.sub(r"\W", "_", label, flags=re.ASCII) or "n"
             name = f"n{name}" if name[0].isdigit() else name
@@ -281,7 +282,7 @@ class Importer:
         return outputs
 
     def _leaving(self, value: Value, name: str, scope: NameScope) -> list[GraphExpr]:
-        """A value as the tensors that leave the graph, noted in ``structure``."""
+        """The result tensors of an output of the model; ``structure`` records its form."""
         if isinstance(value, Absent):
             self.structure.append(None)
             return []
@@ -295,7 +296,7 @@ class Importer:
         return [self.output(value, name, scope)]
 
     def output(self, value: Value, name: str, scope: NameScope) -> GraphExpr:
-        """A value as a tensor that leaves the graph."""
+        """A value as a result tensor of the graph."""
         node = Node(_empty_node(), "output", "", name, scope.opsets.get("", 1), (value,), scope, self)
         return node.data(0)
 
@@ -337,8 +338,8 @@ class Importer:
             raise
         except WeftError as why:
             self._fail(scope, outputs, full_name, name, why)
-        except _NONSENSE as why:
-            text = f"its operands or attributes make no sense ({type(why).__name__}: {why})"
+        except _INVALID_NODE_ERRORS as why:
+            text = f"its operands or attributes do not fit its operator ({type(why).__name__}: {why})"
             self._fail(scope, outputs, full_name, name, Malformed(text))
 
     def _is_known(self, domain: str, proto: Any, scope: NameScope) -> bool:

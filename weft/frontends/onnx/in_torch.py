@@ -27,7 +27,7 @@ def torch_module(path: str | os.PathLike[str]) -> Any:
     model = onnx.load(path)
     unknown = sorted({n.op_type for n in model.graph.node if n.op_type not in CONVERTERS})
     if unknown:
-        raise ModelError(f"the PyTorch peer does not know {', '.join(unknown)}", code="M040")
+        raise ModelError(f"the PyTorch peer has no converter for {', '.join(unknown)}", code="M040")
 
     class Interpreter(torch.nn.Module):
         def __init__(self) -> None:
@@ -76,7 +76,7 @@ def _list(x: Sequence[Any], a: Attributes, index: int, name: str) -> list[int] |
 
 
 def _padded(t: Any, x: Any, a: Attributes, kernel: Sequence[int], value: float) -> tuple[Any, list[int]]:
-    """The input, explicitly padded where torch cannot, and the symmetric padding left to torch."""
+    """The input, explicitly padded if the padding is not symmetric, and the symmetric padding for torch."""
     rank = len(kernel)
     pads = list(a.get("pads", [0] * 2 * rank))
     strides = list(a.get("strides", [1] * rank))
@@ -120,7 +120,7 @@ def _fused_conv(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     """A convolution, what is added to it, and an activation with its parameters."""
     kind = a.get("activation", "")
     if kind not in _FUSED:
-        raise ModelError(f"the PyTorch peer does not know FusedConv with {kind}", code="M040")
+        raise ModelError(f"the PyTorch peer has no converter for FusedConv with {kind}", code="M040")
     made = _conv(t, x[:3], a, opset)
     return _FUSED[kind](t, made if len(x) < 4 or x[3] is None else made + x[3], *a.get("activation_params", ()))
 
@@ -129,7 +129,9 @@ def _conv_transpose(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     rank = x[1].dim() - 2
     pads = list(a.get("pads", [0] * 2 * rank))
     if pads[:rank] != pads[rank:] or rank != 2:
-        raise ModelError("the PyTorch peer knows ConvTranspose of two dimensions with equal padding only", code="M040")
+        raise ModelError(
+            "the PyTorch peer supports ConvTranspose only in two dimensions with equal padding", code="M040"
+        )
     bias = x[2] if len(x) > 2 else None
     extra = list(a.get("output_padding", [0] * rank))
     strides, dilations = list(a.get("strides", [1] * rank)), list(a.get("dilations", [1] * rank))
@@ -191,7 +193,7 @@ def _gather(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
 
 def _gather_nd(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     if a.get("batch_dims", 0):
-        raise ModelError("the PyTorch peer knows GatherND without batch dimensions only", code="M040")
+        raise ModelError("the PyTorch peer supports only GatherND without batch dimensions", code="M040")
     return x[0][tuple(x[1].long().unbind(-1))]
 
 

@@ -25,12 +25,12 @@ from weft.support.dtypes import DType
 
 Array = np.ndarray[Any, Any]
 
-FOLD_LIMIT = 1 << 16
+MAX_FOLDED_ELEMENTS = 1 << 16
 """Operators on constants are evaluated during import if the result has at most so many elements. Constant folding
 evaluates larger ones later, if they are needed."""
-MAX_BOUND = 64
-"""Most sizes that are read from one tensor at run time."""
-MAX_TENSOR = 1 << 36
+MAX_SIZES_IN_TENSOR = 64
+"""Most elements of a tensor whose values become symbolic sizes."""
+MAX_TENSOR_ELEMENTS = 1 << 36
 """Most elements of a tensor; a model with a larger one counts as malformed."""
 
 
@@ -232,7 +232,7 @@ class Node:
     def bound(self, value: GraphExpr, what: str, i: int = 0) -> tuple[Dim, ...]:
         """Symbolic sizes whose values ``value`` has at run time; negative values are an error."""
         t = value.tensor
-        if t.rank > 1 or not t.is_static or not t.dtype.is_integer or _count(t) > MAX_BOUND:
+        if t.rank > 1 or not t.is_static or not t.dtype.is_integer or _count(t) > MAX_SIZES_IN_TENSOR:
             raise self.needs(f"its input '{what}' depends on the values of tensors, not on shapes alone", i)
         return self.importer.bound(value, what)
 
@@ -359,7 +359,7 @@ class Node:
 
     def _folded(self, made: Call) -> GraphExpr:
         types = made.type.fields if isinstance(made.type, TupleType) else (made.type,)
-        if any(not isinstance(t, TensorType) or not t.is_static or _count(t) > FOLD_LIMIT for t in types):
+        if any(not isinstance(t, TensorType) or not t.is_static or _count(t) > MAX_FOLDED_ELEMENTS for t in types):
             return made
         if any(
             isinstance(v, Expr) for attr in made.attrs.values() for v in (attr if isinstance(attr, tuple) else (attr,))
@@ -379,5 +379,5 @@ def _count(t: TensorType) -> int:
 
 def _check_size(t: Type) -> None:
     for one in t.fields if isinstance(t, TupleType) else (t,):
-        if isinstance(one, TensorType) and _count(one) > MAX_TENSOR:
+        if isinstance(one, TensorType) and _count(one) > MAX_TENSOR_ELEMENTS:
             raise Malformed(f"it would compute a tensor of {_count(one):,} elements")

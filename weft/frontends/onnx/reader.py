@@ -18,7 +18,7 @@ from weft.support.errors import Location, MissingExtra, ModelError
 
 PROTOBUF_LIMIT = (1 << 31) - 1
 """The largest protobuf message, in bytes; larger models store weights in external files."""
-_FETCH = "download or export it again, and compare its size"
+_DAMAGED_HINT = "download or export it again, and compare its size"
 NEWEST_IR = 64
 """Files with a higher IR version count as corrupt. No IR version so far has changes that an importer must refuse."""
 
@@ -112,7 +112,7 @@ def _parse(onnx: ModuleType, data: bytes, name: str) -> Any:
 
     place = Location(file=name)
     if not data:
-        raise ModelError("the file is empty", code="M002", place=place, hint=_FETCH)
+        raise ModelError("the file is empty", code="M002", place=place, hint=_DAMAGED_HINT)
     try:
         return onnx.ModelProto.FromString(data)
     except DecodeError:
@@ -120,7 +120,7 @@ def _parse(onnx: ModuleType, data: bytes, name: str) -> Any:
             "the file is not an ONNX model, or it is truncated or corrupt (protobuf cannot parse it)",
             code="M002",
             place=place,
-            hint=_FETCH,
+            hint=_DAMAGED_HINT,
         ) from None
 
 

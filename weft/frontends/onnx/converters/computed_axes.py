@@ -17,8 +17,8 @@ from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import INDEX
 
-_LONG = 1 << 40
-"""More than the size of any dimension. Larger steps are limited to this number, so that nothing overflows."""
+_MAX_STEP = 1 << 40
+"""Larger steps are limited to this number, so that nothing overflows; no dimension is as large."""
 
 
 def vector(node: Node, dims: Sequence[Dim]) -> Traced:
@@ -104,7 +104,7 @@ def reduce_computed(node: Node, name: str, x: GraphExpr, *, keepdims: bool, empt
     data, rank = Traced(node, x), x.tensor.rank
     axes = ComputedAxes(node, 1, rank)
     if not keepdims and not isinstance(axes.count, int):
-        raise node.needs("how many axes its input 'axes' holds is not known, so that the rank of the result is not", 1)
+        raise node.needs("the number of axes in its input 'axes' is not known, so neither is the rank of the result", 1)
     flags = axes.flags if empty else axes.all_if_none()
     sizes = vector(node, data.shape)
     if axes.count == 1:
@@ -129,7 +129,7 @@ def squeeze_computed(node: Node, x: GraphExpr) -> GraphExpr:
     """``x`` without the dimensions in operand 1."""
     axes = ComputedAxes(node, 1, x.tensor.rank)
     if not isinstance(axes.count, int):
-        raise node.needs("how many axes its input 'axes' holds is not known, so that the rank of the result is not", 1)
+        raise node.needs("the number of axes in its input 'axes' is not known, so neither is the rank of the result", 1)
     sizes = axes.in_order(x.tensor.shape)
     left = x.tensor.rank - axes.count
     for gone in sizes[left:]:
@@ -141,7 +141,7 @@ def unsqueeze_computed(node: Node, x: GraphExpr) -> GraphExpr:
     """``x`` with additional dimensions of size 1 at the positions in operand 1."""
     count = product(node.shape(1))
     if not isinstance(count, int):
-        raise node.needs("how many axes its input 'axes' holds is not known, so that the rank of the result is not", 1)
+        raise node.needs("the number of axes in its input 'axes' is not known, so neither is the rank of the result", 1)
     axes = ComputedAxes(node, 1, x.tensor.rank + count)
     old = axes.flags * -1 + 1
     taken = (old.call("cumsum", axis=0) - 1).call("maximum", 0)
@@ -169,7 +169,7 @@ def strided(node: Node, x: GraphExpr, axes: Sequence[int], starts: Traced, ends:
     """``[start:end:step]`` of each of ``axes``: vectors of their starts, ends and steps, all known at run time only."""
     sizes = vector(node, [x.tensor.shape[a] for a in axes])
     require(node, steps.equals(0).call("logical_not"), "its steps must not be 0")
-    steps = steps.limited(-_LONG, _LONG)
+    steps = steps.limited(-_MAX_STEP, _MAX_STEP)
     forwards = steps > 0
     starts, ends = ((b < 0).choose(sizes + b, b) for b in (starts, ends))
     first = starts.call("maximum", 0).call("minimum", forwards.choose(sizes, sizes - 1))

@@ -19,9 +19,9 @@ from weft.graph.nodes import Constant, GraphExpr, Tuple
 from weft.graph.types import Dim
 from weft.support.dtypes import INDEX
 
-MAX_TRIPS = 4096
+MAX_SEQUENCE_ITERATIONS = 4096
 """Loops with sequences must be unrolled, because sequences exist only during import; this is their most iterations."""
-MAX_UNROLLED = 8
+MAX_UNROLLED_ITERATIONS = 8
 """Other loops with at most so many iterations are unrolled."""
 
 
@@ -47,7 +47,7 @@ def _loop(node: Node) -> Result:
     body = node.subgraph("body")
     plain = not any(isinstance(v, (Sequence_, Absent)) for v in node.inputs)
     trips = _known_scalar(node.data(0)) if node.has(0) else None
-    if plain and (trips is None or trips > MAX_UNROLLED):
+    if plain and (trips is None or trips > MAX_UNROLLED_ITERATIONS):
         return loop(node)
     if node.has(0) and trips is None:
         raise node.needs("loops over sequences need a known number of iterations", 0)
@@ -58,12 +58,12 @@ def _loop(node: Node) -> Result:
         raise node.needs("loops over sequences need a known start condition", 1)
     carried: list[Value] = [node.value(i) for i in range(2, len(node.inputs))]
     if len(body.input) != 2 + len(carried) or len(body.output) < 1 + len(carried):
-        raise Malformed("the inputs and outputs of its body do not fit its own")
+        raise Malformed("its body has other inputs or outputs than the node needs")
     columns: list[list[GraphExpr]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
     trip = 0
     while going and (trips is None or trip < trips):
-        if trip == MAX_TRIPS:
-            raise Unsupported(f"loops of more than {MAX_TRIPS} iterations are not supported")
+        if trip == MAX_SEQUENCE_ITERATIONS:
+            raise Unsupported(f"loops of more than {MAX_SEQUENCE_ITERATIONS} iterations are not supported")
         names = [i.name for i in body.input]
         values = [node.constant(trip, "int64"), node.constant(True, "bool"), *carried]
         results = node.importer.subgraph(node, body, dict(zip(names, values, strict=True)))
@@ -84,7 +84,7 @@ def _loop(node: Node) -> Result:
 def stacked(node: Node, values: list[GraphExpr], axis: int = 0) -> GraphExpr:
     """Tensors of one shape joined along a new axis."""
     if not values:
-        raise Unsupported("a loop of no iterations gives an output of unknown shape")
+        raise Unsupported("the loop has no iterations, so the shape of an output is not known")
     shape = values[0].tensor.shape
     raised = [node.call("reshape", v, shape=(*shape[:axis], 1, *shape[axis:])) for v in values]
     return raised[0] if len(raised) == 1 else node.call("concat", *raised, axis=axis)
@@ -98,7 +98,7 @@ def _scan(node: Node) -> Result:
     states = [node.value(i) for i in range(len(node.inputs) - count)]
     scanned = [node.data(i) for i in range(len(node.inputs) - count, len(node.inputs))]
     if count < 1 or len(scanned) != count or len(body.input) != len(node.inputs) or len(body.output) < len(states):
-        raise Malformed("the inputs and outputs of its body do not fit its own")
+        raise Malformed("its body has other inputs or outputs than the node needs")
     outputs = len(body.output) - len(states)
     axes = _axes(node, "scan_input_axes", [s.tensor.rank for s in scanned])
     backward = node.integers("scan_input_directions", ()) or (0,) * count
@@ -108,7 +108,7 @@ def _scan(node: Node) -> Result:
         node.importer.assume("eq", length, other, node.name)
     names = [i.name for i in body.input]
     reverse = node.integers("scan_output_directions", ()) or (0,) * outputs
-    if not isinstance(length, int) or not 0 < length <= MAX_UNROLLED:
+    if not isinstance(length, int) or not 0 < length <= MAX_UNROLLED_ITERATIONS:
         return _scan_loop(node, states, scanned, axes, backward, reverse)
     columns: list[list[GraphExpr]] = [[] for _ in range(outputs)]
     for t in range(length):
@@ -131,9 +131,9 @@ def _batched_scan(node: Node) -> Result:
     operands = [node.data(i) for i in range(1, len(node.inputs))]
     first = len(operands) - count
     if not 0 < count <= len(operands) or len(body.input) != len(operands) or len(body.output) < first:
-        raise Malformed("the inputs and outputs of its body do not fit its own")
+        raise Malformed("its body has other inputs or outputs than the node needs")
     batch, length = operands[first].tensor.shape[:2]
-    if not isinstance(batch, int) or not isinstance(length, int) or not 0 < batch * length <= MAX_TRIPS:
+    if not isinstance(batch, int) or not isinstance(length, int) or not 0 < batch * length <= MAX_SEQUENCE_ITERATIONS:
         raise Unsupported("only scans over known sizes are supported in operator set 8")
     backward = node.integers("directions", ()) or (0,) * count
     names = [i.name for i in body.input]
@@ -225,7 +225,7 @@ def _chosen(node: Node, i: int, place: Traced, options: Sequence[Value]) -> Valu
     if all(o is options[0] for o in options):
         return options[0]
     if any(isinstance(o, (Sequence_, Absent, Maps)) for o in options):
-        raise node.needs("which item of a sequence is not known, and not all of them are tensors", i)
+        raise node.needs("the position in a sequence is computed, but not all of its items are tensors", i)
     middle = len(options) // 2
 
     def side(part: Sequence[Value], first: int) -> GraphExpr:

@@ -59,7 +59,7 @@ def _aligned(node: Node, a: GraphExpr, b: GraphExpr) -> GraphExpr:
         return b
     trailing = a.tensor.rank - node.axis(a.tensor.rank) - b.tensor.rank
     if trailing < 0:
-        raise Malformed("its second operand sticks out of the first")
+        raise Malformed("its second operand has more dimensions than the first has from its attribute 'axis' on")
     return node.call("reshape", b, shape=(*b.tensor.shape, *(1,) * trailing)) if trailing else b
 
 

@@ -136,9 +136,9 @@ def _imputer(node: Node) -> Result:
         whole = node.integers("imputed_value_int64s", ())
         values, missing = tuple(map(float, whole)), float(node.integer("replaced_value_int64", 0))
     if not values:
-        raise Malformed(f"it gives no values to put in for {x.dtype}")
+        raise Malformed(f"it has no replacement values for {x.dtype}")
     if len(values) != 1 and (not x.shape or x.shape[-1] != len(values)):
-        raise Malformed(f"its {len(values)} values fit no columns of {x.x.tensor}")
+        raise Malformed(f"it has {len(values)} replacement values, which do not fit the columns of {x.x.tensor}")
     absent = x.call("isnan") if np.isnan(missing) else x.equals(missing)
     filler = constant(node, values if len(values) > 1 else values[0], x.dtype)
     return absent.choose(filler, x).x
@@ -184,7 +184,7 @@ def _zip_map(node: Node) -> Result:
     x = x.reshape(1, x.shape[0]) if len(x.shape) == 1 else x
     labels = node.integers("classlabels_int64s", ()) or node.texts("classlabels_strings", ())
     if not labels or len(x.shape) != 2 or x.shape[1] != len(labels):
-        raise Malformed(f"its {len(labels)} labels fit no columns of {x.x.tensor}")
+        raise Malformed(f"it has {len(labels)} labels, which do not fit the columns of {x.x.tensor}")
     return Maps(x.x, tuple(labels))
 
 

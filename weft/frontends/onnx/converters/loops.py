@@ -15,11 +15,11 @@ from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Loop, Proj
 from weft.graph.types import Dim, TensorType, TupleType
 from weft.support.dtypes import INDEX
 
-_SWEEPS = 4
+_MAX_TYPE_ATTEMPTS = 4
 """Most attempts to find the shapes of a loop's state; each attempt may find more sizes that vary."""
 
-_HUGE = 1 << 62
-"""Larger trip counts mean no limit."""
+_NO_LIMIT = 1 << 62
+"""Trip counts from this number on mean that only the condition ends the loop."""
 
 
 def branches(node: Node, condition: GraphExpr) -> list[GraphExpr]:
@@ -36,7 +36,7 @@ def branches(node: Node, condition: GraphExpr) -> list[GraphExpr]:
     if any(a.rank != b.rank for a, b in zip(_types(sides[0]), _types(sides[1]), strict=True)):
         squeezing = _squeezing(node)
         if squeezing is not None:
-            other = "it keeps a dimension that the other drops"
+            other = "it keeps a dimension that the other branch removes"
             left = (then, None) if squeezing == 0 else (None, otherwise)
             return _only_branch(node, condition, left, (other, other))
     return either(node, 0, condition, *sides)
@@ -126,7 +126,7 @@ def repeat(
     importer = node.importer
     number = importer.fresh("i")
     types = [s.tensor for s in state]
-    for _ in range(_SWEEPS):
+    for _ in range(_MAX_TYPE_ATTEMPTS):
         params = [Var(f"state{i}", t) for i, t in enumerate(types)]
         with importer.inner_block() as block:
             condition, after, rows = step(number, list(params))
@@ -135,7 +135,7 @@ def repeat(
             break
         types = wider
     else:
-        raise Unsupported("the shapes of its state change in a way that is not followed")
+        raise Unsupported("the shapes of its state change from iteration to iteration in a way that is not supported")
     checked = conditional and not (isinstance(condition, Constant) and bool(condition.data.all()))
     if going is not None and not checked:  # only the first condition decides: all iterations run, or none
         checked = trips is None
@@ -208,7 +208,7 @@ def loop(node: Node) -> list[GraphExpr]:
     body = node.subgraph("body")
     carried = [node.data(i) for i in range(2, len(node.inputs))]
     if len(body.input) != 2 + len(carried) or len(body.output) < 1 + len(carried):
-        raise Malformed("the inputs and outputs of its body do not fit its own")
+        raise Malformed("its body has other inputs or outputs than the node needs")
     names = [i.name for i in body.input]
 
     def step(number: Symbol, state: list[GraphExpr]) -> tuple[GraphExpr | None, list[GraphExpr], list[GraphExpr]]:
@@ -234,7 +234,9 @@ def _trips(node: Node) -> Dim | None:
     known = node.elements(0)
     if known is not None:
         count = known.reshape(-1)[0]
-        return max(0, count) if isinstance(count, int) and count < _HUGE else None if isinstance(count, int) else count
+        return (
+            max(0, count) if isinstance(count, int) and count < _NO_LIMIT else None if isinstance(count, int) else count
+        )
     given = node.call("reshape", node.data(0), shape=(1,))
     return node.bound(node.call("maximum", given, node.constant([0], given.tensor.dtype)), "trips")[0]
 

@@ -202,14 +202,14 @@ def _is_whole(c: Cut, size: Dim) -> bool:
     return c.step == 1 and bool(decide("eq", c.start, 0)) and bool(decide("eq", c.size, size))
 
 
-_ENDLESS = (1 << 31) - 1
-"""Bounds of slices from this number on mean the end of the axis."""
+_AXIS_END = (1 << 31) - 1
+"""Bounds of slices of at least this magnitude mean the end (or, if negative, the beginning) of the axis."""
 
 
 def _bound(node: Node, value: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
     """A start or end of a slice, counted from the front and limited to ``low … high``; negative where ``high`` is."""
     if isinstance(value, int):
-        if abs(value) >= _ENDLESS:
+        if abs(value) >= _AXIS_END:
             return high if value > 0 else low
         if value == -1 and high is not size:
             return high  # the last element
@@ -231,7 +231,7 @@ def sliced(node: Node, size: Dim, start: Dim, end: Dim, step: int) -> Cut:
     if step == 0:
         raise Malformed("its step is 0")
     if step > 0:
-        if (start, end) == (0, 1) or (start == -1 and isinstance(end, int) and end >= _ENDLESS):
+        if (start, end) == (0, 1) or (start == -1 and isinstance(end, int) and end >= _AXIS_END):
             return _one(node, size, first=start == 0)
         first, last = _bound(node, start, size, 0, size), _bound(node, end, size, 0, size)
         if isinstance(start, int) and start >= 0 and last is size:  # the form in which counts of parts are compared
@@ -352,7 +352,7 @@ def _expand(node: Node) -> Result:
     return x if shape == x.tensor.shape else node.call("broadcast_to", x, shape=shape)
 
 
-# --- values from nothing --------------------------------------------------------------------------------------------
+# --- constants and ranges -------------------------------------------------------------------------------------------
 
 
 def _constant(node: Node) -> Result:

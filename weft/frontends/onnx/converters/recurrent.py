@@ -25,7 +25,7 @@ from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import INDEX
 
-MAX_UNROLLED = 16
+MAX_UNROLLED_STEPS = 16
 """Sequences up to this length are unrolled; others become a loop."""
 
 Step = Callable[["Cell", GraphExpr, list[GraphExpr]], list[GraphExpr]]
@@ -248,7 +248,7 @@ def _direction(
     inputs = cell.add(weights.of_inputs(x), bias)
     states = [_initial(node, 5 + s, d, batch, hidden, x, layout) for s in range(state_count)]
     length, masked = x.tensor.shape[0], _masked(node, step)
-    if not isinstance(length, int) or not 0 < length <= MAX_UNROLLED:
+    if not isinstance(length, int) or not 0 < length <= MAX_UNROLLED_STEPS:
 
         def once(state: list[GraphExpr], slices: list[GraphExpr]) -> tuple[list[GraphExpr], list[GraphExpr]]:
             after, made = masked(cell, slices[0], state, slices[1] if len(slices) > 1 else None)

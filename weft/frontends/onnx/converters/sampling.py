@@ -380,7 +380,7 @@ def _col2im(node: Node) -> Result:
         node.importer.assume("ge", size_, 1, f"{node.name}: a size of its block")
     taps = arithmetic("max", product(block), 1)
     if isinstance(taps, int) and isinstance(data.shape[1], int) and data.shape[1] % taps:
-        raise Malformed(f"its data {data.x.tensor} does not hold blocks of {list(block)}")
+        raise Malformed(f"the channels of its data {data.x.tensor} do not divide into blocks of {list(block)}")
     channels = divide_products([data.shape[1]], [taps])
     whole = data.to(INT32) if data.dtype == BOOL else data  # for bools the sum is "any"
     made = whole.call(

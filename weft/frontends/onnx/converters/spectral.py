@@ -19,7 +19,7 @@ from weft.frontends.onnx.tensors import dtype_of
 from weft.graph.types import Dim
 from weft.support.dtypes import FLOAT64, INDEX
 
-MAX_LENGTH = 1 << 14
+MAX_TRANSFORM_LENGTH = 1 << 14
 """Longest signal of a transform; longer ones would need too large matrices."""
 
 
@@ -34,10 +34,10 @@ def _must(node: Node, op: str, a: Dim, b: Dim, message: str) -> None:
 
 
 def _between(node: Node, d: Dim, low: int, what: str) -> None:
-    if isinstance(d, int) and d > MAX_LENGTH:
-        raise Unsupported(f"{what} is {d}; up to {MAX_LENGTH} is supported")
+    if isinstance(d, int) and d > MAX_TRANSFORM_LENGTH:
+        raise Unsupported(f"{what} is {d}; up to {MAX_TRANSFORM_LENGTH} is supported")
     _must(node, "ge", d, low, f"{what} is {d}, but must be at least {low}")
-    _must(node, "le", d, MAX_LENGTH, f"{what} is {d}; up to {MAX_LENGTH} is supported")
+    _must(node, "le", d, MAX_TRANSFORM_LENGTH, f"{what} is {d}; up to {MAX_TRANSFORM_LENGTH} is supported")
 
 
 def _turns(node: Node, rows: Dim, columns: Dim, length: Dim, dtype: str) -> tuple[Traced, Traced]:
@@ -199,7 +199,7 @@ def _det(node: Node) -> Result:
     x = operand(node, 0)
     *batch, rows, n = x.shape
     if rows != n or not isinstance(n, int) or n > 64:
-        raise Unsupported("determinants are supported of square matrices up to 64 × 64")
+        raise Unsupported("only determinants of square matrices up to 64 × 64 are supported")
     a = x.to("float64") if x.dtype.bits > 32 else x.to("float32")
     total = constant(node, 1, a.dtype).expand(*batch)
     for left in range(n, 0, -1):

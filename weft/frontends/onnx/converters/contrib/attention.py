@@ -149,7 +149,7 @@ def _biased(node: Node, parts: list[Traced], heads: int, i_bias: int) -> list[Tr
 def _multi_head(node: Node) -> Result:
     query, key, value = _inputs(node)
     if node.has(9):
-        raise Unsupported("its input 'cache_indirection' (search by beams) is not supported; gather the states before")
+        raise Unsupported("its input 'cache_indirection' (beam search) is not supported; reorder the states before")
     past = _given(node, 6), _given(node, 7)
     if (past[0] is None) != (past[1] is None):
         raise Malformed("it needs past_key and past_value together")
@@ -182,7 +182,7 @@ def _decoded(
 def _decoder(node: Node) -> Result:
     """DecoderMaskedMultiHeadAttention: one new token; the states are in a buffer."""
     if node.has(9):
-        raise Unsupported("its input 'cache_indirection' (search by beams) is not supported; gather the states before")
+        raise Unsupported("its input 'cache_indirection' (beam search) is not supported; reorder the states before")
     heads, query = node.integer("num_heads"), operand(node, 0)
     want_rank(query, (3,), "query")
     if not node.has(1):

@@ -135,9 +135,9 @@ def _swiglu(node: Node, gate: Traced, linear: Traced) -> Traced:
 def _experts(layers: tuple[Callable[[Node], Layer | None], ...], routing: int | None) -> Callable[[Node], Result]:
     def convert(node: Node) -> Result:
         if node.text("quant_type", "int") != "int":
-            raise Unsupported(f"weights of the kind '{node.text('quant_type')}' are not supported; whole numbers are")
+            raise Unsupported(f"its attribute 'quant_type' is '{node.text('quant_type')}'; only 'int' is supported")
         if node.integer("weights_prepacked", 0) == 1:
-            raise Unsupported("its attribute 'weights_prepacked' is 1; weights in the layout of the specification are")
+            raise Unsupported("its attribute 'weights_prepacked' is 1; only 0, the specified layout, is supported")
         given = operand(node, 0)
         width = given.shape[-1]
         x = given.reshape(-1, width) if len(given.shape) != 2 else given

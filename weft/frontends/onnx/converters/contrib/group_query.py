@@ -118,22 +118,22 @@ def _positions(node: Node, before: Traced, length: Dim, total: Dim) -> Traced:
     return is_first.choose(first.expand(*given.shape), given)
 
 
-def _buffered(past: Traced | None, new: Traced, before: Traced, room: Dim, how: Stored) -> Traced:
-    """The state [batch, heads, room, width]: the past, with new tokens from position ``before`` of each entry on."""
+def _buffered(past: Traced | None, new: Traced, before: Traced, capacity: Dim, how: Stored) -> Traced:
+    """The state [batch, heads, capacity, width]: the past, with new tokens at position ``before`` of each entry."""
     node, (batch, length, heads, width) = new.node, new.shape
     stored = how.packed(new)
-    place = counted(node, room).reshape(1, room) - before
-    source = place.limited(0, number(node, arithmetic("sub", length, 1))).reshape(batch, room, 1)
+    place = counted(node, capacity).reshape(1, capacity) - before
+    source = place.limited(0, number(node, arithmetic("sub", length, 1))).reshape(batch, capacity, 1)
     flat = stored.reshape(batch, length, product([heads, width]))
-    spread = flat.call("gather_nd", source, batch_dims=1).reshape(batch, room, heads, width).transpose(0, 2, 1, 3)
+    spread = flat.call("gather_nd", source, batch_dims=1).reshape(batch, capacity, heads, width).transpose(0, 2, 1, 3)
     if past is None:
         return spread
     kept = past
-    if past.shape[2] != room:
-        more = arithmetic("sub", room, past.shape[2])
+    if past.shape[2] != capacity:
+        more = arithmetic("sub", capacity, past.shape[2])
         kept = past.call("pad", pads=(0, 0, 0, 0, 0, 0, more, 0), mode="constant", value=0)
     is_new = (place >= 0) & (place < number(node, length))
-    return is_new.reshape(batch, 1, room, 1).choose(spread, kept)
+    return is_new.reshape(batch, 1, capacity, 1).choose(spread, kept)
 
 
 def _visible(node: Node, before: Traced, ends: Traced, length: Dim, total: Dim) -> Traced:
@@ -160,7 +160,7 @@ def _stores(node: Node) -> tuple[Stored, Stored]:
         if kind not in ("NONE", "PER_TENSOR", "PER_CHANNEL"):
             raise Malformed(f"its attribute '{name}' is '{kind}', not NONE, PER_TENSOR or PER_CHANNEL")
         if kind != "NONE" and node.integer("kv_cache_bit_width", 8) != 8:
-            raise Unsupported("its attribute 'kv_cache_bit_width' is not 8; states of 8 bits or floats are supported")
+            raise Unsupported("its attribute 'kv_cache_bit_width' is not 8; states must be floats or have 8 bits")
         made.append(Stored(dtype, operand(node, scale) if kind != "NONE" else None))
     return made[0], made[1]
 
@@ -168,7 +168,7 @@ def _stores(node: Node) -> tuple[Stored, Stored]:
 def _group_query(node: Node) -> Result:
     if node.flag("sliding_window_cache"):
         raise Unsupported(
-            "its attribute 'sliding_window_cache' is not supported; a whole buffer with local_window_size is"
+            "its attribute 'sliding_window_cache' is not supported; use a whole buffer with local_window_size"
         )
     query, key, value = _split(node)
     batch, length, _, _ = query.shape
@@ -186,11 +186,11 @@ def _group_query(node: Node) -> Result:
         cos, sin = (t.call("gather", places, axis=0) for t in (cos, sin))
         query, key = (turned(x, cos, sin, interleaved=node.flag("rotary_interleaved")) for x in (query, key))
     past = [operand(node, i) if node.has(i) else None for i in (PAST_KEY, PAST_VALUE)]
-    room = total if past[0] is None else arithmetic("max", total, past[0].shape[2])
+    capacity = total if past[0] is None else arithmetic("max", total, past[0].shape[2])
     stores = _stores(node)
-    states = [_buffered(p, n, before, room, how) for p, n, how in zip(past, (key, value), stores, strict=True)]
+    states = [_buffered(p, n, before, capacity, how) for p, n, how in zip(past, (key, value), stores, strict=True)]
     keys, values = (
-        how.plain(s if total == room else s.part(2, 0, total), query.dtype)
+        how.plain(s if total == capacity else s.part(2, 0, total), query.dtype)
         for s, how in zip(states, stores, strict=True)
     )
     how = Scores(

@@ -60,7 +60,7 @@ def _matmul(node: Node) -> Result:
     bits, block = _bits(node), _block(node)
     depth, columns = node.integer("K"), node.integer("N")
     if node.integer("weight_prepacked", 0):
-        raise Unsupported("its attribute 'weight_prepacked' is set; weights in the layout of the specification are")
+        raise Unsupported("its attribute 'weight_prepacked' is set; only weights in the specified layout are supported")
     if depth < 1 or columns < 1:
         raise Malformed(f"its weights have {depth} rows and {columns} columns")
     blocks = -(-depth // block)

@@ -162,15 +162,16 @@ def causal_hidden(node: Node, queries: Dim, keys: Dim) -> Traced:
 
 
 def padding_hidden(mask: Traced, batch: Dim, keys: Dim) -> Traced:
-    """Where a mask of numbers forbids to look, as bool that broadcasts to [batch, heads, queries, keys].
+    """True where a mask of numbers hides a key: bool that broadcasts to [batch, heads, queries, keys].
 
-    [batch, keys] and [batch, queries, keys] hold 0 where nothing is to be seen; [batch] the number of keys that may be
-    seen; [2 · batch] also, behind these, the first key that may; [3 · batch + 2] begins with the numbers of keys.
+    The shape of the mask says what it contains. [batch, keys] and [batch, queries, keys]: 0 for hidden keys.
+    [batch]: the number of visible keys of each entry. [2 · batch]: these numbers, then the first visible key of each
+    entry. [3 · batch + 2]: it begins with the numbers of visible keys.
     """
     node = mask.node
     if len(mask.shape) == 4:
         raise Unsupported(
-            "masks of four dimensions are not supported; a mask of [batch, queries, keys] or an attention_bias is"
+            "masks of four dimensions are not supported; use a mask of [batch, queries, keys] or an attention_bias"
         )
     if len(mask.shape) == 3:
         return (mask <= 0).call("unsqueeze", axes=(1,))
@@ -179,7 +180,7 @@ def padding_hidden(mask: Traced, batch: Dim, keys: Dim) -> Traced:
     place = counted(node, keys).reshape(1, keys)
     whole_batch, entries = whole(batch, "the batch"), whole(mask.shape[0], "the length of the mask")
     if entries not in (whole_batch, 2 * whole_batch, 3 * whole_batch + 2):
-        raise Malformed(f"its mask {mask.x.tensor} fits no batch of {whole_batch}")
+        raise Malformed(f"its mask {mask.x.tensor} does not fit a batch of {whole_batch}")
     ends = mask.part(0, 0, whole_batch).to(INT64).reshape(batch, 1)
     hidden = place >= ends
     if entries == 2 * whole_batch:
@@ -189,7 +190,7 @@ def padding_hidden(mask: Traced, batch: Dim, keys: Dim) -> Traced:
 
 
 def filled_bias(hidden: Sequence[Traced], filler: float, dtype: str) -> Traced:
-    """What masks add to scores: ``filler`` for each that hides, within the range of ``dtype``."""
+    """The bias that masks add to scores: ``filler`` for each mask that hides the key, within the range of ``dtype``."""
     limits = DType(dtype).limits()
     value = float(np.clip(filler, *limits))
     total = hidden[0].to(FLOAT32) * value
@@ -215,10 +216,10 @@ def four_dimensions(bias: Traced) -> Traced:
 
 
 def appended(past: Traced | None, new: Traced, filled: Dim | None = None) -> tuple[Traced, Traced]:
-    """Keys or values with those of earlier runs in front: what is attended to, and the state to keep.
+    """Keys or values of earlier runs followed by the new ones, and the state for the next run.
 
-    Without ``filled`` the state is the past followed by the new ones. With it ``past`` is a buffer of which ``filled``
-    places are taken; the state is the buffer with the new ones behind them.
+    Without ``filled`` the state is the past followed by the new ones. With ``filled``, ``past`` is a buffer whose first
+    ``filled`` places are used; the state is the buffer with the new ones after these places.
     """
     if past is None:
         return new, new
