@@ -10,6 +10,8 @@ from weft.graph.passes.fuse import Fuse
 from weft.graph.passes.sink_views import SinkViews
 from weft.graph.visit import free_vars, post_order
 from weft.ir.fusion_kind import FusionKind
+from weft.lowering.graph_to_te import fusion_kind
+from weft.ops.catalogue import op
 
 KINDS = {
     matmul: FusionKind.OUT_FUSABLE,
@@ -103,6 +105,17 @@ def test_cheap_producers_are_repeated():
     assert sorted(groups(fuse(build.function([x], e), fuse_views=True))) == [["reshape", "relu"], ["reshape", "total"]]
     bare = fuse(build.function([x], e))
     assert sorted(groups(bare)) == [["relu"], ["total"]]
+
+
+@pytest.mark.parametrize(("width", "data", "together"), [(32, None, False), (8, None, True), (32, 1, True)])
+def test_rows_that_are_looked_up_are_not_read_across(width, data, together):
+    """A transpose of long rows at computed places is a kernel of its own; of short rows and others it is not."""
+    x, places = build.var("x", (40, width)), build.constant(np.arange(20))
+    rows = call(op("gather"), [x, places]) if data is None else x
+    e = call(op("transpose"), [call(op("neg"), [rows])], {"perm": (1, 0)})
+    made = Fuse(fusion_kind).run(Module.of(build.function([x], e))).main
+    expected = ["gather", "neg"] if data is None else ["neg"]
+    assert groups(made) == ([[*expected, "transpose"]] if together else [expected, ["transpose"]])
 
 
 def test_limits_and_scalars():

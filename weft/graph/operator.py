@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.cost import Rates
-from weft.graph.types import TensorType, Type
+from weft.graph.types import Dim, TensorType, Type
 from weft.ir.frozen import FrozenMap
 from weft.support.words import did_you_mean
 
@@ -117,6 +117,9 @@ class Operator:
       is a copy.
     * ``parts(attrs, types, result)`` gives the element of operand 0 at which each result starts, if every result is a
       contiguous range of its memory.
+    * ``rows(attrs, types)`` gives the length of the rows (parts of the last axis of operand 0, adjacent in memory) that
+      the result consists of, if data say where each row starts; None if it is not made of rows.
+    * ``turns(attrs)`` says whether the last axis of the result is another axis of operand 0 than its last.
     * ``widens(attrs, types)`` gives the axes along which calls on one operand can be joined into one call
       (:class:`Widening`); None if they cannot be joined.
     """
@@ -139,6 +142,8 @@ class Operator:
     parts: Callable[[Attrs, tuple[TensorType, ...], Type], tuple[int, ...] | None] | None = None
     halves: Callable[[Attrs, tuple[TensorType, ...]], tuple[int, ...]] | None = None
     widens: Callable[[Attrs, tuple[TensorType, ...]], Widening | None] | None = None
+    rows: Callable[[Attrs, tuple[TensorType, ...]], Dim | None] | None = None
+    turns: Callable[[Attrs], bool] | None = None
     binds: bool = False
     checks: bool = False
     host: bool = False

@@ -113,6 +113,11 @@ def _gather_infer(attrs: Attrs, *types: Type) -> TensorType:
     return TensorType((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), data.dtype)
 
 
+def _gather_rows(attrs: Attrs, types: tuple[TensorType, ...]) -> Dim | None:
+    (*before, last) = types[0].shape
+    return last if rel.axis_of("gather", attrs.axis, len(before) + 1) < len(before) else None
+
+
 def _gather_compute(attrs: Attrs, out: TensorType, data: te.Tensor, indices: te.Tensor) -> Any:
     axis = rel.axis_of("gather", attrs.axis, data.ndim)
     end = axis + indices.ndim
@@ -129,6 +134,7 @@ GATHER = OpDef(
     _gather_infer,
     lambda attrs, data, indices: np.take(data, indices, attrs.axis),
     moves=True,
+    rows=_gather_rows,
     compute=_gather_compute,
     cases=(
         Case((_f(4, 3), _i([[0, -1], [2, 1]])), {}),
@@ -201,6 +207,11 @@ def _gather_nd_infer(attrs: Attrs, *types: Type) -> TensorType:
     return TensorType((*indices.shape[:-1], *data.shape[batch + depth :]), data.dtype)
 
 
+def _gather_nd_rows(attrs: Attrs, types: tuple[TensorType, ...]) -> Dim | None:
+    data, indices = types
+    return data.shape[-1] if attrs.batch_dims + indices.shape[-1] < data.rank else None
+
+
 def _gather_nd_compute(attrs: Attrs, out: TensorType, data: te.Tensor, indices: te.Tensor) -> Any:
     batch, depth = attrs.batch_dims, int(indices.shape[-1])  # type: ignore[call-overload]  # constant
     lead = indices.ndim - 1
@@ -226,6 +237,7 @@ GATHER_ND = OpDef(
     (Attribute("batch_dims", 0, "leading dimensions that data and indices share"),),
     _gather_nd_infer,
     _gather_nd_reference,
+    rows=_gather_nd_rows,
     compute=_gather_nd_compute,
     cases=(
         Case((_f(2, 3, 4), _i([[0, 1], [1, -1]])), {}),

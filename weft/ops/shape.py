@@ -56,6 +56,7 @@ TRANSPOSE = OpDef(
     _transpose_infer,
     lambda attrs, data: np.transpose(data, attrs.perm),
     moves=True,
+    turns=lambda attrs: attrs.perm is None or (len(attrs.perm) > 0 and attrs.perm[-1] != len(attrs.perm) - 1),
     compute=_transpose_compute,
     cases=(
         Case((_f(2, 3, 4),), {}),

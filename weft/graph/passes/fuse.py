@@ -35,7 +35,8 @@ class Fuse:
     injective producers with one use join a contraction that reads them (good where its schedule packs operands).
     ``fuse_views`` lets views (reshapes) join groups; else they stay bare calls, which need no kernel. A single element
     of a constant goes into the group, larger constants stay parameters. ``assumed`` stands for symbolic sizes in
-    estimates.
+    estimates. Rows of at least ``least_row`` elements that are looked up are not read across, element by element: a
+    transpose of what is computed from them is a group of its own.
     """
 
     kind_of: KindOf
@@ -45,6 +46,7 @@ class Fuse:
     fuse_views: bool = False
     max_copies: int = 8
     assumed: int = 16
+    least_row: int = 16
     name: str = "fuse"
 
     def run(self, module: Module) -> Module:
@@ -91,6 +93,8 @@ class _Fusion:
                 self.users[c].append(e)
         self.kinds: dict[Call, FusionKind] = {}
         self.group_of: dict[Call, list[_Group]] = {}
+        self.of_rows: set[GraphExpr] = set()
+        """Calls computed from rows that are looked up."""
 
     def run(self) -> Function:
         calls = [e for e in self.order if isinstance(e, Call) and isinstance(e.target, Operator)]
@@ -98,6 +102,8 @@ class _Fusion:
             return self.function
         for e in calls:
             self.kinds[e] = self._kind(e)
+            if self._in_rows(e):
+                self.of_rows.add(e)
         post_dominators = self._post_dominators()
         anchors = [e for e in calls if self.kinds[e] in (FusionKind.REDUCTION, FusionKind.OUT_FUSABLE)]
         for kind in (FusionKind.OUT_FUSABLE, FusionKind.REDUCTION):
@@ -214,12 +220,31 @@ class _Fusion:
     def _may_feed(self, e: Call, group: _Group, users: list[GraphExpr]) -> bool:
         if self.kinds[group.result] == FusionKind.OPAQUE or not self._room(group, [e]):
             return False
+        if any(self._turns(u) for u in users) and e in self.of_rows:
+            return False
         anchor = group.anchor
         if anchor is not None and self.kinds[anchor] == FusionKind.OUT_FUSABLE:
             upstream = [u for u in users if u is anchor or u not in group.downstream]
             if upstream and not (self.options.feed_anchors and len(users) == 1 and not self._expensive(e)):
                 return False
         return not self._expensive(e) or all(self._elements(u) <= self._elements(e) for u in users)
+
+    @staticmethod
+    def _turns(e: GraphExpr) -> bool:
+        return (
+            isinstance(e, Call)
+            and isinstance(e.target, Operator)
+            and e.target.turns is not None
+            and e.target.turns(e.attrs)
+        )
+
+    def _in_rows(self, e: Call) -> bool:
+        """Whether ``e`` is computed from rows that are looked up, in the same kernel and in the same order."""
+        assert isinstance(e.target, Operator)
+        if e.target.rows is not None:
+            row = e.target.rows(e.attrs, tuple(a.type for a in e.args if isinstance(a.type, TensorType)))
+            return row is not None and (not isinstance(row, int) or row >= self.options.least_row)
+        return self.kinds[e] <= FusionKind.BROADCAST and any(a in self.of_rows for a in e.args)
 
     def _expensive(self, e: Call) -> bool:
         """Whether computing an element of ``e`` again costs more than loading it."""

@@ -70,18 +70,22 @@ def _cubic(t: Traced) -> list[Traced]:
     return [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
 
 
-def interpolated(data: Traced, coordinates: Sequence[Traced], find: Lookup, cubic: bool = False) -> Traced:
-    """Linear or cubic interpolation of ``data`` (batch, spatial …, channels) at float coordinates (batch, …)."""
+def interpolated(
+    data: Traced, coordinates: Sequence[Traced], find: Lookup, cubic: bool = False, exact: Sequence[Traced] = ()
+) -> Traced:
+    """Linear or cubic interpolation of ``data`` (batch, spatial …, channels) at float coordinates (batch, …). ``exact``
+    are integer positions along the last spatial axes, which are not interpolated."""
     axes = []
     for axis, x in enumerate(coordinates):
         base = x.call("floor")
         t = x - base
         weights = _cubic(t) if cubic else [1.0 - t, t]
         start = -1.0 if cubic else 0.0
-        axes.append([(w, *find(base + (start + k), axis)) for k, w in enumerate(weights)])
+        neighbours = [base + (start + k) if start + k else base for k in range(len(weights))]
+        axes.append([(w, *find(place, axis)) for w, place in zip(weights, neighbours, strict=True)])
     terms = []
     for corner in itertools.product(*axes):
-        pixel = pixels(data, [c[1] for c in corner], [c[2] for c in corner])
+        pixel = pixels(data, [*(c[1] for c in corner), *exact], [c[2] for c in corner])
         weight = reduce(lambda a, b: a * b, (c[0] for c in corner)).call("unsqueeze", axes=(-1,))
         terms.append(pixel * weight)
     return reduce(lambda a, b: a + b, terms)
@@ -317,21 +321,29 @@ def _deform_conv(node: Node) -> Result:
     channels, out_channels, _, rows, columns, *out = known
     groups, offset_groups = node.integer("group", 1), node.integer("offset_group", 1)
     w = window(node, (height, width), (rows, columns))
-    batch = product([n, offset_groups])
-    shifts = offset.to(FLOAT32).reshape(batch, rows, columns, 2, *out)
+    # Channels are innermost everywhere: a sample of all channels of an offset group is a row, and the samples of a
+    # window are the rows of a matrix. So only the offsets, which are few, are turned.
+    shifts = offset.to(FLOAT32).reshape(n, offset_groups, rows, columns, 2, *out).transpose(0, 5, 6, 2, 3, 1, 4)
     places = [
-        shifts.part(3, axis) + _tap_places(node, axis, (rows, columns)[axis], out[axis], w) - _fixed(w.pads[axis])
+        shifts.part(6, axis) + _tap_places(node, axis, (rows, columns)[axis], out[axis], w) - _fixed(w.pads[axis])
         for axis in range(2)
     ]
-    source = data.to(FLOAT32).reshape(batch, channels // offset_groups, height, width).transpose(0, 2, 3, 1)
+    source = data.to(FLOAT32).transpose(0, 2, 3, 1)
+    group: list[Traced] = []
+    if offset_groups > 1:
+        source = source.reshape(n, height, width, offset_groups, channels // offset_groups)
+        group = [constant(node, np.arange(offset_groups), "int64")]
     find = lookup("zeros", [size(node, height), size(node, width)], [])
-    sampled = interpolated(source, places, find)
+    sampled = interpolated(source, places, find, exact=group)
     if node.has(4):
-        sampled = sampled * operand(node, 4).to(FLOAT32).reshape(batch, rows, columns, *out, 1)
-    depth = channels // groups * rows * columns
-    patches = sampled.transpose(0, 5, 1, 2, 3, 4).reshape(n, groups, depth, out[0] * out[1])
-    weights = kernel.to(FLOAT32).reshape(1, groups, out_channels // groups, depth)
-    made = weights.call("matmul", patches).reshape(n, out_channels, *out).to(data.dtype)
+        mask = operand(node, 4).to(FLOAT32).reshape(n, offset_groups, rows, columns, *out)
+        sampled = sampled * mask.transpose(0, 4, 5, 2, 3, 1).call("unsqueeze", axes=(-1,))
+    depth, taps, pixel_count = channels // groups, rows * columns, out[0] * out[1]
+    patches = sampled.reshape(n, pixel_count, taps, groups, depth)
+    patches = patches.transpose(0, 3, 1, 2, 4).reshape(n, groups, pixel_count, taps * depth)
+    weights = kernel.to(FLOAT32).reshape(1, groups, out_channels // groups, depth, taps).transpose(0, 1, 4, 3, 2)
+    made = patches.call("matmul", weights.reshape(1, groups, taps * depth, out_channels // groups))
+    made = made.transpose(0, 1, 3, 2).reshape(n, out_channels, *out).to(data.dtype)
     return with_bias(node, made.x, node.optional(3))
 
 
@@ -342,10 +354,10 @@ def _fixed(d: Dim) -> int:
 
 
 def _tap_places(node: Node, axis: int, taps: int, outputs: int, w: SlidingWindow) -> Traced:
-    """Positions of the taps of all windows along an axis, with a shape that broadcasts to (rows, columns, out rows, out
-    columns)."""
-    places = np.arange(taps)[:, None] * w.dilations[axis] + np.arange(outputs) * w.strides[axis]
-    return constant(node, places.reshape((1, taps, 1, outputs, 1) if axis == 0 else (1, 1, taps, 1, outputs)))
+    """Positions of the taps of all windows along an axis, in a shape that broadcasts to (batch, out rows, out columns,
+    rows, columns, offset groups)."""
+    places = np.arange(outputs)[:, None] * w.strides[axis] + np.arange(taps) * w.dilations[axis]
+    return constant(node, places.reshape((1, outputs, 1, taps, 1, 1) if axis == 0 else (1, 1, outputs, 1, taps, 1)))
 
 
 def _max_unpool(node: Node) -> Result:
