@@ -1,5 +1,6 @@
 """The public module ``weft.te``: tensor expressions (``weft.tensor_expr``) and their schedules (``weft.classic``)."""
 
+from weft.classic import hybrid as hybrid
 from weft.classic.intrinsic import declare as decl_tensor_intrin
 from weft.classic.schedule import create_schedule
 from weft.tensor_expr import (

@@ -11,7 +11,7 @@ from weft.schedule.schedule import Schedule
 from weft.schedule.stage_notation import ClassicSchedule
 from weft.support.errors import ScheduleError
 from weft.tensor_expr.bounds import open_accesses
-from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, Tensor
+from weft.tensor_expr.nodes import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 from weft.tensor_expr.verify import verify
 from weft.tensor_expr.visit import topological
 
@@ -68,6 +68,7 @@ def create_schedule(outputs: Any) -> TensorSchedule:
     verify(tensors)
     checks = [(a.condition, a.message) for a in open_accesses(tensors) if a.condition is not None]
     order = topological(tensors)
+    checks += [c for op in order if isinstance(op, ExternOp) for c in op.checks]
     states = {s.op for op in order for s in getattr(op, "states", ())}
     inputs = [op.output(0) for op in order if isinstance(op, PlaceholderOp) and op not in states]
     if not tensors or all(isinstance(t.op, PlaceholderOp) for t in tensors):

@@ -300,16 +300,27 @@ class _Lowering:
     def _extern(self, op: ExternOp) -> Stmt:
         ins = tuple(self.buffers[t] for t in op.inputs)
         outs = tuple(self._target(op.output(i)) for i in range(op.num_outputs))
-        body = op.emit(ins, outs)
+        made: list[Buffer] = []
+        body = op.emit(ins, outs, self._scratch(made))
+        self.allocs += made
         if not isinstance(body, Stmt):
             raise UserError(
                 f"the code of extern '{op.name}' returned {type(body).__name__}, not a statement",
                 code="L014",
                 place=Location(node=op.name),
             )
-        reads = tuple(whole(b) for b in dict.fromkeys(ins))
+        reads = tuple(whole(b) for b in dict.fromkeys((*ins, *made)))
         name = self.blocks[op] = self.block_names.fresh(op.name)
-        return Block(name, (), (), reads, tuple(whole(b) for b in outs), body)
+        return Block(name, (), (), reads, tuple(whole(b) for b in (*outs, *made)), body)
+
+    def _scratch(self, made: list[Buffer]) -> Callable[..., Buffer]:
+        """Makes scratch memory, which it adds to ``made``."""
+
+        def new(name: str, shape: Sequence[Expr], scope: str, dtype: str = INDEX) -> Buffer:
+            made.append(Buffer(self.names.fresh(name), tuple(shape), dtype, scope))
+            return made[-1]
+
+        return new
 
     # -- steps in order ----------------------------------------------------------------------------------------------
 
@@ -322,14 +333,8 @@ class _Lowering:
 
     def _order(self, op: OrderOp) -> Stmt:
         out = self._target(op.output())
-
         made: list[Buffer] = []
-
-        def new(name: str, shape: Sequence[Expr], scope: str, dtype: str = INDEX) -> Buffer:
-            made.append(Buffer(self.names.fresh(name), tuple(shape), dtype, scope))
-            return made[-1]
-
-        body = order_loops(op, out, self._swap({}), new)
+        body = order_loops(op, out, self._swap({}), self._scratch(made))
         self.allocs += made
         return self._steps(op, body, out, *made)
 

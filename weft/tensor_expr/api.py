@@ -234,7 +234,7 @@ def extern(
     dtypes = (dtype,) * len(shapes) if isinstance(dtype, str) else tuple(dtype)
     if len(dtypes) != len(shapes):
         raise UserError(f"extern '{name}' has {len(shapes)} outputs but {len(dtypes)} dtypes", code="E124")
-    op = ExternOp(name, tuple(inputs), shapes, tuple(DType(d) for d in dtypes), fn)
+    op = ExternOp(name, tuple(inputs), shapes, tuple(DType(d) for d in dtypes), lambda i, o, new: fn(i, o))
     outputs = tuple(op.output(i) for i in range(len(shapes)))
     return outputs if several else outputs[0]
 

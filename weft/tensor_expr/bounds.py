@@ -84,14 +84,16 @@ def _of_compute(op: ComputeOp, first_step: Expr | None) -> list[OpenAccess]:
     nothing = any_of(*(index(e) <= 0 for e in extents))
     found = []
     for load, conditions in _accesses(op):
+        if not isinstance(load.source, Tensor):
+            continue
         with facts.scope():
             for c in conditions:
                 facts.assume(c)
             for axis, (at, size) in enumerate(zip(load.indices, load.source.shape, strict=True)):
-                condition = _needed(facts, at, index(size), moving, guarded=bool(conditions))
-                if condition is not None and condition is not _DATA:
+                condition = needed(facts, at, index(size), moving, guarded=bool(conditions))
+                if condition is not None and condition is not DATA:
                     condition = outside.simplify(any_of(nothing, condition))
-                made = OpenAccess(op, load, axis, None if condition is _DATA else condition)
+                made = OpenAccess(op, load, axis, None if condition is DATA else condition)
                 if condition is None or condition == _TRUE:
                     continue
                 if condition == _FALSE:
@@ -106,21 +108,21 @@ def _of_compute(op: ComputeOp, first_step: Expr | None) -> list[OpenAccess]:
 
 
 _TRUE, _FALSE = Const(True, BOOL), Const(False, BOOL)
-_DATA = Var("data", INDEX)
+DATA = Var("data", INDEX)
 """Stands for a condition that data decides."""
 
 
-def _needed(facts: Facts, at: Expr, size: Expr, moving: list[Var], guarded: bool) -> Expr | None:
-    """What must hold for an index to be in bounds: None if it is proved, a condition on sizes, or ``_DATA``."""
+def needed(facts: Facts, at: Expr, size: Expr, moving: list[Var], guarded: bool) -> Expr | None:
+    """What must hold for an index to be in bounds: None if it is proved, a condition on sizes, or ``DATA``."""
     if facts.nonnegative(at) and facts.nonnegative(size - 1 - at):
         return None
     if facts.prove(at < 0) or facts.prove(at >= size):
-        return _DATA if guarded else _FALSE  # a guard may never hold
+        return DATA if guarded else _FALSE  # a guard may never hold
     ends = None if guarded or loads(at) else _ends(facts, at, moving)
     if ends is None:
-        return _DATA
+        return DATA
     made = all_of(ends[0] >= 0, ends[1] < size)
-    return _DATA if any(v in moving for v in free_vars(made)) else made
+    return DATA if any(v in moving for v in free_vars(made)) else made
 
 
 def _ends(facts: Facts, at: Expr, moving: list[Var]) -> tuple[Expr, Expr] | None:
@@ -140,18 +142,18 @@ def _ends(facts: Facts, at: Expr, moving: list[Var]) -> tuple[Expr, Expr] | None
 
 
 def _accesses(op: ComputeOp) -> Iterator[tuple[Load, Conditions]]:
-    """The loads of tensors in the body, each with the conditions under which it is evaluated."""
+    """The loads in the body, each with the conditions under which it is evaluated."""
     first = op.body[0]
     conditions: Conditions = ()
     if isinstance(first, Reduce):
         roots: tuple[Expr, ...] = first.sources
-        yield from _under(first.condition, conditions)
+        yield from guarded_loads(first.condition, conditions)
         conditions = _and((), first.condition)
     else:
         roots = op.body
     seen: set[tuple[Expr, Conditions]] = set()
     for root in roots:
-        yield from _under(root, conditions, seen)
+        yield from guarded_loads(root, conditions, seen)
 
 
 def _and(conditions: Conditions, more: Expr) -> Conditions:
@@ -162,9 +164,10 @@ def _and(conditions: Conditions, more: Expr) -> Conditions:
     return conditions if isinstance(more, Const) else (*conditions, more)
 
 
-def _under(
+def guarded_loads(
     root: Expr, conditions: Conditions, seen: set[tuple[Expr, Conditions]] | None = None
 ) -> Iterator[tuple[Load, Conditions]]:
+    """The loads in ``root``, each with ``conditions`` and those in ``root`` under which it is evaluated."""
     seen = set() if seen is None else seen
     stack = [(root, conditions)]
     while stack:
@@ -172,7 +175,7 @@ def _under(
         if (e, known) in seen:
             continue
         seen.add((e, known))
-        if isinstance(e, Load) and isinstance(e.source, Tensor):
+        if isinstance(e, Load):
             yield e, known
         if isinstance(e, Select):
             stack += [(e.condition, known), (e.then, _and(known, e.condition))]

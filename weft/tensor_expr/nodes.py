@@ -172,12 +172,15 @@ class OrderOp(Operation):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExternOp(Operation):
-    """Outputs computed by the tir statement that ``emit(inputs, outputs)`` returns."""
+    """Outputs computed by the tir statement that ``emit(inputs, outputs, new)`` returns; ``new(name, shape, scope,
+    dtype)`` makes scratch memory. ``checks`` are conditions on sizes under which all accesses are in bounds, with
+    messages."""
 
     inputs: tuple[Tensor, ...]
     shapes: tuple[tuple[Expr, ...], ...]
     dtypes: tuple[DType, ...]
     emit: Any
+    checks: tuple[tuple[Expr, str], ...] = ()
 
     @property
     def num_outputs(self) -> int:
