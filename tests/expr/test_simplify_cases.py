@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from weft.expr.evaluate import evaluate
-from weft.expr.nodes import Binary, Const, Expr, Select, Var, all_of, any_of, make, maximum, minimum, select
+from weft.expr.folds import all_of, any_of
+from weft.expr.nodes import Binary, Const, Expr, Select, Var, make, maximum, minimum, select
 from weft.expr.prove import Facts
 from weft.expr.simplify import simplify
 from weft.expr.text import parse, to_text

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from kernel_runner import run_kernel
 
 from weft import te
+from weft.expr.folds import all_of
 from weft.expr.intrinsics import call
-from weft.expr.nodes import Const, Expr, Load, Var, all_of, make, maximum, minimum, select
+from weft.expr.nodes import Const, Expr, Load, Var, make, maximum, minimum, select
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from weft.classic.hybrid_statements import Translation
+from weft.expr.folds import any_of
 from weft.expr.linear import simplify_index
-from weft.expr.nodes import Const, Expr, Var, any_of, index, logical_not
+from weft.expr.nodes import Const, Expr, Var, index, logical_not
 from weft.expr.prove import Facts
 from weft.expr.visit import free_vars
 from weft.support.dtypes import BOOL, INDEX

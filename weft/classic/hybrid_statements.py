@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 import weft.tensor_expr as functions
-from weft.expr.nodes import Const, Expr, Load, Var, all_of, any_of, cast, const, index, logical_not, make, select, wrap
+from weft.expr.folds import all_of, any_of
+from weft.expr.nodes import Const, Expr, Load, Var, cast, const, index, logical_not, make, select, wrap
 from weft.expr.visit import post_order
 from weft.support.dtypes import BOOL, INDEX, DType
 from weft.support.errors import Location, UserError

@@ -549,7 +549,8 @@ def _float_division(op: str, x: Expr, y: Expr) -> Expr:
     if x.dtype.bits < 32:
         return cast(_float_division(op, cast(x, FLOAT32), cast(y, FLOAT32)), x.dtype)
     rest, zero, one = Call("fmod", (x, y), x.dtype), Const(0, x.dtype), Const(1, x.dtype)
-    apart = all_of(make("ne", rest, zero), make("ne", make("lt", rest, zero), make("lt", y, zero)))
+    opposite = make("ne", make("lt", rest, zero), make("lt", y, zero))
+    apart = make("and", make("ne", rest, zero), opposite)
     if op == "truncmod":
         return rest
     if op == "floormod":
@@ -581,22 +582,6 @@ def make_bits(op: str, a: ExprLike, b: ExprLike | None = None) -> Expr:
             hint="te.reinterpret gives the bits of a float",
         )
     return Call(op, (x,) if y is None else (x, y), x.dtype)
-
-
-def all_of(*conditions: ExprLike) -> Expr:
-    """Conjunction; true when empty."""
-    out: Expr = Const(True, BOOL)
-    for c in conditions:
-        out = make("and", out, c)
-    return out
-
-
-def any_of(*conditions: ExprLike) -> Expr:
-    """Disjunction; false when empty."""
-    out: Expr = Const(False, BOOL)
-    for c in conditions:
-        out = make("or", out, c)
-    return out
 
 
 def minimum(a: ExprLike, b: ExprLike) -> Expr:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.backends.catalogue import backend_of
-from weft.expr.nodes import Expr, product
+from weft.expr.folds import product
+from weft.expr.nodes import Expr
 from weft.kernels.program_sizes import ProgramSizes
 from weft.lowering.sizes import shape_expr
 from weft.lowering.tir_to_kernel import symbol

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.expr.nodes import Expr, ExprLike, index, make, product
+from weft.expr.folds import product
+from weft.expr.nodes import Expr, ExprLike, index, make
 from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Project, Tuple

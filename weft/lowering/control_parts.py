@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.expr.nodes import ExprLike, index, product
+from weft.expr.folds import product
+from weft.expr.nodes import ExprLike, index
 from weft.expr.nodes import Var as Symbol
 from weft.expr.prove import Facts
 from weft.graph import dims

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from weft.expr.nodes import product
+from weft.expr.folds import product
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple
 from weft.graph.passes.aliases import is_alias
 from weft.graph.passes.memory import estimate

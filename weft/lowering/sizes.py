@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from weft.expr.folds import product
 from weft.expr.linear import linear
-from weft.expr.nodes import Binary, Cast, Const, Expr, ExprLike, Not, Select, Var, index, logical_not, make, product
+from weft.expr.nodes import Binary, Cast, Const, Expr, ExprLike, Not, Select, Var, index, logical_not, make
 from weft.runtime.program import SizeExpr
 from weft.support.errors import InternalError
 

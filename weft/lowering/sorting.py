@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.expr.nodes import Const, Expr, Load, Not, Var, all_of, any_of, cast, make, minimum, select
+from weft.expr.folds import all_of, any_of
+from weft.expr.nodes import Const, Expr, Load, Not, Var, cast, make, minimum, select
 from weft.expr.visit import substitute
 from weft.lowering.digit_sort import DigitSort, NewBuffer
 from weft.support.dtypes import BOOL, INDEX, DType

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
-from weft.expr.nodes import Expr, any_of, index, make, maximum, minimum, select
+from weft.expr.folds import any_of
+from weft.expr.nodes import Expr, index, make, maximum, minimum, select
 from weft.graph.assume import assume
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import Dim, TensorType, Type

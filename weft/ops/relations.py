@@ -14,7 +14,8 @@ from math import gcd
 from typing import Any, NoReturn
 
 from weft.expr.affine import linear_form
-from weft.expr.nodes import Binary, Const, Expr, ExprLike, Select, any_of, index, make, maximum, minimum, select
+from weft.expr.folds import any_of
+from weft.expr.nodes import Binary, Const, Expr, ExprLike, Select, index, make, maximum, minimum, select
 from weft.expr.prove import Facts
 from weft.graph.assume import assume
 from weft.graph.dims import symbols

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
-from weft.expr.nodes import Call, Expr, any_of, index, make, maximum, minimum, select
+from weft.expr.folds import any_of
+from weft.expr.nodes import Call, Expr, index, make, maximum, minimum, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import Dim, TensorType, Type
 from weft.ops import relations as rel

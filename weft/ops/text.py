@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.expr.nodes import product
+from weft.expr.folds import product
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import Dim, TensorType, Type, dim
 from weft.ops import relations as rel

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
+from weft.expr.folds import all_of
 from weft.expr.linear import (
     NO_RANGES,
     ONE,
@@ -17,7 +18,7 @@ from weft.expr.linear import (
     relax,
     simplify_index,
 )
-from weft.expr.nodes import Binary, Const, Expr, IterVar, Load, Var, all_of
+from weft.expr.nodes import Binary, Const, Expr, IterVar, Load, Var
 from weft.expr.visit import occurs
 from weft.schedule.ranges import loop_range
 from weft.support.dtypes import BOOL

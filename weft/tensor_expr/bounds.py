@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from weft.expr.nodes import Binary, Call, Const, Expr, Load, Select, Var, all_of, any_of, index, logical_not, make
+from weft.expr.folds import all_of, any_of
+from weft.expr.nodes import Binary, Call, Const, Expr, Load, Select, Var, index, logical_not, make
 from weft.expr.prove import Facts
 from weft.expr.visit import free_vars, loads
 from weft.support.dtypes import BOOL, INDEX

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, all_of, any_of, make, wrap
+from weft.expr.folds import all_of, any_of
+from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, make, wrap
 from weft.support.arguments import FUNCTION, TEXT, check_takes, checked, instance
 from weft.support.dtypes import BOOL, DType
 from weft.support.errors import UserError

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from weft.expr.nodes import Binary, Expr, IterVar, Var, all_of, any_of, logical_not
+from weft.expr.folds import all_of, any_of
+from weft.expr.nodes import Binary, Expr, IterVar, Var, logical_not
 from weft.expr.prove import Facts
 from weft.expr.visit import free_vars
 from weft.ir.text import Names

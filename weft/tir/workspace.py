@@ -7,7 +7,8 @@ overlap.
 
 from __future__ import annotations
 
-from weft.expr.nodes import Expr, const, product
+from weft.expr.folds import product
+from weft.expr.nodes import Expr, const
 from weft.tir.nodes import Allocate, Buffer, For, If, Let, Program, Seq, Stmt
 
 ALIGNMENT = 64

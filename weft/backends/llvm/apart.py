@@ -68,7 +68,7 @@ class _Helper:
                     code="G029",
                     hint=_HINT,
                 ) from None
-            except BaseException:
+            except BaseException:  # an interruption too: the helper cannot be used again
                 self.stop()  # its answer to this request would be taken for that to the next one
                 raise
         if kind == b"target":

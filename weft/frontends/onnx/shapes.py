@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.expr.nodes import Expr, all_of, any_of, logical_not
+from weft.expr.folds import all_of, any_of
+from weft.expr.nodes import Expr, logical_not
 from weft.frontends.common.problems import Malformed
 from weft.frontends.common.sizes import MAX_ELEMENTS, Sizes, arithmetic, choose, compare, divide_products, object_array
 from weft.frontends.onnx.node import Node

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from weft.expr.nodes import Binary, Const, Expr, ExprLike, index, product
+from weft.expr.folds import product
+from weft.expr.nodes import Binary, Const, Expr, ExprLike, index
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Tuple, Var
 from weft.graph.operator import Operator
 from weft.graph.passes.aliases import Aliases, Key, is_alias, is_join, source

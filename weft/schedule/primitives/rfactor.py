@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from weft.expr.folds import all_of
 from weft.expr.linear import ONE, ZERO, mentions
-from weft.expr.nodes import Expr, IterVar, Load, Var, all_of
+from weft.expr.nodes import Expr, IterVar, Load, Var
 from weft.schedule.combination import Combination, combination_of, counterexample
 from weft.schedule.movement import guards_domain
 from weft.schedule.ranges import index_var

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.expr.nodes import all_of, any_of, index, make
+from weft.expr.folds import all_of, any_of
+from weft.expr.nodes import index, make
 from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.common.sizes import arithmetic, product
 from weft.frontends.common.value_ranges import value_range, within

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.expr.nodes import product
+from weft.expr.folds import product
 from weft.frontends.common.problems import Unsupported
 from weft.frontends.onnx.node import Node, Result, Value
 from weft.graph.nodes import GraphExpr

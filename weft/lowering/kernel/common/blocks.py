@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from weft.expr.nodes import Const, Expr, Var, all_of
+from weft.expr.folds import all_of
+from weft.expr.nodes import Const, Expr, Var
 from weft.expr.visit import free_vars
 from weft.tir.empty_reductions import initialize_empty
 from weft.tir.nodes import Block, Buffer, If, Program, Stmt, seq

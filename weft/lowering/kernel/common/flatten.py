@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.expr.nodes import Const, Expr, Load, const, product
+from weft.expr.folds import product
+from weft.expr.nodes import Const, Expr, Load, const
 from weft.tir.nodes import Allocate, Buffer, Program, Stmt, Store
 from weft.tir.visit import buffers, map_expr, map_expressions, transform
 

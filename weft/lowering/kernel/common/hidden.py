@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
-from weft.expr.nodes import Const, Expr, Load, Select, all_of, logical_not, make
+from weft.expr.folds import all_of
+from weft.expr.nodes import Const, Expr, Load, Select, logical_not, make
 from weft.expr.prove import Facts
 from weft.expr.visit import rewrite
 from weft.lowering.kernel.common.context import facts_of, forms_of, inside

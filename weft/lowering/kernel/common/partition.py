@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from weft.expr.affine import is_arithmetic
+from weft.expr.folds import all_of
 from weft.expr.nodes import (
     Binary,
     Call,
@@ -22,7 +23,6 @@ from weft.expr.nodes import (
     Select,
     Source,
     Var,
-    all_of,
     logical_not,
     make,
     maximum,

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from weft.expr.nodes import Const, Expr, Load, Var, all_of, make, maximum
+from weft.expr.folds import all_of
+from weft.expr.nodes import Const, Expr, Load, Var, make, maximum
 from weft.schedule.primitives.pipelining import ORDER
 from weft.schedule.tree import STAGES, statements_of
 from weft.support.dtypes import INDEX

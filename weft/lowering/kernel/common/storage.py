@@ -15,7 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from weft.expr.nodes import Call, Cast, Const, Expr, Load, Select, Var, any_of, cast, const, select
+from weft.expr.folds import any_of
+from weft.expr.nodes import Call, Cast, Const, Expr, Load, Select, Var, cast, const, select
 from weft.lowering.kernel.common.bits import code_of, is_reinterpretation, is_stored_only
 from weft.support.dtypes import FLOAT32, INT32, DType
 from weft.tir.nodes import Allocate, Buffer, Let, Program, Stmt, Store

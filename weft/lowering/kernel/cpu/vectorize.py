@@ -12,6 +12,7 @@ from collections.abc import Iterator, Set
 from contextlib import nullcontext
 from dataclasses import replace
 
+from weft.expr.folds import all_of
 from weft.expr.nodes import (
     Binary,
     Broadcast,
@@ -25,7 +26,6 @@ from weft.expr.nodes import (
     Select,
     Shuffle,
     Var,
-    all_of,
     logical_not,
     make,
 )
