@@ -6,6 +6,7 @@ than the first are given as constants where the importer needs to know them.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from functools import cache
@@ -25,9 +26,11 @@ IMPORTED = 1600
 
 # What may keep a case from being imported: operators that are absent on purpose or not yet there.
 ABSENT = {
-    "random": ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
     "pictures": ("ImageDecoder",),
 }
+
+# Cases whose results are drawn by another generator; the specification leaves it open.
+DRAWN = re.compile(r"test_(bernoulli|training_dropout(?!.*zero_ratio)).*")
 
 
 @cache
@@ -93,6 +96,9 @@ def test_specification() -> None:
             imported += 1
             # A sequence of known length comes as its elements, one after another (``Module.attrs["structure"]``).
             expected = [v for e in expected for v in (e if isinstance(e, list) else (e,))]
+            if DRAWN.fullmatch(case.name):
+                assert [m.shape for m in made] == [np.shape(to_array(e)) for e in expected]
+                continue
             if len(made) != len(expected) or not all(map(fits, made, expected, [case.rtol] * len(made))):
                 wrong.append(case.name)
     assert not wrong

@@ -75,7 +75,7 @@ def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None, pl
     return _load(model, shapes, name, registry_of(plugins))
 
 
-def _load(model: Any, shapes: Sizes | None, name: str | None, registry: Registry) -> Module:
+def _load(model: Any, shapes: Sizes | None, name: str | None, registry: Registry, seed: int | str = 0) -> Module:
     if isinstance(model, Module):
         return _bound(model, shapes or {})
     if isinstance(model, (str, os.PathLike)):
@@ -96,7 +96,7 @@ def _load(model: Any, shapes: Sizes | None, name: str | None, registry: Registry
         )
     from weft.frontends.onnx import load as load_onnx
 
-    return load_onnx(model, shapes=shapes, name=name, converters=registry.converters)
+    return load_onnx(model, shapes=shapes, name=name, converters=registry.converters, seed=seed)
 
 
 def _bound(module: Module, shapes: Sizes) -> Module:
@@ -296,7 +296,7 @@ def _compiled(
     kernels = KernelCache(kernel_disk_cache() if cache and registry.keeps_kernels else None)
     bar_shown = progress_bar("reading the model", show=None if progress else False)
     with bar_shown as bar, seldom_collected():
-        module = _load(model, shapes, None, registry)
+        module = _load(model, shapes, None, registry, options.seed)
         keep = KeepGraphs()
         with dumping(module) as dump:
             artifact, report = compile_module(

@@ -15,6 +15,7 @@ from weft.ops.normalization import NORMALIZATIONS
 from weft.ops.packed_weights import PACKED_MATMUL
 from weft.ops.packing import PACKING
 from weft.ops.pooling import POOLS
+from weft.ops.random import RANDOM
 from weft.ops.reduce import REDUCTIONS
 from weft.ops.resize import RESIZE
 from weft.ops.search import SEARCH
@@ -43,6 +44,7 @@ OPERATORS: dict[str, OpDef] = {
         *SHAPES,
         *INDEXING,
         *CREATION,
+        RANDOM,
         *SEARCH,
         SUPPRESS,
         *ATTENTIONS,

@@ -16,6 +16,10 @@ _WINOGRAD = Form(
     f"True, False or the largest tile allowed ({' or '.join(map(str, TILES))})",
     lambda v: isinstance(v, bool) or (WHOLE.accepts(v) and operator.index(v) in TILES),
 )
+_SEED = Form(
+    "a whole number of 64 bits, or 'input'",
+    lambda v: v == "input" if isinstance(v, str) else WHOLE.accepts(v) and -(1 << 63) <= operator.index(v) < 1 << 64,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Options:
     ``max_ops`` limits how many operators are fused into one kernel (1 turns fusion off). ``precision`` is ``"f32"``, or
     ``"bf16"``: operands of matrix products and convolutions are stored as bfloat16, sums and everything else stay in
     float32. A target without instructions for such products computes in float32 (:attr:`Report.notes` says so).
+    ``seed`` is that of random numbers in models, an integer or ``"input"``: the model then has one more input,
+    ``seed``, for the seed of each run (docs/semantics.md).
     ``jobs`` processes build kernels (None: the value of ``WEFT_NUM_THREADS``, or the number of cores; 1: only this
     process); the kernels do not depend on it.
     """
@@ -44,9 +50,17 @@ class Options:
     max_ops: int = 64
     precision: str = "f32"
     jobs: int | None = None
+    seed: int | str = 0
 
     def __post_init__(self) -> None:
-        forms = {"layouts": FLAG, "winograd": _WINOGRAD, "merge": FLAG, "max_ops": WHOLE, "jobs": optional(WHOLE)}
+        forms = {
+            "layouts": FLAG,
+            "winograd": _WINOGRAD,
+            "merge": FLAG,
+            "max_ops": WHOLE,
+            "jobs": optional(WHOLE),
+            "seed": _SEED,
+        }
         for name, form in forms.items():
             value = getattr(self, name)
             if not form.accepts(value):

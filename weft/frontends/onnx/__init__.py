@@ -24,6 +24,7 @@ def load(
     opset: int | None = None,
     known: Any = None,
     converters: Mapping[tuple[str, str], Callable[[Any], Any]] | None = None,
+    seed: int | str = 0,
 ) -> Module:
     """Import an ONNX model: a path, the bytes of a file, or a ModelProto.
 
@@ -36,6 +37,9 @@ def load(
 
     ``converters`` are additional converters by domain and operator: functions from a
     :class:`weft.frontends.onnx.node.Node` to its values.
+
+    ``seed`` decides the random numbers of nodes without the attribute ``seed``: an integer, or ``"input"``, which gives
+    the model another input, ``seed`` (int64, no dimensions), if it has such nodes (docs/semantics.md).
 
     ``main`` of the module takes the model's inputs in order, under their names. It has these attributes:
 
@@ -53,4 +57,4 @@ def load(
     from weft.frontends.onnx.importer import Importer
     from weft.frontends.onnx.reader import read
 
-    return Importer(read(model, name), shapes, opset, known, converters).run()
+    return Importer(read(model, name), shapes, opset, known, converters, seed).run()

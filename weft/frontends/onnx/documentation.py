@@ -26,14 +26,8 @@ of dtypes lists those of the first operand in the newest version.
 
 # Operators that are refused, always or in some cases, and why.
 NOTES: dict[str, str] = {
-    "Bernoulli": "needs random numbers",
-    "Dropout": "inference only: training draws random numbers",
+    "Dropout": "training mode since opset 12; docs/semantics.md says which numbers are drawn",
     "ImageDecoder": "decode pictures before the model",
-    "Multinomial": "needs random numbers",
-    "RandomNormal": "needs random numbers",
-    "RandomNormalLike": "needs random numbers",
-    "RandomUniform": "needs random numbers",
-    "RandomUniformLike": "needs random numbers",
     "DFT": "lengths up to 16384",
     "STFT": "frames up to 16384",
     "Det": "up to 64 × 64",
@@ -47,7 +41,6 @@ NOTES: dict[str, str] = {
 # The same for operators of com.microsoft.
 MICROSOFT_NOTES: dict[str, str] = {
     "Attention": "masks of four dimensions and do_rotary are refused",
-    "BiasDropout": "inference only",
     "CDist": "euclidean and sqeuclidean",
     "ConvTransposeWithDynamicPads": "pads known when compiled",
     "DecoderMaskedMultiHeadAttention": "without beam search",

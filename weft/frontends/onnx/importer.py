@@ -24,6 +24,7 @@ from weft.frontends.common.sizes import MAX_ELEMENTS, Sizes
 from weft.frontends.onnx import functions
 from weft.frontends.onnx.converters import text
 from weft.frontends.onnx.converters.table import CONVERTERS
+from weft.frontends.onnx.draws import Draws
 from weft.frontends.onnx.node import OMITTED, Absent, Maps, NameScope, Node, Omitted, Sequence_, Value
 from weft.frontends.onnx.payloads import Array
 from weft.frontends.onnx.reader import ParsedModel, opsets
@@ -79,6 +80,7 @@ class Importer:
         opset: int | None,
         known: Mapping[str, Given] | None = None,
         converters: Mapping[tuple[str, str], Callable[[Node], Any]] | None = None,
+        seed: int | str = 0,
     ) -> None:
         self.source = source
         self.folder = source.folder
@@ -99,6 +101,7 @@ class Importer:
         self._sizes: dict[Sizes, GraphExpr] = {}
         self._readers: dict[str, set[str]] = {}
         self.block = Lets()
+        self.draws = Draws(seed)
 
     def run(self) -> Module:
         """The whole model. Raises ModelProblems."""
@@ -117,6 +120,10 @@ class Importer:
         self.problems.raise_if_any()
         for condition, message in assumed:
             self.require(condition, message)
+        if self.draws.input is not None:
+            if any(p.name == self.draws.input.name for p in params):
+                raise ModelError("the model has an input 'seed' of its own", hint="give seed= as a number")
+            params.append(self.draws.input)
         body = let(self.block.bindings, outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs)))
         return Module({"main": Function(tuple(params), body)}, attrs=self._attributes(graph))
 

@@ -15,6 +15,7 @@ from weft.expr.nodes import Var as Symbol
 from weft.frontends.common.lets import Lets
 from weft.frontends.common.problems import Malformed, NeedsValue, Problems, Unsupported
 from weft.frontends.common.sizes import MAX_ELEMENTS, Sizes, from_array
+from weft.frontends.onnx.draws import Draws
 from weft.frontends.onnx.reader import ModelFolder
 from weft.frontends.onnx.tensors import to_array
 from weft.graph.nodes import Call, Constant, GraphExpr, Origin, Project, Tuple, Var, call
@@ -99,6 +100,7 @@ class Importing(Protocol):
 
     problems: Problems
     folder: ModelFolder | None
+    draws: Draws
 
     def require(self, condition: Expr, message: str) -> None: ...
     def assume(self, op: str, a: Dim, b: Dim, name: str) -> None: ...

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
-import numpy as np
-
-from weft.expr.nodes import index, make
-from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.problems import Malformed
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.tensors import dtype_named, dtype_of
 from weft.graph.nodes import Constant, GraphExpr
@@ -215,32 +212,6 @@ def _identity(node: Node) -> Result:
     return node.value(0)
 
 
-def _require_inference(node: Node) -> None:
-    """Refuse dropout in training mode (operand 2), which draws random numbers unless the ratio is 0."""
-    message = "it runs in training mode, which draws random numbers"
-    training = node.call("cast", node.call("reshape", node.data(2), shape=()), to=DType("int64"))
-    if node.has(1):
-        ratio = node.call("reshape", node.data(1), shape=())
-        some = node.call("cast", node.call("not_equal", ratio, node.scalar(0, ratio)), to=DType("int64"))
-        training = node.call("mul", training, some)
-    if not isinstance(training, Constant):
-        (draws,) = node.bound(node.call("reshape", training, shape=(1,)), "training_mode", 2)
-        node.importer.require(make("eq", draws, index(0)), f"{node.name}: {message}")
-    elif training.data.any():
-        raise Unsupported(message)
-
-
-def _dropout(node: Node) -> Result:
-    x = node.data(0)
-    if node.has(2):
-        _require_inference(node)
-    kept = node.call("dropout", x)
-    if node.output_count < 2:
-        return kept
-    mask = node.constant(np.ones((), np.bool_) if node.opset >= 10 else np.ones((), x.tensor.dtype.numpy))
-    return kept, node.call("broadcast_to", mask, shape=x.tensor.shape)
-
-
 def _bitcast(node: Node) -> Result:
     x, to = node.data(0), dtype_of(node.integer("to"))
     if x.tensor.dtype == to:
@@ -262,7 +233,6 @@ ELEMENTWISE: dict[str, Converter] = {
     "Cast": _cast,
     "CastLike": _cast_like,
     "Clip": _clip,
-    "Dropout": _dropout,
     "Erf": _erf,
     "Gelu": _gelu,
     "Identity": _identity,

@@ -128,7 +128,7 @@ def repeat(
     types = [s.tensor for s in state]
     for _ in range(_MAX_TYPE_ATTEMPTS):
         params = [Var(f"state{i}", t) for i, t in enumerate(types)]
-        with importer.inner_block() as block:
+        with importer.inner_block() as block, importer.draws.iterating(number):
             condition, after, rows = step(number, list(params))
         wider = [_widened(node, t, a.tensor, block.bindings) for t, a in zip(types, after, strict=True)]
         if wider == types:

@@ -17,6 +17,7 @@ from weft.frontends.onnx.converters.normalization import NORMALIZATION
 from weft.frontends.onnx.converters.padding import PADDING
 from weft.frontends.onnx.converters.pooling import POOLING
 from weft.frontends.onnx.converters.quantization import QUANTIZATION
+from weft.frontends.onnx.converters.randomness import RANDOM
 from weft.frontends.onnx.converters.recurrent import RECURRENT
 from weft.frontends.onnx.converters.reduction import REDUCTION
 from weft.frontends.onnx.converters.resize import RESIZE
@@ -38,6 +39,7 @@ _STANDARD = (
     NORMALIZATION,
     POOLING,
     QUANTIZATION,
+    RANDOM,
     RECURRENT,
     REDUCTION,
     RESIZE,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
-from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.problems import Malformed
 from weft.frontends.common.sizes import product
 from weft.frontends.onnx.converters.contraction import scaled
 from weft.frontends.onnx.converters.numbers import Traced, operand, stack
+from weft.frontends.onnx.converters.randomness import dropped
 from weft.frontends.onnx.node import Node, Result
 from weft.support.dtypes import FLOAT32
 
@@ -52,12 +51,8 @@ def _bias_add(node: Node) -> Result:
 
 
 def _bias_dropout(node: Node) -> Result:
-    if node.has(4) and bool(node.known(4, "training_mode").any()):
-        raise Unsupported("it runs in training mode, which draws random numbers")
-    made = operand(node, 0) + operand(node, 1)
-    kept = node.constant(np.ones((), np.bool_))
-    mask = node.call("broadcast_to", kept, shape=made.shape)
-    return ((made + operand(node, 2)) if node.has(2) else made).x, mask
+    made, mask = dropped(node, operand(node, 0) + operand(node, 1), node.optional(3), node.optional(4))
+    return ((made + operand(node, 2)) if node.has(2) else made).x, mask.x
 
 
 def _bias_softmax(node: Node) -> Result:
