@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "measure": {*BASE, "cost", "kernels", "target", "tir", "runtime"},
     "plugins": COMPILER,
     "pipeline": {*COMPILER, "kernels", "plugins", "runtime"},
-    "classic": {*COMPILER, "kernels", "runtime"},
+    "classic": {*COMPILER, "kernels", "runtime", "view"},
     "te": {"classic", "tensor_expr"},
     "bench": {*BASE, "api", "frontends", "measure", "pipeline", "runtime", "target"},
 }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from weft import te
+from weft.kernels.stages import task_stages
 from weft.kernels.task import KernelTask
 from weft.lowering.te_to_tir import te_to_tir
-from weft.pipeline.stages import task_stages
 from weft.schedule.rules.cpu import default_schedule
 from weft.schedule.schedule import Schedule
 from weft.target import Target

@@ -337,16 +337,10 @@ def dumping(module: Module) -> Iterator[Dump | None]:
     if directory is None:
         yield None
         return
-    from weft.view.dump import Dump
+    from weft.view.dump import dumping_to
 
-    dump = Dump(directory)
-    try:
+    with dumping_to(directory, str(module.attrs.get("name", "")) or "model") as dump:
         yield dump
-    except Exception as error:  # written to the index and raised again
-        dump.facts = {"failed": str(error)}
-        raise
-    finally:
-        dump.finish(str(module.attrs.get("name", "")) or "model")
 
 
 class KeepGraphs:

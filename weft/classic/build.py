@@ -9,6 +9,7 @@ from typing import Any
 
 from weft.classic.function import CompiledFunction
 from weft.classic.schedule import TensorSchedule
+from weft.classic.stages import dump, program_task
 from weft.expr.nodes import Expr, IterVar, Load, Var
 from weft.kernels.one_program import one_program
 from weft.kernels.program_sizes import ProgramSizes
@@ -19,6 +20,7 @@ from weft.schedule.schedule import Schedule
 from weft.support.arguments import TEXT, Form, checked, instance, optional
 from weft.support.errors import InputError, ScheduleError
 from weft.support.html import TextInNotebooks
+from weft.support.version import VERSION
 from weft.target import Target
 from weft.tensor_expr.nodes import Tensor
 from weft.tir.nodes import Buffer, Program
@@ -68,7 +70,7 @@ def build(
 
     Raises InputError if an argument is missing or unknown, TargetError for unknown targets. A call raises InputError
     I004 for sizes at which a tensor would be read out of bounds. Indices that data decides are not checked, nor those
-    under a guard.
+    under a guard. With ``WEFT_DUMP=DIRECTORY`` every stage is written to files, as for a model.
     """
     machine = target if isinstance(target, Target) else Target(target)
     made = _with_params(schedule, args, name)
@@ -165,5 +167,8 @@ def _artifact(made: _Made, target: Target, checks: Sequence[tuple[Expr, str]] = 
     sizes = ProgramSizes(made.program, made.sizes)
     known = [[v.name, sizes.known(v), v in sizes.passed] for v in made.sizes]
     function = {"order": [list(o) for o in made.order], "sizes": known, "loops": to_text(made.program)}
-    metadata = {"model": made.program.name, "function": function}
+    task = program_task(made.program, target)
+    dump(task)
+    function["scalars"] = list(task.scalars or ())
+    metadata = {"weft": VERSION, "model": made.program.name, "function": function}
     return one_program(made.program, target, metadata=metadata, checks=checks, sizes=sizes)

@@ -15,10 +15,12 @@ import numpy as np
 from weft.runtime import Artifact, Executable
 from weft.runtime.arguments import bind_symbols
 from weft.runtime.devices import Device
+from weft.runtime.display import model_html
 from weft.runtime.sizes import evaluate
 from weft.support.clock import repeated
 from weft.support.errors import ArtifactError, InputError, UserError
 from weft.support.files import existing_file, replaced_file
+from weft.support.html import preformatted
 
 _FOOTER = b"WEFTEND\x01"
 """The end of a shared library that contains an artifact: its length in 8 bytes (little-endian) and this mark."""
@@ -76,6 +78,17 @@ class CompiledFunction:
     def loops(self) -> str:
         """The text of the scheduled program."""
         return str(self.artifact.metadata["function"]["loops"])
+
+    def inspect(self, stage: str = "assembly") -> str:
+        """The text of one stage: ``scheduled`` (the same as :attr:`loops`), ``kernel`` (flat buffers and vectors),
+        ``llvm`` or ``c`` (the input of the code generator, by the target's back end), ``assembly``.
+
+        The loops are lowered again for it, also if the function was loaded from a file. Raises UserError B012 for other
+        stages.
+        """
+        from weft.classic.stages import function_task, stage_text
+
+        return stage_text(function_task(self.artifact), stage)
 
     def __call__(self, *args: Any) -> Any:
         """Run the function. Raises InputError if an argument does not fit."""
@@ -164,6 +177,9 @@ class CompiledFunction:
 
     def __repr__(self) -> str:
         return f"<CompiledFunction {self.name}({', '.join(kind for kind, _ in self._order)})>"
+
+    def _repr_html_(self) -> str:
+        return model_html(self.name, self.artifact.program, self.artifact.facts) + preformatted(self.loops)
 
 
 def load_function(path: str | os.PathLike[str], threads: int | None = None) -> CompiledFunction:

@@ -61,11 +61,11 @@ def command(model: str, stage: str, name: str | None, target: str, shapes: tuple
     weft inspect resnet.onnx --stage groups
     weft inspect resnet.onnx --stage assembly --kernel conv
     weft inspect model.weft --stage program
-
     weft inspect dump/kernels/00-conv/task.txt --stage assembly
 
     An artifact contains the text of its graph, so every stage can be shown without the model. WEFT_DUMP=DIRECTORY and
-    reports of internal errors write kernel tasks. A task is one kernel with its target and schedule.
+    reports of internal errors write kernel tasks. A task is one kernel with its target and schedule. A function that
+    weft.build made and save() wrote has the stages from scheduled to loops.
     """
     if is_artifact(model):
         _inspect_artifact(model, stage, name)
@@ -111,6 +111,12 @@ def _inspect_artifact(path: str, stage: str, name: str | None) -> None:
         _program(artifact.program)
     elif stage in GRAPH_STAGES:
         click.echo(_kept(artifact)[stage], nl=False)
+    elif "function" in artifact.metadata:
+        from weft.classic.stages import function_stages, function_task
+
+        _version_note(artifact)
+        task = function_task(artifact)
+        _task_stage(task, function_stages(task), stage, "a function")
     else:
         from weft.graph.parser import parse
         from weft.plugins import registry_of
@@ -137,14 +143,21 @@ def _inspect_task(text: str, path: str, stage: str) -> None:
     if stage == "summary":
         _task_summary(task)
         return
-    texts = task_stages(task)
+    _task_stage(task, task_stages(task), stage, "a kernel task")
+
+
+def _task_stage(task: Any, texts: Iterator[Any], stage: str, what: str) -> None:
     if stage == "loops":
         _loop_table([_loop_row(task.program.name, texts, task.target)])
         return
-    found = next((s.text for s in texts if s.name == stage), None)
-    if found is None:
-        raise UserError(f"a kernel task has no stage '{stage}'", code="B012", hint="summary, or one from tir to loops")
-    click.echo(found, nl=not found.endswith("\n"))
+    passed = []
+    for text in texts:
+        if text.name == stage:
+            click.echo(text.text, nl=not text.text.endswith("\n"))
+            return
+        passed.append(text.name)
+    hint = f"one of summary, {', '.join(passed)}, loops"
+    raise UserError(f"{what} for '{task.target.kind.name}' has no stage '{stage}'", code="B012", hint=hint)
 
 
 def _task_summary(task: Any) -> None:

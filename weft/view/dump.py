@@ -9,6 +9,8 @@
       report.json                         times, kernel counts, memory
       index.html                          all of it, linked
 
+A dump of ``weft.build`` has one kernel and no graph: 0-scheduled.txt 1-kernel.txt 2-llvm.ll 3-assembly.s.
+
 ``weft opt`` reads every ``.txt`` file. An existing dump is not overwritten: the next compilation writes to
 ``out/run-2``, and so on.
 """
@@ -19,6 +21,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -115,22 +118,29 @@ class Dump(Written):
     # ---- kernels ----------------------------------------------------------------------------------------------------
 
     def kernel(self, task: TaskLike, group: Function, stages: Iterator[StageLike]) -> None:
-        """Write the task and each stage when it is reached. An error is recorded and raised again."""
-        key, name = task.key, task.program.name
-        if key in self.by_key:
-            self.kernel_of.setdefault(group, self.by_key[key])
-            return
+        """Write the task of a fused group and each stage when it is reached. An error is recorded and raised again."""
+        made = self.by_key.get(task.key)
+        self.kernel_of.setdefault(group, made or self.task(task))
+        if made is None:
+            self.stages(self.by_key[task.key], stages)
+
+    def task(self, task: TaskLike) -> KernelStages:
+        """Write a kernel task to a folder of its own."""
+        name = task.program.name
         folder = self.directory / "kernels" / f"{len(self.kernels):02d}-{_UNSAFE.sub('_', name)}"
         folder.mkdir(parents=True, exist_ok=True)
         made = KernelStages(name, str(task.target), folder)
         self.kernels.append(made)
-        self.by_key[key] = made
-        self.kernel_of.setdefault(group, made)
+        self.by_key[task.key] = made
         made.paths["task"] = folder / "task.txt"
         replace_text(made.paths["task"], task.to_text(), durable=False)
+        return made
+
+    def stages(self, made: KernelStages, stages: Iterator[StageLike]) -> None:
+        """Write each stage of a kernel when it is reached. An error is recorded and raised again."""
         try:
             for number, stage in enumerate(stages):
-                path = folder / f"{number}-{stage.name}{stage.suffix}"
+                path = made.folder / f"{number}-{stage.name}{stage.suffix}"
                 replace_text(path, stage.text, durable=False)
                 made.paths[stage.name] = path
         except Exception as error:  # recorded for the page, then raised again
@@ -149,10 +159,23 @@ class Dump(Written):
         return page
 
 
+@contextmanager
+def dumping_to(directory: Path, title: str) -> Iterator[Dump]:
+    """A dump in ``directory``, whose index page is written even if the compilation fails."""
+    dump = Dump(directory)
+    try:
+        yield dump
+    except Exception as error:  # written to the index and raised again
+        dump.facts = {"failed": str(error)}
+        raise
+    finally:
+        dump.finish(title)
+
+
 def _unused(directory: Path) -> Path:
     """``directory`` if it contains no dump, else the next free ``run-N`` in it."""
     number, made = 1, directory
-    while (made / "00-imported.txt").exists():
+    while (made / "00-imported.txt").exists() or (made / "kernels").exists():
         number += 1
         made = directory / f"run-{number}"
     return made

@@ -56,6 +56,8 @@ def _facts(facts: Mapping[str, Any]) -> str:
 
 
 def _graph_stages(dump: Written) -> str:
+    if not dump.graphs:
+        return ""
     rows = []
     for stage in dump.graphs:
         side = stage.path.with_suffix(".npz")
