@@ -41,9 +41,9 @@ MOST_OFF = 1.45
 
 def chain(batch: int, rows: int | None, depth: int, width: int, columns: int) -> ChainSizes:
     known = 64 if rows is None else rows
-    still = 4 * (depth + columns) * width
+    fixed = 4 * (depth + columns) * width
     return ChainSizes(
-        batch, rows, width, batch * known * width * (depth + columns), 4 * batch * known * width, still, batch * still
+        batch, rows, width, batch * known * width * (depth + columns), 4 * batch * known * width, fixed, batch * fixed
     )
 
 

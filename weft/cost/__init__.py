@@ -1,8 +1,8 @@
-"""The cost model: what work takes on a machine, estimated from the machine's record.
+"""The cost model: estimates of the time that work takes on a machine.
 
-:class:`Rates` is the data: what one core achieves, with units. The modules beside it turn sizes into times with it, one
-module for each question that the compiler asks. They know numbers only, neither graphs nor loops nor targets, so that
-every room may ask them.
+:class:`Rates` holds the data: the rates of one core, with units. The other modules compute times from sizes and rates,
+one module for each decision of the compiler. They take numbers only, not graphs, loops or targets, so that every
+package may use them.
 """
 
 from weft.cost.rates import REFERENCE, Rates

@@ -1,4 +1,4 @@
-"""What fits into which cache, and how much of a cache one operand may take. Sizes are bytes.
+"""Which operands fit into which cache, and how much of a cache one operand may take. Sizes are bytes.
 
 ``l1`` and ``l2`` are the caches of one core, ``l3`` is shared by ``cores``.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 CACHE_LINE_BYTES: Final = 64
-"""What moves between caches and memory at a time."""
+"""The unit in which data moves between caches and memory."""
 PAGE_BYTES: Final = 4096
 """Lines whose addresses agree modulo a page compete for the ways of one set of the first-level cache."""
 L1_WAYS: Final = 8
@@ -16,35 +16,36 @@ L1_WAYS: Final = 8
 
 
 def stays_in_l2(nbytes: int, l2: int) -> bool:
-    """Whether an operand stays while others pass through: it takes at most three quarters."""
+    """Whether an operand stays in the cache while others are read once: it takes at most three quarters of it."""
     return 4 * nbytes <= 3 * l2
 
 
 def widest_panel(vector_panel: int, l2: int) -> int:
-    """How many vectors side by side a panel may have to stay while others pass through; ``vector_panel`` bytes each."""
+    """The most adjacent vectors of a panel that stays in the cache while other operands are read once; ``vector_panel``
+    bytes each."""
     return 3 * l2 // (4 * vector_panel)
 
 
 def is_far(nbytes: int, l2: int) -> bool:
-    """Whether an operand is so large that hardly any of it is still there when it is read again."""
+    """Whether an operand is so large that hardly any of it is still in the cache when it is read again."""
     return nbytes > 3 * l2
 
 
 def share_of_last(l2: int, l3: int, cores: int) -> int:
-    """What a core has of the last cache."""
+    """The bytes of the last-level cache that one core can use."""
     return max(l2, l3 // cores)
 
 
 def rows_of_stage(row: int, l2: int) -> int:
-    """Rows of what is computed for a strip, ``row`` bytes each, that take a quarter of the second-level cache."""
+    """The number of rows of a strip's operand, ``row`` bytes each, that fill a quarter of the second-level cache."""
     return l2 // 4 // max(1, row)
 
 
 def rows_of_strip(row: int, l2: int) -> int:
-    """Rows of which two copies, ``row`` bytes each, take half of the second-level cache."""
+    """The number of rows, ``row`` bytes each, of which two copies fill half of the second-level cache."""
     return l2 // 2 // (2 * row)
 
 
 def columns_of_sums(column: int, l1: int) -> int:
-    """Columns of sums, ``column`` bytes each, that take half of the first-level cache."""
+    """The number of columns of sums, ``column`` bytes each, that fill half of the first-level cache."""
     return l1 // 2 // column

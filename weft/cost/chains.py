@@ -1,9 +1,9 @@
-"""What two contractions and the work on rows between them take in one kernel, strip by strip, and in kernels of their
-own. Times are seconds, sizes bytes.
+"""The time of two contractions and the row-wise work between them: in one kernel, strip by strip, or in three kernels.
+Times are seconds, sizes are bytes.
 
-In one kernel what lies between stays in a cache, but each strip of rows reads the operands that do not move with the
-rows again, and only strips run in parallel. Apart, each of the products has all of its results for register tiles and
-threads, and what lies between is written and read twice.
+In one kernel the rows between the contractions stay in a cache. But each strip of rows reads again the operands that
+are the same for all rows (the *fixed* operands), and only strips run in parallel. In three kernels each contraction can
+use all of its results for register tiles and threads, but the rows between are written and read twice.
 """
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ from weft.cost.assumed import STRIP_ROWS
 from weft.cost.rates import Rates
 
 MAX_STRIP_ROWS: Final = 64
-"""Most rows of a strip; more would reduce memory traffic only a little."""
+"""The most rows of a strip; more would reduce memory traffic only a little."""
 MIN_STRIP_ROWS: Final = 8
-"""Fewest rows of a strip, even if the rows are very long."""
+"""The fewest rows of a strip, even if the rows are very long."""
 STRIP_ELEMENT_BYTES: Final = 4
 """Assumed bytes of one element of a strip."""
 STRIPS_OF_A_CORE: Final = 4
-"""There should be so many strips for each core."""
+"""Wanted number of strips for each core."""
 _PASSES_BETWEEN = 4
-"""What lies between is written by the first product, read and written by the work on rows, read by the last product."""
+"""Passes over the rows between: written by the first contraction, read and written by the row-wise work, read by the
+last."""
 _PASSES_IN_MEMORY = 6
-"""The same where it does not stay in any cache: lines are read before they are written."""
+"""The same if they fit in no cache: lines are then read before they are written."""
 _KERNELS_SAVED = 2
-_VISIBLE_READ = 0.4
-"""Part of the time of reading operands from behind the second-level cache that arithmetic does not hide."""
-_NEAR_BYTES = 3.5
-"""The second-level cache gives so many times the bytes a second that lie behind it (``Rates.far_bytes``)."""
+_VISIBLE_READ_SHARE = 0.4
+"""The share of the time of reading operands from beyond the second-level cache that arithmetic does not hide."""
+_L2_RATE_FACTOR = 3.5
+"""The bandwidth of the second-level cache, relative to that of the memory beyond it (``Rates.far_bytes``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainMachine:
-    """A machine of ``cores``: their rates, ``lanes`` of float32 in a vector, a second-level cache each, ``l3`` for all
-    of them."""
+    """A machine: the rates of one core, float32 ``lanes`` of a vector, bytes of each second-level cache and of the
+    shared last one, number of cores."""
 
     rates: Rates
     lanes: int
@@ -48,17 +49,21 @@ class ChainMachine:
 
 @dataclass(frozen=True, slots=True)
 class ChainSizes:
-    """``batch`` times ``rows`` rows (None: not known) of ``width`` elements between two contractions, which multiply
-    and add ``products`` times in all. ``between`` are the bytes of these rows, ``still`` those of the operands of one
-    of the batch that do not move with the rows, ``others`` those of these operands of all of the batch."""
+    """The sizes of a chain.
+
+    ``batch``: the number of independent chains. ``rows``: rows of each chain, None if not known. ``width``: elements of
+    a row between the contractions. ``products``: multiply-adds of both contractions, for the whole batch.
+    ``row_bytes``: all rows between the contractions. ``fixed_bytes``: the fixed operands of one chain.
+    ``all_fixed_bytes``: those of the whole batch.
+    """
 
     batch: int
     rows: int | None
     width: int
     products: float
-    between: int
-    still: int
-    others: int
+    row_bytes: int
+    fixed_bytes: int
+    all_fixed_bytes: int
 
 
 def strip_rows(rows: int | None, width: int, batch: int, l2: int, cores: int) -> int:
@@ -75,44 +80,44 @@ def strip_rows(rows: int | None, width: int, batch: int, l2: int, cores: int) ->
 
 
 def joined_seconds(chain: ChainSizes, rows: int, machine: ChainMachine) -> float:
-    """In one kernel; ``rows`` stands for a number of rows that is not known."""
+    """The time in one kernel; ``rows`` is assumed if the number of rows is not known."""
     height = strip_rows(chain.rows, chain.width, chain.batch, machine.l2, machine.cores)
     strips = max(1, -(-(rows if chain.rows is None else chain.rows) // height))
-    read = strips * chain.batch * chain.still if _is_far(chain, machine) else 0
+    read = strips * chain.batch * chain.fixed_bytes if _is_far(chain, machine) else 0
     pieces = max(1, chain.batch * strips)
     used = min(_threads(chain, machine), pieces)
     return _alone(chain, read, machine) * -(-pieces // used) / pieces
 
 
 def apart_seconds(chain: ChainSizes, machine: ChainMachine) -> float:
-    """In three kernels."""
+    """The time in three kernels."""
     used, rates = _threads(chain, machine), machine.rates
-    read = chain.others if _is_far(chain, machine) else 0
-    passes = _PASSES_BETWEEN if chain.between <= machine.l3 else _PASSES_IN_MEMORY
-    moved = passes * chain.between / _rate(chain.between, machine)
+    read = chain.all_fixed_bytes if _is_far(chain, machine) else 0
+    passes = _PASSES_BETWEEN if chain.row_bytes <= machine.l3 else _PASSES_IN_MEMORY
+    moved = passes * chain.row_bytes / _rate(chain.row_bytes, machine)
     started = _KERNELS_SAVED * rates.kernel_seconds
     return (_alone(chain, read, machine) + moved) / used + started
 
 
 def _alone(chain: ChainSizes, read: int, machine: ChainMachine) -> float:
-    """The products on one core, with what is visible of the time to read operands."""
-    at_once = min(chain.batch, machine.cores) * chain.still
-    return chain.products / machine.rates.packed_products + _VISIBLE_READ * read / _rate(at_once, machine)
+    """The time of the products on one core, with the visible share of the time of reading ``read`` bytes."""
+    at_once = min(chain.batch, machine.cores) * chain.fixed_bytes
+    return chain.products / machine.rates.packed_products + _VISIBLE_READ_SHARE * read / _rate(at_once, machine)
 
 
 def _is_far(chain: ChainSizes, machine: ChainMachine) -> bool:
-    return not caches.stays_in_l2(chain.still, machine.l2)
+    return not caches.stays_in_l2(chain.fixed_bytes, machine.l2)
 
 
 def _rate(nbytes: int, machine: ChainMachine) -> float:
-    """The bytes a second with which a core reads or writes what takes ``nbytes``."""
+    """The bandwidth of one core for data of ``nbytes``, in bytes per second."""
     rates = machine.rates
     if caches.stays_in_l2(nbytes, machine.l2):
-        return _NEAR_BYTES * rates.far_bytes
+        return _L2_RATE_FACTOR * rates.far_bytes
     return rates.far_bytes if nbytes <= machine.l3 else rates.converted_bytes
 
 
 def _threads(chain: ChainSizes, machine: ChainMachine) -> int:
-    """The threads that are worth it for the products."""
+    """The number of threads for the products: all cores if that is faster, else 1."""
     alone = chain.products / machine.lanes / machine.rates.multiply_adds_per_cycle
     return machine.cores if threads.worth_several(alone, machine.cores, machine.rates) else 1

@@ -1,6 +1,6 @@
-"""From the limits of one core to its rates: the reference rates, scaled.
+"""Computes the rates of a core from its limits, by scaling the reference rates.
 
-Kernels are assumed to achieve the same part of the limits as on the reference machine.
+Kernels are assumed to reach the same share of the limits as on the reference machine.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final
 from weft.cost.rates import REFERENCE, Rates
 
 REFERENCE_HERTZ: Final = 3.7e9
-"""Clock of the core that the reference rates of vectors, memory and threads come from."""
+"""Clock of the core on which the reference rates of vectors, memory and threads were measured."""
 _REFERENCE_L2_BYTES_PER_CYCLE: Final = 32
 _REFERENCE_VECTOR_BYTES: Final = 64
 _LINE_TRANSFERS_PER_CLAIM: Final = 2
-"""A thread that claims work waits for the line of the counter, and makes others wait for it."""
+"""A thread that takes a piece of work waits for the cache line of the counter; then others wait for the same line."""
 _CLAIMS_PER_FORK: Final = REFERENCE.fork_cycles / REFERENCE.claim_cycles
 _WITH_PEAK: Final = (
     "packed_products",
@@ -29,14 +29,17 @@ _WITH_PEAK: Final = (
 )
 """Rates that are proportional to the peak of vectors in float32."""
 _WITH_CLOCK: Final = ("conversion_seconds", "kernel_seconds", "winograd_seconds")
-"""Times in which a number of instructions is executed that does not depend on sizes."""
+"""Times of a fixed number of instructions; they do not depend on sizes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorePeaks:
-    """The limits of one core. ``products`` are multiply-adds a second in float32 by vectors, ``pairs`` in bfloat16 by
-    vectors, ``tiles`` in bfloat16 by a matrix unit (None: there are no instructions for them). ``far_bytes`` come from
-    the last cache, ``memory_bytes`` from memory; bytes a second, read and written together."""
+    """The limits of one core.
+
+    ``products``: multiply-adds per second in float32, by vectors. ``pairs``: the same in bfloat16. ``tiles``: the same
+    in bfloat16, by a matrix unit. None: the core has no such instructions. ``far_bytes`` and ``memory_bytes``: bytes
+    per second of the last-level cache and of memory, read and written together.
+    """
 
     products: float
     pairs: float | None
@@ -46,8 +49,8 @@ class CorePeaks:
 
 
 def rates_of(peaks: CorePeaks) -> Rates:
-    """The reference, scaled to ``peaks``. What starting work takes, and rates of threads and of cycles, stay those of
-    the reference."""
+    """The reference rates scaled to ``peaks``. Times of starting work, and the costs of threads and of cycles, stay
+    those of the reference."""
     factor = peaks.products / REFERENCE.peak_products
     found = {name: getattr(REFERENCE, name) * factor for name in _WITH_PEAK}
     found["paired_products"] = found["packed_products"] * (peaks.pairs or peaks.products) / peaks.products
@@ -61,13 +64,13 @@ def rates_of(peaks: CorePeaks) -> Rates:
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """One core as its vendor describes it.
+    """The published data of one core.
 
-    ``vectors_per_cycle`` are multiply-adds of whole vectors of ``vector_bytes``, whose result can be used after
-    ``latency_cycles``; ``loads_per_cycle`` are loads of vectors. ``l2_bytes_per_cycle`` come from the second-level
-    cache. ``l3_bytes`` and ``memory_bytes`` a second are what one core alone gets from the last cache and from memory.
-    ``transfer_ns`` is the time in which a cache line moves from one core to another. ``pairs_per_cycle`` and
-    ``tiles_per_cycle`` are multiply-adds in bfloat16 by vectors and by a matrix unit (0: no instructions for them).
+    ``vectors_per_cycle``: multiply-adds of whole vectors of ``vector_bytes``. ``latency_cycles``: cycles until their
+    result can be used. ``loads_per_cycle``: loads of vectors. ``l2_bytes_per_cycle``: bandwidth of the second-level
+    cache. ``l3_bytes`` and ``memory_bytes``: bytes per second that one core alone reads from the last-level cache and
+    from memory. ``transfer_ns``: the time in which a cache line moves from one core to another. ``pairs_per_cycle`` and
+    ``tiles_per_cycle``: multiply-adds in bfloat16 by vectors and by a matrix unit; 0 if there are no such instructions.
     """
 
     hertz: float
@@ -84,7 +87,7 @@ class Core:
 
     @property
     def peaks(self) -> CorePeaks:
-        """What the core can do in a second."""
+        """The limits of the core, per second."""
         return CorePeaks(
             self.vectors_per_cycle * self.vector_bytes / 4 * self.hertz,
             self.pairs_per_cycle * self.hertz or None,
@@ -95,8 +98,8 @@ class Core:
 
     @property
     def rates(self) -> Rates:
-        """The reference, scaled to this core: products and memory to its peaks, cycles to its loads, caches and
-        clock, starting work to its clock."""
+        """The reference rates scaled to this core: products and bandwidths by its limits, cycles by its loads, caches
+        and clock, times of starting work by its clock."""
         from_l2 = (self.vector_bytes / self.l2_bytes_per_cycle) / (
             _REFERENCE_VECTOR_BYTES / _REFERENCE_L2_BYTES_PER_CYCLE
         )
@@ -120,5 +123,5 @@ class Core:
 
 
 def _rounded(numbers: dict[str, float]) -> dict[str, float]:
-    """Three digits: more would only make the text of targets longer."""
+    """Rounded to three digits, to keep the text of targets short."""
     return {name: float(f"{value:.3g}") for name, value in numbers.items()}

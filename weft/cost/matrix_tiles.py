@@ -1,4 +1,4 @@
-"""What products of matrix tiles take: cycles, for one row of a tile of sums and a number of steps of depth."""
+"""The time of products of matrix tiles: cycles for one row of a tile of sums and a number of depth steps."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from weft.cost.rates import Rates
 
 
 def tile_row_cycles(rates: Rates, steps: int, loads: float, height: int) -> float:
-    """By a matrix unit, bound by arithmetic or by loads: ``loads`` rows of tiles are loaded for one row of a product.
-    Tiles have ``height`` rows, which share what it takes to bring their sums into a register and out again."""
+    """With a matrix unit: bound by arithmetic or by loads. ``loads`` rows of tiles are loaded for each row of a
+    product. Moving the sums of a tile into a register and out again is shared by its ``height`` rows."""
     return steps * max(1.0, loads / rates.tile_rows_per_cycle) + rates.tile_turn_cycles / height
 
 
 def vector_row_cycles(rates: Rates, steps: int) -> float:
-    """By vectors, which multiply pairs."""
+    """With vector instructions that multiply pairs."""
     return rates.pair_row_cycles * steps

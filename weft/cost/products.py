@@ -1,4 +1,4 @@
-"""What one multiply-add takes, by the form of the product that it belongs to. Times are seconds on one core."""
+"""The time of one multiply-add, by the form of its product. Times are seconds on one core."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from weft.cost.rates import Rates
 TILE_ROWS = 16
 """Rows of a full matrix tile."""
 _WEIGHT_LOAD_ROWS = 8
-"""A matrix unit loads a tile of weights in the time in which it multiplies so many rows."""
+"""The number of rows that a matrix unit multiplies in the time of loading one tile of weights."""
 _LOAD_SHARE = 0.25
-"""Part of the time of a full tile that loads take besides."""
+"""The time of other loads, as a share of the time of a full tile."""
 
 
 def packed_seconds(rates: Rates, paired: bool) -> float:
-    """Over packed operands; ``paired``: of bfloat16 in pairs, on a core that has fast instructions for them."""
+    """With packed operands. ``paired``: pairs of bfloat16, on a core that has fast instructions for them."""
     return 1 / (rates.paired_products if paired else rates.packed_products)
 
 
 def panel_seconds(rates: Rates) -> float:
-    """Over a second operand as it lies, its columns side by side."""
+    """With a second operand that is not packed and has adjacent columns."""
     return 1 / rates.panel_products
 
 
 def unpacked_seconds(rates: Rates) -> float:
-    """Over operands that make no vectors as they lie."""
+    """With operands that are not packed and have no contiguous vectors."""
     return 1 / rates.unpacked_products
 
 
@@ -38,8 +38,9 @@ def pixel_seconds(rates: Rates, pixels: int, lanes: int) -> float:
 
 
 def tiled_seconds(rates: Rates, rows: int | None) -> float:
-    """In a matrix unit, of lines of ``rows`` rows (None: not known): tiles of one height that divides them; by vectors
-    where no height of at least two does. A tile of weights serves one or two tiles of rows."""
+    """With a matrix unit, for lines of ``rows`` rows (None: not known). All tiles have one height that divides
+    ``rows``; if no height of at least two does, vectors are used. A tile of weights is used for one or two tiles of
+    rows."""
     heights = [h for h in range(2, TILE_ROWS + 1) if rows % h == 0] if rows is not None else []
     if not heights:
         return 1 / rates.packed_products

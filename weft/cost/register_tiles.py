@@ -1,7 +1,7 @@
-"""What a step of a reduction takes with a tile of sums in registers. Times are cycles.
+"""The time of one step of a reduction with a tile of sums in registers. Times are cycles.
 
-In each step ``columns`` vectors of one operand and ``rows`` scalars of the other are loaded, and ``rows * columns``
-multiply-adds done.
+Each step loads ``columns`` vectors of one operand and ``rows`` scalars of the other, and computes ``rows * columns``
+multiply-adds.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from weft.cost.rates import Rates
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Cycles that a step takes for each scalar and each vector beside the arithmetic: a little even where loading
-    overlaps with it. ``far_vector`` is for tiles of more than ``widest`` vectors, whose panel does not stay in the
-    second-level cache."""
+    """Additional cycles of a step for each scalar and each vector. They are small if loads overlap with the arithmetic.
+    ``far_vector`` is for tiles of more than ``widest`` vectors, whose panel does not stay in the second-level cache."""
 
     scalar: float
     vector: float
@@ -24,18 +23,18 @@ class Traffic:
 
 
 def near(rates: Rates, widest: int) -> Traffic:
-    """Scalars come from the first-level cache, vectors from the second."""
+    """The traffic if scalars come from the first-level cache, and vectors from the second."""
     return Traffic(rates.near_scalar_cycles, rates.near_vector_cycles, rates.far_vector_cycles, widest)
 
 
 def far(rates: Rates, widest: int) -> Traffic:
-    """All rows together do not stay in the second-level cache, and come from behind it for each panel of vectors."""
+    """The traffic if the rows do not stay in the second-level cache, so that each panel of vectors reads them again."""
     return Traffic(rates.far_scalar_cycles, rates.near_vector_cycles, rates.far_vector_cycles, widest)
 
 
 def step_cycles(rates: Rates, rows: int, columns: int, broadcasts: bool, traffic: Traffic) -> float:
-    """One step of a tile: bound by arithmetic, by loads or by the latency of the multiply-add. Without ``broadcasts``
-    both operands are vectors."""
+    """The time of one step of a tile, limited by arithmetic, loads or the latency of the multiply-add. Without
+    ``broadcasts`` both operands are vectors."""
     arithmetic = rows * columns / rates.multiply_adds_per_cycle
     loads = (rows + columns if broadcasts else rows * columns + columns) / rates.loads_per_cycle
     vector = traffic.vector if columns <= traffic.widest else traffic.far_vector
@@ -44,5 +43,5 @@ def step_cycles(rates: Rates, rows: int, columns: int, broadcasts: bool, traffic
 
 
 def fill_cycles(rows: int, columns: int, depth: int) -> float:
-    """Filling and emptying the tile once, for each of ``depth`` steps."""
+    """The time of filling and emptying the tile once, divided by the ``depth`` steps."""
     return (rows * columns * 2 + 8) / max(1, depth)

@@ -1,4 +1,4 @@
-"""Whether several threads are worth it, and into how many pieces to divide work. Times are cycles.
+"""Whether several threads are faster than one, and into how many pieces to divide work. Times are cycles.
 
 Work is counted in operations on one element of a vector.
 """
@@ -10,25 +10,27 @@ import math
 from weft.cost.rates import Rates
 
 OPERATIONS_PER_BYTE = 0.5
-"""What reading or writing one byte counts: a vector unit moves half a register in the time of one vector operation, as
-the second-level caches of the known machines do."""
+"""Reading or writing one byte counts as so many operations: the second-level caches of the known machines move half a
+register in the time of one vector operation."""
 MAX_SHARE_OF_ONE_THREAD = 0.9
-"""Part of the time of one thread that several may take: less gain is not worth their energy."""
+"""Several threads are used if they take less than this share of the time of one thread; a smaller gain is not worth
+their energy."""
 
 
 def cycles(operations: float, lanes: int) -> float:
-    """What one thread takes for so many operations, in vectors of ``lanes``."""
+    """The time of one thread for so many operations, in vectors of ``lanes``."""
     return operations / lanes
 
 
 def pieces(alone: float, rates: Rates) -> int:
-    """Into how many pieces to divide, at most, what takes one thread ``alone`` cycles: to compute one piece and to hand
-    out all of them takes the least together."""
+    """The largest useful number of pieces for work that takes one thread ``alone`` cycles. With this number the time of
+    one piece plus the time of handing out all pieces is smallest."""
     return max(1, int(math.sqrt(alone / rates.claim_cycles)))
 
 
 def worth_several(alone: float, cores: int, rates: Rates) -> bool:
-    """Whether as many of ``cores`` threads as are of use (at least two) take less time than ``alone`` cycles."""
+    """Whether several threads, at most one for each core but at least two, are faster than one thread, which takes
+    ``alone`` cycles."""
     threads = min(max(2, cores), pieces(alone, rates))
     together = alone / threads + rates.fork_cycles + rates.claim_cycles * threads
     return threads > 1 and together < MAX_SHARE_OF_ONE_THREAD * alone

@@ -16,12 +16,12 @@ from weft.tensor_expr.analysis import flops, moves_along
 
 
 def chain_of(first: Call, between: Call, last: Call) -> ChainSizes:
-    """The numbers of three fused groups of which each is read by the next. A size that is not known counts as
+    """The sizes of a chain of three fused groups, each of which reads the one before. Unknown sizes count as
     ``EXTENT``."""
     shape = first.tensor.shape
     *batch, rows, width = shape if len(shape) > 1 else (1, *shape)
     operations = 0
-    still = others = 0
+    fixed = all_fixed = 0
     for call, reads in ((first, None), (last, between)):
         assert isinstance(call.target, Function)
         stages = group_to_te(call.target)
@@ -38,11 +38,11 @@ def chain_of(first: Call, between: Call, last: Call) -> ChainSizes:
             moving = _all(along[tensor])
             if argument is not reads and moving.isdisjoint(row):
                 nbytes = _elements(tensor.shape) * tensor.dtype.nbytes
-                others += nbytes
-                still += nbytes // max(1, _elements(output.shape[d] for d in moving & above))
+                all_fixed += nbytes
+                fixed += nbytes // max(1, _elements(output.shape[d] for d in moving & above))
     known = rows if isinstance(rows, int) else None
     nbytes = _elements(shape) * first.tensor.dtype.nbytes
-    return ChainSizes(_elements(batch), known, _number(width), operations / 2, nbytes, still, others)
+    return ChainSizes(_elements(batch), known, _number(width), operations / 2, nbytes, fixed, all_fixed)
 
 
 def _all(parts: Iterable[set[int]]) -> set[int]:

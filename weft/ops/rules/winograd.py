@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from weft.cost import REFERENCE, Rates
-from weft.cost.winograd import WORTHWHILE, direct_seconds, transformed_seconds
+from weft.cost.winograd import MAX_TIME_SHARE, direct_seconds, transformed_seconds
 from weft.graph.nodes import Call, Constant, GraphExpr, Module, call
 from weft.graph.pattern import GraphMatch, GraphRule, anything, constant, op
 from weft.graph.types import TensorType
@@ -67,7 +67,7 @@ def best_tile(data: TensorType, result: TensorType, allowed: Sequence[int], rate
     sizes; None where that is the direct one."""
     costs = {tile: winograd_cost(data, result, tile, rates) for tile in allowed}
     best = min(costs, key=lambda tile: costs[tile], default=None)
-    return best if best is not None and costs[best] < WORTHWHILE * direct_cost(data, result, rates) else None
+    return best if best is not None and costs[best] < MAX_TIME_SHARE * direct_cost(data, result, rates) else None
 
 
 def _channels(picture: TensorType) -> int:
