@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import hypothesis.core
 import pytest
 import quick
 import seeds
+import skips
 
 os.environ.setdefault("WEFT_STRICT", "1")  # for processes that tests start, too
 
@@ -23,11 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run tests that take minutes (full-size models)")
     parser.addoption("--quick", action="store_true", help="run only a minute's worth of tests, of every room")
     parser.addoption("--fresh-seeds", action="store_true", help="draw a new seed for all random tests of this run")
+    parser.addoption("--all-tools", action="store_true", help="a test that is skipped for want of a tool is an error")
     parser.addoption("--seed", type=int, metavar="N", help="the seed of all random tests of this run (default: 0)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes minutes; runs with --slow only")
+    config.addinivalue_line("markers", "slow: takes minutes; deselected without --slow")
     _choose_seed(config)
 
 
@@ -69,9 +72,38 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--slow"):
         return
-    for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+    slow = [item for item in items if "slow" in item.keywords]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if "slow" not in item.keywords]
+
+
+_skipped: Counter[str] = Counter()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _skipped[skips.reason_of(report)] += 1
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.skipped:  # a whole file
+        _skipped[skips.reason_of(report)] += 1
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Workers of pytest-xdist send their reports to the process that starts them, which judges all of them."""
+    unfit = skips.excess(_skipped, session.config.getoption("--all-tools"))
+    if unfit and not hasattr(session.config, "workerinput") and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for reason, count in _skipped.most_common():
+        terminalreporter.write_line(f"skipped {count}: {' '.join(reason.split())[:150]}")
+    for line in skips.excess(_skipped, config.getoption("--all-tools")):
+        terminalreporter.write_line(line, red=True)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ _FILES: Final = {
     "ops": "cook_toom operator_cases ops_layouts ops_relations ops_requirements weight_transforms",
     "ops_rules": "pipeline_random",
     "perf": "matrix_unit",
-    "plugins": "commands kernel_plugins scalar_intrinsics",
+    "plugins": "commands_of_plugins kernel_plugins scalar_intrinsics",
     "runtime": "artifact_format direct_call tensor",
     "schedule": "schedule_arguments schedule_blocks schedule_refusals",
     "support": "settings",

@@ -39,13 +39,6 @@ def parts(made):
     return [made]
 
 
-CASES = [
-    pytest.param(OPERATORS[name], i, id=f"{name}-{i}")
-    for name in sorted(DIFFERENTIABLE)
-    for i in range(len(OPERATORS[name].cases))
-]
-
-
 def built(entry, case):
     """The sum of all float results, each with weights of its own, as a function of the operands."""
     arrays = doubled(operands(case))
@@ -80,16 +73,27 @@ def slope(function, arrays, which, direction):
     return (right + left) / 2 if smooth else np.nan
 
 
+def has_floats(entry, case):
+    """Whether there is anything to differentiate."""
+    try:
+        arrays, _, total = built(entry, case)
+    except TypeRelationError:  # the operator takes no float64
+        return False
+    return total is not None and any(a.dtype == np.float64 for a in arrays)
+
+
+CASES = [
+    pytest.param(OPERATORS[name], i, id=f"{name}-{i}")
+    for name in sorted(DIFFERENTIABLE)
+    for i, case in enumerate(OPERATORS[name].cases)
+    if has_floats(OPERATORS[name], case)
+]
+
+
 @pytest.mark.parametrize(("entry", "number"), CASES)
 def test_rules_agree_with_differences(entry, number):
-    case = entry.cases[number]
-    try:
-        arrays, params, total = built(entry, case)
-    except TypeRelationError:
-        pytest.skip("the operator takes no float64")
+    arrays, params, total = built(entry, entry.cases[number])
     chosen = [i for i, a in enumerate(arrays) if a.dtype == np.float64]
-    if total is None or not chosen:
-        pytest.skip("no floats in this case")
     try:
         made = gradients(total, [params[i] for i in chosen])
     except ModelError as why:
