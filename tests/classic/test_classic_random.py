@@ -225,7 +225,8 @@ def random_schedule(sample: Sample, rng: random.Random, accepted: Counter[str]) 
 
 def withdraw(sample: Sample, s: Any) -> None:
     """Take back a placement that waits for stages to be inlined."""
-    for stage in sample.stages:
+    copies = [stage for stage in s.wishes.waiting if isinstance(stage, StageKey)]
+    for stage in (*sample.stages, *copies):
         try:
             return s.wishes.settle()
         except ScheduleError:

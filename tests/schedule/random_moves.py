@@ -134,6 +134,20 @@ def once(s: Schedule, r: random.Random) -> object:
         return None  # the place that was accepted stays
 
 
+def fetch_together(s: Schedule, r: random.Random) -> None:
+    """A producer in shared memory, in a loop of threads around its consumers, which share its loops where they can."""
+    b = some_block(s, r)
+    loop = near(s, r, s.get_consumers(b))
+    s.set_scope(b, 0, "shared")
+    try:
+        s.bind(loop, "threadIdx.x")
+        s.compute_at(b, r.choice([loop, near(s, r, s.get_consumers(b))]))
+        outer, _ = s.split(r.choice(s.get_loops(b)[1:]), nparts=int(str(s.state.loop(loop).extent)))
+        s.bind(outer, "threadIdx.x")
+    except (ScheduleError, ValueError, IndexError):
+        pass  # what was accepted so far stays
+
+
 def tensorize(s: Schedule, r: random.Random) -> object:
     """The innermost loop of some block, by an intrinsic of its extent."""
     loop = (s.get_loops(some_block(s, r)) or (some_loop(s, r),))[-1]
@@ -166,7 +180,8 @@ MOVES: dict[str, Move] = {
     "parallel": lambda s, r: s.parallel(some_loop(s, r)),
     "vectorize": lambda s, r: s.vectorize(some_loop(s, r)),
     "unroll": lambda s, r: s.unroll(some_loop(s, r), r.choice([None, 0, 3])),
-    "bind": lambda s, r: s.bind(some_loop(s, r), r.choice(THREAD_AXES)),
+    "bind": lambda s, r: s.bind(some_loop(s, r), r.choice(THREAD_AXES), r.random() < 0.5),
+    "fetch_together": fetch_together,
     "virtual_thread": lambda s, r: s.virtual_thread(some_loop(s, r)),
     "annotate": marked,
     "tensorize": tensorize,

@@ -15,6 +15,8 @@ from typing import Final
 
 from weft.expr.linear import Linear, Ranges, is_nonnegative, linear, mentions
 from weft.expr.nodes import Binary, Const, Expr, IterVar, Var
+from weft.expr.visit import occurs
+from weft.schedule.distinct import are_distinct
 from weft.schedule.ranges import loop_range, moving
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import bound_region, box_of, is_true, uses
@@ -54,7 +56,8 @@ def _is_complete(block: Block, loops: Sequence[For]) -> bool:
                 return False
             first, last = pending.pop(term)
             form = form + (first - Linear({term: 1})).scaled(factor)
-            steps.append((factor, last - first))
+            if not _is_zero(last - first):
+                steps.append((factor, last - first))
         for factor, width in sorted(steps, key=lambda step: step[0]):
             gap = reach.plus(1 - factor)
             if not (gap.is_constant and gap.constant == 0):
@@ -66,6 +69,10 @@ def _is_complete(block: Block, loops: Sequence[For]) -> bool:
         if not is_nonnegative(reach - linear(it.extent).plus(-1), {}):
             return False
     return not pending
+
+
+def _is_zero(width: Linear) -> bool:
+    return width.is_constant and width.constant == 0
 
 
 def _pairs(blocks: list[Block]) -> Iterable[tuple[Block, Block]]:
@@ -130,8 +137,10 @@ def is_dense(tree: Tree, loop: For | None, block: Block, region: Region) -> bool
                 return False
             used.add(inner[0])
             width = inside[inner[0]][1] - inside[inner[0]][0]
-            if width.is_constant:
+            if width.is_constant and width.constant:
                 steps.append((factor, width.constant))
+            elif width.is_constant:
+                continue
             else:
                 unknown.append(factor)
         if unknown and (unknown != [1] or steps):
@@ -160,8 +169,19 @@ def runs_once(state: State, block: Block, loops: Sequence[For]) -> bool:
 
     Only a block that was moved into the loops of another block may run an instance again.
     """
-    if block.name not in state.partial:
-        return True
+    return block.name not in state.partial or _runs_once(block, loops) or _tried(block, loops)
+
+
+def _tried(block: Block, loops: Sequence[For]) -> bool:
+    """The same, found by trying all iterations of the loops that do not belong to the reduction alone."""
+    spatial = [v for it, v in zip(block.iters, block.values, strict=True) if it.kind == IterVar.SPATIAL]
+    reduced = [v for it, v in zip(block.iters, block.values, strict=True) if it.kind != IterVar.SPATIAL]
+    own = [x for x in loops if not any(occurs(x.var, v) for v in reduced) or any(occurs(x.var, v) for v in spatial)]
+    return are_distinct(spatial, own)
+
+
+def _runs_once(block: Block, loops: Sequence[For]) -> bool:
+    """The same, where variables are sums of loops."""
     pending = {loop.var: loop_range(loop) for loop in loops}
     for it, value in zip(block.iters, block.values, strict=True):
         steps: list[tuple[int, int | None]] = []  # None: width unknown
@@ -172,7 +192,8 @@ def runs_once(state: State, block: Block, loops: Sequence[For]) -> bool:
                 continue
             low, high = pending.pop(term)
             width = high - low
-            steps.append((abs(factor), width.constant if width.is_constant else None))
+            if not _is_zero(width):
+                steps.append((abs(factor), width.constant if width.is_constant else None))
         reach: int | None = 0
         steps.sort(key=lambda step: (step[0], step[1] is None))
         for factor, width_of in steps if it.kind == IterVar.SPATIAL else ():

@@ -20,6 +20,7 @@ RULES: Final[dict[str, str]] = {
     "S016": "a parallel, vectorized or thread loop must not carry a reduction",
     "S017": "a vectorized, unrolled or virtual loop must have a constant extent",
     "S018": "a buffer written by every iteration of a parallel loop must be used in that loop only",
+    "S019": "threads share a loop only if they agree on it, and accumulate only in memory of their own",
     # moving computation
     "S020": "only a block with spatial and reduce variables, the single writer of its buffers, can move",
     "S021": "an output of the program must be computed completely",

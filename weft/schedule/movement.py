@@ -16,6 +16,7 @@ from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import box_of, conjuncts, hull, simplify_where, uses, within
 from weft.schedule.state import State
 from weft.tir.nodes import Block, Buffer, For, Region, Stmt
+from weft.tir.threads import starts_threads
 from weft.tir.visit import walk
 
 Interval = tuple[Linear, Linear]
@@ -89,13 +90,22 @@ def _writes(block: Block, buffer: Buffer) -> bool:
 
 
 def required_region(
-    state: State, buffer: Buffer, blocks: Sequence[Block], loop: For | None, *, written: bool = False
+    state: State,
+    buffer: Buffer,
+    blocks: Sequence[Block],
+    loop: For | None,
+    *,
+    written: bool = False,
+    together: Sequence[For] = (),
 ) -> list[Interval | None]:
-    """The part of ``buffer`` that ``blocks`` read (or write) in one iteration of ``loop``; None: a whole dimension."""
+    """The part of ``buffer`` that ``blocks`` read (or write) in one iteration of ``loop``; None: a whole dimension.
+
+    ``together`` are loops of threads around ``loop``: the part is that of all threads.
+    """
     found: list[Interval | None] | None = None
     for block in blocks:
         around = state.tree.loops_around(block)
-        inside = around if loop is None else around[around.index(loop) + 1 :]
+        inside = around if loop is None else [*together, *around[around.index(loop) + 1 :]]
         ranges = state.ranges(block)
         for region in block.writes if written else block.reads:
             if region.buffer is buffer:
@@ -144,15 +154,22 @@ class Placed:
     loops: tuple[LoopRef, ...]
 
 
-def outer_guards(state: State, blocks: Sequence[Block], target: For | None) -> list[Expr]:
+def threads_together(state: State, target: For | None, scopes: Iterable[str]) -> list[For]:
+    """The loops of threads, ``target`` or around it, whose threads use memory of these scopes together."""
+    if target is None or "shared" not in scopes:
+        return []
+    return [x for x in (*state.tree.loops_around(target), target) if starts_threads(x)]
+
+
+def outer_guards(state: State, blocks: Sequence[Block], target: For | None, together: Sequence[For] = ()) -> list[Expr]:
     """The conditions that all of ``blocks`` share and that use only the variables of ``target`` and the loops outside
     it: the guards of uneven splits.
 
-    Where such a condition fails, none of ``blocks`` runs, so a block that is moved there must not run either.
-    """
+    Where such a condition fails, none of ``blocks`` runs, so a block that is moved there must not run either. This is
+    not so if it works for other threads: conditions on loops in ``together`` do not count."""
     if target is None or not blocks:
         return []
-    inside: dict[Var, object] = {}
+    inside: dict[Var, object] = {x.var: None for x in together}
     around = [*state.tree.loops_around(target), target]
     for block in blocks:
         inside.update((x.var, None) for x in state.tree.loops_around(block) if x not in around)

@@ -17,6 +17,7 @@ from weft.schedule.primitives.sampling import Drawn
 from weft.schedule.primitives.sliding import check_not_kept
 from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.state import State
+from weft.schedule.threads import check_threads
 from weft.schedule.trace import Formula, Instruction, Slot, Trace
 from weft.support.errors import ScheduleError
 from weft.support.words import did_you_mean
@@ -57,7 +58,11 @@ class Recorder:
         state.running = name
         if primitive.moves and state.kept:
             check_not_kept(state, _touched(state, args))
-        trial = state.copy() if state.pipelined or (primitive.shares and has_repeated(state)) else state
+        trial = (
+            state.copy()
+            if state.pipelined or state.threaded or name == "bind" or (primitive.shares and has_repeated(state))
+            else state
+        )
         if primitive.samples:
             drawn = primitive.run(trial, **args, decision=decision)
             assert isinstance(drawn, Drawn)
@@ -65,6 +70,7 @@ class Recorder:
         else:
             result = primitive.run(trial, **args)
         if trial is not state:
+            check_threads(trial)
             check_pipelined(trial, state.carried)
             if primitive.shares:
                 check_repeated_private(trial, state)

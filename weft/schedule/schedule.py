@@ -15,6 +15,7 @@ from weft.schedule.recorder import Recorder
 from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.rewrite import is_true
 from weft.schedule.state import State
+from weft.schedule.threads import has_threads
 from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError
 from weft.support.html import TextInNotebooks
@@ -40,6 +41,7 @@ class Schedule(TextInNotebooks):
         self._state.conditional = frozenset(b.name for b in self._state.tree.blocks.values() if not is_true(b.where))
         self._state.kept = kept_buffers(self._state.tree)
         self._state.pipelined = pipelined_loops(self._state.tree)
+        self._state.threaded = has_threads(program)
         self._recorder = Recorder()
         self._notes: dict[str, None] = {}
 
@@ -217,9 +219,12 @@ class Schedule(TextInNotebooks):
         unchanged."""
         self._apply("unroll", loop=loop, limit=limit)
 
-    def bind(self, loop: LoopRef, thread: str) -> None:
-        """Make the iterations the indices of a GPU thread axis such as ``threadIdx.x``."""
-        self._apply("bind", loop=loop, thread=thread)
+    def bind(self, loop: LoopRef, thread: str, reassociate: bool = False) -> None:
+        """Make the iterations the indices of a GPU thread axis such as ``threadIdx.x``.
+
+        ``reassociate`` allows the threads to share a reduction whose result depends on the order of its terms.
+        """
+        self._apply("bind", loop=loop, thread=thread, **({"reassociate": True} if reassociate else {}))
 
     def virtual_thread(self, loop: LoopRef, name: str = "vthread") -> None:
         """Make the iterations interleaved virtual threads."""

@@ -107,6 +107,8 @@ class ClassicSchedule(TextInNotebooks):
         iteration, whose variable primitives replace by its only value."""
         for name in schedule.state.tree.blocks:
             self._remember(BlockRef(name))
+        self.thread_axes: dict[Var, str] = {}
+        """The variables of thread axes that loops were bound to, each with the name of its axis."""
         self.handed: dict[LoopRef | IterVar, tuple[StageKey | str, int]] = {}
         """Loops and axes that callers were given, each with its stage and the position of its variable."""
         self._initial = schedule.copy()
@@ -154,12 +156,16 @@ class ClassicSchedule(TextInNotebooks):
         return None if found is None else tree.position[found]
 
     def _becomes_legal(self, wish: Wish) -> bool:
-        """Whether a refused ``compute_at`` is legal once the stages between are inlined."""
+        """Whether a refused ``compute_at`` is legal once the stages between are inlined, or placed in the same loop."""
         trial = self._save()
         try:
+            loop = wish.arguments[0].loop(wish.arguments[1])
             for block in self.schedule.get_consumers(self._block_of(cast(Any, wish.stage))):
-                with suppress(ScheduleError):  # a reduction stays as a stage
+                try:
                     self.schedule.compute_inline(block)
+                except ScheduleError:
+                    with suppress(ScheduleError):  # those inside of the loop stay
+                        self.schedule.compute_at(block, loop)
             wish.run()
         except ScheduleError:
             return False
@@ -445,16 +451,18 @@ class Stage:
         self.owner.schedule.unroll(self.loop(axis))
 
     @_declared
-    def bind(self, axis: Any, thread: str | IterVar) -> None:
-        """Bind to a GPU thread axis, by name or as the classic ``thread_axis("threadIdx.x")``."""
+    def bind(self, axis: Any, thread: str | IterVar, reassociate: bool = False) -> None:
+        """Bind to a GPU thread axis, by name or as the classic ``thread_axis("threadIdx.x")``. ``reassociate`` allows
+        the threads of a block to share a sum of floats."""
         loop, name = self.loop(axis), cast(Any, thread)
         if isinstance(thread, IterVar):
             name = thread.thread
             self._check_threads(loop, thread)
+            self.owner.thread_axes[thread.var] = name
         if isinstance(name, str) and name.startswith("vthread"):
             self.owner.schedule.virtual_thread(loop, name)
         else:
-            self.owner.schedule.bind(loop, name)
+            self.owner.schedule.bind(loop, name, reassociate)
 
     def _check_threads(self, loop: LoopRef, thread: IterVar) -> None:
         """Refuse a thread axis whose extent differs from the loop's; extent 0 matches any loop."""
@@ -530,13 +538,25 @@ class Stage:
     @_declared
     def set_store_predicate(self, condition: Any) -> None:
         """Compute only where ``condition`` holds. For example, ``loop.var == 0`` for a loop whose iterations repeat the
-        stage."""
+        stage. Threads that share the reduction of the stage store its result once: for their axis this says nothing
+        new."""
         loop = _first_of(condition)
+        if loop is not None and self._shares_reduction(self.owner.thread_axes.get(loop[0])):
+            return
         if loop is None:
             raise ScheduleError(
                 "set_store_predicate: the condition must be that a loop is at a value", code="S004", hint="tx.var == 0"
             )
         self.owner.schedule.run_once(self.block, self.loop(LoopRef(loop[0])), loop[1])
+
+    def _shares_reduction(self, axis: str | None) -> bool:
+        """Whether threads of ``axis`` share the reduction of the stage."""
+        state = self.owner.schedule.state
+        block = state.block(self.block)
+        return any(
+            loop.thread == axis and any(block.iters[n].kind == IterVar.REDUCE for n in uses(block, loop))
+            for loop in state.tree.loops_around(block)
+        )
 
     @_declared
     def transform_layout(self, index_map: Any, pad: float | None = None) -> None:

@@ -40,6 +40,8 @@ class State:
         """Names of buffers that store only a window, each with the loop across whose iterations it is kept."""
         self.pipelined: dict[Var, tuple[frozenset[str], ...]] = {}
         """Loops whose statements overlap, each with the blocks of every statement."""
+        self.threaded = False
+        """Whether loops may be bound to threads."""
         self.intrinsics: dict[str, TensorIntrinsic] = {}
         self._tree: Tree | None = Tree(program)
         self.nested = any(self._tree.enclosing_block(b) for b in self._tree.blocks.values())
@@ -50,7 +52,7 @@ class State:
         made = State(self.program)
         made.forward = dict(self.forward)
         made.carried, made.conditional = self.carried, self.conditional
-        made.nested = self.nested
+        made.nested, made.threaded = self.nested, self.threaded
         made.intrinsics = dict(self.intrinsics)
         made.holes, made.partial, made.kept = self.holes, self.partial, dict(self.kept)
         made.pipelined, made.running = dict(self.pipelined), self.running

@@ -8,7 +8,7 @@ before the stage was placed, all declarations are applied anew in the order in w
 3. stage by stage, consumers before producers: first where the stage is computed, then its loops, in their order.
 
 If a declaration is refused in that order as well, the schedule is unchanged and the first refusal is raised. A
-``compute_at`` that becomes legal by inlining stages in between waits for these declarations.
+``compute_at`` that becomes legal once the stages in between are inlined or placed waits for these declarations.
 
 References that were returned before stay valid: :meth:`Wishes.current` finds the loop that a reference stands for now.
 """
@@ -48,7 +48,7 @@ class Hooks:
     place: Callable[[Any], int | None]
     """The position of the block of a stage; None if there is no such block any more."""
     becomes_legal: Callable[[Wish], bool]
-    """Whether a refused ``compute_at`` is legal once the stages between are inlined."""
+    """Whether a refused ``compute_at`` is legal once the stages between are inlined, or placed in the same loop."""
 
 
 @dataclass(eq=False)
@@ -78,7 +78,7 @@ class Wishes:
     def __init__(self, schedule: Schedule, hooks: Hooks) -> None:
         self._schedule, self._hooks = schedule, hooks
         self._log: list[Wish] = []
-        self._waiting: tuple[Wish, ScheduleError] | None = None
+        self._waiting: dict[Wish, ScheduleError] = {}
         self._running = False
         self._alias: dict[LoopRef, LoopRef] = {}
         self._applied = 0
@@ -87,10 +87,15 @@ class Wishes:
         """The loop that ``loop``, which a declaration returned, stands for now."""
         return self._alias.get(loop, loop)
 
+    @property
+    def waiting(self) -> list[Hashable]:
+        """The stages whose placement waits for other declarations."""
+        return [w.stage for w in self._waiting]
+
     def settle(self) -> None:
         """Raise the refusal of a declaration that still waits for others."""
-        if self._waiting is not None:
-            raise self._waiting[1]
+        for refusal in self._waiting.values():
+            raise refusal
 
     def declare(self, wish: Wish) -> Any:
         """Apply ``wish`` now or in another order; returns its result."""
@@ -100,11 +105,11 @@ class Wishes:
         restore = self._saved()
         self._running = True
         try:
-            if mixed or not (self._drops_loops(wish) and self._resolved([*self._log, wish])):
+            if mixed or not (self._drops_loops(wish) and self._resolved([*self._applied_log(), wish])):
                 self._apply(wish, restore, mixed)
             self._log.append(wish)
-            if self._waiting is not None and self._waiting[0] is not wish:
-                self._retry(self._waiting[0], wish)
+            for waiting in [w for w in self._waiting if w is not wish]:
+                self._retry(waiting, wish)
         finally:
             self._running = False
         if not mixed:
@@ -119,30 +124,33 @@ class Wishes:
             restore()
             if mixed or wish.method == "compute_root":
                 raise
-            if self._resolved([*self._log, wish]):
+            if self._resolved([*self._applied_log(), wish]):
                 return
             restore()
-            may_wait = self._waiting is None and isinstance(wish.stage, str)  # copies and groups are placed last
-            if may_wait and refusal.code == "S022" and self._hooks.becomes_legal(wish):
-                self._waiting = wish, refusal
+            if refusal.code == "S022" and wish.stage is not None and self._hooks.becomes_legal(wish):
+                self._waiting[wish] = refusal
                 return
             raise
+
+    def _applied_log(self) -> list[Wish]:
+        """The declarations that do not wait."""
+        return [w for w in self._log if w not in self._waiting]
 
     def _retry(self, waiting: Wish, newest: Wish) -> None:
         """Apply the declaration that waits, if ``newest`` made it legal, or forget it, if ``newest`` withdraws it."""
         withdrawn = newest.stage == waiting.stage and newest.method in ("compute_root", "compute_inline")
         if withdrawn or self._hooks.place(waiting.stage) is None:
             self._log.remove(waiting)
-            self._waiting = None
+            del self._waiting[waiting]
             return
         restore = self._saved()
-        if not self._resolved(self._log):
+        if not self._resolved([w for w in self._log if w is waiting or w not in self._waiting]):
             restore()
             try:
                 waiting.run()
             except ScheduleError:
                 return restore()
-        self._waiting = None
+        del self._waiting[waiting]
 
     def _drops_loops(self, wish: Wish) -> bool:
         return wish.method == "compute_at" and any(w.stage == wish.stage and w.method in _LOOPS for w in self._log)

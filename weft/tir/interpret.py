@@ -9,7 +9,8 @@ it (V917). Use this for kernel form only, where each buffer is allocated inside 
 Iterations of parallel, vectorized, thread and virtual loops run one after another in the requested order. A correct
 program gives the same result for every order. The threads of a block of threads run one after another up to each
 barrier. Memory whose scope is private to a thread becomes undefined in each iteration of the innermost parallel or
-thread loop around all its uses.
+thread loop around all its uses. A loop of threads inside a loop of the same axis is shared by them; see
+:mod:`weft.tir.threads`.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ Exact meaning
   front of the outermost of their loops (``weft.tir.empty_reductions``). Running the same spatial instance again must
   give the same result.
 * ``For`` runs its body for ``start <= var < start + extent`` (not at all if the extent is not positive): ``serial``
-  and ``unrolled`` in order; ``parallel`` and ``vectorized`` in any order; ``thread`` once for each index of the
-  named GPU axis; ``virtual`` as interleaved virtual threads.
+  and ``unrolled`` in order; ``parallel`` and ``vectorized`` in any order; ``thread`` once for each index of the named
+  GPU axis; ``virtual`` as interleaved virtual threads. Inside a loop of the same axis, a ``thread`` loop is shared by
+  the threads of that loop (``weft.tir.threads``).
 * ``Store`` with a ``mask`` writes only the lanes whose mask is true.
 """
 

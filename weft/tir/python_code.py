@@ -8,7 +8,7 @@ become branches, so that only the chosen side runs. Every access checks its boun
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -46,6 +46,7 @@ from weft.tir.nodes import (
     Stmt,
     Store,
 )
+from weft.tir.threads import PRIVATE, shared_loops
 from weft.tir.visit import children, expressions, postorder, walk
 
 _INFIX: Final = {
@@ -54,7 +55,6 @@ _INFIX: Final = {
 }  # fmt: skip
 _MAX_LOOPS: Final = 12
 """Loops in one Python function; CPython allows 20 nested blocks."""
-_PRIVATE: Final = ("local", "register", "warp")
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,7 @@ class Writer:
     sites: list[Site] = field(default_factory=list)
     block: str = ""
     serial: int = 0
+    shared: Mapping[For, For] = field(default_factory=dict)
     waiting: set[Stmt] = field(default_factory=set)
     private: dict[Stmt, list[Buffer]] = field(default_factory=dict)
     context: _Context = field(default_factory=lambda: _Context({}))
@@ -111,7 +112,8 @@ class Writer:
 
     def generate(self) -> Generated:
         program = self.program
-        self.waiting = _containing_barriers(program.body)
+        self.shared = shared_loops(program)
+        self.waiting = _containing_barriers(program.body, self.shared)
         self.private = _private_places(program)
         placed = {b for bs in self.private.values() for b in bs}
         for v in program.sizes:
@@ -225,6 +227,9 @@ class Writer:
                 self.stmt(stmt.otherwise)
 
     def loop(self, stmt: For) -> None:
+        if stmt in self.shared:
+            self.shared_loop(stmt, self.shared[stmt])
+            return
         start, extent = self.some((stmt.start, stmt.extent))
         var = self.name(stmt.var)
         bounds = extent if start == "0" else f"{start}, {start} + {extent}"
@@ -238,6 +243,19 @@ class Writer:
         self.loop_body(stmt)
         self.loops -= 1
         self.leave(stmt)
+
+    def shared_loop(self, stmt: For, threads: For) -> None:
+        """One iteration of a loop inside the loop that started the threads: that of the present thread."""
+        self.emit("yield")
+        index = threads.var - threads.start
+        start, extent, number = self.some((stmt.start, stmt.extent, index))
+        self.emit(f"if {number} < {extent}:")
+        with self.indented():
+            self.emit(f"{self.name(stmt.var)} = {start} + {number}")
+            for b in self.private.get(stmt, ()):
+                self.allocate(b)
+            self.stmt(stmt.body)
+        self.emit("yield")
 
     def loop_body(self, stmt: For) -> None:
         with self.indented():
@@ -528,11 +546,11 @@ def _unconditional(e: Expr) -> tuple[Expr, ...]:
     return () if isinstance(e, Shuffle) else e.children
 
 
-def _containing_barriers(root: Stmt) -> set[Stmt]:
-    """The statements that contain a barrier."""
+def _containing_barriers(root: Stmt, shared: Container[Stmt]) -> set[Stmt]:
+    """The statements that contain a barrier, or a loop in ``shared``: the threads wait before it and after it."""
     found: set[Stmt] = set()
     for stmt in reversed(list(walk(root))):
-        if isinstance(stmt, Barrier) or any(c in found for c in children(stmt)):
+        if isinstance(stmt, Barrier) or stmt in shared or any(c in found for c in children(stmt)):
             found.add(stmt)
     return found
 
@@ -540,7 +558,7 @@ def _containing_barriers(root: Stmt) -> set[Stmt]:
 def _private_places(program: Program) -> dict[Stmt, list[Buffer]]:
     """For each alloc that is private to a thread (or shared by a block of threads), the innermost such loop around all
     its uses: every iteration of that loop has its own copy."""
-    scoped = {b for b in program.allocs if b.scope in _PRIVATE or b.scope == "shared"}
+    scoped = {b for b in program.allocs if b.scope in PRIVATE or b.scope == "shared"}
     common: dict[Buffer, list[For]] = {}
     stack: list[tuple[Stmt, tuple[For, ...]]] = [(program.body, ())] if scoped else []
     while stack:

@@ -8,16 +8,18 @@ Both forms
     (V016); a mask or condition is a bool (V017). Operands of an operation have one dtype (V018). Starts and extents of
     loops are INDEX scalars (V019). Loops of kind thread and virtual, and no others, name a thread axis (V020). The
     outputs are among the parameters (V030), and a statement stores them (V031). The iterations of a parallel or
-    vectorized loop do not all store to the same element of a parameter (V040).
+    vectorized loop do not all store to the same element of a parameter (V040). A loop of threads inside a loop of the
+    same axis has its length; all threads reach it; what it runs does not depend on the outer loop's variable; and what
+    it stores for use outside of it is not private to a thread (V026).
 
 Scheduled form
     Allocations are listed in ``Program.allocs`` (V050), and each is used (V051). A block binds each of its iteration
     variables to a value (V021). A value without a guard that is linear in loops of constant extent is in the domain
-    (V022). Regions, init and body use only the iteration variables, the sizes and variables that they define
-    themselves (V023). Each access is inside a region of the block (V024, an error if it provably is not): stores in
-    ``writes``, loads in ``reads`` or, for a block that reads back what it writes, in ``writes``. A reduce variable does
-    not depend on a loop whose iterations may run at the same time (V025). A vectorized loop is allowed if the block
-    has no init: there the sum was re-associated on purpose.
+    (V022). Regions, init and body use only the iteration variables, the sizes and variables that they define themselves
+    (V023). Each access is inside a region of the block (V024, an error if it provably is not): stores in ``writes``,
+    loads in ``reads`` or, for a block that reads back what it writes, in ``writes``. A reduce variable does not depend
+    on a loop whose iterations may run at the same time (V025). A vectorized loop and a loop of the threads of one block
+    are allowed if the block has no init: there the sum was re-associated on purpose.
 
 Kernel form
     There are no blocks and no ``Program.allocs`` (V060), and buffers have one dimension (V061).
@@ -49,6 +51,7 @@ from weft.tir.nodes import (
     Store,
 )
 from weft.tir.text import stmt_to_text
+from weft.tir.threads import misuse, starts_threads
 from weft.tir.visit import children, postorder, region_expressions, walk
 
 Form = Literal["scheduled", "kernel"]
@@ -108,7 +111,10 @@ class _Verifier:
                 f"in kernel form the program may not list '{p.allocs[0].name}': statements allocate",
             )
         self.visit(p.body)
-        self.stmt = None
+        wrong = misuse(p)
+        self.stmt = None if wrong is None else wrong.loop
+        if wrong is not None:
+            self.fail("V026", f"the threads cannot share the loop '{wrong.loop.var.name}': {wrong.reason}")
         for b in p.params[len(p.params) - p.outputs :]:
             if b not in self.stored and not any(isinstance(e, Const) and e.value == 0 for e in b.shape):
                 self.fail("V031", f"nothing stores the output '{b.name}'")
@@ -266,8 +272,8 @@ class _Verifier:
     def reduces_in_order(self, stmt: Block, it: IterVar) -> None:
         for v in self.depends[it.var]:
             loop = self.loops.get(v)
-            if loop is not None and loop.kind == "vectorized" and stmt.init is None:
-                continue  # the lanes are combined in order or as a tree: re-associated on purpose
+            if loop is not None and stmt.init is None and (loop.kind == "vectorized" or starts_threads(loop)):
+                continue  # lanes and threads are combined in order or as a tree: re-associated on purpose
             if loop is not None and loop.kind in _CONCURRENT and not _is_const(loop.extent, 1):
                 self.fail(
                     "V025",

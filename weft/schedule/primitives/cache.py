@@ -16,6 +16,7 @@ from weft.schedule.movement import (
     place_block,
     reads_earlier_steps,
     required_region,
+    threads_together,
 )
 from weft.schedule.ranges import index_var
 from weft.schedule.refs import BlockRef
@@ -98,8 +99,9 @@ def cache_read(
     name = f"{buffer.name}_{scope.split('.')[-1]}"
     copy = buffer.replace(name=state.fresh_buffer(name), scope=scope, strides=None)
     narrow = held is not None or scope_block is not None
-    needed = required_region(state, buffer, readers, held) if narrow else None
-    guards = outer_guards(state, readers, held)
+    together = threads_together(state, held, [scope])
+    needed = required_region(state, buffer, readers, held, together=together) if narrow else None
+    guards = outer_guards(state, readers, held, together)
     placed = _copy_nest(
         state.fresh_block(name), [(buffer, copy)], needed, state.ranges(before), guards, preserve_unit_loops
     )

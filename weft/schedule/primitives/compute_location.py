@@ -22,6 +22,7 @@ from weft.schedule.movement import (
     reads_earlier_steps,
     removed_root,
     required_region,
+    threads_together,
 )
 from weft.schedule.ranges import iter_ranges
 from weft.schedule.refs import BlockRef, LoopRef, Stay
@@ -41,11 +42,11 @@ def compute_at(state: State, block: BlockRef, loop: LoopRef | Stay, preserve_uni
         for i: for j:        →       P[i] = …
           C[i, j] = f(P[i])          for j: C[i, j] = f(P[i])
 
-    The buffer keeps its shape; lowering shrinks it to the live part. Refuses outputs (S021), producers with consumers
-    outside the loop (S022) and blocks that cannot move (S020). ``Stay()``, a possible result of ``sample_location``,
-    changes nothing. A variable of which one value is computed gets no loop, or with ``preserve_unit_loops`` a loop of
-    one iteration.
-    """
+    The buffer keeps its shape; lowering shrinks it to the live part. In a loop of GPU threads, ``shared`` memory gets
+    what all threads of the block read; bind the loops of the block to the same thread axes to share the work. Refuses
+    outputs (S021), producers with consumers outside the loop (S022) and blocks that cannot move (S020). ``Stay()``, a
+    possible result of ``sample_location``, changes nothing. A variable of which one value is computed gets no loop, or
+    with ``preserve_unit_loops`` a loop of one iteration."""
     if isinstance(loop, Stay):
         return
     producer, target = state.block(block), state.loop(loop)
@@ -108,7 +109,8 @@ def _move_up_front(
     scope = state.tree.enclosing_block(producer)
     ranges = state.ranges(target.body) if target is not None else state.ranges(scope.body) if scope is not None else {}
     instances = _instances_for(state, producer, consumers, target, ranges) if target is not None else {}
-    guards = outer_guards(state, consumers, target)
+    together = threads_together(state, target, [r.buffer.scope for r in producer.writes])
+    guards = outer_guards(state, consumers, target, together)
     placed = place_block(producer, instances, ranges, guards, preserve_unit_loops=preserve_unit_loops)
     gone = emptied_loops(state, producer)
     without = state.tree.without(removed_root(state, producer))
@@ -153,7 +155,8 @@ def _instances_for(
         readers = [c for c in consumers if any(r.buffer is region.buffer for r in c.reads)]
         if not readers:
             continue
-        needed = required_region(state, region.buffer, readers, target)
+        together = threads_together(state, target, [region.buffer.scope])
+        needed = required_region(state, region.buffer, readers, target, together=together)
         made = needed_instances(producer, region, needed, ranges)
         if joined is None:
             joined = made

@@ -6,12 +6,14 @@ from typing import Any, Final
 
 from weft.expr.nodes import Const, IterVar
 from weft.schedule.dependence import check_independent, check_lanes_apart
+from weft.schedule.primitives.reduction import decompose_reduction
+from weft.schedule.primitives.rfactor import combination_in_any_order
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
 from weft.schedule.state import State
 from weft.schedule.tree import with_block, with_loop
 from weft.support.words import did_you_mean
-from weft.tir.nodes import For, LoopKind
+from weft.tir.nodes import Block, For, LoopKind
 
 THREAD_AXES: Final = (
     *(f"blockIdx.{d}" for d in "xyz"),
@@ -59,8 +61,19 @@ def unroll(state: State, loop: LoopRef, limit: int | None = None) -> None:
     _set_kind(state, found, "unrolled")
 
 
-def bind(state: State, loop: LoopRef, thread: str) -> None:
-    """Map the iterations to the indices of a GPU thread axis.   ``for i`` → ``thread for i (threadIdx.x)``"""
+def bind(state: State, loop: LoopRef, thread: str, reassociate: bool = False) -> None:
+    """Map the iterations to the indices of a GPU thread axis.   ``for i`` → ``thread for i (threadIdx.x)``
+
+    A loop inside a loop of the same axis is shared by its threads: each runs its iteration, and all wait before and
+    after. It must have as many iterations and must not depend on the outer loop (S019)::
+
+        thread x (threadIdx.x): for k:              thread x (threadIdx.x): for k:
+          for y in 8: S[y] = A[k, y]           →      thread y in 8 (threadIdx.x): S[y] = A[k, y]
+          C[x] += S[0] + … + S[7]                     C[x] += S[0] + … + S[7]
+
+    The threads of a block (``threadIdx``) may share a reduction. Its init is decomposed first. As for ``rfactor``, a
+    result that depends on the order is refused (S054) without ``reassociate``.
+    """
     if thread not in THREAD_AXES:
         raise state.refuse(
             "S004",
@@ -68,8 +81,36 @@ def bind(state: State, loop: LoopRef, thread: str) -> None:
             hint=did_you_mean(thread, THREAD_AXES, "one of " + ", ".join(THREAD_AXES)),
         )
     found = _serial(state, loop)
-    check_independent(state, found, reduce_allowed=False, kind="thread")
-    _set_kind(state, found, "thread", thread)
+    check_independent(state, found, reduce_allowed=thread.startswith("threadIdx"), kind="thread")
+    before = state.program
+    try:
+        for block in _reductions(state, found):
+            _share_reduction(state, block, found, reassociate)
+        _set_kind(state, state.loop(loop), "thread", thread)
+    except Exception:  # undo decompositions, which have already changed the program
+        state.restore(before)
+        raise
+
+
+def _reductions(state: State, loop: For) -> list[Block]:
+    """The blocks that reduce over ``loop``."""
+    below = state.tree.blocks_under(loop.body)
+    return [b for b in below if any(b.iters[n].kind == IterVar.REDUCE for n in uses(b, loop))]
+
+
+def _share_reduction(state: State, block: Block, loop: For, reassociate: bool) -> None:
+    """Check that threads may share the reduction of ``block``, and let its init run before them."""
+    if block.init is None:
+        raise state.refuse(
+            "S016",
+            f"'{loop.var.name}' carries the reduction of block '{block.name}', which was decomposed",
+            at=loop,
+            hint="bind the loop before decompose_reduction",
+        )
+    combination_in_any_order(state, block, reassociate)
+    around = state.tree.loops_around(state.block(block.name))
+    reducing = next(x for x in around if any(block.iters[n].kind == IterVar.REDUCE for n in uses(block, x)))
+    decompose_reduction(state, BlockRef(block.name), LoopRef(reducing.var))
 
 
 def virtual_thread(state: State, loop: LoopRef, name: str) -> None:

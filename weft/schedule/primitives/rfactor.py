@@ -38,7 +38,7 @@ def rfactor(state: State, loop: LoopRef, axis: int = 0, reassociate: bool = Fals
     if len(below) != 1 or below[0].init is None:
         raise state.refuse("S050", f"below '{loop.name}' there is not exactly one reduction with its init", at=factored)
     block = below[0]
-    combination = _combination(state, block, reassociate)
+    combination = combination_in_any_order(state, block, reassociate)
     reduce_loops, root = _reduce_loops(state, block, factored)
     buffers = [_partial_buffer(state, b, factored, axis) for b, _ in combination.accumulators]
     partial = _partial_block(state, block, factored, reduce_loops, combination, buffers, axis)
@@ -51,7 +51,7 @@ def rfactor(state: State, loop: LoopRef, axis: int = 0, reassociate: bool = Fals
     return BlockRef(partial.name)
 
 
-def _combination(state: State, block: Block, reassociate: bool) -> Combination:
+def combination_in_any_order(state: State, block: Block, reassociate: bool) -> Combination:
     """The combination of the block. Refuses if it may not be combined in another order."""
     found = combination_of(block)
     if isinstance(found, str):
