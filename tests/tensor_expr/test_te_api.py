@@ -264,14 +264,6 @@ def test_indices_one_after_another() -> None:
         assert caught.value.code == "E010"
 
 
-def test_a_reduction_starts_at_its_identity() -> None:
-    a, k = te.placeholder((4,), name="A"), te.reduce_axis((0, 4), "k")
-    for reduce in (te.sum, te.prod, te.max, te.min):
-        with pytest.raises(UserError, match="in a stage after the reduction") as caught:
-            reduce(a[k], axis=k, init=1.0)
-        assert caught.value.code == "E135"
-
-
 def test_the_range_of_an_axis_depends_on_sizes_only() -> None:
     rows, starts = te.placeholder((5, 5), name="rows"), te.placeholder((6,), "int64", name="starts")
 

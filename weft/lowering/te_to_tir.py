@@ -213,7 +213,9 @@ class _Lowering:
         if isinstance(first, Reduce) and any(a.extent is _ZERO for a in first.axes):
             # The loop over the empty axis would not run, so it would not write the identity.
             iters = iters[: len(op.axis)]
-            body = seq(*(Store(b, spatial, v) for b, v in zip(targets, first.reducer.identity, strict=True)))
+            values = tuple(swap(v) for v in first.first)
+            reads = _regions(values)
+            body = seq(*(Store(b, spatial, v) for b, v in zip(targets, values, strict=True)))
         elif isinstance(first, Reduce):
             reads, init, body = self._reduction(first, targets, spatial, swap)
         else:
@@ -254,13 +256,14 @@ class _Lowering:
     ) -> tuple[tuple[Region, ...], Stmt, Stmt]:
         sources, condition = tuple(swap(s) for s in reduce.sources), swap(reduce.condition)
         reducer = reduce.reducer
-        init = seq(*(Store(b, spatial, v) for b, v in zip(targets, reducer.identity, strict=True)))
+        start = tuple(swap(v) for v in reduce.first)
+        init = seq(*(Store(b, spatial, v) for b, v in zip(targets, start, strict=True)))
         accumulators = [(b, spatial) for b in targets]
         results = tuple(self._swap({})(r) for r in reducer.result)
         body = combining(accumulators, reducer.lhs, reducer.rhs, results, sources)
         if condition is not _TRUE:
             body = If(condition, body)
-        return _regions((*sources, condition)), init, body
+        return _regions((*sources, condition, *start)), init, body
 
     def _nest(
         self,

@@ -228,7 +228,7 @@ def operation_count(op: Operation) -> Expr:
     total: Expr = const(0)
     roots = op.body
     if isinstance(first, Reduce):
-        roots = (*first.sources, first.condition)
+        roots = first.children
         combining = _arithmetic(first.reducer.result, {}, (*first.reducer.lhs, *first.reducer.rhs))
         total = _volume(a.extent for a in axes) * sum(combining.values())
     for mask, count in _arithmetic(roots, {a.var: 1 << i for i, a in enumerate(axes)}).items():

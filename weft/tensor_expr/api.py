@@ -116,7 +116,8 @@ def _reduce_axes(name: str, body: tuple[Expr, ...]) -> tuple[IterVar, ...]:
         bad = any(isinstance(b, Reduce) for b in body)
     else:
         bad = len(body) != len(first.sources) or any(
-            b is not Reduce(first.reducer, first.sources, first.axes, first.condition, i) for i, b in enumerate(body)
+            b is not Reduce(first.reducer, first.sources, first.axes, first.condition, i, first.init)
+            for i, b in enumerate(body)
         )
     if bad:
         raise UserError(

@@ -56,7 +56,7 @@ class Elements:
     def _reduced(self, e: Reduce, values: Mapping[Var, Any]) -> list[Any]:
         """All values of a reduction, combined in row-major order of its axes."""
         reducer = e.reducer
-        total = [self._value(i, values) for i in reducer.identity]
+        total = [self._value(i, values) for i in e.first]
         for step in product(*(self._range(a, values) for a in e.axes)):
             now = {**values, **{a.var: i for a, i in zip(e.axes, step, strict=True)}}
             if self._value(e.condition, now):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.expr.folds import all_of, any_of
-from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, make, wrap
+from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, cast, make, wrap
 from weft.support.arguments import FUNCTION, TEXT, check_takes, checked, instance
 from weft.support.dtypes import BOOL, DType
 from weft.support.errors import UserError
@@ -76,20 +76,27 @@ def _axes(axis: Axes) -> tuple[IterVar, ...]:
     return axes
 
 
-def _reduce(kind: _Simple, expr: ExprLike, axis: Axes, where: ExprLike | None, init: object = None) -> Expr:
-    if init is not None:
-        raise UserError(
-            f"te.{kind.name} starts at its identity and takes no init value",
-            code="E135",
-            hint="combine the value in a stage after the reduction: te.compute(S.shape, lambda *i: S[i] + first[i])",
-        )
+def _reduce(kind: _Simple, expr: ExprLike, axis: Axes, where: ExprLike | None, init: ExprLike | None = None) -> Expr:
     value = wrap(expr)
     if kind.op in ("and", "or") and value.dtype != BOOL:
         raise UserError(f"{kind.name} reduces bool values, not {value.dtype}", code="E132", hint="compare with 0 first")
     if kind.op in ("add", "mul") and value.dtype == BOOL:
         raise UserError(f"{kind.name} of bool values is not defined", code="E132", hint="cast to an integer first")
     condition = wrap(True if where is None else where)
-    return Reduce(_reducer(kind, value.dtype), (value,), _axes(axis), condition)
+    return Reduce(_reducer(kind, value.dtype), (value,), _axes(axis), condition, 0, _first(kind, value.dtype, init))
+
+
+def _first(kind: _Simple, dtype: DType, init: ExprLike | None) -> Expr | None:
+    """The value at which a reduction starts, in its dtype."""
+    if init is None:
+        return None
+    made = wrap(init)
+    if isinstance(made, Const) and not (made.dtype.is_float and dtype.is_integer):
+        made = cast(made, dtype)
+    if made.dtype != dtype:
+        hint = f"convert it: te.cast(init, '{dtype}')"
+        raise UserError(f"te.{kind.name} of {dtype} cannot start at a value of {made.dtype}", code="E135", hint=hint)
+    return made
 
 
 def _operands(name: str, op: str, operands: Sequence[ExprLike]) -> Expr:
@@ -102,28 +109,32 @@ def _operands(name: str, op: str, operands: Sequence[ExprLike]) -> Expr:
 
 
 @checked("E110")
-def sum(expr: ExprLike, axis: Axes, where: ExprLike | None = None, *, init: None = None) -> Expr:
+def sum(expr: ExprLike, axis: Axes, where: ExprLike | None = None, *, init: ExprLike | None = None) -> Expr:
     """The sum over ``axis`` of the values for which ``where`` holds, in the dtype of ``expr``.
 
-    ``init`` is refused (E135): add an initial value in a separate stage.
+    It starts at ``init``, an expression of output axes and data in the same dtype (E135); default: 0.
     """
     return _reduce(_SUM, expr, axis, where, init)
 
 
 @checked("E110")
-def prod(expr: ExprLike, axis: Axes, where: ExprLike | None = None, *, init: None = None) -> Expr:
-    """The product over ``axis``."""
+def prod(expr: ExprLike, axis: Axes, where: ExprLike | None = None, *, init: ExprLike | None = None) -> Expr:
+    """The product over ``axis``, which starts at ``init`` (default: 1)."""
     return _reduce(_PROD, expr, axis, where, init)
 
 
 @checked("E110")
-def max(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: None = None) -> Expr:
+def max(
+    *operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: ExprLike | None = None
+) -> Expr:
     """``max(a, b, …)``: the largest operand; ``max(expr, axis=k)``: the largest value along the axis."""
     return _reduce(_MAX, operands[0], axis, where, init) if axis is not None else _operands("max", "max", operands)
 
 
 @checked("E110")
-def min(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: None = None) -> Expr:
+def min(
+    *operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: ExprLike | None = None
+) -> Expr:
     """``min(a, b, …)``: the smallest operand; ``min(expr, axis=k)``: the smallest value along the axis."""
     return _reduce(_MIN, operands[0], axis, where, init) if axis is not None else _operands("min", "min", operands)
 

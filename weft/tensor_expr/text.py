@@ -46,7 +46,7 @@ from weft.tensor_expr.reducers import SIMPLE, named_reducer
 from weft.tensor_expr.visit import topological
 
 _ZERO, _TRUE, _FALSE = Const(0, INDEX), Const(True, BOOL), Const(False, BOOL)
-_RESERVED = ("of", "where", "from", "identity", "pass", "as", "at", "by", "ordered", "among", "hides", "key")
+_RESERVED = ("of", "where", "init", "from", "identity", "pass", "as", "at", "by", "ordered", "among", "hides", "key")
 
 
 def to_text(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> str:
@@ -169,6 +169,8 @@ class _Writer:
             text = f"{head}reduce {name}({axes}) of {self.listed(first.sources)}"
             if first.condition is not _TRUE:
                 text += f" where {self.expr(first.condition)}"
+            if first.init is not None:
+                text += f" init {self.expr(first.init)}"
         self.local = {}
         return text
 
@@ -324,6 +326,7 @@ class _Parser:
             tokens.expect("of")
             sources = tuple(self.exprs())
             condition = self.expr() if tokens.accept("where") else _TRUE
+            init = self.expr() if tokens.accept("init") else None
             reducer = self.reducers.get(which.text)
             if reducer is None:
                 if which.text not in SIMPLE:
@@ -331,7 +334,7 @@ class _Parser:
                 reducer = named_reducer(which.text, sources[0].dtype)
             if len(sources) != len(reducer.lhs):
                 tokens.fail(f"'{which.text}' combines {len(reducer.lhs)} values, not {len(sources)}", which)
-            body = tuple(Reduce(reducer, sources, reduce_axis, condition, i) for i in range(len(sources)))
+            body = tuple(Reduce(reducer, sources, reduce_axis, condition, i, init) for i in range(len(sources)))
         else:
             body = tuple(self.exprs())
         self.scope = outer

@@ -16,7 +16,7 @@ from weft.schedule.rewrite import conjuncts, starts_reduction, substitute_region
 from weft.schedule.state import State
 from weft.schedule.tree import nest, with_loop
 from weft.tir.nodes import Block, Buffer, For, If, Region, Stmt, Store, seq
-from weft.tir.visit import substitution
+from weft.tir.visit import loads, substitution
 
 
 def rfactor(state: State, loop: LoopRef, axis: int = 0, reassociate: bool = False) -> BlockRef:
@@ -153,6 +153,12 @@ def _partial_block(
     )
 
 
+def _read_at_start(block: Block) -> tuple[Region, ...]:
+    """The regions from which the reduction takes its first value."""
+    read = {load.source for load in loads(block.init)} if block.init else set()
+    return tuple(r for r in block.reads if r.buffer in read)
+
+
 def _point(buffer: Buffer, at: tuple[Expr, ...]) -> Region:
     return Region(buffer, tuple((i, ONE) for i in at))
 
@@ -209,7 +215,7 @@ def _combining_nest(
         block,
         iters=(*(it for it, _ in spatial), lane),
         values=(*(swap(v) for _, v in spatial), over.var),
-        reads=tuple(_point(b, at) for b, at in parts),
+        reads=(*(_point(b, at) for b, at in parts), *_read_at_start(block)),
         body=combination.into(combination.accumulators, [Load(b, at) for b, at in parts]),
         where=where,
     )
