@@ -47,7 +47,7 @@ _c, _d = constant("c"), constant("d")
 
 
 def keep_x(m: GraphMatch) -> GraphExpr | None:
-    """The operand ``x`` itself, where it has the type of the whole."""
+    """The operand ``x`` itself, if it has the type of the matched expression."""
     return same_type(m.x, m.root)
 
 
@@ -62,7 +62,7 @@ def _normal(values: Array) -> bool:
 
 
 def _reciprocal(m: GraphMatch) -> GraphExpr | None:
-    """x / c → x · (1 / c) where that is exact: c consists of powers of two."""
+    """x / c → x · (1 / c) if that is exact: all elements of c are powers of two."""
     c = m.c.data
     if not _normal(c):
         return None

@@ -1,4 +1,4 @@
-"""Products of computed matrices read their operands as they lie: transposes around them become labels of an einsum.
+"""Products of computed matrices read transposed operands directly: transposes around them become labels of an einsum.
 
 Attention written with transposes to [batch, heads, length, width] then needs no copies::
 
@@ -61,7 +61,7 @@ def _labels(m: GraphMatch, product: Call) -> tuple[str, str, str] | None:
 
 
 def _behind(e: GraphExpr, labels: str) -> tuple[GraphExpr, str]:
-    """What a transpose reads, with its labels; ``e`` itself where it is none."""
+    """The operand of a transpose, with its labels; ``e`` itself if it is not a transpose."""
     if not isinstance(e, Call) or e.target is not TRANSPOSE:
         return e, labels
     source = [""] * len(labels)
@@ -115,13 +115,14 @@ def _einsum_of_transposed(m: GraphMatch) -> GraphExpr | None:
 
 
 def _terms(e: Call) -> tuple[list[str] | None, str]:
-    """The terms of an equation that is written out; None for others."""
+    """The terms of an equation; None if it has no arrow or an ellipsis."""
     left, arrow, right = e.attrs.equation.replace(" ", "").partition("->")
     return (None, "") if not arrow or "." in e.attrs.equation else (left.split(","), right)
 
 
 def _heavy(e: GraphExpr) -> bool:
-    """Whether ``e`` is computed where a contraction is, element by element: a factor costs nothing there."""
+    """Whether ``e`` is a contraction, followed by element-wise operators or views: a factor there costs no kernel of
+    its own."""
     while isinstance(e, Call) and isinstance(e.target, Operator):
         if e.target in (MATMUL, EINSUM):
             return True
@@ -132,21 +133,23 @@ def _heavy(e: GraphExpr) -> bool:
 
 
 def _factor_behind(m: GraphMatch) -> GraphExpr | None:
-    """einsum(a · c, b) → einsum(a, b) · c, where the factor would need a kernel and becomes part of the einsum's.
+    """einsum(a · c, b) → einsum(a, b) · c: before the einsum the factor would need a kernel of its own, after it it is
+    fused.
 
-    Changes results by rounding. Factors are kept near 1, so that sums overflow no sooner than is of any use.
+    Changes results by rounding. Only factors between 2⁻¹⁶ and 2¹⁶ are moved, so that sums hardly overflow earlier.
     """
     root = m.call
     value = scalar(m.c)
     if value is None or not 2.0**-16 <= abs(value) <= 2.0**16 or _heavy(m.a) or m.a.type != m.scaled.type:
         return None
-    place = next(i for i, e in enumerate(root.args) if e is m.scaled)  # one of two, if both operands are a · c
+    place = next(i for i, e in enumerate(root.args) if e is m.scaled)  # the first, if both operands are a · c
     args = [*root.args[:place], m.a, *root.args[place + 1 :]]
     return same_type(call(MUL, [call(EINSUM, args, root.attrs), number(value, root)]), root)
 
 
 def _expand_attention(m: GraphMatch) -> GraphExpr | None:
-    """softmax(query · keyᵀ · scale + mask) · value, each a kernel with a schedule of its own."""
+    """softmax(query · keyᵀ · scale + mask) · value as separate operators, each with a kernel and schedule of its
+    own."""
     root = m.call
     query, key, value, *mask = root.args
     width = query.tensor.shape[-1]
@@ -164,7 +167,7 @@ def _expand_attention(m: GraphMatch) -> GraphExpr | None:
     if not root.attrs.causal:
         return same_type(call(MATMUL, [call(SOFTMAX, [scores], {"axis": -1}), value]), root)
     k = root.attrs.offset
-    scores = call(TRILU, [scores], {"upper": False, "fill": -math.inf, "k": k})  # hidden products are not computed
+    scores = call(TRILU, [scores], {"upper": False, "fill": -math.inf, "k": k})  # masked products are not computed
     weights = call(SOFTMAX, [scores], {"axis": -1, "limit": k})
     batch = _LETTERS[: root.tensor.rank - 2]
     equation = f"{batch}xy,{batch}yz->{batch}xz"

@@ -1,7 +1,8 @@
 """Decomposed forms of normalizations and activations, as exporters write them, become single operators.
 
-Results change by rounding only. Forms that differ from the operator in where infinities or NaN come from are left:
-softmax without subtraction of the maximum, softplus as log(1 + exp(x)), log of a softmax, x / max(norm, epsilon).
+Results change by rounding only. Forms that produce infinities or NaN for other inputs than the operator are not
+changed: softmax without subtraction of the maximum, softplus as log(1 + exp(x)), log of a softmax, x / max(norm,
+epsilon).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _cubic(x: GraphPattern, factor: float) -> GraphPattern:
 
 
 def _gelu_argument(x: GraphPattern) -> GraphPattern:
-    """sqrt(2/pi) · (x + 0.044715 x³), also with x or the first factor taken out or multiplied in."""
+    """sqrt(2/pi) · (x + 0.044715 x³), also with x or the first factor factored out or multiplied in."""
     squared = either(op(MUL, op(MUL, x, x), about(_CUBIC)), op(MUL, op(MUL, x, about(_CUBIC)), x))
     fast = op(ADD, op(MUL, op(MUL, x, x), about(_TANH_SCALE * _CUBIC)), about(_TANH_SCALE))
     return either(

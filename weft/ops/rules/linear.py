@@ -1,4 +1,4 @@
-"""Products with constant matrices: views move behind them, and parts of a result become products of their own.
+"""Products with constant matrices: views move behind the products, and parts of a result become separate products.
 
 Exact up to the order of additions, which the schedule chooses.
 """
@@ -17,19 +17,19 @@ from weft.ops.rules.movement import groups
 from weft.ops.rules.parts import ADD, MATMUL, RESHAPE, SPLIT, VIEWS, plain_contraction, same_type, try_call
 
 MIN_PART_COLUMNS = 16
-"""Columns of a part from which on a product of its own pays. Smaller parts are cut out of the whole product."""
+"""Fewest columns of a part for which a separate product is faster. Smaller parts are sliced from the whole product."""
 
 _x, _w, _term = anything("x"), constant("w", lambda w: w.ndim == 2), constant("term")
 
 
 def _flattens_rows(source: Sequence[Dim], flat: Sequence[Dim]) -> bool:
-    """Whether a reshape leaves the last dimension alone."""
+    """Whether a reshape keeps the last dimension."""
     runs = groups(source, flat) if len(source) > 1 and len(flat) > 1 and source[-1] == flat[-1] else None
     return runs is not None and len(runs[-1][0]) == 1 == len(runs[-1][1])
 
 
 def _view_behind(m: GraphMatch) -> GraphExpr | None:
-    """matmul(reshape(x), w) → reshape(matmul(x, w)): what follows then meets the shape that the model computes in."""
+    """matmul(reshape(x), w) → reshape(matmul(x, w)): later operators then have the shape that the model computes in."""
     root = m.call
     if root.attrs.transpose_a or not _flattens_rows(m.x.tensor.shape, m.view.tensor.shape):
         return None
@@ -48,7 +48,7 @@ def _view_before(m: GraphMatch) -> GraphExpr | None:
 
 
 def _part(values: Constant, axis: int, begin: int, end: int) -> Constant:
-    """Entries ``begin..end`` of a constant along an axis where it varies."""
+    """Entries ``begin..end`` of a constant along an axis; the constant itself if it does not vary along the axis."""
     if axis >= -values.data.ndim and values.data.shape[axis] != 1:
         cut = np.take(values.data, np.arange(begin, end), axis)
         return Constant(np.ascontiguousarray(cut), values.origin)

@@ -6,7 +6,7 @@ Transposes move behind element-wise calls and views that do not mix their dimens
 contractions that they can be combined with::
 
     relu(transpose(x))                 →   transpose(relu(x))
-    transpose(reshape(transpose(x)))   →   reshape(transpose(x))       where the permuted dimensions stay apart
+    transpose(reshape(transpose(x)))   →   reshape(transpose(x))       if the permuted dimensions stay separate
     reshape(transpose(reshape(x)))     →   transpose(x)                where the views join dimensions and part them
 """
 
@@ -145,7 +145,7 @@ def _transpose_between_views(m: GraphMatch) -> GraphExpr | None:
 
 
 def _moved_constant(e: Constant, rank: int, perm: Sequence[int]) -> GraphExpr | None:
-    """A constant seen from before a transpose of ``rank`` dimensions."""
+    """A constant as an operand before a transpose of ``rank`` dimensions."""
     if e.data.size == 1 and e.data.ndim <= rank:
         return e
     if e.data.ndim > rank:
@@ -211,7 +211,7 @@ def _in_order(e: GraphExpr) -> bool:
     return perm == tuple(sorted(perm))
 
 
-# Copies of the whole, parts that are the whole.
+# Broadcasts and slices that change nothing.
 
 
 def _steps_of_one(attrs: Attrs) -> bool:
@@ -223,7 +223,7 @@ def _all_zero(values: Any) -> bool:
 
 
 def _without_broadcast(m: GraphMatch) -> GraphExpr | None:
-    """The call on the operands before they were broadcast, which it broadcasts itself."""
+    """The call on the operands before they were broadcast; the call broadcasts them itself."""
     root = m.call
     assert isinstance(root.target, Operator)
     plain = [a.args[0] if isinstance(a, Call) and a.target is BROADCAST_TO else a for a in root.args]
@@ -262,16 +262,17 @@ def _part_of_concat(m: GraphMatch) -> GraphExpr | None:
     return same_type(root.args[0], root) if len(root.args) == 1 else _joined_again(m)
 
 
-MAX_JOINED = 24
-"""Most operands of one concat, as many as one kernel reads: an element tests the ends of operands before its own."""
+MAX_CONCAT_OPERANDS = 24
+"""Most operands of one concat. Each element is compared with the ends of the operands before its own, so many operands
+are slow."""
 
 
 def _in_groups(m: GraphMatch) -> GraphExpr | None:
     """concat of very many operands → concat of concats of a few: each kernel has few operands."""
     root = m.call
-    if len(root.args) <= MAX_JOINED:
+    if len(root.args) <= MAX_CONCAT_OPERANDS:
         return None
-    groups = [root.args[i : i + MAX_JOINED] for i in range(0, len(root.args), MAX_JOINED)]
+    groups = [root.args[i : i + MAX_CONCAT_OPERANDS] for i in range(0, len(root.args), MAX_CONCAT_OPERANDS)]
     joined = [call(CONCAT, g, root.attrs, origin=root.origin) if len(g) > 1 else g[0] for g in groups]
     return try_call(CONCAT, joined, root.attrs, root)
 

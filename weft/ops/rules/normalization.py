@@ -1,7 +1,7 @@
 """Per-channel scales and shifts: batch normalization becomes them, and they are folded into weights of contractions.
 
 Folding a factor into constant weights changes results by rounding; the product is evaluated in float64 and rounded
-once. A factor before a convolution may be folded whatever the padding (zeros stay zeros), a term only without padding.
+once. A factor before a convolution may be folded with any padding (zeros stay zeros), a term only without padding.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _scaled(weights: Array, factor: Array) -> Array:
 
 
 def _matrix_product(m: GraphMatch) -> bool:
-    """Whether operands have the ranks that the folding understands."""
+    """Whether the operands have ranks that folding supports."""
     made: Call = m.made
     return is_float(made) and (made.target is not MATMUL or (m.x.tensor.rank >= 2 and m.w.tensor.rank >= 2))
 
@@ -145,7 +145,7 @@ def _fold_input_scale(m: GraphMatch) -> GraphExpr | None:
 
 
 def _spatial_pads(attrs: Attrs, rank: int) -> tuple[Any, ...] | None:
-    """Pads in the notation of windows, where nothing is cut off and only space is padded."""
+    """The pads in the notation of windows; None if something is cut off or other than spatial dimensions are padded."""
     pads = attrs.pads
     before, after = pads[:rank], pads[rank:]
     if any(p != 0 for p in (*before[:2], *after[:2])) or any(isinstance(p, int) and p < 0 for p in pads):

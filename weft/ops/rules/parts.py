@@ -1,4 +1,4 @@
-"""What rules share: the operators they name, tests on constants, and evaluation of constant operands.
+"""Shared parts of rules: the operators they name, tests on constants, and evaluation of constant operands.
 
 Numerics. Rules keep integers exact, and NaN and infinities appear in the same elements as before. Floats may change by
 rounding only where a rule says so: constant factors and terms are folded into constants (evaluated in float64 and
@@ -91,7 +91,7 @@ def number(value: float, like: GraphExpr) -> Constant:
 
 
 def fold(target: Operator, args: Iterable[GraphExpr], attrs: Attrs | dict[str, Any] | None = None) -> GraphExpr:
-    """A call; its value where all operands are constants."""
+    """A call, or its value if all operands are constants."""
     made = call(target, list(args), attrs)
     known = [a.data for a in made.args if isinstance(a, Constant)]
     if len(known) < len(made.args) or dims.is_symbolic(made.attrs):
@@ -101,14 +101,14 @@ def fold(target: Operator, args: Iterable[GraphExpr], attrs: Attrs | dict[str, A
 
 
 def same_type(made: GraphExpr | None, root: GraphExpr) -> GraphExpr | None:
-    """``made`` if it can stand for ``root``."""
+    """``made`` if it can replace ``root``: it has the same type."""
     return made if made is not None and made.type == root.type else None
 
 
 def try_call(
     target: Operator, args: Iterable[GraphExpr], attrs: Attrs | dict[str, Any], root: GraphExpr
 ) -> GraphExpr | None:
-    """A call that can stand for ``root``, None where it cannot."""
+    """A call that can replace ``root``; None if it has another type."""
     try:
         return same_type(call(target, list(args), attrs), root)
     except TypeRelationError:
@@ -130,7 +130,7 @@ def along(data: Array, rank: int, axis: int, size: Any) -> Array | None:
 
 
 def rounded(values: Array, like: Constant) -> Constant | None:
-    """``values`` in the dtype of ``like``; None where that makes infinities."""
+    """``values`` in the dtype of ``like``; None if one becomes infinite."""
     with np.errstate(all="ignore"):
         data = values.astype(like.data.dtype)
     return Constant(data, like.origin) if bool(np.all(np.isfinite(data))) else None

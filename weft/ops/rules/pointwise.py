@@ -2,7 +2,7 @@
 
     conv(x [N, C, H, W], w [O, C/g, 1, 1])   →   w [g, O/g, C/g] · x [N, g, C/g, H·W]
 
-The pixels of an image are one long row then, whatever its width, and the channels of a group are the rows of a product.
+The pixels of an image then are one long row for any width, and the channels of a group are the rows of a product.
 """
 
 from __future__ import annotations

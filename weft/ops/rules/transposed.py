@@ -1,11 +1,11 @@
-"""Transposed convolutions as ordinary ones, which have the faster schedules. Applied before layouts are chosen.
+"""Transposed convolutions become ordinary convolutions, which have faster schedules. Applied before layouts are chosen.
 
 Along one dimension of stride *s* and dilation *d*, element q of the result (counted before cropping) is the sum over
-the taps k with q - k·d divisible by s. So the results fall into s phases by q modulo s, and each phase is a small
-convolution of the input with some taps of the flipped kernel. All phases of all dimensions together are one convolution
-with more channels, whose results are put in place by ``depth_to_space``. Where a phase has fewer taps than another, its
-kernel is filled with zeros, so an infinite input may turn a neighbouring result into NaN that the transposed form does
-not change. Phases without any tap (a kernel smaller than the stride) are not computed; their results are zero.
+the taps k with q - k·d divisible by s. So the results form s phases, by q modulo s. Each phase is a small convolution
+of the input with some taps of the flipped kernel. All phases of all dimensions together are one convolution with more
+channels; ``depth_to_space`` puts its results in place. If a phase has fewer taps than another, its kernel is filled
+with zeros. An infinite input may therefore make a neighbouring result NaN, which the transposed form would not. Phases
+without taps (the kernel is smaller than the stride) are not computed; their results are zero.
 
 Source: W. Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
 """
@@ -30,11 +30,11 @@ DEPTH_TO_SPACE = operator("depth_to_space")
 
 @dataclass(frozen=True, slots=True)
 class AxisPhases:
-    """One spatial dimension of a transposed convolution as one of an ordinary convolution.
+    """The ordinary convolution of one spatial dimension of a transposed convolution.
 
-    ``taps[phase][position]`` is the tap of the kernel that a phase reads at a position of the new window; the number of
-    taps stands for zero. ``pads`` are added to the input (negative: removed), ``crop`` elements are removed from the
-    result once the phases are in place.
+    ``taps[phase][position]``: the tap of the kernel that a phase uses at a position of the new window; the number of
+    taps means zero. ``pads``: elements added to the input (negative: removed). ``crop``: elements removed from the
+    result after the phases are in place.
     """
 
     stride: int
@@ -47,8 +47,8 @@ class AxisPhases:
 def axis_phases(
     kernel: int, stride: int, dilation: int, pads: tuple[int, int], extra: int, size: Dim | None = None
 ) -> AxisPhases:
-    """``kernel`` taps, output padding ``extra``; all in elements. The ``size`` of the input matters only where it is 1:
-    no stride separates its one element from another, so the whole kernel becomes phases of one tap."""
+    """The phases for ``kernel`` taps and the output padding ``extra``, all in elements. If the ``size`` of the input is
+    1, the stride has no effect, and the whole kernel becomes phases of one tap each."""
     if size == 1:
         stride = (kernel - 1) * dilation + 1 + extra
     places = [divmod(k * dilation, stride) for k in range(kernel)]
@@ -134,7 +134,7 @@ def _as_convolution(m: GraphMatch) -> GraphExpr | None:
             if any(p)
         ]
         if min(kept) < 1:
-            return None  # nothing is left, or the size is open
+            return None  # nothing remains, or the size is symbolic
         data = _padded(data, 2, removed)
     added = [tuple(max(p, 0) for p in axis.pads) for axis in axes]
     made: GraphExpr = call(

@@ -1,4 +1,4 @@
-"""Convolutions by Winograd's algorithm, where it is estimated to be faster. Applied after layouts are chosen."""
+"""Convolutions by Winograd's algorithm, if it is estimated to be faster. Applied after layouts are chosen."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from weft.ops.winograd import WINOGRAD_CONV, filtering, span, tiles, transform_w
 def winograd_rules(
     allowed: Sequence[int], rates: Rates = REFERENCE, decided: Mapping[str, int] | None = None
 ) -> tuple[GraphRule, ...]:
-    """The rule that computes 3×3 convolutions with the best of the ``allowed`` tiles, where one pays. ``decided`` gives
-    the tiles (0: direct) of some convolutions by the names of their nodes in the model."""
+    """The rule that computes 3×3 convolutions with the best of the ``allowed`` tiles, if one is faster than the direct
+    form. ``decided`` gives the tiles (0: direct form) of some convolutions, by the names of their nodes in the
+    model."""
 
     def transformed(m: GraphMatch) -> GraphExpr | None:
         said = next((decided[n] for n in m.root.origin.names if n in decided), None) if decided else None
@@ -63,8 +64,8 @@ def _fits(m: GraphMatch) -> bool:
 
 
 def best_tile(data: TensorType, result: TensorType, allowed: Sequence[int], rates: Rates = REFERENCE) -> int | None:
-    """The tile of the cheapest form of a convolution from ``data`` to ``result``, both in channel blocks of static
-    sizes; None where that is the direct one."""
+    """The tile of the cheapest form of a convolution from ``data`` to ``result``, both in channel blocks of known
+    sizes; None if that is the direct form."""
     costs = {tile: winograd_cost(data, result, tile, rates) for tile in allowed}
     best = min(costs, key=lambda tile: costs[tile], default=None)
     return best if best is not None and costs[best] < MAX_TIME_SHARE * direct_cost(data, result, rates) else None
@@ -75,20 +76,19 @@ def _channels(picture: TensorType) -> int:
 
 
 def _pixels(picture: TensorType) -> tuple[int, int, int]:
-    """Pictures (an open number counts as one), their height and their width."""
+    """The number of images (a symbolic number counts as one), their height and their width."""
     n, height, width = (d if isinstance(d, int) else 1 for d in (picture.shape[i] for i in (0, 2, 3)))
     return n, height, width
 
 
 def direct_cost(data: TensorType, result: TensorType, rates: Rates) -> float:
-    """Seconds that nine products a pixel take."""
+    """Seconds of the direct form: nine products for each pixel."""
     n, height, width = _pixels(result)
     return direct_seconds(rates, n * height * width, 9 * _channels(data) * _channels(result))
 
 
 def winograd_cost(data: TensorType, result: TensorType, tile: int, rates: Rates) -> float:
-    """Seconds that F(tile, 3) takes: its products (partial tiles cost as much as full ones), weights and
-    transforms."""
+    """Seconds of F(tile, 3): products (partial tiles cost as much as full ones), reading of weights, transforms."""
     n, height, width = _pixels(result)
     inputs, outputs = _channels(data), _channels(result)
     count = n * tiles(height, tile) * tiles(width, tile)
@@ -99,6 +99,6 @@ def winograd_cost(data: TensorType, result: TensorType, tile: int, rates: Rates)
 
 @cache
 def operations(tile: int) -> tuple[int, int]:
-    """Terms that are added up to transform the inputs of a tile, and to transform its results back."""
+    """The numbers of terms in the sums that transform the inputs of a tile, and that transform its results back."""
     forward, back = (sum(x != 0 for row in m for x in row) for m in (filtering(tile).input, filtering(tile).output))
     return 2 * span(tile) * forward, (span(tile) + tile) * back

@@ -48,7 +48,7 @@ MIN_PANEL_ROW_TILES = 8
 MAX_FETCHED_ROW_TILES = 64
 """Limit on the row tiles for which prefetching a panel is faster: with more, copying takes little of the time."""
 MIN_PART_ROWS = 16
-"""Known divisor of an open number of rows from which on a register tile is chosen for it."""
+"""Smallest known divisor of a symbolic number of rows for which a register tile is chosen."""
 
 
 def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows: int | None = None) -> RegisterTile:
@@ -76,8 +76,8 @@ def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows:
 
 
 def _tiled_rows(axis: IterVar) -> int | None:
-    """The rows to tile. Of a known number for each of an open number (the tiles of a picture, in a batch) those of one;
-    None if not even that is known."""
+    """The number of rows to tile. For a symbolic number of equal parts (the rows of each image of a batch) it is the
+    number of one part; None if no part is known."""
     extent = static_extent(axis)
     if extent is not None:
         return extent

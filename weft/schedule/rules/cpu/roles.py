@@ -1,4 +1,5 @@
-"""What the axes of a contraction are to its register tile: vector, rows, columns; and the bytes its operands hold."""
+"""The roles of a contraction's axes in its register tile (vector, rows, columns), and the sizes of its operands in
+bytes."""
 
 from __future__ import annotations
 
@@ -107,8 +108,8 @@ def _still_along(view: View, access: Access, axis: IterVar) -> int:
 
 
 def _largest(view: View, axes: list[IterVar], fits: Callable[[IterVar], bool]) -> IterVar | None:
-    """The innermost of the fitting axes that are long enough for a tile. An axis of unknown size may have one element,
-    and the other rows of its tiles are then computed in vain, so a known size comes first."""
+    """The innermost of the fitting axes that are long enough for a tile. Known sizes are preferred: an
+    axis of unknown size may have one element, and the other rows of its tiles would then be wasted."""
     order = {a: i for i, a in enumerate(view.spatial)}
 
     def worth(axis: IterVar) -> tuple[int, int]:
