@@ -91,6 +91,84 @@ def test_bounds_of_an_open_size(step: int, joined: bool) -> None:
             np.testing.assert_array_equal(got, wanted, err_msg=f"{name} {bounds[int(name[1:])]} {size}")
 
 
+MODEL = """<ir_version: 8, opset_import: ["" : 17]>
+agraph (float[n, 3] x) => (float[m, 3] y) {{
+  zero = Constant <value: tensor = int64[1] {{0}}> ()
+  one = Constant <value: tensor = int64[1] {{1}}> ()
+  two = Constant <value: tensor = int64[1] {{2}}> ()
+  back = Constant <value: tensor = int64[1] {{-1}}> ()
+  far = Constant <value: tensor = int64[1] {{-9}}> ()
+  most = Constant <value: tensor = int64[1] {{9223372036854775807}}> ()
+  shape = Shape (x)
+  n = Slice (shape, zero, one)
+  less1 = Sub (n, one)
+  less2 = Sub (n, two)
+  less4 = Sub (less2, two)
+  more = Add (n, one)
+  minus = Neg (n)
+  half = Div (n, two)
+  behind = Neg (half)
+  part = Slice (x, {start}, {end}, zero, {step})
+  y = {reader}
+}}"""
+PLACES = ("zero", "one", "back", "far", "less1", "less2", "less4", "more", "minus", "half", "behind")
+ALONE, COMBINED = "Exp (part)", "CumSum (part, zero)"
+
+
+def differences(reader: str, start: str, end: str, step: str) -> list[tuple[int, str]]:
+    """The sizes for which the result is refused, with the code of the error. Other results agree with the reference
+    evaluator; backwards, which it begins before the first element, the first bound is clamped as ONNX says."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    text = MODEL.format(start=start, end=end, step=step, reader=reader)
+    model = onnx.parser.parse_model(text.replace("CumSum (part, zero)", "CumSum (part, axis)"))
+    if reader == COMBINED:
+        zero = onnx.numpy_helper.from_array(np.array(0, np.int64), "axis")
+        model.graph.initializer.append(zero)
+    run, reference, refused = weft.compile(model, threads=1), ReferenceEvaluator(model), []
+    for n in (0, 1, 2, 3, 6):
+        x = np.random.default_rng(n).standard_normal((n, 3)).astype(np.float32)
+        try:
+            made = run(x)
+        except weft.WeftError as error:
+            refused.append((n, error.code))
+            continue
+        wanted = reference.run(None, {"x": x})[0]
+        if step == "back":
+            first, last = (v + n if v < 0 else v for v in (values(n)[start], values(n)[end]))
+            wanted = np.exp(x[list(range(min(max(first, 0), n - 1), min(max(last, -1), n - 1), -1))])
+        np.testing.assert_allclose(made, wanted, rtol=1e-5, err_msg=f"{start}:{end}:{step} of {n}")
+    return refused
+
+
+def values(n: int) -> dict[str, int]:
+    """The values of ``PLACES`` in an axis of size n."""
+    return dict(zip(PLACES, (0, 1, -1, -9, n - 1, n - 2, n - 4, n + 1, -n, n // 2, -(n // 2)), strict=True))
+
+
+@pytest.mark.parametrize("step", ["one", "two", "back"])
+@pytest.mark.parametrize("start", PLACES)
+def test_bounds_that_are_sizes(start: str, step: str) -> None:
+    """Negative ones count from the end, and all are clamped, for every size: as NumPy does."""
+    ends = PLACES if step == "back" else (*PLACES, "most")
+    chosen = ends[PLACES.index(start) % 2 :: 2]
+    assert [(end, r) for end in chosen if (r := differences(ALONE, start, end, step))] == []
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "sizes"),
+    [
+        ("minus", "most", []), ("behind", "most", []), ("zero", "minus", []), ("half", "more", []),
+        ("zero", "less1", [0]), ("less2", "most", [0, 1]), ("back", "most", [0]), ("zero", "one", [0]),
+    ],
+)  # fmt: skip
+def test_sizes_that_other_operators_take_for_granted(start: str, end: str, sizes: list[int]) -> None:
+    """Where operators that combine elements read the result, a bound that is a number of elements from an end is taken
+    to be inside, so that the size is known: the rest is refused, never wrong."""
+    assert differences(COMBINED, start, end, "one") == [(n, "I004") for n in sizes]
+
+
 def test_the_last_of_none_before_other_operators_is_refused() -> None:
     import onnx
 
@@ -99,7 +177,7 @@ def test_the_last_of_none_before_other_operators_is_refused() -> None:
       first = Constant <value: tensor = int64[1] {-1}> ()
       last = Constant <value: tensor = int64[1] {9223372036854775807}> ()
       one = Slice (x, first, last)
-      y = Exp (one)
+      y = Softmax (one)
     }"""
     run = weft.compile(onnx.parser.parse_model(text))
     assert run(np.zeros((4, 3), np.float32)).shape == (1, 3)

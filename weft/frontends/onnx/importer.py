@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,6 +29,7 @@ from weft.frontends.onnx.draws import Draws
 from weft.frontends.onnx.node import OMITTED, Absent, Maps, NameScope, Node, Omitted, Sequence_, Value
 from weft.frontends.onnx.payloads import Array
 from weft.frontends.onnx.reader import ParsedModel, opsets
+from weft.frontends.onnx.readers import Readers
 from weft.frontends.onnx.shapes import SHAPE_RULES, materialize
 from weft.frontends.onnx.tensors import dtype_of, to_array
 from weft.graph.assume import collect_assumptions
@@ -99,7 +101,6 @@ class Importer:
         self.count = 0
         self.fresh_count = 0
         self._sizes: dict[Sizes, GraphExpr] = {}
-        self._readers: dict[str, set[str]] = {}
         self.block = Lets()
         self.draws = Draws(seed)
 
@@ -160,19 +161,9 @@ class Importer:
         words = {"eq": "equal", "le": "be at most", "ge": "be at least"}
         self.require(make(op, index(a), index(b)), f"{name}: the size {a} must {words[op]} {b}")
 
-    def readers(self, name: str) -> set[str]:
-        """The operators of the nodes that read the value ``name``, in any body; empty text for an output."""
-        if not self._readers:
-            graphs = [self.proto.graph, *self.proto.functions]
-            while graphs:
-                graph = graphs.pop()
-                for output in graph.output:
-                    self._readers.setdefault(output if isinstance(output, str) else output.name, set()).add("")
-                for node in graph.node:
-                    for value in node.input:
-                        self._readers.setdefault(value, set()).add(node.op_type)
-                    graphs += [a.g for a in node.attribute if a.HasField("g")]
-        return self._readers.get(name, set())
+    @cached_property
+    def readers(self) -> Readers:
+        return Readers(self.proto)
 
     # --- inputs, weights, outputs -----------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ from weft.frontends.common.sizes import (
     Sizes,
     arithmetic,
     bounds,
+    choose,
+    compare,
     decide,
     divide_products,
     object_array,
@@ -215,19 +217,39 @@ def _bound(node: Node, value: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
             return high  # the last element
         counted = value if value >= 0 else arithmetic("add", size, value)
         return arithmetic("min", arithmetic("max", counted, low), high)
-    if bounds(value)[1] < 0:
+    exact = node.importer.readers.only_join(node.proto.output[0])
+    least, most = bounds(value)
+    if most < 0:
         value = arithmetic("add", size, value)
+    elif least < 0:
+        value = _from_front(node, value, size, low, exact)
     if decide("le", low, value) is None:
-        node.importer.assume("ge", value, low, node.name)
-    if decide("le", value, high) is None:
+        value = arithmetic("max", value, low)
+    if decide("le", value, high) is None and not exact:
         node.importer.assume("le", value, high, node.name)
         return value
     return arithmetic("min", value, high)
 
 
+def _from_front(node: Node, value: Dim, size: Dim, low: Dim, exact: bool) -> Dim:
+    """A bound that may be negative, and then counts from the end.
+
+    Unless it must be ``exact``, a bound k elements before the end is assumed to be inside the axis: what it leaves then
+    has a size that is known.
+    """
+    before_end = arithmetic("sub", size, value)
+    if isinstance(before_end, int) and before_end >= 0:
+        if not exact:
+            node.importer.assume("ge", value, 0, node.name)
+            return value
+        if before_end <= 2 and low == 0:  # where it is negative, the axis ends before the place that it counts to
+            return arithmetic("max", value, 0)
+    return choose(compare("lt", value, 0), arithmetic("add", size, value), value)
+
+
 def sliced(node: Node, size: Dim, start: Dim, end: Dim, step: int) -> Cut:
-    """The elements of an axis that ``[start:end:step]`` selects. Symbolic bounds are assumed to be inside the axis;
-    this becomes a requirement of the model."""
+    """The elements of an axis that ``[start:end:step]`` selects. Where more than joins and operators on single elements
+    reads them, symbolic bounds are assumed not to be beyond the end; this becomes a requirement of the model."""
     if step == 0:
         raise Malformed("its step is 0")
     if step > 0:
@@ -250,10 +272,11 @@ def sliced(node: Node, size: Dim, start: Dim, end: Dim, step: int) -> Cut:
 def _one(node: Node, size: Dim, first: bool) -> Cut:
     """The first or the last element of an axis; none of an axis of size 0.
 
-    Where more than joins reads the result, the axis is assumed to have an element, so that the size is known to be 1:
-    models take the last token like this, and a size that may be 0 would cost all kernels behind it.
+    Where more than joins and operators on single elements reads the result, the axis is assumed to have an element, so
+    that the size is known to be 1: models take the last token like this, and a size that may be 0 would cost all
+    kernels behind it.
     """
-    if decide("ge", size, 1) is None and node.importer.readers(node.proto.output[0]) <= {"Concat", ""}:
+    if decide("ge", size, 1) is None and node.importer.readers.only_join(node.proto.output[0]):
         count = arithmetic("min", size, 1)
         return Cut(0 if first else arithmetic("sub", size, count), count)
     if decide("ge", size, 1) is None:
