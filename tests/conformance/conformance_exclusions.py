@@ -1,22 +1,16 @@
 """Cases of the ONNX suite that Weft does not pass, by reason.
 
-Patterns stand for whole names of cases, without ``test_`` in front and the device behind. Each case of ``REFUSED``
-must raise an error of Weft; those of ``INEXACT`` compute, but the expected values hold the rounding of the reference.
+Patterns stand for whole names of cases, without ``test_`` in front and the device behind. All cases are computed; those
+of ``INEXACT`` differ from the expected values.
 """
 
 from __future__ import annotations
-
-REFUSED: dict[str, str] = {
-    # Out of scope: decoding pictures.
-    "image_decoder_.*": "pictures",
-}
 
 INEXACT: dict[str, str] = {
     # tests/frontends/test_random_operators.py checks the distributions.
     "bernoulli.*": "the numbers are drawn by another generator, and the specification leaves the generator open",
     "training_dropout(_default)?(_mask)?": "the same",
     "attention_4d_causal_fp16.*": "the reference rounds every step to float16; Weft computes in float32",
-    "loop16_seq_none": "the suite cannot compare sequences of single numbers",
     "dft_inverse(_opset19)?": "where the result is 0 the reference leaves 2e-7, and the suite allows 1e-7",
 }
 

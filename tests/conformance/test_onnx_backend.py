@@ -11,17 +11,20 @@ import warnings
 import zlib
 from typing import Any
 
+import numpy as np
 import pytest
-from conformance_exclusions import ALWAYS, INEXACT, REFUSED
+from conformance_exclusions import ALWAYS, INEXACT
 from onnx.backend.test import BackendTest
 
 from weft.frontends.onnx.backend import WeftBackend
-from weft.support.errors import WeftError
 
 SHARE = 3
 """One case in so many runs by default."""
 COUNTS = {"Node": 1884, "Simple": 23, "Real": 9, "PyTorchConverted": 82, "PyTorchOperator": 35}
 """How many cases the sets have at least, counted in onnx 1.23."""
+
+MAX_LEFT_OUT = 14
+"""Most cases that may differ, 10 of which draw random numbers."""
 
 
 def chosen(name: str) -> bool:
@@ -29,11 +32,23 @@ def chosen(name: str) -> bool:
     return zlib.crc32(name.encode()) % SHARE == 0 or any(re.search(p, name) for p in ALWAYS)
 
 
+class Suite(BackendTest):
+    """The suite, which fails to compare sequences of single numbers: it asks for their length."""
+
+    @classmethod
+    def assert_similar_outputs(
+        cls, ref_outputs: Any, outputs: Any, rtol: float, atol: float, model_dir: str | None = None
+    ) -> None:
+        if isinstance(outputs, np.ndarray) and outputs.ndim == 0:
+            ref_outputs, outputs = [ref_outputs], [outputs]
+        super().assert_similar_outputs(ref_outputs, outputs, rtol, atol, model_dir)
+
+
 def load_cases() -> dict[str, type[unittest.TestCase]]:
     """The classes of the suite; excluded cases and those for other devices left out."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        suite = BackendTest(WeftBackend, __name__)
+        suite = Suite(WeftBackend, __name__)
         cases: dict[str, type[unittest.TestCase]] = suite.test_cases
     for case in cases.values():
         for name in [n for n in vars(case) if n.startswith("test_")]:
@@ -49,7 +64,7 @@ def load_cases() -> dict[str, type[unittest.TestCase]]:
 
 
 def excluded(name: str) -> bool:
-    return any(re.fullmatch(f"test_(?:{p})_cpu", name) for p in (*REFUSED, *INEXACT))
+    return any(re.fullmatch(f"test_(?:{p})_cpu", name) for p in INEXACT)
 
 
 LEFT_OUT: dict[str, Any] = {}
@@ -73,24 +88,17 @@ def test_the_suite_is_whole() -> None:
     """The sets are as large as they were when the exclusions were counted."""
     total = sum(len([n for n in vars(c) if n.startswith("test_")]) for c in CASES.values()) + len(LEFT_OUT)
     assert total >= sum(COUNTS.values())
+    assert len(LEFT_OUT) <= MAX_LEFT_OUT
 
 
-@pytest.mark.parametrize("pattern", (*REFUSED, *INEXACT))
+@pytest.mark.parametrize("pattern", INEXACT)
 def test_exclusions_are_of_use(pattern: str) -> None:
     assert names_of(pattern), "no case has such a name any more"
 
 
-@pytest.mark.parametrize("pattern", REFUSED)
-def test_excluded_cases_are_refused(pattern: str) -> None:
-    """What Weft does not do it says: an error of its own, never a wrong result."""
-    for name in names_of(pattern):
-        with pytest.raises(WeftError):
-            LEFT_OUT[name](None)
-
-
 @pytest.mark.parametrize("pattern", INEXACT)
 def test_inexact_cases_still_differ(pattern: str) -> None:
-    """A case that passes does not belong among the exclusions. (A TypeError: the suite cannot compare it.)"""
+    """A case that passes does not belong among the exclusions."""
     for name in names_of(pattern):
-        with pytest.raises((AssertionError, TypeError)):
+        with pytest.raises(AssertionError):
             LEFT_OUT[name](None)

@@ -24,11 +24,6 @@ from weft.support.errors import InputError, ModelError
 IMPORTED = 1600
 """At least so many of the cases are imported; count up when operators are added."""
 
-# What may keep a case from being imported: operators that are absent on purpose or not yet there.
-ABSENT = {
-    "pictures": ("ImageDecoder",),
-}
-
 # Cases whose results are drawn by another generator; the specification leaves it open.
 DRAWN = re.compile(r"test_(bernoulli|training_dropout(?!.*zero_ratio)).*")
 
@@ -84,14 +79,13 @@ def fits(made: Any, expected: Any, rtol: float) -> bool:
 
 def test_specification() -> None:
     imported, wrong = 0, []
-    absent = {name for group in ABSENT.values() for name in group}
     missing: Counter[str] = Counter()
     for case in cases():
         for operands, expected in case.data_sets:
             try:
                 made = run(case.model, [to_array(v) for v in operands])
             except frontend.ModelProblems as why:
-                missing.update(n.rpartition(".")[2] for n in why.unsupported if n.rpartition(".")[2] not in absent)
+                missing.update(n.rpartition(".")[2] for n in why.unsupported)
                 break
             imported += 1
             # A sequence of known length comes as its elements, one after another (``Module.attrs["structure"]``).

@@ -14,6 +14,7 @@ from weft.ops.indexing import INDEXING
 from weft.ops.normalization import NORMALIZATIONS
 from weft.ops.packed_weights import PACKED_MATMUL
 from weft.ops.packing import PACKING
+from weft.ops.pictures import PICTURES
 from weft.ops.pooling import POOLS
 from weft.ops.random import RANDOM
 from weft.ops.reduce import REDUCTIONS
@@ -55,6 +56,7 @@ OPERATORS: dict[str, OpDef] = {
         WINOGRAD_CONV,
         PACKED_MATMUL,
         *TEXTS,
+        *PICTURES,
     )
 }
 

@@ -1,13 +1,14 @@
-"""Operators that the host runs between the kernels of a program: those on strings, which no kernel can read.
+"""Operators that the host runs between the kernels of a program: on strings, which no kernel can read, and on files.
 
-The program lists those that it needs (``Program.hosts``); each is a function of :mod:`weft.support.strings`, from
-attributes and arrays to arrays.
+The program lists those that it needs (``Program.hosts``); each is a function of :mod:`weft.support.strings` or
+:mod:`weft.support.pictures`, from attributes and arrays to arrays. Some need packages that the runtime does not; they
+are looked for when a program with such an operator is loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,11 +17,22 @@ from weft.runtime.elements import numpy_dtype
 from weft.runtime.program import HostOperator
 from weft.runtime.values import pack, unpack
 from weft.support.errors import ArtifactError
-from weft.support.strings import FUNCTIONS
+from weft.support.patterns import re2_pattern
+from weft.support.pictures import FUNCTIONS as PICTURES
+from weft.support.pictures import pillow
+from weft.support.strings import FUNCTIONS as STRINGS
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {**STRINGS, **PICTURES}
+_CHECKS: Final[dict[str, Callable[[Mapping[str, Any]], object]]] = {
+    "text_matches": lambda attrs: re2_pattern(str(attrs.get("pattern", ""))),
+    **{name: lambda attrs: pillow() for name in PICTURES},
+}
+"""What must be there for an operator with these attributes."""
 
 
 class HostOperators:
-    """The host operators of one program. Raises ArtifactError for one that this version of Weft does not have."""
+    """The host operators of one program. Raises ArtifactError for one that this version of Weft does not have,
+    MissingExtra where one needs a package that is not installed."""
 
     def __init__(self, operators: Sequence[HostOperator]) -> None:
         missing = [o.name for o in operators if o.name not in FUNCTIONS]
@@ -30,6 +42,9 @@ class HostOperators:
                 code="A010",
                 hint="compile the model again",
             )
+        for o in operators:
+            if o.name in _CHECKS:
+                _CHECKS[o.name](o.attrs)
         self._operators = operators
 
     def run(self, number: int, arguments: tuple[_native.Value, ...]) -> tuple[_native.Value, ...]:

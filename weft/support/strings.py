@@ -6,7 +6,6 @@ host do. Each takes attributes and arrays; attributes that only tell a size know
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.support.errors import InputError
+from weft.support.patterns import re2_pattern
 
 Array = NDArray[Any]
 Attrs = Mapping[str, Any]
@@ -71,9 +71,12 @@ def equal(attrs: Attrs, a: Array, b: Array) -> Array:
 
 
 def matches(attrs: Attrs, x: Array) -> Array:
-    """Whether each whole string matches the regular expression ``pattern``."""
-    form = re.compile(attrs["pattern"])
-    return _mapped(lambda s: form.fullmatch(s) is not None, np.bool_, x)
+    """Whether each whole string matches the regular expression ``pattern``, as RE2 understands it."""
+    form = re2_pattern(attrs["pattern"])
+    try:
+        return _mapped(lambda s: form.fullmatch(s) is not None, np.bool_, x)
+    except UnicodeEncodeError as error:
+        raise InputError(f"a string is no valid Unicode: {error.reason}", code="I004") from None
 
 
 def normalize(attrs: Attrs, x: Array) -> Array:

@@ -27,7 +27,8 @@ of dtypes lists those of the first operand in the newest version.
 # Operators that are refused, always or in some cases, and why.
 NOTES: dict[str, str] = {
     "Dropout": "training mode since opset 12; docs/semantics.md says which numbers are drawn",
-    "ImageDecoder": "decode pictures before the model",
+    "ImageDecoder": "by Pillow, on the host: pip install 'weft[images]'",
+    "RegexFullMatch": "by RE2, on the host: pip install 'weft[text]'",
     "DFT": "lengths up to 16384",
     "STFT": "frames up to 16384",
     "Det": "up to 64 × 64",

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.expr.folds import product
-from weft.frontends.common.problems import Unsupported
+from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.onnx.node import Node, Result, Value
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import TensorType, dim
 from weft.support.dtypes import INT64
+from weft.support.patterns import re2_pattern
+from weft.support.pictures import CHANNELS, pillow
 
 if TYPE_CHECKING:
     from weft.frontends.onnx.converters.numbers import Traced
@@ -91,7 +93,22 @@ def _concat(node: Node) -> Result:
 
 
 def _full_match(node: Node) -> Result:
-    return node.call("text_matches", node.data(0), pattern=node.text("pattern", ""))
+    pattern = node.text("pattern", "")
+    try:
+        re2_pattern(pattern)
+    except ValueError as why:
+        raise Malformed(f"its pattern is not in the syntax of RE2: {why}") from None
+    return node.call("text_matches", node.data(0), pattern=pattern)
+
+
+def _picture(node: Node) -> Result:
+    """ImageDecoder. A file that cannot be decoded gives a picture without pixels."""
+    data, pixels = node.data(0), node.text("pixel_format", "RGB")
+    if pixels not in CHANNELS:
+        raise Malformed(f"its pixel_format is '{pixels}', not one of {', '.join(CHANNELS)}")
+    pillow()
+    size = node.bound(node.call("picture_size", data, pixels=pixels), "picture")
+    return node.call("picture_decode", data, pixels=pixels, size=size)
 
 
 def _normalizer(node: Node) -> Result:
@@ -121,6 +138,7 @@ def _split(node: Node) -> Result:
 
 
 TEXT_OPERATORS: dict[str, Callable[[Node], Result]] = {
+    "ImageDecoder": _picture,
     "RegexFullMatch": _full_match,
     "StringConcat": _concat,
     "StringNormalizer": _normalizer,

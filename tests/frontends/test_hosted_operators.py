@@ -1,0 +1,189 @@
+"""Operators that the host runs with other packages: regular expressions of RE2, pictures through Pillow."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import weft
+from weft.support import patterns, pictures
+from weft.support.errors import ArtifactError, InputError, MissingExtra, ModelError, UserError
+
+re2 = pytest.importorskip("re2")
+Image = pytest.importorskip("PIL.Image")
+
+
+def model(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]>\n{text}')
+
+
+def matcher(pattern: str) -> weft.Executable:
+    made = model("g (string[n] x) => (bool[n] y) { y = RegexFullMatch (x) }")
+    made.graph.node[0].attribute.append(onnx.helper.make_attribute("pattern", pattern))
+    return weft.compile(made)
+
+
+def test_matching_takes_linear_time() -> None:
+    """A matcher that tries all ways would not return within the life of the machine."""
+    exe = matcher("(a|a)*(a+)+(a|aa)+b")
+    text = "a" * 100_000
+    assert exe(np.array([text, text + "b", "c"], object)).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("a$", "a", "a\n"),  # the end of the text, not a place before a line end
+        (r"\d+", "12", "٣٤"),  # digits of ASCII
+        (r"\w", "w", "ä"),
+        (r"\pL+", "äβ", "1"),
+        ("(?s).", "\n", "ab"),
+        (".", "ä", "\n"),
+        (r"\Qa.c\E", "a.c", "abc"),
+        ("(?i)straße", "STRAßE", "strasse"),
+        ("", "", "a"),
+        (r"\x{1F600}|[[:alpha:]]", "😀", "1"),
+    ],
+)
+def test_the_syntax_is_that_of_re2(pattern: str, yes: str, no: str) -> None:
+    assert matcher(pattern)(np.array([yes, no], object)).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"(a)\1", "a(?=b)", "(?<!a)b", "(?P=x)", "(", "a**b\\", "[z-a]", "a{2000}", "(?>a)"]
+)
+def test_what_re2_does_not_know_is_refused(pattern: str) -> None:
+    with pytest.raises(ModelError, match="not in the syntax of RE2"):
+        matcher(pattern)
+
+
+def test_strings_that_are_no_unicode() -> None:
+    with pytest.raises(InputError) as found:
+        matcher("a")(np.array(["\ud800"], object))
+    assert found.value.code == "I004"
+
+
+# ---- pictures --------------------------------------------------------------------------------------------------------
+
+DECODER = "g (uint8[n] data) => (uint8[h, w, c] picture) { picture = ImageDecoder <pixel_format = FORM> (data) }"
+
+
+def decoder(form: str = "RGB") -> weft.Executable:
+    return weft.compile(model(DECODER.replace("FORM", f'"{form}"')))
+
+
+def encoded(array: np.ndarray, kind: str = "PNG", mode: str | None = None, **options: Any) -> np.ndarray:
+    out = io.BytesIO()
+    image = Image.fromarray(array)
+    (image.convert(mode) if mode else image).save(out, kind, **options)
+    return np.frombuffer(out.getvalue(), np.uint8)
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (13, 7, 3), np.uint8)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "PPM"])
+def test_pixels_of_lossless_formats(kind: str) -> None:
+    data = encoded(PIXELS, kind)
+    np.testing.assert_array_equal(decoder()(data), PIXELS)
+    np.testing.assert_array_equal(decoder("BGR")(data), PIXELS[:, :, ::-1])
+    gray = decoder("Grayscale")(data)
+    assert gray.shape == (13, 7, 1)
+    np.testing.assert_array_equal(gray[:, :, 0], np.asarray(Image.fromarray(PIXELS).convert("L")))
+
+
+@pytest.mark.parametrize("mode", ["P", "L", "RGBA", "1", "LA"])
+def test_other_kinds_of_pixels_become_those_asked_for(mode: str) -> None:
+    """A picture with a palette gives its colours, not the places in the palette."""
+    expected = np.asarray(Image.fromarray(PIXELS).convert(mode).convert("RGB"))
+    np.testing.assert_array_equal(decoder()(encoded(PIXELS, mode=mode)), expected)
+
+
+@pytest.mark.parametrize("form", ["RGB", "Grayscale"])
+def test_what_cannot_be_decoded_is_empty(form: str) -> None:
+    exe, whole = decoder(form), encoded(PIXELS)
+    spoiled = whole.copy()
+    spoiled[len(spoiled) // 2 :] ^= 255
+    postscript = np.frombuffer(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n", np.uint8)
+    for data in (whole[:0], whole[:9], whole[: len(whole) // 2], spoiled, np.zeros(100, np.uint8), postscript):
+        made = exe(data)
+        assert made.shape == (0, 0, 3 if form == "RGB" else 1)
+    assert exe(whole).shape[:2] == (13, 7)
+
+
+def test_a_picture_feeds_the_model() -> None:
+    text = """g (uint8[n] data) => (float[c] mean) {
+      picture = ImageDecoder (data)
+      x = Cast <to = 1> (picture)
+      mean = ReduceMean <keepdims = 0> (x, axes) }"""
+    made = model(text)
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, 1]), "axes"))
+    np.testing.assert_allclose(weft.compile(made)(encoded(PIXELS)), PIXELS.mean((0, 1)), rtol=1e-5)
+
+
+def test_runs_at_the_same_time_do_not_mix_pictures() -> None:
+    exe = decoder()
+    arrays = [np.full((5 + i, 4, 3), i, np.uint8) for i in range(6)]
+    wrong: list[int] = []
+
+    def run(i: int) -> None:
+        data = encoded(arrays[i])
+        wrong.extend(i for _ in range(20) if not np.array_equal(exe(data), arrays[i]))
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_wrong_forms_of_pixels() -> None:
+    with pytest.raises(ModelError, match="pixel_format is 'CMYK'"):
+        decoder("CMYK")
+
+
+# ---- packages that are missing ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    patterns.re2_pattern.cache_clear()
+    pictures._decoded.cache_clear()
+    for name in ("re2", "PIL", "PIL.Image"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.mark.parametrize(("make", "extra"), [(lambda: matcher("a*"), "text"), (decoder, "images")])
+def test_a_missing_package_is_named(make: Any, extra: str, without_packages: None) -> None:
+    with pytest.raises(UserError, match="is not installed") as found:
+        make()
+    assert f"weft[{extra}]" in str(found.value)
+
+
+@pytest.mark.parametrize(("make", "extra"), [(lambda: matcher("a*"), "text"), (decoder, "images")])
+def test_the_runtime_looks_for_packages_when_it_loads(make: Any, extra: str, tmp_path: Path, request: Any) -> None:
+    path = tmp_path / "m.weft"
+    make().save(path)
+    request.getfixturevalue("without_packages")
+    with pytest.raises(MissingExtra, match="is not installed") as found:
+        weft.load_executable(path)
+    assert found.value.hint == f"pip install 'weft[{extra}]'"
+
+
+def test_a_pattern_in_a_file_that_is_none() -> None:
+    artifact = matcher("a*").artifact
+    (host,) = artifact.program.hosts
+    from dataclasses import replace
+
+    program = replace(artifact.program, hosts=(replace(host, attrs={"pattern": "("}),))
+    with pytest.raises(ArtifactError, match="cannot be loaded"):
+        weft.Executable(replace(artifact, program=program))
