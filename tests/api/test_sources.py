@@ -184,7 +184,7 @@ def test_no_compiler_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         weft.compile_artifact(open_sizes(), "c", cache=False)
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_wrong_targets_for_sources_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="no C sources for the target 'llvm'") as why:
         weft.compile_sources(open_sizes(), tmp_path, "cpu")
     assert why.value.code == "G032"

@@ -90,7 +90,7 @@ def test_tables_functions_and_data(machine: Machine, flags: tuple[str, ...]) -> 
     assert emulated.call(machine, code, "count", [], [3]) == 6 + 1 - 4
 
 
-def test_what_goes_wrong_is_seen(machine: Machine) -> None:
+def test_wrong_results_are_detected(machine: Machine) -> None:
     code = emulated.compile_c(machine, "int k(char *const *b, const long long *s) { b[0][s[0]] = 1; return 7; }")
     assert emulated.call(machine, code, "k", [np.zeros(4, np.uint8)], [3]) == 7
     with pytest.raises(RuntimeError, match="outside of a buffer"):

@@ -41,7 +41,7 @@ def some_pattern(rng: random.Random, depth: int = 3) -> Expr:
 
 @pytest.mark.parametrize("seed", seeds(40))
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bool"])
-def test_random_patterns_load_what_they_say(seed: int, dtype: str) -> None:
+def test_random_patterns_load_the_listed_elements(seed: int, dtype: str) -> None:
     rng = random.Random(seed)
     scalar = Var("i")
     at = some_pattern(rng)
@@ -122,7 +122,7 @@ def test_nothing_outside_of_the_elements_is_read() -> None:
     np.testing.assert_array_equal(b, np.repeat(a, 2))
 
 
-def test_what_is_no_pattern() -> None:
+def test_index_vectors_without_a_pattern() -> None:
     i = Var("i")
     assert pattern(make("floordiv", make("add", lanes(), all_of(i)), all_of(2))) is None
     assert pattern(make("mul", lanes(), make("add", all_of(i), lanes()))) is None

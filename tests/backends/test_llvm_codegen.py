@@ -284,7 +284,7 @@ def test_workspace_and_symbolic_sizes() -> None:
         np.testing.assert_array_equal(b, a * 2 + 1)
 
 
-def test_a_parallel_loop_captures_what_it_uses() -> None:
+def test_a_parallel_loop_captures_the_values_that_it_uses() -> None:
     n, i, j, k, v = Var("n"), Var("i"), Var("j"), Var("k"), Var("v", "float32")
     x, y, s = (
         Buffer("X", (n,), "float32"),

@@ -48,7 +48,7 @@ def test_tiles_stay_in_registers(unit: ComputeUnit) -> None:
     assert operations == 3 * 2_000 * 4 * 16 * 16 * 64 // DType(unit.left).nbytes * 2
 
 
-def test_only_what_the_machine_has_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_instructions_of_the_machine_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weft.measure.peaks.vector_dot_peak", lambda dots, threads: 10.0 * dots.group)
     monkeypatch.setattr("weft.measure.peaks.tile_peak", lambda dots, threads: 100.0 * dots.group)
     found = {}

@@ -139,7 +139,7 @@ def test_a_placement_waits_for_the_stages_between_to_be_inlined() -> None:
     assert c.check().index("for i") < c.check().index('block "P"')
 
 
-def test_what_no_order_makes_legal_is_refused_at_once_and_changes_nothing() -> None:
+def test_declarations_that_are_illegal_in_every_order_are_refused_and_change_nothing() -> None:
     c = Chain()
     s = c.schedule
     k = c.c.op.reduce_axis[0]

@@ -98,7 +98,7 @@ def test_senseless_command_lines_exit_with_2(words: list[str], weft_command: Wef
 # ---- compile --------------------------------------------------------------------------------------------------------
 
 
-def test_processes_do_not_change_what_is_built(weft_command: Weft, model: Path) -> None:
+def test_the_number_of_processes_does_not_change_the_code(weft_command: Weft, model: Path) -> None:
     for jobs in "12":
         assert weft_command("compile", model, "--no-cache", "--jobs", jobs, "-o", f"by{jobs}.weft").status == 0
     assert Artifact.load("by1.weft").codes == Artifact.load("by2.weft").codes
@@ -149,7 +149,7 @@ def test_compile_for_a_machine_that_is_not_at_hand(model: Path, weft_command: We
         (["model.txt"], ".onnx"),
     ],
 )
-def test_compile_says_what_is_wrong(words: list[str], says: str, model: Path, weft_command: Weft) -> None:
+def test_errors_of_compile_are_clear(words: list[str], says: str, model: Path, weft_command: Weft) -> None:
     Path("model.txt").write_text("hello")
     answer = weft_command("compile", *words)
     assert answer.status == 1
@@ -314,7 +314,7 @@ def test_run_shows_the_best_with_labels_and_a_profile(model: Path, weft_command:
         (["--labels", "photo.png"], "'photo.png' cannot be read: it is not text"),
     ],
 )
-def test_run_says_what_is_wrong(words: list[str], says: str, model: Path, weft_command: Weft) -> None:
+def test_errors_of_run_are_clear(words: list[str], says: str, model: Path, weft_command: Weft) -> None:
     np.save("x.npy", random_input((1, 24)))
     np.save("wrong.npy", random_input((1, 25)))
     np.save("double.npy", np.zeros((1, 24)))
@@ -333,7 +333,7 @@ def test_one_npy_cannot_hold_two_outputs(weft_command: Weft, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("words", [["--target", "x86-64-v3"], ["--precision", "bf16"], ["--winograd", "2"]])
-def test_what_was_decided_when_compiling_is_refused(words: list[str], artifact: Path, weft_command: Weft) -> None:
+def test_options_of_compiling_are_refused_for_artifacts(words: list[str], artifact: Path, weft_command: Weft) -> None:
     answer = weft_command("run", artifact, *words)
     assert answer.status == 1 and "already compiled" in answer.err
 
@@ -434,7 +434,7 @@ def test_opt_runs_passes(model: Path, weft_command: Weft) -> None:
         ("program f(A: f32[2], B: f32[2]):\n  B[0] = A[5]\n", [], "error["),
     ],
 )
-def test_opt_points_at_what_is_wrong(text: str, words: list[str], says: str, weft_command: Weft) -> None:
+def test_opt_points_at_the_error(text: str, words: list[str], says: str, weft_command: Weft) -> None:
     Path("wrong.txt").write_text(text)
     answer = weft_command("opt", "wrong.txt", *words)
     assert answer.status == 1 and says in answer.err, answer
@@ -515,7 +515,7 @@ def test_bench_writes_records(model: Path, weft_command: Weft) -> None:
         assert record["max_abs_diff"] < 1e-4 and record["version"]
 
 
-def test_bench_leaves_out_what_is_not_installed(
+def test_bench_omits_engines_that_are_not_installed(
     model: Path, weft_command: Weft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocked = Path("blocked")
@@ -564,7 +564,7 @@ def test_bench_takes_the_module_that_the_model_came_from(weft_command: Weft, tmp
     assert lost.status == 0 and "torch was left out: FileNotFoundError" in lost.out
 
 
-def test_differences_count_what_is_not_a_number() -> None:
+def test_differences_count_nan() -> None:
     from weft.bench.turns import difference
 
     a, nan = np.array([1.0, 2.0]), np.array([1.0, np.nan])
@@ -595,7 +595,7 @@ def test_blame_finds_nothing_in_a_model_that_is_right(weft_command: Weft, model:
 
 
 @pytest.mark.parametrize("stage", ["graph", "kernel"])
-def test_blame_writes_what_repeats_a_mistake(
+def test_blame_writes_a_reproducer(
     weft_command: Weft, model: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     from weft.graph.nodes import Call, Function

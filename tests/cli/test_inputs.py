@@ -88,7 +88,7 @@ def test_names_that_no_file_has(tmp_path: Path) -> None:
                 read(name)
 
 
-def test_what_is_no_model_says_what_to_do() -> None:
+def test_errors_for_other_objects_than_models_say_what_to_do() -> None:
     class Linear:
         pass
 

@@ -50,7 +50,7 @@ def test_without_instructions_for_pairs_they_are_as_fast_as_float32() -> None:
     assert rates_of(replace(PEAKS, tiles=None)).tiled_products == REFERENCE.tiled_products
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_rates_are_read_back() -> None:
     assert read_rates(CPU) is None
     rates = Rates(far_bytes=1e9, fork_cycles=77.0)
     assert write_rates(CPU, rates) == rates_file()
@@ -85,13 +85,13 @@ def test_the_machine_at_hand_uses_its_measured_rates_and_named_ones_do_not() -> 
         host_cpu.cache_clear()
 
 
-def test_the_file_says_what_it_is_about() -> None:
+def test_the_file_names_its_cpu() -> None:
     content = json.loads(write_rates(CPU, Rates(far_bytes=1e9)).read_text())
     assert content["name"] == "znver4" and content["rates"] == "far_bytes:1000000000.0"
 
 
 @pytest.mark.parametrize("name", ["zen3", "zen4", "sapphire-rapids"])
-def test_each_limit_is_measured_with_what_the_machine_has(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_limit_is_measured_with_instructions_of_the_machine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the clock: which peaks are asked for, with which sizes, and what becomes of them."""
     target, asked = Target(name), []
 

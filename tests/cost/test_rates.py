@@ -19,7 +19,7 @@ from weft.target.cores import CORES
 NUMBERS = st.floats(min_value=1e-6, max_value=1e15, allow_nan=False)
 
 
-def test_the_reference_says_nothing() -> None:
+def test_the_reference_rates_have_an_empty_text() -> None:
     assert REFERENCE.text == ""
     assert Rates.parse("") == REFERENCE
     for name in MACHINES:
@@ -120,7 +120,7 @@ def test_the_rates_decide_about_register_tiles() -> None:
     assert (starved.rows, starved.columns) == (4, 4)
 
 
-def test_a_step_is_bound_by_what_takes_longest() -> None:
+def test_a_step_takes_as_long_as_its_slowest_part() -> None:
     free = register_tiles.Traffic(0.0, 0.0, 1.0, widest=2)
     assert register_tiles.step_cycles(REFERENCE, 1, 1, True, free) == REFERENCE.multiply_add_latency_cycles
     assert register_tiles.step_cycles(REFERENCE, 14, 2, True, free) == 14 * 2 / REFERENCE.multiply_adds_per_cycle

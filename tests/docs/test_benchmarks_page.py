@@ -28,7 +28,7 @@ def test_every_table_has_its_place_and_command() -> None:
         assert f"`python -m benchmarks.update {name}`" in page
 
 
-def test_tables_replace_what_stood_between_the_markers(tmp_path: Path) -> None:
+def test_tables_replace_the_text_between_the_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- begin a -->\nold\n<!-- end a -->\nafter <!-- begin b --><!-- end b -->\n")
     update.write("a", Table("T", ("x", "y"), (("one", 2),)).markdown(), page)

@@ -95,7 +95,7 @@ def _resident_bytes() -> int:
 
 
 @pytest.mark.parametrize("make", [_selection, _growing_loop, _sequence_loop])
-def test_runs_give_back_what_they_allocate(make: Callable[[], tuple[Any, Feeds]]) -> None:
+def test_runs_free_all_that_they_allocate(make: Callable[[], tuple[Any, Feeds]]) -> None:
     model, feeds = make()
     onnx.checker.check_model(model)
     exe = weft.compile(model)

@@ -129,7 +129,7 @@ def test_scan_over_an_open_length(direction: int) -> None:
     check(text, *({"start": floats(4), "x": floats(n, 4, seed=n)} for n in (1, 2, 30)))
 
 
-def test_nonzero_and_what_depends_on_it() -> None:
+def test_nonzero_and_operators_on_its_result() -> None:
     text = """
     agraph (float[3, 5] x) => (int64[2, k] places, float[k] values) {
       zero = Constant <value: tensor = float {0}> ()

@@ -143,7 +143,7 @@ def loop(condition: str = "t") -> Any:
     return model([node], [("x", FLOAT, ["n", 2]), ("i", INT64, ["k"]), ("m", INT64, [])], [None, 2], [true])
 
 
-def test_loops_check_what_they_reach() -> None:
+def test_loops_check_only_indices_that_they_read() -> None:
     for f in both(loop()):
         np.testing.assert_array_equal(first(f(X, np.array([0, 4]), np.array(2))), X[[0, 4]])
         np.testing.assert_array_equal(first(f(X, np.array([0, 9]), np.array(1))), X[[0]])
@@ -165,7 +165,7 @@ def test_a_branch_that_is_not_taken_checks_nothing() -> None:
             f(X, np.array([9, 9]), np.array(True))
 
 
-def test_what_is_certainly_inside_costs_nothing() -> None:
+def test_indices_that_are_always_valid_are_not_checked() -> None:
     x = ("x", FLOAT, ["n", 4])
     largest = [
         helper.make_node("ArgMax", ["x"], ["a"], axis=0, keepdims=0),

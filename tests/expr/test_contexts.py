@@ -16,7 +16,7 @@ def _chain(which: Expr, values: list[Expr]) -> Expr:
     return made
 
 
-def test_conditions_help_what_they_speak_of() -> None:
+def test_conditions_simplify_expressions_of_their_variables() -> None:
     i, x = Var("i"), Var("x")
     facts = Facts(())
     facts.bind(i, 0, 16)
@@ -24,7 +24,7 @@ def test_conditions_help_what_they_speak_of() -> None:
     assert made is facts.simplify(x)
 
 
-def test_what_they_do_not_speak_of_is_simplified_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_expressions_are_simplified_once(monkeypatch: pytest.MonkeyPatch) -> None:
     i, j, x, y = Var("i"), Var("j"), Var("x"), Var("y")
     shared = (x * 4 + y) // 3 + (y * 8 + x) // 5
     facts = Facts(())

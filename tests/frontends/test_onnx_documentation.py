@@ -22,6 +22,6 @@ def test_every_operator_is_described() -> None:
     assert not [name for name, entry in OPERATORS.items() if not entry.doc]
 
 
-def test_what_is_absent_is_explained() -> None:
+def test_every_operator_without_support_has_a_note() -> None:
     absent = [line.split("|")[1].strip() for line in operators_page().splitlines() if "| no |" in line]
     assert not [name for name in absent if name not in NOTES]

@@ -125,7 +125,7 @@ def test_unknown_rank() -> None:
         ({"x": (2, -3)}, "'x' cannot have the size (2, -3)"),
     ],
 )
-def test_sizes_that_make_no_sense(shapes: dict[str, object], says: str) -> None:
+def test_invalid_sizes_are_refused(shapes: dict[str, object], says: str) -> None:
     with pytest.raises(UserError) as caught:
         frontend.load(_open_sizes(), name="m.onnx", shapes=shapes)
     assert says in str(caught.value)
@@ -189,7 +189,7 @@ def external(folder: Path, location: str) -> Path:
 @pytest.mark.parametrize(
     "location", [".", "", "..", "a/../w.bin", "/etc/passwd", "w\0.bin", "circle", "folder", "pipe", "x" * 5000, "none"]
 )
-def test_external_data_that_is_no_file(tmp_path: Path, location: str) -> None:
+def test_external_data_that_is_not_a_file(tmp_path: Path, location: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "circle").symlink_to("circle")
     os.mkfifo(tmp_path / "pipe")

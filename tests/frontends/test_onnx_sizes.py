@@ -71,7 +71,7 @@ def test_decisions(left: object, right: object, op: str, batch: int, length: int
     assert decided is None or decided == expected
 
 
-def test_what_models_need() -> None:
+def test_arithmetic_on_sizes_that_models_need() -> None:
     assert sizes.decide("eq", BATCH, -1) is False
     assert sizes.decide("ge", BATCH, 0) is True
     assert sizes.decide("eq", BATCH, LENGTH) is None

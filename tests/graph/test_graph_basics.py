@@ -249,7 +249,7 @@ def test_function_types_and_bool_constants():
     assert isinstance(chain(1).type, FunctionType)
 
 
-def test_the_interpreter_checks_what_a_module_takes_for_granted() -> None:
+def test_the_interpreter_checks_the_requirements_of_a_module() -> None:
     n = build.size("n")
     x = build.var("x", [n])
     module = Module({"main": build.function([x], x)}, attrs=Attrs(requires=((n >= 3, "at least three"),)))

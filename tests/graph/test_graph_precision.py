@@ -62,7 +62,7 @@ def test_a_value_is_rounded_before_it_is_moved() -> None:
     close(before, after, RNG.standard_normal((2, 4, 6)).astype(np.float32))
 
 
-def test_other_readers_read_what_is_stored() -> None:
+def test_other_readers_read_the_stored_values() -> None:
     x = var("x", (4, 4))
     y = call(op("tanh"), [x])
     product = call(op("matmul"), [y, weights(4, 4)])

@@ -169,7 +169,7 @@ def test_names_do_not_count_but_structure_does():
     assert not structural_equal(make("a", relu), make("a", relu, twice=True))
 
 
-def test_verify_finds_what_is_wrong():
+def test_the_verifier_finds_every_kind_of_error():
     x, y = build.var("x", (2, 3)), build.var("y", (2, 3))
     v = Var("v", F)
     nil, tree = Pattern("Nil"), DataType("List", (F,))

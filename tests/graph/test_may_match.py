@@ -40,7 +40,7 @@ patterns: st.SearchStrategy[GraphPattern] = st.recursive(
 
 
 @given(patterns, expressions)
-def test_it_never_hides_a_match(pattern: GraphPattern, expr: GraphExpr) -> None:
+def test_may_match_is_true_for_every_match(pattern: GraphPattern, expr: GraphExpr) -> None:
     found = next(iter(matches(pattern, expr, {}, lambda _: 1, True)), None)
     assert found is None or may_match(pattern, expr)
     operands = tuple(map(head, expr.args)) if isinstance(expr, Call) else None
@@ -62,7 +62,7 @@ def test_heads_of_operands_rule_out() -> None:
         assert may_begin(pattern, head(expr))
 
 
-def test_it_sees_through_the_order_of_operands() -> None:
+def test_may_match_allows_both_orders_of_commutative_operands() -> None:
     x, _, zero = LEAVES
     pattern = ACall(op("add"), (ACall(op("exp"), (Anything(),)), AConstant()))
     for args in itertools.permutations((call(op("exp"), (x,)), zero)):

@@ -172,7 +172,7 @@ def test_the_parts_are_copied_behind_a_call() -> None:
     assert not any(is_part(e) for f in fused.functions.values() for e in outside_of_groups(f))
 
 
-def test_what_one_path_alone_needs_is_not_computed_on_others() -> None:
+def test_products_of_one_branch_are_not_computed_on_other_paths() -> None:
     """Q is needed always, K by one branch: they are not one product."""
     x, c = Var("x", ROW), build.var("c", (), "bool")
     q, k = (o("softmax", p, axis=-1) for p in projected(x, 64, 64))
@@ -184,7 +184,7 @@ def test_what_one_path_alone_needs_is_not_computed_on_others() -> None:
     agrees(module)
 
 
-def test_products_of_what_no_iteration_changes_are_not_joined_with_those_that_it_does() -> None:
+def test_loop_invariant_products_are_not_merged_with_variant_ones() -> None:
     x, h, i = Var("x", ROW), Var("h", ROW), build.size("i")
     fixed = [o("softmax", p, axis=-1) for p in projected(x, 64, 64)]
     new = o("add", o("mul", *fixed), step(h, 7))

@@ -87,7 +87,7 @@ def test_scalars_that_differ_become_rows() -> None:
     assert isinstance(factor, Constant) and factor.data.size == 48
 
 
-def test_what_follows_only_some_stays_behind_the_parts() -> None:
+def test_operators_after_some_products_stay_after_their_parts() -> None:
     q, k, v = projected(row(256), 256, 256, 256)
     after = merged(read(o("mul", q, build.constant(0.125)), k, o("add", v, weights(256))))
     assert products(after) == 1
@@ -132,7 +132,7 @@ def test_numbers_of_few_bits() -> None:
         ("no columns", lambda: [read(*projected(row(), 0, 16))]),
     ],
 )  # fmt: skip
-def test_what_stays_as_it_is(why: str, results: object) -> None:
+def test_products_that_must_not_be_merged(why: str, results: object) -> None:
     made = results()  # type: ignore[operator]
     before = sum(isinstance(e, Call) and e.target is op("matmul") for e in post_order(*made))
     assert products(merged(*made)) == before, why

@@ -76,7 +76,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_does_not_fit_is_pointed_at(name):
+def test_type_errors_point_at_the_wrong_operand(name):
     text, code, at, message = WRONG[name]
     with pytest.raises(UserError, match=message) as caught:
         parse(text, OPERATORS)
@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_pointed_at(name):
     assert "^" in str(error)
 
 
-def test_hints_say_what_fits():
+def test_hints_name_operands_that_fit():
     for name in ("another argument", "branches", "clauses that are missing", "fields of a pattern", "the next state"):
         with pytest.raises(TypeRelationError) as caught:
             parse(WRONG[name][0], OPERATORS)

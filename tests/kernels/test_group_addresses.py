@@ -92,7 +92,7 @@ def test_equal_groups_of_one_model_are_lowered_once(no_lowering: list[str]) -> N
     assert report.calls == 7 and no_lowering.count("unscheduled") == 1
 
 
-def test_what_decides_the_kernel_decides_the_address() -> None:
+def test_different_kernels_have_different_addresses() -> None:
     assert address(scaled(2.5)) == address(scaled(2.5))
     different = [scaled(2.5), scaled(2.500001), scaled(-0.0), scaled(0.0), scaled(2.5, "4, 9"), scaled(2.5, "8, 4")]
     made = {a.key for a in map(address, different) if a is not None}

@@ -81,7 +81,7 @@ def test_the_number_of_processes_changes_no_byte() -> None:
     assert code_of(module, 1) == code_of(module, 4)
 
 
-def test_workers_build_what_would_be_built_here(built_here: list[str]) -> None:
+def test_workers_and_this_process_build_the_same_code(built_here: list[str]) -> None:
     wanted = tasks(6)
     with Workers(2) as workers:
         for task in wanted:
@@ -164,7 +164,7 @@ def test_without_threads_this_process_builds(built_here: list[str], monkeypatch:
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="processes have groups on POSIX systems")
-def test_what_a_helper_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_started_by_a_helper_end_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that outlives its worker would hold the pipe that is read until its end."""
     (tmp_path / "starts_another.py").write_text(
         "import subprocess, sys\n"
@@ -192,7 +192,7 @@ def test_errors_arise_as_without_workers(built_here: list[str]) -> None:
     assert len(built_here) == 1
 
 
-def test_what_cannot_be_printed_is_built_here(built_here: list[str]) -> None:
+def test_tasks_without_a_text_are_built_in_this_process(built_here: list[str]) -> None:
     (task,) = tasks(1)
     note = FrozenMap(origin=frozenset("a type of attribute that has no text"))
     unprintable = replace(task, program=replace(task.program, attrs=note))
@@ -204,7 +204,7 @@ def test_what_cannot_be_printed_is_built_here(built_here: list[str]) -> None:
         assert list(built(workers)) == built_here == [unprintable.key]
 
 
-def test_a_trace_that_is_no_json_has_no_key() -> None:
+def test_a_trace_without_a_json_form_has_no_key() -> None:
     with pytest.raises(ScheduleError, match="a trace cannot hold"):
         print(tasks(1, trace=Trace((Instruction("nothing", (("f", lambda: 0),)),)))[0].key)
 

@@ -73,7 +73,7 @@ def bound(body_of):
     return Let(Var("v", k.type), o("bind_sizes", k, sizes=(size,)), body_of(size))
 
 
-def test_branches_share_what_both_need():
+def test_a_value_that_both_branches_need_is_computed_once():
     shared = o("exp", x)
     body = If(flag, o("add", shared, x), o("mul", shared, shared), x.type)
     exe = check([flag, x], o("neg", body), (YES, floats(3, 4)), (NO, floats(5, 4)), (NO, floats(0, 4)))
@@ -116,7 +116,7 @@ def test_a_size_that_nothing_tells_is_an_error():
         weft.compile(Module.of(build.function([x, k], Let(Var("v", k.type), k, o("from_sizes", sizes=(lost,))))))
 
 
-def test_what_a_bound_size_must_equal_is_checked():
+def test_requirements_on_sizes_bound_at_run_time_are_checked():
     body = bound(lambda s: o("add", o("broadcast_to", o("reduce_sum", x, axes=(0,)), shape=(s, 4)), x))
     module = Module.of(build.function([k, x], body))
     symbol = body.value.attrs.sizes[0]
@@ -143,7 +143,7 @@ def test_a_scan_collects_rows():
     assert not any(isinstance(i, Allocate) for i in exe.artifact.program.instructions)
 
 
-def test_what_a_loop_does_not_change_runs_once():
+def test_loop_invariant_kernels_run_once():
     h, after = scan_body()
     fixed = o("exp", o("reduce_sum", x, axes=(0,), keepdims=False))
     body = build.function([h], Tuple((o("add", after, fixed),)))
@@ -230,7 +230,7 @@ def heap_bytes():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_a_run_allocates_it_frees(fails):
+def test_a_run_frees_all_that_it_allocates(fails):
     params, loop = while_loop()
     exe = weft.compile(Module.of(build.function(params, loop)), threads=1)
     inputs = (np.full(2, 1e-30 if not fails else np.nan, np.float32), np.full(2, 1e-30, np.float32))

@@ -134,7 +134,7 @@ def test_recursion_without_end_is_an_error_that_costs_nothing():
     assert blocks() <= before + 1  # the arena
 
 
-def test_what_a_program_allocates_it_frees():
+def test_a_program_frees_all_that_it_allocates():
     _, exe = compiled(HIGHER_ORDER)
     args = list_of(*(floats(3, seed=i) for i in range(20))), floats(3)
     exe(*args)
@@ -376,7 +376,7 @@ def @main(%x: f32[4], %n: i64[]) -> f32[4] {
         agree(module, exe, floats(4), np.array(n))
 
 
-def test_what_operators_take_for_granted_is_checked_in_functions():
+def test_requirements_of_operators_are_checked_in_functions():
     _, exe = compiled(
         LIST
         + """
@@ -423,7 +423,7 @@ def @main<i>(%n: i64[1], %x: f32[2]) -> List<f32[2]> {
     assert length(agree(module, exe, floats(2))) == 5
 
 
-def test_what_is_shared_stays_shared():
+def test_shared_values_are_not_copied():
     _, exe = compiled(
         """
 type Tree { Leaf(f32[1]); Node(Tree, Tree) }

@@ -157,7 +157,7 @@ def double(ins: Any, outs: Any) -> Any:
 
 
 @pytest.mark.parametrize("n", [8, 10, te.var("n")], ids=str)
-def test_code_of_ones_own_stands_between_stages(n: Any) -> None:
+def test_extern_code_runs_between_stages(n: Any) -> None:
     a = te.placeholder((n,), name="A")
     before = te.compute((n,), lambda i: a[i] + 1.0, name="before")
     middle = te.extern((n,), [before], double, name="middle", dtype="float32")

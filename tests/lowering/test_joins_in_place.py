@@ -367,7 +367,7 @@ def test_a_join_that_goes_where_the_size_is_known_late() -> None:
         np.testing.assert_allclose(Executable(artifact, 1)(*given), interpret(m, given), rtol=1e-6, atol=1e-6)
 
 
-def test_a_join_of_what_one_way_alone_needs_stays_a_kernel() -> None:
+def test_a_concat_that_one_branch_needs_stays_a_kernel() -> None:
     x, c = var("x", (8, 16)), var("c", (), "bool")
     shared = concat(negative(x), relu(x))
     body = If(c, relu(shared), If(c, negative(shared), concat(x, x), shared.tensor), shared.tensor)

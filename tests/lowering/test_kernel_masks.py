@@ -41,7 +41,7 @@ def test_folded_conditions_mean_the_same(a: Expr, b: Expr, kind: str) -> None:
         assert uniform(made) is True
 
 
-def test_what_stands_under_them() -> None:
+def test_code_under_masks_of_known_value() -> None:
     buffer = Buffer("a", (Const(64),), FLOAT32)
     at = Ramp(Var("i"), const(2), LANES)
     always, never = Broadcast(const(True), LANES), Broadcast(const(False), LANES)

@@ -63,7 +63,7 @@ def stores_the_rest(kernel: Program) -> bool:
         (lambda y, x: x <= y, lambda y, k: te.all(k <= y, k != 2), False, False),
     ],
 )
-def test_only_what_no_reader_can_see_is_left_out(
+def test_only_elements_that_no_reader_can_read_are_not_stored(
     stored: Guard, read: Guard | None, everything: bool, kept: bool
 ) -> None:
     program = rows_of(stored, read, everything)

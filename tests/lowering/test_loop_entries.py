@@ -67,7 +67,7 @@ def repeated(exe, kind):
     return [p for at, p in enumerate(program) if isinstance(p, kind) and any(a <= at <= b for a, b in spans)]
 
 
-def test_what_is_looked_up_for_a_loop_is_looked_up_once():
+def test_loop_invariant_lookups_run_once():
     module, exe = made(scan(start, lambda h, row: o("add", o("mul", h, row), o("exp", looked_up()))))
     agree(module, exe, *inputs())
     assert calls(exe, inputs(7)) == 1
@@ -111,7 +111,7 @@ def test_a_branch_that_a_loop_needs_runs_once():
         assert calls(exe, inputs(0, flag=flag), "cum") == 0
 
 
-def test_what_only_a_branch_in_a_loop_needs_waits_for_it_and_runs_once():
+def test_loop_invariants_of_a_branch_run_once_and_only_if_it_is_taken():
     def step(h, row):
         positive = o("less", build.constant(0.0), o("reduce_sum", row, axes=(0,), keepdims=False))
         return If(positive, o("add", h, looked_up()), o("sub", h, row), VECTOR)
@@ -138,7 +138,7 @@ def nested(shared):
     return made(scan(start, outer))
 
 
-def test_what_both_loops_leave_alone_runs_once():
+def test_invariants_of_both_loops_run_once():
     module, exe = nested(lambda h: o("exp", looked_up()))
     for trips, others in ((3, 4), (3, 0), (0, 4), (1, 1)):
         agree(module, exe, *inputs(trips, others))
@@ -147,7 +147,7 @@ def test_what_both_loops_leave_alone_runs_once():
             agree(module, exe, *inputs(trips, others, places=wrong))
 
 
-def test_what_the_outer_loop_changes_runs_in_each_of_its_iterations():
+def test_values_that_the_outer_loop_changes_are_computed_in_each_of_its_iterations():
     module, exe = nested(lambda h: o("mul", h, o("cumsum", looked_up(), axis=0)))
     whole = nested(lambda h: o("cumsum", o("mul", h, looked_up()), axis=0))
     for trips, others in ((3, 4), (3, 0), (0, 4)):
@@ -157,7 +157,7 @@ def test_what_the_outer_loop_changes_runs_in_each_of_its_iterations():
         assert calls(whole[1], inputs(trips, others), "cumsum") == (trips if others else 0)
 
 
-def test_the_number_of_an_outer_iteration_is_no_need_of_the_inner_loop():
+def test_values_of_the_outer_iteration_are_computed_before_the_inner_loop():
     number = build.size("outer")
     state = Var("state", VECTOR)
     picked = o("cumsum", o("slice", rows, begin=(number,), end=(number + 1,), in_bounds=True), axis=1)
@@ -168,7 +168,7 @@ def test_the_number_of_an_outer_iteration_is_no_need_of_the_inner_loop():
     assert calls(exe, inputs(3, 4), "cumsum") == 3
 
 
-def test_two_loops_share_what_may_fail():
+def test_two_loops_share_invariants_that_may_fail():
     shared = looked_up()
     first = scan(start, lambda h, row: o("add", o("mul", h, row), shared))
     module, exe = made(scan(first, lambda h, row: o("sub", o("mul", h, row), shared), over=more, size=m))
@@ -178,7 +178,7 @@ def test_two_loops_share_what_may_fail():
     agree(module, exe, *inputs(0, 0, places=wrong))
 
 
-def test_two_loops_that_collect_rows_share_what_may_fail():
+def test_two_loops_that_collect_rows_share_invariants_that_may_fail():
     """Both directions of a recurrent layer behind an embedding. What the second loop collects must not lie where the
     entry of a loop computes something."""
 

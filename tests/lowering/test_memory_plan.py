@@ -87,7 +87,7 @@ def test_an_operand_that_is_read_again_keeps_its_memory() -> None:
     assert planned(module, in_place=everywhere)[1].arena_bytes == 2 * 1024
 
 
-def test_a_loop_keeps_what_it_reads_again() -> None:
+def test_a_loop_does_not_overwrite_operands_that_it_reads_again() -> None:
     from test_control_flow import while_loop
 
     params, loop = while_loop()

@@ -211,7 +211,7 @@ def @main<n, i>(%k: f32[n, 3], %c: bool[], %x: f32[3]) -> f32[3] {
     assert [isinstance(f, str) for f in found] == [False, False, True, False, True, False]
 
 
-def test_functions_that_wait_capture_what_waits():
+def test_pending_functions_capture_pending_values():
     text = (
         FRUIT
         + ENDLESS
@@ -242,7 +242,7 @@ def @main(%f: Fruit, %c: bool[], %x: f32[3]) -> f32[3] {
     assert [isinstance(f, str) for f in found] == [True, False, True, False, False, False]
 
 
-def test_sizes_that_come_with_what_waits():
+def test_sizes_bound_by_pending_values():
     text = (
         FRUIT
         + """

@@ -275,7 +275,7 @@ def test_copies_count() -> None:
     assert set(chosen(chain(), dear).values()) == {0}
 
 
-def test_what_is_said_decides() -> None:
+def test_requested_devices_are_used() -> None:
     claims = Numbers({"tanh": (5, 1), "relu": (1, 2), "neg": (1, 1), "exp": (1, 1)})
     assert chosen(chain(), claims, {"tanh": 0, "relu": 1}) | {"neg": 0, "exp": 0} == {
         "tanh": 0, "relu": 1, "neg": 0, "exp": 0,

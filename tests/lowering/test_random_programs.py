@@ -295,7 +295,7 @@ def without_end(where: str) -> Module:
 
 
 @pytest.mark.parametrize("where", ["bound", "both"])
-def test_what_a_let_or_both_branches_need_is_computed(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_a_let_or_both_branches_need_are_computed(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpret, "MAX_WAITING_VALUES", 5000)
     module, x = without_end(where), np.zeros(3, np.float32)
     for run in (weft.compile(module, threads=1), lambda x: interpret.run(module, [x])):
@@ -304,7 +304,7 @@ def test_what_a_let_or_both_branches_need_is_computed(where: str, monkeypatch: p
         assert stopped.value.code == "I008"
 
 
-def test_what_one_branch_needs_is_computed_there_only() -> None:
+def test_values_that_one_branch_needs_are_computed_there_only() -> None:
     module, x = without_end("one"), np.array([1, 2, 3], np.float32)
     assert np.array_equal(np.asarray(weft.compile(module, threads=1)(x)), x)
     assert np.array_equal(interpret.run(module, [x]), x)

@@ -155,7 +155,7 @@ def test_bool_and_masks() -> None:
     check(s.program, [a, b], [np.where((a > 0) & (b < 0.5), a, b)])
 
 
-def test_what_a_condition_loads_needs_no_mask_behind_it() -> None:
+def test_loads_of_a_condition_need_no_second_mask() -> None:
     loose = elementwise(32, "float32", lambda x, y: select(x * y > 0.0, x, 0.0))
     guarded = elementwise(32, "float32", lambda x, y: select(all_of(x > 0.0, y > 0.0), y, 0.0))
     a, b = values((32,)), values((32,))
@@ -480,7 +480,7 @@ def test_random_schedules(data: st.DataObject) -> None:
     check(s.program, [a, b], [np.maximum(a @ b + 1, 0)], rtol=1e-4, atol=1e-4)
 
 
-def test_what_threads_share_is_not_private() -> None:
+def test_buffers_that_threads_share_are_not_private() -> None:
     x = te.placeholder((20,), name="A")
     b = te.compute((20,), lambda i: x[i] * 2.0, name="B")
     c = te.compute((20,), lambda i: b[19 - i] + 1.0, name="C")

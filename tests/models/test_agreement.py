@@ -118,7 +118,7 @@ def test_integers_are_equal(dtype: str) -> None:
     assert agreement.differences([want[0], want[0]], want) == "2 of 3 elements differ"
 
 
-def test_numbers_that_are_not_finite_stand_in_the_same_places() -> None:
+def test_infinities_and_nan_are_at_the_same_positions() -> None:
     want = np.float32([np.nan, np.inf, -np.inf, 1])
     assert not agreement.differences([want], [want])
     assert agreement.differences([np.float32([np.nan, np.inf, np.inf, 1])], [want])

@@ -191,7 +191,7 @@ def test_scores_of_open_lengths_are_never_stored_as_a_whole() -> None:
     assert peaks[1] <= 4 * peaks[0] <= 4 * 256 * 256 * 4
 
 
-def test_a_causal_mask_is_no_table() -> None:
+def test_a_causal_mask_is_not_stored_as_a_table() -> None:
     """What query i may see is computed from the indices, for any length."""
     artifact, _ = compile_module(Module.of(attention("whole", 1, 1, 512, 512, 16)), [Target("cpu")])
     assert sum(np.asarray(c).nbytes for c in artifact.constants) < 512 * 512

@@ -86,7 +86,7 @@ def test_lengths_known_only_at_run_time(past: bool) -> None:
 
 
 @pytest.mark.parametrize("length", [16, 70, 200])
-def test_what_is_hidden_takes_no_part(length: int) -> None:
+def test_masked_values_do_not_affect_results(length: int) -> None:
     """The first queries know nothing of infinite values behind them."""
     function = causal(length, length, 0)
     artifact, _ = compile_module(Module.of(function), [Target("cpu")])
@@ -148,7 +148,7 @@ def attention_kernels(limited: bool) -> list[Stmt]:
     return [lowered(unscheduled(g)[0], Target("zen4")).body for g in groups if len(operators_in(g)) > 1]
 
 
-def test_what_is_hidden_is_not_computed() -> None:
+def test_masked_scores_are_not_computed() -> None:
     """Of 256 rows half is hidden, and there are tiles on the diagonal."""
     (all_of_it,), (half,) = attention_kernels(False), attention_kernels(True)
     assert stores(half, {}) < 0.65 * stores(all_of_it, {})

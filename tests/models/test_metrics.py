@@ -25,7 +25,7 @@ def test_kernel_calls_are_a_third_of_the_operators(name: str) -> None:
     assert report.calls * 3 <= operators, f"{report.calls} kernel calls for {operators} operators"
 
 
-def test_arena_is_close_to_what_is_alive_at_once() -> None:
+def test_the_arena_is_close_to_the_largest_live_set() -> None:
     exe, report, _ = compiled("resnet50")
     assert report.largest_live_set > 0
     assert report.arena_bytes <= 1.2 * report.largest_live_set

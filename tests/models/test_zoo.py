@@ -51,7 +51,7 @@ def test_names_are_parts_or_exact() -> None:
     assert {e.family for e in only(ENTRIES, families=["flow"])} == {"flow"}
 
 
-def test_what_changes_a_model_changes_its_file() -> None:
+def test_different_models_have_different_files() -> None:
     entry = Entry("m", "f", "transformers", "LlamaModel", (ids(8),), {"hidden_size": 8})
     others = [
         Entry("m", "f", "transformers", "LlamaModel", (ids(8),), {"hidden_size": 16}),
@@ -131,7 +131,7 @@ def test_weights_that_carry_no_signal_are_refused(tmp_path: Path) -> None:
     assert spread([torch.full((2,), torch.nan)], [torch.zeros(2)]) == [0.0]
 
 
-def test_the_table_names_what_it_does_not_count() -> None:
+def test_the_table_lists_rows_that_it_does_not_count() -> None:
     def record(engine: str, milliseconds: float, apart: float = 0.0) -> Record:
         return Record("m", engine, "1", "f32", 1, milliseconds, milliseconds, 9, apart, apart)
 

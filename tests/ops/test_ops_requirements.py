@@ -63,7 +63,7 @@ def test_mismatches_are_found_before_anything_is_read(name, shapes, attrs, good,
         ("matmul", [(2, N * 2), (3, 2)], {}),
     ],
 )
-def test_what_never_fits_is_refused_at_once(name, shapes, attrs):
+def test_shapes_that_never_fit_are_refused_when_the_call_is_made(name, shapes, attrs):
     params = [build.var(f"x{i}", s) for i, s in enumerate(shapes)]
     with pytest.raises(TypeRelationError) as caught:
         call(op(name), params, attrs)

@@ -115,7 +115,9 @@ def _twice(y: GraphExpr) -> GraphExpr:
 
 @pytest.mark.parametrize("after", [_biased, _twice, lambda y: one("max_pool", y, kernel=(2, 2), strides=(2, 2))])
 @pytest.mark.parametrize("residual", [False, True])
-def test_what_follows(tile: int, after: Callable[[GraphExpr], GraphExpr], residual: bool) -> None:
+def test_operators_after_winograd_convolutions(
+    tile: int, after: Callable[[GraphExpr], GraphExpr], residual: bool
+) -> None:
     shape = (2, 32, 10, 9)
     module = plain(shape, 32)
     (x,), result = module.main.params, module.main.body

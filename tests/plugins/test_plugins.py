@@ -58,7 +58,7 @@ def test_an_operator_and_a_pass() -> None:
 
 
 @pytest.mark.parametrize("at", ["imported", "simplified", "before-fusion", "fused"])
-def test_a_pass_stands_at_its_place(at: str) -> None:
+def test_a_pass_runs_at_the_requested_place(at: str) -> None:
     target = weft.Target("x86-64-v3")
     plain = [p.name for p in graph_passes(target, Options())]
     mine = replace(PLUGIN, graph_passes=(PlacedPass(JoinShrinks(), at),))

@@ -97,7 +97,7 @@ def test_intrinsics_pass_their_check(row: Intrinsic) -> None:
         check_intrinsic(row)
 
 
-def test_the_check_finds_what_differs() -> None:
+def test_the_check_finds_differences() -> None:
     with pytest.raises(UserError, match=r"'expand' of 'scaled_sum' gives .* but 'evaluate'"):
         check_intrinsic(replace(SCALED_SUM, expand=lambda x, y: x * y - y))
     with pytest.raises(UserError, match=r"gives float64\[64\] for float32\[64\], but 'result' says float32"):

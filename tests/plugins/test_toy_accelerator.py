@@ -36,7 +36,7 @@ def small() -> Module:
     return Module.of(build.function([x], call(op("relu"), [y])))
 
 
-def test_the_device_computes_what_it_can() -> None:
+def test_the_device_computes_the_operators_that_it_supports() -> None:
     given = random(1, 32, 3, 14)
     gc.collect()  # executables that are in no use any more close their device
     Device.opened.clear()
@@ -48,7 +48,7 @@ def test_the_device_computes_what_it_can() -> None:
     assert device.launches == 1 and device.instructions == 3 * 2 * 2
 
 
-def test_the_artifact_says_where_things_are() -> None:
+def test_the_artifact_contains_memory_spaces_and_devices() -> None:
     artifact = weft.compile_artifact(small(), "toy", options=APART, plugins=[PLUGIN])
     assert [d.kind for d in artifact.program.devices] == ["toy"]
     kernels = zip(artifact.program.kernels, artifact.codes, strict=True)
@@ -56,7 +56,7 @@ def test_the_artifact_says_where_things_are() -> None:
     assert artifact.target.startswith("toy llvm ") and artifact.metadata["plugins"] == [["toy-accelerator", "1.0"]]
 
 
-def test_a_device_that_says_nothing_of_what_it_can_do() -> None:
+def test_a_device_without_a_list_of_operators_is_refused() -> None:
     from dataclasses import replace
 
     silent = replace(PLUGIN, backends=(replace(PLUGIN.backends[0], offload=None),))

@@ -60,7 +60,7 @@ def test_the_version_names_the_format() -> None:
     )
 
 
-def test_what_is_written_is_what_the_version_lists(saved: Path) -> None:
+def test_saved_headers_have_the_fields_that_the_version_lists(saved: Path) -> None:
     header = header_of(saved)
     assert tuple(header) == HEADER
     for section in header["sections"]:

@@ -140,7 +140,7 @@ def test_half_conversions_match_numpy(csrc, tmp_path):
     assert np.isnan(convert("to_bfloat", nans, np.uint16).view(ml_dtypes.bfloat16).astype(np.float32)).all()
 
 
-def test_every_feature_that_llvm_sees_is_known():
+def test_every_cpu_feature_that_llvm_detects_is_listed():
     """What a compiler on this machine reports must not keep its own code from loading here."""
     import llvmlite.binding as binding
 

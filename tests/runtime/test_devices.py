@@ -122,7 +122,7 @@ def test_a_program_on_two_devices(kernels: bytes, toy: Toys) -> None:
     nothing_left(toy)
 
 
-def test_it_survives_a_file(kernels: bytes, toy: Toys, tmp_path) -> None:
+def test_a_program_with_devices_is_saved_and_loaded(kernels: bytes, toy: Toys, tmp_path) -> None:
     path = tmp_path / "m.weft"
     made(kernels, program()).save(path)
     assert Artifact.load(path, verify=True) is not None

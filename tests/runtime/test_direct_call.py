@@ -52,7 +52,7 @@ def test_a_status_is_an_error(compile_c: Callable[..., bytes]) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 1000])
-def test_the_runner_of_the_tests_sees_scratch_memory_that_is_kept(compile_c: Callable[..., bytes], kept: int) -> None:
+def test_the_test_runner_detects_scratch_memory_that_is_kept(compile_c: Callable[..., bytes], kept: int) -> None:
     leaks = compile_c("""
 #include <stdint.h>
 void *weft_scratch(int64_t);

@@ -182,7 +182,7 @@ def test_other_signals_are_handled_and_the_run_goes_on(compile_c):
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_what_a_handler_raises_ends_the_run(compile_c):
+def test_an_exception_of_a_signal_handler_ends_the_run(compile_c):
     exe = Executable(artifact(PROGRAMS["one loop"], compile_c(SOURCE)))
 
     def handler(*_):

@@ -49,7 +49,7 @@ def test_the_program_and_the_binding_agree_on_the_size_of_elements(kernels, dtyp
 
 
 @pytest.mark.parametrize("kind", ["input", "constant"])
-def test_a_copy_to_what_is_only_read(kernels, kind):
+def test_a_copy_to_an_input_or_a_constant_is_refused(kernels, kind):
     program = vector_program("double_plus_one")
     buffers = (*program.buffers, BufferSpec(kind, 0, nbytes=(32,)))
     program = replace(program, buffers=buffers, instructions=(*program.instructions, Copy(1, 2, (32,))))
@@ -81,7 +81,7 @@ def test_a_shape_that_changes_while_it_is_read():
         assert _native.Tensor(row, "int8").shape == (2,) * length
 
 
-def test_a_strided_tensor_is_no_contiguous_buffer():
+def test_a_strided_tensor_is_not_a_contiguous_buffer():
     tensor = _native.Tensor.from_capsule(np.zeros((4, 6), np.float32)[:, ::2].__dlpack__())
     assert not tensor.contiguous
     assert memoryview(tensor).shape == (4, 3)

@@ -110,7 +110,7 @@ def test_other_targets_have_none(target: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(17, 32, 48), (32, 48, 32), (32, 64, 40), (1, 64, 64)])
-def test_what_is_no_whole_tile_is_left_to_pairs(shape: tuple[int, int, int]) -> None:
+def test_partial_tiles_use_the_pair_instructions(shape: tuple[int, int, int]) -> None:
     text = stages(product(*shape)[0], AMX)["assembly"]
     assert "tdpbf16ps" not in text and "vdpbf16ps" in text
 

@@ -106,7 +106,7 @@ def test_groups(groups: int, tiles: int) -> None:
 @pytest.mark.parametrize(
     "sizes", [(1, 3, 12, 12, 32, 7, 2, 3), (1, 32, 3, 17, 16, 1, 1, 0), (1, 64, 2, 17, 32, 3, 1, 1)]
 )
-def test_what_would_leave_tiles_empty(sizes: Sizes) -> None:
+def test_shapes_that_would_leave_tiles_mostly_empty(sizes: Sizes) -> None:
     """Three channels, or lines that only tiles of one row divide, however long the sums."""
     agree(*picture(sizes), 0)
 

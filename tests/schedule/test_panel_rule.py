@@ -44,7 +44,7 @@ def test_panels_of_a_large_operand(sizes: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(128, 768, 768), (4, 3072, 768), (128, 40, 8192)], ids=str)
-def test_what_is_near_or_seldom_read_stays_as_it_lies(sizes: tuple[int, int, int]) -> None:
+def test_operands_in_near_caches_or_rarely_read_are_not_copied(sizes: tuple[int, int, int]) -> None:
     (schedule,) = schedules(product(*sizes))
     assert copies(schedule) == []
 

@@ -20,7 +20,7 @@ ZEN4 = Target("zen4")
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-def test_a_failed_attempt_leaves_the_context_as_it_was(refuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_attempt_does_not_change_the_context(refuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_STRICT", "0")
     context = Context(Schedule(matmul_relu(rows=4, columns=8, depth=3)), ZEN4)
     context.separate.add("kept")

@@ -68,7 +68,7 @@ def test_small_work_stays_in_one_thread_and_large_work_does_not(cores: int) -> N
         assert ("parallel(" in text) == wanted, elements
 
 
-def test_what_only_moves_bytes_counts_them() -> None:
+def test_the_work_of_a_copy_is_its_bytes() -> None:
     block = Schedule(copied(1 << 16)).get_blocks()[0]
     view = View(Schedule(copied(1 << 16)).state.block(block))
     assert bytes_of(view, 1 << 16) == 2 * 4 * (1 << 16)

@@ -24,12 +24,12 @@ def test_vectors_need_no_note() -> None:
     assert default_schedule(row_sums(256), ZEN4).notes == ()
 
 
-def test_a_short_reduction_says_why_it_has_no_vectors() -> None:
+def test_a_note_explains_why_a_short_reduction_has_no_vectors() -> None:
     (note,) = default_schedule(row_sums(20), ZEN4).notes
     assert note == "total: 20 steps are too few for vectors of 16 partial results: one element at a time"
 
 
-def test_a_strided_reduction_says_why_it_has_no_vectors() -> None:
+def test_a_note_explains_why_a_strided_reduction_has_no_vectors() -> None:
     (note,) = default_schedule(row_sums(256, stride=3), ZEN4).notes
     assert note == "total: no operand is contiguous along the reduction: one element at a time"
 
@@ -40,7 +40,7 @@ def test_the_trace_stage_shows_notes_as_comments() -> None:
     compile(stages["trace"], "trace", "exec")
 
 
-def test_notes_are_said_once_and_go_with_copies() -> None:
+def test_notes_are_recorded_once_and_copied_with_the_schedule() -> None:
     schedule = Schedule(row_sums(8))
     schedule.note("twice")
     schedule.note("twice")

@@ -73,7 +73,7 @@ def test_sweeps_hold_all_values(e: Expr, moving: set[Var]) -> None:
         assert first <= value(e, at) <= first + value(width, fixed)  # type: ignore[arg-type]
 
 
-def test_what_tiling_needs_is_exact() -> None:
+def test_linear_forms_of_tiled_indices_are_exact() -> None:
     ranges = {**RANGES, Z: (Linear({}), Linear({}, 15))}
     assert linear((X * 16 + Z) // 16, ranges).expr() is X
     assert linear((X * 16 + Z) % 16, ranges).expr() is Z

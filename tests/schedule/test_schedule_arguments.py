@@ -96,7 +96,7 @@ def test_whatever_is_given(place: str, method: str) -> None:
             assert to_text(weft.lower(case.classic, case.args).program)
 
 
-def test_refused_arguments_say_what_would_do() -> None:
+def test_errors_for_wrong_arguments_show_the_signature() -> None:
     s = Case().blocks
     with pytest.raises(ScheduleError) as caught:
         s.split(s.get_loops("C")[0], factor="x")  # type: ignore[arg-type]

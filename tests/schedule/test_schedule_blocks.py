@@ -139,7 +139,7 @@ def test_tensorize_replaces_a_tile() -> None:
     assert to_text(replayed.program) == to_text(s.program)
 
 
-def test_tensorize_refuses_what_does_not_match() -> None:
+def test_tensorize_refuses_loops_that_do_not_match() -> None:
     a, b = te.placeholder((4,), name="a"), te.placeholder((4, 4), name="b")
     k = te.reduce_axis((0, 4), "k")
     other = te.compute((4,), lambda i: te.sum(a[k] + b[k, i], axis=k), name="c")
@@ -217,7 +217,7 @@ def test_classic_notation() -> None:
         s[a]
 
 
-def test_what_all_lanes_share_is_updated_once() -> None:
+def test_elements_that_all_lanes_share_are_updated_once() -> None:
     """A producer that accumulates inside a vectorized loop of its consumer."""
     from kernel_runner import run_program
     from schedule_cases import inputs_for

@@ -11,7 +11,7 @@ from weft.target import Target
 from weft.tir.interpret import execute
 
 
-def test_what_rows_look_up_is_computed_once() -> None:
+def test_tables_that_rows_look_up_are_computed_once() -> None:
     rows, width = 24, 8
     x, at, again = te.placeholder((rows, width), name="x"), *(te.placeholder((rows,), "int64", t) for t in "ab")
     first = te.compute((rows, width), lambda i, j: te.exp(x[at[i], j]), name="first")

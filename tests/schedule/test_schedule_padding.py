@@ -44,7 +44,7 @@ def test_no_tile_is_cut_and_copies_can_be_moved() -> None:
     np.testing.assert_allclose(run_program(s.program, given)[0], run(original, given)[0], rtol=1e-5)
 
 
-def test_what_divides_stays_as_it_is() -> None:
+def test_extents_that_already_divide_are_not_padded() -> None:
     s = Schedule(matmul_relu(8, 8, 4))
     before = s.program
     assert s.pad_einsum("C", (4, 8, 2)) == ()

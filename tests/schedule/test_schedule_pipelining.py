@@ -130,7 +130,7 @@ def test_double_buffers_in_a_pipeline_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("pipeline_first", [True, False])
-def test_what_passes_between_stages_is_not_kept_across_a_loop_around(pipeline_first: bool) -> None:
+def test_pipelined_buffers_do_not_keep_their_contents_across_outer_loops(pipeline_first: bool) -> None:
     a = te.placeholder((6,), name="A")
     b = te.compute((6,), lambda i: a[i] + 1.0, name="B")
     s = Schedule(te_to_tir("kept", [a], [te.compute((3, 6), lambda t, i: b[i] * 2.0, name="C")]))

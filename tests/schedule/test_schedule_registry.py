@@ -101,7 +101,7 @@ STAGE = [
 WHOLE = ["cache_read", "cache_write", "rfactor", "create_group"]
 
 
-def test_both_notations_have_what_they_promise() -> None:
+def test_both_notations_have_the_listed_methods() -> None:
     for owner, names in ((Schedule, ARCHITECTURE), (Stage, STAGE), (ClassicSchedule, WHOLE)):
         assert not [n for n in names if not callable(getattr(owner, n, None))]
 

@@ -143,7 +143,7 @@ def test_permission_is_needed() -> None:
         (lambda a, b: te.select(a == 0.0, b, te.select(b == 0.0, a, a)), 0.0, "the other way round"),
     ],
 )
-def test_what_is_not_associative_is_refused_with_an_example(
+def test_combinations_that_are_not_associative_are_refused_with_an_example(
     combine: Callable[..., Any], identity: float, reason: str
 ) -> None:
     x, k = te.placeholder((5, 8), name="x"), te.reduce_axis((0, 8), "k")
@@ -154,7 +154,7 @@ def test_what_is_not_associative_is_refused_with_an_example(
     assert caught.value.code == "S053"
 
 
-def test_an_init_that_is_no_identity_counts_once() -> None:
+def test_an_init_that_is_not_the_identity_counts_once() -> None:
     """A program written by hand may start its sum at something else than zero."""
     x, k = te.placeholder((3, 8), name="x"), te.reduce_axis((0, 8), "k")
     plain = to_text(te_to_tir("sums", [x], [te.compute((3,), lambda i: te.sum(x[i, k], axis=k), name="row")]))

@@ -168,7 +168,7 @@ def test_every_lookup_and_draw_runs_as_text() -> None:
         Schedule(original).get_loop("relu", 2)
 
 
-def test_what_nothing_uses_is_forgotten() -> None:
+def test_unused_instructions_are_removed() -> None:
     original = matmul_relu(rows=6, columns=10, depth=8)
     s = Schedule(original)
     s.get_producers("relu")
@@ -240,7 +240,7 @@ def test_intrinsics_are_found_by_name() -> None:
         lambda text: text[:-5],
     ],
 )
-def test_what_is_no_trace_is_refused(change: Callable[[str], str]) -> None:
+def test_values_that_are_not_traces_are_refused(change: Callable[[str], str]) -> None:
     s = Schedule(matmul_relu(rows=12, columns=24, depth=8))
     s.split(s.get_loops("relu")[0], factor=s.sample_choice([2, 4], decision=1) * 2)
     text = s.trace.to_json()

@@ -57,7 +57,7 @@ def test_damage_is_a_miss_and_the_entry_goes(cache: DiskCache, damage: str) -> N
     assert cache.get(key(1)) == b"again"
 
 
-def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+def test_the_least_recently_used_entry_is_removed_first(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, 1000)
     for i in range(8):
         cache.put(key(i), bytes(90))

@@ -98,7 +98,7 @@ def test_both_versions_at_once(tmp_path):
     assert cores.group_limit(files) == 1
 
 
-def test_in_a_container_that_sees_the_path_of_its_host(tmp_path):
+def test_limits_in_a_container_that_shows_the_path_of_its_host(tmp_path):
     files = tree(tmp_path, {"proc/self/cgroup": "0::/kubepods/pod1/x\n", "sys/fs/cgroup/cpu.max": "200000 100000"})
     assert cores.group_limit(files) == 2
 

@@ -69,7 +69,7 @@ def test_the_target_of_a_link_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, MemoryError])
-def test_what_fails_leaves_the_old_content(tmp_path: Path, error: type[BaseException]) -> None:
+def test_a_failed_write_leaves_the_old_content(tmp_path: Path, error: type[BaseException]) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with pytest.raises(error), replaced_file(path) as file:

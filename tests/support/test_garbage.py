@@ -42,7 +42,7 @@ def test_rarer_stays(first: int) -> None:
     assert gc.get_threshold() == (first, 10, 10)
 
 
-def test_what_is_set_within_stays() -> None:
+def test_thresholds_set_inside_stay() -> None:
     with seldom_collected():
         gc.set_threshold(1000, 10, 10)
     assert gc.get_threshold() == (1000, 10, 10)

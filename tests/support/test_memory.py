@@ -30,7 +30,7 @@ def test_copies_have_the_values(shape, dtype, threads, monkeypatch: pytest.Monke
         np.testing.assert_array_equal(made.astype(np.float64), given.astype(np.float64))
 
 
-def test_what_lies_well_is_not_copied() -> None:
+def test_compact_and_aligned_arrays_are_not_copied() -> None:
     well = aligned_bytes(256).view(np.float32).reshape(8, 8)
     assert compact(well) is well
     assert compact(well[1:]) is not well and not np.shares_memory(compact(well[:, 1:]), well)

@@ -60,7 +60,7 @@ def test_fresh_seeds_differ_and_can_be_repeated(run) -> None:
     assert repeated == first and command in again
 
 
-def test_nightly_rounds_write_what_to_repeat(tmp_path: Path, monkeypatch) -> None:
+def test_nightly_rounds_write_the_failures_to_repeat(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "test_random.py"
     path.write_text(RANDOM)
     monkeypatch.setattr(nightly, "TESTS", tmp_path / "tests")
@@ -77,7 +77,7 @@ def test_nightly_rounds_write_what_to_repeat(tmp_path: Path, monkeypatch) -> Non
     assert out.read_text().splitlines()[1:] == [f"pytest {path} --seed 7"]
 
 
-def test_nightly_keeps_what_failed_in_a_round_that_the_time_ends(tmp_path: Path, monkeypatch) -> None:
+def test_nightly_keeps_failures_of_an_interrupted_round(tmp_path: Path, monkeypatch) -> None:
     path, out = tmp_path / "test_random.py", tmp_path / "failures.txt"
     path.write_text(f"{RANDOM}\ndef test_endless():\n    while True:\n        pass\n")
     monkeypatch.setattr(nightly, "TESTS", tmp_path / "tests")
@@ -90,6 +90,6 @@ def test_nightly_keeps_what_failed_in_a_round_that_the_time_ends(tmp_path: Path,
     assert line.startswith("pytest 'test_random.py::test_wrong' --seed ")
 
 
-def test_nightly_knows_the_random_tests() -> None:
+def test_nightly_lists_the_random_tests() -> None:
     names = {p.parent.name for p in nightly.random_files()}
     assert {"graph", "lowering", "conformance", "tir", "expr", "classic", "backends", "schedule"} <= names

@@ -29,7 +29,7 @@ def test_the_most_similar_name_is_suggested() -> None:
     assert closest("batchnorm", OPERATORS) == "batch_norm"
 
 
-def test_without_a_similar_name_only_the_rest_is_said() -> None:
+def test_without_a_similar_name_there_is_no_suggestion() -> None:
     assert did_you_mean("quux", ["relu"], "one of relu") == "one of relu"
     assert did_you_mean("quux", ["relu"]) is None
     assert did_you_mean("anything", []) is None

@@ -134,7 +134,7 @@ def test_traffic_counts_each_element_once() -> None:
     assert int(traffic([z], [a, w])) == 4 * (8 * 16 + 16 * 4 + 8 * 4)
 
 
-def test_traffic_counts_only_what_is_read() -> None:
+def test_traffic_counts_only_elements_that_are_read() -> None:
     table, rows = te.placeholder((1000, 16), name="table"), te.placeholder((5,), "int64", name="rows")
     taken = te.compute((5, 16), lambda i, j: table[rows[i], j], name="taken")
     assert int(traffic([taken], [table, rows])) == 4 * 5 * 16 + 8 * 5 + 4 * 5 * 16

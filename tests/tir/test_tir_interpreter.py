@@ -225,7 +225,7 @@ def test_integers_wrap_around(dtype: str) -> None:
     np.testing.assert_array_equal(judge("for i in serial(0, 8):\n  B[i] = A[i] * A[7 - i]", x, **made), want)
 
 
-def test_division_rounds_as_said() -> None:
+def test_division_rounds_as_documented() -> None:
     a, b = np.array([7, -7, 7, -7], np.int32), np.array([2, 2, -2, -2], np.int32)
     made = {"out": "i32[4, 4]", "inputs": "A: i32[4], D: i32[4]"}
     body = """

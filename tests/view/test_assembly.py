@@ -43,7 +43,7 @@ f:
 """
 
 
-def test_innermost_loops_and_what_they_hold() -> None:
+def test_innermost_loops_and_their_counts() -> None:
     inner, scalar, straight = innermost_loops(NESTED)
     assert inner == LoopCode(instructions=6, fused=1, arithmetic=1, spills=1, vector_bits=512, depth=2)
     assert scalar == LoopCode(instructions=2, fused=0, arithmetic=1, spills=0, vector_bits=32, depth=1)

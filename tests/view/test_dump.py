@@ -118,7 +118,7 @@ def test_a_second_compilation_does_not_overwrite_the_first(out: Path, tmp_path: 
     assert (out / "run-2" / "index.html").exists() and (out / "run-2" / "kernels").exists()
 
 
-def test_a_failing_stage_leaves_what_came_before(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_stage_leaves_earlier_stages(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(program, target):
         raise InternalError("no kernel form today")
 

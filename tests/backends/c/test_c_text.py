@@ -102,7 +102,7 @@ def test_the_text(name, golden):
 
 
 @pytest.mark.parametrize("variant", ["gcc", "clang"])
-def test_what_the_text_computes(variant):
+def test_the_printed_text_computes_the_same(variant):
     target = target_of(variant)
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal((16, 64)).astype("f"), rng.standard_normal((64, 32)).astype("f")
@@ -179,7 +179,7 @@ def test_without_a_compiler(monkeypatch):
         compiler()
 
 
-def test_what_the_compiler_refuses_is_reported():
+def test_errors_of_the_c_compiler_are_reported():
     with pytest.raises(InternalError, match="refuses") as caught:
         compile_object("int f( {", target_of("gcc"))
     assert caught.value.reproducer == "int f( {"
@@ -206,7 +206,7 @@ def test_another_machine():
     assert code.data[:4] == b"\x7fELF" and code.data[18] == 183
 
 
-def test_what_occurs_twice_is_computed_once():
+def test_common_subexpressions_are_computed_once():
     x, y, i = buffer("x", 64), buffer("y", 64), Var("i")
     shared = call("sqrt", Load(x, (i,)))
     stores = Seq(tuple(Store(y, (i,), shared + float(n)) for n in range(4)))
