@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
-from weft.expr.nodes import Expr, Not, select
+from weft.expr.nodes import Const, Expr, Not, make, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import TensorType, TupleType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import ANY, Array
 from weft.ops.sort_keys import sort_key
-from weft.ops.stages import reduce_axes, reduced_shape, with_reduced
-from weft.support.dtypes import BOOL, INT64, DType
+from weft.ops.stages import narrowed, reduced, reduced_shape
+from weft.support.dtypes import BOOL, INT32, INT64, UINT8, DType
 
 
 def _infer(op: str) -> Any:
@@ -40,26 +40,25 @@ def ahead(a: Expr, b: Expr, largest: bool) -> Expr:
 
 
 def _compute(op: str, largest: bool) -> Any:
+    """The best value, then the first (or last) place that holds it: two simple reductions. One that carries a value and
+    its place takes five times as many instructions for each element."""
+
     def compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
         axis = rel.axis_of(op, attrs.axis, data.ndim)
-        over = reduce_axes(data.shape, (axis,))
+        if data.dtype == BOOL:
+            data = te.compute(data.shape, lambda *i: te.cast(data[i], UINT8), name=f"{op}_data")
+        best = reduced(data, (axis,), te.max if largest else te.min, name=f"{op}_best")
+        size = data.shape[axis]
+        word = INT32 if isinstance(size, Const) and int(size) <= INT32.limits()[1] else INT64
 
-        def better(x: Any, y: Any) -> Any:
-            """Values (place, value); place -1 stands for nothing yet."""
-            tie = y[0] > x[0] if attrs.select_last else y[0] < x[0]
-            even = Not(te.any(ahead(x[1], y[1], largest), ahead(y[1], x[1], largest)))
-            take = te.all(y[0] >= 0, te.any(x[0] < 0, ahead(y[1], x[1], largest), te.all(even, tie)))
-            return select(take, y[0], x[0]), select(take, y[1], x[1])
+        def place(value: Expr, at: tuple[Any, ...]) -> Expr:
+            top = best[(*at[:axis], 0, *at[axis + 1 :])]
+            here = te.any(make("eq", value, top), te.isnan(value)) if data.dtype.is_float else make("eq", value, top)
+            return select(here, te.cast(at[axis], word), te.cast(size if not attrs.select_last else te.const(-1), word))
 
-        search = te.comm_reducer(better, lambda i, v: (te.const(-1, i), te.const(0, v)), name=op)
-
-        def element(*i: Expr) -> Any:
-            at = with_reduced(data.ndim, (axis,), i, over, attrs.keepdims)
-            value = data[at]
-            return search((over[0].var, te.cast(value, "int32") if value.dtype == BOOL else value), axis=over)
-
-        places, _ = te.compute(out.shape, element, name=op)
-        return places
+        first = te.max if attrs.select_last else te.min
+        places = reduced(data, (axis,), first, place, keepdims=attrs.keepdims, name=op)
+        return narrowed(places, INT64, f"{op}_places")
 
     return compute
 
