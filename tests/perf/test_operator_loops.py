@@ -48,7 +48,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("Gather", "narrow"): _COPIED,
     ("GatherElements", "lanes"): _LOOKED_UP,
     ("GatherND", "narrow"): _COPIED,
-    ("GridSample", "lanes"): _LOOKED_UP,
     ("GridSample", "narrow"): _PLACES,
     ("Hardmax", "narrow"): _PLACES,
     ("LpPool", "narrow"): _ROWS,

@@ -152,9 +152,10 @@ def contiguous_suffix(view: View) -> int:
         moving = [a for a, s in zip(accesses, strides, strict=True) if s != 0]
         if extent != 1 and (strides[0] != expected or any(s not in (0, expected) for s in strides)):
             break
-        if count and extent != 1 and axes[position].var in chosen_by:
+        nested = expected > 1 and extent != 1  # axes of extent 1 inside make no difference
+        if nested and axes[position].var in chosen_by:
             break  # the condition is evaluated once for all axes inside
-        if count and extent != 1 and len(moving) != len([a for a in accesses if _moves(view, a, axes[position + 1 :])]):
+        if nested and len(moving) != len([a for a in accesses if _moves(view, a, axes[position + 1 :])]):
             break
         count += 1
         if extent is None:
