@@ -13,7 +13,7 @@ SOURCES := pyproject.toml setup.py $(wildcard csrc/*/*.c csrc/*/*.h)
 help:
 	@echo "make demo   install, compile ResNet-50 and compare it with onnxruntime"
 	@echo "make test   install what is missing and pass all tests"
-	@echo "make test-quick   a minute of tests, of every room"
+	@echo "make test-quick   a minute of tests, from every folder"
 	@echo "make nightly MINUTES=60   random tests with fresh seeds, again and again"
 	@echo "make lint   ruff and mypy --strict"
 	@echo "make bench  every benchmark (quiet machine, several minutes)"

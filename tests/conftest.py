@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="write golden files instead of comparing with them")
     parser.addoption("--slow", action="store_true", help="also run tests that take minutes (full-size models)")
-    parser.addoption("--quick", action="store_true", help="run only a minute's worth of tests, of every room")
+    parser.addoption("--quick", action="store_true", help="run only about a minute of tests, from every folder")
     parser.addoption("--fresh-seeds", action="store_true", help="draw a new seed for all random tests of this run")
     parser.addoption("--all-tools", action="store_true", help="a test that is skipped for want of a tool is an error")
     parser.addoption("--seed", type=int, metavar="N", help="the seed of all random tests of this run (default: 0)")

@@ -1,8 +1,8 @@
 """The tests that ``pytest --quick`` (``make test-quick``) runs.
 
-For each room (a folder of tests) the table lists files that take a few seconds at most. A room that is not in the table
+For each folder of tests the table lists files that take a few seconds at most. A folder that is not in the table
 runs as a whole. No test uses a model of the zoo. All of them together take less than a minute with two workers on a
-quiet machine. For the other tests that a change can break, run the rooms that it touches.
+quiet machine. For the other tests that a change can break, run the folders that it touches.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ _FILES: Final = {
     "view": "assembly",
 }
 TESTS: Final = Path(__file__).resolve().parent
-FILES: Final = frozenset(TESTS / room / f"test_{name}.py" for room, names in _FILES.items() for name in names.split())
+FILES: Final = frozenset(
+    TESTS / folder / f"test_{name}.py" for folder, names in _FILES.items() for name in names.split()
+)
 WITHOUT: Final = ("golden", "models")
 """Folders without quick tests: whole models, and texts that change with every stage."""
 
 
 def is_quick(path: Path) -> bool:
-    """Whether a test file is on the list, or its room is not."""
-    room = path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""
-    return path in FILES or room not in {name.split("/")[0] for name in (*_FILES, *WITHOUT)}
+    """Whether a test file is listed, or its folder has no list."""
+    folder = path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""
+    return path in FILES or folder not in {name.split("/")[0] for name in (*_FILES, *WITHOUT)}

@@ -277,7 +277,7 @@ def test_gathers_and_guarded_loads(machine: Machine) -> None:
 
 
 def test_threads_and_symbolic_sizes(machine: Machine) -> None:
-    """A parallel loop over a size known at run time, with room of its own for each thread."""
+    """A parallel loop over a size known at run time, with memory of its own for each thread."""
     n, i, j, k = Var("n"), Var("i"), Var("j"), Var("k")
     x, y = Buffer("X", (n, const(70)), "float32"), Buffer("Y", (n, const(70)), "float32")
     row = Buffer("R", (const(70),), "float32", "local")

@@ -59,7 +59,7 @@ def has_members(owner: object, names: list[str]) -> bool:
 
 
 def is_weft_name(text: str) -> str | None:
-    """The full name, if the text is a dotted name of the package: ``weft.…``, or ``room.…`` for a module in it."""
+    """The full name, if the text is a dotted name of the package: ``weft.…``, or ``package.…`` for a module in it."""
     name = text.partition("(")[0].strip()
     if not _DOTTED.fullmatch(name) or re.search(rf"\.(?:{SUFFIXES})$", name):
         return None

@@ -19,8 +19,8 @@ import weft
 ROOT = Path(weft.__file__).parent
 
 BASE = {"support", "ir"}
-ROOMS = {"graph", "tensor_expr", "tir"}
-COMPILER = {*BASE, *ROOMS, "expr", "cost", "ops", "schedule", "lowering", "target", "backends"}
+FORMS = {"graph", "tensor_expr", "tir"}
+COMPILER = {*BASE, *FORMS, "expr", "cost", "ops", "schedule", "lowering", "target", "backends"}
 # What a package may import besides itself. `runtime.x` allows one module of a package only.
 ALLOWED: dict[str, set[str]] = {
     "support": set(),
@@ -35,9 +35,19 @@ ALLOWED: dict[str, set[str]] = {
     "ops": {*BASE, "graph", "tensor_expr", "expr", "cost"},
     "schedule": {*BASE, "tir", "expr", "cost", "target"},
     "frontends": {*BASE, "graph", "ops", "expr"},
-    "lowering": {*BASE, *ROOMS, "cost", "ops", "schedule", "expr", "target", "runtime.artifact", "runtime.program"},
+    "lowering": {
+        *BASE,
+        *FORMS,
+        "cost",
+        "ops",
+        "schedule",
+        "expr",
+        "target",
+        "runtime.artifact",
+        "runtime.program",
+    },
     "backends": {*BASE, "tir", "expr", "lowering", "schedule", "target"},
-    "view": {*BASE, *ROOMS, "expr", "runtime"},
+    "view": {*BASE, *FORMS, "expr", "runtime"},
     "kernels": {*COMPILER, "runtime.artifact", "runtime.program"},
     "measure": {*BASE, "cost", "kernels", "target", "tir", "runtime"},
     "plugins": COMPILER,

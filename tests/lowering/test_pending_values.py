@@ -118,7 +118,7 @@ def @main(%f: Fruit, %n: f32[], %x: f32[3]) -> f32[3] {
 }
 """
     both(FRUIT + text, *[(f, np.float32(n), x) for (f, x), n in itertools.product(FRUITS, (0, 1, 30))])
-    _, exe = compiled(FRUIT + text)  # a call in tail position takes no room
+    _, exe = compiled(FRUIT + text)  # a call in tail position takes no memory
     assert np.array_equal(exe(Data("Pear"), np.float32(300_000), X * 0), np.full(3, 300_000, np.float32))
 
 

@@ -52,7 +52,7 @@ MEANINGS: dict[str, Meaning] = {
     "strips": Meaning(True, 0.0, "two products and the rows between them no longer run strip by strip in one loop"),
     "conversions": Meaning(False, 0.0, "layouts are converted more often"),
     "megabytes": Meaning(False, 0.01, "kernels move more bytes: something is no longer fused or aliased"),
-    "arena": Meaning(False, 0.01, "the memory plan needs more room: tensors no longer share memory"),
+    "arena": Meaning(False, 0.01, "the memory plan is larger: tensors no longer share memory"),
     "operations": Meaning(
         False, 0.02, "kernels do more: an algorithm, a tile, vectors or what follows a product was lost"
     ),

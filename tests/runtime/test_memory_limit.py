@@ -60,7 +60,7 @@ def test_a_run_beyond_the_limit_is_refused_and_others_are_not(kernels, kind):
 
 
 def test_idle_memory_makes_room_for_other_runs(kernels):
-    """Threads that ran at once leave one arena each; a later, larger run gets their room."""
+    """Threads that ran at once leave one arena each; a later, larger run gets their memory."""
     exe = pipeline("arena", kernels)
     x = np.ones(100_000, np.float32)
 

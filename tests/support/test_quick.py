@@ -1,14 +1,14 @@
-"""The quick tests are of every room."""
+"""Every folder of tests has quick tests."""
 
 from __future__ import annotations
 
 import quick
 
 
-def test_every_room_has_quick_tests() -> None:
+def test_every_folder_has_quick_tests() -> None:
     files = list(quick.TESTS.glob("*/test_*.py"))
-    rooms = {p.parent.name for p in files} - set(quick.WITHOUT)
-    assert {p.parent.name for p in files if quick.is_quick(p)} == rooms
+    folders = {p.parent.name for p in files} - set(quick.WITHOUT)
+    assert {p.parent.name for p in files if quick.is_quick(p)} == folders
     assert not any(quick.is_quick(p) for p in files if p.parent.name in quick.WITHOUT)
 
 

@@ -37,7 +37,7 @@ def tir_passes(target: Any) -> Mapping[str, Callable[[Any], Any]]:
     }
 
 
-def room_of(text: str) -> str:
+def notation_of(text: str) -> str:
     """The intermediate representation of a program's text, according to its first word."""
     for line in text.splitlines():
         words = re.match(r"\s*(\w+)", line)
@@ -95,8 +95,8 @@ def command(file: str | None, passes: tuple[str, ...], output: str | None, listi
 
 
 def _list(target: Any) -> None:
-    for room, table in (("graphs", graph_passes(target)), ("tensor programs", tir_passes(target))):
-        click.echo(f"{room}:")
+    for title, table in (("graphs", graph_passes(target)), ("tensor programs", tir_passes(target))):
+        click.echo(f"{title}:")
         for name, step in table.items():
             options = ""
             if dataclasses.is_dataclass(step) and not isinstance(step, type):
@@ -118,12 +118,12 @@ def _read(file: str) -> tuple[str, Path | None]:
 
 def transform(text: str, path: Path | None, passes: tuple[str, ...], target: Any) -> str:
     """The text of the program after ``passes``. The program is verified before and after each pass."""
-    room = room_of(text)
-    if room == "graph":
+    notation = notation_of(text)
+    if notation == "graph":
         return _graph(text, path, passes, target)
-    if room == "te":
+    if notation == "te":
         return _te(text, path, passes)
-    if room == "task":
+    if notation == "task":
         return _task(text, path, passes)
     return _tir(text, path, passes, target)
 

@@ -1,4 +1,4 @@
-"""Scalar and index expressions: the arithmetic every room shares.
+"""Scalar and index expressions: the arithmetic of all three representations.
 
 Exact meaning
 -------------

@@ -1,5 +1,5 @@
-"""What all rooms share about nodes: frozen, slotted, compared by identity, and — for scalar
-expressions — interned, so that equal means identical."""
+"""The base of all nodes: frozen, slotted, compared by identity. Scalar expressions are also interned, so that equal
+expressions are identical."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door from the optimized graph to the executable program.
+"""Translates the optimized graph to the executable program.
 
 Each call of a primitive function becomes one instruction, each tensor one buffer; what decides which of them run,
 functions and data take further instructions (:mod:`weft.lowering.control_flow`, :mod:`weft.lowering.functions`). This

@@ -1,4 +1,4 @@
-"""The door from fused groups of the graph to tensor expressions."""
+"""Translates fused groups of the graph to tensor expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door from tensor expressions to tensor programs.
+"""Translates tensor expressions to tensor programs.
 
 Every operation becomes one block in a perfect nest of serial loops named after its axes, in topological order: the
 plain program from which schedules start. Nothing is fused, simplified or reordered here.

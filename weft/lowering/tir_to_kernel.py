@@ -1,4 +1,4 @@
-"""The door from scheduled programs to kernels: what code generators read.
+"""Translates scheduled programs to kernels, the input of code generators.
 
 Each pass is valid in, valid out; every state in between prints.
 """

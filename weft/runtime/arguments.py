@@ -179,7 +179,7 @@ class Arguments:
             return UserError(
                 f"the recursion of '@{name}' goes too deep",
                 code="I008",
-                hint="does it end? A call whose result is returned as it is (in tail position) takes no room",
+                hint="does the recursion end? Calls in tail position (returned unchanged) need no memory",
             )
         return self._internal(status, instruction, given, message)
 

@@ -1,3 +1,3 @@
-"""The version of Weft, for whoever stands below the package's front door."""
+"""The version of Weft, in a module that every package may import."""
 
 VERSION = "0.1.0"

@@ -1,4 +1,5 @@
-"""Room 2: tensor expressions. They define the value of each element of a tensor, in the classic notation."""
+"""Tensor expressions, the second representation: they define the value of each element of a tensor, in the classic
+notation."""
 
 from weft.expr.arithmetic import (
     add,
