@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import weft
 from weft import te
 from weft.support.errors import ScheduleError
 from weft.tir.interpret import run
+from weft.tir.nodes import For
 from weft.tir.verify import verify
 
 Declaration = tuple[str, tuple[str, ...], Callable[[Any, dict[str, Any]], Any]]
@@ -137,6 +139,49 @@ def test_a_placement_waits_for_the_stages_between_to_be_inlined() -> None:
         c.check()
     s[c.b].compute_inline()
     assert c.check().index("for i") < c.check().index('block "P"')
+
+
+@pytest.mark.parametrize("order", list(permutations(("largest", "powers", "total"))), ids="-".join)
+def test_stages_that_read_each_other_move_into_one_loop_in_any_order(order: tuple[str, ...]) -> None:
+    """The rows of a softmax: each placement but the last one is refused by the readers that are not inside yet."""
+    a = te.placeholder((6, 8), name="A")
+    j, k = te.reduce_axis((0, 8), "j"), te.reduce_axis((0, 8), "k")
+    largest = te.compute((6,), lambda i: te.max(a[i, j], axis=j), name="largest")
+    powers = te.compute((6, 8), lambda i, x: te.exp(a[i, x] - largest[i]), name="powers")
+    total = te.compute((6,), lambda i: te.sum(powers[i, k], axis=k), name="total")
+    out = te.compute((6, 8), lambda i, x: powers[i, x] / total[i], name="out")
+    s = te.create_schedule(out.op)
+    stages = {"largest": largest, "powers": powers, "total": total}
+    for name in order:
+        s[stages[name]].compute_at(s[out], out.op.axis[0])
+    s[out].parallel(out.op.axis[0])
+    assert isinstance(weft.lower(s, [a, out]).program.body, For)  # one loop around all
+    x = np.random.default_rng(0).standard_normal((6, 8)).astype("float32")
+    wanted = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    np.testing.assert_allclose(weft.build(s, [a, out])(x), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", seeds(8))
+def test_random_graphs_of_stages_move_into_one_loop_in_any_order(seed: int) -> None:
+    rng = random.Random(seed)
+    a = te.placeholder((5, 4), "int32", name="A")
+    stages: list[Any] = [a]
+    for n in range(6):
+        read = rng.sample(stages[-3:], min(2, len(stages)))
+        stages.append(te.compute((5, 4), lambda i, j, read=read: sum((t[i, j] for t in read), 1), name=f"s{n}"))
+    out = te.compute((5, 4), lambda i, j: sum((t[i, j] for t in stages[-3:]), 0), name="out")
+    needed = list(stages[1:])
+    s = te.create_schedule(out.op)
+    rng.shuffle(needed)
+    for t in needed:
+        if t.op in s.stages.blocks:
+            s[t].compute_at(s[out], out.op.axis[0])
+    program = weft.lower(s, [a, out]).program
+    assert isinstance(program.body, For)
+    x = np.arange(20, dtype="int32").reshape(5, 4)
+    right = run(weft.lower(te.create_schedule(out.op), [a, out]).program, [x])[0]
+    np.testing.assert_array_equal(run(program, [x])[0], right)
+    np.testing.assert_array_equal(weft.build(s, [a, out])(x), right)
 
 
 def test_declarations_that_are_illegal_in_every_order_are_refused_and_change_nothing() -> None:

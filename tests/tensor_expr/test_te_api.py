@@ -312,3 +312,20 @@ def test_operators_of_whole_tensors_broadcast_as_numpy() -> None:
         a + te.placeholder((3,), name="C")
     s = te.create_schedule(made["row"].op)
     assert repr(s) == repr(s.schedule) == str(weft.lower(s, [b, made["row"]], name="add"))
+
+
+def test_operations_are_tagged() -> None:
+    a = te.placeholder((4,), name="A")
+
+    @te.tag_scope("conv")
+    def twice() -> Any:
+        return te.compute((4,), lambda i: a[i] * 2.0)
+
+    with te.tag_scope(tag="pool"):
+        inside, own = te.compute((4,), lambda i: a[i]), te.compute((4,), lambda i: a[i], tag="own")
+        with pytest.raises(UserError, match="inside of that of 'pool'"), te.tag_scope("inner"):
+            pass
+    plain = te.compute((4,), lambda i: a[i], attrs={"x": 1})
+    assert [t.op.tag for t in (twice(), inside, own, plain)] == ["conv", "pool", "own", ""]
+    f = weft.build(te.create_schedule(own.op), [a, own])
+    np.testing.assert_array_equal(f(np.ones(4, np.float32)), 1)

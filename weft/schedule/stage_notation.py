@@ -18,6 +18,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from weft.expr.linear import ZERO
 from weft.expr.nodes import Binary, Const, IterVar, Var
+from weft.schedule.legal_later import legal_later
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
 from weft.schedule.schedule import Schedule
@@ -157,21 +158,8 @@ class ClassicSchedule(TextInNotebooks):
 
     def _becomes_legal(self, wish: Wish) -> bool:
         """Whether a refused ``compute_at`` is legal once the stages between are inlined, or placed in the same loop."""
-        trial = self._save()
-        try:
-            loop = wish.arguments[0].loop(wish.arguments[1])
-            for block in self.schedule.get_consumers(self._block_of(cast(Any, wish.stage))):
-                try:
-                    self.schedule.compute_inline(block)
-                except ScheduleError:
-                    with suppress(ScheduleError):  # those inside of the loop stay
-                        self.schedule.compute_at(block, loop)
-            wish.run()
-        except ScheduleError:
-            return False
-        finally:
-            trial()
-        return True
+        loop = wish.arguments[0].loop(wish.arguments[1])
+        return legal_later(self.schedule, self._save, self._block_of(cast(Any, wish.stage)), loop, wish.run)
 
     def _remember(self, block: BlockRef) -> None:
         """Note which loop runs over which variable of ``block``, which just got these loops."""

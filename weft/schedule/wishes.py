@@ -108,8 +108,11 @@ class Wishes:
             if mixed or not (self._drops_loops(wish) and self._resolved([*self._applied_log(), wish])):
                 self._apply(wish, restore, mixed)
             self._log.append(wish)
-            for waiting in [w for w in self._waiting if w is not wish]:
-                self._retry(waiting, wish)
+            count = None
+            while count != len(self._waiting):  # one that is applied may be what another one waits for
+                count = len(self._waiting)
+                for waiting in [w for w in self._waiting if w is not wish]:
+                    self._retry(waiting, wish)
         finally:
             self._running = False
         if not mixed:

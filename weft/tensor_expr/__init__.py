@@ -78,6 +78,7 @@ from weft.tensor_expr.api import (
     reduce_axis,
     scan,
     size_var,
+    tag_scope,
     thread_axis,
     var,
 )
@@ -190,6 +191,7 @@ __all__ = [
     "sqrt",
     "subtract",
     "sum",
+    "tag_scope",
     "tan",
     "tanh",
     "thread_axis",

@@ -12,7 +12,9 @@ Expressions are built as written: no dtype is widened, and nothing is simplified
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal, overload
 
 from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Load, Var, index, select, wrap
@@ -84,17 +86,18 @@ def _axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
     return [n.strip("_") or f"i{d}" for d, n in enumerate(names)]
 
 
-@checked("E110", fn=FUNCTION, name=TEXT, attrs=optional(MAPPING))
+@checked("E110", fn=FUNCTION, name=TEXT, attrs=optional(MAPPING), tag=TEXT)
 def compute(
     shape: Shape | ExprLike,
     fn: Callable[..., Any],
     name: str = "compute",
     attrs: Mapping[str, Any] | None = None,
+    tag: str = "",
 ) -> Any:
     """The tensor of ``shape`` whose element at ``i, j, …`` is ``fn(i, j, …)``.
 
     If ``fn`` returns a tuple of expressions or a tuple reduction, the result is a tuple of tensors. ``attrs`` are
-    passed to the block that computes the tensor. Raises UserError E120 if the number of indices is wrong, E121 if a
+    passed to the block that computes the tensor; ``tag`` is one of them. Raises UserError E120 if the number of indices is wrong, E121 if a
     reduction is not the outermost operation, E206 if the range of an axis depends on other axes or on data.
     """
     dims = _shape(shape)
@@ -104,9 +107,29 @@ def compute(
     body = tuple(wrap(b) for b in (result if several else (result,)))
     reduced = _reduce_axes(name, body)
     _check_ranges(name, axis, reduced)
-    op = ComputeOp(name, axis, reduced, body, tuple(sorted((attrs or {}).items())))
+    tag = tag or _tag.get()
+    notes = {**({"tag": tag} if tag else {}), **(attrs or {})}
+    op = ComputeOp(name, axis, reduced, body, tuple(sorted(notes.items())))
     outputs = tuple(op.output(i) for i in range(len(body)))
     return outputs if several else outputs[0]
+
+
+_tag: ContextVar[str] = ContextVar("tag", default="")
+
+
+@contextmanager
+def tag_scope(tag: str) -> Iterator[None]:
+    """A context, also a decorator of functions, in which ``compute`` gives operations this tag.
+
+    Raises UserError E126 inside of another such context.
+    """
+    if _tag.get():
+        raise UserError(f"the scope of tag '{tag}' is inside of that of '{_tag.get()}'", code="E126")
+    before = _tag.set(tag)
+    try:
+        yield
+    finally:
+        _tag.reset(before)
 
 
 def _reduce_axes(name: str, body: tuple[Expr, ...]) -> tuple[IterVar, ...]:

@@ -112,6 +112,11 @@ class ComputeOp(Operation):
     def num_outputs(self) -> int:
         return len(self.body)
 
+    @property
+    def tag(self) -> str:
+        """The kind of computation, as ``te.compute(…, tag=…)`` and ``te.tag_scope`` name it; "" if unnamed."""
+        return str(dict(self.attrs).get("tag", ""))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScanOp(Operation):
