@@ -97,8 +97,9 @@ def compute(
     """The tensor of ``shape`` whose element at ``i, j, …`` is ``fn(i, j, …)``.
 
     If ``fn`` returns a tuple of expressions or a tuple reduction, the result is a tuple of tensors. ``attrs`` are
-    passed to the block that computes the tensor; ``tag`` is one of them. Raises UserError E120 if the number of indices is wrong, E121 if a
-    reduction is not the outermost operation, E206 if the range of an axis depends on other axes or on data.
+    passed to the block that computes the tensor; ``tag`` is one of them. Raises UserError E120 if the number of indices
+    is wrong, E121 if a reduction is not the outermost operation, E206 if the range of an axis depends on other axes or
+    on data.
     """
     dims = _shape(shape)
     axis = tuple(IterVar(Var(n, INDEX), d) for n, d in zip(_axis_names(fn, len(dims)), dims, strict=True))
