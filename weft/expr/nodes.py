@@ -2,7 +2,8 @@
 
 Exact meaning
 -------------
-* Integers wrap around in their width; index arithmetic (``INDEX``) is assumed not to overflow.
+* Integers wrap around in their width; index arithmetic (``INDEX``) is assumed not to overflow: products of sizes are
+  numbers of elements, with factors up to 2**31.
 * ``floordiv`` and ``floormod`` round toward minus infinity; ``truncdiv`` and ``truncmod`` toward zero.
   Division by zero is undefined for integers: no rule may introduce one.
 * ``div`` is IEEE division. Floats are never re-associated by simplification.

@@ -387,6 +387,8 @@ class Normalizer:
             return Binary("lt", self.expr(left), Const(k + 1, INDEX)) if low <= k + 1 <= high else always
         if not left:
             return Binary("le", Const(-k, INDEX), self.expr(right)) if low <= -k <= high else always
+        if not low < k < high:  # each side gets a half that fits
+            return Binary("le", self.expr(plus(left, k // 2 - k)), self.expr(plus(right, k // 2)))
         if k < 0:
             return Binary("lt", self.expr(plus(left, -k - 1)), self.expr(right))
         return Binary("le", self.expr(left), self.expr(plus(right, k)))

@@ -27,6 +27,10 @@ from weft.expr.affine import (
 from weft.expr.nodes import Binary
 from weft.expr.solver import Solver
 
+MAX_MADE_CONSTANT: Final = 1 << 31
+"""Largest constant factor of a divisor that a rule makes of smaller ones. Times a number of elements it stays an index
+of 64 bits; a divisor that wraps around could even be 0."""
+
 
 class RingAndSolver(Protocol):
     """The interface that rules use."""
@@ -117,6 +121,10 @@ def _common_factor(on: RingAndSolver, p: Poly, d: Poly) -> Parts | None:
     return None
 
 
+def _largest_factor(p: Poly) -> int:
+    return max(map(abs, p.values()), default=0)
+
+
 def _single(on: RingAndSolver, p: Poly, op: str) -> tuple[Binary, Poly] | None:
     """``(e, rest)`` if ``p`` is ``e + rest`` with ``e`` an atom of operator ``op`` and ``rest`` a constant."""
     monos = [m for m in p if m]
@@ -134,9 +142,10 @@ def _nested_quotient(on: RingAndSolver, p: Poly, d: Poly) -> Parts | None:
         return None
     e, rest = found
     x, a = on.ring.poly(e.a), on.ring.poly(e.b)
-    if not on.solver.positive(a):
+    divisor, moved = multiply(a, d), multiply(rest, a)
+    if not on.solver.positive(a) or max(_largest_factor(divisor), _largest_factor(moved)) > MAX_MADE_CONSTANT:
         return None
-    return Parts(quotient=on.quotient(add(x, multiply(rest, a)), multiply(a, d)))
+    return Parts(quotient=on.quotient(add(x, moved), divisor))
 
 
 def _quotient_of_remainder(on: RingAndSolver, p: Poly, d: Poly) -> Parts | None:
