@@ -47,6 +47,8 @@ def pattern(e: Expr) -> Pattern | None:
     pairs = tuple(zip(a[1], b[1], strict=True))
     if e.op == "add":
         return _sum(a[0], b[0]), tuple(x + y for x, y in pairs)
+    if e.op == "sub" and b[0] is _ZERO:
+        return a[0], tuple(x - y for x, y in pairs)
     compute = _CONSTANT.get(e.op)
     divides = e.op in ("floordiv", "floormod")
     if compute is None or a[0] is not _ZERO or b[0] is not _ZERO or (divides and 0 in b[1]):

@@ -148,11 +148,16 @@ def _nearest_table(attrs: Attrs, axis: int, old: int, new: int) -> Array:
 
 
 def _line(table: Array, old: int, new: int) -> tuple[int, int, int] | None:
-    """``a``, ``b``, ``c`` with ``table[i] == (a * i + b) // c`` for all i, ``a / c`` being the ratio of the sizes."""
+    """``a``, ``b``, ``c`` such that ``(a * i + b) // c``, limited to the axis, is ``table[i]`` for all i; ``a / c`` is
+    the ratio of the sizes. Of several ``b`` one that needs no limit is preferred, then the least that is not negative.
+    """
     common = math.gcd(old, new)
     a, c = old // common, new // common
     least = c * table - a * np.arange(new)
     low, high = int(least.max()), int(least.min()) + c - 1
+    if low > high:  # only what is not at an end of the axis bounds ``b`` on both sides
+        low = int(least[table > 0].max(initial=-c * old))
+        high = int(least[table < old - 1].min(initial=c * old)) + c - 1
     return (a, min(max(low, 0), high), c) if low <= high else None
 
 
@@ -163,7 +168,9 @@ def _nearest_place(attrs: Attrs, axis: int, old: Dim, new: Dim, i: Expr) -> Expr
         line = _line(_nearest_table(attrs, axis, old, new), old, new)
         if line is not None:
             factor, offset, divisor = line
-            return (i * factor + offset) // divisor
+            place = (i * factor + offset) // divisor
+            limited = offset < 0 or (factor * (new - 1) + offset) // divisor >= old
+            return _clamped(place, index(old)) if limited else place
     x = _coordinate(attrs, axis, old, new, te.cast(i, FLOAT64))
     name, shift = {
         "round_prefer_floor": ("ceil", -0.5),
