@@ -1,1 +1,1 @@
-"""Every operator in every shape class beside other engines: ``python -m benchmarks.operators --help``."""
+"""Every operator in every shape class, compared with other engines: ``python -m benchmarks.operators --help``."""

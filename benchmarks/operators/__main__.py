@@ -1,4 +1,4 @@
-"""Every operator × attributes × ranks × dtypes × sizes × neighbours, beside onnxruntime and PyTorch (eager).
+"""Every operator × attributes × ranks × dtypes × sizes × neighbours, compared with onnxruntime and PyTorch (eager).
 
 python -m benchmarks.operators [--only WORD,…] [--quick] [--sample N --seed S] [--repeat 1.5] [--record FILE.json]
 
@@ -44,8 +44,8 @@ def run(rows: Sequence[Case], seconds: float, peers: Sequence[str], repeat: floa
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """The rows with a peer, the worst first, and what their ratios say. Rows that fail or differ are outside of every
-    limit, whatever time they took."""
+    """The rows with a peer, the slowest first, and a summary of their ratios. Rows that fail or differ are outside of
+    every limit, whatever time they took."""
     told = sorted((r for r in rows if r.ratio is not None), key=lambda r: -(r.ratio or 0.0))
     failed = [r.name for r in rows if r.problem]
     counted = [r.ratio or 0.0 for r in told if r.counts and not r.problem]
@@ -70,9 +70,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=words, default=(), help="rows whose name contains all of these words")
     parser.add_argument("--quick", action="store_true", help="one row for each operator and choice of attributes")
-    parser.add_argument("--sample", type=int, help="so many rows, drawn at random")
+    parser.add_argument("--sample", type=int, help="number of rows, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=ROW_SECONDS, help="of computing for each row")
+    parser.add_argument("--seconds", type=float, default=ROW_SECONDS, help="seconds of computing for each row")
     parser.add_argument("--repeat", type=float, default=float("inf"), help="measure rows above this ratio again")
     parser.add_argument("--peers", type=words, default=("onnxruntime", "torch"))
     parser.add_argument("--worst", type=int, default=60, help="length of the printed table")

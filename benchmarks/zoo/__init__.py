@@ -1,1 +1,1 @@
-"""Architectures that no table of the suite lists, with seeded weights: ``python -m benchmarks.zoo``."""
+"""Architectures that are in no table of the suite, with seeded weights: ``python -m benchmarks.zoo``."""

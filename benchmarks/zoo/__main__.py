@@ -1,4 +1,5 @@
-"""Weft beside other engines on architectures that no table lists; each engine in a process of its own, in turns.
+"""Weft compared with other engines on architectures that are in no table. Each engine runs in a separate process, in
+turns.
 
 python -m benchmarks.zoo [--models NAME,…] [--families decoders,…] [--threads 1,2] [--peers onnxruntime,openvino]
                          [--runs N] [--above RATIO] [--kernels N] [--json FILE] [--markdown]
@@ -30,16 +31,17 @@ from weft.bench.turns import Record, measure
 from weft.support.errors import UserError
 
 PEERS = ("onnxruntime", "openvino")
-AGREE = 1e-2
-"""Peers whose results differ by more, relative to the largest magnitude, are not compared with."""
+MAX_RELATIVE_DIFFERENCE = 1e-2
+"""Peers whose results differ by more, relative to the largest magnitude, are not compared."""
 
 CHECK_SECONDS = 600
-"""A comparison of results that takes longer is ended."""
+"""A comparison of results that takes longer is stopped."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One model on a number of threads: Weft's record and the peers' (none if Weft failed), and what went wrong."""
+    """One model on a number of threads: Weft's record and the peers' (none if Weft failed), and the problems that
+    occurred."""
 
     model: str
     family: str
@@ -51,7 +53,7 @@ class Row:
     @property
     def ratio(self) -> float | None:
         """Weft's least time over that of the fastest peer that agrees. Least times, as others may use the machine."""
-        peers = [r.min_ms for r in self.records[1:] if r.max_rel_diff <= AGREE]
+        peers = [r.min_ms for r in self.records[1:] if r.max_rel_diff <= MAX_RELATIVE_DIFFERENCE]
         return self.records[0].min_ms / min(peers) if peers else None
 
 
@@ -83,7 +85,7 @@ def say(row: Row) -> None:
 
 
 def table(rows: Sequence[Row], peers: Sequence[str]) -> Table:
-    """The worst first; the last row has the geometric mean."""
+    """The slowest first; the last row has the geometric mean."""
     ranked = sorted((r for r in rows if r.ratio is not None), key=lambda r: -(r.ratio or 0))
     cells: list[tuple[object, ...]] = [
         (r.model, r.family, r.records[0].min_ms, *(_time(r, p) for p in peers), f"{r.ratio:.2f}") for r in ranked
@@ -109,7 +111,7 @@ def left_out(rows: Sequence[Row]) -> str:
 def _time(row: Row, peer: str) -> str:
     for r in row.records[1:]:
         if r.engine == peer:
-            return f"{r.min_ms:.3f}" + ("" if r.max_rel_diff <= AGREE else " ≠")
+            return f"{r.min_ms:.3f}" + ("" if r.max_rel_diff <= MAX_RELATIVE_DIFFERENCE else " ≠")
     return "–"
 
 
@@ -127,7 +129,7 @@ def check(entry: Entry, path: Path) -> str:
 
 
 def check_here(name: str) -> None:
-    """Print the outputs of one model that do not agree with onnxruntime's."""
+    """Print the outputs of one model that differ from onnxruntime's."""
     (entry,) = only(ENTRIES, [f"={name}"])
     wrong = [g for g in gaps(cache.model(entry), entry) if not g.agrees]
     print("\n".join(f"{g.output}: {g.wrong}" for g in wrong))
@@ -167,10 +169,10 @@ def main() -> None:
     parser.add_argument("--threads", type=words, default=("1", "2"))
     parser.add_argument("--peers", type=words, default=PEERS)
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--above", type=float, default=1.05, help="show kernels of models slower than this")
+    parser.add_argument("--above", type=float, default=1.05, help="show the kernels of models above this ratio")
     parser.add_argument("--kernels", type=int, default=5, metavar="N", help="how many of them")
     parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("--json", type=Path, default=None, help="write what was measured to this file")
+    parser.add_argument("--json", type=Path, default=None, help="write the records to this file")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--build", action="store_true")
     parser.add_argument("--check", action="store_true")
@@ -181,7 +183,7 @@ def main() -> None:
         return
     entries = only(ENTRIES, options.models, options.families)
     if not entries:
-        parser.error("no model has such a name and family; --list shows them")
+        parser.error("no model has this name and family; --list shows all")
     if options.list:
         print("\n".join(f"{e.name:28} {e.family:20} {e.package}" for e in entries))
     elif options.build:

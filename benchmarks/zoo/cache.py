@@ -19,8 +19,8 @@ from models_zoo import Unavailable, cache_dir
 
 from benchmarks.zoo.entry import Entry
 
-LIMIT_SECONDS = 400.0
-"""An export that takes longer is ended."""
+MAX_EXPORT_SECONDS = 400.0
+"""An export that takes longer is stopped."""
 
 INSTALL = "pip install 'weft[zoo]', then pip install --no-deps timm"
 
@@ -55,7 +55,7 @@ def model(entry: Entry) -> Path:
 
 
 def built(entries: Sequence[Entry]) -> list[Entry]:
-    """Those whose file exists already."""
+    """The entries whose file exists already."""
     return [e for e in entries if _file(e).exists()]
 
 
@@ -69,11 +69,11 @@ def _build(entry: Entry, path: Path) -> None:
     process = _processes().Process(target=_export, args=(entry, str(draft), str(log)))
     try:
         process.start()
-        process.join(LIMIT_SECONDS)
+        process.join(MAX_EXPORT_SECONDS)
         if process.is_alive():
             process.kill()
             process.join()
-            raise ExportError(f"the export of {entry.name} took more than {LIMIT_SECONDS:.0f} s")
+            raise ExportError(f"the export of {entry.name} took more than {MAX_EXPORT_SECONDS:.0f} s")
         if process.exitcode != 0 or not draft.exists():
             lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
             why = "\n".join(lines[-12:]) or f"the process ended with status {process.exitcode}"

@@ -1,4 +1,4 @@
-"""What an architecture of the zoo is: data only, so that lists of them can be read without PyTorch."""
+"""The description of an architecture of the zoo: data only, so that the lists can be read without PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 REVISION = "3"
-"""Part of every cached file's name: count up when exporting or scaling of weights changes."""
+"""Part of every cached file's name: increase it when the export or the scaling of weights changes."""
 
 NETS = Path(__file__).parent / "nets"
 
@@ -82,7 +82,7 @@ def image(size: int = 128, channels: int = 3, batch: int = 1, name: str = "pixel
 
 
 def open_image(size: int = 128, name: str = "pixel_values") -> Input:
-    """Pictures of an open number."""
+    """A batch of images; the size of the batch is open."""
     return Input(name, (1, 3, size, size), open={0: "batch"})
 
 
@@ -91,7 +91,7 @@ def ids(length: int = 64, high: int = 1000, name: str = "input_ids", batch: int 
 
 
 def open_ids(length: int = 64, high: int = 1000, name: str = "input_ids") -> Input:
-    """Token sequences of open number and length."""
+    """A batch of token sequences; the sizes of batch and sequence are open."""
     return Input(name, (1, length), "ids", high, {0: "batch", 1: "sequence"})
 
 

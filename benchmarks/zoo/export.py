@@ -1,4 +1,4 @@
-"""Builds one architecture and writes its ONNX file; runs in a process of its own."""
+"""Builds one architecture and writes its ONNX file; runs in a separate process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from benchmarks.zoo.entry import Entry
-from benchmarks.zoo.signal import LEAST_SPREAD, give_signal, spread
+from benchmarks.zoo.signal import MIN_OUTPUT_SPREAD, give_signal, spread
 
 SEED = 0
 
@@ -68,7 +68,7 @@ def write(entry: Entry, path: Path) -> None:
     give_signal(model, first)
     with torch.no_grad():
         spreads = spread(model(*first), model(*second))
-    if not min(spreads, default=0) >= LEAST_SPREAD:
+    if not min(spreads, default=0) >= MIN_OUTPUT_SPREAD:
         raise ValueError(f"two inputs hardly change the outputs: {spreads}")
     options: dict[str, Any] = {}
     if any(i.open for i in entry.inputs):

@@ -16,13 +16,13 @@ from torch import nn
 
 PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-VANISHING = 1e-3
-"""A parameter none of whose values is larger is set anew: initializers use zeros and tiny scales of residuals."""
+MAX_VANISHING_MAGNITUDE = 1e-3
+"""A parameter without larger values is replaced: initializers use zeros and tiny scales of residuals."""
 
-FEWEST_SAMPLES = 16
-"""Statistics of a channel need so many values; with fewer, the running statistics are random."""
+MIN_SAMPLES = 16
+"""Fewest values from which statistics of a channel are computed; with fewer, the running statistics are random."""
 
-LEAST_SPREAD = 0.02
+MIN_OUTPUT_SPREAD = 0.02
 """Two inputs must change each output by this share of its largest magnitude."""
 
 
@@ -49,7 +49,7 @@ def _start(model: nn.Module) -> None:
                 p.normal_(0, 1)
             elif "Norm" in type(module).__name__ and p.dim() == 1:
                 p.add_(torch.empty_like(p).uniform_(-0.3, 0.3))
-            elif p.abs().max() < VANISHING:
+            elif p.abs().max() < MAX_VANISHING_MAGNITUDE:
                 p.normal_(0, 0.1 if name == "bias" else 0.3)
 
 
@@ -67,7 +67,7 @@ def _as_trained(norm: Any, x: torch.Tensor) -> None:
         return
     samples = x.numel() // x.shape[1]
     noise = torch.empty_like(norm.running_mean)
-    if samples < FEWEST_SAMPLES:
+    if samples < MIN_SAMPLES:
         norm.running_mean.copy_(noise.uniform_(-0.1, 0.1))
         norm.running_var.copy_(noise.uniform_(0.5, 1.5))
         return

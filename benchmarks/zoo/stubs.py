@@ -1,7 +1,7 @@
 """Stands in for torchvision, which ``timm`` imports for transforms of pictures that building a model does not need.
 
-PyPI's torchvision does not load beside the CPU build of PyTorch. Every name that is looked up in the stand-in is an
-empty class; those that models really use are written out.
+PyPI's torchvision cannot be loaded together with the CPU build of PyTorch. Every name that is looked up in the stand-in
+is an empty class; those that models really use are written out.
 """
 
 from __future__ import annotations
