@@ -97,11 +97,6 @@ class Device:
     kind: str = "cpu"
     index: int = 0
 
-    @property
-    def is_cpu(self) -> bool:
-        """Whether its memory is the main memory."""
-        return self.kind == "cpu"
-
     def info(self) -> DeviceInfo:
         """The description of the device. Raises UserError if it cannot be opened."""
         name, formats, memory_bytes = opened(self).info()

@@ -81,14 +81,6 @@ def is_straight(function: Function) -> bool:
     return True
 
 
-def takes_tensors(function: Function) -> bool:
-    """Whether all that goes in and comes out are tensors that kernels can read."""
-    results = function.body.type.fields if isinstance(function.body.type, TupleType) else (function.body.type,)
-    return all(
-        isinstance(t, TensorType) and t.dtype.kind != "string" for t in (*(p.type for p in function.params), *results)
-    )
-
-
 def _is_plain(e: Call) -> bool:
     if isinstance(e.target, Function):
         return e.target.is_primitive
