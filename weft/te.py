@@ -1,6 +1,7 @@
 """The public module ``weft.te``: tensor expressions (``weft.tensor_expr``) and their schedules (``weft.classic``)."""
 
 from weft.classic import hybrid as hybrid
+from weft.classic import inlining as schedule
 from weft.classic.intrinsic import declare as decl_tensor_intrin
 from weft.classic.schedule import create_schedule
 from weft.tensor_expr import (
@@ -194,6 +195,7 @@ __all__ = [
     "round",
     "rsqrt",
     "scan",
+    "schedule",
     "select",
     "shl",
     "shr",

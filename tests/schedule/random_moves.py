@@ -134,6 +134,46 @@ def once(s: Schedule, r: random.Random) -> object:
         return None  # the place that was accepted stays
 
 
+def merge_two(s: Schedule, r: random.Random) -> object:
+    """Loops of neighbouring statements, the outermost of two nests or loops inside of one."""
+    blocks = s.get_blocks()
+    at = r.randrange(len(blocks))
+    nests = [s.get_loops(b) for b in blocks[at : at + 2]]
+    depth = r.choice([0, 0, 0, 1])
+    return s.merge(*(loops[depth] for loops in nests if len(loops) > depth))
+
+
+def widen(s: Schedule, r: random.Random) -> None:
+    """An intermediate result in a type that holds all its values."""
+    wider = {"float32": "float64", "float16": "float32", "int8": "int32", "uint8": "int32", "int32": "int64"}
+    block = some_block(s, r)
+    dtype = str(s.state.block(block).writes[0].buffer.dtype)
+    s.unsafe_set_dtype(block, 0, wider.get(dtype, dtype))
+
+
+def pad_first(s: Schedule, r: random.Random) -> object:
+    """A stage that is padding: the copy of an operand that pad_einsum makes, or a shift that became one."""
+    block = some_block(s, r)
+    return s.decompose_padding(block, r.choice(s.get_loops(block) or (some_loop(s, r),)))
+
+
+def permute_variables(s: Schedule, r: random.Random) -> None:
+    block = some_block(s, r)
+    count = len(s.state.block(block).iters)
+    s.reorder_block_iter_var(block, r.sample(range(count), count))
+
+
+def change_variables(s: Schedule, r: random.Random) -> object:
+    maps = [
+        lambda *i: i[::-1],
+        lambda i, j: (j // 2, i, j % 2),
+        lambda i, j: (i * 3 + j,),
+        lambda i, j, k: (k, j, i),
+        lambda i, j, k: (i, k // 2, j, k % 2),
+    ]
+    return s.transform_block_layout(some_block(s, r), r.choice(maps))
+
+
 def fetch_together(s: Schedule, r: random.Random) -> None:
     """A producer in shared memory, in a loop of threads around its consumers, which share its loops where they can."""
     b = some_block(s, r)
@@ -230,6 +270,14 @@ MOVES: dict[str, Move] = {
     "pad_einsum": lambda s, r: s.pad_einsum(
         b := some_block(s, r), [r.choice([1, 2, 4]) for _ in s.state.block(b).iters]
     ),
+    "merge": merge_two,
+    "reindex": lambda s, r: s.reindex(some_block(s, r), r.randrange(2), r.random() < 0.3),
+    "unsafe_set_dtype": widen,
+    "decompose_padding": pad_first,
+    "reorder_block_iter_var": permute_variables,
+    "transform_block_layout": change_variables,
+    "read_at": lambda s, r: s.read_at(some_loop(s, r), some_block(s, r), r.randrange(2), "local"),
+    "write_at": lambda s, r: s.write_at(some_loop(s, r), some_block(s, r)),
     "pipeline": overlap,
     "stream": lambda s, r: s.stream(some_block(s, r)),
     "run_once": once,

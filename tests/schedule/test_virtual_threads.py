@@ -91,6 +91,14 @@ def test_nested_threads_vectors_and_pipelines() -> None:
     assert any(v.value.lanes > 1 for v in stores(kernel.body))
 
 
+@pytest.mark.parametrize("scope", ["shared", "warp"])
+def test_memory_of_gpu_threads_is_plain_memory_on_a_cpu(scope: str) -> None:
+    original = matmul_relu(4, 6, 5)
+    s = Schedule(original)
+    s.set_scope("C", 0, scope)
+    agrees(original, s)
+
+
 def test_classic_virtual_threads_run_on_a_cpu() -> None:
     a = te.placeholder((32, 8), name="A")
     b = te.compute((32, 8), lambda i, j: a[i, j] + 1.0, name="B")

@@ -34,7 +34,7 @@ def carried_loops(program: Program) -> frozenset[Var]:
     found: set[Var] = set()
     for loop in tree.loops.values():
         blocks = tree.blocks_under(loop.body)
-        if len(blocks) > 1 and not all(_flows_within(tree, loop, w, r) for w, r in _pairs(blocks)):
+        if len(blocks) > 1 and not all(flows_within(tree, loop, w, r) for w, r in pairs_of(blocks)):
             found.add(loop.var)
     return frozenset(found)
 
@@ -75,7 +75,7 @@ def _is_zero(width: Linear) -> bool:
     return width.is_constant and width.constant == 0
 
 
-def _pairs(blocks: list[Block]) -> Iterable[tuple[Block, Block]]:
+def pairs_of(blocks: list[Block]) -> Iterable[tuple[Block, Block]]:
     """Each block that writes, paired with each other block that reads or writes the same buffer."""
     for writer in blocks:
         buffers = {r.buffer for r in writer.writes}
@@ -84,7 +84,7 @@ def _pairs(blocks: list[Block]) -> Iterable[tuple[Block, Block]]:
                 yield writer, other
 
 
-def _flows_within(tree: Tree, loop: For, writer: Block, other: Block) -> bool:
+def flows_within(tree: Tree, loop: For, writer: Block, other: Block) -> bool:
     """Whether ``other`` accesses only elements that ``writer`` wrote earlier in the same iteration of ``loop``."""
     if tree.position[writer] > tree.position[other]:
         return any(w.buffer is r.buffer for w in other.writes for r in writer.writes)  # see the reverse pair

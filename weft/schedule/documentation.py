@@ -36,7 +36,7 @@ _CLASSIC: Final = {
 
 def primitives_page() -> str:
     """The text of the page."""
-    parts = [_HEAD, "## Primitives", _tile()]
+    parts = [_HEAD, "## Primitives", *map(_composed, ("tile", "read_at", "write_at"))]
     for name, primitive in PRIMITIVES.items():
         lines = [f"### {name}", f"`s.{name}{_signature(name)}`" + _classic(name)]
         parts += ["\n\n".join(lines), "\n".join(_markdown(inspect.getdoc(primitive.run) or ""))]
@@ -45,9 +45,10 @@ def primitives_page() -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n\n".join(p.strip("\n") for p in parts)) + "\n"
 
 
-def _tile() -> str:
-    text = "\n".join(_markdown(inspect.getdoc(Schedule.tile) or ""))
-    return f"### tile\n\n`s.tile(y, x, y_factor, x_factor)`{_classic('tile')}\n\n{text}"
+def _composed(name: str) -> str:
+    """A method that is made of several primitives."""
+    text = "\n".join(_markdown(inspect.getdoc(getattr(Schedule, name)) or ""))
+    return f"### {name}\n\n`s.{name}{_signature(name)}`{_classic(name)}\n\n{text}"
 
 
 def _signature(name: str) -> str:

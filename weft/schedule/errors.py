@@ -39,6 +39,7 @@ RULES: Final[dict[str, str]] = {
     "S042": "a scope must be known",
     "S043": "a buffer with elements that no block writes cannot be copied as a whole",
     "S044": "a block must not read a buffer that it writes with stores that bypass the caches",
+    "S045": "an element that is copied must exist for all values of the variables",
     # reductions
     "S050": "only a block with init and reduce variables can be decomposed or factored",
     "S051": "the init must run before every loop of the reduction and after none",
@@ -47,6 +48,7 @@ RULES: Final[dict[str, str]] = {
     "S054": "a reduction whose result depends on the order is reassociated only if that is allowed",
     "S055": "a reduction that recomputes instances must stay inside the loop at which it is computed",
     "S056": "the init of a reduction must stay before all its instances",
+    "S057": "only a choice between a value and a constant has padding",
     # sliding windows
     "S060": "the region that is kept across a loop must be a box that moves forward with the loop",
     "S061": "a dimension must be stored modulo at least the number of elements needed at a time",
@@ -57,7 +59,7 @@ RULES: Final[dict[str, str]] = {
     "S066": "the statements of a pipelined loop cannot be changed",
     # layouts
     "S070": "an index map must carry every index exactly once",
-    "S071": "only the layout of an intermediate buffer can change",
+    "S071": "only the layout of an intermediate buffer can change, unless the caller's layout may change too",
     "S072": "padding needs a producer whose every element can be rewritten",
     "S073": "a padded block must have a nest of its own, and zeros in its operands must not change its result",
     # blocks and intrinsics

@@ -203,6 +203,11 @@ class Schedule(TextInNotebooks):
         made: tuple[LoopRef, LoopRef] = self._apply("partition", loop=loop, at=at)
         return made
 
+    def merge(self, *loops: LoopRef) -> LoopRef:
+        """Merge loops of equal length that stand one after another into one loop."""
+        made: LoopRef = self._apply("merge", loops=loops)
+        return made
+
     def parallel(self, loop: LoopRef) -> None:
         """Run the iterations on the threads of the pool."""
         self._apply("parallel", loop=loop)
@@ -316,6 +321,47 @@ class Schedule(TextInNotebooks):
         )
         return made
 
+    def read_at(self, loop: LoopRef, block: BlockRef | str, read_index: int, scope: str = "global") -> BlockRef:
+        """Copy what the block reads through its region ``read_index`` in each iteration of ``loop``: ``cache_read``,
+        then ``compute_at``. Returns the copying block."""
+
+        def steps() -> BlockRef:
+            made = self.cache_read(block, read_index, scope)
+            self.compute_at(made, loop)
+            return made
+
+        return self._all_or_none(steps)
+
+    def write_at(self, loop: LoopRef, block: BlockRef | str, write_index: int = 0, scope: str = "global") -> BlockRef:
+        """Compute the block's result in a buffer of its own and copy it out in each iteration of ``loop``:
+        ``cache_write``, then ``reverse_compute_at``. Returns the copying block."""
+
+        def steps() -> BlockRef:
+            made = self.cache_write(block, write_index, scope)
+            self.reverse_compute_at(made, loop)
+            return made
+
+        return self._all_or_none(steps)
+
+    def _all_or_none(self, steps: Callable[[], BlockRef]) -> BlockRef:
+        """The result of several primitives; if one refuses, none has changed anything."""
+        kept = self.copy()
+        try:
+            return steps()
+        except ScheduleError:
+            self.__dict__.update(kept.__dict__)
+            raise
+
+    def reindex(self, block: BlockRef | str, index: int, written: bool = False) -> BlockRef:
+        """Copy an operand (with ``written`` a result) into a buffer that the block's variables index; returns the
+        copying block."""
+        made: BlockRef = self._apply("reindex", block=_block(block), index=index, written=written)
+        return made
+
+    def unsafe_set_dtype(self, block: BlockRef | str, write_index: int, dtype: str) -> None:
+        """Store an intermediate buffer in another type. Values are cast, so results may change."""
+        self._apply("unsafe_set_dtype", block=_block(block), write_index=write_index, dtype=dtype)
+
     def set_scope(self, block: BlockRef | str, write_index: int, scope: str) -> None:
         """Store an intermediate buffer that the block writes in another memory space."""
         self._apply("set_scope", block=_block(block), write_index=write_index, scope=scope)
@@ -326,13 +372,16 @@ class Schedule(TextInNotebooks):
         buffer: str,
         index_map: Callable[..., Any] | IndexMap,
         pad: float | None = None,
+        change_parameter: bool = False,
     ) -> None:
         """Store an intermediate buffer in another layout: ``index_map`` maps old indices to new ones.
 
-        ``pad`` is the value that the producer stores in elements that the old layout does not have.
+        ``pad`` is the value that the producer stores in elements that the old layout does not have. With
+        ``change_parameter`` the buffer may be a parameter: the caller then passes it in the new layout.
         """
         made = IndexMap.of(index_map, self._dimensions(block, buffer))
-        self._apply("transform_layout", block=_block(block), buffer=buffer, index_map=made, pad=pad)
+        more = {"change_parameter": True} if change_parameter else {}
+        self._apply("transform_layout", block=_block(block), buffer=buffer, index_map=made, pad=pad, **more)
 
     def _dimensions(self, block: BlockRef | str, buffer: str) -> int:
         found = self._state.block(_block(block))
@@ -342,6 +391,12 @@ class Schedule(TextInNotebooks):
         """Round up the extents of the block's variables to multiples of ``padding``; returns the blocks that pad and
         crop."""
         made: tuple[BlockRef, ...] = self._apply("pad_einsum", block=_block(block), padding=padding)
+        return made
+
+    def decompose_padding(self, block: BlockRef | str, loop: LoopRef) -> BlockRef:
+        """Fill a padded buffer with its padding before ``loop``, then copy what is padded; returns the block that
+        fills."""
+        made: BlockRef = self._apply("decompose_padding", block=_block(block), loop=loop)
         return made
 
     def double_buffer(self, block: BlockRef | str, write_index: int = 0) -> None:
@@ -399,6 +454,15 @@ class Schedule(TextInNotebooks):
         return made
 
     # -- blocks and intrinsics ------------------------------------------------------------------------------
+
+    def reorder_block_iter_var(self, block: BlockRef | str, order: Sequence[int]) -> None:
+        """Put the variables of a block into another order, given as positions."""
+        self._apply("reorder_block_iter_var", block=_block(block), order=order)
+
+    def transform_block_layout(self, block: BlockRef | str, index_map: Callable[..., Any] | IndexMap) -> None:
+        """Run a block over other variables: ``index_map`` maps its old variables to new ones."""
+        made = IndexMap.of(index_map, len(self._state.block(_block(block)).iters))
+        self._apply("transform_block_layout", block=_block(block), index_map=made)
 
     def blockize(self, loop: LoopRef) -> BlockRef:
         """Make the nest from ``loop`` inwards the body of a new block; returns the block."""

@@ -364,14 +364,8 @@ class Stage:
         """The present loop over ``axis``. Refuses if there is none, or if it was split or fused."""
         if isinstance(axis, LoopRef):
             return self._present(axis)
-        block = self.owner.schedule.state.block(self.block)
-        position = next((n for n, a in enumerate(self._axes) if a is axis), None)
+        position, name = self._position(axis), _name(axis)
         if position is None:
-            position = next((n for n, it in enumerate(block.iters) if it is axis), None)
-        if position is None and isinstance(axis, IterVar) and self.owner.handed.get(axis, (None,))[0] is self.identity:
-            position = self.owner.handed[axis][1]
-        name = getattr(getattr(axis, "var", axis), "name", str(axis))
-        if position is None or position >= len(block.iters):
             raise ScheduleError(f"'{name}' is not an axis of '{self.block.name}'", code="S002")
         own, known = self.axis, self.owner._axis_loop(self.block, position)
         if known is not None:
@@ -385,6 +379,16 @@ class Stage:
                 hint="use the loops that split and fuse returned, or stage.axis",
             )
         return found[0]
+
+    def _position(self, axis: Any) -> int | None:
+        """The position of ``axis`` among the variables of the stage's block."""
+        block = self.owner.schedule.state.block(self.block)
+        position = next((n for n, a in enumerate(self._axes) if a is axis), None)
+        if position is None:
+            position = next((n for n, it in enumerate(block.iters) if it is axis), None)
+        if position is None and isinstance(axis, IterVar) and self.owner.handed.get(axis, (None,))[0] is self.identity:
+            position = self.owner.handed[axis][1]
+        return None if position is None or position >= len(block.iters) else position
 
     def _present(self, loop: LoopRef) -> LoopRef:
         """The loop that ``loop`` stands for after declarations were applied anew."""
@@ -493,9 +497,27 @@ class Stage:
         self.owner.schedule.double_buffer(self.block)
 
     @_declared
-    def storage_align(self, dimension: int, factor: int, offset: int = 0) -> None:
-        """Align the stride of one dimension of the stage's result."""
+    def storage_align(self, axis: Any, factor: int, offset: int = 0) -> None:
+        """Make the stride of one dimension of the stage's result ``offset`` modulo ``factor``: the dimension that
+        ``axis``, an axis of the stage, indexes, or a position."""
+        dimension = axis if isinstance(axis, int) else self._dimension(axis)
         self.owner.schedule.storage_align(self.block, 0, dimension, factor, offset)
+
+    def _dimension(self, axis: Any) -> int:
+        """The dimension of the stage's result that is indexed by ``axis``."""
+        block = self.owner.schedule.state.block(self.block)
+        position = self._position(axis)
+        if position is None and isinstance(axis, LoopRef):
+            driven = self._driven(self._present(axis))
+            position = driven[0] if len(driven) == 1 else None
+        starts = [start for start, _ in block.writes[0].ranges]
+        if position is None or block.iters[position].var not in starts:
+            raise ScheduleError(
+                f"storage_align: {_name(axis)} is not an axis of what '{block.name}' writes",
+                code="S004",
+                hint="give one of stage.op.axis, or the position of a dimension",
+            )
+        return starts.index(block.iters[position].var)
 
     @_declared
     def prefetch(self, buffer: Any, axis: Any, distance: int = 1, within: Any = None) -> None:
@@ -562,6 +584,10 @@ class Stage:
     def tensorize(self, axis: Any, intrinsic: Any) -> BlockRef:
         """Replace the loops from ``axis`` inwards by an instruction."""
         return self.owner.schedule.tensorize(self.loop(axis), intrinsic)
+
+
+def _name(axis: Any) -> str:
+    return str(getattr(getattr(axis, "var", axis), "name", axis))
 
 
 def _stage(given: Any) -> Stage:

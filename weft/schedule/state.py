@@ -165,7 +165,10 @@ class State:
             allocs = (*(changes.get(b, b) for b in allocs if b not in gone), *new)
         if self.nested:
             body = with_summaries(body, self.tree.position)
-        self.program = dataclasses.replace(self.program, body=body, allocs=allocs)
+        params = self.program.params
+        if any(b in changes for b in params):
+            params = tuple(changes.get(b, b) for b in params)
+        self.program = dataclasses.replace(self.program, body=body, allocs=allocs, params=params)
         self._tree = None
 
     def restore(self, program: Program) -> None:

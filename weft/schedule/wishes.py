@@ -88,6 +88,11 @@ class Wishes:
         return self._alias.get(loop, loop)
 
     @property
+    def stages(self) -> set[Hashable]:
+        """The stages about which something was declared."""
+        return {w.stage for w in self._log}
+
+    @property
     def waiting(self) -> list[Hashable]:
         """The stages whose placement waits for other declarations."""
         return [w.stage for w in self._waiting]

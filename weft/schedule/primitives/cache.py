@@ -27,10 +27,15 @@ from weft.tir.nodes import SCOPES, Block, Buffer, For, Region, Seq, Stmt, Store,
 from weft.tir.visit import walk
 
 
+def written_buffer(state: State, block: Block, write_index: int) -> Buffer:
+    """The buffer of a write region of the block; refuses (S040) positions that it does not have."""
+    return _region(state, block, block.writes, write_index).buffer
+
+
 def set_scope(state: State, block: BlockRef, write_index: int, scope: str) -> None:
     """Put an intermediate buffer in another memory scope.   ``alloc C: f32[8]`` → ``alloc C: f32[8] register``"""
     found = state.block(block)
-    buffer = _region(state, found, found.writes, write_index).buffer
+    buffer = written_buffer(state, found, write_index)
     _check_scope(state, scope)
     if buffer in state.program.params:
         raise state.refuse(

@@ -19,7 +19,14 @@ from weft.tir.nodes import Block, Buffer, For, Region, Stmt, Store
 from weft.tir.visit import substitution, transform
 
 
-def transform_layout(state: State, block: BlockRef, buffer: str, index_map: IndexMap, pad: float | None = None) -> None:
+def transform_layout(
+    state: State,
+    block: BlockRef,
+    buffer: str,
+    index_map: IndexMap,
+    pad: float | None = None,
+    change_parameter: bool = False,
+) -> None:
     """Store an intermediate buffer in another layout and change all its accesses.
 
     ::
@@ -29,15 +36,15 @@ def transform_layout(state: State, block: BlockRef, buffer: str, index_map: Inde
     If the sizes do not divide, the new layout has additional elements. The producer stores ``pad`` in them; with None
     they stay undefined and are never read. A producer that is a simple loop nest with one store is rewritten to iterate
     over the new dimensions in their order; ``pad`` requires such a producer (S072).
+
+    The layout of a parameter is the caller's. It changes only with ``change_parameter``: the caller then passes the
+    buffer in the new layout. Its extents must be known (S071).
     """
     found = state.block(block)
     old = next((r.buffer for r in (*found.writes, *found.reads) if r.buffer.name == buffer), None)
     if old is None:
         raise state.refuse("S040", f"block '{found.name}' does not touch a buffer '{buffer}'", at=found)
-    if old not in state.program.allocs:
-        raise state.refuse(
-            "S071", f"'{buffer}' is a parameter", at=found, hint="cache_read or cache_write makes an intermediate copy"
-        )
+    _check_parameter(state, found, old, change_parameter)
     if len(index_map.inputs) != len(old.shape):
         raise state.refuse("S004", f"the index map takes {len(index_map.inputs)} indices, not {len(old.shape)}")
     new = old.replace(shape=_new_shape(state, old, index_map), strides=None)
@@ -49,6 +56,10 @@ def transform_layout(state: State, block: BlockRef, buffer: str, index_map: Inde
             hint="each index must appear whole, or as v // a together with v % a",
         )
     padded = _is_padded(old, new)
+    if padded and pad is None and old in state.program.params[len(state.program.params) - state.program.outputs :]:
+        raise state.refuse(
+            "S072", f"the output '{buffer}' would have elements that nothing writes", at=found, hint="give pad"
+        )
     writers = [b for b in state.tree.accessors(old) if any(w.buffer is old for w in b.writes)]
     producer = writers[0] if len(writers) == 1 and _can_run_over(state, writers[0], old, index_map) else None
     if pad is not None and padded and producer is None:
@@ -74,6 +85,21 @@ def transform_layout(state: State, block: BlockRef, buffer: str, index_map: Inde
     if producer is not None:
         made = state.tree.loops_around(state.block(producer.name))
         state.consume(gone, [LoopRef(x.var) for x in made])
+
+
+def _check_parameter(state: State, block: Block, buffer: Buffer, change: bool) -> None:
+    """Refuse parameters, unless the caller agrees and their extents are known."""
+    if buffer not in state.program.params:
+        return
+    if not change:
+        raise state.refuse(
+            "S071",
+            f"'{buffer.name}' is a parameter",
+            at=block,
+            hint="make a copy with cache_read or cache_write; change_parameter=True changes what callers pass",
+        )
+    if not all(isinstance(e, Const) for e in buffer.shape) or buffer.strides is not None:
+        raise state.refuse("S071", f"the parameter '{buffer.name}' has no known compact shape", at=block)
 
 
 def _new_shape(state: State, old: Buffer, index_map: IndexMap) -> tuple[Expr, ...]:

@@ -40,7 +40,7 @@ def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRe
     if not starts_reduction(update, inside):
         raise state.refuse("S051", f"'{loop.name}' does not begin the reduction of '{update.name}'", at=target)
     _check_surroundings(state, update, loop, inside)
-    init = _init_nest(state, update, inside, spatial_loops)
+    init = initial_nest(state, update, inside, spatial_loops, f"{update.name}_init")
     name = next(b.name for b in _blocks(init))
     if update.name in state.partial:
         state.partial = state.partial | {name}
@@ -104,8 +104,9 @@ def _blocks(stmt: Stmt) -> list[Block]:
     return [stmt]
 
 
-def _init_nest(state: State, update: Block, inside: list[For], spatial_loops: list[For]) -> Stmt:
-    """The init as a block in copies of the loops that its spatial variables use; other loops have their start value."""
+def initial_nest(state: State, update: Block, inside: list[For], spatial_loops: list[For], name: str) -> Stmt:
+    """The init as a block called ``name`` in copies of the loops that its spatial variables use; other loops have their
+    start value."""
     values: dict[Var, Expr] = {}
     copies: list[For] = []
     for loop in inside:
@@ -128,7 +129,7 @@ def _init_nest(state: State, update: Block, inside: list[For], spatial_loops: li
     ranges = {**state.ranges(inside[0]), **{c.var: loop_range(c) for c in copies}}
     assert update.init is not None
     block = Block(
-        state.fresh_block(f"{update.name}_init"),
+        state.fresh_block(name),
         tuple(dataclasses.replace(it, var=fresh[it.var]) for it, _ in kept),
         tuple(swap(v) for _, v in kept),
         (),

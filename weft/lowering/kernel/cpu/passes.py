@@ -10,6 +10,7 @@ from weft.lowering.kernel.common.intrinsics import lower_intrinsics
 from weft.lowering.kernel.common.passes import PLACE_MEMORY, SIMPLIFY_STATEMENTS, KernelPass, Lowered, plain
 from weft.lowering.kernel.common.unroll import unroll
 from weft.lowering.kernel.cpu.prefetch import insert_prefetches
+from weft.lowering.kernel.cpu.scopes import use_plain_memory
 from weft.lowering.kernel.cpu.stream import mark_streams
 from weft.lowering.kernel.cpu.transpose import transpose
 from weft.lowering.kernel.cpu.vectorize import vectorize
@@ -21,6 +22,7 @@ def use_vectors(state: Lowered) -> Lowered:
 
 
 CPU_PASSES: Final[tuple[KernelPass, ...]] = (
+    plain(use_plain_memory),  # instead of memory of GPU threads
     plain(mark_streams),  # results whose stores bypass the caches
     *PLACE_MEMORY,
     plain(insert_prefetches),  # prefetches that the schedule requests
