@@ -47,7 +47,7 @@ def test_all_public_names_are_declared() -> None:
 def test_te_is_the_room_and_its_schedules() -> None:
     from weft import tensor_expr
 
-    assert set(weft.te.__all__) == {*tensor_expr.__all__, "create_schedule", "decl_tensor_intrin"}
+    assert set(weft.te.__all__) == {*tensor_expr.__all__, "create_schedule", "decl_tensor_intrin", "schedule"}
     assert all(getattr(weft.te, name) is getattr(tensor_expr, name) for name in tensor_expr.__all__)
 
 

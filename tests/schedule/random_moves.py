@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from weft.expr.nodes import Select
 from weft.schedule import BlockRef, IndexMap, LoopRef, Schedule, TensorIntrinsic
 from weft.schedule.primitives.kinds import THREAD_AXES
 from weft.schedule.tree import statements_of
 from weft.support.errors import ScheduleError
+from weft.tir.nodes import Store
 from weft.tir.text import parse
 
 SIZES: Final = range(1, 8)
@@ -152,8 +154,10 @@ def widen(s: Schedule, r: random.Random) -> None:
 
 
 def pad_first(s: Schedule, r: random.Random) -> object:
-    """A stage that is padding: the copy of an operand that pad_einsum makes, or a shift that became one."""
-    block = some_block(s, r)
+    """A stage that chooses between a value and a constant, if there is one."""
+    bodies = {b: s.state.block(b).body for b in s.get_blocks()}
+    choosing = [b for b, body in bodies.items() if isinstance(body, Store) and isinstance(body.value, Select)]
+    block = r.choice(choosing or [some_block(s, r)])
     return s.decompose_padding(block, r.choice(s.get_loops(block) or (some_loop(s, r),)))
 
 

@@ -40,6 +40,9 @@ def random_stage(rng: random.Random, name: str, x: Tensor, y: Tensor, w: Tensor)
         "shift": lambda: te.compute(
             x.shape, lambda i, j: te.if_then_else(te.all(i >= 1, j >= 2), x[i - 1, j - 2], 0.0) + y[i, j], name=name
         ),
+        "padding": lambda: te.compute(
+            x.shape, lambda i, j: te.if_then_else(te.all(i >= 1, j >= 2), x[i - 1, j - 2], 0.0), name=name
+        ),
         "product": lambda: te.compute(x.shape, lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name=name),
         "window": lambda: te.compute(
             (rows, columns - 1), lambda i, j: te.sum(x[i, j + h] * w[h, h], axis=h), name=name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,17 @@ import pytest
 
 import weft
 from weft import te
+from weft.lowering.kernel.common.barriers import exchange_with_barriers
+from weft.lowering.kernel.common.blocks import lower_blocks
 from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule
 from weft.support.errors import ProgramError, ScheduleError
 from weft.tir.interpret import run
-from weft.tir.nodes import For, Program
+from weft.tir.nodes import Barrier, For, Program, Seq
 from weft.tir.text import parse, to_text
+from weft.tir.threads import shared_loops
 from weft.tir.verify import verify
-from weft.tir.visit import walk
+from weft.tir.visit import transform, walk
 
 
 def judged(program: Program, given: list[np.ndarray], wanted: np.ndarray) -> None:
@@ -25,6 +29,18 @@ def judged(program: Program, given: list[np.ndarray], wanted: np.ndarray) -> Non
     assert to_text(parse(to_text(program))) == to_text(program)
     for order in ("forward", "backward", "shuffled"):
         np.testing.assert_allclose(run(program, given, order=order)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+def with_barriers(program: Program, given: list[np.ndarray], wanted: np.ndarray) -> None:
+    """Explicit barriers are enough, and needed: the interpreter runs each thread from barrier to barrier."""
+    made = exchange_with_barriers(lower_blocks(program)[0])
+    assert not shared_loops(made)
+    for order in ("forward", "backward", "shuffled"):
+        np.testing.assert_allclose(run(made, given, order=order)[0], wanted, rtol=1e-4, atol=1e-4)
+    assert [s for s in walk(made.body) if isinstance(s, Barrier)]
+    without = replace(made, body=transform(made.body, lambda s: Seq(()) if isinstance(s, Barrier) else None))
+    with pytest.raises((ProgramError, AssertionError)):
+        np.testing.assert_allclose(run(without, given, order="backward")[0], wanted, rtol=1e-4, atol=1e-4)
 
 
 def bound(program: Program, axis: str) -> list[For]:
@@ -75,6 +91,7 @@ def test_a_product_with_tiles_that_threads_fetch_together(rows: int, columns: in
     assert len(bound(program, "threadIdx.x")) == 3
     x_, w_ = whole(rows, 12), whole(12, columns)
     judged(program, [x_, w_], x_ @ w_)
+    with_barriers(program, [x_, w_], x_ @ w_)
 
 
 def sums(dtype: str = "float32", rows: int = 8, depth: int = 16) -> tuple[Any, Any, Any]:
@@ -234,6 +251,7 @@ def threads(scope: str = "shared", axis: str = "threadIdx.x", length: int = 4, v
 def test_the_interpreter_lets_all_threads_wait() -> None:
     data = np.arange(4, dtype="float32")
     judged(threads(), [data], data[::-1])
+    with_barriers(threads(), [data], data[::-1])
 
 
 @pytest.mark.parametrize(
