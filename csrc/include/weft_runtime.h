@@ -67,9 +67,10 @@ typedef int32_t (*weft_kernel)(void *const *buffers, const int64_t *sizes);
 typedef int32_t (*weft_parallel_body)(int64_t begin, int64_t end, void *closure);
 
 /* Runs `body` on disjoint chunks that cover 0 <= i < count. A chunk has at least `grain` iterations, or all if there are
- * fewer. The chunks depend only on count, grain and the number of threads. The caller computes chunks too. Nested calls,
- * and calls outside weft_parallel_begin/end and weft_run, run serially. Returns 0, or the first non-zero result of a
- * chunk; after that no further chunks are started. */
+ * fewer. The chunks depend only on count, grain and the number of threads; under a watch (weft_watch_begin), a chunk may
+ * run in several calls of `body`, each of at least `grain` iterations too. So results must not depend on where a chunk
+ * ends. The caller computes chunks too. Nested calls, and calls outside weft_parallel_begin/end and weft_run, run
+ * serially. Returns 0, or the first non-zero result of a chunk; after that no further chunks are started. */
 WEFT_API int32_t weft_parallel_for(weft_parallel_body body, int64_t count, int64_t grain, void *closure);
 
 /* Scratch memory of the calling thread, aligned to 64 bytes. It is a stack: release in reverse order, with the same size.
@@ -83,8 +84,9 @@ WEFT_API void weft_scratch_release(int64_t bytes);
 WEFT_API int32_t weft_get_default_threads(void);
 WEFT_API void weft_set_default_threads(int32_t threads);
 
-/* Between begin and end, weft_parallel_for on the calling thread uses up to `threads` threads (0: the default).
- * Pools are cached; concurrent callers get different ones. `begin` returns a token for `end`. */
+/* Between begin and end, weft_parallel_for on the calling thread uses up to `threads` threads (0: the default), also
+ * inside another begin and end for another number. Pools are cached; concurrent callers get different ones. `begin`
+ * returns a token for `end`, which may be NULL. */
 WEFT_API void *weft_parallel_begin(int32_t threads);
 WEFT_API void weft_parallel_end(void *token);
 

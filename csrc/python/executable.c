@@ -497,6 +497,12 @@ static int32_t run_unlocked(ExecutableObject *self, workspace *w, weft_profile *
         int64_t now = timeout >= 0 ? weft_nanoseconds() : 0;
         watch = weft_watch_begin(timeout >= 0 && timeout < INT64_MAX - now ? now + timeout : INT64_MAX,
                                  is_main ? poll_signals : NULL, &saved, SIGNAL_INTERVAL);
+        if (!watch) { /* a run that nothing can stop is not what was asked for */
+            PyEval_RestoreThread(saved);
+            *error = (weft_error){.status = WEFT_ERROR_MEMORY, .index = -1, .axis = -1, .instruction = -1,
+                                  .message = "out of memory for the time limit of a run"};
+            return error->status;
+        }
     }
     status = weft_run(self->executable, w->tensors, w->tensors + self->input_count, profile, error);
     weft_watch_end(watch);

@@ -86,8 +86,9 @@ int32_t weft_processors(void) {
 
 #if defined(__linux__) && !defined(WEFT_NO_FUTEX)
 
-void weft_wait_word(_Atomic uint32_t *word, uint32_t expected) {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+void weft_wait_word(_Atomic uint32_t *word, uint32_t expected, int64_t nanoseconds) {
+    const struct timespec limit = {(time_t)(nanoseconds / 1000000000), (long)(nanoseconds % 1000000000)};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, nanoseconds < 0 ? NULL : &limit, NULL, 0);
 }
 
 void weft_wake_word(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0); }
@@ -99,9 +100,22 @@ void weft_wake_word(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAK
 static pthread_mutex_t sleep_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t sleep_changed = PTHREAD_COND_INITIALIZER;
 
-void weft_wait_word(_Atomic uint32_t *word, uint32_t expected) {
+void weft_wait_word(_Atomic uint32_t *word, uint32_t expected, int64_t nanoseconds) {
+    struct timespec until;
+    if (nanoseconds >= 0) {
+        clock_gettime(CLOCK_REALTIME, &until);
+        const int64_t sum = until.tv_nsec + nanoseconds;
+        until.tv_sec += (time_t)(sum / 1000000000);
+        until.tv_nsec = (long)(sum % 1000000000);
+    }
     pthread_mutex_lock(&sleep_lock);
-    if (atomic_load(word) == expected) pthread_cond_wait(&sleep_changed, &sleep_lock);
+    if (atomic_load(word) != expected) {
+        /* nothing to wait for */
+    } else if (nanoseconds < 0) {
+        pthread_cond_wait(&sleep_changed, &sleep_lock);
+    } else {
+        pthread_cond_timedwait(&sleep_changed, &sleep_lock, &until);
+    }
     pthread_mutex_unlock(&sleep_lock);
 }
 

@@ -15,8 +15,9 @@
 #define WEFT_PAUSE() ((void)0)
 #endif
 
-/* Sleeps until woken if *word still equals `expected`. Spurious wake-ups are possible. */
-void weft_wait_word(_Atomic uint32_t *word, uint32_t expected);
+/* Sleeps until woken, for `nanoseconds` (negative: any time), if *word still equals `expected`. Spurious wake-ups are
+ * possible. */
+void weft_wait_word(_Atomic uint32_t *word, uint32_t expected, int64_t nanoseconds);
 /* Wakes every thread that sleeps on the word. */
 void weft_wake_word(_Atomic uint32_t *word);
 

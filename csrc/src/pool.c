@@ -32,6 +32,7 @@ enum {
     STOPPED = INT32_MIN,    /* the result of a chunk that was stopped */
     SPIN_WORKER_NS = 1000000,
     SPIN_CALLER_NS = 100000,
+    LOOK_NS = 4000000, /* between two looks at the watch of a caller that sleeps */
     CACHE_LINE = 64
 };
 
@@ -65,15 +66,13 @@ typedef struct pool {
     int32_t threads, started, era;
     union {
         struct pool *next_idle;
-        struct pool *suspended; /* of a pool that is set aside: the one set aside before */
+        struct pool *outer; /* of a pool in use: the one that the thread used before and will use again */
     };
     pthread_t workers[];
 } pool;
 
 /* The pool that weft_parallel_for on this thread uses; NULL: it runs serially. */
 static _Thread_local pool *current;
-/* Set aside by runs on one thread inside a run on several: in a host operator, say. */
-static _Thread_local pool *suspended;
 
 static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 static pool *idle;
@@ -111,31 +110,41 @@ static void divide(job *j, int64_t count, int64_t grain, int32_t threads) {
     }
 }
 
-/* The watched thread asks whether to stop, its workers only whether it found so. */
-static int32_t is_stopped(weft_watch *w) {
-    return w == weft_watch_current() ? weft_watch_check(w) : weft_watch_stopped(w);
+/* What one thread knows about interrupting a job: under a watch, chunks run in pieces, between which the job may stop. */
+typedef struct {
+    weft_watch *watch; /* NULL: nobody stops the job, and chunks run whole */
+    bool asks;         /* the watched thread asks whether to stop; its workers only look whether it found so */
+    double each;       /* ticks that an iteration of the last piece took; 0: not known yet */
+} pace;
+
+static pace new_pace(weft_watch *watch) { return (pace){watch, watch == weft_watch_current(), 0}; }
+
+static int32_t is_stopped(const pace *t) { return t->asks ? weft_watch_check(t->watch) : weft_watch_stopped(t->watch); }
+
+/* Iterations of the next piece: few milliseconds, at least the grain, and no fewer are left for the pieces after it. */
+static int64_t piece_of(const pace *t, int64_t left, int64_t grain) {
+    const double fitting = t->each > 0 ? PIECE_TICKS / t->each : 0;
+    const int64_t piece = fitting >= (double)left ? left : fitting > (double)grain ? (int64_t)fitting : grain;
+    return left - piece < grain ? left : piece;
 }
 
-/* Runs the iterations of a chunk. Under a watch, the first iterations tell how long the others take: few milliseconds, and
- * they run at once; longer, and they run in pieces, between which the loop may stop. */
-static int32_t run_body(weft_parallel_body body, int64_t begin, int64_t end, int64_t grain, void *closure, weft_watch *w) {
-    if (!w || grain > (end - begin) / 2) return body(begin, end, closure);
-    int64_t piece = grain;
+/* Runs the iterations of a chunk. */
+static int32_t run_body(weft_parallel_body body, int64_t begin, int64_t end, int64_t grain, void *closure, pace *t) {
+    if (!t->watch || grain > (end - begin) / 2) return body(begin, end, closure);
     for (;;) {
-        const int64_t start = weft_ticks();
+        const int64_t piece = piece_of(t, end - begin, grain), start = weft_ticks();
         const int32_t result = body(begin, begin + piece, closure);
         begin += piece;
+        t->each = (double)(weft_ticks() - start + 1) / (double)piece;
         if (result || begin == end) return result;
-        if (is_stopped(w)) return STOPPED;
-        const double each = (double)(weft_ticks() - start + 1) / (double)piece, fitting = PIECE_TICKS / each;
-        piece = fitting >= (double)(end - begin) ? end - begin : fitting > (double)grain ? (int64_t)fitting : grain;
-        if (piece > end - begin) piece = end - begin;
+        if (is_stopped(t)) return STOPPED;
     }
 }
 
 static void run_chunks(pool *p) {
     const job j = p->job;
-    weft_watch *const watch = p->watch;
+    const int64_t grain = j.grain == INT32_MAX ? INT64_MAX : j.grain; /* as it was given, or too large for pieces */
+    pace t = new_pace(p->watch);
     int64_t begin = 0; /* of the round */
     int32_t round = 0, first = 0;
     for (;;) {
@@ -147,8 +156,8 @@ static void run_chunks(pool *p) {
         }
         const int32_t at = chunk - first, extra = round == j.last ? j.extra : 0;
         const int64_t from = begin + at * j.size[round] + (at < extra ? at : extra);
-        int32_t result = watch && is_stopped(watch) ? STOPPED : 0;
-        if (!result) result = run_body(j.body, from, from + j.size[round] + (at < extra), j.grain, j.closure, watch);
+        int32_t result = t.watch && is_stopped(&t) ? STOPPED : 0;
+        if (!result) result = run_body(j.body, from, from + j.size[round] + (at < extra), grain, j.closure, &t);
         if (result) {
             int32_t none = 0;
             atomic_compare_exchange_strong(&p->result, &none, result);
@@ -183,7 +192,7 @@ static uint32_t await_job(pool *p, uint32_t seen) {
         }
         atomic_fetch_add(&p->sleeping_workers, 1);
         gate = atomic_load(&p->gate);
-        if (!((gate ^ seen) / GATE_GENERATION) && !atomic_load(&p->stop)) weft_wait_word(&p->gate, gate);
+        if (!((gate ^ seen) / GATE_GENERATION) && !atomic_load(&p->stop)) weft_wait_word(&p->gate, gate, -1);
         atomic_fetch_sub(&p->sleeping_workers, 1);
     }
 }
@@ -212,17 +221,20 @@ static void open_gate(pool *p) {
     if (atomic_load(&p->sleeping_workers)) weft_wake_word(&p->gate);
 }
 
+/* While it waits for the workers inside, the caller goes on to ask whether to stop: they look at what it finds. */
 static void close_gate_and_wait(pool *p) {
     uint32_t gate = atomic_fetch_and(&p->gate, ~GATE_OPEN) & ~GATE_OPEN;
+    weft_watch *watch = p->watch;
     int64_t limit = 0;
     for (uint32_t turn = 0; gate & GATE_INSIDE; turn++) {
         if (turn % 64 == 63 || !p->spins) {
             int64_t now = weft_nanoseconds();
             if (!limit) limit = now + (p->spins ? SPIN_CALLER_NS : 0);
+            if (watch && weft_watch_check(watch)) watch = NULL; /* told: there is nothing more to ask */
             if (now >= limit) {
                 atomic_store(&p->caller_sleeps, 1);
                 uint32_t left = atomic_load(&p->left);
-                if (atomic_load(&p->gate) & GATE_INSIDE) weft_wait_word(&p->left, left);
+                if (atomic_load(&p->gate) & GATE_INSIDE) weft_wait_word(&p->left, left, watch ? LOOK_NS : -1);
                 atomic_store(&p->caller_sleeps, 0);
             }
         }
@@ -235,10 +247,13 @@ int32_t weft_parallel_for(weft_parallel_body body, int64_t count, int64_t grain,
     pool *p = current;
     if (count <= 0) return 0;
     if (grain < 1) grain = 1;
-    if (!p || p->started == 0 || count / 2 < grain)
-        return run_body(body, 0, count, grain, closure, weft_watch_current());
+    weft_watch *const watch = weft_watch_current();
+    if (!p || p->started == 0 || count / 2 < grain) {
+        pace t = new_pace(watch);
+        return run_body(body, 0, count, grain, closure, &t);
+    }
     p->job.body = body, p->job.closure = closure;
-    p->watch = weft_watch_current();
+    if (p->watch != watch) p->watch = watch; /* workers may have the cache line */
     divide(&p->job, count, grain, p->started + 1);
     atomic_store_explicit(&p->result, 0, memory_order_relaxed);
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
@@ -267,7 +282,7 @@ static void after_fork_in_child(void) {
     idle = NULL; /* the workers do not exist in this process; their memory is not freed */
     idle_count = 0;
     era++;
-    current = suspended = NULL;
+    current = NULL;
     atomic_store(&worker_count, 0);
     pthread_mutex_unlock(&idle_lock);
 }
@@ -340,34 +355,26 @@ static pool *take_idle(int32_t threads) {
     return p;
 }
 
-static char serial; /* the token of what suspends a pool */
-
 void *weft_parallel_begin(int32_t threads) {
     if (threads <= 0) threads = weft_get_default_threads();
     if (threads > MAX_THREADS) threads = MAX_THREADS;
-    if (current && threads == 1) {
-        current->suspended = suspended;
-        suspended = current;
-        current = NULL;
-        return &serial;
-    }
-    if (current || threads == 1) return NULL;
+    if (threads == (current ? current->threads : 1)) return NULL; /* as it is */
     pool *p = take_idle(threads);
     if (!p) p = new_pool(threads);
+    if (!p) return NULL;
+    p->outer = current;
     current = p;
     return p;
 }
 
 void weft_parallel_end(void *token) {
     pool *p = token;
-    if (token == &serial) {
-        current = suspended;
-        if (current) suspended = current->suspended;
+    if (!p) return;
+    if (p->era != era) {
+        current = NULL; /* what was in use before has no workers either */
         return;
     }
-    if (!p) return;
-    current = NULL;
-    if (p->era != era) return;
+    current = p->outer;
     pthread_mutex_lock(&idle_lock);
     bool keep = idle_count < MAX_IDLE_POOLS;
     if (keep) {

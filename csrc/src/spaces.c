@@ -9,14 +9,15 @@ static weft_device *device_of(const weft_executable *e, int32_t space) { return 
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Counts memory before it is allocated, so that runs at the same time cannot exceed the limit together. Idle memory is
- * given up first. */
+/* Counts memory before it is allocated, so that runs at the same time cannot exceed the limit together. What does not
+ * fit is never counted, not for a moment: a run that fits would be refused because of one that does not. Idle memory
+ * is given up first. */
 static bool count_bytes(weft_executable *e, int64_t nbytes, weft_error *error) {
     const int64_t limit = atomic_load(&e->memory_limit);
     for (int attempt = 0;; attempt++) {
-        const int64_t held = atomic_fetch_add(&e->held_bytes, nbytes);
-        if (!limit || (nbytes <= limit && held <= limit - nbytes)) return true;
-        atomic_fetch_sub(&e->held_bytes, nbytes);
+        int64_t held = atomic_load(&e->held_bytes);
+        while (!limit || (nbytes <= limit && held <= limit - nbytes))
+            if (atomic_compare_exchange_weak(&e->held_bytes, &held, held + nbytes)) return true;
         if (attempt || !weft_executable_trim(e)) {
             (void)weft_fail(error, WEFT_ERROR_LIMIT, "intermediate results need %lld bytes, and the limit is %lld",
                             (long long)nbytes + (long long)held, (long long)limit);

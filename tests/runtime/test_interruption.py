@@ -229,6 +229,94 @@ def test_a_time_limit_is_a_number_of_seconds(compile_c, timeout):
         exe(X, timeout=timeout)
 
 
+LATE_WORKER = r"""
+#include <stdint.h>
+typedef int32_t (*body_t)(int64_t, int64_t, void *);
+int32_t weft_parallel_for(body_t body, int64_t count, int64_t grain, void *closure);
+
+/* The caller's iterations take no time, those of a worker some milliseconds each. The caller waits for the worker to
+ * begin, though not for ever. */
+static _Atomic int began;
+static int32_t uneven(int64_t begin, int64_t end, void *closure) {
+    const char *here = __builtin_frame_address(0), *callers = closure;
+    const int64_t distance = here < callers ? callers - here : here - callers;
+    if (distance < 65536) {
+        for (int64_t k = 0; k < 100000000 && !began; k++) {}
+        return 0;
+    }
+    began = 1;
+    for (int64_t i = begin; i < end; i++)
+        for (volatile int64_t k = 0; k < 2000000; k++) {}
+    return 0;
+}
+int32_t quick(void *const *b, const int64_t *s) {
+    char on_the_stack_of_the_caller = 0;
+    began = 0;
+    return weft_parallel_for(uneven, s[0], 1, &on_the_stack_of_the_caller);
+}
+"""
+
+
+def test_a_caller_that_waits_for_its_workers_watches_the_time(compile_c):
+    """The worker has a chunk of many seconds, and only the caller can see that the time is over."""
+    exe = Executable(artifact(program(call(20_000), SetSize("i", (1,))), compile_c(LATE_WORKER)), threads=2)
+
+    def attempt() -> None:
+        with pytest.raises(UserError) as found:
+            exe(X, timeout=0.05)
+        assert found.value.code == "I035"
+
+    assert_ends_in_time(attempt, 0.05)
+
+
+def test_pieces_are_at_least_the_grain(compile_c):
+    """No call of a body has fewer iterations than the grain, also the last one, and also under a watch."""
+    source = (
+        SOURCE.replace("int32_t quick(", "int32_t unused(")
+        + r"""
+static _Atomic int64_t least, total;
+static int32_t note(int64_t begin, int64_t end, void *closure) {
+    const int64_t n = end - begin;
+    int64_t seen = least;
+    while (n < seen && !__atomic_compare_exchange_n((int64_t *)&least, &seen, n, 0, 5, 5)) {}
+    total += n;
+    return work(begin, end, closure);
+}
+int32_t quick(void *const *b, const int64_t *s) {
+    least = INT64_MAX, total = 0;
+    int32_t r = weft_parallel_for(note, s[0], s[1], (void *)&s[2]);
+    ((float *)b[1])[0] = least, ((float *)b[1])[1] = total;
+    return r;
+}
+"""
+    )
+    code = compile_c(source)
+    for threads in (1, 2):
+        for count, grain, steps in ((1000, 7, 100), (999, 333, 30), (1000, 334, 30), (50, 1, 2000), (77, 10, 500)):
+            exe = Executable(artifact(program(call(count, grain, steps), SetSize("i", (1,))), code), threads=threads)
+            least, total = exe(X, timeout=100)[:2]
+            assert least >= min(count, grain) and total == count, (threads, count, grain)
+
+
+def test_an_interruption_from_outside_of_python(compile_c):
+    """A program that runs Python may stop runs by a watch of its own."""
+    import ctypes
+
+    from weft.runtime import _native
+
+    library = ctypes.CDLL(_native.__file__)
+    poll = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(lambda context: 1)
+    library.weft_watch_begin.restype = ctypes.c_void_p
+    library.weft_watch_begin.argtypes = [ctypes.c_int64, type(poll), ctypes.c_void_p, ctypes.c_int64]
+    library.weft_watch_end.argtypes = [ctypes.c_void_p]
+    watch = library.weft_watch_begin((1 << 63) - 1, poll, None, 0)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Executable(artifact(PROGRAMS["jump"], compile_c(SOURCE)))(X)
+    finally:
+        library.weft_watch_end(watch)
+
+
 def test_every_iteration_runs_once_under_a_watch(compile_c):
     """The pieces of a chunk that takes long cover it."""
     source = (

@@ -84,6 +84,32 @@ def test_idle_memory_makes_room_for_other_runs(kernels):
     assert exe.arena_bytes <= 1_700_000
 
 
+def test_a_run_that_fits_is_not_refused_because_of_one_that_does_not(kernels):
+    """Memory is counted only where it fits: there is no moment in which a refused run takes the room of others."""
+    exe = pipeline("dynamic", kernels)
+    exe.memory_limit = 1_000_000
+    small, large = np.ones(1000, np.float32), np.ones(249_900, np.float32)
+    exe(small)
+    done, refused = threading.Event(), []
+
+    def too_large() -> None:
+        while not done.is_set():
+            try:
+                exe(np.concatenate([large, large]))
+            except UserError as error:
+                refused.append(error.code)
+
+    thread = threading.Thread(target=too_large)
+    thread.start()
+    try:
+        for _ in range(20_000):
+            assert exe(small)[0] == 7
+    finally:
+        done.set()
+        thread.join()
+    assert set(refused) == {"I036"}
+
+
 @pytest.mark.parametrize("kind", ["arena", "dynamic"])
 def test_trim_gives_everything_back(kernels, kind):
     exe = pipeline(kind, kernels)

@@ -20,7 +20,7 @@ from weft.support.words import did_you_mean
 
 # weft_status of csrc/include/weft_runtime.h, and the binding's own from 100.
 _MEMORY, _RANK, _SHAPE, _CHECK, _KERNEL, _ARITHMETIC, _BOUNDS, _UNALLOCATED = 1, 5, 6, 7, 8, 9, 10, 11
-_DEPTH, _RANGE, _DEVICE, _TIMEOUT, _LIMIT = 12, 14, 15, 16, 18
+_DEPTH, _RANGE, _DEVICE, _TIMEOUT, _INTERRUPTED, _LIMIT = 12, 14, 15, 16, 17, 18
 _COUNT, _OUTPUT_COUNT, _OVERLAP, _OUTPUT_SHAPE = 100, 101, 102, 103
 
 
@@ -145,7 +145,7 @@ class Arguments:
 
     def fail(
         self, status: int, index: int, axis: int, instruction: int, expected: int, given: int, message: str
-    ) -> WeftError:
+    ) -> WeftError | KeyboardInterrupt:
         """The exception for a failed run."""
         if status == _COUNT:
             return InputError(f"{expected} inputs are needed, {given} given", code="I001", hint=self._inputs_hint())
@@ -168,6 +168,8 @@ class Arguments:
             return UserError(message, code="I007", hint="the inputs are large for the memory of this machine")
         if status == _TIMEOUT:
             return UserError("the run took longer than its timeout and was stopped", code="I035")
+        if status == _INTERRUPTED:  # by a watch of the program that runs Python: signals raise their own exceptions
+            return KeyboardInterrupt("the run was interrupted")
         if status == _LIMIT:
             return UserError(
                 f"out of memory: {message} bytes",

@@ -276,7 +276,10 @@ def _nanoseconds(timeout: float) -> int:
 
 def _limited(seconds: float) -> float:
     """``seconds``, or what stands for longer times: any number from Python or NumPy fits a float then."""
-    return float(min(seconds, _MAX_SECONDS))
+    try:
+        return min(float(seconds), _MAX_SECONDS)
+    except OverflowError:  # an integer
+        return _MAX_SECONDS if seconds > 0 else 0.0
 
 
 def _input_dtype(spec: TensorSpec) -> np.dtype[Any] | None:

@@ -53,6 +53,29 @@ static void use_serial(void) {
     weft_parallel_end(several);
 }
 
+/* Runs inside runs use as many threads as they ask for, and the outer ones go on with theirs. */
+static int32_t count_chunks(int64_t begin, int64_t end, void *closure) {
+    (void)begin, (void)end;
+    atomic_fetch_add((_Atomic int32_t *)closure, 1);
+    return 0;
+}
+static int32_t chunks_of(int64_t count) {
+    _Atomic int32_t chunks = 0;
+    check(weft_parallel_for(count_chunks, count, 1, &chunks) == 0);
+    return atomic_load(&chunks);
+}
+static void use_nested(void) {
+    static const int32_t asked[] = {3, 2, 2, 1, 4, 1, 1, 3};
+    enum { DEPTH = sizeof asked / sizeof *asked };
+    void *tokens[DEPTH];
+    for (int i = 0; i < DEPTH; i++) {
+        tokens[i] = weft_parallel_begin(asked[i]);
+        check(chunks_of(asked[i]) == asked[i]); /* an iteration for each thread; one chunk if there is one */
+    }
+    for (int i = DEPTH; i-- > 0; weft_parallel_end(tokens[i])) check(chunks_of(asked[i]) == asked[i]);
+    check(chunks_of(COUNT) == 1);
+}
+
 static void use_pool(int number) {
     static _Thread_local int64_t squares[COUNT];
     int32_t forty_two = 42;
@@ -78,6 +101,7 @@ static void *caller(void *argument) {
     for (int i = 0; i < rounds; i++) {
         use_pool(number + i);
         use_serial();
+        use_nested();
         use_executable();
         weft_value *held = weft_value_retain(shared), *fields[] = {held};
         weft_value *data = weft_value_data(1, 1, fields);
