@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from contrib_various_cases import FUSED
-from one_node import OneNode, agree, by_onnxruntime, f, given, make_model, s
+from one_node import RNG, OneNode, agree, by_onnxruntime, f, given, make_model, n, s
 
 from weft.frontends.onnx.in_torch import torch_module
 from weft.support.errors import ModelError
@@ -27,11 +27,106 @@ LAYERS = (
 CASES = (*(c for c in FUSED if c.op == "FusedConv"), *LAYERS)
 
 
+X = f(2, 4, 6)
+I64 = np.int64
+
+
+def plain(op: str, *operands: Any, opset: int = 20, name: str = "", **attrs: Any) -> OneNode:
+    return OneNode(op, operands, attrs, domain="", opset=opset, name=name, known=tuple(range(1, len(operands))))
+
+
+SPECIAL = np.array([[np.inf, -np.inf, np.nan, 1.0]], np.float32)
+TIES = np.array([[1, 3, 3, 2], [5, 0, 5, 5]], np.float32)
+REDUCTIONS = (
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceProd",
+    "ReduceLogSumExp",
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+)
+ATTRIBUTES = (
+    *(plain(op, X, opset=11, axes=[-2, 0], keepdims=k, name=f"axes{k}") for op in REDUCTIONS for k in (0, 1)),
+    *(plain(op, X, n(1, -1, dtype=I64), keepdims=0, name="input") for op in REDUCTIONS),
+    *(plain(op, X, noop_with_empty_axes=v, name=f"noop{v}") for op in ("ReduceSum", "ReduceProd") for v in (0, 1)),
+    *(plain("Trilu", X, np.array(k, I64), upper=u, name=f"{k}{u}") for k in (-2, 1, 3) for u in (0, 1)),
+    *(
+        plain("IsInf", SPECIAL, detect_negative=low, detect_positive=high, name=f"{low}{high}")
+        for low in (0, 1)
+        for high in (0, 1)
+    ),
+    *(
+        plain(op, TIES, axis=a, keepdims=k, select_last_index=last, name=f"{a}{k}{last}")
+        for op in ("ArgMax", "ArgMin")
+        for a, k, last in ((0, 0, 1), (1, 1, 1), (-1, 0, 0))
+    ),
+    plain("Selu", X, alpha=1.25, gamma=0.5), plain("Selu", X, alpha=0.75, name="alpha"),
+    plain("Selu", X, name="default"), plain("LogSoftmax", X, axis=1, name="new"),
+    *(
+        plain("CumSum", X, np.array(1, I64), exclusive=e, reverse=r, name=f"{e}{r}")
+        for e in (0, 1)
+        for r in (0, 1)
+    ),
+    *(plain("DepthToSpace", f(1, 8, 2, 3), blocksize=2, mode=m, name=m) for m in ("DCR", "CRD")),
+    plain("GatherElements", X, np.array(RNG.integers(-4, 4, (2, 3, 6)), I64), axis=1),
+    plain("PRelu", f(2, 3, 4), f(4), name="last"), plain("PRelu", f(2, 3, 4), f(3, 1), name="channels"),
+    plain("PRelu", f(2, 3, 4), f(1), name="one"),
+    plain("MaxPool", PICTURE, kernel_shape=[2, 2], dilations=[2, 3], name="dilated"),
+    plain("Shape", X, start=1, end=-1), plain("Shape", X, start=-2, name="start"),
+    plain("TopK", f(3, 7), n(2, dtype=I64), axis=0, largest=0),
+    plain("RMSNormalization", X, f(6), opset=23, epsilon=0.5), plain("RMSNormalization", X, f(4, 1), opset=23, axis=1),
+)  # fmt: skip
+
+
+OLD = (  # the reference evaluator has the new ones only
+    *(plain(op, X, opset=11, axis=axis, name=f"{axis}") for op in ("LogSoftmax", "Softmax") for axis in (0, 1, -1)),
+    plain("LogSoftmax", X, opset=11, name="default"),
+)
+
+
+@pytest.mark.parametrize("case", OLD, ids=str)
+def test_attributes_of_old_versions_are_obeyed(case: OneNode, tmp_path: Path) -> None:
+    agree(case, in_torch(case, tmp_path), by_onnxruntime(case))
+
+
+@pytest.mark.parametrize("case", ATTRIBUTES, ids=lambda c: f"{c}-{c.opset}")
+def test_attributes_are_obeyed(case: OneNode, tmp_path: Path) -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    given_to = {f"x{i}": v for i, v in enumerate(case.operands) if i not in case.known}
+    wanted = ReferenceEvaluator(make_model(case)).run(None, given_to)
+    np.testing.assert_allclose(in_torch(case, tmp_path)[0], wanted[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        plain("AveragePool", PICTURE, kernel_shape=[2, 2], dilations=[2, 2]),
+        plain("ConvTranspose", PICTURE, f(4, 2, 3, 3), auto_pad="SAME_UPPER"),
+        plain("Resize", PICTURE, None, s(2.0).repeat(4), mode="cubic", cubic_coeff_a=-0.5),
+        plain("BatchNormalization", X, f(4), f(4), f(4), f(4) ** 2, training_mode=1),
+        plain("Elu", X, made_up=1),
+    ],
+    ids=str,
+)
+def test_other_attributes_are_refused_by_name(case: OneNode, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=f"no converter for {case.op} with [a-z_]*="):
+        in_torch(case, tmp_path)
+
+
+def test_default_values_need_not_be_obeyed(tmp_path: Path) -> None:
+    case = plain("BatchNormalization", X, f(4), f(4), f(4), f(4) ** 2, training_mode=0)
+    agree(case, in_torch(case, tmp_path), by_onnxruntime(case))
+
+
 def in_torch(case: OneNode, folder: Path) -> Any:
     onnx.save(make_model(case), folder / "model.onnx")
     module = torch_module(folder / "model.onnx")
     with torch.no_grad():
-        return [np.asarray(module(*(torch.from_numpy(np.array(v)) for v in given(case))))]
+        made = module(*(torch.from_numpy(np.array(v)) for v in given(case)))
+        return [np.asarray(m) for m in (made if isinstance(made, tuple) else (made,))]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -10,14 +10,16 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.frontends.onnx.in_torch_functions import FUNCTIONS, Attributes, Converter
+from weft.frontends.onnx.in_torch_attributes import check_attributes
+from weft.frontends.onnx.in_torch_functions import FUNCTIONS, Attributes, Converter, integers, listed, reduced_axes
 from weft.support.errors import MissingExtra, ModelError
 
 
 def torch_module(path: str | os.PathLike[str]) -> Any:
     """A ``torch.nn.Module`` that takes the model's inputs in order and returns its output, or a tuple of them.
 
-    Raises MissingExtra without torch or onnx, ModelError for nodes that have no converter here.
+    Raises MissingExtra without torch or onnx, ModelError for nodes that have no converter here and for attributes that
+    the converter does not obey.
     """
     try:
         import onnx
@@ -28,6 +30,8 @@ def torch_module(path: str | os.PathLike[str]) -> Any:
     unknown = sorted({n.op_type for n in model.graph.node if n.op_type not in CONVERTERS})
     if unknown:
         raise ModelError(f"the PyTorch peer has no converter for {', '.join(unknown)}", code="M040")
+    for node in model.graph.node:
+        check_attributes(onnx, node, max((o.version for o in model.opset_import if o.domain == node.domain), default=1))
 
     class Interpreter(torch.nn.Module):
         def __init__(self) -> None:
@@ -55,24 +59,13 @@ def torch_module(path: str | os.PathLike[str]) -> Any:
 
 
 def _attributes(onnx: Any, torch: Any, node: Any) -> Attributes:
-    made = {}
+    made: Attributes = {"num_outputs": len(node.output)} if node.op_type == "Split" else {}
     for a in node.attribute:
         value = onnx.helper.get_attribute_value(a)
         if isinstance(value, onnx.TensorProto):
             value = torch.from_numpy(onnx.numpy_helper.to_array(value).copy())
         made[a.name] = value.decode() if isinstance(value, bytes) else value
     return made
-
-
-def _ints(tensor: Any) -> list[int]:
-    return [int(v) for v in tensor.tolist()]
-
-
-def _list(x: Sequence[Any], a: Attributes, index: int, name: str) -> list[int] | None:
-    """Integers that are an attribute in older opsets and an input in newer ones."""
-    if len(x) > index and x[index] is not None:
-        return _ints(x[index])
-    return list(a[name]) if name in a else None
 
 
 def _padded(t: Any, x: Any, a: Attributes, kernel: Sequence[int], value: float) -> tuple[Any, list[int]]:
@@ -147,7 +140,8 @@ def _max_pool(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     kernel = list(a["kernel_shape"])
     data, padding = _padded(t, x[0], a, kernel, float("-inf"))
     strides = list(a.get("strides", [1] * len(kernel)))
-    return t.nn.functional.max_pool2d(data, kernel, strides, padding, ceil_mode=bool(a.get("ceil_mode", 0)))
+    dilations = list(a.get("dilations", [1] * len(kernel)))
+    return t.nn.functional.max_pool2d(data, kernel, strides, padding, dilations, bool(a.get("ceil_mode", 0)))
 
 
 def _average_pool(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
@@ -178,7 +172,7 @@ def _softmax(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
 
 
 def _reshape(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-    shape = _ints(x[1])
+    shape = integers(x[1])
     if not a.get("allowzero"):
         shape = [x[0].shape[i] if d == 0 else d for i, d in enumerate(shape)]
     return x[0].reshape(shape)
@@ -198,9 +192,9 @@ def _gather_nd(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
 
 
 def _slice(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-    starts, ends = _list(x, a, 1, "starts") or [], _list(x, a, 2, "ends") or []
-    axes = _list(x, a, 3, "axes") or list(range(len(starts)))
-    steps = _ints(x[4]) if len(x) > 4 and x[4] is not None else [1] * len(starts)
+    starts, ends = listed(x, a, 1, "starts") or [], listed(x, a, 2, "ends") or []
+    axes = listed(x, a, 3, "axes") or list(range(len(starts)))
+    steps = integers(x[4]) if len(x) > 4 and x[4] is not None else [1] * len(starts)
     made = x[0]
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         size = made.shape[axis]
@@ -214,19 +208,19 @@ def _slice(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
 
 def _split(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     axis = a.get("axis", 0)
-    sizes: Any = _list(x, a, 1, "split")
+    sizes: Any = listed(x, a, 1, "split")
     if sizes is None:
-        sizes = -(-x[0].shape[axis] // a.get("num_outputs", 2))
+        sizes = -(-x[0].shape[axis] // a["num_outputs"])
     return t.split(x[0], sizes, axis)
 
 
 def _squeeze(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-    axes = _list(x, a, 1, "axes")
+    axes = listed(x, a, 1, "axes")
     return x[0].squeeze() if axes is None else x[0].squeeze(tuple(axes))
 
 
 def _unsqueeze(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-    axes = _list(x, a, 1, "axes") or []
+    axes = listed(x, a, 1, "axes") or []
     made = x[0]
     for axis in sorted(d % (made.dim() + len(axes)) for d in axes):
         made = made.unsqueeze(axis)
@@ -234,8 +228,10 @@ def _unsqueeze(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
 
 
 def _pad(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-    pads = _list(x, a, 1, "pads") or []
+    pads = listed(x, a, 1, "pads") or []
     rank = len(pads) // 2
+    if len(x) > 3 and x[3] is not None:
+        raise ModelError("the PyTorch peer knows Pad of all axes only", code="M040")
     flat = [p for i in reversed(range(rank)) for p in (pads[i], pads[rank + i])]
     while len(flat) > 2 and flat[-2:] == [0, 0]:
         flat = flat[:-2]
@@ -247,8 +243,8 @@ def _pad(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
 
 def _reduce(function: Callable[[Any, Any, Any, bool], Any]) -> Converter:
     def convert(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-        axes = _list(x, a, 1, "axes") or list(range(x[0].dim()))
-        return function(t, x[0], axes, bool(a.get("keepdims", 1)))
+        axes = reduced_axes(x, a)
+        return function(t, x[0], axes, bool(a.get("keepdims", 1))) if axes else x[0]
 
     return convert
 
@@ -265,7 +261,7 @@ def _resize(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     mode = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}[a.get("mode", "nearest")]
     corners = None if mode == "nearest" else a.get("coordinate_transformation_mode") == "align_corners"
     if len(x) > 3 and x[3] is not None and x[3].numel():
-        return t.nn.functional.interpolate(x[0], size=_ints(x[3])[2:], mode=mode, align_corners=corners)
+        return t.nn.functional.interpolate(x[0], size=integers(x[3])[2:], mode=mode, align_corners=corners)
     scales = [float(s) for s in x[2 if len(x) > 2 else 1].tolist()][2:]
     return t.nn.functional.interpolate(x[0], scale_factor=scales, mode=mode, align_corners=corners)
 
@@ -339,8 +335,8 @@ CONVERTERS: dict[str, Converter] = {
     "ImageScaler": lambda t, x, a, v: x[0] * a.get("scale", 1.0) + t.tensor(a["bias"], dtype=x[0].dtype)[:, None, None],
     "LRN": lambda t, x, a, v: t.nn.functional.local_response_norm(
         x[0], a["size"], a.get("alpha", 1e-4), a.get("beta", 0.75), a.get("bias", 1.0)),
-    "Shape": lambda t, x, a, v: t.tensor(list(x[0].shape), dtype=t.int64),
-    "Expand": lambda t, x, a, v: x[0] * t.ones(_ints(x[1]), dtype=x[0].dtype),
+    "Shape": lambda t, x, a, v: t.tensor(list(x[0].shape)[a.get("start", 0) : a.get("end")], dtype=t.int64),
+    "Expand": lambda t, x, a, v: x[0] * t.ones(integers(x[1]), dtype=x[0].dtype),
     "ReduceMean": _reduce(lambda t, x, axes, keep: t.mean(x, axes, keepdim=keep)),
     "ReduceSum": _reduce(lambda t, x, axes, keep: t.sum(x, axes, keepdim=keep)),
     "ReduceMax": _reduce(lambda t, x, axes, keep: t.amax(x, axes, keepdim=keep)),

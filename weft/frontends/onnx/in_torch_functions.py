@@ -9,6 +9,23 @@ Attributes = dict[str, Any]
 Converter = Callable[[Any, Sequence[Any], Attributes, int], Any]
 
 
+def integers(tensor: Any) -> list[int]:
+    return [int(v) for v in tensor.tolist()]
+
+
+def listed(x: Sequence[Any], a: Attributes, index: int, name: str) -> list[int] | None:
+    """Integers that are an attribute in older opsets and an input in newer ones."""
+    if len(x) > index and x[index] is not None:
+        return integers(x[index])
+    return list(a[name]) if name in a else None
+
+
+def reduced_axes(x: Sequence[Any], a: Attributes) -> list[int]:
+    """The axes of a reduction; none of them where no axes mean no reduction."""
+    axes = listed(x, a, 1, "axes")
+    return axes or ([] if a.get("noop_with_empty_axes") else list(range(x[0].dim())))
+
+
 def _named(name: str) -> Converter:
     return lambda t, x, a, opset: getattr(t, name)(*x)
 
@@ -39,24 +56,73 @@ def _mod(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     return t.fmod(*x) if a.get("fmod") else t.remainder(*x)
 
 
-def _cumulated(name: str) -> Converter:
+def _cumulated(name: str, first: int) -> Converter:
+    """Sums or products of all elements before; ``first`` is that of none."""
+
     def convert(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-        if a.get("exclusive") or a.get("reverse"):
-            raise NotImplementedError("PyTorch has no exclusive and no reverse sums")
-        return getattr(t, name)(x[0], int(x[1]))
+        axis = int(x[1])
+        data = t.flip(x[0], [axis]) if a.get("reverse") else x[0]
+        made = getattr(t, name)(data, axis, dtype=data.dtype)
+        if a.get("exclusive"):
+            before = t.full_like(data.narrow(axis, 0, 1), first)
+            made = t.cat([before, made.narrow(axis, 0, made.shape[axis] - 1)], axis)
+        return t.flip(made, [axis]) if a.get("reverse") else made
 
     return convert
 
 
 def _top_k(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-    return t.topk(x[0], int(x[1]), a.get("axis", -1), bool(a.get("largest", 1)), bool(a.get("sorted", 1)))
+    count = int(x[1]) if len(x) > 1 else a["k"]
+    return t.topk(x[0], count, a.get("axis", -1), bool(a.get("largest", 1)), bool(a.get("sorted", 1)))
 
 
 def _index_of(name: str) -> Converter:
     def convert(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-        return getattr(t, name)(x[0], a.get("axis", 0), bool(a.get("keepdims", 1)))
+        axis, keep = a.get("axis", 0), bool(a.get("keepdims", 1))
+        if a.get("select_last_index"):
+            return x[0].shape[axis] - 1 - getattr(t, name)(t.flip(x[0], [axis]), axis, keep)
+        return getattr(t, name)(x[0], axis, keep)
 
     return convert
+
+
+def _is_inf(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    negative, positive = a.get("detect_negative", 1), a.get("detect_positive", 1)
+    if negative and positive:
+        return t.isinf(x[0])
+    return t.isneginf(x[0]) if negative else t.isposinf(x[0]) if positive else t.zeros_like(x[0], dtype=t.bool)
+
+
+def _selu(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    alpha, gamma = a.get("alpha"), a.get("gamma")
+    if alpha is None and gamma is None:
+        return t.nn.functional.selu(x[0])
+    alpha, gamma = alpha or 1.6732632423543772, gamma or 1.0507009873554805
+    return gamma * t.nn.functional.elu(x[0], alpha)
+
+
+def _log_softmax(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    if opset >= 13:
+        return t.log_softmax(x[0], a.get("axis", -1))
+    return t.log_softmax(x[0].flatten(a.get("axis", 1) % x[0].dim()), -1).reshape(x[0].shape)
+
+
+def _trilu(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    diagonal = int(x[1]) if len(x) > 1 and x[1] is not None else 0
+    return t.triu(x[0], diagonal) if a.get("upper", 1) else t.tril(x[0], diagonal)
+
+
+def _gather_elements(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    axis, places = a.get("axis", 0), x[1].long()
+    return t.gather(x[0], axis, t.where(places < 0, places + x[0].shape[axis], places))
+
+
+def _prelu(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    slope = x[1]
+    channels = slope.dim() == x[0].dim() - 1 and slope.shape[1:].numel() == 1
+    if slope.numel() == 1 or channels:
+        return t.nn.functional.prelu(x[0], slope.reshape(-1))
+    return t.where(x[0] < 0, x[0] * slope, x[0])
 
 
 def _grid_sample(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
@@ -66,20 +132,26 @@ def _grid_sample(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
 
 
 def _depth_to_space(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-    if a.get("mode", "DCR") != "CRD":
-        raise NotImplementedError("PyTorch's pixel shuffle has the blocks inside of the channels")
-    return t.nn.functional.pixel_shuffle(x[0], a["blocksize"])
+    size = a["blocksize"]
+    if a.get("mode", "DCR") == "CRD":
+        return t.nn.functional.pixel_shuffle(x[0], size)
+    batch, channels, height, width = x[0].shape
+    parts = x[0].reshape(batch, size, size, channels // size**2, height, width)
+    return parts.permute(0, 3, 4, 1, 5, 2).reshape(batch, channels // size**2, height * size, width * size)
 
 
 def _reduced(t: Any, x: Sequence[Any], a: Attributes, name: str) -> Any:
-    axes = [int(v) for v in x[1]] if len(x) > 1 else list(range(x[0].dim()))
+    axes = reduced_axes(x, a)
     keep = bool(a.get("keepdims", 1))
+    if not axes:  # of each element alone
+        return x[0] if name in ("logsumexp", "prod") else t.abs(x[0])
     if name == "logsumexp":
         return t.logsumexp(x[0], axes, keepdim=keep)
     if name == "prod":
-        for axis in sorted(axes, reverse=True):
-            x = [t.prod(x[0], axis, keepdim=keep)]
-        return x[0]
+        total = x[0]
+        for axis in sorted((axis % x[0].dim() for axis in axes), reverse=True):
+            total = t.prod(total, axis, keepdim=keep, dtype=total.dtype)
+        return total
     return t.linalg.vector_norm(x[0], 1 if name == "l1" else 2, axes, keepdim=keep)
 
 
@@ -88,10 +160,12 @@ def _reducing(name: str) -> Converter:
 
 
 def _rms_norm(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-    return t.nn.functional.rms_norm(x[0], x[1].shape, x[1], a.get("epsilon", 1e-5))
+    shape = x[0].shape[a.get("axis", -1) % x[0].dim() :]
+    scale = x[1].expand(shape)
+    return t.nn.functional.rms_norm(x[0], shape, scale, a.get("epsilon", 1e-5))
 
 
-_SAME_NAME = "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Floor IsInf Round Sign Sin Sinh Tan Det"
+_SAME_NAME = "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Floor Round Sign Sin Sinh Tan Det"
 _OTHER_NAME = {
     "Or": "logical_or", "Xor": "logical_xor", "LessOrEqual": "le", "BitwiseAnd": "bitwise_and",
     "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor", "BitwiseNot": "bitwise_not",
@@ -102,30 +176,31 @@ FUNCTIONS: dict[str, Converter] = {
     **{name: _named(function) for name, function in _OTHER_NAME.items()},
     "Elu": _layer("elu", alpha="alpha"),
     "Celu": _layer("celu", alpha="alpha"),
-    "Selu": _layer("selu"),
+    "Selu": _selu,
+    "IsInf": _is_inf,
     "Softplus": _layer("softplus"),
     "Softsign": _layer("softsign"),
     "Mish": _layer("mish"),
     "Max": _folded("maximum"),
     "Min": _folded("minimum"),
     "Mod": _mod,
-    "CumSum": _cumulated("cumsum"),
-    "CumProd": _cumulated("cumprod"),
+    "CumSum": _cumulated("cumsum", 0),
+    "CumProd": _cumulated("cumprod", 1),
     "TopK": _top_k,
     "ArgMax": _index_of("argmax"),
     "ArgMin": _index_of("argmin"),
-    "LogSoftmax": lambda t, x, a, v: t.log_softmax(x[0], a.get("axis", -1)),
+    "LogSoftmax": _log_softmax,
     "Einsum": lambda t, x, a, v: t.einsum(a["equation"], *x),
     "GridSample": _grid_sample,
     "DepthToSpace": _depth_to_space,
-    "GatherElements": lambda t, x, a, v: t.gather(x[0], a.get("axis", 0), x[1]),
+    "GatherElements": _gather_elements,
     "Tile": lambda t, x, a, v: t.tile(x[0], [int(r) for r in x[1]]),
-    "Trilu": lambda t, x, a, v: t.triu(x[0]) if a.get("upper", 1) else t.tril(x[0]),
+    "Trilu": _trilu,
     "ReduceLogSumExp": _reducing("logsumexp"),
     "ReduceProd": _reducing("prod"),
     "ReduceL1": _reducing("l1"),
     "ReduceL2": _reducing("l2"),
     "RMSNormalization": _rms_norm,
-    "PRelu": lambda t, x, a, v: t.nn.functional.prelu(x[0], x[1].reshape(-1)),
+    "PRelu": _prelu,
 }
 """ONNX operator → what computes it; the arguments are torch, the operands, the attributes and the opset."""
