@@ -1,5 +1,5 @@
-"""Every named machine gets code: in a process of its own (LLVM ends it at what it does not know), with the vectors that
-the machine has and no other's instructions."""
+"""Every named machine gets code, with its own vectors and no instructions of other machines. Each is compiled in a
+separate process, because LLVM ends the process for names that it does not know."""
 
 from __future__ import annotations
 

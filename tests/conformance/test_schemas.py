@@ -1,4 +1,4 @@
-"""Every operator of ONNX, in every version, with every dtype that its schema allows, against those who judge.
+"""Every operator of ONNX, in every version, with every dtype that its schema allows, against reference implementations.
 
 The judges are the specification's evaluator, onnxruntime, and the evaluator on the model converted to a newer operator
 set; one that agrees is enough, since all three have errors of their own. Where none is right, or they disagree about

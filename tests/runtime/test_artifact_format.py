@@ -1,4 +1,4 @@
-"""The format of artifacts: its version tells what is in a file, and what a loader does not know it refuses."""
+"""The format of artifacts: the version of a file says which fields it has, and a loader refuses other fields."""
 
 from __future__ import annotations
 

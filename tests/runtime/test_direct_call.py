@@ -1,4 +1,4 @@
-"""A kernel called directly: what it writes arrives, and a write outside of its memory is an error."""
+"""A kernel called directly: its results arrive, and a write outside of its memory is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rules say where they fall back to less than the best code."""
+"""Notes of rules that fall back to slower code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Misspelt names in messages: what was probably meant is suggested, by one helper, for every kind of name."""
+"""Misspelt names in messages: the most similar name is suggested, by one helper, for every kind of name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets parse from what they print, know their vectors, and refuse what they do not know."""
+"""Targets parse from their own text, know the width of their vectors, and refuse unknown names."""
 
 from __future__ import annotations
 

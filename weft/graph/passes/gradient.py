@@ -169,11 +169,10 @@ def _passed_on(
         return [((e.value, e.index), given[0])]
     if not isinstance(e, Call) or not isinstance(e.target, Operator):
         what = "a call of a function" if isinstance(e, Call) else f"a {type(e).__name__.lower()}"
-        raise ModelError(
-            f"{what} cannot be differentiated",
-            code="M031",
-            hint="inline functions first (weft.graph.passes.inline); unroll loops whose number of steps is known",
-        )
+        hint = "only operators, branches and lets have derivatives; unroll loops with a known number of iterations"
+        if isinstance(e, Call):
+            hint = "inline functions that are not recursive (weft.graph.passes.inline); recursion has no derivative"
+        raise ModelError(f"{what} cannot be differentiated", code="M031", hint=hint)
     rule = rules.rule(e)
     if rule is None:
         where = f" ({', '.join(e.origin.names)})" if e.origin.names else ""
