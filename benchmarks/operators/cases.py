@@ -15,6 +15,7 @@ _SEQUENCES = (
     "SequenceLength", "SequenceMap", "SplitToSequence",
 )  # fmt: skip
 _STRINGS = ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer")
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _OLD = (
     "Affine", "Crop", "ImageScaler", "ParametricSoftplus", "ScaledTanh", "Scatter", "SimplifiedLayerNormalization",
     "Upsample",
@@ -24,6 +25,8 @@ WITHOUT_RECIPE = {
     **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), "resolved when a model is compiled"),
     **dict.fromkeys(_SEQUENCES, "sequences hold tensors and compute nothing"),
     **dict.fromkeys(_STRINGS, "strings are computed by the host"),
+    **dict.fromkeys(_RANDOM, "no two engines draw the same numbers: results cannot be compared"),
+    "ImageDecoder": "pictures are decoded by the host",
     **dict.fromkeys(_OLD, "not in the newest operator set"),
     **dict.fromkeys(("Constant", "MelWeightMatrix"), "constant when compiled"),
     "MaxRoiPool": "onnxruntime and PyTorch have RoiAlign in its place",

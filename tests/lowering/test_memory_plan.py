@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import weft
@@ -21,7 +22,7 @@ from weft.lowering.verify_memory import verify_memory
 from weft.ops.catalogue import op
 from weft.pipeline import Options, compile_module, optimize
 from weft.runtime import Executable
-from weft.runtime.program import ExecutableProgram
+from weft.runtime.program import Allocate, CallKernel, ExecutableProgram, Free
 from weft.support.errors import InternalError
 from weft.target import Target
 
@@ -146,3 +147,27 @@ def test_the_verifier_knows_what_may_be_overwritten(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(functions, "verify_memory", lambda *given: verify_memory(*given[:-1], {}))
     with pytest.raises(InternalError, match="still to be read"):
         planned(straight(), in_place=everywhere)
+
+
+def test_what_is_allocated_at_run_time_is_freed_after_its_last_use() -> None:
+    """Sizes that the data decide: of a chain of results, two exist at a time."""
+    names = ("Exp", "Neg", "Tanh", "Neg", "Exp")
+    steps = "".join(f"v{i + 1} = {name} (v{i}) " for i, name in enumerate(names))
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 20]> g (float[64] x) => (float[2,k] v5) '
+        f"{{ at = NonZero (x) v0 = Cast <to = 1> (at) {steps} }}"
+    )
+    program = compile_module(weft.load(model), [HOST], options=APART)[0].program
+    held: set[int] = set()
+    most = 0
+    for item in program.instructions:
+        if isinstance(item, Allocate):
+            held.add(item.buffer)
+        elif isinstance(item, Free):
+            held.discard(item.buffer)
+        most = max(most, len(held))
+    assert most == 2 and not held and sum(isinstance(i, Allocate) for i in program.instructions) >= 5
+    for at, item in enumerate(program.instructions):
+        if isinstance(item, Free):
+            later = [i for i in program.instructions[at + 1 :] if isinstance(i, CallKernel)]
+            assert all(item.buffer not in i.buffers for i in later)

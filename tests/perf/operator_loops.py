@@ -9,11 +9,12 @@ from functools import cache
 from perf_metrics import TARGET, groups_of
 
 import weft
-from benchmarks.operators.cases import quick
+from benchmarks.operators.cases import Case, quick
 from benchmarks.operators.surroundings import model
 from weft.backends.llvm import assembly, emit_ir
 from weft.expr.nodes import Const
 from weft.graph.nodes import Function
+from weft.ir.structural import structural_hash
 from weft.kernels.machine_code import lowered
 from weft.pipeline import operators_in, optimize, unscheduled
 from weft.target import Target
@@ -21,8 +22,6 @@ from weft.view.assembly import LoopCode, hot_loop
 
 SMALL = 1024
 """Kernels that move fewer numbers may use any code: they compute sizes and shapes."""
-MOST_VARIANTS = 5
-"""Choices of attributes of one operator, evenly spaced, that are compiled: all of them take minutes."""
 VECTOR_BITS = 512
 HELPERS = ("weft_", "mem")
 """Beginnings of the names of functions that kernels may call in loops: the runtime's, and copies of memory."""
@@ -30,9 +29,10 @@ HELPERS = ("weft_", "mem")
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of a recipe: the row it belongs to, its operators, and its hot loop."""
+    """A kernel of a recipe: the row and the choice of attributes it belongs to, its operators, and its hot loop."""
 
     row: str
+    variant: str
     operators: tuple[str, ...]
     loop: LoopCode
 
@@ -48,23 +48,25 @@ class Kernel:
 
 
 @cache
-def groups(op: str, target: str = TARGET) -> tuple[tuple[str, Function], ...]:
-    """The kernels of the recipes of an ONNX operator, with the name of the row."""
+def groups(op: str, target: str = TARGET) -> tuple[tuple[Case, Function], ...]:
+    """The kernels of the recipes of an ONNX operator, with the row."""
     machine, found = Target(target), []
-    rows = [c for c in quick() if c.recipe.op == op]
-    for case in rows[:: -(-len(rows) // MOST_VARIANTS)]:
+    for case in (c for c in quick() if c.recipe.op == op):
         if (made := case.made()) is not None and (built := model(made)) is not None:
             fused = optimize(weft.load(built[0]), machine, None)
-            found += [(case.name, g) for g in groups_of(fused)]
+            found += [(case, g) for g in groups_of(fused)]
     return tuple(found)
 
 
 def kernels(op: str, target: str = TARGET) -> Iterator[Kernel]:
-    """The large kernels of the recipes of an ONNX operator."""
-    machine = Target(target)
-    for row, group in groups(op, target):
+    """The large kernels of the recipes of an ONNX operator. Equal ones are compiled once: the steps of a recurrence and
+    the corners of a sampled grid have the same kernels."""
+    machine, loops = Target(target), dict[str, LoopCode]()
+    for case, group in groups(op, target):
         program, work = unscheduled(group)
         if isinstance(work.bytes, Const) and int(work.bytes) < 4 * SMALL:
             continue
-        text = assembly(emit_ir(lowered(program, machine, None), machine), machine)
-        yield Kernel(row, tuple(operators_in(group)), hot_loop(text))
+        key = structural_hash(program)
+        if key not in loops:
+            loops[key] = hot_loop(assembly(emit_ir(lowered(program, machine, None), machine), machine))
+        yield Kernel(case.name, case.recipe.variant, tuple(operators_in(group)), loops[key])

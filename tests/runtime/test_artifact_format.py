@@ -91,3 +91,14 @@ def test_unknown_instructions_are_refused() -> None:
     for wrong in (["teleport", 1], [*value["instructions"][0], 0], value["instructions"][0][:-1]):
         with pytest.raises(ArtifactError, match="malformed"):
             program_from_json({**value, "instructions": [wrong]})
+
+
+@pytest.mark.parametrize("place", ["abi_version", "codes", "code", "size"])
+@pytest.mark.parametrize("number", [-1, 1.0, True, "1", None])
+def test_numbers_of_the_header_are_whole(saved: Path, place: str, number: object) -> None:
+    header = header_of(saved)
+    code = next(s for s in header["sections"] if s["kind"] == "code")
+    (header if place in header else code)[place] = number
+    rewrite(saved, header)
+    with pytest.raises(ArtifactError, match="is not a whole number from 0 on"):
+        Artifact.load(saved)

@@ -11,6 +11,7 @@ from conftest import artifact, vector_program
 from weft.runtime import Executable, _native
 from weft.runtime.encode import encode
 from weft.runtime.program import BufferSpec, CallKernel, Copy, TensorSpec
+from weft.runtime.serialize import program_from_json, program_to_json
 from weft.support.errors import ArtifactError
 
 GOOD_ELEMENTS = {0, 1, 2, 4, 8, 17, 18, 20, 24}
@@ -99,3 +100,22 @@ def _native_contiguous(tensor: _native.Tensor, order: str) -> None:
     ask = ctypes.pythonapi.PyObject_GetBuffer
     ask.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
     ask(tensor, ctypes.addressof(view), flags)
+
+
+def test_numbers_of_a_size_fit_64_bits():
+    program = vector_program("double_plus_one")
+    for number in (-(1 << 63), (1 << 63) - 1):
+        encode(replace(program, arena_bytes=(number,)))
+    for number in (-(1 << 63) - 1, 1 << 63, 1 << 64):
+        with pytest.raises(ArtifactError, match="does not fit 64 bits"):
+            encode(replace(program, arena_bytes=(number,)))
+
+
+@pytest.mark.parametrize("field", ["inputs", "outputs"])
+@pytest.mark.parametrize("dtype", ["float31", "", "Float32", "object"])
+def test_only_dtypes_that_exist_are_read(field, dtype):
+    value = program_to_json(vector_program("double_plus_one"))
+    program_from_json(value)
+    value[field][0][1] = dtype
+    with pytest.raises(ArtifactError, match=f"unknown dtype '{dtype}'"):
+        program_from_json(value)

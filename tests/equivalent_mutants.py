@@ -1,0 +1,17 @@
+"""Planted mistakes that change nothing that counts, with the reason: no test could find them."""
+
+from __future__ import annotations
+
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    (
+        "weft/lowering/place.py",
+        "taken = _nbytes(e.type) if e in results else 0",
+        "taken = _nbytes(e.type) if e in results else 1",
+    ): "one byte more in an estimate of time",
+    (
+        "weft/schedule/dependence.py",
+        "if tree.position[writer] > tree.position[other]:",
+        "if (tree.position[writer] >= tree.position[other]):",
+    ): "no two blocks have the same position",
+}
+"""File, lines before and lines after (as ``Mutant.change`` has them) → why results and promises stay the same."""

@@ -1,0 +1,163 @@
+"""The verifier of memory plans on programs written by hand: each wrong plan is found, each right one accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from weft.graph.passes.memory import MemoryPlan
+from weft.lowering.control_parts import Goto, Label, Place
+from weft.lowering.verify_memory import verify_memory
+from weft.runtime.program import CallKernel, Check, CheckRange, Copy, SetSize
+from weft.support.errors import InternalError
+
+
+def kernel(*buffers: int) -> CallKernel:
+    return CallKernel(0, buffers, label="it")
+
+
+def arena(number: int, nbytes: int = 64, **more: Any) -> Place:
+    return Place(number, "arena", nbytes, "uint8", **more)
+
+
+X, Y = Place(0, "input", 64, "uint8"), Place(1, "output", 64, "uint8")
+
+
+def wrong(
+    items: Sequence[Any],
+    offsets: Mapping[int, int],
+    places: Sequence[Place] | None = None,
+    size: int = 1024,
+    written: Mapping[int, int] | None = None,
+    exchanges: Mapping[int, Sequence[tuple[Place, Place]]] | None = None,
+) -> str:
+    """What the verifier says of a program; nothing if it accepts it. Places from 2 on lie in the arena."""
+    known = list(places or [X, Y, *(arena(n) for n in range(2, 2 + len(offsets)))])
+    one = {at: 1 for at, item in enumerate(items) if isinstance(item, CallKernel)}
+    plan = MemoryPlan((), size, 0, 0, (size,))
+    at = {known[n]: offset for n, offset in offsets.items()}
+    try:
+        verify_memory(items, known, at, plan, {**one, **(written or {})}, exchanges or {})
+    except InternalError as error:
+        assert error.code == "W013"
+        return error.message
+    return ""
+
+
+def test_values_that_are_read_later_keep_their_memory() -> None:
+    items = [kernel(0, 2), kernel(0, 3), kernel(2, 3, 1)]
+    assert not wrong(items, {2: 0, 3: 64})
+    for offset in (0, 32):
+        assert "overwrites data that is still to be read" in wrong(
+            [kernel(0, 2), Copy(0, 3, (64,)), items[2]], {2: 0, 3: offset}
+        )
+    assert not wrong([kernel(0, 2), kernel(2, 1), kernel(0, 3), kernel(3, 1)], {2: 0, 3: 0}), "not read any more"
+
+
+@pytest.mark.parametrize(
+    "reads", [CheckRange(2, (1,), ((0,),), ((1,),), ""), SetSize("n", buffer=2), Copy(2, 1, (64,))]
+)
+def test_all_that_reads_counts(reads: Any) -> None:
+    items = [kernel(0, 2), kernel(0, 3), reads, kernel(3, 1)]
+    assert not wrong(items, {2: 0, 3: 64})
+    assert "still to be read" in wrong(items, {2: 0, 3: 0})
+
+
+def test_a_size_of_no_buffer_reads_nothing() -> None:
+    assert not wrong([SetSize("n", (1,)), kernel(0, 2), kernel(2, 1)], {2: 0})
+
+
+def test_two_results_of_a_kernel_lie_apart() -> None:
+    items = [kernel(0, 2, 3), kernel(2, 3, 1)]
+    assert not wrong(items, {2: 0, 3: 64}, written={0: 2})
+    assert wrong(items, {2: 0, 3: 0}, written={0: 2})
+    unread = [kernel(0, 2, 3), kernel(0, 1)]
+    assert "writes two results to the same memory" in wrong(unread, {2: 0, 3: 0}, written={0: 2})
+
+
+def test_results_are_inside_of_the_arena_and_aligned() -> None:
+    items = [kernel(0, 2), kernel(2, 1)]
+    assert not wrong(items, {2: 64}, size=128)
+    assert "outside the arena" in wrong(items, {2: 64}, size=127)
+    assert "outside the arena" in wrong(items, {2: -64})
+    assert "unaligned" in wrong(items, {2: 32})
+    assert not wrong([Copy(0, 2, (64,)), kernel(2, 1)], {2: 32}), "copies go anywhere"
+
+
+def test_stretches_end_with_their_buffer() -> None:
+    whole = arena(2, 128)
+    for start, told in ((64, ""), (128, "past the end of its buffer")):
+        part = arena(3, 64, parent=whole, start=start)
+        assert told in wrong([kernel(0, 3), kernel(0, 2), kernel(2, 1)], {2: 0}, [X, Y, whole, part])
+        assert bool(told) == bool(wrong([kernel(0, 3), kernel(3, 1)], {2: 0}, [X, Y, whole, part]))
+
+
+def test_data_is_written_before_it_is_read() -> None:
+    assert "reads data before it is written" in wrong([kernel(2, 1), kernel(0, 2)], {2: 0})
+    skipped = Label()
+    assert not wrong([Goto(skipped, ("n",)), kernel(0, 2), skipped, kernel(2, 1)], {2: 0}), "with jumps nobody knows"
+
+
+def test_a_part_that_is_copied_leaves_the_rest() -> None:
+    first = [kernel(0, 2), Copy(0, 2, (8,), (0,), (8,)), kernel(2, 1)]
+    assert not wrong(first, {2: 0})
+    assert "before it is written" in wrong(first[1:], {2: 0}), "the rest was never written"
+    assert not wrong([Copy(0, 2, (64,)), kernel(2, 1)], {2: 0})
+
+
+def test_a_loop_needs_again_what_its_next_iteration_reads() -> None:
+    """Seen when the walk comes to the head of the loop a second time."""
+    head = Label()
+    items = [kernel(0, 2), head, kernel(2, 1), kernel(0, 3), Goto(head, ("n",)), kernel(3, 1)]
+    assert not wrong(items, {2: 0, 3: 64})
+    assert "still to be read" in wrong(items, {2: 0, 3: 0})
+
+
+def test_inner_loops_are_walked_until_nothing_changes() -> None:
+    outer, inner = Label(), Label()
+    items = [
+        kernel(0, 2), outer, kernel(2, 1), inner, kernel(0, 3), Goto(inner, ("n",)), kernel(3, 1), Goto(outer, ("m",)),
+    ]  # fmt: skip
+    assert not wrong(items, {2: 0, 3: 64})
+    assert "still to be read" in wrong(items, {2: 0, 3: 0})
+
+
+def test_nothing_is_needed_after_a_jump_away_or_a_failure() -> None:
+    end = Label()
+    items = [kernel(0, 2), Goto(end), kernel(2, 1), end, kernel(0, 3), kernel(3, 1)]
+    assert not wrong(items, {2: 0, 3: 0}), "the reader is jumped over"
+    failing = [kernel(0, 2), kernel(0, 3), kernel(3, 1), Check((0,), "no"), kernel(2, 1)]
+    assert not wrong(failing, {2: 0, 3: 0})
+    assert wrong([*failing[:3], Check((1,), "yes"), failing[4]], {2: 0, 3: 0})
+
+
+def test_a_kernel_overwrites_what_it_may_and_exactly_that() -> None:
+    a, b = arena(2), arena(3)
+    items = [kernel(0, 2), kernel(2, 3), kernel(3, 1)]
+    allowed = {1: [(a, b)]}
+    assert not wrong(items, {2: 0, 3: 0}, [X, Y, a, b], exchanges=allowed)
+    assert wrong(items, {2: 0, 3: 0}, [X, Y, a, b])
+    assert wrong(items, {2: 0, 3: 0}, [X, Y, a, b], exchanges={1: [(b, a)]})
+    wide = arena(2, 128)
+    assert wrong(items, {2: 0, 3: 64}, [X, Y, wide, b], exchanges={1: [(wide, b)]}), "a part of it only"
+    again = [*items[:2], kernel(2, 3, 1)]
+    assert wrong(again, {2: 0, 3: 0}, [X, Y, a, b], exchanges=allowed), "it is read once more"
+
+
+def test_spaces_and_empty_places_do_not_meet() -> None:
+    items = [kernel(0, 2), kernel(0, 3), kernel(2, 3, 1)]
+    assert not wrong(items, {2: 0, 3: 0}, [X, Y, arena(2), arena(3, space=1)])
+    assert not wrong(items, {2: 0, 3: 0}, [X, Y, arena(2), arena(3, 0)])
+    assert not wrong(items, {2: 0, 3: 0}, [X, Y, arena(2), arena(3, late=True)]), "allocated at run time"
+
+
+def test_neighbours_of_all_sizes() -> None:
+    """Every pair of places that are needed at once, at all distances: found exactly where they overlap."""
+    for first in (64, 128, 192):
+        for second in (64, 128):
+            for offset in range(0, 448, 64):
+                places = [X, Y, arena(2, first), arena(3, second)]
+                found = wrong([kernel(0, 2), kernel(0, 3), kernel(2, 3, 1)], {2: 128, 3: offset}, places)
+                assert bool(found) == (offset < 128 + first and offset + second > 128), (first, second, offset)

@@ -1,0 +1,207 @@
+"""Which loops carry dependences, and which instances run again: programs written by hand, each fact both ways."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft import te
+from weft.lowering.te_to_tir import te_to_tir
+from weft.schedule import Schedule
+from weft.schedule.dependence import carried_loops, inherit_carried, is_dense, partial_blocks, repeats, runs_once
+from weft.schedule.refs import LoopRef
+from weft.support.errors import ScheduleError
+from weft.tir.text import parse
+
+
+def carried(reads: str, writes: str = "x", extent: str = "8", where: str = "") -> bool:
+    """Whether the loop around two blocks carries a dependence; the first writes T, the second reads it."""
+    text = f"""
+program "p"(A: f32[8], K: i64[8]) -> (B: f32[8]):
+  alloc T: f32[64]
+  for i in serial(0, {extent}):
+    block "T"(x: spatial {extent} = i):
+{where}      reads A[x]
+      writes T[{writes}]
+      body:
+        T[{writes}] = A[x] * 2.0
+    block "B"(x: spatial {extent} = i):
+      reads T[{reads}], K[x]
+      writes B[x]
+      body:
+        B[x] = T[{reads}]
+"""
+    found = carried_loops(parse(text))
+    return "i" in {v.name for v in found}
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "answer"),
+    [
+        ("x", "x", False),
+        ("x + 1", "x", True),
+        ("x - 1 + 1", "x", False),
+        ("max(x - 1, 0)", "x", True),
+        ("7 - x", "x", True),
+        ("x * x", "x", True),
+        ("x", "x * 1", False),
+        ("2 * x", "2 * x", False),
+        ("2 * x + 1", "2 * x", True),
+        ("x", "0", True),
+        ("0", "0", False),
+    ],
+)
+def test_a_read_of_another_iteration_is_carried(reads: str, writes: str, answer: bool) -> None:
+    assert carried(reads, writes) == answer
+
+
+def test_a_writer_below_its_reader_carries() -> None:
+    text = """
+program "p"(A: f32[8]) -> (B: f32[8]):
+  alloc T: f32[8]
+  for i in serial(0, 8):
+    block "B"(x: spatial 8 = i):
+      reads T[x]
+      writes B[x]
+      body:
+        B[x] = T[x]
+    block "T"(x: spatial 8 = i):
+      reads A[x]
+      writes T[x]
+      body:
+        T[x] = A[x]
+"""
+    assert {v.name for v in carried_loops(parse(text))} == {"i"}
+
+
+def nested(index: str, extents: tuple[int, int] = (2, 4)) -> Schedule:
+    """One block ``T`` of eight instances, at ``index`` of the loops i and j."""
+    a, b = extents
+    return Schedule(
+        parse(
+            f"""
+program "p"(A: f32[64]) -> (T: f32[64]):
+  for i in serial(0, {a}):
+    for j in serial(0, {b}):
+      block "T"(x: spatial 64 = {index}):
+        reads A[x]
+        writes T[x]
+        body:
+          T[x] = A[x]
+"""
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("index", "dense", "once"),
+    [
+        ("i * 4 + j", True, True),
+        ("j * 2 + i", True, True),
+        ("i * 5 + j", False, True),
+        ("i * 3 + j", True, False),
+        ("i * 8 + j * 2", False, True),
+        ("i + j", True, False),
+        ("j", True, False),
+        ("i * 4 + j + 7", True, True),
+        ("(1 - i) * 4 + j", None, True),
+    ],
+)
+def test_numbers_of_loops_are_dense_and_run_once(index: str, dense: bool | None, once: bool) -> None:
+    s = nested(index)
+    state = s._state
+    (block,) = state.tree.blocks.values()
+    loops = state.tree.loops_around(block)
+    if dense is not None:
+        assert is_dense(state.tree, None, block, block.writes[0]) == dense
+    state.partial = frozenset({"T"})
+    assert runs_once(state, block, loops) == once
+    assert repeats(state, loops[0], block) == (not once)
+    state.partial = frozenset()
+    assert runs_once(state, block, loops), "a block that was never moved"
+
+
+def test_one_iteration_repeats_nothing() -> None:
+    state = nested("j", (1, 4))._state
+    (block,) = state.tree.blocks.values()
+    state.partial = frozenset({"T"})
+    assert not repeats(state, state.tree.loops_around(block)[0], block)
+    state = nested("j", (2, 4))._state
+    (block,) = state.tree.blocks.values()
+    state.partial = frozenset({"T"})
+    assert repeats(state, state.tree.loops_around(block)[0], block)
+
+
+def test_widths_that_are_not_known() -> None:
+    n = te.var("n")
+    a = te.placeholder((4, n), name="A")
+    s = Schedule(te_to_tir("p", [a], [te.compute((4, n), lambda i, j: a[i, j], name="C")]))
+    fused = s.fuse(*s.get_loops("C"))
+    s.split(fused, [None, 4])
+    state = s._state
+    (block,) = state.tree.blocks.values()
+    state.partial = frozenset({"C"})
+    assert runs_once(state, block, []) and not partial_of("n")
+    assert partial_of("n", "j + 1"), "the first is left out"
+
+
+def partial_of(extent: str, value: str = "j") -> frozenset[str]:
+    text = f"""
+program "p"[n](A: f32[n]) -> (B: f32[n]):
+  for j in serial(0, {extent}):
+    block "B"(x: spatial n = {value}):
+      reads A[x]
+      writes B[x]
+      body:
+        B[x] = A[x]
+"""
+    return partial_blocks(parse(text))
+
+
+def two_nests() -> Schedule:
+    return Schedule(
+        parse(
+            """
+program "p"(A: f32[8]) -> (B: f32[8], C: f32[8]):
+  alloc T: f32[8]
+  for i in serial(0, 8):
+    block "T"(x: spatial 8 = i):
+      reads A[x]
+      writes T[x]
+      body:
+        T[x] = A[x] * 2.0
+    block "B"(x: spatial 8 = i):
+      reads T[max(x - 1, 0)]
+      writes B[x]
+      body:
+        B[x] = T[max(x - 1, 0)]
+  for j in serial(0, 8):
+    block "C"(x: spatial 8 = j):
+      reads A[x]
+      writes C[x]
+      body:
+        C[x] = A[x]
+"""
+        )
+    )
+
+
+def test_only_loops_made_from_carried_ones_are_carried() -> None:
+    s = two_nests()
+    outer, inner = s.split(s.get_loops("C")[0], [None, 4])
+    s.parallel(outer)
+    s.vectorize(inner)
+    outer, _ = s.split(s.get_loops("B")[0], [None, 4])
+    with pytest.raises(ScheduleError, match="S015"):
+        s.parallel(outer)
+
+
+def test_carried_is_inherited_by_name() -> None:
+    s = two_nests()
+    state = s._state
+    (i,), (j,) = ([x.var for x in state.tree.loops_around(state.tree.blocks[n])] for n in "BC")
+    assert state.carried == {i}
+    new = te.var("new")
+    inherit_carried(state, [j], [LoopRef(new)])
+    assert state.carried == {i}
+    inherit_carried(state, [j, i], [LoopRef(new)])
+    assert state.carried == {i, new}

@@ -1,0 +1,164 @@
+"""Planted mistakes: each is one change that is still a program; a run names survivors and knows equivalent ones."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+from pathlib import Path
+
+import mutate
+import pytest
+from equivalent_mutants import EQUIVALENT
+from mutants import mutants_of
+
+PYTHON = '''
+"""A docstring with 1 < 2."""
+LIMIT = 8
+
+def clamp(x: int, low: int = 0) -> int:
+    """Between the limits."""
+    assert low <= LIMIT, "1 + 1"
+    if x < low and low:
+        return low
+    if x > LIMIT:
+        raise ValueError(f"{x + 1} is too large")
+    return min(x, LIMIT) - 1
+'''
+C = """
+static const int table[] = {1, 2};
+/* 1 < 2 */
+static int clamp(int x, int limit) {
+    if (x < limit && limit != 3) return -x;
+    note(x, -1);
+    for (int i = 0; i < x; i++) x += 1; // i < 3
+    return x;
+}
+"""
+
+
+def changes(path: str, source: str) -> set[tuple[str, str]]:
+    return {m.change for m in mutants_of(path, source)}
+
+
+def test_kinds_of_changes_in_python() -> None:
+    made = changes("m.py", PYTHON)
+    line = "if x < low and low:"
+    assert {
+        ("LIMIT = 8", "LIMIT = 9"),
+        ("LIMIT = 8", "LIMIT = 7"),
+        ("def clamp(x: int, low: int = 0) -> int:", "def clamp(x: int, low: int = 1) -> int:"),
+        (line, "if (x <= low) and low:"),
+        (line, "if (x < low or low):"),
+        (line, "if (x < low):"),
+        (line, "if (not (x < low and low)):"),
+        ("return low", "return 0"),
+        ('raise ValueError(f"{x + 1} is too large")', "pass"),
+        ("return min(x, LIMIT) - 1", "return (max(x, LIMIT)) - 1"),
+        ("return min(x, LIMIT) - 1", "return (min(x, LIMIT) + 1)"),
+    } <= made
+    assert not any("docstring" in a or "assert" in a or "import" in a for a, _ in made), "no result depends on them"
+    for mutant in mutants_of("m.py", PYTHON):
+        ast.parse(mutant.text)
+        assert mutant.text != PYTHON and mutant.source.splitlines()[mutant.line - 1].strip() in mutant.change[0]
+
+
+def test_kinds_of_changes_in_c() -> None:
+    made = changes("m.c", C)
+    line = "if (x < limit && limit != 3) return -x;"
+    assert {
+        (line, "if (x <= limit && limit != 3) return -x;"),
+        (line, "if (x < limit || limit != 3) return -x;"),
+        (line, "if (x < limit && limit == 3) return -x;"),
+        (line, "if (x < limit && limit != 4) return -x;"),
+        (line, "if (!x < limit && limit != 3) return -x;"),
+        (line, "if (x < limit && limit != 3) return 0;"),
+        ("note(x, -1);", ";"),
+    } <= made
+    assert not any("table" in a or "/*" in a for a, _ in made)
+
+
+def test_keys_are_different_and_stay() -> None:
+    twice = PYTHON + PYTHON.replace("clamp", "again")
+    keys = [m.key for m in mutants_of("m.py", twice)]
+    assert len(set(keys)) == len(keys)
+    assert {m.key for m in mutants_of("m.py", PYTHON)} <= {m.key for m in mutants_of("m.py", "import os\n" + PYTHON)}
+
+
+TESTS = """
+from weft.it import sign, steps
+def test_sign(): assert [sign(x) for x in (-2, 3)] == [-1, 1]
+def test_steps(): assert steps(3) == 3
+"""
+SOURCE = """
+def sign(x: int) -> int:
+    return -1 if x < 0 else 1
+
+def steps(n: int) -> int:
+    count = 0
+    while count < n:
+        count += 1
+    return count
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    for path, text in {"weft/__init__.py": "", "weft/it.py": SOURCE, "tests/test_it.py": TESTS}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    return root
+
+
+def test_a_run_finds_survivors_and_goes_on(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutate, "AND_SECONDS", 5)
+    group = mutate.Group("it", ("weft/it.py",), ("test_it.py",))
+    found = list(mutate.every_mutant(tree, [group]))
+    by_change = {m.change[1]: (group, m) for _, m in found}
+    survivor, endless, killed, same = (
+        by_change[text]
+        for text in (
+            "return -1 if (x <= 0) else 1",
+            "pass",
+            "return -1 if (not x < 0) else 1",
+            "return -1 if x < 1 else 1",
+        )
+    )
+    monkeypatch.setitem(EQUIVALENT, ("weft/it.py", *same[1].change), "for the test")
+    out = tmp_path / "mutants.json"
+    mutate.judge_all([survivor, endless, killed, same], mutate.Results(out), 1, tree)
+    results = mutate.Results(out)
+    outcomes = [results.known[m.key]["outcome"] for _, m in (survivor, endless, killed, same)]
+    assert outcomes == ["survived", "time limit", "killed", "equivalent"]
+    assert json.loads(out.read_text())["summary"]["surviving share"] == pytest.approx(1 / 3, abs=1e-3)
+    assert "test_sign" in results.known[killed[1].key]["by"]
+    assert (tree / "weft/it.py").read_text() == SOURCE
+
+
+def test_tests_that_fail_without_mutants_end_the_run(tree: Path, tmp_path: Path) -> None:
+    (tree / "tests/test_it.py").write_text("def test_wrong(): assert False\n")
+    group = mutate.Group("it", ("weft/it.py",), ("test_it.py",))
+    with pytest.raises(SystemExit, match="fail without any mutant"):
+        mutate.judge_all(list(mutate.every_mutant(tree, [group])), mutate.Results(tmp_path / "m.json"), 1, tree)
+
+
+def test_samples_are_drawn_by_seed_and_from_every_group() -> None:
+    found = list(mutate.every_mutant())
+    first = mutate.chosen(found, "", 40, 1)
+    assert first == mutate.chosen(found, "", 40, 1) != mutate.chosen(found, "", 40, 2)
+    assert {g.name for g, _ in first} == {g.name for g in mutate.GROUPS}
+    assert {m.path for _, m in mutate.chosen(found, "csrc/src/decode.c", None, 0)} == {"csrc/src/decode.c"}
+
+
+def test_groups_name_files_and_tests_that_exist() -> None:
+    for group in mutate.GROUPS:
+        assert all(list(mutate.ROOT.glob(pattern)) for pattern in group.files), group.name
+        assert all((mutate.ROOT / "tests" / t).exists() for t in group.tests), group.name
+
+
+def test_equivalent_mutants_are_mutants_and_have_reasons() -> None:
+    known = {(m.path, *m.change) for _, m in mutate.every_mutant()}
+    assert not set(EQUIVALENT) - known, "the lines have changed"
+    assert all(len(why) > 10 for why in EQUIVALENT.values())
