@@ -20,7 +20,8 @@ from weft.graph.visit import bound_vars, children, post_order
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """A block: ``owner`` is the node that has it (None for the outermost), ``slot`` which child of that node it is."""
+    """A block: ``owner`` is the node that contains it (None for the outermost), ``slot`` the number of the owner's
+    child."""
 
     parent: Scope | None
     depth: int
@@ -55,7 +56,7 @@ def _levels(order: list[GraphExpr], found: dict[GraphExpr, Scope], bodies: set[F
         if isinstance(e, Var):
             own = 1 << binders.get(e, 0)
         elif isinstance(e, (Function, If, Let, Loop, Match)):
-            own = (own | _bits(_named(e), binders)) & _up_to(depth)  # what is bound inside is no need of the whole
+            own = (own | _bits(_named(e), binders)) & _up_to(depth)  # what is bound inside does not count
         elif isinstance(e, Call) and isinstance(e.target, Operator):
             own |= _bits((e.type, e.attrs), binders)
         if isinstance(e, Let) or (isinstance(e, Call) and isinstance(e.target, Operator) and _stays(e.target)):
@@ -69,7 +70,7 @@ def _levels(order: list[GraphExpr], found: dict[GraphExpr, Scope], bodies: set[F
 
 
 def _up_to(depth: int) -> int:
-    """Bits for all blocks from the outermost to ``depth``: not even what contains the node may leave one of them."""
+    """Bits for all blocks from the outermost to ``depth``: the node, and the nodes around it, stay in all of them."""
     return (2 << depth) - 1
 
 
@@ -85,13 +86,13 @@ def _bits(parts: object, binders: dict[object, int]) -> int:
 
 
 def _named(e: GraphExpr) -> object:
-    """Where a node with blocks names sizes."""
+    """The parts of a node with blocks that mention sizes."""
     return (e.type, e.trips, e.count) if isinstance(e, Loop) else e.type
 
 
 def _entry(block: Scope, level: int, bodies: set[Function]) -> int:
-    """The depth of the entry of the outermost loop around ``block`` that what needs ``level`` does not change in; 0 if
-    there is none."""
+    """The depth of the entry of the outermost loop around ``block`` in which a node that needs ``level`` is invariant;
+    0 if there is none."""
     found, at = 0, block
     while at.parent is not None and at.depth > level:
         if at.owner in bodies:
@@ -121,7 +122,7 @@ def _binders(order: list[GraphExpr], found: dict[GraphExpr, Scope]) -> dict[obje
 
 
 def is_steady(e: GraphExpr) -> bool:
-    """Whether ``e`` itself may be computed where nothing needs it: it terminates, and it does not fail."""
+    """Whether ``e`` itself may be computed although it is not needed: it terminates, and it does not fail."""
     if isinstance(e, Call):
         if isinstance(e.target, Operator):
             return e.target.pure and not e.target.checks
@@ -132,7 +133,7 @@ def is_steady(e: GraphExpr) -> bool:
 
 
 def _fresh(e: Let) -> Iterator[Symbol]:
-    """Sizes that hold in the body of a let and not before."""
+    """Sizes that are bound in the body of a let and not before."""
     value = e.value
     if isinstance(value, Call) and isinstance(value.target, Operator):
         yield from value.attrs.get("sizes", ()) if value.target.binds else ()

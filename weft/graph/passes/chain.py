@@ -1,9 +1,8 @@
-"""Joins two contractions and the reduction over rows between them to one kernel, where that takes less time.
+"""Fuses two contractions and the reduction over rows between them into one kernel, if that takes less time.
 
-What attention does, softmax(query · keyᵀ + mask) · value, is three kernels after fusion, and the scores go through
-memory twice. In one kernel, a schedule can carry a few rows from the first contraction to the second. No particular
-formula is searched for: the element-wise work that an exporter writes for scales and masks is already part of the three
-groups."""
+Attention, softmax(query · keyᵀ + mask) · value, is three kernels after fusion, and the scores go through memory twice.
+In one kernel, a schedule can carry a few rows from the first contraction to the second. No particular formula is
+searched for: the element-wise work that an exporter writes for scales and masks is already part of the three groups."""
 
 from __future__ import annotations
 
@@ -23,12 +22,12 @@ from weft.ir.fusion_kind import FusionKind
 
 @dataclass(frozen=True, slots=True)
 class JoinChains:
-    """Make one group of three of which each is read by the next alone: a contraction, a reduction that keeps the shape
-    (rows are reduced, and the result is broadcast again), a contraction. Sizes may be symbolic.
+    """Make one group of three groups: a contraction; a reduction that keeps the shape (rows are reduced, and the result
+    is broadcast again); a contraction. Each of the first two is read only by the next. Sizes may be symbolic.
 
     Runs after fusion; ``kind_of`` as there, and ``by_rows`` says whether a call reduces along its last dimension only.
-    ``numbers`` tells what the three calls compute and read, from which :mod:`weft.cost.chains` estimates for
-    ``machine`` what they take as one kernel and apart. ``max_params`` bounds the operands of the joint group.
+    ``numbers`` gives the sizes of the three calls, from which :mod:`weft.cost.chains` estimates the time on ``machine``
+    of one kernel and of three. ``max_params`` bounds the operands of the joint group.
     """
 
     kind_of: Callable[[Call], FusionKind]
