@@ -203,6 +203,8 @@ static PyObject *tensor_wrap(PyObject *cls, PyObject *args) {
 }
 
 static void tensor_dealloc(TensorObject *t) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace); /* a deleter may run Python, which must not meet the exception of the caller */
     if (t->managed && t->versioned) {
         DLManagedTensorVersioned *managed = t->managed;
         if (managed->deleter) managed->deleter(managed);
@@ -211,6 +213,7 @@ static void tensor_dealloc(TensorObject *t) {
         if (managed->deleter) managed->deleter(managed);
     }
     if (t->view.obj) PyBuffer_Release(&t->view);
+    PyErr_Restore(type, value, trace);
     if (t->device) weft_device_free(((DeviceObject *)t->device)->device, t->owned);
     else weft_free(t->owned);
     Py_XDECREF(t->device);
@@ -250,7 +253,7 @@ static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags) {
         PyErr_SetString(PyExc_BufferError, "the tensor is not contiguous");
         return -1;
     }
-    if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && t->ndim > 1) {
+    if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && (t->ndim > 1 || !contiguous)) {
         PyErr_SetString(PyExc_BufferError, "the tensor is not in column-major order");
         return -1;
     }

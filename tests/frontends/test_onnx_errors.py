@@ -197,6 +197,29 @@ def test_external_data_that_is_not_a_file(tmp_path: Path, location: str) -> None
         frontend.load(external(tmp_path, location))
 
 
+@pytest.mark.parametrize("field", ["location", "offset", "length", "checksum"])
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_external_data_with_texts_that_are_no_utf8(tmp_path: Path, field: str, part: str) -> None:
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", 1, [2, 4])],
+            [helper.make_tensor_value_info("y", 1, [2, 4])],
+            [onnx.TensorProto(name="w", dims=[4, 4], data_type=1, data_location=1)],
+        )
+    )
+    for key in ("location", field):
+        entry = model.graph.initializer[0].external_data.add()
+        entry.key, entry.value = key, "w.bin" if key == "location" else "0"
+    setattr(entry, part, "QQQQQQQQ")
+    (tmp_path / "w.bin").write_bytes(bytes(64))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString().replace(b"QQQQQQQQ", b"\xff\xfe\xfd\xfc" * 2))
+    with pytest.raises(ModelError, match="no valid text"):
+        frontend.load(path)
+
+
 def test_external_data_behind_links(tmp_path: Path) -> None:
     """A store of downloads keeps files under digests, and models as folders of links to them."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "main"

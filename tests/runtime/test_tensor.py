@@ -56,6 +56,63 @@ def test_dlpack_in_shares_memory(versioned):
     np.testing.assert_array_equal(view.numpy(), source.T)
 
 
+REQUESTS = {
+    "C": 0x20 | 0x18,
+    "F": 0x40 | 0x18,
+    "any": 0x80 | 0x18,
+    "strides": 0x18,
+    "shape": 0x08,
+    "simple": 0,
+}
+"""Flags of the buffer protocol (PyBUF_…)."""
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_buffers_are_as_they_are_asked_for(request_):
+    """A consumer that asks for contiguous memory reads it as such: strided memory must be refused."""
+    import ctypes
+
+    get = ctypes.pythonapi.PyObject_GetBuffer
+    get.argtypes, get.restype = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int], ctypes.c_int
+    release = ctypes.pythonapi.PyBuffer_Release
+    release.argtypes, release.restype = [ctypes.c_void_p], None
+    base = np.arange(48, dtype=np.float32).reshape(6, 8)
+    vectors = (base[0], base[:, 0], base[0, ::2], base[::6, 0], base[3:4, 3].reshape(()))
+    arrays = (base, base.T, base[:, ::2], base[:, :1], *vectors)
+    for array in arrays:
+        t, view = from_dlpack(array), ctypes.create_string_buffer(256)
+        c, f = array.flags.c_contiguous, array.flags.f_contiguous
+        right = {"C": c, "F": f, "any": c or f, "strides": True, "shape": c, "simple": c}[request_]
+        try:
+            get(t, view, REQUESTS[request_])
+        except BufferError:
+            granted = False
+        else:
+            granted = True
+            release(view)
+        assert right or not granted, (request_, array.shape, array.strides)  # more may be refused
+        assert granted or not (c and request_ != "F"), (request_, array.shape, array.strides)
+
+
+def test_a_deleter_does_not_meet_the_exception_of_the_caller():
+    """The memory of a tensor may be released by Python code, while an exception is on its way."""
+    seen = []
+
+    class Memory(np.ndarray):
+        def __del__(self) -> None:
+            seen.append(sum(range(10)))  # fails at once where an exception is set
+
+    def fail() -> None:
+        t = from_dlpack(Producer(np.zeros(4, np.float32).view(Memory), True))
+        assert t.shape == (4,)
+        raise KeyError("on its way")
+
+    with pytest.raises(KeyError):
+        fail()
+    gc.collect()
+    assert seen == [45]
+
+
 def test_dlpack_out_shares_memory():
     t = nd.array(np.arange(6, dtype=np.int64).reshape(2, 3))
     array = np.from_dlpack(t)

@@ -135,6 +135,8 @@ def _from_field(tensor: Any, dtype: DType, shape: tuple[int, ...], count: int) -
 
 def _external(tensor: Any, folder: ModelFolder | None) -> Any:
     entries = {e.key: e.value for e in tensor.external_data}
+    if not all(isinstance(text, str) for entry in entries.items() for text in entry):
+        raise Malformed(f"the tensor '{tensor.name}' lies in a file whose name or place is no valid text")  # as bytes
     location = entries.get("location", "")
     if folder is None:
         raise Malformed(f"the tensor '{tensor.name}' lies in '{location}', but the model was not read from a file")
