@@ -19,7 +19,7 @@ from weft.schedule.rules.common.context import Context, guarded_load
 from weft.schedule.rules.common.menus import UNROLLED, VECTORS_AT_A_TIME, near
 from weft.schedule.rules.common.work import cost_of, pieces_of, work_of, worth_parallel
 
-MAX_UNROLLED_STEPS = 16
+MAX_UNROLLED_STEPS = 25
 """Limit on the elements of a window that is unrolled; the result of an unrolled window stays in a register."""
 SHUFFLED_STRIDE = 2
 """The stride for which two contiguous loads and a shuffle form a vector."""
