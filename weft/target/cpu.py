@@ -21,6 +21,12 @@ _VECTORS: Final = (
 _VECTORS_ARM_32: Final = (("neon", 128, 16),)
 _MULTIPLY_ADD: Final = frozenset({"fma", "avx512f", "neon", "v"})
 _MULTIPLY_ADD_ARM_32: Final = frozenset({"vfp4"})
+_GUARDED_GATHERS: Final = frozenset(
+    {"skylake", "skylake-avx512", "cascadelake", "cooperlake"}
+    | {"icelake-client", "icelake-server", "tigerlake", "rocketlake"}
+)
+"""Processors, by LLVM's names, whose microcode since 2023 guards gathers against sampling of their data (Intel security
+advisory 00828, "Downfall"): a lane takes about five cycles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,11 @@ class Cpu:
     def pointer_bits(self) -> int:
         """Bits of an address: 32 or 64."""
         return pointer_bits(self.triple)
+
+    @property
+    def gathers_are_slow(self) -> bool:
+        """Whether single loads are faster than a gather of elements from any places."""
+        return self.mcpu in _GUARDED_GATHERS
 
     @property
     def feature_string(self) -> str:

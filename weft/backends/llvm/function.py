@@ -34,6 +34,8 @@ class LlvmFunction:
         self.streams = False
         """Whether such a store was emitted: the function must wait for them before it returns."""
         self.x86 = True
+        self.gathers_are_slow = False
+        """Whether the target loads single elements faster than it gathers them."""
         self.features: frozenset[str] = frozenset()
         """Features of the target, by LLVM's names."""
         self.kind = "llvm"

@@ -80,6 +80,8 @@ def _vector_load(f: LlvmFunction, e: Load, buffer: Buffer, at: Expr, value: Valu
     if lanes is not None and (near := stretch(at, 2 * n, lanes)) is not None:
         made = _shuffled(f, e, buffer, near, value)
         return f.op(f"select <{n} x i1> {mask}, {ty} {made}, {ty} zeroinitializer") if mask else made
+    if not mask and f.gathers_are_slow:
+        return _looked_up(f, buffer, at, value)
     addresses = _addresses(f, buffer, at, value)
     allowed = mask or "splat (i1 true)"
     return f.op(
@@ -123,6 +125,18 @@ def _lane_by_lane(f: LlvmFunction, buffer: Buffer, at: Ramp, stride: int, value:
         address = pointer(f, buffer, at.base + lane * stride, value)
         one = f.op(f"load {element}, ptr {address}, align {buffer.dtype.nbytes}")
         made = f.op(f"insertelement {ty} {made}, {element} {one}, i64 {lane}")
+    return made
+
+
+def _looked_up(f: LlvmFunction, buffer: Buffer, at: Expr, value: Value) -> str:
+    """Elements at any places, each by a load of its own."""
+    element, n, places = memory_type(buffer.dtype), at.lanes, value(f, at)
+    made = "poison"
+    for lane in range(n):
+        place = f.op(f"extractelement <{n} x i64> {places}, i64 {lane}")
+        address = f.op(f"getelementptr {element}, ptr {f.pointers[buffer]}, i64 {place}")
+        one = f.op(f"load {element}, ptr {address}, align {buffer.dtype.nbytes}")
+        made = f.op(f"insertelement {vector(element, n)} {made}, {element} {one}, i64 {lane}")
     return made
 
 

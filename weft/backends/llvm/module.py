@@ -52,6 +52,7 @@ class LlvmModule:
     def function(self, name: str) -> LlvmFunction:
         made = LlvmFunction(name)
         made.native_half, made.x86 = self.native_half, self.x86
+        made.gathers_are_slow = self.target.cpu.gathers_are_slow
         made.features = self.target.cpu.features
         made.kind, made.defined = str(self.target.kind.name), self.defined
         made.index, made.ranges = f"i{self.target.cpu.pointer_bits}", self.ranges
