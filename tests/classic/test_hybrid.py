@@ -349,12 +349,12 @@ REFUSED = {
     late: ("E140", "'x' has no value here"),
     endless: ("E140", "cannot contain 'while' here"),
     no_result: ("E140", "ends with 'return'"),
-    input_returned: ("E140", "'a' is no output_tensor"),
+    input_returned: ("E140", "'a' is not made by output_tensor"),
     unknown_name: ("E140", "'missing' is not defined"),
     wrong_rank: ("E140", "has 1 dimensions, not 2"),
     narrower: ("E140", "a value of float32 is assigned to int8"),
     number_as_condition: ("E140", "a condition is needed, not float32"),
-    output_in_a_loop: ("E140", "output_tensor stands outside of loops"),
+    output_in_a_loop: ("E140", "output_tensor must be called outside of loops"),
     data_as_shape: ("E140", "the limits of const_range are numbers"),
 }
 

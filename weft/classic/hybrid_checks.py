@@ -1,5 +1,5 @@
-"""What a hybrid function may not do: access elements outside of a tensor, and let iterations of a parallel loop touch
-what another one writes."""
+"""Errors of hybrid functions: accesses outside of a tensor, and iterations of a parallel loop that access elements
+which another iteration writes."""
 
 from __future__ import annotations
 

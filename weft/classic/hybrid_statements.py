@@ -126,7 +126,11 @@ class Translation:
         self.statement = self._block(definition.body[:-1])
         made = [self._scopes[0].get(n) for n in self._returned]
         if bad := [n for n, m in zip(self._returned, made, strict=True) if m not in self._made]:
-            self.fail(definition.body[-1], f"'{bad[0]}' is no output_tensor", "return what output_tensor made")
+            self.fail(
+                definition.body[-1],
+                f"'{bad[0]}' is not made by output_tensor",
+                "return tensors that output_tensor made",
+            )
         if len(self._made) != len(self._returned):
             self.fail(
                 definition.body[-1], "each output_tensor must be returned once", "use allocate for scratch memory"
@@ -298,7 +302,9 @@ class Translation:
         if not isinstance(element, PartOfArray):
             self.fail(target, "only elements of tensors are assigned")
         if not element.array.writable:
-            self.fail(target, f"'{element.array.buffer.name}' is an input", "assign to what output_tensor made")
+            self.fail(
+                target, f"'{element.array.buffer.name}' is an input", "assign to a tensor that output_tensor made"
+            )
         buffer = element.array.buffer
         if len(element.indices) != len(buffer.shape):
             self.fail(target, f"'{buffer.name}' has {len(buffer.shape)} dimensions, not {len(element.indices)}")
@@ -441,7 +447,7 @@ class Translation:
         if name in _SPECIAL and name not in self.known:
             return self._buffer(node, name, *args, **named)
         if name in _LOOPS:
-            self.fail(node, f"'{name}' stands in 'for … in {name}(…)'")
+            self.fail(node, f"'{name}' may only be used as 'for … in {name}(…)'")
         if name in _NUMBERS and name not in self.known:
             return cast(args[0], name)
         if name == "len":
@@ -464,7 +470,7 @@ class Translation:
                 self.fail(node, "a vectorized loop has no scratch memory")
             return Array(self._scratch("scratch", dims, scope, kind), writable=True)
         if len(self._scopes) > 1:
-            self.fail(node, "output_tensor stands outside of loops and branches")
+            self.fail(node, "output_tensor must be called outside of loops and branches")
         position = len(self._made)
         made = self.outputs[position] if self.outputs is not None else Buffer(f"{self.name}_{position}", dims, kind)
         self._made.append(Array(made, writable=True))
