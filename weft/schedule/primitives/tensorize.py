@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import NoReturn
 
 from weft.expr.linear import Linear, linear, mentions, simplify_index
-from weft.expr.nodes import Expr, IterVar, Load, Var, same
+from weft.expr.nodes import Call, Expr, IterVar, Load, Var, same
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.primitives.blockize import blockize
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import map_loads
 from weft.schedule.state import State
-from weft.tir.nodes import Block, Buffer, For, If, Let, Seq, Stmt, Store
-from weft.tir.visit import ExprMap, children, substitute, substitution, transform
+from weft.tir.nodes import Block, Buffer, For, If, Let, Program, Seq, Stmt, Store
+from weft.tir.visit import ExprMap, children, expressions, postorder, substitute, substitution, transform, walk
 
 
 def tensorize(state: State, target: BlockRef | LoopRef, intrinsic: str) -> BlockRef:
@@ -25,14 +26,16 @@ def tensorize(state: State, target: BlockRef | LoopRef, intrinsic: str) -> Block
         block C_o: for i in 4: for k in 4: C[i] += A[i, k] * B[k]   →   block C_o: call of the intrinsic
 
     ``target`` is a loop, which is first turned into a block, or a block made by ``blockize``. The loops, the body and
-    the indices of buffers must match the intrinsic's description (S081). Returns the block that contains the call.
+    the indices of buffers must match the intrinsic's description (S081). A parameter may stand for a slice along any
+    dimensions of a buffer, such as a column, if the intrinsic accesses single elements; one that loads vectors or calls
+    instructions needs the last dimensions. Returns the block that contains the call.
     """
     known = state.intrinsic(intrinsic)
     before = state.program
     try:
         ref = blockize(state, target) if isinstance(target, LoopRef) else target
         outer = state.block(ref)
-        bases = _Matcher(state, outer, known).match()
+        bases = _Matcher(state, outer, known, _by_element(known.implementation)).match()
         body = _instantiate(known, bases)
         made = dataclasses.replace(outer, body=body, annotations=outer.annotations.replace(tensorized=intrinsic))
         state.commit(state.tree.replace({outer: made}))
@@ -42,6 +45,26 @@ def tensorize(state: State, target: BlockRef | LoopRef, intrinsic: str) -> Block
     return ref
 
 
+@dataclass(frozen=True)
+class Slice:
+    """What a parameter stands for: a part of ``buffer`` that begins at ``starts`` and extends along ``dimensions``."""
+
+    buffer: Buffer
+    starts: tuple[Expr, ...]
+    dimensions: tuple[int, ...]
+
+    def at(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The indices of the buffer for those of the parameter."""
+        moved = dict(zip(self.dimensions, indices, strict=True))
+        return tuple(simplify_index(s + moved[n]) if n in moved else s for n, s in enumerate(self.starts))
+
+
+def _by_element(implementation: Program) -> bool:
+    """Whether the implementation accesses single elements only, without vectors and calls."""
+    found = [e for s in walk(implementation.body) for e in postorder(*expressions(s))]
+    return not any(isinstance(e, Call) or e.lanes > 1 for e in found)
+
+
 @dataclass
 class _Matcher:
     """Compares a block's loop nest with a description and collects the buffer and its start for each parameter."""
@@ -49,15 +72,17 @@ class _Matcher:
     state: State
     outer: Block
     intrinsic: TensorIntrinsic
+    any_dimensions: bool
+    """Whether parameters may stand for other dimensions of a buffer than its last ones."""
     variables: dict[Var, Expr] = field(default_factory=dict)
     """Variables of the description as expressions of the program's variables."""
-    bases: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]] = field(default_factory=dict)
+    bases: dict[Buffer, Slice] = field(default_factory=dict)
     inner: dict[Var, object] = field(default_factory=dict)
     ranges: dict[Var, tuple[Linear, Linear]] = field(default_factory=dict)
     here: ExprMap = field(default=lambda e: e)
     there: ExprMap = field(default=lambda e: e)
 
-    def match(self) -> dict[Buffer, tuple[Buffer, tuple[Expr, ...]]]:
+    def match(self) -> dict[Buffer, Slice]:
         loops, block = self._nest(self.outer.body)
         self.ranges = self.state.ranges(block)
         wanted_loops, wanted = self._nest(self.intrinsic.description.body)
@@ -131,19 +156,34 @@ class _Matcher:
         """Check that the buffer is indexed like the parameter, from a start that does not depend on the inner loops."""
         if buffer.dtype != param.dtype or len(indices) < len(wanted):
             self._fail(f"'{buffer.name}' does not fit the parameter '{param.name}'")
-        lead = len(indices) - len(wanted)
+        known = self.bases.get(param)
+        if known is not None:
+            found = self._slice(buffer, indices, wanted, known.dimensions)
+            if known.buffer is not buffer or found is None or not all(map(same, known.starts, found.starts)):
+                self._fail(f"the parameter '{param.name}' would stand for two places")
+            return
+        choices = list(combinations(range(len(indices)), len(wanted)))  # the last ones are the last dimensions
+        for dimensions in reversed(choices) if self.any_dimensions else choices[-1:]:
+            found = self._slice(buffer, indices, wanted, dimensions)
+            if found is not None:
+                self.bases[param] = found
+                return
+        self._fail(f"'{buffer.name}' is not indexed like the parameter '{param.name}'")
+
+    def _slice(
+        self, buffer: Buffer, indices: tuple[Expr, ...], wanted: tuple[Expr, ...], dimensions: tuple[int, ...]
+    ) -> Slice | None:
+        """The slice along ``dimensions`` in which ``wanted`` is at ``indices``; None if there is none."""
+        own = dict(zip(dimensions, wanted, strict=True))
         starts: list[Expr] = []
         for n, position in enumerate(indices):
             form = linear(self.here(position), self.ranges)
-            if n >= lead:
-                form = form - linear(self._translated(wanted[n - lead]))
-            start = form.expr()
-            if mentions(start, self.inner):
-                self._fail(f"'{buffer.name}' is not indexed like the parameter '{param.name}'")
-            starts.append(start)
-        found = self.bases.setdefault(param, (buffer, tuple(starts)))
-        if found[0] is not buffer or any(not same(a, b) for a, b in zip(found[1], starts, strict=True)):
-            self._fail(f"the parameter '{param.name}' would stand for two places")
+            if n in own:
+                form = form - linear(self._translated(own[n]))
+            starts.append(form.expr())
+            if mentions(starts[-1], self.inner):
+                return None
+        return Slice(buffer, tuple(starts), dimensions)
 
     def _fail(self, what: str) -> NoReturn:
         raise self.state.refuse(
@@ -151,15 +191,13 @@ class _Matcher:
         )
 
 
-def _instantiate(intrinsic: TensorIntrinsic, bases: dict[Buffer, tuple[Buffer, tuple[Expr, ...]]]) -> Stmt:
+def _instantiate(intrinsic: TensorIntrinsic, bases: dict[Buffer, Slice]) -> Stmt:
     """The implementation with the program's buffers."""
     described = dict(zip(intrinsic.implementation.params, intrinsic.description.params, strict=True))
 
     def place(param: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
-        buffer, starts = bases[described[param]]
-        lead = len(starts) - len(indices)
-        moved = (simplify_index(s + i) for s, i in zip(starts[lead:], indices, strict=True))
-        return buffer, (*starts[:lead], *moved)
+        found = bases[described[param]]
+        return found.buffer, found.at(indices)
 
     def on_load(load: Load) -> Expr | None:
         if isinstance(load.source, Buffer) and load.source in described:
