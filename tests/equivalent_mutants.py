@@ -9,6 +9,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "taken = _nbytes(e.type) if e in results else 1",
     ): "one byte more in an estimate of time",
     (
+        "weft/expr/rules/values.py",
+        "if made is not None: return made",
+        "pass",
+    ): "the simplifier folds the two constants in its next step",
+    (
         "weft/schedule/dependence.py",
         "if tree.position[writer] > tree.position[other]:",
         "if (tree.position[writer] >= tree.position[other]):",

@@ -90,6 +90,7 @@ GROUPS = (
             "runtime/test_artifact.py",
             "runtime/test_executor.py",
             "runtime/test_loader.py",
+            "lowering/test_memory_of_functions.py",
         ),
     ),
 )

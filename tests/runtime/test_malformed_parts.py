@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,20 @@ from conftest import artifact, vector_program
 
 from weft.runtime import Executable, _native
 from weft.runtime.encode import encode
-from weft.runtime.program import BufferSpec, CallKernel, Copy, TensorSpec
+from weft.runtime.program import (
+    BufferSpec,
+    CallKernel,
+    CheckRange,
+    Copy,
+    ExecutableProgram,
+    FunctionSpec,
+    Invoke,
+    KernelRef,
+    NewView,
+    TensorSpec,
+)
 from weft.runtime.serialize import program_from_json, program_to_json
-from weft.support.errors import ArtifactError
+from weft.support.errors import ArtifactError, UserError
 
 GOOD_ELEMENTS = {0, 1, 2, 4, 8, 17, 18, 20, 24}
 
@@ -107,7 +119,7 @@ def test_numbers_of_a_size_fit_64_bits():
     for number in (-(1 << 63), (1 << 63) - 1):
         encode(replace(program, arena_bytes=(number,)))
     for number in (-(1 << 63) - 1, 1 << 63, 1 << 64):
-        with pytest.raises(ArtifactError, match="does not fit 64 bits"):
+        with pytest.raises(ArtifactError, match=r"size -?\d+ does not fit 64 bits"):
             encode(replace(program, arena_bytes=(number,)))
 
 
@@ -119,3 +131,41 @@ def test_only_dtypes_that_exist_are_read(field, dtype):
     value[field][0][1] = dtype
     with pytest.raises(ArtifactError, match=f"unknown dtype '{dtype}'"):
         program_from_json(value)
+
+
+def ranged(low, high):
+    """Copies 8 integers whose ranges are checked, in turns."""
+    return ExecutableProgram(
+        symbols=(),
+        inputs=(TensorSpec("x", "int64", ((8,),)),),
+        outputs=(TensorSpec("y", "int64", ((8,),)),),
+        buffers=(BufferSpec("input", 0, dtype="int64"), BufferSpec("output", 0, dtype="int64")),
+        kernels=(KernelRef("double_plus_one", 0),),
+        instructions=(CheckRange(0, (8,), low, high, "the number"), Copy(0, 1, (64,))),
+    )
+
+
+def test_ranges_have_a_low_and_a_high_bound_for_each_column(kernels):
+    exe = Executable(artifact(ranged(((0,), (10,)), ((3,), (15,))), kernels))
+    good = np.array([0, 10, 3, 15, 1, 12, 2, 11])
+    np.testing.assert_array_equal(exe(good), good)
+    for at, wrong in ((0, -1), (0, 4), (6, 10), (1, 9), (3, 16), (7, 3)):
+        values = good.copy()
+        values[at] = wrong
+        with pytest.raises(UserError, match="the number"):
+            exe(values)
+
+
+def test_functions_and_their_calls_are_read_as_they_were_written():
+    plain = vector_program("double_plus_one")
+    program = replace(
+        plain,
+        buffers=(*plain.buffers, BufferSpec("dynamic"), BufferSpec("object"), BufferSpec("object")),
+        instructions=(
+            NewView(3, 0, (32,), ((8,),)),
+            Invoke(0, None, (3,), (), tail=False),
+            Invoke(0, None, (4,), (), tail=True),
+        ),
+        functions=(FunctionSpec("f", 2, 3, (4, 5), (4,), (), 0),),
+    )
+    assert program_from_json(json.loads(json.dumps(program_to_json(program)))) == program

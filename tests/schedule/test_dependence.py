@@ -7,7 +7,15 @@ import pytest
 from weft import te
 from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule
-from weft.schedule.dependence import carried_loops, inherit_carried, is_dense, partial_blocks, repeats, runs_once
+from weft.schedule.dependence import (
+    carried_loops,
+    check_lanes_apart,
+    inherit_carried,
+    is_dense,
+    partial_blocks,
+    repeats,
+    runs_once,
+)
 from weft.schedule.refs import LoopRef
 from weft.support.errors import ScheduleError
 from weft.tir.text import parse
@@ -155,6 +163,78 @@ program "p"[n](A: f32[n]) -> (B: f32[n]):
         B[x] = A[x]
 """
     return partial_blocks(parse(text))
+
+
+def swept(index: str) -> bool:
+    """Whether the outer loop is carried; in each iteration, the second block reads T at ``index`` of an inner loop."""
+    text = f"""
+program "p"(A: f32[4, 8]) -> (B: f32[4, 8]):
+  alloc T: f32[8]
+  for i in serial(0, 4):
+    for j in serial(0, 8):
+      block "T"(x: spatial 4 = i, y: spatial 8 = j):
+        reads A[x, y]
+        writes T[y]
+        body:
+          T[y] = A[x, y]
+    for k in serial(0, 8):
+      block "B"(x: spatial 4 = i, y: spatial 8 = k):
+        reads T[{index}]
+        writes B[x, y]
+        body:
+          B[x, y] = T[{index}]
+"""
+    return "i" in {v.name for v in carried_loops(parse(text))}
+
+
+@pytest.mark.parametrize(
+    ("index", "answer"), [("y", False), ("7 - y", False), ("y + 1", True), ("y * y", True), ("y * y % 8", False)]
+)
+def test_all_that_an_inner_loop_reads_was_written(index: str, answer: bool) -> None:
+    assert swept(index) == answer, "what cannot be expressed may be anywhere"
+
+
+def test_instances_beyond_a_width_that_is_not_known_may_repeat() -> None:
+    text = """
+program "p"[n](A: f32[n]) -> (T: f32[n]):
+  for i in serial(0, 4):
+    for j in serial(0, n):
+      block "T"(x: spatial n = INDEX):
+        reads A[x]
+        writes T[x]
+        body:
+          T[x] = A[x]
+"""
+    for index, once in (("i * 100 + j", False), ("j * 4 + i", True), ("j", False), ("j * 4 + i + n", True)):
+        state = Schedule(parse(text.replace("INDEX", index)))._state
+        (block,) = state.tree.blocks.values()
+        state.partial = frozenset({"T"})
+        assert runs_once(state, block, state.tree.loops_around(block)) == once, index
+
+
+@pytest.mark.parametrize(
+    ("index", "apart"), [("x % 4", False), ("0", False), ("x", True), ("x // 2", True), ("x + 1", True)]
+)
+def test_lanes_that_share_a_remainder_are_not_apart(index: str, apart: bool) -> None:
+    text = f"""
+program "p"(A: f32[8]) -> (T: f32[16]):
+  for i in serial(0, 8):
+    block "T"(x: spatial 8 = i):
+      reads A[x]
+      writes T[{index}]
+      body:
+        T[{index}] = A[x]
+"""
+    state = Schedule(parse(text))._state
+    (block,) = state.tree.blocks.values()
+    (loop,) = state.tree.loops_around(block)
+    if apart:
+        check_lanes_apart(state, loop, block)
+        return
+    with pytest.raises(ScheduleError, match="S018"):
+        check_lanes_apart(state, loop, block)
+    state.kept = {"T": loop.var}  # the window of one iteration
+    check_lanes_apart(state, loop, block)
 
 
 def two_nests() -> Schedule:
