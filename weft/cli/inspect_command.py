@@ -212,18 +212,17 @@ def _plugin_note(artifact: Any, registry: Any) -> None:
 
 def _distinct(fused: Any) -> Iterator[tuple[str, Any]]:
     """Name and function of each fused group; groups with equal loops appear once."""
-    from weft.graph.nodes import Call, Function
-    from weft.graph.visit import post_order
+    from weft.graph.visit import group_of, post_order
     from weft.ir.structural import structural_hash
     from weft.pipeline import unscheduled
 
     seen = set()
     for e in (e for f in fused.functions.values() for e in post_order(f)):
-        if isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive:
-            program, _ = unscheduled(e.target)
+        if (group := group_of(e)) is not None:
+            program, _ = unscheduled(group)
             if (key := structural_hash(program)) not in seen:
                 seen.add(key)
-                yield program.name, e.target
+                yield program.name, group
 
 
 def _kernels(fused: Any, target: Any, backend: Any, stage: str, name: str | None) -> None:

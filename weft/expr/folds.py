@@ -1,10 +1,10 @@
-"""Operations on any number of operands."""
+"""Operations on any number of operands, and the operands of nests of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.expr.nodes import Const, Expr, ExprLike, index, make
+from weft.expr.nodes import Binary, Const, Expr, ExprLike, index, make
 from weft.support.dtypes import BOOL, INDEX
 
 
@@ -22,6 +22,24 @@ def any_of(*conditions: ExprLike) -> Expr:
     for c in conditions:
         out = make("or", out, c)
     return out
+
+
+def members(e: Expr, op: str) -> list[Expr]:
+    """The operands of a nest of ``op``, in order."""
+    found: list[Expr] = []
+    stack = [e]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Binary) and top.op == op:
+            stack += (top.b, top.a)
+        else:
+            found.append(top)
+    return found
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The parts of a conjunction, in order, without those that are true."""
+    return [part for part in members(condition, "and") if not (isinstance(part, Const) and part.value is True)]
 
 
 def product(values: Sequence[ExprLike]) -> Expr:

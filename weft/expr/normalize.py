@@ -24,6 +24,7 @@ from weft.expr.affine import (
     plus,
     scaled,
 )
+from weft.expr.folds import members
 from weft.expr.match import RuleTable
 from weft.expr.nodes import Binary, Call, Const, Expr, Not, Select, Var, fold
 from weft.expr.operators import COMPARISONS
@@ -68,7 +69,7 @@ class Normalizer:
     def assume(self, condition: Expr) -> None:
         """A condition in normal form holds from now on."""
         solver, poly = self.solver, self.ring.poly
-        for part in flatten(condition, "and"):
+        for part in members(condition, "and"):
             while isinstance(part, Call) and part.name == "likely":
                 part = part.args[0]
             if isinstance(part, Const):
@@ -449,7 +450,7 @@ class Normalizer:
         """Drop members that the other members of a conjunction (disjunction) imply."""
         unit, zero = (TRUE, FALSE) if e.op == "and" else (FALSE, TRUE)
         parts: list[Expr] = []
-        for part in flatten(e, e.op):
+        for part in members(e, e.op):
             if part is zero:
                 return zero
             if part is not unit and part not in parts:
@@ -500,16 +501,3 @@ class Normalizer:
         if op == "gt":
             return plus(scaled(p, -1), -1)
         return None
-
-
-def flatten(e: Expr, op: str) -> list[Expr]:
-    """The members of a nest of ``op``, in order."""
-    out: list[Expr] = []
-    stack = [e]
-    while stack:
-        top = stack.pop()
-        if type(top) is Binary and top.op == op:
-            stack += (top.b, top.a)
-        else:
-            out.append(top)
-    return out

@@ -216,6 +216,11 @@ def users(*roots: GraphExpr, into_functions: bool = True) -> dict[GraphExpr, lis
     return found
 
 
+def group_of(e: GraphExpr) -> Function | None:
+    """The fused group that ``e`` calls, which becomes one kernel; None for anything else."""
+    return e.target if isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive else None
+
+
 def map_functions(module: Module, fn: Callable[[Function], Function]) -> Module:
     """The module with every function replaced by ``fn(function)``; the module itself if nothing changed."""
     made = {name: fn(f) for name, f in module.functions.items()}

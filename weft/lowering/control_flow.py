@@ -19,9 +19,10 @@ from weft.expr.folds import product
 from weft.expr.nodes import Expr, ExprLike, index, make
 from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
-from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Project, Tuple
+from weft.graph.nodes import Call, Constant, GraphExpr, If, Let, Loop, Match, Project, Tuple
 from weft.graph.passes.aliases import Aliases, is_check, is_join, is_part, is_view, stretches
 from weft.graph.types import TensorType, TupleType, Type
+from weft.graph.visit import group_of
 from weft.lowering.control_parts import (
     Goto,
     Label,
@@ -258,8 +259,7 @@ class Emitter(Lifetimes):
 
     def _space(self, e: GraphExpr) -> int:
         """The memory space in which a node writes its results."""
-        is_kernel = isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive
-        return self.shared.space(e) if is_kernel and isinstance(e, Call) else 0
+        return self.shared.space(e) if isinstance(e, Call) and group_of(e) is not None else 0
 
     # -- emitting ------------------------------------------------------------------------------------------------------
 
@@ -398,7 +398,7 @@ class Emitter(Lifetimes):
                 todo.extend(self._begin(e, 1))
             elif isinstance(e, If):
                 self._if(e)
-            elif isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive:
+            elif isinstance(e, Call) and group_of(e) is not None:
                 self._call(e)
             elif isinstance(e, Call) and binds(e):
                 self._bind_sizes(e)

@@ -35,7 +35,7 @@ from weft.graph.operator import Operator
 from weft.graph.passes.aliases import Aliases, is_join, outside_of_groups, with_checks
 from weft.graph.passes.memory import Lives, MemoryPlan, execution_order, is_straight, plan_lives
 from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
-from weft.graph.visit import post_order
+from weft.graph.visit import group_of, post_order
 from weft.lowering.captures import Scopes
 from weft.lowering.control_loops import LoopEmitter
 from weft.lowering.control_parts import Goto, Label, Opaque, Place, assembled, flat, is_object, unsupported
@@ -194,7 +194,7 @@ class _Unit(LoopEmitter):
         for e in results:
             self._demand(e)
         for e in self.scopes.nodes(self.function):
-            if isinstance(e, Call) and not (isinstance(e.target, Function) and e.target.is_primitive):
+            if isinstance(e, Call) and group_of(e) is None:
                 if not isinstance(e.target, Operator) or e.target.host:
                     for a in e.args:
                         self._demand(a)

@@ -25,7 +25,7 @@ from weft.graph.passes.aliases import is_alias
 from weft.graph.passes.memory import estimate
 from weft.graph.pbqp import Pbqp
 from weft.graph.types import TensorType, TupleType, Type
-from weft.graph.visit import post_order
+from weft.graph.visit import group_of, post_order
 from weft.runtime.program import DeviceSpec
 from weft.support.errors import ModelError
 
@@ -94,14 +94,14 @@ class _Placing:
         """Add the groups that a function calls."""
         results = set(_makers(function.body))
         for e in post_order(function):
-            if not _is_group(e):
+            if group_of(e) is None:
                 continue
             assert isinstance(e, Call) and isinstance(e.target, Function)
             if e.target not in self.choices:
                 self.choices[e.target] = self._allowed(e, e.target)
                 costs = [self.claims.seconds(n, e.target) for n in self.choices[e.target]]
                 self.problem.node(e.target, costs)
-            given = sum(_nbytes(a.type) for a in e.args for m in _makers(a) if not _is_group(m))
+            given = sum(_nbytes(a.type) for a in e.args for m in _makers(a) if group_of(m) is None)
             taken = _nbytes(e.type) if e in results else 0
             for at, n in enumerate(self.choices[e.target]):
                 moved = self._moved(0, n, given) + self._moved(n, 0, taken)
@@ -124,21 +124,15 @@ class _Placing:
     def _edges(self, value: GraphExpr, reader: Function) -> None:
         """Add the cost of running ``reader`` on another device than the groups that produce ``value``."""
         for maker in _makers(value):
-            if not _is_group(maker) or maker.target is reader:  # type: ignore[attr-defined]  # a Call
+            group = group_of(maker)
+            if group is None or group is reader:
                 continue
-            assert isinstance(maker, Call) and isinstance(maker.target, Function)
             nbytes = _nbytes(value.type)
-            rows, columns = self.choices[maker.target], self.choices[reader]
-            self.problem.edge(
-                maker.target, reader, np.array([[self._moved(a, b, nbytes) for b in columns] for a in rows])
-            )
+            rows, columns = self.choices[group], self.choices[reader]
+            self.problem.edge(group, reader, np.array([[self._moved(a, b, nbytes) for b in columns] for a in rows]))
 
     def _moved(self, source: int, target: int, nbytes: int) -> float:
         return self.claims.copy_seconds(source, target, nbytes) if source != target and nbytes else 0.0
-
-
-def _is_group(e: GraphExpr) -> bool:
-    return isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive
 
 
 def _makers(value: GraphExpr) -> Iterator[GraphExpr]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Iterable, Sequence
 
-from weft.expr.folds import all_of
+from weft.expr.folds import all_of, conjuncts
 from weft.expr.linear import Linear, Ranges, is_nonnegative, linear, maximum_of, mentions, pieces_of
 from weft.expr.nodes import Binary, Const, Expr, IterVar, Var
 from weft.schedule.ranges import index_var, loop_range, moving
 from weft.schedule.refs import LoopRef
-from weft.schedule.rewrite import box_of, conjuncts, hull, simplify_where, uses, within
+from weft.schedule.rewrite import box_of, hull, simplify_where, uses, within
 from weft.schedule.state import State
 from weft.tir.nodes import Block, Buffer, For, Region, Stmt
 from weft.tir.threads import starts_threads

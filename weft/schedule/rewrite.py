@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-from weft.expr.folds import all_of
+from weft.expr.folds import all_of, conjuncts
 from weft.expr.linear import (
     NO_RANGES,
     ONE,
@@ -33,19 +33,6 @@ def is_true(e: Expr) -> bool:
 
 
 # -- conditions -----------------------------------------------------------------------------------------------
-
-
-def conjuncts(condition: Expr) -> list[Expr]:
-    """The parts of a conjunction, in order."""
-    found: list[Expr] = []
-    stack = [condition]
-    while stack:
-        top = stack.pop()
-        if isinstance(top, Binary) and top.op == "and":
-            stack.extend((top.b, top.a))
-        elif not is_true(top):
-            found.append(top)
-    return found
 
 
 def holds(condition: Expr, ranges: Ranges) -> bool:

@@ -12,7 +12,6 @@ front of the outermost loop of the reduction, under the condition that the range
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from weft.expr.folds import all_of, any_of
@@ -22,7 +21,7 @@ from weft.expr.visit import free_vars
 from weft.ir.text import Names
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, For, If, Let, LoopKind, Program, Region, Stmt, seq
-from weft.tir.visit import blocks, children, substitute, substitution, with_children
+from weft.tir.visit import blocks, children, path_to, substitute, substitution, with_children
 
 
 def initialize_empty(program: Program) -> Program:
@@ -36,9 +35,8 @@ def initialize_empty(program: Program) -> Program:
         return program
     before: dict[Stmt, list[Stmt]] = {}
     names = Names(b.name for b in made)
-    for path in _paths(program.body, empty):
-        block = path.pop()
-        assert isinstance(block, Block)
+    for block in empty:
+        path = path_to(program.body, block)[:-1]
         place = _outermost(block, path)
         if place is not None:
             init = _init_nest(block, empty[block], path[place:], names.fresh(f"{block.name}_empty"))
@@ -51,19 +49,6 @@ def _empty_if(block: Block, facts: Facts) -> Expr | None:
     extents = dict.fromkeys(it.extent for it in block.iters if it.kind == IterVar.REDUCE)
     unsure = [e <= 0 for e in extents if not facts.prove(e >= 1)]
     return any_of(*unsure) if unsure else None
-
-
-def _paths(root: Stmt, wanted: Iterable[Block]) -> list[list[Stmt]]:
-    """For each wanted block the statements from ``root`` to the block."""
-    found: list[list[Stmt]] = []
-    searched = set(wanted)
-    stack: list[list[Stmt]] = [[root]]
-    while stack:
-        path = stack.pop()
-        if path[-1] in searched:
-            found.append(list(path))
-        stack.extend([*path, c] for c in reversed(children(path[-1])))
-    return found
 
 
 def _with(s: Stmt, before: dict[Stmt, list[Stmt]]) -> Stmt:

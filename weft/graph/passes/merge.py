@@ -30,7 +30,7 @@ from weft.graph.passes.place_parts import nbytes
 from weft.graph.passes.reach import Reach, results_of_blocks
 from weft.graph.scope import Scope, scopes
 from weft.graph.types import Dim, TensorType
-from weft.graph.visit import post_order, rewrite, users
+from weft.graph.visit import map_functions, post_order, rewrite, users
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,8 @@ class MergeProducts:
     name: str = "merge_products"
 
     def run(self, module: Module) -> Module:
-        made = {
-            name: f if f.is_primitive else _Merging(self, f, name == "main").run()
-            for name, f in module.functions.items()
-        }
-        same = all(made[name] is f for name, f in module.functions.items())
-        return module if same else Module(made, module.types, module.attrs)
+        main = module.functions.get("main")
+        return map_functions(module, lambda f: f if f.is_primitive else _Merging(self, f, f is main).run())
 
 
 @dataclass(frozen=True, slots=True)

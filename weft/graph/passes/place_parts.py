@@ -19,7 +19,7 @@ from weft.graph.passes.aliases import Key, MemorySlice, is_join, memory_of, stre
 from weft.graph.passes.reach import Reach
 from weft.graph.scope import scopes
 from weft.graph.types import TensorType, TupleType
-from weft.graph.visit import post_order, rewrite
+from weft.graph.visit import group_of, map_functions, post_order, rewrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,8 @@ class PlaceParts:
     name: str = "place_parts"
 
     def run(self, module: Module) -> Module:
-        made = {
-            name: f if f.is_primitive else _Placing(f, self.align, name == "main").run()
-            for name, f in module.functions.items()
-        }
-        same = all(made[name] is f for name, f in module.functions.items())
-        return module if same else Module(made, module.types, module.attrs)
+        main = module.functions.get("main")
+        return map_functions(module, lambda f: f if f.is_primitive else _Placing(f, self.align, f is main).run())
 
 
 class _Placing:
@@ -189,14 +185,15 @@ class _Placing:
 
 def _is_kernel(e: GraphExpr) -> bool:
     """Whether a kernel computes ``e``, or several do, in the place of a join."""
-    return is_join(e) or (isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive)
+    return is_join(e) or group_of(e) is not None
 
 
 def alone(e: GraphExpr) -> Call | None:
     """The call of an operator on parameters that is all a group does."""
-    if not isinstance(e, Call) or not isinstance(e.target, Function) or not e.target.is_primitive:
+    group = group_of(e)
+    if group is None:
         return None
-    body = e.target.body
+    body = group.body
     plain = isinstance(body, Call) and isinstance(body.target, Operator) and all(isinstance(a, Var) for a in body.args)
     return body if plain and isinstance(body, Call) else None
 

@@ -12,7 +12,7 @@ from weft.graph.nodes import Call, Constructor, Function, GraphExpr, If, Let, Lo
 from weft.graph.operator import Operator
 from weft.graph.passes.aliases import is_alias
 from weft.graph.scope import Scope, same_scope
-from weft.graph.visit import post_order, users
+from weft.graph.visit import group_of, post_order, users
 
 
 class Reach:
@@ -37,7 +37,7 @@ class Reach:
         self.calls: dict[GraphExpr, list[GraphExpr]] = {}
         """For each function, its calls of other functions."""
         for e in order:
-            if isinstance(e, Call) and not isinstance(e.target, (Operator, Constructor)) and not _is_group(e):
+            if isinstance(e, Call) and not isinstance(e.target, (Operator, Constructor)) and group_of(e) is None:
                 self.calls.setdefault(self.unit(e), []).append(e)
 
     def unit(self, e: GraphExpr) -> GraphExpr:
@@ -111,11 +111,7 @@ def results_of_blocks(function: Function) -> Iterator[GraphExpr]:
             ends.append(e.body)
         elif isinstance(e, Match):
             ends += [body for _, body in e.clauses]
-        elif isinstance(e, Call) and not _is_group(e) and not (isinstance(e.target, Operator) and not e.target.host):
+        elif isinstance(e, Call) and group_of(e) is None and not (isinstance(e.target, Operator) and not e.target.host):
             ends += e.args
     for e in ends:
         yield from e.fields if isinstance(e, Tuple) else (e,)
-
-
-def _is_group(e: Call) -> bool:
-    return isinstance(e.target, Function) and e.target.is_primitive

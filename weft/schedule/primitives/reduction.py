@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from weft.expr.folds import all_of
+from weft.expr.folds import all_of, conjuncts
 from weft.expr.nodes import Expr, IterVar, Var
 from weft.expr.visit import free_vars
 from weft.schedule.dependence import runs_once
 from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rewrite import conjuncts, simplify_where, starts_reduction, uses
+from weft.schedule.rewrite import simplify_where, starts_reduction, uses
 from weft.schedule.state import State
 from weft.schedule.tree import nest, with_block, with_loop
 from weft.tir.nodes import Block, For, Region, Stmt, seq

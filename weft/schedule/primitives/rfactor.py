@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from weft.expr.folds import all_of
+from weft.expr.folds import all_of, conjuncts
 from weft.expr.linear import ONE, ZERO, mentions
 from weft.expr.nodes import Expr, IterVar, Load, Var
 from weft.schedule.combination import Combination, combination_of, counterexample
 from weft.schedule.movement import guards_domain
 from weft.schedule.ranges import index_var
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rewrite import conjuncts, starts_reduction, substitute_regions, uses
+from weft.schedule.rewrite import starts_reduction, substitute_regions, uses
 from weft.schedule.state import State
 from weft.schedule.tree import nest, with_loop
 from weft.tir.nodes import Block, Buffer, For, If, Region, Stmt, Store, seq

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from weft.expr.folds import all_of
+from weft.expr.folds import all_of, conjuncts
 from weft.expr.linear import ONE, ZERO, Linear, is_nonnegative, linear, mentions, relax
 from weft.expr.nodes import Binary, Const, Expr, IterVar, Load, Var, make
 from weft.schedule.dependence import is_dense
@@ -17,7 +17,7 @@ from weft.schedule.index_map import carries_whole
 from weft.schedule.movement import Interval, is_domain_bound, margin_of, required_region
 from weft.schedule.ranges import moving
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rewrite import conjuncts, hull, map_loads, simplify_where, unique_regions, uses
+from weft.schedule.rewrite import hull, map_loads, simplify_where, unique_regions, uses
 from weft.schedule.state import State
 from weft.schedule.tree import Tree, with_block
 from weft.support.dtypes import INDEX

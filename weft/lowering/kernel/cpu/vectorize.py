@@ -12,7 +12,7 @@ from collections.abc import Iterator, Set
 from contextlib import nullcontext
 from dataclasses import replace
 
-from weft.expr.folds import all_of
+from weft.expr.folds import all_of, conjuncts
 from weft.expr.nodes import (
     Binary,
     Broadcast,
@@ -207,13 +207,8 @@ class _Lanes:
         """Split a conjunction into the part that is the same for all lanes and the part that differs."""
         same: list[Expr] = []
         differing: list[Expr] = []
-        stack = [condition]
-        while stack:
-            e = stack.pop()
-            if isinstance(e, Binary) and e.op == "and":
-                stack += [e.b, e.a]
-            else:
-                (differing if self.varies(e) else same).append(e)
+        for e in conjuncts(condition):
+            (differing if self.varies(e) else same).append(e)
         return all_of(*same), all_of(*differing)
 
     def some(self, condition: Expr) -> Expr | None:
