@@ -6,12 +6,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from weft.cost import REFERENCE, Rates
 from weft.cost.core import CorePeaks, rates_of
 from weft.measure import rates as measuring
 from weft.measure.rates import measure_core, measured_rates
+from weft.support.clock import repeated
 from weft.support.errors import TargetError
 from weft.target import MACHINES, Target
 from weft.target.measured import forget_rates, rates_file, read_rates, write_rates
@@ -112,12 +114,16 @@ def test_each_limit_is_measured_with_instructions_of_the_machine(name: str, monk
 
 @pytest.mark.slow
 def test_the_machine_at_hand_is_measured() -> None:
-    """By the clock. The limits are wide: they catch wrong units and loops that the compiler removed."""
+    """By the clock. The limits are wide, and those from below are parts of what NumPy reaches at the same time: they
+    catch wrong units and loops that the compiler removed, not other work on the machine."""
+    square, long = np.ones((512, 512), np.float32), np.ones(1 << 25, np.float32)
+    products = square.size * len(square) / min(repeated(lambda: square @ square, 5))
+    nbytes = 2 * long.nbytes / min(repeated(long.copy, 5))
     peaks = measure_core()
     vector = 4 * Target("cpu").cpu.lanes(32)
-    assert 0.2e9 * vector / 4 < peaks.products < 8e9 * vector, "at most four vectors in a cycle of 8 GHz"
-    assert 0.3e9 < peaks.memory_bytes < 500e9
-    assert 0.3e9 < peaks.far_bytes < 1000e9
+    assert 0.05 * products < peaks.products < 8e9 * vector, "at most four vectors in a cycle of 8 GHz"
+    assert 0.05 * nbytes < peaks.memory_bytes < 100 * nbytes
+    assert 0.05 * nbytes < peaks.far_bytes < 200 * nbytes
     for faster in (peaks.pairs, peaks.tiles):
         assert faster is None or 0.3 * peaks.products < faster < 100 * peaks.products
     rates = rates_of(peaks)
