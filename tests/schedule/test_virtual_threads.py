@@ -9,6 +9,7 @@ from schedule_cases import check, inputs_for, matmul_relu, softmax
 
 import weft
 from weft import te
+from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule import Schedule
 from weft.target import Target
@@ -97,6 +98,28 @@ def test_memory_of_gpu_threads_is_plain_memory_on_a_cpu(scope: str) -> None:
     s = Schedule(original)
     s.set_scope("C", 0, scope)
     agrees(original, s)
+
+
+@pytest.mark.parametrize("how", ["threads", "strides", "stages"])
+@pytest.mark.parametrize("parallel", [False, True])
+def test_buffers_that_grow_leave_the_stack(how: str, parallel: bool) -> None:
+    """Each copy of a tile of 16 KiB fits on the stack; two, or one with longer rows, do not."""
+    a = te.placeholder((128, 64), name="A")
+    b = te.compute((128, 64), lambda i, j: a[i, j] + 1.0, name="B")
+    original = te_to_tir("tiles", [a], [te.compute((128, 64), lambda i, j: b[i, 63 - j] * 2.0, name="C")])
+    s = Schedule(original)
+    tile, _ = s.split(s.get_loops("C")[0], factor=64)
+    s.compute_at("B", tile)
+    if how == "threads":
+        s.virtual_thread(tile)
+    elif how == "strides":
+        s.storage_align("B", 0, 0, 32, 1)
+    else:
+        s.double_buffer("B")
+    if parallel and how == "strides":
+        s.parallel(tile)
+    given = inputs_for(original)
+    np.testing.assert_array_equal(run_program(s.program, given, [])[0], (given[0] + 1)[:, ::-1] * 2)
 
 
 def test_classic_virtual_threads_run_on_a_cpu() -> None:

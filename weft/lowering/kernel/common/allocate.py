@@ -13,7 +13,17 @@ from weft.expr.sweep import Sweep
 from weft.expr.visit import loads
 from weft.lowering.kernel.common.context import facts_of, inside
 from weft.tir.nodes import Allocate, Buffer, For, If, Let, Program, Stmt, Store
-from weft.tir.visit import children, expressions, map_expr, map_expressions, postorder, transform, walk, with_children
+from weft.tir.visit import (
+    children,
+    expressions,
+    map_expr,
+    map_expressions,
+    postorder,
+    substitute,
+    transform,
+    walk,
+    with_children,
+)
 
 STACK_LIMIT = 16 << 10
 
@@ -121,6 +131,25 @@ def _shrink(s: Allocate, facts: Facts, inside_parallel: bool) -> Allocate:
         return s
     small = buffer.replace(shape=tuple(shape), scope=scope, strides=None)
     return Allocate(small, _redirect(s.body, buffer, small, lows))
+
+
+def off_the_stack(program: Program) -> Program:
+    """The flat program with small buffers that have grown (strides, copies for threads or stages) in main memory if
+    they no longer fit on the stack. Buffers of parallel iterations have memory of their own."""
+    return replace(program, body=_off_the_stack(program.body))
+
+
+def _off_the_stack(s: Stmt) -> Stmt:
+    if isinstance(s, For) and s.kind == "parallel":
+        return s
+    if isinstance(s, Allocate) and s.buffer.scope == "local":
+        scope = _scope(s.buffer, s.buffer.shape, inside_parallel=False, shared=False)
+        if scope != "local":
+            moved = s.buffer.replace(scope=scope)
+            s = Allocate(moved, substitute(s.body, {}, {s.buffer: moved}))
+    parts = children(s)
+    made = tuple(map(_off_the_stack, parts))
+    return s if all(a is b for a, b in zip(made, parts, strict=True)) else with_children(s, made)
 
 
 def _at_least(extent: Expr, original: Expr) -> bool:

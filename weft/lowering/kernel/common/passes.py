@@ -9,7 +9,7 @@ from typing import Final
 
 from weft.expr.nodes import Var
 from weft.lowering.kernel.common.align import Wish, align_storage, asked_strides
-from weft.lowering.kernel.common.allocate import compact, place_allocations
+from weft.lowering.kernel.common.allocate import compact, off_the_stack, place_allocations
 from weft.lowering.kernel.common.bits import keep_bits
 from weft.lowering.kernel.common.blocks import lower_blocks
 from weft.lowering.kernel.common.double_buffer import double_buffers
@@ -123,6 +123,7 @@ PLACE_MEMORY: Final[tuple[KernelPass, ...]] = (
 
 SIMPLIFY_STATEMENTS: Final[tuple[KernelPass, ...]] = (
     plain(flatten),  # one element offset instead of an index per dimension
+    plain(off_the_stack),  # buffers that have grown
     skip_hidden_tiles,
     plain(partition),  # most iterations lose their checks
     plain(keep_bits),  # of values that are computed in another type
