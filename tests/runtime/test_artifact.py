@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import artifact, vector_program
+from small_artifacts import artifact, vector_program
 from test_executor import CONSTANT, chain, chain_result, loop_program, select_program
 
 from weft.runtime.artifact import FORMAT_VERSION, MAGIC, Artifact, CodeObject, Variant

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import artifact, vector_program
+from small_artifacts import artifact, vector_program
 from test_executor import CONSTANT, chain
 
 from weft.runtime.artifact import (

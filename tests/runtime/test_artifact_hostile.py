@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import artifact
 from seeds import seeds
+from small_artifacts import artifact
 from test_executor import CONSTANT, chain, chain_result
 
 from weft.runtime import Executable

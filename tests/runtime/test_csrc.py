@@ -7,7 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from conftest import vector_program
+from small_artifacts import vector_program
 
 from weft.runtime.encode import encode
 

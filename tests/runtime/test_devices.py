@@ -213,7 +213,7 @@ def test_results_go_where_they_are_wanted(kernels: bytes, toy: Toys, outputs: in
 
 
 def test_programs_of_the_cpu_take_tensors_from_elsewhere(kernels: bytes, toy: Toys) -> None:
-    from conftest import artifact, vector_program
+    from small_artifacts import artifact, vector_program
 
     exe = Executable(artifact(vector_program("double_plus_one"), kernels))
     there = weft.nd.array(X, weft.device("pretend"))

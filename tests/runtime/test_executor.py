@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import artifact, vector_program
+from small_artifacts import artifact, vector_program
 
 from weft.runtime import _native
 from weft.runtime.arguments import Arguments

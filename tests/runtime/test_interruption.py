@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from conftest import artifact
+from small_artifacts import artifact
 
 from weft.runtime import Executable
 from weft.runtime._native import allocated_blocks

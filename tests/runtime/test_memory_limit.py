@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import artifact
+from small_artifacts import artifact
 
 from weft.runtime import Executable
 from weft.runtime._native import allocated_blocks, worker_count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import artifact, vector_program
+from small_artifacts import artifact, vector_program
 from test_executor import loop_program
 
 from weft.runtime.executable import Executable

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import artifact, vector_program
+from small_artifacts import artifact, vector_program
 
 from weft.measure.roofline import COLUMNS, Level, Peaks, Roofline, beside_bounds, bounds, kernel_bounds, roofline
 from weft.runtime.executable import Executable

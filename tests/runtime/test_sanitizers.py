@@ -12,8 +12,8 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
-from conftest import KERNELS, vector_program
 from onnx import parser as onnx_text
+from small_artifacts import KERNELS, vector_program
 
 import weft
 from weft.graph.parser import parse

@@ -6,7 +6,7 @@ import gc
 
 import numpy as np
 import pytest
-from conftest import artifact, vector_program
+from small_artifacts import artifact, vector_program
 
 from weft.runtime import Tensor, device, from_dlpack, nd
 from weft.runtime.executable import Executable
