@@ -70,6 +70,13 @@ def run(m: Module, options: Options = APART, seed: int = 0) -> tuple[Any, list[n
     return artifact.program, list(expected)
 
 
+def agrees(m: Module, *inputs: list[np.ndarray[Any, Any]], within: float = 1e-6) -> None:
+    """Whether the program computes what the interpreter does, for each of the inputs."""
+    artifact, _ = compile_module(m, [HOST], options=APART)
+    for given in inputs:
+        np.testing.assert_allclose(Executable(artifact, 1)(*given), interpret(m, given), rtol=within, atol=within)
+
+
 @pytest.mark.parametrize("readers", [1, 2])
 def test_the_last_reader_of_a_join_may_write_over_it(readers: int) -> None:
     """Nothing writes the join as a whole, only its halves; what reads both last takes their memory, as the sine of the
@@ -286,18 +293,14 @@ def test_branches_join_in_place() -> None:
     fused = optimize(m, HOST, APART)
     assert sum(is_join(e) for e in post_order(fused.main, into_functions=False)) == 1
     assert sum(is_part(e) for e in post_order(fused.main, into_functions=False)) == 1
-    artifact, _ = compile_module(m, [HOST], options=APART)
-    for flag in (True, False):
-        given = [*inputs, np.array(flag)]
-        np.testing.assert_array_equal(Executable(artifact, 1)(*given), interpret(m, given))
+    agrees(m, *([*inputs, np.array(flag)] for flag in (True, False)), within=0)
 
 
 def test_loops_join_in_place() -> None:
     m, inputs = loops()
     fused = optimize(m, HOST, APART)
     assert any(is_join(e) for e in outside_of_groups(fused.main))
-    artifact, _ = compile_module(m, [HOST], options=APART)
-    np.testing.assert_allclose(Executable(artifact, 1)(*inputs), interpret(m, inputs), rtol=1e-6)
+    agrees(m, inputs, within=0)
     again = PlaceParts().run(fused)
     assert sum(map(is_join, outside_of_groups(again.main))) == sum(map(is_join, outside_of_groups(fused.main)))
 
@@ -322,11 +325,8 @@ def test_recursive_functions_join_in_place(behind_a_call: bool) -> None:
     fused = optimize(m, HOST, APART)
     nodes = list(outside_of_groups(fused.functions["down"]))
     assert (any(map(is_join, nodes)), any(map(is_part, nodes))) == (not behind_a_call, True)
-    artifact, _ = compile_module(m, [HOST], options=APART)
     x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
-    for times in range(4):
-        inputs = [x, np.array(times)]
-        np.testing.assert_allclose(Executable(artifact, 1)(*inputs), interpret(m, inputs), rtol=1e-6, atol=1e-6)
+    agrees(m, *([x, np.array(times)] for times in range(4)))
 
 
 def test_closures_join_in_place() -> None:
@@ -338,11 +338,8 @@ def test_closures_join_in_place() -> None:
     m = module([x, c], Let(f, chosen, call(op("add"), [apply(f, [x]), apply(f, [relu(x)])])))
     fused = optimize(m, HOST, APART)
     assert sum(is_join(e) for e in outside_of_groups(fused.main)) == 2
-    artifact, _ = compile_module(m, [HOST], options=APART)
     value = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
-    for flag in (True, False):
-        given = [value, np.array(flag)]
-        np.testing.assert_allclose(Executable(artifact, 1)(*given), interpret(m, given), rtol=1e-6, atol=1e-6)
+    agrees(m, *([value, np.array(flag)] for flag in (True, False)))
 
 
 def test_a_join_that_goes_where_the_size_is_known_late() -> None:
@@ -360,11 +357,8 @@ def test_a_join_that_goes_where_the_size_is_known_late() -> None:
     collected = Project(loop, 1)
     body = If(c, concat(relu(x), negative(x)), collected, TensorType.of((size("m"), 16), "float32"))
     m = module([x, c], relu(body))
-    artifact, _ = compile_module(m, [HOST], options=APART)
     value = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
-    for flag in (True, False):
-        given = [value, np.array(flag)]
-        np.testing.assert_allclose(Executable(artifact, 1)(*given), interpret(m, given), rtol=1e-6, atol=1e-6)
+    agrees(m, *([value, np.array(flag)] for flag in (True, False)))
 
 
 def test_a_concat_that_one_branch_needs_stays_a_kernel() -> None:
@@ -372,11 +366,8 @@ def test_a_concat_that_one_branch_needs_stays_a_kernel() -> None:
     shared = concat(negative(x), relu(x))
     body = If(c, relu(shared), If(c, negative(shared), concat(x, x), shared.tensor), shared.tensor)
     m = module([x, c], body)
-    artifact, _ = compile_module(m, [HOST], options=APART)
     value = np.random.default_rng(0).standard_normal((8, 16), np.float32)
-    for flag in (True, False):
-        given = [value, np.array(flag)]
-        np.testing.assert_array_equal(Executable(artifact, 1)(*given), interpret(m, given))
+    agrees(m, *([value, np.array(flag)] for flag in (True, False)), within=0)
 
 
 def test_hot_sizes_join_in_place() -> None:
