@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from weft.expr.intrinsics import call
-from weft.expr.nodes import Const, Expr, Load, Var, cast
+from weft.expr.nodes import Const, Expr, Load, Var, cast, maximum, minimum
 from weft.support.dtypes import INDEX, INT32
 from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store, seq
 
@@ -35,7 +35,8 @@ class DigitSort:
 
     def loops(self, result: Callable[[Callable[[Expr], Expr]], Stmt]) -> Stmt:
         """Sort pairs of a key and a number by one digit after another, the lowest first. Each turn leaves pairs with
-        equal digits in their order. A turn in which all digits are equal is skipped. ``result(number)`` are the
+        equal digits in their order. Digits are those of the distance to the least key, and turns above the largest
+        distance are skipped, so that small numbers of either sign take few. ``result(number)`` are the
         statements that use the numbers by place."""
         e, t = Var("e", INDEX), Var("turn", INDEX)
         word = self.key(_ZERO).dtype
@@ -43,25 +44,27 @@ class DigitSort:
         number = INT32 if short else INDEX
         room = (*self.rows, Const(2, INDEX), self.size)
         keys, numbers = self.new("keys", room, "global", word), self.new("numbers", room, "global", number)
-        which, differ = self.new("which", (_ONE,), "register"), self.new("differ", (_ONE,), "register", word)
-        full, other = Load(which, (_ZERO,)), Load(differ, (_ZERO,))
+        which, ends = self.new("which", (_ONE,), "register"), self.new("ends", (Const(2, INDEX),), "register", word)
+        full, least, most = Load(which, (_ZERO,)), Load(ends, (_ZERO,)), Load(ends, (_ONE,))
         fill = seq(
             Store(keys, (*self.row, _ZERO, e), self.key(e)),
             Store(numbers, (*self.row, _ZERO, e), cast(e, number)),
-            Store(differ, (_ZERO,), call("bitor", other, call("bitxor", self.key(e), self.key(_ZERO)))),
+            Store(ends, (_ZERO,), minimum(least, self.key(e))),
+            Store(ends, (_ONE,), maximum(most, self.key(e))),
         )
         shift = Var("shift", word)
-        turn = seq(self.spread(keys, numbers, full, shift), Store(which, (_ZERO,), _ONE - full))
-        some = If(_digit(other, shift) > 0, turn)
+        turn = seq(self.spread(keys, numbers, full, least, shift), Store(which, (_ZERO,), _ONE - full))
+        some = If(call("shr", most - least, shift) > Const(0, word), turn)
         return seq(
             Store(which, (_ZERO,), _ZERO),
-            Store(differ, (_ZERO,), Const(0, word)),
+            Store(ends, (_ZERO,), self.key(_ZERO)),
+            Store(ends, (_ONE,), self.key(_ZERO)),
             For(e, _ZERO, self.size, fill),
             For(t, _ZERO, Const(word.nbytes, INDEX), Let(shift, cast(t * _DIGIT_BITS, word), some)),
             result(lambda place: cast(Load(numbers, (*self.row, full, place)), INDEX)),
         )
 
-    def spread(self, keys: Buffer, numbers: Buffer, full: Expr, shift: Expr) -> Stmt:
+    def spread(self, keys: Buffer, numbers: Buffer, full: Expr, least: Expr, shift: Expr) -> Stmt:
         """Copy all pairs from the half ``full`` of the buffers to the other half, in the order of the digit at
         ``shift``."""
         digits = Const(1 << _DIGIT_BITS, INDEX)
@@ -73,7 +76,7 @@ class DigitSort:
         def place(d: Expr) -> Expr:
             return Load(starts, (d,))
 
-        add = Let(d, _digit(Load(keys, (*self.row, full, counted)), shift), Store(starts, (d,), place(d) + 1))
+        add = Let(d, _digit(Load(keys, (*self.row, full, counted)) - least, shift), Store(starts, (d,), place(d) + 1))
         begin = seq(Store(starts, (own,), before), Store(total, (_ZERO,), before + amount))
         move = seq(
             Store(keys, free, Load(keys, pair)),
@@ -85,7 +88,9 @@ class DigitSort:
             For(counted, _ZERO, self.size, add),
             Store(total, (_ZERO,), _ZERO),
             For(own, _ZERO, digits, Let(amount, place(own), begin)),
-            For(e, _ZERO, self.size, Let(target, _digit(Load(keys, pair), shift), Let(at, place(target), move))),
+            For(
+                e, _ZERO, self.size, Let(target, _digit(Load(keys, pair) - least, shift), Let(at, place(target), move))
+            ),
         )
 
 
