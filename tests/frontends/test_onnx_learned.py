@@ -81,6 +81,7 @@ def without(attrs: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 TREES = forest("target", (0,))
+COUNT = len(TREES["nodes_modes"])
 WRONG: dict[str, tuple[OneNode, str]] = {
     "kernel": (
         ml(
@@ -106,11 +107,29 @@ WRONG: dict[str, tuple[OneNode, str]] = {
         ml("TreeEnsembleRegressor", "", ROWS, **TREES, n_targets=1, aggregate_function="MEDIAN"),
         "aggregate",
     ),
-    "modes": (ml("TreeEnsembleRegressor", "", ROWS, **without(TREES, "nodes_modes"), n_targets=1), "nodes_modes|sense"),
+    "modes": (
+        ml("TreeEnsembleRegressor", "", ROWS, **without(TREES, "nodes_modes"), n_targets=1),
+        "'nodes_modes' has 0 values for",
+    ),
+    "mode": (
+        ml("TreeEnsembleRegressor", "", ROWS, **{**TREES, "nodes_modes": ["BRANCH_X"] * 5}, n_targets=1),
+        "'BRANCH_X' among nodes_modes",
+    ),
+    "child": (
+        ml(
+            "TreeEnsembleRegressor",
+            "",
+            ROWS,
+            **{**TREES, "nodes_truenodeids": [77] * COUNT},
+            n_targets=1,
+        ),
+        "continues at node 77",
+    ),
+    "splits": (ml("TreeEnsembleRegressor", "", ROWS, **{**TREES, "nodes_values": [1.0]}, n_targets=1), "nodes_values"),
     "base": (ml("TreeEnsembleRegressor", "", ROWS, **TREES, n_targets=1, base_values=[1.0, 2.0]), "base values"),
     "rank": (ml("SVMRegressor", "", f(2, 3, 5), coefficients=[1.0] * 5, rho=[0.1]), "matrix"),
     "imputer": (ml("Imputer", "", ROWS, imputed_value_floats=[1.0, 2.0]), "columns"),
-    "imputer_kind": (ml("Imputer", "", ROWS, imputed_value_int64s=[1]), "no values"),
+    "imputer_kind": (ml("Imputer", "", ROWS, imputed_value_int64s=[1]), "no replacement values"),
     "one_hot": (ml("OneHotEncoder", "", ROWS, cats_strings=["a"]), "text_lookup"),
     "one_hot_stop": (ml("OneHotEncoder", "", ROWS, cats_int64s=[1], zeros=0), "zeros=1"),
     "zip": (ml("ZipMap", "", ROWS, classlabels_int64s=[1, 2]), "labels"),

@@ -122,7 +122,7 @@ def test_five_thousand_lets_and_calls():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("def @main(%x: f32[2]) -> f32[2] { return %y }", "no meaning"),
+        ("def @main(%x: f32[2]) -> f32[2] { return %y }", "there is no value"),
         ("def @main(%x: f32[2]) -> f32[3] { return %x }", "not f32"),
         ("def @main(%x: f32[2]) -> f32[2] { %0 = nope(%x) return %0 }", "no operator"),
         ("def @main(%x: f32[2]) -> f32[2] { %0 = relu(%x, axis=1) return %0 }", "no attribute"),

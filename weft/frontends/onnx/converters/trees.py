@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from weft.frontends.onnx.converters.numbers import Traced, constant, operand
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.tensors import Array
 from weft.support.dtypes import FLOAT32, INT64
+
+Values = TypeVar("Values", bound=Sized)
 
 _COMPARE = ("less_equal", "less", "greater_equal", "greater", "equal", "not_equal")
 
@@ -154,15 +157,30 @@ def _member_sets(node: Node, mode: Array, leaves: int) -> Array:
     return out
 
 
+def _of_all(keys: Sequence[object], name: str, values: Values) -> Values:
+    """The values of an attribute that has one for each node."""
+    if len(values) != len(keys):
+        raise Malformed(f"its attribute '{name}' has {len(values)} values for {len(keys)} nodes")
+    return values
+
+
 def _listed_forest(node: Node, kind: str, targets: int) -> Forest:
     """Trees of the older operators: one list of nodes, leaves included, by tree and number."""
     keys = list(zip(_ints(node, "nodes_treeids").tolist(), _ints(node, "nodes_nodeids").tolist(), strict=True))
     number = {k: i for i, k in enumerate(keys)}
     names = (*MODES[:6], "LEAF")
-    mode = np.array([LEAF if m == "LEAF" else names.index(m) for m in node.texts("nodes_modes")], np.int64)
+    modes = node.texts("nodes_modes")
+    if unknown := [m for m in modes if m not in names]:
+        raise Malformed(f"'{unknown[0]}' among nodes_modes is none of {', '.join(names)}")
+    _of_all(keys, "nodes_modes", modes)
+    mode = np.array([LEAF if m == "LEAF" else names.index(m) for m in modes], np.int64)
 
     def ends(which: str) -> Array:
-        ids = _ints(node, f"nodes_{which}nodeids").tolist()
+        ids = _of_all(keys, f"nodes_{which}nodeids", _ints(node, f"nodes_{which}nodeids").tolist())
+        lost = [i for i in range(len(keys)) if mode[i] != LEAF and (keys[i][0], ids[i]) not in number]
+        if lost:
+            tree, own = keys[lost[0]]
+            raise Malformed(f"node {own} of tree {tree} continues at node {ids[lost[0]]}, which the tree does not have")
         return np.array([i if mode[i] == LEAF else number[keys[i][0], ids[i]] for i in range(len(keys))], np.int64)
 
     value = np.full((len(keys), targets), np.nan)
@@ -171,12 +189,13 @@ def _listed_forest(node: Node, kind: str, targets: int) -> Forest:
         at = number[tree, place], target
         value[at] = weight if np.isnan(value[at]) else value[at] + weight
     missing = node.integers("nodes_missing_value_tracks_true", ()) or (0,) * len(keys)
+    _of_all(keys, "nodes_missing_value_tracks_true", missing)
     first = {tree: i for i, (tree, _) in reversed(list(enumerate(keys)))}
     return Forest(
         roots=np.array([first[t] for t in dict.fromkeys(t for t, _ in keys)], np.int64),
-        feature=_ints(node, "nodes_featureids"),
+        feature=_of_all(keys, "nodes_featureids", _ints(node, "nodes_featureids")),
         mode=mode,
-        split=_reals(node, "nodes_values"),
+        split=_of_all(keys, "nodes_values", _reals(node, "nodes_values")),
         then=ends("true"),
         otherwise=ends("false"),
         missing_then=np.array(missing) != 0,
