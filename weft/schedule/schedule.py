@@ -177,7 +177,7 @@ class Schedule(TextInNotebooks):
             factors = (None, factor)
         elif nparts is not None:
             factors = (nparts, None)
-        named = tuple(self._size_name(f) for f in factors) if isinstance(factors, (list, tuple)) else factors
+        named = [self._size_name(f) for f in factors] if isinstance(factors, (list, tuple)) else factors
         made: tuple[LoopRef, ...] = self._apply("split", loop=loop, factors=named)
         return made
 
