@@ -136,12 +136,6 @@ def once(s: Schedule, r: random.Random) -> object:
         return None  # the place that was accepted stays
 
 
-def split_by_size(s: Schedule, r: random.Random) -> object:
-    """A loop by a size of the program, where it has any."""
-    by = r.choice(s.program.sizes or (2,))
-    return s.split(some_loop(s, r), r.choice([(None, by), (by, None), (2, by, None)]))
-
-
 def merge_two(s: Schedule, r: random.Random) -> object:
     """Loops of neighbouring statements, the outermost of two nests or loops inside of one."""
     blocks = s.get_blocks()
@@ -199,15 +193,10 @@ def fetch_together(s: Schedule, r: random.Random) -> None:
 
 
 def tensorize(s: Schedule, r: random.Random) -> object:
-    """The innermost loop of the first block that an intrinsic of its extent computes."""
-    for block in r.sample(s.get_blocks(), len(s.get_blocks())):
-        for loop in s.get_loops(block)[-1:]:
-            for name in [i.name for i in INTRINSICS if i.name.endswith(f"_{s.state.loop(loop).extent}")]:
-                try:
-                    return s.tensorize(loop, name)
-                except ScheduleError:
-                    pass  # another may fit
-    raise ScheduleError("no block fits an intrinsic", code="S081")
+    """The innermost loop of some block, by an intrinsic of its extent."""
+    loop = (s.get_loops(some_block(s, r)) or (some_loop(s, r),))[-1]
+    extent = str(s.state.loop(loop).extent)
+    return s.tensorize(loop, r.choice([i.name for i in INTRINSICS if i.name.endswith(extent)] or ["row_sum_1"]))
 
 
 def marked(s: Schedule, r: random.Random) -> None:
@@ -229,7 +218,6 @@ def sampled_split(s: Schedule, r: random.Random) -> object:
 
 MOVES: dict[str, Move] = {
     "split": lambda s, r: s.split(some_loop(s, r), factor=r.randint(1, 4)),
-    "split_by_size": split_by_size,
     "split3": lambda s, r: s.split(some_loop(s, r), factors=r.choice([(None, 2, 2), (2, None, 3), (2, 2, None)])),
     "fuse": fuse_two,
     "reorder": reorder_some,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.expr.nodes import Var
 from weft.schedule.dependence import carried_loops, partial_blocks
 from weft.schedule.index_map import IndexMap
 from weft.schedule.intrinsic import TensorIntrinsic
@@ -18,13 +17,12 @@ from weft.schedule.rewrite import is_true
 from weft.schedule.state import State
 from weft.schedule.threads import has_threads
 from weft.schedule.trace import Trace
-from weft.support.dtypes import INDEX
 from weft.support.errors import ScheduleError
 from weft.support.html import TextInNotebooks
 from weft.tir.nodes import Program
 from weft.tir.text import to_text
 
-Factor = int | str | Var | None
+Factor = int | None
 
 
 class Schedule(TextInNotebooks):
@@ -162,14 +160,13 @@ class Schedule(TextInNotebooks):
         loop: LoopRef,
         factors: Sequence[Factor] | None = None,
         *,
-        factor: Factor = None,
-        nparts: Factor = None,
+        factor: int | None = None,
+        nparts: int | None = None,
     ) -> tuple[LoopRef, ...]:
         """Split a loop into a nest, outermost first.
 
         ``factors`` has at most one None, which is inferred; ``factor=f`` means ``(None, f)`` and ``nparts=p``
-        ``(p, None)``. An uneven tail is guarded. A factor may be a symbolic size, ``te.var("m")`` or its name: there
-        are ``max(m, 1)`` iterations then.
+        ``(p, None)``. An uneven tail is guarded.
         """
         if sum(x is not None for x in (factors, factor, nparts)) != 1:
             raise ScheduleError("split: give one of factors, factor and nparts", code="S004")
@@ -177,20 +174,8 @@ class Schedule(TextInNotebooks):
             factors = (None, factor)
         elif nparts is not None:
             factors = (nparts, None)
-        named = [self._size_name(f) for f in factors] if isinstance(factors, (list, tuple)) else factors
-        made: tuple[LoopRef, ...] = self._apply("split", loop=loop, factors=named)
+        made: tuple[LoopRef, ...] = self._apply("split", loop=loop, factors=factors)
         return made
-
-    def _size_name(self, factor: Any) -> Any:
-        """The name of a symbolic size, which the schedule then knows; anything else as it is."""
-        if not isinstance(factor, Var):
-            return factor
-        known = next((v for v in self.program.sizes if v.name == factor.name), None)
-        if factor.dtype != INDEX or (known is not None and known is not factor):
-            what = f"of {factor.dtype}" if known is None else "not the size of this name"
-            raise ScheduleError(f"split: '{factor.name}' is {what}", code="S004", hint='te.var("m") makes a size')
-        self._state.sizes[factor.name] = factor
-        return factor.name
 
     def tile(self, y: LoopRef, x: LoopRef, y_factor: int, x_factor: int) -> tuple[LoopRef, LoopRef, LoopRef, LoopRef]:
         """Split two nested loops and reorder to ``y outer, x outer, y inner, x inner``, which are returned."""

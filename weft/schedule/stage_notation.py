@@ -21,7 +21,7 @@ from weft.expr.nodes import Binary, Const, IterVar, Var
 from weft.schedule.legal_later import legal_later
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
-from weft.schedule.schedule import Factor, Schedule
+from weft.schedule.schedule import Schedule
 from weft.schedule.wishes import Hooks, Wish, Wishes
 from weft.support.errors import ScheduleError
 from weft.support.html import TextInNotebooks
@@ -405,9 +405,8 @@ class Stage:
         return uses(state.block(self.block), state.loop(loop))
 
     @_declared
-    def split(self, axis: Any, factor: Factor = None, nparts: Factor = None) -> tuple[LoopRef, LoopRef]:
-        """Split a loop into an outer and an inner one: ``factor`` iterations inside, or ``nparts`` outside. Both may be
-        sizes, which ``build`` then takes as arguments."""
+    def split(self, axis: Any, factor: int | None = None, nparts: int | None = None) -> tuple[LoopRef, LoopRef]:
+        """Split a loop into an outer and an inner one: ``factor`` iterations inside, or ``nparts`` outside."""
         outer, inner = self.owner.schedule.split(self.loop(axis), factor=factor, nparts=nparts)
         return outer, inner
 

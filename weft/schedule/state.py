@@ -15,7 +15,6 @@ from weft.schedule.ranges import iter_ranges, loop_range
 from weft.schedule.refs import BlockRef, Consumed, LoopRef, Ref
 from weft.schedule.rewrite import with_summaries
 from weft.schedule.tree import Tree
-from weft.support.dtypes import INDEX
 from weft.support.errors import ScheduleError
 from weft.support.words import did_you_mean
 from weft.tir.nodes import Block, Buffer, For, Program, Stmt
@@ -43,8 +42,6 @@ class State:
         """Loops whose statements overlap, each with the blocks of every statement."""
         self.threaded = False
         """Whether loops may be bound to threads."""
-        self.sizes: dict[str, Var] = {}
-        """Sizes that the program does not have yet, by name."""
         self.intrinsics: dict[str, TensorIntrinsic] = {}
         self._tree: Tree | None = Tree(program)
         self.nested = any(self._tree.enclosing_block(b) for b in self._tree.blocks.values())
@@ -56,7 +53,7 @@ class State:
         made.forward = dict(self.forward)
         made.carried, made.conditional = self.carried, self.conditional
         made.nested, made.threaded = self.nested, self.threaded
-        made.intrinsics, made.sizes = dict(self.intrinsics), dict(self.sizes)
+        made.intrinsics = dict(self.intrinsics)
         made.holes, made.partial, made.kept = self.holes, self.partial, dict(self.kept)
         made.pipelined, made.running = dict(self.pipelined), self.running
         made.random.setstate(self.random.getstate())
@@ -115,11 +112,6 @@ class State:
             hint = did_you_mean(name, names, f"known: {', '.join(names)}; declare others")
             raise self.refuse("S082", f"unknown intrinsic '{name}'", hint=hint)
         return known
-
-    def size(self, name: str) -> Var:
-        """The symbolic size called ``name``: one of the program, one that was declared, or a new one."""
-        known = next((v for v in self.program.sizes if v.name == name), None)
-        return known if known is not None else self.sizes.setdefault(name, Var(name, INDEX))
 
     def declare(self, intrinsic: TensorIntrinsic) -> None:
         """Add an intrinsic to the known ones, by its name. Refuses (S082) a name that another intrinsic has, because

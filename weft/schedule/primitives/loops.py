@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise
 
 from weft.expr.folds import product
 from weft.expr.linear import ONE, ZERO, linear, mentions, simplify_index
-from weft.expr.nodes import Const, Expr, IterVar, Var, maximum
+from weft.expr.nodes import Const, Expr, IterVar, Var
 from weft.schedule.dependence import check_independent, inherit_carried, runs_once, steps_kept_in_order
 from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import BlockRef, LoopRef
@@ -19,22 +18,17 @@ from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, For, Stmt
 
 
-def split(state: State, loop: LoopRef, factors: Sequence[int | str | None]) -> tuple[LoopRef, ...]:
+def split(state: State, loop: LoopRef, factors: Sequence[int | None]) -> tuple[LoopRef, ...]:
     """Split a loop into nested loops. If the factors do not divide the extent, a condition guards the tail.
 
     ::
 
         for i in n: B(i)   →   for i_0 in ceil(n/f): for i_1 in f: B(i_0*f + i_1) where i_0*f + i_1 < n
 
-    At most one factor is None; it is inferred. Refuses factors that do not cover the extent (S010). A factor may be a
-    symbolic size, by name: ``max(m, 1)`` iterations. A name that the program does not have becomes a new size, which
-    callers pass.
+    At most one factor is None; it is inferred. Refuses factors that do not cover the extent (S010).
     """
     old = _plain(state, loop, "split")
-    if any(isinstance(f, str) for f in factors):
-        extents = _symbolic_extents(state, old, factors)
-    else:
-        extents = _split_extents(state, old, [f for f in factors if not isinstance(f, str)])
+    extents = _split_extents(state, old, factors)
     loops = [For(index_var(f"{old.var.name}_{n}"), ZERO, extent, old.body) for n, extent in enumerate(extents)]
     position: Expr = loops[0].var
     for made in loops[1:]:
@@ -84,27 +78,6 @@ def _split_extents(state: State, loop: For, factors: Sequence[int | None]) -> li
             hint="leave one factor None to infer it",
         )
     return [Const(f, INDEX) for f in factors if f is not None]
-
-
-def _symbolic_extents(state: State, loop: For, factors: Sequence[int | str | None]) -> list[Expr]:
-    """The extents of a split by sizes. Adds sizes that the program lacks."""
-    wrong = [f for f in factors if (isinstance(f, str) and not f.isidentifier()) or (isinstance(f, int) and f < 1)]
-    if wrong or sum(f is None for f in factors) != 1:
-        raise state.refuse(
-            "S004",
-            f"factors {tuple(factors)} must be positive numbers or names of sizes, and exactly one None",
-            at=loop,
-            hint='e.g. (None, "m")',
-        )
-    new = [state.size(name) for name in factors if isinstance(name, str)]
-    sizes = tuple(dict.fromkeys((*state.program.sizes, *new)))
-    found = [
-        None if f is None else maximum(state.size(f), 1) if isinstance(f, str) else Const(f, INDEX) for f in factors
-    ]
-    given = product([e for e in found if e is not None])
-    rest = simplify_index((loop.extent + (given - 1)) // given)
-    state.program = dataclasses.replace(state.program, sizes=sizes)
-    return [rest if e is None else e for e in found]
 
 
 def fuse(state: State, loops: Sequence[LoopRef]) -> LoopRef:
