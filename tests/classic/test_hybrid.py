@@ -118,6 +118,42 @@ def lookup(table, at):
     return b
 
 
+@te.hybrid.script
+def look_up_once(table, at):
+    """The place is a value of its own, not a variable that changes."""
+    b = output_tensor((at.shape[0], table.shape[1]), table.dtype)
+    for i in parallel(at.shape[0]):
+        row = at[i]
+        for j in range(table.shape[1]):
+            b[i, j] = table[row, j]
+    return b
+
+
+@te.hybrid.script
+def ragged(a, counts):
+    """As many elements of each row as data says, then as many of the first row as the first count says."""
+    b = output_tensor((counts.shape[0] + 1,), a.dtype)
+    for i in parallel(counts.shape[0]):
+        total = 0.0
+        for j in range(counts[i]):
+            total += a[i, j]
+        b[i] = total
+    b[counts.shape[0]] = 0.0
+    limit = counts[0]
+    for j in range(limit):
+        b[counts.shape[0]] += a[0, j]
+    return b
+
+
+@te.hybrid.script
+def one_number(a):
+    b = output_tensor((), a.dtype)
+    b[()] = 0.0
+    for i in range(a.shape[0]):
+        b[()] = b[()] + a[i]
+    return b
+
+
 def numbers(*shape: int) -> Any:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
@@ -131,6 +167,10 @@ def _smooth(a: Any, weight: float) -> Any:
     return weight * (p[:-2] + 3 * p[1:-1] + p[2:] / 3)
 
 
+def _ragged(a: Any, counts: Any) -> Any:
+    return np.array([*(row[:k].sum() for row, k in zip(a, counts, strict=True)), a[0, : counts[0]].sum()], a.dtype)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...], Any]] = {
     "outer": (outer, (numbers(3), numbers(5)), np.outer),
     "one": (product, (numbers(1, 1), numbers(1, 1)), np.matmul),
@@ -142,6 +182,10 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], Any]] = {
     "backwards": (backwards, (numbers(5),), lambda a: (np.sqrt(abs(a)) + np.maximum(a, 0) ** 2)[::-1]),
     "strided": (strided, (numbers(8),), lambda a: 2 * a[::3]),
     "vectors": (vectors, (numbers(5, 8),), lambda a: np.where(a > 0, np.exp(a - a[:, :1]), a)),
+    "look_up_once": (look_up_once, (numbers(4, 3), np.array([0, 3, 2], np.int32)), lambda t, i: t[i]),
+    "ragged": (ragged, (numbers(3, 5), np.array([5, 0, 2], np.int64)), _ragged),
+    "one_number": (one_number, (numbers(5),), lambda a: a.sum()),
+    "one_number_of_none": (one_number, (numbers(0),), lambda a: a.sum()),
     "lookup": (lookup, (numbers(4, 3), np.array([0, -1, 2], np.int64)), lambda t, i: t[i]),
 }
 

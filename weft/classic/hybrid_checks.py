@@ -12,7 +12,7 @@ from weft.expr.folds import any_of
 from weft.expr.linear import simplify_index
 from weft.expr.nodes import Const, Expr, Var, index, logical_not
 from weft.expr.prove import Facts
-from weft.expr.visit import free_vars
+from weft.expr.visit import free_vars, loads
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import Location, UserError
 from weft.tensor_expr.bounds import DATA, guarded_loads, needed
@@ -49,6 +49,8 @@ class _Check:
     """How many conditions are around the statement."""
     found: list[tuple[Expr, str]] = field(default_factory=list)
     accesses: list[_Access] = field(default_factory=list)
+    values: set[Var] = field(default_factory=set)
+    """Variables that are read from tensors."""
 
     def walk(self, s: Stmt) -> None:
         if isinstance(s, Seq):
@@ -70,6 +72,7 @@ class _Check:
             if isinstance(s, Store):
                 self._access(s.buffer, s.indices, (), writes=True)
             if isinstance(s, Let):
+                self.values.add(s.var)
                 self.walk(s.body)
 
     def _for(self, s: For) -> None:
@@ -85,10 +88,19 @@ class _Check:
             self.loops.pop()
 
     def _bind_sizes(self, *parts: Expr) -> None:
-        inside = {loop.var for loop in self.loops}
         for v in free_vars(*parts):
-            if v.dtype == INDEX and v not in inside:
+            if self._is_size(v):
                 self.facts.bind_size(v, 0)
+
+    def _is_size(self, v: Var) -> bool:
+        return v.dtype == INDEX and v not in self.values and all(v is not loop.var for loop in self.loops)
+
+    def _is_data(self, e: Expr) -> bool:
+        return bool(loads(e)) or not self.values.isdisjoint(free_vars(e))
+
+    def _is_known(self, condition: Expr) -> bool:
+        """Whether sizes alone decide a condition."""
+        return not self._is_data(condition) and all(map(self._is_size, free_vars(condition)))
 
     def _expression(self, e: Expr) -> None:
         for load, conditions in guarded_loads(e, ()):
@@ -99,12 +111,13 @@ class _Check:
         self.accesses.append(_Access(buffer, tuple(indices), writes))
         moving = [loop.var for loop in self.loops]
         self._bind_sizes(*buffer.shape)
-        nothing = any_of(*(index(loop.extent) <= 0 for loop in self.loops if not _depends(loop.extent, moving)))
-        guarded = bool(conditions) or self.guards > 0
+        empty = [index(loop.extent) <= 0 for loop in self.loops]
+        nothing = any_of(*filter(self._is_known, empty))
+        guarded = bool(conditions) or self.guards > 0 or any(self._is_data(loop.extent) for loop in self.loops)
         with self.facts.assuming(*conditions):
             for axis, (at, size) in enumerate(zip(indices, buffer.shape, strict=True)):
                 condition = needed(self.facts, at, index(size), moving, guarded)
-                if condition is None or condition is DATA:
+                if condition is None or condition is DATA or not self._is_known(condition):
                     continue
                 what = f"writes '{buffer.name}'" if writes else f"reads '{buffer.name}'"
                 message = f"'{self.made.name}' {what} at {simplify_index(at)} in dimension {axis}, whose size is {size}"
@@ -163,8 +176,3 @@ class _Check:
                 pending += [s.then, *([s.otherwise] if s.otherwise else [])]
             elif isinstance(s, Let):
                 pending.append(s.body)
-
-
-def _depends(e: Expr, variables: Sequence[Var]) -> bool:
-    """Whether ``e`` uses any of the variables, or data."""
-    return any(v in variables for v in free_vars(e)) or any(True for _ in guarded_loads(e, ()))
