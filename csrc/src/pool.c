@@ -114,30 +114,35 @@ static void divide(job *j, int64_t count, int64_t grain, int32_t threads) {
 typedef struct {
     weft_watch *watch; /* NULL: nobody stops the job, and chunks run whole */
     bool asks;         /* the watched thread asks whether to stop; its workers only look whether it found so */
-    double each;       /* ticks that an iteration of the last piece took; 0: not known yet */
+    double fitting;    /* iterations that take few milliseconds, as the last piece ran; 0: not known yet */
 } pace;
 
 static pace new_pace(weft_watch *watch) { return (pace){watch, watch == weft_watch_current(), 0}; }
 
-static int32_t is_stopped(const pace *t) { return t->asks ? weft_watch_check(t->watch) : weft_watch_stopped(t->watch); }
+static int32_t is_stopped(const pace *t, int64_t ticks) {
+    return t->asks ? weft_watch_check_at(t->watch, ticks) : weft_watch_stopped(t->watch);
+}
 
 /* Iterations of the next piece: few milliseconds, at least the grain, and no fewer are left for the pieces after it. */
 static int64_t piece_of(const pace *t, int64_t left, int64_t grain) {
-    const double fitting = t->each > 0 ? PIECE_TICKS / t->each : 0;
-    const int64_t piece = fitting >= (double)left ? left : fitting > (double)grain ? (int64_t)fitting : grain;
+    const int64_t piece = t->fitting >= (double)left ? left : t->fitting > (double)grain ? (int64_t)t->fitting : grain;
     return left - piece < grain ? left : piece;
 }
 
-/* Runs the iterations of a chunk. */
+/* Runs the iterations of a chunk. The clock is read twice for each piece, and not for the last one, which fits: small
+ * loops are frequent. */
 static int32_t run_body(weft_parallel_body body, int64_t begin, int64_t end, int64_t grain, void *closure, pace *t) {
     if (!t->watch || grain > (end - begin) / 2) return body(begin, end, closure);
     for (;;) {
-        const int64_t piece = piece_of(t, end - begin, grain), start = weft_ticks();
+        const int64_t piece = piece_of(t, end - begin, grain);
+        if (piece == end - begin) return body(begin, end, closure);
+        const int64_t start = weft_ticks();
         const int32_t result = body(begin, begin + piece, closure);
+        const int64_t now = weft_ticks();
+        if (result) return result;
         begin += piece;
-        t->each = (double)(weft_ticks() - start + 1) / (double)piece;
-        if (result || begin == end) return result;
-        if (is_stopped(t)) return STOPPED;
+        t->fitting = PIECE_TICKS * (double)piece / (double)(now - start + 1);
+        if (is_stopped(t, now)) return STOPPED;
     }
 }
 
@@ -156,7 +161,7 @@ static void run_chunks(pool *p) {
         }
         const int32_t at = chunk - first, extra = round == j.last ? j.extra : 0;
         const int64_t from = begin + at * j.size[round] + (at < extra ? at : extra);
-        int32_t result = t.watch && is_stopped(&t) ? STOPPED : 0;
+        int32_t result = t.watch && is_stopped(&t, weft_ticks()) ? STOPPED : 0;
         if (!result) result = run_body(j.body, from, from + j.size[round] + (at < extra), grain, j.closure, &t);
         if (result) {
             int32_t none = 0;

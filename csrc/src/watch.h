@@ -25,9 +25,11 @@ WEFT_INLINE int32_t weft_watch_stopped(const weft_watch *w) {
     return atomic_load_explicit(&w->stopped, memory_order_relaxed);
 }
 
-/* The same as `look`, at no cost if the last look was less than some milliseconds ago. */
-WEFT_INLINE int32_t weft_watch_check(weft_watch *w) {
-    return WEFT_LIKELY(weft_ticks() < w->look_at) ? weft_watch_stopped(w) : weft_watch_look(w);
+/* The same as `look`, at no cost if the last look was less than some milliseconds ago. `ticks`: the present time. */
+WEFT_INLINE int32_t weft_watch_check_at(weft_watch *w, int64_t ticks) {
+    return WEFT_LIKELY(ticks < w->look_at) ? weft_watch_stopped(w) : weft_watch_look(w);
 }
+
+WEFT_INLINE int32_t weft_watch_check(weft_watch *w) { return weft_watch_check_at(w, weft_ticks()); }
 
 #endif
