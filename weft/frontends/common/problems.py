@@ -112,19 +112,20 @@ class Problems:
     @contextmanager
     def attempt(self) -> Iterator[Attempt]:
         """Import nodes that may be invalid for the current shapes. Their problems are then dropped, and the attempt
-        has the first reason. Missing operators and values remain problems and raise Noted."""
-        made = Attempt()
+        has the first reason. Missing operators and values remain problems and raise Noted, as do problems that were
+        noted before: a branch reads a value that could not be imported."""
+        made, noted = Attempt(), False
         before, missing = len(self.found), self.missing.total()
         try:
             yield made
         except Noted:
-            pass
+            noted = True
         except (Malformed, Unsupported, TypeRelationError) as why:
             if isinstance(why, NeedsValue):
                 raise
             made.reason = why.message
         new = self.found[before:]
-        if self.missing.total() > missing or any(p.needs for p in new):
+        if self.missing.total() > missing or any(p.needs for p in new) or (noted and not new):
             raise Noted("a branch could not be imported")
         if new:
             made.reason = f"{new[0].op_type} '{new[0].node}': {new[0].text}"
