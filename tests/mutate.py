@@ -110,7 +110,7 @@ class Workshop:
                 shutil.copy2(root / name, folder / name)
 
     def run(self, tests: Sequence[str], seconds: float | None) -> tuple[str, str]:
-        """``passed``, ``failed`` or ``time limit``, and the last lines that pytest printed."""
+        """``passed``, ``failed`` or ``time limit``, and what pytest printed."""
         with tempfile.TemporaryDirectory() as cache:
             environment = {**os.environ, "PYTHONPATH": str(self.folder), "WEFT_CACHE_DIR": cache}
             command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header"]
@@ -125,7 +125,7 @@ class Workshop:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
                 return "time limit", ""
-        return "failed" if process.returncode else "passed", "\n".join(told.strip().splitlines()[-3:])
+        return "failed" if process.returncode else "passed", told.strip()
 
     def judge(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> tuple[str, str]:
         """``killed``, ``time limit`` or ``survived``, and by what."""

@@ -16,7 +16,7 @@ LACKING: tuple[str, ...] = (
     r"no C compiler|there is no C compiler",
     r".* is not installed",
     r"gcc .* has no __builtin_shufflevector",
-    r"could not import '(torch|onnx|onnxruntime|onnxscript|PIL(\.Image)?|openvino|timm|transformers|diffusers)'.*",
+    r"could not import '(torch|onnx|onnxruntime|onnxscript|PIL(\.Image)?|openvino|timm|transformers|diffusers|tvm)'.*",
     r".* needs .*: pip install .*",
     r"no models at .*",
     r".* is absent \(the folder is named by WEFT_MODELS\)",

@@ -112,8 +112,12 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_run_finds_survivors_and_goes_on(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ci", ["true", ""])  # where it is set, pytest writes failures out in many lines
+def test_a_run_finds_survivors_and_goes_on(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ci: str
+) -> None:
     monkeypatch.setattr(mutate, "AND_SECONDS", 5)
+    monkeypatch.setenv("CI", ci)
     group = mutate.Group("it", ("weft/it.py",), ("test_it.py",))
     found = list(mutate.every_mutant(tree, [group]))
     by_change = {m.change[1]: (group, m) for _, m in found}
