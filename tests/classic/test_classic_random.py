@@ -18,7 +18,7 @@ from seeds import seeds
 
 import weft
 from weft import te
-from weft.schedule.stage_notation import StageKey
+from weft.schedule.stage_keys import StageKey
 from weft.support.errors import ScheduleError
 from weft.tensor_expr.visit import topological
 from weft.tir.interpret import run

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.expr.nodes import Broadcast, Const, Expr, IterVar, Load, Ramp, Var, const
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Broadcast, Const, Expr, Load, Ramp, Var, const
 from weft.ir.frozen import FrozenMap
 from weft.ir.structural import structural_equal
 from weft.support.dtypes import FLOAT16, DType

@@ -10,7 +10,8 @@ from typing import Any
 from weft.classic.function import CompiledFunction
 from weft.classic.schedule import TensorSchedule
 from weft.classic.stages import dump, program_task
-from weft.expr.nodes import Expr, IterVar, Load, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Expr, Load, Var
 from weft.kernels.one_program import one_program
 from weft.kernels.program_sizes import ProgramSizes
 from weft.runtime import Executable

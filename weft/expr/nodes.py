@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar, TypeAlias, dataclass_transform
+from typing import Any, TypeAlias, dataclass_transform
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def _node(cls: type[Any]) -> type[Any]:
     return dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
 
 
-class _Operand(Arithmetic):
+class Operand(Arithmetic):
     """Base of values with operators; :func:`make` and :func:`make_bits` build them, with simple folding."""
 
     __slots__ = ()
@@ -61,7 +61,7 @@ class _Operand(Arithmetic):
 _set = object.__setattr__
 
 
-class Expr(_Operand, metaclass=Interned):
+class Expr(Operand, metaclass=Interned):
     """Base of scalar and vector expressions. ``dtype`` is the element type, ``lanes`` the vector width."""
 
     __slots__ = ("__weakref__", "dtype", "lanes")
@@ -375,39 +375,6 @@ class Shuffle(Expr):
         return Shuffle(tuple(children), self.picks)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IterVar(_Operand):
-    """A variable that runs over ``start <= var < start + extent``.
-
-    ``kind`` is ``spatial`` (instances are independent), ``reduce`` (instances combine, order free),
-    ``ordered`` (instances depend on earlier ones) or ``thread`` (bound to ``thread``, e.g. ``threadIdx.x``).
-    """
-
-    SPATIAL: ClassVar[str] = "spatial"
-    REDUCE: ClassVar[str] = "reduce"
-    ORDERED: ClassVar[str] = "ordered"
-    THREAD: ClassVar[str] = "thread"
-
-    var: Var
-    extent: Expr
-    kind: str = "spatial"
-    start: Expr = field(default_factory=lambda: Const(0, INDEX))
-    thread: str = ""
-
-    def __eq__(self, other: object) -> Any:
-        """Identity between axes; a comparison expression against anything else, as in ``k != 2``."""
-        if isinstance(other, (Expr, int, float, np.generic)):
-            return make("eq", self, other)  # type: ignore[arg-type]  # Expr
-        return self is other
-
-    def __ne__(self, other: object) -> Any:
-        if isinstance(other, (Expr, int, float, np.generic)):
-            return make("ne", self, other)  # type: ignore[arg-type]  # Expr
-        return self is not other
-
-    __hash__ = object.__hash__
-
-
 def same(a: Expr, b: Expr) -> bool:
     """Whether two expressions are the same expression."""
     return a is b
@@ -426,11 +393,9 @@ def const(value: Scalar, dtype: str | None = None) -> Const:
 
 
 def wrap(value: ExprLike, dtype: str | None = None) -> Expr:
-    """``value`` as an expression. Objects with ``as_expr()`` (axes of a te operation) convert themselves."""
+    """``value`` as an expression. Objects with ``as_expr()`` (axes) convert themselves."""
     if isinstance(value, Expr):
         return value
-    if isinstance(value, IterVar):
-        return value.var
     convert = getattr(value, "as_expr", None)
     if convert is not None:
         made = convert()

@@ -16,7 +16,8 @@ from math import inf
 
 from weft.expr.affine import Poly, Ring, constant, linear_form, plus, scaled
 from weft.expr.bounds import Interval
-from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, index, wrap
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Expr, ExprLike, Var, index, wrap
 from weft.expr.normalize import Normalizer
 from weft.expr.solver import Assumptions
 from weft.expr.sweep import Sweep, sweep

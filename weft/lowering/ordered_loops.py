@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.expr.folds import product
-from weft.expr.nodes import Const, Expr, IterVar, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Expr, Var
 from weft.expr.visit import free_vars
 from weft.ir.frozen import FrozenMap
 from weft.lowering.digit_sort import NewBuffer

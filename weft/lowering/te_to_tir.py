@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from weft.expr.nodes import Const, Expr, IterVar, Load, Var, minimum
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Expr, Load, Var, minimum
 from weft.expr.simplify import simplify
 from weft.ir.frozen import EMPTY, FrozenMap
 from weft.ir.text import Names

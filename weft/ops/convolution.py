@@ -9,7 +9,8 @@ import numpy as np
 
 from weft import tensor_expr as te
 from weft.cost import Rates, products
-from weft.expr.nodes import Expr, IterVar, index
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Expr, index
 from weft.graph.operator import Attribute, Attrs, LayoutChoice
 from weft.graph.types import Dim, TensorType, Type
 from weft.ops import layouts

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import tensor_expr as te
-from weft.expr.nodes import Const, Expr, IterVar, index, select
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Expr, index, select
 from weft.graph.types import Dim
 from weft.support.dtypes import FLOAT32, DType
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
-from weft.expr.nodes import Expr, IterVar, index, make, maximum, minimum, select
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Expr, index, make, maximum, minimum, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import Dim, TensorType, Type
 from weft.ops import relations as rel

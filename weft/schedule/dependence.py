@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import Linear, Ranges, is_nonnegative, linear, mentions
-from weft.expr.nodes import Binary, Const, Expr, IterVar, Var
+from weft.expr.nodes import Binary, Const, Expr, Var
 from weft.expr.visit import occurs
 from weft.schedule.distinct import are_distinct
 from weft.schedule.ranges import loop_range, moving

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import ZERO, Linear, Piece, is_nonnegative, linear, pieces_of, simplify_index
-from weft.expr.nodes import Const, Expr, IterVar, Var
+from weft.expr.nodes import Const, Expr, Var
 from weft.schedule.ranges import iter_ranges
 from weft.tir.nodes import Block, Region
 

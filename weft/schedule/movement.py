@@ -9,8 +9,9 @@ import dataclasses
 from collections.abc import Container, Iterable, Sequence
 
 from weft.expr.folds import all_of, conjuncts
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import Linear, Ranges, is_nonnegative, linear, maximum_of, mentions, pieces_of
-from weft.expr.nodes import Binary, Const, Expr, IterVar, Var
+from weft.expr.nodes import Binary, Const, Expr, Var
 from weft.schedule.ranges import index_var, loop_range, moving
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import box_of, hull, simplify_where, uses, within

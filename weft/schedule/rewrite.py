@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from weft.expr.folds import all_of, conjuncts
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import (
     NO_RANGES,
     ONE,
@@ -18,7 +19,7 @@ from weft.expr.linear import (
     relax,
     simplify_index,
 )
-from weft.expr.nodes import Binary, Const, Expr, IterVar, Load, Var
+from weft.expr.nodes import Binary, Const, Expr, Load, Var
 from weft.expr.visit import occurs
 from weft.schedule.ranges import loop_range
 from weft.support.dtypes import BOOL

@@ -14,14 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import ZERO
-from weft.expr.nodes import Binary, Const, IterVar, Var
+from weft.expr.nodes import Binary, Const, Var
 from weft.schedule.legal_later import legal_later
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
 from weft.schedule.schedule import Schedule
+from weft.schedule.stage_keys import BlockOrigin, StageKey
 from weft.schedule.wishes import Hooks, Wish, Wishes
 from weft.support.errors import ScheduleError
 from weft.support.html import TextInNotebooks
@@ -43,53 +45,6 @@ def _declared(method: Callable[Concatenate[_Of, _Given], _Made]) -> Callable[Con
         return cast(_Made, owner.wishes.declare(wish))
 
     return cast(Callable[Concatenate[_Of, _Given], _Made], declare)
-
-
-class BlockOrigin(Protocol):
-    """Maps keys to blocks and buffers. ``key`` is the index of a schedule: a tensor or an operation."""
-
-    def block_name(self, key: Any) -> str:
-        """The block that computes ``key``; raises KeyError if no block computes it."""
-        ...
-
-    def axes(self, key: Any) -> Sequence[Any]:
-        """The axes of ``key``, spatial and then reduce, in the order of the block's iteration variables."""
-        ...
-
-    def buffer_name(self, key: Any) -> str:
-        """The buffer of ``key``, an input or a computed tensor; raises KeyError if ``key`` is not a tensor."""
-        ...
-
-
-class StageKey:
-    """A stage that a primitive made. It is a key of the schedule, as the tensor that the classic ``cache_read``
-    returns."""
-
-    def __init__(self, owner: ClassicSchedule, name: str, output: int = 0) -> None:
-        self._owner, self.name, self.output = owner, name, output
-
-    @property
-    def op(self) -> StageKey:
-        """Itself, so that ``key.op.axis`` reads as for a tensor."""
-        return self
-
-    @property
-    def axis(self) -> list[IterVar]:
-        """The spatial axes of the stage."""
-        return [it for it in self._iters() if it.kind != IterVar.REDUCE]
-
-    @property
-    def reduce_axis(self) -> list[IterVar]:
-        """The axes that the stage reduces over."""
-        return [it for it in self._iters() if it.kind == IterVar.REDUCE]
-
-    def _iters(self) -> Sequence[IterVar]:
-        found = self._owner.schedule.state.block(self.name).iters
-        self._owner.handed.update({it: (self, n) for n, it in enumerate(found)})
-        return found
-
-    def __repr__(self) -> str:
-        return f"StageKey({self.name})"
 
 
 class ClassicSchedule(TextInNotebooks):
@@ -123,6 +78,12 @@ class ClassicSchedule(TextInNotebooks):
 
     def __repr__(self) -> str:
         return repr(self.schedule)
+
+    def iters_of(self, key: StageKey) -> Sequence[IterVar]:
+        """The iteration variables of the block that computes ``key``; :attr:`handed` records them."""
+        found = self.schedule.state.block(key.name).iters
+        self.handed.update({it: (key, n) for n, it in enumerate(found)})
+        return found
 
     def _save(self) -> Callable[[], None]:
         """A function that restores the present state."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.expr.nodes import IterVar
+from weft.expr.iter_var import IterVar
 from weft.schedule.dependence import repeats
 from weft.schedule.state import State
 from weft.tir.nodes import Block, For, Program

@@ -67,7 +67,8 @@ from weft.expr.intrinsics import (
     trunc,
 )
 from weft.expr.intrinsics import pow as power
-from weft.expr.nodes import Expr, IterVar, Var, cast, const, logical_not, select
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Expr, Var, cast, const, logical_not, select
 from weft.tensor_expr.api import (
     compute,
     extern,

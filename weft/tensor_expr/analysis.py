@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.expr.affine import linear_form
-from weft.expr.nodes import Binary, Call, Cast, Const, Expr, IterVar, Load, Not, Select, Var, const, make
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Binary, Call, Cast, Const, Expr, Load, Not, Select, Var, const, make
 from weft.expr.visit import free_vars, loads, occurs, post_order
 from weft.ir.fusion_kind import FusionKind
 from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, Reduce, Tensor

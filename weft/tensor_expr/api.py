@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, overload
 
-from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Load, Var, index, select, wrap
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Expr, ExprLike, Load, Var, index, select, wrap
 from weft.expr.visit import post_order
 from weft.support.arguments import FUNCTION, MAPPING, TEXT, Form, checked, instance, one_or_several, optional, several
 from weft.support.dtypes import INDEX, DType

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from weft.expr.evaluate import convert, evaluate
-from weft.expr.nodes import Expr, IterVar, Source, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Expr, Source, Var
 from weft.support.errors import ProgramError
 from weft.tensor_expr.nodes import ComputeOp, Reduce, Tensor
 

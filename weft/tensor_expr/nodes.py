@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Load, Source, Var, _node, index, make, make_bits, wrap
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Expr, ExprLike, Load, Source, Var, _node, index, make, make_bits, wrap
 from weft.expr.overloads import Arithmetic
 from weft.expr.visit import loads
 from weft.support.dtypes import INDEX, DType

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, index, wrap
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Expr, ExprLike, Var, index, wrap
 from weft.support.arguments import FUNCTION, TEXT, Form, check_takes, checked, optional
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import UserError

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from weft.expr.folds import all_of, any_of
-from weft.expr.nodes import Const, Expr, ExprLike, IterVar, Var, cast, make, wrap
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Expr, ExprLike, Var, cast, make, wrap
 from weft.support.arguments import FUNCTION, TEXT, check_takes, checked, instance
 from weft.support.dtypes import BOOL, DType
 from weft.support.errors import UserError

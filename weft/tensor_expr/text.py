@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.expr.attributes import parse_dtype, parse_map, value_text
-from weft.expr.nodes import Const, Expr, IterVar, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Expr, Var
 from weft.expr.text import ExprParser, ExprPrinter
 from weft.expr.visit import post_order
 from weft.ir.frozen import FrozenMap

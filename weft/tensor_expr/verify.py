@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from weft.expr.nodes import Binary, Expr, IterVar, Load, Not, Select, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Binary, Expr, Load, Not, Select, Var
 from weft.expr.visit import free_vars, post_order
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import Location, UserError

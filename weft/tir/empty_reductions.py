@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.expr.folds import all_of, any_of
-from weft.expr.nodes import Binary, Expr, IterVar, Var, logical_not
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Binary, Expr, Var, logical_not
 from weft.expr.prove import Facts
 from weft.expr.visit import free_vars
 from weft.ir.text import Names

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from weft.expr.evaluate import evaluate
-from weft.expr.nodes import Const, IterVar, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Var
 from weft.expr.visit import free_vars
 from weft.tir.nodes import Allocate, For, Let, Program, Seq, Stmt
 from weft.tir.visit import blocks, stores, transform

@@ -26,7 +26,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
-from weft.expr.nodes import Expr, IterVar, Source, Var, const
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Expr, Source, Var, const
 from weft.ir.frozen import EMPTY, FrozenMap
 from weft.ir.printed import Printed
 from weft.support.dtypes import BOOL, DType

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from weft.expr.attributes import parse_dtype, parse_map
-from weft.expr.nodes import Const, Expr, IterVar, Load, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Expr, Load, Var
 from weft.expr.text import ExprParser
 from weft.ir.frozen import EMPTY, FrozenMap
 from weft.ir.text import DEDENT, END, INDENT, NAME, NEWLINE, NUMBER, STRING, TokenStream

@@ -13,21 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from weft.expr.nodes import (
-    Binary,
-    Broadcast,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    IterVar,
-    Load,
-    Not,
-    Ramp,
-    Select,
-    Shuffle,
-    Var,
-)
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Var
 from weft.ir.text import clean_name
 from weft.support.dtypes import BOOL, INDEX, DType
 from weft.support.errors import ProgramError

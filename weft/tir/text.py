@@ -31,7 +31,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.expr.attributes import value_text
-from weft.expr.nodes import Const, Expr, IterVar, Load, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Expr, Load, Var
 from weft.expr.text import ExprPrinter
 from weft.ir.frozen import FrozenMap
 from weft.ir.text import (

@@ -32,7 +32,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
 from weft.expr.affine import linear_form
-from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, IterVar, Load, Not, Ramp, Select, Shuffle, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Var
 from weft.expr.visit import free_vars, loads
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import Location, ProgramError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.expr.nodes import IterVar
+from weft.expr.iter_var import IterVar
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
 from weft.schedule.schedule import Schedule

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import ZERO, Linear, linear, mentions, relax, simplify_index
-from weft.expr.nodes import Const, Expr, IterVar, Var
+from weft.expr.nodes import Const, Expr, Var
 from weft.schedule.ranges import index_var, moving
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import TRUE, swept_regions, uses

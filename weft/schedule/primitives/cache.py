@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO, Ranges
-from weft.expr.nodes import Expr, IterVar, Load, Var
+from weft.expr.nodes import Expr, Load, Var
 from weft.schedule.dependence import is_dense
 from weft.schedule.movement import (
     Interval,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import Ranges, linear, relax
-from weft.expr.nodes import Expr, IterVar, Var
+from weft.expr.nodes import Expr, Var
 from weft.schedule.dependence import is_dense
 from weft.schedule.inverse_access import instances_reading
 from weft.schedule.movement import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from weft.expr.folds import all_of
-from weft.expr.nodes import Const, Expr, IterVar, Load, Select
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Expr, Load, Select
 from weft.schedule.movement import check_movable
 from weft.schedule.primitives.reduction import initial_nest
 from weft.schedule.refs import BlockRef, LoopRef

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from weft.expr.folds import all_of
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import ZERO, linear
-from weft.expr.nodes import Const, Expr, IterVar, Load, Var
+from weft.expr.nodes import Const, Expr, Load, Var
 from weft.schedule.inverse_access import Solved, instance_at
 from weft.schedule.movement import check_movable, emptied_loops, removed_root
 from weft.schedule.ranges import iter_ranges

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import ZERO, linear, pieces_of, relax, simplify_index
-from weft.expr.nodes import Const, Expr, IterVar, Var
+from weft.expr.nodes import Const, Expr, Var
 from weft.schedule.index_map import IndexMap
 from weft.schedule.movement import emptied_loops, removed_root
 from weft.schedule.ranges import index_var

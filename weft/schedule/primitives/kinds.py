@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from weft.expr.nodes import Const, IterVar
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const
 from weft.schedule.dependence import check_independent, check_lanes_apart
 from weft.schedule.primitives.reduction import decompose_reduction
 from weft.schedule.primitives.rfactor import combination_in_any_order

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from weft.expr.folds import all_of
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO, Piece, linear, pieces_of, relax, simplify_index
-from weft.expr.nodes import Const, Expr, IterVar, Load, Var, select
+from weft.expr.nodes import Const, Expr, Load, Var, select
 from weft.schedule.index_map import IndexMap
 from weft.schedule.movement import emptied_loops, removed_root
 from weft.schedule.ranges import index_var, iter_ranges

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from weft.expr.folds import product
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO, linear, mentions, simplify_index
-from weft.expr.nodes import Const, Expr, IterVar, Var
+from weft.expr.nodes import Const, Expr, Var
 from weft.schedule.dependence import check_independent, inherit_carried, runs_once, steps_kept_in_order
 from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import BlockRef, LoopRef

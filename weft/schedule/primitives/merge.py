@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import linear
-from weft.expr.nodes import IterVar
 from weft.schedule.dependence import flows_within, inherit_carried, pairs_of
 from weft.schedule.ranges import loop_range
 from weft.schedule.refs import LoopRef

@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from weft.expr.folds import all_of
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO, linear, simplify_index
-from weft.expr.nodes import Binary, Cast, Const, Expr, IterVar, Load, Var, const, select
+from weft.expr.nodes import Binary, Cast, Const, Expr, Load, Var, const, select
 from weft.schedule.movement import emptied_loops, removed_root
 from weft.schedule.ranges import index_var
 from weft.schedule.refs import BlockRef

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from weft.expr.nodes import IterVar, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Var
 from weft.schedule.primitives.kinds import annotate
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import uses

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from weft.expr.folds import all_of, conjuncts
-from weft.expr.nodes import Expr, IterVar, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Expr, Var
 from weft.expr.visit import free_vars
 from weft.schedule.dependence import runs_once
 from weft.schedule.ranges import index_var, loop_range

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO, is_nonnegative, linear, relax
-from weft.expr.nodes import Expr, IterVar, Load, Var
+from weft.expr.nodes import Expr, Load, Var
 from weft.schedule.movement import emptied_loops
 from weft.schedule.primitives.cache import written_buffer
 from weft.schedule.ranges import index_var, iter_ranges

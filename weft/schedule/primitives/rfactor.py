@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from weft.expr.folds import all_of, conjuncts
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO, mentions
-from weft.expr.nodes import Expr, IterVar, Load, Var
+from weft.expr.nodes import Expr, Load, Var
 from weft.schedule.combination import Combination, combination_of, counterexample
 from weft.schedule.movement import guards_domain
 from weft.schedule.ranges import index_var

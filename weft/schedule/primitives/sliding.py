@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from weft.expr.folds import all_of, conjuncts
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO, Linear, is_nonnegative, linear, mentions, relax
-from weft.expr.nodes import Binary, Const, Expr, IterVar, Load, Var, make
+from weft.expr.nodes import Binary, Const, Expr, Load, Var, make
 from weft.schedule.dependence import is_dense
 from weft.schedule.index_map import carries_whole
 from weft.schedule.movement import Interval, is_domain_bound, margin_of, required_region

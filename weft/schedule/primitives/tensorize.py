@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NoReturn
 
+from weft.expr.iter_var import IterVar
 from weft.expr.linear import Linear, linear, mentions, simplify_index
-from weft.expr.nodes import Call, Expr, IterVar, Load, Var, same
+from weft.expr.nodes import Call, Expr, Load, Var, same
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.primitives.blockize import blockize
 from weft.schedule.refs import BlockRef, LoopRef

@@ -11,8 +11,8 @@ import numpy as np
 from weft.frontends.common.problems import Malformed, NeedsValue, Unsupported
 from weft.frontends.onnx.converters.computed_axes import require
 from weft.frontends.onnx.converters.loops import branches, either, loop, scan
-from weft.frontends.onnx.converters.movement import Cut, cut, split_sizes
 from weft.frontends.onnx.converters.numbers import Traced
+from weft.frontends.onnx.converters.slicing import Cut, cut, split_sizes
 from weft.frontends.onnx.node import Absent, Maps, Node, Result, Sequence_, Value
 from weft.graph.build import let
 from weft.graph.nodes import Constant, GraphExpr, Tuple

@@ -9,7 +9,7 @@ import numpy as np
 from weft.frontends.common.problems import Malformed
 from weft.frontends.common.sizes import arithmetic
 from weft.frontends.onnx.converters.contraction import scaled
-from weft.frontends.onnx.converters.movement import Cut, cut
+from weft.frontends.onnx.converters.slicing import Cut, cut
 from weft.frontends.onnx.node import Node, Result
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from weft.frontends.common.problems import Malformed
 from weft.frontends.common.sizes import arithmetic
 from weft.frontends.onnx.converters.computed_axes import ComputedAxes, integers, require, vector
-from weft.frontends.onnx.converters.movement import Cut, cut
 from weft.frontends.onnx.converters.numbers import stack
+from weft.frontends.onnx.converters.slicing import Cut, cut
 from weft.frontends.onnx.node import Node, Result
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim

@@ -19,7 +19,8 @@ from weft.frontends.onnx.converters.control import stacked
 from weft.frontends.onnx.converters.elementwise import cast_to
 from weft.frontends.onnx.converters.index_range import indices
 from weft.frontends.onnx.converters.loops import scan
-from weft.frontends.onnx.converters.movement import Cut, cut, filled
+from weft.frontends.onnx.converters.movement import filled
+from weft.frontends.onnx.converters.slicing import Cut, cut
 from weft.frontends.onnx.node import Node, Result
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim

@@ -22,6 +22,7 @@ from weft.frontends.onnx.converters.recurrent import RECURRENT
 from weft.frontends.onnx.converters.reduction import REDUCTION
 from weft.frontends.onnx.converters.resize import RESIZE
 from weft.frontends.onnx.converters.sampling import SAMPLING
+from weft.frontends.onnx.converters.slicing import SLICING
 from weft.frontends.onnx.converters.specified import SPECIFIED
 from weft.frontends.onnx.converters.spectral import SPECTRAL
 from weft.frontends.onnx.converters.text import TEXT_OPERATORS
@@ -44,6 +45,7 @@ _STANDARD = (
     REDUCTION,
     RESIZE,
     SAMPLING,
+    SLICING,
     SPECIFIED,
     SPECTRAL,
     TEXT,

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from weft.expr.nodes import Binary, Cast, Const, Expr, IterVar, Load, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Binary, Cast, Const, Expr, Load, Var
 from weft.expr.prove import Facts
 from weft.expr.simplify import simplify
 from weft.expr.visit import collect, occurs, substitute

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from weft.cost.caches import CACHE_LINE_BYTES
-from weft.expr.nodes import Const, IterVar, Load, Select, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Load, Select, Var
 from weft.expr.visit import collect, free_vars
 from weft.schedule.primitives.sampling import locations
 from weft.schedule.refs import BlockRef, LoopRef

@@ -7,7 +7,8 @@ and loads that the cases share are done once.
 
 from __future__ import annotations
 
-from weft.expr.nodes import Binary, Const, IterVar, Load, Select, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Binary, Const, Load, Select, Var
 from weft.expr.visit import collect, free_vars
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, static_extent

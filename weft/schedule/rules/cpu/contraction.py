@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from weft.cost import caches
 from weft.cost.register_tiles import Traffic, far, near, step_cycles
 from weft.expr.affine import divisor
-from weft.expr.nodes import Const, IterVar, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const, Var
 from weft.schedule.intrinsics.dot_products import DOT_BF16, PAIR
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, static_extent

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from weft.expr.nodes import Binary, Const, IterVar, Load, Select, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Binary, Const, Load, Select, Var
 from weft.expr.simplify import simplify
 from weft.expr.visit import collect, free_vars, occurs, substitute
 from weft.schedule.refs import BlockRef, LoopRef

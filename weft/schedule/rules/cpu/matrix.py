@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from weft.cost import REFERENCE, Rates
 from weft.cost.matrix_tiles import tile_row_cycles, vector_row_cycles
 from weft.expr.affine import linear_form
-from weft.expr.nodes import IterVar
+from weft.expr.iter_var import IterVar
 from weft.expr.visit import occurs
 from weft.schedule.intrinsics.dot_products import PAIR
 from weft.schedule.intrinsics.matrix_tiles import TileOfRows, tile_of_rows

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import gcd
 
 from weft.cost.caches import CACHE_LINE_BYTES, L1_WAYS, PAGE_BYTES
-from weft.expr.nodes import Expr, IterVar
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Expr
 from weft.expr.visit import occurs
 from weft.schedule.index_map import IndexMap
 from weft.schedule.refs import BlockRef

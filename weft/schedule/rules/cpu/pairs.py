@@ -8,7 +8,8 @@ here.
 
 from __future__ import annotations
 
-from weft.expr.nodes import Expr, IterVar
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Expr
 from weft.schedule.intrinsics.dot_products import PAIR
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.access import Access, View, static_extent

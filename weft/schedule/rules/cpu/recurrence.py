@@ -5,7 +5,8 @@ If several threads are faster, each thread takes strips of columns and runs all 
 
 from __future__ import annotations
 
-from weft.expr.nodes import IterVar, Load
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Load
 from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View

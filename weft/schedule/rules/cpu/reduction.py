@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 
 from weft.cost import caches
-from weft.expr.nodes import IterVar, Load, Var
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Load, Var
 from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, continues, static_extent

@@ -9,7 +9,8 @@ from math import prod
 
 from weft.cost import caches
 from weft.cost.assumed import EXTENT
-from weft.expr.nodes import Const, IterVar
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.cpu.packing import packable
 from weft.target import Target

@@ -1,0 +1,58 @@
+"""Keys of the classic notation: what a stage is looked up by, and where the schedule finds its block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from weft.expr.iter_var import IterVar
+
+
+class BlockOrigin(Protocol):
+    """Maps keys to blocks and buffers. ``key`` is the index of a schedule: a tensor or an operation."""
+
+    def block_name(self, key: Any) -> str:
+        """The block that computes ``key``; raises KeyError if no block computes it."""
+        ...
+
+    def axes(self, key: Any) -> Sequence[Any]:
+        """The axes of ``key``, spatial and then reduce, in the order of the block's iteration variables."""
+        ...
+
+    def buffer_name(self, key: Any) -> str:
+        """The buffer of ``key``, an input or a computed tensor; raises KeyError if ``key`` is not a tensor."""
+        ...
+
+
+class KeyOwner(Protocol):
+    """The schedule that a key belongs to."""
+
+    def iters_of(self, key: StageKey) -> Sequence[IterVar]:
+        """The iteration variables of the block that computes ``key``."""
+        ...
+
+
+class StageKey:
+    """A stage that a primitive made. It is a key of the schedule, as the tensor that the classic ``cache_read``
+    returns."""
+
+    def __init__(self, owner: KeyOwner, name: str, output: int = 0) -> None:
+        self._owner, self.name, self.output = owner, name, output
+
+    @property
+    def op(self) -> StageKey:
+        """Itself, so that ``key.op.axis`` reads as for a tensor."""
+        return self
+
+    @property
+    def axis(self) -> list[IterVar]:
+        """The spatial axes of the stage."""
+        return [it for it in self._owner.iters_of(self) if it.kind != IterVar.REDUCE]
+
+    @property
+    def reduce_axis(self) -> list[IterVar]:
+        """The axes that the stage reduces over."""
+        return [it for it in self._owner.iters_of(self) if it.kind == IterVar.REDUCE]
+
+    def __repr__(self) -> str:
+        return f"StageKey({self.name})"
