@@ -21,9 +21,9 @@ from onnx.reference import ReferenceEvaluator
 
 Array = np.ndarray[Any, Any]
 OPSET = 24
-LARGEST = 4096
+MAX_ELEMENTS = 4096
 """Elements that a tensor may have."""
-BIGGEST = 1e4
+MAX_MAGNITUDE = 1e4
 """Inexact numbers beyond this are not used: what follows would drown in rounding."""
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -185,11 +185,11 @@ class Graph:
         values = (by_onnxruntime if known in KNOWN else by_evaluator)(model, given)
         floats = [t for t in given if t.dtype in FLOATS]
         for value in values:
-            if value.size > LARGEST:
+            if value.size > MAX_ELEMENTS:
                 raise Unfit
         is_exact = exact and all(t.exact for t in floats)
         top = max([1.0, *(t.scale for t in floats), *map(magnitude, values)]) * gain
-        if not is_exact and (top > BIGGEST or any(_unsafe(v) for v in values)):
+        if not is_exact and (top > MAX_MAGNITUDE or any(_unsafe(v) for v in values)):
             raise Unfit
         order = ("float64", "float32", "float16", "bfloat16")
         self.nodes.append(node)

@@ -20,7 +20,7 @@ from weft.tir.visit import children, walk
 UNKNOWN = 64
 """What an extent counts as that depends on the sizes of inputs."""
 PAGE = 4096
-FAR = 1024
+FAR_BYTES = 1024
 """Bytes between the reads of two iterations beyond which the hardware does not foresee them."""
 
 
@@ -121,7 +121,7 @@ def _jumps(loop: For) -> int:
                 at = at.base if isinstance(at, Ramp) else at.value
             nbytes = e.source.dtype.nbytes
             step = simplify(substitute(at, {loop.var: loop.var + 1}) - at) if at.lanes == 1 else None
-            far = isinstance(step, Const) and abs(int(step.value)) * nbytes >= FAR
+            far = isinstance(step, Const) and abs(int(step.value)) * nbytes >= FAR_BYTES
             if far and not any(source is e.source and _near(at, other, nbytes) for source, other in places):
                 places.append((e.source, at))
     return len(places)

@@ -56,7 +56,7 @@ Members = dict[tuple[GraphExpr | None, int], list[GraphExpr]]
 
 class Emitter(Lifetimes):
     """Emits one function: kernels, branches and sizes. ``weft.lowering.control_loops`` extends it to loops,
-    ``weft.lowering.functions`` to other values."""
+    ``weft.lowering.function_values`` to values other than tensors."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Emitter(Lifetimes):
             if home is not None:
                 self.made[e] = [self._stretch(self._joined(home[0][0], space), home[1], e.tensor)]
             else:
-                wanted = self.wanted.get((e, 0))  # a late one has no address yet from which parts could be counted
+                wanted = self.wanted.get((e, 0))  # a late place has no address yet, so its parts have none either
                 self.made[e] = [self.place(e.tensor, space=space) if wanted is None or wanted.late else wanted]
         return self.made[e][0]
 
@@ -405,7 +405,7 @@ class Emitter(Lifetimes):
             elif isinstance(e, Call) and is_check(e):
                 self.emit(range_check(e, self._seen(e.args[0]), self._size))
             elif is_part(e):
-                self.leaves(e)  # here, where it may be a copy, and not where it is read
+                self.leaves(e)  # if this needs a copy, it is made here and not at each reader
             elif not is_view(e):
                 self._other(e)
 

@@ -119,7 +119,7 @@ def unsupported(what: str) -> ModelError:
 def unknown_size(name: str) -> ModelError:
     """The error for a size that is used but cannot be determined."""
     return ModelError(
-        f"nothing tells the size '{name}' when it is needed",
+        f"the size '{name}' is not known where it is needed",
         code="M021",
         hint="a size must be a whole dimension of an input, or be bound by a let before its use",
     )

@@ -13,7 +13,8 @@ from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store, seq
 
 _ZERO, _ONE = Const(0, INDEX), Const(1, INDEX)
 _DIGIT_BITS = 8
-"""Bits of a digit: the counters of all digits fit the first-level cache, and so do the lines that a turn writes to."""
+"""Bits of one digit. With 8, one counter for each value of a digit fits in the L1 cache, and so do the cache lines that
+one pass over the data writes to."""
 
 
 class NewBuffer(Protocol):
@@ -24,7 +25,8 @@ class NewBuffer(Protocol):
 
 @dataclass(frozen=True)
 class DigitSort:
-    """Sorts the numbers below ``size`` of the row ``row`` (indices) by ``key(number)``. ``new`` makes buffers."""
+    """Sorts the numbers 0 … ``size - 1`` by ``key(number)``; ``row`` are the indices of the row. ``new`` makes
+    buffers."""
 
     key: Callable[[Expr], Expr]
     row: tuple[Expr, ...]
@@ -34,10 +36,10 @@ class DigitSort:
     new: NewBuffer
 
     def loops(self, result: Callable[[Callable[[Expr], Expr]], Stmt]) -> Stmt:
-        """Sort pairs of a key and a number by one digit after another, the lowest first. Each turn leaves pairs with
-        equal digits in their order. Digits are those of the distance to the least key, and turns above the largest
-        distance are skipped, so that small numbers of either sign take few. ``result(number)`` are the
-        statements that use the numbers by place."""
+        """Sort pairs of a key and a number by one digit after another, the lowest first. Each turn keeps the order of
+        pairs with equal digits. The digits are those of the difference between a key and the smallest key. Turns
+        above the highest digit of the largest difference are skipped, so small keys of either sign need few.
+        ``result(number)`` gives the statements that use the sorted numbers: ``number(i)`` is the one at place i."""
         e, t = Var("e", INDEX), Var("turn", INDEX)
         word = self.key(_ZERO).dtype
         short = isinstance(self.size, Const) and int(self.size) <= INT32.limits()[1]

@@ -1,5 +1,5 @@
-"""What a chain of two contractions with work on rows between them computes and reads, as numbers for the estimate
-whether it should be one kernel (:mod:`weft.cost.chains`)."""
+"""The sizes of a chain: a contraction, work on the rows of its result, and a second contraction.
+:mod:`weft.cost.chains` estimates from them whether the chain should be one kernel."""
 
 from __future__ import annotations
 

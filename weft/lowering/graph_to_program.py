@@ -1,8 +1,8 @@
 """Translates the optimized graph to the executable program.
 
-Each call of a primitive function becomes one instruction, each tensor one buffer; what decides which of them run,
-functions and data take further instructions (:mod:`weft.lowering.control_flow`, :mod:`weft.lowering.functions`). This
-module describes the program for its callers: ports, symbols, kernels, devices.
+Each call of a primitive function becomes one instruction, each tensor one buffer. Control flow, functions and data
+need further instructions (:mod:`weft.lowering.control_flow`, :mod:`weft.lowering.functions`). This module
+describes the program for its callers: ports, symbols, kernels, devices.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def graph_to_program(
     in_place: InPlace = lambda call: (),
     placement: Placement = CPU_ALONE,
 ) -> tuple[ExecutableProgram, list[np.ndarray[Any, Any]], MemoryPlan]:
-    """The program that runs ``module``, the constants it reads and what memory it needs.
+    """The program that runs ``module``, the constants that it reads, and the memory that it needs.
 
     ``kernels`` says how to call the kernel of every primitive function; code objects are numbered in the order of first
-    use (see ``Program.kernels``). ``workspace(call)`` says how many bytes a call needs beside its operands and results,
-    ``in_place(call)`` which results its kernel may write over which operands, ``placement`` on which device it runs.
-    Raises ModelError for what has no compiled form.
+    use (see ``Program.kernels``). ``workspace(call)`` says how many bytes a call needs in addition to its operands and
+    results, ``in_place(call)`` which operands its kernel may overwrite with which results, ``placement`` on which
+    device it runs. Raises ModelError for constructs that cannot be compiled.
     """
     main = module.main
     symbols = _symbols(main)

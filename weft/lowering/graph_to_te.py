@@ -62,7 +62,7 @@ def group_to_te(function: Function) -> FusedStages:
             made[e] = compute(e.target, e.attrs, e.type, [made[a][0] for a in e.args])
             names.append(e.target.name)
         else:
-            raise InternalError(f"a {type(e).__name__} cannot stand in a fused group")
+            raise InternalError(f"a {type(e).__name__} cannot be part of a fused group")
     inputs = tuple(made[p][0] for p in function.params)
     return FusedStages(_identifier("_".join(names))[:_MAX_NAME_CHARACTERS], inputs, made[function.body])
 
@@ -160,7 +160,7 @@ def _placeholders(types: tuple[TensorType, ...]) -> list[te.Tensor]:
 
 def _literal(e: Constant) -> Tensor:
     if e.data.size != 1:
-        raise InternalError(f"a constant of shape {e.data.shape} stands inside a fused group")
+        raise InternalError(f"a constant of shape {e.data.shape} is inside a fused group")
     value = _number(e.data.reshape(-1), e.tensor.dtype)
     made: Tensor = te.compute(e.tensor.shape, lambda *i: value, name="literal")
     return made

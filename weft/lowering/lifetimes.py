@@ -69,7 +69,7 @@ class Lifetimes:
         last: dict[Place, int] = {}
         for p in held:
             last[p.memory] = max(last.get(p.memory, 0), p.last)
-        steps = list(accumulate(int(bool(touched(item))) for item in self.items))  # including the item's own
+        steps = list(accumulate(int(bool(touched(item))) for item in self.items))  # the item itself counts
         return [(p, steps[p.first], steps[last[p]]) for p in held if p.takes is None and p.space == space]
 
     def free_late(self) -> None:

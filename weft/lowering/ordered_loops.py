@@ -38,8 +38,9 @@ def update_loops(op: UpdateOp, out: Buffer, swap: Callable[[Expr], Expr]) -> Stm
 
 
 def _is_row(axis: IterVar, at: Sequence[Expr], condition: Expr) -> bool:
-    """Whether the steps along the last axis change neighbours, each its own, all of them or none: lanes of vectors.
-    In this order all of them change before the next step of the axes around, as the steps one by one would."""
+    """Whether the steps along the last axis can be the lanes of a vector: each step changes the element at its own
+    place in a row, and all of them happen or none. The result is the same as that of single steps, because all lanes
+    are written before the next step of the outer axes."""
     *rest, last = at
     moves = any(axis.var in free_vars(e) for e in (*rest, condition))
     constant = isinstance(axis.extent, Const) and int(axis.extent) > 1

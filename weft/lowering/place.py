@@ -115,9 +115,9 @@ class _Placing:
             return [0, *(n for n in range(1, self.count) if self.claims.can_run(n, group))]
         if said and not self.claims.can_run(said, group):
             raise ModelError(
-                f"device {said} is to compute '{'+'.join(e.origin.names)}', which it cannot",
+                f"device {said} was requested for '{'+'.join(e.origin.names)}', which it cannot compute",
                 code="M023",
-                hint="leave the choice to the compiler, or say the CPU",
+                hint="leave the choice to the compiler, or request the CPU",
             )
         return [said]
 

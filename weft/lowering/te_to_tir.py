@@ -287,8 +287,8 @@ class _Lowering:
         return stmt
 
     def _copy(self, name: str, source: Buffer, target: Buffer, time: IterVar | None = None) -> Stmt:
-        """The nest that copies ``source`` to the same place in ``target``; with ``time``, for one step only. Rows that
-        an open size leaves no place for are not copied."""
+        """The nest that copies ``source`` to the same place in ``target``; with ``time``, for one step only. If a
+        size is symbolic, rows beyond the end of the target are not copied."""
         axes = [IterVar(Var(f"i{d}", INDEX), extent) for d, extent in enumerate(source.shape)]
         if time is None and not all(isinstance(b.shape[0], Const) for b in (source, target)):
             axes[0] = IterVar(axes[0].var, simplify(minimum(source.shape[0], target.shape[0])))

@@ -23,7 +23,7 @@ from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, No
 from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer
 
-_LONGEST: Final = 100
+_MAX_INLINE_CHARACTERS: Final = 100
 """Length of an expression, in characters, from which it gets its own variable."""
 _NOTHING: Final[frozenset[Buffer]] = frozenset()
 
@@ -50,7 +50,7 @@ def value(f: CFunction, root: Expr) -> CText:
         made = _EMIT[type(e)](f, e, done.__getitem__)
         touched = _reads(f, e, reads)
         reads[e] = touched
-        worth = f.uses.get(e, 1) > 1 or len(made.code) > _LONGEST
+        worth = f.uses.get(e, 1) > 1 or len(made.code) > _MAX_INLINE_CHARACTERS
         done[e] = _variable(f, e, made, touched) if worth and e is not root and not is_cheap(e) else made
     if f.uses.get(root, 1) > 1 and not is_cheap(root) and root not in f.memo:
         return _variable(f, root, done[root], reads[root])

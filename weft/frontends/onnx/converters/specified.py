@@ -17,7 +17,7 @@ from weft.frontends.onnx.node import Node, Result, Value
 from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import FLOAT32, FLOAT64, INDEX, DType
 
-_WIDE = (FLOAT32, FLOAT64)
+_UNROUNDED_FLOATS = (FLOAT32, FLOAT64)
 
 
 def _expanded(node: Node, dtypes: dict[int, DType]) -> list[Value | None]:
@@ -61,7 +61,11 @@ def _looks_back_only(node: Node) -> bool:
     """Whether a node ``Attention`` is causal and nothing else: no mask, window, capped scores or scores as a result."""
     plain = not (node.has(3) or node.has(6)) and node.output_count < 4 and node.real("softcap", 0.0) == 0
     plain = plain and node.integer("left_window_size", -1) == -1  # that to the right hides nothing more
-    if not (plain and node.flag("is_causal")) or node.dtype(0) != node.dtype(1) or node.dtype(0) not in _WIDE:
+    if (
+        not (plain and node.flag("is_causal"))
+        or node.dtype(0) != node.dtype(1)
+        or node.dtype(0) not in _UNROUNDED_FLOATS
+    ):
         return False
     shapes = [node.shape(i) for i in range(3)]
     ranks = {len(shape) for shape in shapes}

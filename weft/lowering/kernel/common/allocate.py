@@ -134,8 +134,8 @@ def _shrink(s: Allocate, facts: Facts, inside_parallel: bool) -> Allocate:
 
 
 def off_the_stack(program: Program) -> Program:
-    """The flat program with small buffers that have grown (strides, copies for threads or stages) in main memory if
-    they no longer fit on the stack. Buffers of parallel iterations have memory of their own."""
+    """The flat program, with buffers moved from the stack to main memory if they no longer fit there: strides and
+    copies for threads or stages make buffers grow. Buffers of parallel iterations have memory of their own."""
     return replace(program, body=_off_the_stack(program.body))
 
 

@@ -11,7 +11,7 @@
 
 Threads exchange data in buffers of scope ``shared`` and in those that a shared loop fills. A barrier stands between two
 statements if one stores to such a buffer and the other accesses it, and at the end of a loop that does both. There is
-none where only some of the threads would reach it: what they exchange there was refused when it was scheduled.
+none where only some of the threads would reach it: schedules refuse threads that exchange data there.
 """
 
 from __future__ import annotations

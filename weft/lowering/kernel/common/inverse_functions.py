@@ -33,10 +33,12 @@ _ASIN: Final = (0.037516475767, 0.01443858755, 0.031807722587, 0.044516954764, 0
 _SINH: Final = (2.8169512405e-6, 0.00019836159775, 0.0083333500582, 0.16666666498)
 _ATANH: Final = (0.17669115146, 0.05135826597, 0.11823729296, 0.14222762199, 0.20002518277, 0.33333300072)
 _ASINH: Final = (0.0091677107646, -0.019979982856, 0.030012951913, -0.044613250249, 0.074998892815, -0.16666665278)
-_LARGE: Final = 1e9
-"""Beyond it asinh(x) and acosh(x) are log(x) + log(2) in float32, and the square of x may soon overflow."""
+_LOGARITHM_FROM: Final = 1e9
+"""From this number on, asinh(x) and acosh(x) equal log(x) + log(2) in float32. The usual formula squares x, which
+may overflow."""
 _QUOTIENT_BITS: Final = 50
-"""Bits by which a step of a division in float64 makes the rest smaller, one lost to the rounded reciprocal included."""
+"""Bits of the quotient that one step of a division in float64 finds. The rounding of the reciprocal costs some of
+53."""
 _LARGEST_QUOTIENT_BITS: Final = 128 + 149
 """Bits of the largest quotient of two float32 numbers."""
 
@@ -98,7 +100,7 @@ def cosh(x: Expr) -> Expr:
 def asinh(x: Expr) -> Expr:
     """Inverse hyperbolic sine. At most 4 ulp."""
     size = call("abs", x)
-    large = make("gt", size, _LARGE)
+    large = make("gt", size, _LOGARITHM_FROM)
     square = size * size
     made = log1p(pick(large, size, size + square / (call("sqrt", square + 1.0) + 1.0)))
     made = made + pick(large, like(math.log(2), x), like(0.0, x))
@@ -108,7 +110,7 @@ def asinh(x: Expr) -> Expr:
 def acosh(x: Expr) -> Expr:
     """Inverse hyperbolic cosine. At most 4 ulp."""
     above = x - 1.0
-    large = make("gt", x, _LARGE)
+    large = make("gt", x, _LOGARITHM_FROM)
     made = log1p(pick(large, x, above + call("sqrt", above * 2.0 + above * above)))
     made = made + pick(large, like(math.log(2), x), like(0.0, x))
     return pick(make("lt", x, 1.0), like(math.nan, x), made)
@@ -124,9 +126,10 @@ def atanh(x: Expr) -> Expr:
 def fmod(x: Expr, y: Expr) -> Expr:
     """x - trunc(x / y) * y, correctly rounded (exact).
 
-    In float64, by as many steps as the largest quotient has bits. Each multiplies ``y`` by the leading bits of the
-    quotient and subtracts, in one fused operation: the rest is a multiple of the last place of ``y`` and short enough
-    to be exact. A reciprocal rounded up leaves a rest below zero, which the end corrects.
+    A long division in float64, with enough steps for all bits of the largest quotient. Each step multiplies ``y`` by
+    the leading bits of the remaining quotient and subtracts the product, in one fused operation. This is exact: the
+    remainder is a multiple of the last place of ``y`` and has few enough bits. If the reciprocal was rounded up, the
+    remainder may be negative; the last two lines on it correct that.
     """
     rest: Expr = Cast(call("abs", x), FLOAT64)
     divisor = Cast(call("abs", y), FLOAT64)
