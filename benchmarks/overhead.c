@@ -7,7 +7,8 @@
 int main(void) {
     weft_executable *exe;
     weft_error error;
-    if (weft_executable_create(words, sizeof words / sizeof words[0], NULL, 0, NULL, NULL, 0, 1, &exe, &error)) {
+    const weft_parts parts = {0};
+    if (weft_executable_create(words, sizeof words / sizeof words[0], &parts, 1, &exe, &error)) {
         puts(error.message);
         return 1;
     }

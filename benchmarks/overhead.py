@@ -10,6 +10,7 @@ import sys
 import tempfile
 import timeit
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +20,19 @@ from benchmarks.suite import available
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def calls() -> Table:
-    """An empty model: its input, a float32[4], is its output, so only the call takes time."""
-    from weft.runtime import Artifact, Executable
+def empty_program() -> Any:
+    """The executable program without instructions; its input and its output are a float32[4]."""
     from weft.runtime.program import BufferSpec, ExecutableProgram, TensorSpec
 
     t = TensorSpec("x", "float32", ((4,),))
-    program = ExecutableProgram((), (t,), (t,), (BufferSpec("input"), BufferSpec("output")), (), ())
+    return ExecutableProgram((), (t,), (t,), (BufferSpec("input"), BufferSpec("output")), (), ())
+
+
+def calls() -> Table:
+    """The program without instructions: only the call takes time."""
+    from weft.runtime import Artifact, Executable
+
+    program = empty_program()
     exe = Executable(Artifact(program, (), (), "empty"), 1)
     x, y = np.zeros(4, np.float32), np.zeros(4, np.float32)
     named = {"x": x}
@@ -44,7 +51,7 @@ def _microseconds(function: object) -> float:
     return min(timeit.repeat(function, number=10_000, repeat=20)) / 1e-2  # type: ignore[arg-type]
 
 
-def c_microseconds(program: object) -> float | None:
+def c_microseconds(program: Any) -> float | None:
     """The same program called from C, compiled together with the runtime; None without a compiler."""
     from weft.runtime.encode import encode
 
@@ -52,7 +59,7 @@ def c_microseconds(program: object) -> float | None:
     if compiler is None:
         return None
     with tempfile.TemporaryDirectory() as folder:
-        words = ",".join(f"{w}LL" for w in encode(program).tolist())  # type: ignore[arg-type]
+        words = ",".join(f"{w}LL" for w in encode(program).tolist())
         (Path(folder) / "words.h").write_text(f"static const int64_t words[] = {{{words}}};\n")
         sources = [str(ROOT / "benchmarks" / "overhead.c"), *map(str, sorted((ROOT / "csrc" / "src").glob("*.c")))]
         flags = ["-std=c11", "-O2", "-pthread", f"-I{ROOT / 'csrc' / 'include'}", f"-I{folder}"]

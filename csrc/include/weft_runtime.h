@@ -80,12 +80,8 @@ WEFT_API void weft_scratch_release(int64_t bytes);
 
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
-/* Number of threads for a thread count of 0. Its initial value is the number of processors that this process may use. */
-WEFT_API int32_t weft_get_default_threads(void);
-WEFT_API void weft_set_default_threads(int32_t threads);
-
-/* Between begin and end, weft_parallel_for on the calling thread uses up to `threads` threads (0: the default), also
- * inside another begin and end for another number. Pools are cached; concurrent callers get different ones. `begin`
+/* Between begin and end, weft_parallel_for on the calling thread uses up to `threads` threads (at least 1), also inside
+ * another begin and end for another number. Pools are cached; concurrent callers get different ones. `begin`
  * returns a token for `end`, which may be NULL. */
 WEFT_API void *weft_parallel_begin(int32_t threads);
 WEFT_API void weft_parallel_end(void *token);

@@ -586,16 +586,15 @@ static PyObject *executable_run(ExecutableObject *self, PyObject *const *args, P
 
 static PyObject *get_threads(ExecutableObject *self, void *u) {
     (void)u;
-    int32_t threads = weft_executable_threads(self->executable);
-    return PyLong_FromLong(threads > 0 ? threads : weft_get_default_threads());
+    return PyLong_FromLong(weft_executable_threads(self->executable));
 }
 
 static int set_threads(ExecutableObject *self, PyObject *value, void *u) {
     (void)u;
     long threads = value ? PyLong_AsLong(value) : 0;
     if (threads == -1 && PyErr_Occurred()) return -1;
-    if (threads < 0 || threads > 1024) {
-        PyErr_SetString(PyExc_ValueError, "the number of threads must be between 1 and 1024 (0: the default)");
+    if (threads < 1 || threads > 1024) {
+        PyErr_SetString(PyExc_ValueError, "the number of threads must be between 1 and 1024");
         return -1;
     }
     weft_executable_set_threads(self->executable, (int32_t)threads);

@@ -39,21 +39,6 @@ static PyObject *cpu_features(PyObject *self, PyObject *unused) {
     return PyUnicode_FromString(weft_cpu_features());
 }
 
-static PyObject *get_default_threads(PyObject *self, PyObject *unused) {
-    (void)self, (void)unused;
-    return PyLong_FromLong(weft_get_default_threads());
-}
-
-static PyObject *set_default_threads(PyObject *self, PyObject *value) {
-    (void)self;
-    long threads = PyLong_AsLong(value);
-    if (threads == -1 && PyErr_Occurred()) return NULL;
-    if (threads < 0 || threads > 1024)
-        return PyErr_Format(PyExc_ValueError, "the number of threads must be between 1 and 1024 (0: the processors)");
-    weft_set_default_threads((int32_t)threads);
-    Py_RETURN_NONE;
-}
-
 static PyObject *worker_count(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     return PyLong_FromLong(weft_worker_count());
@@ -73,8 +58,6 @@ static PyMethodDef functions[] = {
     {"scratch_bytes", scratch_bytes, METH_NOARGS, "Bytes of scratch memory that this thread has taken and not released."},
     {"allocated_blocks", allocated_blocks, METH_NOARGS, "Blocks of memory that the runtime has allocated and not freed."},
     {"cpu_features", cpu_features, METH_NOARGS, "Features of this processor: LLVM names, separated by commas."},
-    {"get_default_threads", get_default_threads, METH_NOARGS, "Threads used where none are asked for."},
-    {"set_default_threads", set_default_threads, METH_O, "Set that number (0: the processors of this process)."},
     {"worker_count", worker_count, METH_NOARGS, "Worker threads alive."},
     {NULL, NULL, 0, NULL},
 };

@@ -79,7 +79,6 @@ static pool *idle;
 static int32_t idle_count;
 static int32_t era; /* counts forks: pools of an earlier era have no workers */
 static pthread_once_t hooks_once = PTHREAD_ONCE_INIT;
-static _Atomic int32_t default_threads;
 static _Atomic int32_t worker_count;
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
@@ -361,7 +360,7 @@ static pool *take_idle(int32_t threads) {
 }
 
 void *weft_parallel_begin(int32_t threads) {
-    if (threads <= 0) threads = weft_get_default_threads();
+    if (threads < 1) threads = 1;
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     if (threads == (current ? current->threads : 1)) return NULL; /* as it is */
     pool *p = take_idle(threads);
@@ -389,15 +388,6 @@ void weft_parallel_end(void *token) {
     }
     pthread_mutex_unlock(&idle_lock);
     if (!keep) stop_pool(p);
-}
-
-int32_t weft_get_default_threads(void) {
-    int32_t threads = atomic_load(&default_threads);
-    return threads > 0 ? threads : weft_processors();
-}
-
-void weft_set_default_threads(int32_t threads) {
-    atomic_store(&default_threads, threads > MAX_THREADS ? MAX_THREADS : threads);
 }
 
 int32_t weft_worker_count(void) { return atomic_load(&worker_count); }

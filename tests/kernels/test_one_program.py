@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from weft.kernels.machine_code import scheduled
 from weft.kernels.one_program import one_program
 from weft.kernels.task import KernelTask
-from weft.measure.one_kernel import of_task, of_text
+from weft.measure.one_kernel import of_text
 from weft.runtime import Executable
 from weft.schedule.schedule import Schedule
 from weft.support.errors import InputError
@@ -36,6 +37,12 @@ def numbers(*shape: int) -> Any:
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
+def of_task(task: KernelTask) -> Executable:
+    """The executable of a task, scheduled as the task says."""
+    program = scheduled(task.program, task.target, task.trace, task.intrinsics).program
+    return Executable(one_program(program, task.target), 1)
+
+
 def test_scheduled_programs() -> None:
     exe = Executable(one_program(parse(SCHEDULED), Target("cpu")), 1)
     for n in (0, 1, 5):
@@ -53,7 +60,7 @@ def test_tasks_run_by_their_schedule() -> None:
     s = Schedule(task.program)
     s.vectorize(s.get_loops("y")[1])
     for made in (task, task.with_trace(s.trace)):
-        np.testing.assert_array_equal(of_task(made, 1)(numbers(4, 6)), 3 * numbers(4, 6))
+        np.testing.assert_array_equal(of_task(made)(numbers(4, 6)), 3 * numbers(4, 6))
     assert of_task(task).artifact.codes != of_task(task.with_trace(Schedule(task.program).trace)).artifact.codes
 
 

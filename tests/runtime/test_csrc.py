@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from small_artifacts import vector_program
 
+from benchmarks.overhead import c_microseconds, empty_program
 from weft.runtime.encode import encode
 
 MAIN = r"""
@@ -148,3 +149,9 @@ def test_every_cpu_feature_that_llvm_detects_is_listed():
 
     seen = {name for name, on in binding.get_host_cpu_features().items() if on}
     assert seen <= cpu_features() | SYSTEM_FEATURES
+
+
+def test_the_benchmark_of_calls_from_c_builds():
+    if shutil.which("cc") is None and shutil.which("gcc") is None and shutil.which("clang") is None:
+        pytest.skip("no C compiler")
+    assert c_microseconds(empty_program()) > 0

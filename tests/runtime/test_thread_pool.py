@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -248,14 +247,3 @@ def test_a_fault_in_a_worker_is_reported(compile_c, tmp_path):
     command = [sys.executable, "-X", "faulthandler", "-c", f"{script}.call('faults', [], threads=2)"]
     done = subprocess.run([*command, str(tmp_path / "k.o")], capture_output=True, text=True, timeout=60)
     assert done.returncode == -signal.SIGSEGV and "Fatal Python error: Segmentation fault" in done.stderr
-
-
-def test_default_threads():
-    before = _native.get_default_threads()
-    assert before == len(os.sched_getaffinity(0))
-    _native.set_default_threads(3)
-    assert _native.get_default_threads() == 3
-    _native.set_default_threads(0)
-    assert _native.get_default_threads() == before
-    with pytest.raises(ValueError):
-        _native.set_default_threads(-1)

@@ -72,13 +72,6 @@ class Layout:
                 return True
         return False
 
-    def locate(self, indices: Sequence[ExprLike]) -> tuple[Expr, ...]:
-        """Physical indices of the logical element ``indices``."""
-        return tuple(
-            index(indices[d]) // self.factor(d) if f is None else (index(indices[d]) // self._below(k)) % f
-            for k, (d, f) in enumerate(self.dims)
-        )
-
     def origin(self, indices: Sequence[ExprLike]) -> tuple[Expr, ...]:
         """Logical indices of the physical element ``indices``; they may be out of range in a partial block."""
         out: list[Expr] = [const(0)] * self.rank
