@@ -29,12 +29,12 @@ class Tolerance:
 
 SINGLE = Tolerance(1e-3, 1e-4, 1e-4, 1e-3)
 HALF = Tolerance(2e-2, 2e-3, 2e-2, 2e-2)
-"""For 16 bits: every layer rounds its numbers, whatever their spread."""
+"""For 16-bit floats: every layer rounds its results, however small their spread is."""
 
 
 def spread(results: Sequence[Array]) -> float:
-    """How much the results of different inputs differ: the root mean square of the distances from their mean. Of one
-    result, or of results of several shapes, that within the first."""
+    """How much the results of different inputs differ: the root mean square of the distances from their mean. If there
+    is one result only, or if their shapes differ: the standard deviation of the first."""
     wide = [r.astype(np.float64) for r in results]
     if len(wide) > 1 and all(w.shape == wide[0].shape for w in wide):
         stacked = np.stack(wide)
@@ -43,7 +43,7 @@ def spread(results: Sequence[Array]) -> float:
 
 
 def bound(want: Array, of: float) -> Array:
-    """The largest difference that each number of ``want`` may have, where the spread is ``of``."""
+    """The largest difference that is allowed for each number of ``want``; ``of`` is the spread."""
     size = np.abs(want.astype(np.float64))
     t = HALF if want.dtype.name in ("float16", "bfloat16") else SINGLE
     most: Array = np.minimum(t.absolute + t.relative * size, t.of_spread * of + t.beside * size)
@@ -51,8 +51,8 @@ def bound(want: Array, of: float) -> Array:
 
 
 def difference(got: Array, want: Array, of: float, misses: float = 0.0) -> str:
-    """How ``got`` differs from ``want`` where the spread is ``of``; empty if they agree. A share of ``misses`` of the
-    numbers may differ by more, but not by being no numbers."""
+    """How ``got`` differs from ``want``; empty if they agree. ``of`` is the spread. A share ``misses`` of the numbers
+    may differ by more, but NaN and infinities must be in the same places."""
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
     if want.dtype.kind in "iubOUS":  # integers, truth values, text

@@ -56,7 +56,7 @@ SHARED = (
 
 
 class Unavailable(Exception):
-    """A model cannot be had here; the message says why."""
+    """A model is not available here; the message says why."""
 
 
 def or_skip(build: Callable[..., Path], *args: Any, **kwargs: Any) -> Path:

@@ -10,10 +10,10 @@ import os
 import random
 
 VARIABLE = "WEFT_TEST_SEED"
-"""Where the options leave the seed of the run, for the processes that pytest-xdist starts, too."""
+"""The environment variable with the seed of the run. The options set it; the processes of pytest-xdist read it too."""
 
 REPEAT_FILE = "WEFT_TEST_REPEAT_FILE"
-"""Names the file to which tests that fail add the command that repeats them."""
+"""The environment variable with the file to which failing tests add the command that repeats them."""
 
 
 def run_seed() -> int:

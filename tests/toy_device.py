@@ -20,7 +20,7 @@ FIRST = 1 << 60
 
 
 class ToyDevice:
-    """Memory in byte arrays. ``log`` names what was asked; ``failing`` maps a method to what it raises."""
+    """Memory in byte arrays. ``log`` lists the calls; ``failing`` maps a method to the error that it raises."""
 
     def __init__(self, index: int, failing: dict[str, Exception], limit: int = 1 << 30) -> None:
         if index > 1:
@@ -104,7 +104,7 @@ class ToyDevice:
 
 
 class Toys:
-    """The toys that were opened, by number; what they raise, and how much memory each has."""
+    """The devices that were opened, by number; the errors that they raise, and the memory of each."""
 
     def __init__(self) -> None:
         self.made: dict[int, ToyDevice] = {}
@@ -121,7 +121,7 @@ class Toys:
 
 @contextmanager
 def toys() -> Iterator[Toys]:
-    """The kind "pretend" is known meanwhile."""
+    """Registers the kind "pretend" for the length of a test."""
     made = Toys()
     opener: Callable[[int], ToyDevice] = made.open
     devices.register("pretend", opener)

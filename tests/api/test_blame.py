@@ -1,4 +1,4 @@
-"""Blame names the stage and the kernel of a mistake that was planted there, and none where there is none."""
+"""Blame names the stage and the kernel in which a mistake was planted, and finds nothing if there is no mistake."""
 
 from __future__ import annotations
 
@@ -73,10 +73,8 @@ def spoilt(program: Program, part: str) -> Program:
 
 @pytest.fixture
 def plant(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plant]:
-    """``plant(stage, part)``: a mistake in one stage of the kernels with ``part`` in their names.
-
-    The back end itself is changed, for whoever looks it up, and mended at the end.
-    """
+    """``plant(stage, part)`` puts a mistake into one stage of the kernels with ``part`` in their names. It replaces the
+    back end in the catalogue, which is restored at the end."""
     backend = backend_of(CPU)
     right = dataclasses.replace(backend)
     monkeypatch.setattr(Registry, "backend_of", lambda self, target: backend)

@@ -98,7 +98,7 @@ def test_hot_sizes_are_found() -> None:
 
 
 def test_a_specialized_executable_keeps_its_settings() -> None:
-    """Limits and threads that were set before it compiled itself anew; profiles while it does so."""
+    """Its limit and its threads were set before the run that compiled it again; it can be profiled as before."""
     exe = weft.compile(_model(), specialize_after=1, threads=1)
     exe.threads, exe.memory_limit = 2, 1 << 20
     x = np.zeros((3, 4, 24), np.float32)

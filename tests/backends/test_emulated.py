@@ -158,7 +158,7 @@ NUMBERS = ("bool", "int8", "uint8", "int16", "int32", "int64", "uint32", "float1
 
 @pytest.mark.parametrize("source", NUMBERS)
 def test_casts(machine: Machine, source: str) -> None:
-    """To every type, from values that both have; floating-point halves from all their codes."""
+    """Casts to every type, of values that both types have. For 16-bit floats these are every 37th code."""
     dtype = DType(source)
     if dtype.bits == 16 and dtype.is_float:
         codes = np.arange(1 << 16, dtype=np.uint16).view(dtype.numpy)

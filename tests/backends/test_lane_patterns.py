@@ -77,7 +77,7 @@ def some_mask(rng: random.Random, depth: int = 2) -> Expr:
 @pytest.mark.parametrize("seed", seeds(60))
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bool"])
 def test_masks_leave_out_lanes(seed: int, dtype: str) -> None:
-    """What they leave out is not read, wherever it lies, and is 0."""
+    """Lanes that the mask excludes are not read, wherever they point, and are 0."""
     rng = random.Random(seed)
     at, mask = some_pattern(rng), some_mask(rng)
     scalar, n = Var("i"), 4

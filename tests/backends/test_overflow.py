@@ -58,7 +58,8 @@ def test_divisors_of_zero_that_data_gives_do_not_end_the_process(target: str) ->
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["int64", "int32", "int8"])
 def test_the_least_number_divided_by_minus_one_wraps(target: str, dtype: str) -> None:
-    """The one quotient that does not fit: processors end the process for it. Remainders of it are 0."""
+    """The only quotient that does not fit: the smallest integer divided by -1, for which processors end the process.
+    Its remainder is 0."""
     least = np.iinfo(dtype).min
     a = np.array([least, least, least + 1, 7, least, -7, least] * 5, dtype)
     b = np.array([-1, 0, -1, -1, 3, 0, least] * 5, dtype)
@@ -121,7 +122,7 @@ def test_numbers_read_outside_of_a_loop_divide_as_data(
 @pytest.mark.parametrize("bound", ["let", "start", "extent"])
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
 def test_arithmetic_on_numbers_read_outside_of_a_loop_may_wrap(kind: str, bound: str) -> None:
-    """LLVM must not be told that it does not; the same sums of a number that is no data say so."""
+    """The code must not promise LLVM (``nsw``) that it does not wrap. For sizes it does promise that."""
 
     def text(first: Expr) -> str:
         i, n, c = Var("i"), Var("n"), Buffer("C", (const(COUNT),), "int64")

@@ -85,7 +85,8 @@ def test_any_order_gives_the_same_loops(seed: int) -> None:
 
 @pytest.mark.parametrize("name", ["inline", "tile", "reorder", "place", "lanes", "rows", "columns"])
 def test_every_declaration_shows_in_the_loops(name: str) -> None:
-    """So that equal texts mean something: without one of them the loops are others, or the schedule is refused."""
+    """Every declaration matters: without any one of them the loops differ, or the schedule is refused. So it means
+    something that the texts are equal."""
     whole, c = Chain(), Chain()
     _, text = declared(whole, declarations(whole))
     left = [d for d in declarations(c) if d[0] != name and name not in d[1]]

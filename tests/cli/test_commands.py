@@ -365,7 +365,7 @@ def test_digits_are_recognized(models: Path, weft_command: Weft) -> None:
 
 
 def plain(text: str) -> str:
-    """Without the numbers that keep parameters of different groups apart: an artifact's are unique in the module."""
+    """The text without the numbers of parameters: in an artifact these are unique in the module, not in the group."""
     return re.sub(r"\bp(\d+)_\d+\b", r"p\1", text)
 
 

@@ -24,7 +24,7 @@ OPSET = 24
 MAX_ELEMENTS = 4096
 """Elements that a tensor may have."""
 MAX_MAGNITUDE = 1e4
-"""Inexact numbers beyond this are not used: what follows would drown in rounding."""
+"""Inexact numbers beyond this are not used: the rounding errors of results computed from them would be too large."""
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 SIGNED = ("int8", "int16", "int32", "int64")

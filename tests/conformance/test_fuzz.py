@@ -126,7 +126,7 @@ def test_many_interpreted() -> None:
 
 
 def test_graphs_hold_every_operator() -> None:
-    """The generator is of use: all its operators come up, in graphs of several nodes, in every dtype."""
+    """The generator uses all its operators, in graphs of several nodes, with every dtype."""
     graphs = [grown(random.Random(seed)) for seed in seeds(300)]
     assert {n.op_type for g in graphs for n in g.nodes} == set(MAKERS)
     assert sum(len(g.nodes) for g in graphs) > 900

@@ -1,7 +1,5 @@
-"""The official suite of ONNX, as against any engine: node, simple, real and both PyTorch sets, with its own tolerances.
-
-Without ``--slow`` a fixed third of the cases runs, and all that ever failed in a way worth remembering.
-"""
+"""The official suite of ONNX, run as for any engine: node, simple, real and both PyTorch sets, with its own tolerances.
+Without ``--slow`` a fixed part of the cases runs, and the cases that once failed."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from onnx.backend.test import BackendTest
 from weft.frontends.onnx.backend import WeftBackend
 
 SHARE = 3
-"""One case in so many runs by default."""
+"""One in this many cases runs by default."""
 COUNTS = {"Node": 1884, "Simple": 23, "Real": 9, "PyTorchConverted": 82, "PyTorchOperator": 35}
 """How many cases the sets have at least, counted in onnx 1.23."""
 

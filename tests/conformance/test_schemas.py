@@ -96,7 +96,7 @@ def by_onnxruntime(case: Case) -> Sequence[Any]:
 
 
 def by_newer(case: Case) -> Sequence[Any]:
-    """The evaluator on the model converted to a version in which it has no legacy to know."""
+    """The evaluator on the model converted to a newer version, for which it needs no legacy rules."""
     model = version_converter.convert_version(case.model(), 13)
     return ReferenceEvaluator(model).run(None, case.feeds())
 

@@ -36,7 +36,7 @@ MEASURED = [
     (2, 256, 64, 4096, 64, 10.919, 15.177),
 ]
 MAX_RATIO = 1.45
-"""Times by which the estimated ratio of the two forms is above or below the measured one, at most."""
+"""The estimated ratio of the two forms divided by the measured one is at most this, and at least its inverse."""
 
 
 def chain(batch: int, rows: int | None, depth: int, width: int, columns: int) -> ChainSizes:
@@ -87,7 +87,7 @@ def test_weights_of_a_vocabulary_are_not_read_for_each_strip(rows: int | None) -
 
 
 def test_one_row_is_left_to_all_threads() -> None:
-    """One strip is the work of one thread; columns of a product are that of all."""
+    """One thread computes a strip; all threads share the columns of a product."""
     row = chain(1, 1, 1376, 512, 512)
     assert joined_seconds(row, 64, MACHINE) > 1.5 * apart_seconds(row, MACHINE)
     assert joins(chain(32, 1, 128, 1024, 128)), "32 heads keep all threads busy"

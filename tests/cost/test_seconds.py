@@ -1,4 +1,4 @@
-"""Estimates in seconds: today's numbers, and how they answer to the rates."""
+"""Estimates in seconds: their present values, and how they change with the rates."""
 
 from __future__ import annotations
 

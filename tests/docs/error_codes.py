@@ -12,7 +12,7 @@ from pathlib import Path
 CODE = re.compile(r"[A-Z]\d{3}")
 _SHOWN_BY_HAND = re.compile(r"error\[([A-Z]\d{3})\] ([^\"{]*)")
 _SHOWN = 2
-"""Messages of a code that the page shows at most."""
+"""The page shows at most this many messages for a code."""
 
 
 _PASS_ON = ("existing_file",)

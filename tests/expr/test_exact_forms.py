@@ -1,4 +1,5 @@
-"""Forms that single rules give, and bounds of single operations: what random tests only see as a missed chance."""
+"""Results of single rules, and bounds of single operations. Random tests do not notice if one of these is missing: the
+result is less simple, but right."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def group(
     rows: Any = None,
     **attrs: Any,
 ) -> OneNode:
-    """``ends`` are the total lengths by batch entry, ``past`` the room of the buffer."""
+    """``ends`` are the total lengths by batch entry, ``past`` is the capacity of the buffer."""
     batch = len(ends)
     total = max(ends) if total is None else total
     operands: list[Array | None] = [None] * 14

@@ -15,7 +15,7 @@ from one_node import OneNode, agree, by_compiler, by_interpreter, by_onnxruntime
 
 CASES = (*ATTENTION_CASES, *EXPERTS_CASES, *QUANTIZED_CASES, *VARIOUS_CASES, *LEARNED_CASES)
 SHARE = 4
-"""One case in so many is compiled by default."""
+"""One in this many cases is compiled by default."""
 
 
 def part(case: OneNode) -> Any:

@@ -139,7 +139,8 @@ def test_a_dimension_whose_name_is_not_text() -> None:
 
 @pytest.mark.parametrize("sizes", [{"batch": 2, "x_1": 3, "w": 4}, {"batch": np.int64(2), "x_1": np.uint8(3), "v": 4}])
 def test_sizes_by_name(sizes: dict[str, int]) -> None:
-    """By the model's name, by the one that stands for a dimension without a name, and a whole shape of one number."""
+    """A size is given by the name in the model, by the name that Weft gives to an unnamed dimension, or as a whole
+    shape with one number."""
     module = frontend.load(_open_sizes(), shapes=sizes)
     assert [p.tensor.shape for p in module.main.params] == [(2, 3), (4,)]
 
@@ -246,7 +247,7 @@ def test_paths_that_cannot_be(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
 @pytest.mark.parametrize("where", ["any thread", "this thread", "another thread"])
 def test_weights_that_cannot_be_read(tmp_path: Path, monkeypatch: Any, error: BaseException, where: str) -> None:
-    """A read that fails in any thread is an error, and nobody reads after the file is closed."""
+    """A read that fails in any thread is an error, and no thread reads after the file is closed."""
     path = tmp_path / "weights"
     path.write_bytes(bytes(64 << 20))
     places = {0: (0, 32 << 20), 1: (32 << 20, 64 << 20)}

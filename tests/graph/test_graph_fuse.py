@@ -172,7 +172,8 @@ def test_views_sink_so_that_activations_join_the_contraction():
     [((8, 1, 1), True), ((1, 8, 1, 1), True), ((1, 8, 3, 4), True), ((1, 1, 3, 4), True), ((1, 4), False)],
 )
 def test_views_sink_past_operands_that_broadcast(operand, sinks):
-    """The view splits 8 into 2 · 4 and joins 3 and 4: an operand must have all of such a run or nothing of it."""
+    """The view joins the dimensions 2 and 4 to 8, and splits 12 into 3 and 4. An operand may broadcast along all
+    dimensions that belong together, or along none of them."""
     x, other = v("x", 2, 4, 12), v("other", *operand)
     seen = call(reshape, [call(exp, [x])], {"shape": (1, 8, 3, 4)})
     f = build.function([x, other], call(add, [seen, other]))

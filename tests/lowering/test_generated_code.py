@@ -126,7 +126,8 @@ def test_unrolling_has_a_limit(extent: int, copies: int) -> None:
 
 
 def test_a_reduction_starts_just_before_its_loops() -> None:
-    """Innermost, the sum is set in the loop around; where other loops are inside, in loops of its own before them."""
+    """If the reduction is the innermost loop, its sum is initialized in the loop around it. If other loops are inside,
+    the sums are initialized in separate loops before it."""
     a, b = te.placeholder((32, 48), name="A"), te.placeholder((48, 64), name="B")
     k = te.reduce_axis((0, 48), "k")
     c = te.compute((32, 64), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
@@ -150,7 +151,7 @@ def _loads(s: Store) -> list[Any]:
 
 
 def double(ins: Any, outs: Any) -> Any:
-    """Statements of one's own: the values of the first half of the input, each twice."""
+    """A stage written as statements: the values of the first half of the input, each twice."""
     i, half = te.var("i"), ins[0].shape[0] // 2
     pair = [Store(outs[0], (i * 2 + d,), Load(ins[0], (i,)) * 2.0) for d in range(2)]
     return For(i, te.const(0), half, seq(*pair))

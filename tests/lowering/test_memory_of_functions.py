@@ -102,8 +102,8 @@ def test_ten_thousand_runs_of_a_recursion():
 
 
 def test_ten_thousand_errors_in_the_middle_of_a_recursion():
-    """The innermost call gives two rows where the next needs as many as the weights have: found on the way back, with
-    several calls waiting and the results of others alive."""
+    """The innermost call returns two rows, but its caller needs as many rows as the weights have. The check fails while
+    several calls wait and the results of others are alive."""
     _, exe = compiled(ROWS)
     xs, good, bad = list_of(*[np.zeros(2, np.float32)] * 6), np.zeros((2, 2), np.float32), np.zeros((3, 2), np.float32)
     assert exe(xs, good).shape == (2, 2)

@@ -1,5 +1,5 @@
-"""What several parts of a program need and not every way through it: computed there only, at most once, as the
-interpreter does it."""
+"""Values that some paths through a program need and others do not: computed only where they are needed, at most once,
+as in the interpreter."""
 
 from __future__ import annotations
 
@@ -142,12 +142,13 @@ def @main(%n: f32[], %a: bool[], %b: bool[], %x: f32[3]) -> f32[3] {
 
 
 def test_branches_one_after_the_other_compute_it_once():
-    """60 levels, each of which would call twice: only at most one computation a level ends in time."""
+    """60 levels, each of which uses the next one twice. If a level were computed more than once, the program would take
+    2⁶⁰ steps."""
     both(ONE_AFTER_THE_OTHER, *[(np.float32(60), a, b, X) for a in (YES, NO) for b in (YES, NO)])
 
 
 def test_values_with_blocks_of_their_own_wait():
-    """A branch within what waits, and a tuple of which each user takes another part."""
+    """A pending value that contains a branch, and a pending tuple of which each user takes another field."""
     text = (
         FRUIT
         + """

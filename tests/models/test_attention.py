@@ -152,7 +152,7 @@ def test_half_precision_agrees_with_the_interpreter(form: str, sizes: tuple[int,
 
 
 OPEN_FORMS = tuple(f for f in FORMS if f != "causal")
-"""Those that are no tables of one size."""
+"""The forms whose masks are no tables of a fixed size."""
 
 
 def with_open_sizes(form: str, heads: int, width: int) -> Function:

@@ -46,23 +46,21 @@ def plans(path: Path) -> list[tuple[str, float, list[For]]]:
 
 
 def speedup(loop: For) -> float:
-    """Times as fast as one thread, where iterations take equally long."""
+    """The speed-up over one thread if all iterations take equally long."""
     assert isinstance(loop.extent, Const)
     extent = int(loop.extent.value)
     return extent / max(busy(divide(extent, int(loop.annotations.get("grain", 1)), CORES), CORES))
 
 
 def worthwhile(work: float) -> int:
-    """Threads that the model of the costs has use for."""
+    """The number of threads that pays, by the cost model."""
     return min(CORES, pieces_of(work, TARGET)) if worth_parallel(work, TARGET) else 1
 
 
 @pytest.mark.parametrize(("name", "times"), [("squeezenet", 1.25), ("mobilenetv2", 1.25), ("bert", 2.5)])
 def test_real_networks(name: str, times: float) -> None:
-    """At most so many times as long as if all threads that are worth it were busy.
-
-    The products of so small a BERT are a few tiles of registers each, which are not divided.
-    """
+    """How much longer each model may take than with all threads busy that pay. The products of a BERT as small as this
+    are a few register tiles each, which are not divided."""
     kernels = plans(MODELS[name]())
     for kernel, work, loops in kernels:
         if loops:

@@ -72,13 +72,14 @@ def program(o: OpDef, case: Case, arrays: list[np.ndarray], shapes: Shapes, fuse
 
 
 def trials(sizes: dict[Symbol, int], pick: random.Random) -> list[dict[Symbol, int]]:
-    """The sizes of the case; each by itself 0 and 1; all alike; at random."""
+    """Sizes to run: those of the case; each one replaced by 0 and by 1; all equal; random ones."""
     made = [sizes, *({**sizes, s: n} for s in sizes for n in (0, 1)), *(dict.fromkeys(sizes, n) for n in (0, 1, 2))]
     return made + [{s: pick.choice((0, 1, 2, 3, 5, 17)) for s in sizes} for _ in range(4)]
 
 
 def drawn(case: Case, i: int, array: np.ndarray, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Operand ``i`` of another shape: what a case gives by value are indices, of which 0 fits most sizes."""
+    """Operand ``i`` in another shape. Values that a case fixes are indices: they become 0, which is in range for most
+    sizes."""
     if isinstance(case.inputs[i], np.ndarray):
         return array if array.shape == shape else np.zeros(shape, array.dtype)
     if array.dtype.kind in "iub":

@@ -173,7 +173,7 @@ def test_open_pictures_stay() -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 @pytest.mark.filterwarnings("ignore:1 constants have no data")
 def test_an_open_number_of_pictures_does_not_matter(count: int) -> None:
-    """The form is that of one picture; the result is right for any number."""
+    """The tile is the one chosen for one picture; the result is right for any number of pictures."""
     assert used(parse(OPEN.format(x="n, 64, 56, 56"), OPERATORS)) == used(plain((1, 64, 56, 56), 64)) != []
     x = build.var("x", (Var("n"), 64, 28, 28))
     weights = (RANDOM.standard_normal((64, 64, 3, 3)) / 24).astype(np.float32)

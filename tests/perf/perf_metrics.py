@@ -37,7 +37,7 @@ Metrics = dict[str, float]
 
 @dataclass(frozen=True)
 class Meaning:
-    """Whether more is better, how far a number may slip (relative, absolute), and what it means if it does."""
+    """Whether larger is better, how much worse a number may get (relative, absolute), and what a worse number means."""
 
     more: bool
     slack: float

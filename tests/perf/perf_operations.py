@@ -18,10 +18,10 @@ from weft.tir.nodes import Evaluate, For, If, Let, Program, Stmt, Store
 from weft.tir.visit import children, walk
 
 UNKNOWN = 64
-"""What an extent counts as that depends on the sizes of inputs."""
+"""The value assumed for extents that depend on the sizes of inputs."""
 PAGE = 4096
 FAR_BYTES = 1024
-"""Bytes between the reads of two iterations beyond which the hardware does not foresee them."""
+"""If the reads of two iterations are at least this many bytes apart, the hardware is assumed not to prefetch them."""
 
 
 @dataclass
@@ -84,7 +84,7 @@ def _cost(s: Store | Let | Evaluate) -> int:
 
 
 def _parts(root: Expr) -> Iterator[Expr]:
-    """Each distinct part once; not what computes the place of a load."""
+    """Each distinct part once, without the index arithmetic of loads."""
     pending, seen = [root], set[Expr]()
     while pending:
         e = pending.pop()

@@ -27,7 +27,7 @@ VALUES = [
 
 
 def rewritten(raw: bytes, header: bytes) -> bytes:
-    """The file with another header, as it should be but for the header's content."""
+    """The file with another header and a correct checksum."""
     _, _, length, total = _PREFIX.unpack(raw[: _PREFIX.size])
     old, new = _PREFIX.size + _DIGEST + length, _PREFIX.size + _DIGEST + len(header)
     start, moved = -(-old // 64) * 64, -(-new // 64) * 64

@@ -110,11 +110,11 @@ def endless(request, compile_c):
 
 
 PROMISED = 0.05
-"""Seconds within which a run ends, on a machine that has time for it."""
+"""Seconds within which a run ends on a machine that is not busy."""
 
 
 def machine_delay() -> float:
-    """Seconds by which this thread wakes up late at the moment: other work on the machine delays everything as much."""
+    """Seconds by which this thread wakes up late now. Other work on the machine delays everything by about as much."""
     start = time.perf_counter()
     for _ in range(4):
         time.sleep(0.005)
@@ -122,7 +122,8 @@ def machine_delay() -> float:
 
 
 def assert_ends_in_time(attempt, after: float) -> None:
-    """One of several attempts ends in time ``after`` seconds from its start; delays of the machine are added."""
+    """At least one of several attempts ends within the promised time, counted from ``after`` seconds after its start.
+    The present delay of the machine is added."""
     seen = []
     for _ in range(8):
         delay = machine_delay()

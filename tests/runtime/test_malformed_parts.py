@@ -1,4 +1,4 @@
-"""What the runtime refuses beyond what a program can say, and small promises of the binding."""
+"""Wrong arguments of the runtime that no program can express: they are refused. Details of the Python binding."""
 
 from __future__ import annotations
 

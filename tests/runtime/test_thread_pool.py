@@ -150,7 +150,8 @@ def test_chunks_are_at_least_the_grain_and_still_fair(code, threads, grain):
 
 @pytest.mark.parametrize("threads", [2, 3, 7, 64])
 def test_chunks_shrink(code, threads):
-    """Who comes late finds work, and the last chunks are a tenth of a share; there are four for each thread."""
+    """There are four chunks for each thread, each no larger than the one before: from four tenths of a thread's share
+    to one tenth. So threads that come late still find work."""
     chunks = chunks_of(code, 1_000_000, 1, threads)
     assert len(chunks) == 4 * threads
     assert chunks == sorted(chunks, reverse=True)

@@ -116,7 +116,7 @@ def slide(s: Schedule, r: random.Random) -> None:
 
 
 def overlap(s: Schedule, r: random.Random) -> None:
-    """The statements of some loop, in stages that seldom fall."""
+    """Software pipelining of some loop: its statements in stages that rarely decrease."""
     loops = [x for b in s.get_blocks() for x in s.get_loops(b) if len(statements_of(s.state.loop(x))) > 1]
     loop = r.choice(loops or [some_loop(s, r)])
     count = len(statements_of(s.state.loop(loop)))

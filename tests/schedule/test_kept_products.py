@@ -1,5 +1,5 @@
-"""Inlining never takes a contraction its product of two loads, by which the rules recognize it: what a step before it
-computes is stored, and not computed again for each result."""
+"""The rules recognize a contraction by its product of two loads. Inlining never replaces one of these loads: the step
+before the contraction is stored, and not computed again for each result."""
 
 from __future__ import annotations
 

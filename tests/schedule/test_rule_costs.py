@@ -83,7 +83,7 @@ def test_a_buffer_that_is_read_again_counts_once() -> None:
 
 
 def test_only_single_stores_move_or_decode() -> None:
-    """Not a block of several stores, whose first one only moves, and not one of none."""
+    """Blocks with several stores do not count, even if the first only moves, and neither do blocks without a store."""
     block = Schedule(copied(64)).state.block(Schedule(copied(64)).get_blocks()[0])
     view = View(block)
     assert moves_or_decodes(view)

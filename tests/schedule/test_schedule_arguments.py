@@ -23,7 +23,7 @@ ODD: list[Any] = [
 
 
 class Case:
-    """A product and a stage after it, with arguments that would do."""
+    """A product and a stage after it, and valid arguments."""
 
     def __init__(self) -> None:
         a, b = te.placeholder((16, 16), name="A"), te.placeholder((16, 16), name="B")

@@ -141,7 +141,8 @@ def test_lanes_of_one_iteration_fit_the_window() -> None:
 
 @pytest.mark.parametrize("move", ["store_at", "run_once"])
 def test_a_folded_window_is_too_small_for_the_loop_outside(move: str) -> None:
-    """One element serves the sum of one result; results further along would find the last operand only."""
+    """The buffer holds one element, which is enough inside the loop of the sum. In an outer loop, the next result would
+    find only the last operand of the sum."""
     a, w = te.placeholder((3, 5), name="A"), te.placeholder((5, 4), name="W")
     reduce = te.reduce_axis((0, 5), "k")
     p = te.compute((3, 5), lambda i, j: a[i, j] * 2.0, name="P")

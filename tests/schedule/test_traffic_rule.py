@@ -59,13 +59,13 @@ def schedule_of(module: Module, target: Target) -> Schedule:
 
 
 def extents(schedule: Schedule, block: str) -> list[int]:
-    """Of the loops around a block."""
+    """The extents of the loops around a block."""
     found = [schedule.state.loop(loop).extent for loop in schedule.get_loops(block)]
     return [int(e.value) for e in found if isinstance(e, Const)]
 
 
 def outermost(schedule: Schedule) -> str:
-    """Whether the outer loop goes through rows or through columns in its long steps."""
+    """Whether the outermost loop of tiles goes through rows or through columns."""
     found = re.search(r'block "matmul"\(i0: [^=]*= ([^,]*), i1: [^=]*= ([^,]*),', to_text(schedule.program))
     assert found is not None
     return "rows" if "//" in found[1] else "columns"

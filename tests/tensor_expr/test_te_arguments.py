@@ -20,7 +20,7 @@ ODD: list[Any] = [
 
 
 class Case:
-    """A product, with arguments that would do for every function by their names."""
+    """A product, and valid arguments for every function, by the names of parameters."""
 
     def __init__(self) -> None:
         a, k = te.placeholder((4, 4), name="A"), te.reduce_axis((0, 4), "k")
@@ -98,7 +98,7 @@ def test_whatever_is_given(name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_good_arguments_are_taken(name: str) -> None:
-    """Otherwise the test above would look at one refusal over and over."""
+    """Otherwise the test above might check the same refusal again and again."""
     function = FUNCTIONS[name]
     row, named = arguments(Case(), name, list(inspect.signature(function).parameters.values()), "", None)
     function(*row, **named)

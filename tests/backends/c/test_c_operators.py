@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).parents[2] / "ops"))
 from test_operator_cases import CASES, operands
 
 STEP = 40
-"""Of so many cases one is in the sample."""
+"""One of this many cases is in the sample."""
 COMPILED = [c for c in CASES if all(a.dtype != object for a in operands(c.values[1]))]  # strings stay in Python
 
 

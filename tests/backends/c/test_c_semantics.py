@@ -45,7 +45,7 @@ COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 def lanes_of(target: Target) -> tuple[int, ...]:
-    """Scalars are the same for all variants but in one of them."""
+    """The numbers of lanes to test. Code for scalars is the same in both targets with vectors, so only one tests it."""
     if not target.cpu.vector_bits:
         return (1,)
     return (16,) if target.cpu.vector_bits > 128 else (1, 4)

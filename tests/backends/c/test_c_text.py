@@ -136,7 +136,7 @@ def test_sums_stay_in_registers(variant):
 @pytest.mark.parametrize("variant", ["gcc", "clang"])
 @pytest.mark.parametrize("target", [AVX512, PLAIN], ids=["gnu", "none"])
 def test_the_source_has_no_warnings(variant, target, tmp_path):
-    """But for vectors as arguments, whose convention depends on options that the file does not have."""
+    """Warnings about vectors as arguments are turned off: how they are passed depends on options of the compiler."""
     command = target_of(variant).option("cc")
     for name in ("words", "capture") if target is PLAIN else KERNELS:
         path = tmp_path / f"{name}.c"

@@ -35,7 +35,7 @@ RULES = weft.Plugin("in-order", "0.1", schedule_rules=(ScheduleRule("leave-in-or
 
 
 def schedule(program, target, rules=(), intrinsics=()):
-    """The loops as they come."""
+    """The loops without a schedule."""
     return Schedule(program, intrinsics=intrinsics)
 
 
