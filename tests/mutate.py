@@ -61,6 +61,7 @@ GROUPS = (
         ("weft/schedule/dependence.py",),
         (
             "schedule/test_dependence.py",
+            "schedule/test_dependence_enumerated.py",
             "schedule/test_schedule_shared.py",
             "schedule/test_schedule_illegal.py",
             "schedule/test_schedule_refusals.py",

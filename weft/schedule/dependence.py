@@ -24,7 +24,7 @@ from weft.schedule.rewrite import bound_region, box_of, is_true, uses
 from weft.schedule.state import State
 from weft.schedule.tree import Tree
 from weft.support.errors import ScheduleError
-from weft.tir.nodes import Block, For, LoopKind, Program, Region
+from weft.tir.nodes import Block, Buffer, For, LoopKind, Program, Region
 from weft.tir.visit import postorder
 
 
@@ -88,7 +88,7 @@ def pairs_of(blocks: list[Block]) -> Iterable[tuple[Block, Block]]:
 def flows_within(tree: Tree, loop: For, writer: Block, other: Block) -> bool:
     """Whether ``other`` accesses only elements that ``writer`` wrote earlier in the same iteration of ``loop``."""
     if tree.position[writer] > tree.position[other]:
-        return any(w.buffer is r.buffer for w in other.writes for r in writer.writes)  # see the reverse pair
+        return all(_sets_anew(other, loop, r.buffer) for r in writer.writes)  # see the reverse pair
     ranges = _ranges(tree, writer) | _ranges(tree, other)
     for region in writer.writes:
         written = box_of(writer, region, _inside(tree, loop, writer), ranges)
@@ -107,6 +107,15 @@ def flows_within(tree: Tree, loop: For, writer: Block, other: Block) -> bool:
     return True
 
 
+def _sets_anew(block: Block, loop: For, buffer: Buffer) -> bool:
+    """Whether ``block`` reads nothing of ``buffer`` that it did not write earlier in the same iteration of ``loop``."""
+    read = [r.ranges for r in block.reads if r.buffer is buffer]
+    if not read:
+        return True
+    starts = block.init is not None and all(block.iters[n].kind == IterVar.SPATIAL for n in uses(block, loop))
+    return starts and {*read} <= {w.ranges for w in block.writes if w.buffer is buffer}
+
+
 def _ranges(tree: Tree, block: Block) -> dict[Var, tuple[Linear, Linear]]:
     return dict(moving(tree.all_loops_around(block)))
 
@@ -121,12 +130,14 @@ def _inside(tree: Tree, loop: For | None, block: Block) -> Ranges:
 
 def is_dense(tree: Tree, loop: For | None, block: Block, region: Region) -> bool:
     """Whether the block writes every element of its bounding box in one iteration of ``loop`` (None: of its scope). The
-    block's condition is ignored. Each index must be a mixed-radix number over loops of its own. Tiles that a block
-    writes as a whole count as such."""
+    block's condition is ignored. Each index must be a mixed-radix number over loops of its own. Regions of several
+    elements must be written as a whole."""
     inside = _inside(tree, loop, block)
     used: set[Var] = set()
     filled = _fills_region(tree, block, region)
     for start, extent in bound_region(block, region):
+        if not (filled or _is_one(extent)):
+            return False
         form = linear(start)
         steps: list[tuple[int, int]] = []
         unknown: list[int] = []
@@ -146,7 +157,7 @@ def is_dense(tree: Tree, loop: For | None, block: Block, region: Region) -> bool
                 unknown.append(factor)
         if unknown and (unknown != [1] or steps):
             return False
-        reach = int(extent) - 1 if filled and isinstance(extent, Const) else 0
+        reach = int(extent) - 1 if isinstance(extent, Const) else 0
         for factor, width_of in sorted(steps):
             if factor > reach + 1:
                 return False
