@@ -83,6 +83,7 @@ from weft.tensor_expr.api import (
     thread_axis,
     var,
 )
+from weft.tensor_expr.derivatives import gradient
 from weft.tensor_expr.nodes import (
     ComputeOp,
     ExternOp,
@@ -150,6 +151,7 @@ __all__ = [
     "floormod",
     "fma",
     "fmod",
+    "gradient",
     "hypot",
     "if_then_else",
     "indexdiv",

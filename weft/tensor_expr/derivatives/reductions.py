@@ -1,0 +1,122 @@
+"""Derivatives of reductions: what each reduced value gets of the adjoint of the result.
+
+A sum gives the adjoint to every term. A product gives each factor the product of all others, which is computed anew for
+each: it is right where factors are zero, for derivatives of derivatives too. Equal extremes share the adjoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from weft.expr.folds import all_of
+from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Binary, Const, Expr, Load, Var, cast, make, select
+from weft.expr.visit import substitute
+from weft.support.dtypes import FLOAT32, INDEX
+from weft.support.errors import UserError
+from weft.tensor_expr.derivatives.scalars import TRUE, guarded
+from weft.tensor_expr.nodes import ComputeOp, Reduce, Reducer, Tensor
+from weft.tensor_expr.reducers import named_reducer
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """An expression that an operation evaluates for all values of ``axes`` where ``guard`` holds, and its adjoint."""
+
+    value: Expr
+    adjoint: Expr
+    guard: Expr
+    axes: tuple[IterVar, ...]
+
+
+def compute_op(name: str, axis: Sequence[IterVar], over: Sequence[IterVar], body: Expr) -> Tensor:
+    """The tensor of ``body``, with axes of its own in place of those given."""
+    fresh = {a.var: Var(a.var.name, INDEX) for a in (*axis, *over)}
+    outer = tuple(IterVar(fresh[a.var], a.extent) for a in axis)
+    inner = tuple(IterVar(fresh[a.var], a.extent, IterVar.REDUCE, a.start) for a in over)
+    made = substitute(body, fresh)
+    if isinstance(made, Reduce):
+        made = replace(made, axes=inner)
+    return ComputeOp(name, outer, inner, (made,)).output(0)
+
+
+def summed(value: Expr, axes: Sequence[IterVar], condition: Expr, init: Expr | None = None) -> Reduce:
+    return Reduce(named_reducer("sum", value.dtype), (value,), tuple(axes), condition, 0, init)
+
+
+def roots(op: ComputeOp, position: int, adjoint: Expr) -> list[Root]:
+    """What the output ``position`` of ``op`` consists of. ``adjoint`` is its adjoint, over the axes of ``op``.
+
+    Raises UserError E142 for a reduction without a derivative.
+    """
+    body = op.body[position]
+    if not isinstance(body, Reduce):
+        return [Root(body, adjoint, TRUE, op.axis)]
+    kind = combining(body.reducer)
+    rule = {"add": _sum, "mul": _product, "max": _extreme, "min": _extreme}.get(kind or "")
+    if rule is None:
+        raise UserError(
+            f"the reduction of '{op.name}' by '{body.reducer.name}' has no derivative",
+            code="E142",
+            hint="sums, products, maxima and minima of single values have one",
+        )
+    return rule(op, body, adjoint)
+
+
+def combining(reducer: Reducer) -> str | None:
+    """The operator with which a reducer of single values combines two of them."""
+    if len(reducer.result) != 1 or not isinstance(reducer.result[0], Binary):
+        return None
+    made = reducer.result[0]
+    pair = {made.a, made.b}
+    return made.op if pair == {reducer.lhs[0], reducer.rhs[0]} and len(pair) == 2 else None
+
+
+def _sum(op: ComputeOp, body: Reduce, adjoint: Expr) -> list[Root]:
+    found = [Root(body.sources[0], adjoint, body.condition, (*op.axis, *op.reduce_axis))]
+    return found if body.init is None else [*found, Root(body.init, adjoint, TRUE, op.axis)]
+
+
+def _extreme(op: ComputeOp, body: Reduce, adjoint: Expr) -> list[Root]:
+    result = Load(op.output(0), tuple(a.var for a in op.axis))
+    counted = FLOAT32 if adjoint.dtype.bits < 32 else adjoint.dtype
+    one = Const(1, counted)
+    hit = make("eq", body.sources[0], result)
+    first = None if body.init is None else guarded(make("eq", body.init, result), one)
+    count = summed(guarded(hit, one), op.reduce_axis, body.condition, first)
+    ties = compute_op(f"{op.name}_ties", op.axis, op.reduce_axis, count)
+    shared = make("div", cast(adjoint, counted), Load(ties, result.indices))
+    share = cast(shared, adjoint.dtype)
+    found = [Root(body.sources[0], guarded(hit, share), body.condition, (*op.axis, *op.reduce_axis))]
+    if body.init is not None:
+        found.append(Root(body.init, guarded(make("eq", body.init, result), share), TRUE, op.axis))
+    return found
+
+
+def _product(op: ComputeOp, body: Reduce, adjoint: Expr) -> list[Root]:
+    other = {a.var: Var(a.var.name, INDEX) for a in op.reduce_axis}
+    over = tuple(IterVar(other[a.var], a.extent, IterVar.REDUCE, a.start) for a in op.reduce_axis)
+    own = tuple(IterVar(a.var, a.extent) for a in op.reduce_axis)  # counted from 0
+    moved = {a.var: a.var + a.start for a in op.reduce_axis}
+    itself = all_of(*(make("eq", other[a.var], moved[a.var]) for a in op.reduce_axis))
+    term = substitute(body.sources[0], other)
+    factors = Reduce(
+        body.reducer,
+        (select(itself, Const(1, term.dtype), term),),
+        over,
+        substitute(body.condition, other),
+    )
+    others = compute_op(f"{op.name}_others", (*op.axis, *own), over, factors)
+    places = (*(a.var for a in op.axis), *(a.var - a.start for a in op.reduce_axis))
+    rest: Expr = Load(others, places)
+    if body.init is not None:
+        rest = make("mul", rest, body.init)
+    axes = (*op.axis, *op.reduce_axis)
+    found = [Root(body.sources[0], make("mul", adjoint, rest), body.condition, axes)]
+    if body.init is not None:
+        plain = Reduce(body.reducer, body.sources, op.reduce_axis, body.condition)
+        whole = compute_op(f"{op.name}_product", op.axis, op.reduce_axis, plain)
+        scale = Load(whole, tuple(a.var for a in op.axis))
+        found.append(Root(body.init, make("mul", adjoint, scale), TRUE, op.axis))
+    return found
