@@ -1,70 +1,25 @@
-"""Every command on real input and on wrong input: what it prints, what it writes, its exit status."""
+"""Every command but ``bench`` and ``blame``, on real input and on wrong input: what it prints, what it writes, its exit
+status."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_runner import Weft
 from sample_models import dense, images, onnx, onnxruntime_result, random_input, two_results, window
 
 import weft
 from weft.bench.engines import _weft
 from weft.cli import main as weft_main
-from weft.cli.main import main
 from weft.cost import Rates
 from weft.runtime.artifact import Artifact
 from weft.target import Target
 from weft.target.target import host_cpu
-
-
-@dataclass
-class Answer:
-    status: int
-    out: str
-    err: str
-
-
-Weft = Callable[..., Answer]
-
-
-@pytest.fixture
-def weft_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Weft:
-    """Runs a command in this process, in an empty directory, with a cache of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*words: object) -> Answer:
-        capfd.readouterr()
-        status = 0
-        try:
-            main([str(w) for w in words])
-        except SystemExit as end:
-            status = int(end.code or 0)
-        out, err = capfd.readouterr()
-        return Answer(status, out, err)
-
-    return run
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return dense(tmp_path / "small.onnx")
-
-
-@pytest.fixture
-def artifact(model: Path, weft_command: Weft) -> Path:
-    assert weft_command("compile", model, "-o", "small.weft").status == 0
-    return model.with_suffix(".weft")
-
 
 # ---- help, start-up -------------------------------------------------------------------------------------------------
 
@@ -482,146 +437,3 @@ def test_rates_are_measured_shown_and_forgotten(weft_command: Weft, monkeypatch:
     assert "there were no" in weft_command("targets", "--forget").out
     for words in (["zen4", "--measure"], ["--measure", "--forget"]):
         assert weft_command("targets", *words).status == 2
-
-
-# ---- bench ----------------------------------------------------------------------------------------------------------
-
-
-RECORD = [
-    "model",
-    "engine",
-    "version",
-    "precision",
-    "threads",
-    "median_ms",
-    "min_ms",
-    "runs",
-    "max_abs_diff",
-    "max_rel_diff",
-]
-
-
-def test_bench_writes_records(model: Path, weft_command: Weft) -> None:
-    answer = weft_command(
-        "bench", model, "--shape", "batch=2", "--runs", 5, "--peers", "onnxruntime", "--json", "r.json"
-    )
-    assert answer.status == 0, answer.err
-    records = json.loads(Path("r.json").read_text())
-    assert [r["engine"] for r in records] == ["weft", "onnxruntime"]
-    for record in records:
-        assert list(record) == RECORD
-        assert record["model"] == "small" and record["threads"] == 1 and record["precision"] == "f32"
-        assert record["runs"] >= 5 and 0 < record["min_ms"] <= record["median_ms"]
-        assert record["max_abs_diff"] < 1e-4 and record["version"]
-
-
-def test_bench_omits_engines_that_are_not_installed(
-    model: Path, weft_command: Weft, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blocked = Path("blocked")
-    blocked.mkdir()
-    (blocked / "openvino.py").write_text("raise ModuleNotFoundError(\"No module named 'openvino'\")")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(blocked), os.environ.get("PYTHONPATH", "")]))
-    answer = weft_command("bench", model, "--runs", 1, "--peers", "openvino")
-    assert answer.status == 0
-    assert "openvino was left out" in answer.out and "pip install openvino" in answer.out
-
-
-def test_bench_refuses_unknown_peers(model: Path, weft_command: Weft) -> None:
-    answer = weft_command("bench", model, "--peers", "abacus")
-    assert answer.status == 1 and "abacus" in answer.err and "onnxruntime" in answer.err
-
-
-def test_bench_measures_nothing_that_it_cannot_write(model: Path, weft_command: Weft) -> None:
-    answer = weft_command("bench", model, "--json", "nowhere/records.json")
-    assert answer.status == 1 and "there is no directory 'nowhere'" in answer.err and not answer.out
-
-
-def test_bench_shows_each_kernel_beside_the_roofline(model: Path, weft_command: Weft) -> None:
-    answer = weft_command("bench", model, "--runs", 1, "--peers", "none", "--profile")
-    assert answer.status == 0, answer.err
-    assert "of roofline" in answer.out and "GFLOP/s" in answer.out and "which could take" in answer.out
-    kernels = [line for line in answer.out.splitlines() if "compute" in line or " L1 " in line or " L2 " in line]
-    assert kernels, answer.out
-
-
-def test_bench_takes_the_module_that_the_model_came_from(weft_command: Weft, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("onnxscript")
-    source = tmp_path / "made.py"
-    source.write_text(
-        "import torch\n\n\ndef make(size):\n    torch.manual_seed(3)\n    return torch.nn.Linear(int(size), 4)\n"
-    )
-    torch.manual_seed(3)
-    path = tmp_path / "linear.onnx"
-    torch.onnx.export(torch.nn.Linear(6, 4).eval(), (torch.zeros(2, 6),), path, dynamo=True, external_data=False)
-    options = ("--runs", 1, "--peers", "torch", "--json", "r.json", "--torch-module")
-    answer = weft_command("bench", path, *options, f"{source}:make,6")
-    assert answer.status == 0, answer.err
-    _, theirs = json.loads(Path("r.json").read_text())
-    assert theirs["engine"] == "torch" and theirs["max_abs_diff"] < 1e-4
-    lost = weft_command("bench", path, *options, f"{tmp_path / 'absent.py'}:make")
-    assert lost.status == 0 and "torch was left out: FileNotFoundError" in lost.out
-
-
-def test_differences_count_nan() -> None:
-    from weft.bench.turns import difference
-
-    a, nan = np.array([1.0, 2.0]), np.array([1.0, np.nan])
-    assert difference([a], [a]) == (0.0, 0.0) and difference([nan], [nan]) == (0.0, 0.0)
-    assert difference([a], [nan])[0] == np.inf and difference([a], []) == (np.inf, np.inf)
-    assert difference([a], [a.reshape(1, 2)]) == (np.inf, np.inf)
-    assert difference([a], [np.array([1.0, 4.0])]) == (2.0, 0.5)
-    assert difference([np.zeros(0)], [np.zeros(0)]) == (0.0, 0.0)
-
-
-@pytest.mark.parametrize("peer", ["torch", "openvino", "tvm", pytest.param("torch-compile", marks=pytest.mark.slow)])
-def test_bench_against_other_peers(peer: str, weft_command: Weft, tmp_path: Path) -> None:
-    pytest.importorskip(peer.split("-")[0])
-    path = images(tmp_path / "images.onnx")
-    answer = weft_command("bench", path, "--runs", 1, "--peers", peer, "--json", "r.json")
-    assert answer.status == 0, answer.err
-    _, theirs = json.loads(Path("r.json").read_text())
-    assert theirs["engine"] == peer and theirs["max_abs_diff"] < 1e-4
-
-
-def test_blame_finds_nothing_in_a_model_that_is_right(weft_command: Weft, model: Path) -> None:
-    answer = weft_command("blame", str(model))
-    assert (
-        answer.status == 0 and answer.out.startswith("agrees: largest difference") and "tolerance 0.001" in answer.out
-    )
-    assert not Path("weft-blame").exists()
-    assert weft_command("blame", str(model), "-i", "absent.npy").status == 1
-
-
-@pytest.mark.parametrize("stage", ["graph", "kernel"])
-def test_blame_writes_a_reproducer(
-    weft_command: Weft, model: Path, monkeypatch: pytest.MonkeyPatch, stage: str
-) -> None:
-    from weft.graph.nodes import Call, Function
-    from weft.graph.visit import post_order
-    from weft.kernels.task import KernelTask
-    from weft.pipeline import blame as room
-    from weft.pipeline import optimize
-
-    right = room.blame
-
-    def planted(module, target, inputs, *rest):  # the search itself is tested in tests/api
-        assert right(module, target, inputs, *rest).stage == ""
-        if stage == "graph":
-            return room.Verdict("graph", "fuse", 0.5, before=module, inputs=tuple(inputs), wanted=(inputs[0],))
-        fused = optimize(module, target)
-        group = next(e.target for e in post_order(fused.main) if isinstance(e, Call) and isinstance(e.target, Function))
-        program = room.unscheduled(group)[0]
-        return room.Verdict("kernel", program.name, 0.5, group=group, program=program, inputs=tuple(inputs))
-
-    monkeypatch.setattr(room, "blame", planted)
-    answer = weft_command("blame", str(model), "-o", "found")
-    assert answer.status == 1 and "wrong: " in answer.out and "largest difference 0.5" in answer.out
-    assert {"inputs.npz", "wanted.npz", "command.txt"} <= {p.name for p in Path("found").iterdir()}
-    monkeypatch.chdir("found")
-    for line in Path("command.txt").read_text().splitlines():
-        again = weft_command(*line.split()[1:])
-        assert again.status == 0 and again.out, again.err
-    if stage == "kernel":
-        assert KernelTask.from_text(Path("task.txt").read_text()).program.params

@@ -4,12 +4,10 @@ buffers are too large for the target."""
 from __future__ import annotations
 
 from weft.expr.nodes import Const
+from weft.lowering.kernel.common.allocate import MAX_STACK_BYTES
 from weft.support.errors import InternalError, TargetError
 from weft.tir.nodes import Allocate, Buffer, Program
 from weft.tir.visit import walk
-
-STACK_LIMIT = 16 << 10
-"""Largest local buffer of constant size that is allocated on the stack, in bytes."""
 
 
 def constant_bytes(buffer: Buffer) -> int | None:
@@ -51,4 +49,4 @@ def on_stack(buffer: Buffer) -> bool:
         if size is None:
             raise InternalError(f"the register buffer '{buffer.name}' has no constant size")
         return True
-    return buffer.scope == "local" and size is not None and size <= STACK_LIMIT
+    return buffer.scope == "local" and size is not None and size <= MAX_STACK_BYTES

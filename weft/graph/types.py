@@ -85,6 +85,12 @@ class DataType(Type):
         return self.name + (f"<{', '.join(map(str, self.args))}>" if self.args else "")
 
 
+def tensors_in(t: Type) -> tuple[TensorType, ...]:
+    """The tensor type itself, or those among the fields of a tuple."""
+    parts = t.fields if isinstance(t, TupleType) else (t,)
+    return tuple(part for part in parts if isinstance(part, TensorType))
+
+
 def call_type(function: FunctionType, args: Sequence[Type], *, closed: bool) -> Type:
     """The type of a call: sizes that are whole dimensions of parameters become those of the arguments. With ``closed``
     the function uses no sizes from outside, so sizes that only the result mentions become new ones."""

@@ -24,9 +24,9 @@ from weft.graph.passes.memory import MemoryPlan, estimate
 from weft.lowering.control_parts import Goto, Label, Place, ends_stretch
 from weft.runtime.program import CallKernel, Check, CheckRange, Copy, SetSize
 from weft.support.errors import InternalError
+from weft.support.memory import ALIGN
 
 ASSUMED_SIZES = (16, 100, 1000, 1 << 14)
-ALIGN = 64
 
 Exchanges = Mapping[int, Sequence[tuple[Place, Place]]]
 

@@ -35,13 +35,13 @@ from weft.runtime.program import ExecutableProgram
 from weft.runtime.serialize import only, program_from_json, program_to_json
 from weft.support.errors import MALFORMED, ArtifactError, UserError
 from weft.support.files import replaced_file
+from weft.support.memory import ALIGN
 from weft.support.words import counted
 
 MAGIC = b"\x89WEFT\r\n\x1a"  # like that of PNG: detects transfers that change line ends or the eighth bit
 FORMAT_VERSION = 5
 """Increment with every change of the header's content (``tests/runtime/test_artifact_format.py`` detects changes)."""
 ABI_VERSION = 1
-ALIGN = 64
 HEADER = ("program", "codes", "sections", "target", "metadata", "abi_version")
 SECTIONS = {"code": ("code", "format", "features"), "constant": ("dtype", "shape")}
 """Additional fields of a section by its kind; all sections have the fields of SECTION."""

@@ -14,8 +14,9 @@ from numpy.typing import DTypeLike, NDArray
 from weft.support.cores import default_threads
 
 ALIGN = 64
+"""Bytes: constants, arenas and workspaces of kernels, and the results in them, start at multiples of it."""
 _MIN_THREADED_BYTES = 1 << 20  # fewer are copied by one thread
-_MAX_COPYING_THREADS = 4  # more do not make memory faster
+MAX_COPYING_THREADS = 4  # more do not make memory faster
 
 
 def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
@@ -48,7 +49,7 @@ def assign(target: NDArray[Any], source: NDArray[Any]) -> None:
         np.copyto(target, source)
         return
     axis = int(np.argmax(target.shape))
-    parts = min(default_threads(), _MAX_COPYING_THREADS, target.shape[axis])
+    parts = min(default_threads(), MAX_COPYING_THREADS, target.shape[axis])
     bounds = [target.shape[axis] * i // parts for i in range(parts + 1)]
     slices = [(slice(None),) * axis + (slice(a, b),) for a, b in pairwise(bounds)]
     threads: list[threading.Thread] = []

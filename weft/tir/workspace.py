@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from weft.expr.folds import product
 from weft.expr.nodes import Expr, const
+from weft.support.memory import ALIGN
 from weft.tir.nodes import Allocate, Buffer, For, If, Let, Program, Seq, Stmt
-
-ALIGNMENT = 64
 
 
 def padded_bytes(buffer: Buffer) -> Expr:
     """Bytes of ``buffer``, rounded up to a multiple of 64."""
     total = product(buffer.shape) * buffer.dtype.nbytes
-    return (total + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+    return (total + (ALIGN - 1)) // ALIGN * ALIGN
 
 
 def workspace_layout(program: Program) -> tuple[dict[Buffer, Expr], Expr]:

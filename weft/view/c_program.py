@@ -23,9 +23,8 @@ from weft.runtime.program import (
     SizeExpr,
 )
 from weft.runtime.sizes import shape_text
+from weft.support.memory import ALIGN
 
-ALIGNMENT: Final = 64
-"""Bytes to which constants, and everything that the caller passes, are aligned."""
 _FORMS: Final = (CallKernel, Copy, SetSize, Check, CheckRange, Jump)
 _INFIX: Final = {
     "eq": "==",
@@ -106,7 +105,7 @@ def constant_places(artifact: Artifact) -> tuple[list[int], int]:
     places, total = [], 0
     for array in artifact.constants:
         places.append(total)
-        total += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        total += -(-array.nbytes // ALIGN) * ALIGN
     return places, total
 
 
@@ -141,7 +140,7 @@ class CProgram:
                 "/* Bytes of the arena, which holds intermediate results; -1 for sizes that do not fit the model. */",
                 "int64_t weft_model_arena_bytes(const int64_t *sizes);",
                 "",
-                f"/* Run the model. All memory is aligned to {ALIGNMENT} bytes; tensors are dense, in row-major order.",
+                f"/* Run the model. All memory is aligned to {ALIGN} bytes; tensors are dense, in row-major order.",
                 *lines,
                 " * Returns 0, what a kernel returned, INT32_MIN for sizes that do not fit the model, or -1 - i if the",
                 " * check of instruction i (plan.txt) fails or a size that it uses is out of range. */",

@@ -24,7 +24,8 @@ from weft.runtime.program import CallKernel, ExecutableProgram
 from weft.runtime.sizes import shape_text, to_text
 from weft.support.errors import UserError
 from weft.support.files import replace_text, replaced_file
-from weft.view.c_program import ALIGNMENT, CProgram, constant_places, why_no_c
+from weft.support.memory import ALIGN
+from weft.view.c_program import CProgram, constant_places, why_no_c
 
 LISTED: Final = "sources.txt"
 """The file that lists the C files, one a line: arguments of the compiler, and what a later run may delete."""
@@ -105,7 +106,7 @@ def write_sources(artifact: Artifact, folder: Path, flags: str) -> list[Path]:
     with replaced_file(folder / "constants.bin") as file:
         for array in artifact.constants:
             data = array.tobytes()
-            file.write(data + bytes(-len(data) % ALIGNMENT))
+            file.write(data + bytes(-len(data) % ALIGN))
     return [folder / name for name in (*files, "constants.bin")]
 
 
@@ -186,6 +187,6 @@ Made for the target `{artifact.target}`.
 | `weft_kernels.h` | declarations of the kernels and of the functions that they call |
 | `weft_serial.c` | these functions, for one thread; replace it to use several |
 | `sources.txt` | the C files above, for the command line |
-| `constants.bin` | the constants, each at a multiple of {ALIGNMENT} bytes; `plan.txt` says where |
+| `constants.bin` | the constants, each at a multiple of {ALIGN} bytes; `plan.txt` says where |
 | `plan.txt` | tensors, memory and the order of the calls |
 """

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
+from weft.backends.accesses import STREAM_BYTES, flat
 from weft.backends.c_like.forms import near_elements
 from weft.backends.c_like.function import CFunction
 from weft.backends.c_like.operations import mask_bits, splat
@@ -15,16 +15,6 @@ from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer, Store
 
 Known = Callable[[Expr], CText]
-STREAM_BYTES: Final = 16
-"""Bytes of the smallest non-temporal store."""
-
-
-def flat(source: object, indices: tuple[Expr, ...]) -> tuple[Buffer, Expr]:
-    """The buffer and the one index of an access."""
-    assert isinstance(source, Buffer)
-    if len(indices) != 1:
-        raise InternalError(f"an access of '{source.name}' has {len(indices)} indices; kernel form has one")
-    return source, indices[0]
 
 
 def _base(f: CFunction, buffer: Buffer) -> str:

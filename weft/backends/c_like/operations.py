@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Final
 
+from weft.backends.accesses import is_never_nan
 from weft.backends.c_like.forms import first_lanes, known_condition
 from weft.backends.c_like.function import CFunction
 from weft.backends.c_like.text import (
@@ -179,20 +179,11 @@ def _logical(f: CFunction, e: Binary, a: CText, b: CText) -> CText:
     return infix(a, _LOGIC[op][2], b, _LOGIC[op][3])
 
 
-def _ordered(e: Expr) -> bool:
-    """Whether ``e`` is proved not to be NaN."""
-    if isinstance(e, Broadcast):
-        e = e.value
-    if isinstance(e, Const):
-        return not math.isnan(float(e.value))
-    return isinstance(e, Cast) and not e.a.dtype.is_float
-
-
 def _extremum(f: CFunction, e: Binary, a: CText, b: CText) -> CText:
     """One comparison, which gives the second operand if either is NaN: right if the first is never NaN."""
     dtype, name = e.a.dtype, e.op
-    if dtype.is_float and not _ordered(e.a):
-        if _ordered(e.b):
+    if dtype.is_float and not is_never_nan(e.a):
+        if is_never_nan(e.b):
             a, b = b, a
         else:
             name = f"nan_{e.op}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.backends.accesses import STREAM_BYTES, flat
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.narrow import index_operand
 from weft.backends.llvm.types import memory_type, vector
@@ -16,10 +17,6 @@ from weft.expr.affine import split_constant
 from weft.expr.nodes import Broadcast, Const, Expr, Load, Ramp
 from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer, Store
-
-STREAM_BYTES = 16
-"""Bytes of the smallest non-temporal store. Rows of images and arrays of NumPy are rarely aligned to more; the
-write-combining buffer joins adjacent stores to one cache line."""
 
 Value = Callable[[LlvmFunction, Expr], str]
 
@@ -52,7 +49,7 @@ def pointer(f: LlvmFunction, buffer: Buffer, e: Expr, value: Value) -> str:
 
 def load(f: LlvmFunction, e: Load, value: Value) -> str:
     """The value of a load."""
-    buffer, at = _flat(e.source, e.indices)
+    buffer, at = flat(e.source, e.indices)
     if isinstance(at, Broadcast) and e.mask is None:
         return broadcast(f, value(f, Load(buffer, (at.value,), None)), e.dtype, at.count)
     if at.lanes == 1:
@@ -159,7 +156,7 @@ def _addresses(f: LlvmFunction, buffer: Buffer, at: Expr, value: Value) -> str:
 
 def store(f: LlvmFunction, s: Store, value: Value) -> None:
     """Store ``s.value``. Masks are vectors: a scalar condition on a store is an If around it."""
-    buffer, at = _flat(s.buffer, s.indices)
+    buffer, at = flat(s.buffer, s.indices)
     n, dtype = at.lanes, buffer.dtype
     ty, align = vector(memory_type(dtype), n), dtype.nbytes
     operand = value(f, s.value)
@@ -225,17 +222,10 @@ def _aligned(f: LlvmFunction, place: str, nbytes: int) -> str:
     return f.op(f"icmp eq i64 {low}, 0")
 
 
-def _flat(source: object, indices: tuple[Expr, ...]) -> tuple[Buffer, Expr]:
-    assert isinstance(source, Buffer)
-    if len(indices) != 1:
-        raise InternalError(f"an access of '{source.name}' has {len(indices)} indices; kernel form has one")
-    return source, indices[0]
-
-
 def prefetch(f: LlvmFunction, e: Expr, value: Value) -> None:
     """Prefetch the cache line of a loaded element."""
     if isinstance(e, Load):
-        buffer, at = _flat(e.source, e.indices)
+        buffer, at = flat(e.source, e.indices)
         base = at.base if isinstance(at, Ramp) else at
         if base.lanes == 1:
             f.do(f"call void @llvm.prefetch.p0(ptr {pointer(f, buffer, base, value)}, i32 0, i32 3, i32 1)")

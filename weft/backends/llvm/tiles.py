@@ -23,6 +23,7 @@ from weft.backends.llvm.values import value
 from weft.expr.affine import linear_form
 from weft.expr.nodes import Binary, Cast, Const, Expr, Load, Var, const
 from weft.expr.visit import uses_var
+from weft.schedule.intrinsics.matrix_tiles import MAX_TILE_ROWS
 from weft.support.dtypes import BFLOAT16, FLOAT32, INT8, INT32, UINT8, DType
 from weft.tir.nodes import Buffer, For, Seq, Stmt, Store
 from weft.tir.visit import walk
@@ -45,8 +46,6 @@ _UNITS: Final = {
 }
 _DEPTH: Final = 16
 """Largest number of rows of the second operand: groups of 4 bytes of the depth."""
-_MAX_TILE_ROWS: Final = 16
-"""Largest number of rows of an accumulator tile."""
 _COLUMNS: Final = 16
 """Largest number of columns of an accumulator tile."""
 _REGISTERS: Final = 8
@@ -263,7 +262,7 @@ def _product(f: LlvmFunction, s: For) -> Product | None:
     operands = _operands(inner)
     if operands is None or len(loops) != 4 or tuple(buffer.dtype for buffer, _ in operands) != unit.dtypes:
         return None
-    if not isinstance(s.extent, Const) or not 0 < int(s.extent.value) <= _MAX_TILE_ROWS:
+    if not isinstance(s.extent, Const) or not 0 < int(s.extent.value) <= MAX_TILE_ROWS:
         return None
     rows = int(s.extent.value)
     group = 4 // operands[1][0].dtype.nbytes

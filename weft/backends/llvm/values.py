@@ -7,10 +7,10 @@ is annotated ``reassociate``. Minimum and maximum return NaN if either operand i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Final
 
+from weft.backends.accesses import is_never_nan
 from weft.backends.guards import DIVISIONS, guards, is_data
 from weft.backends.llvm.conversions import convert
 from weft.backends.llvm.function import LlvmFunction
@@ -127,22 +127,13 @@ def _binary(f: LlvmFunction, e: Binary) -> str:
     raise InternalError(f"no LLVM code for '{e.op}' on {e.a.dtype}")
 
 
-def _ordered(e: Expr) -> bool:
-    """Whether ``e`` is proved not to be NaN."""
-    if isinstance(e, Broadcast):
-        e = e.value
-    if isinstance(e, Const):
-        return not math.isnan(float(e.value))
-    return isinstance(e, Cast) and not e.a.dtype.is_float
-
-
 def _float_extremum(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
     """``a > b ? a : b`` is one x86 instruction, which gives ``b`` if either is NaN: right if ``a`` is never NaN.
 
     Otherwise ``llvm.maximum``; ``nsz`` leaves the order of +0 and -0 open, which saves half of its instructions.
     """
-    if f.x86 and (_ordered(e.a) or _ordered(e.b)):
-        if not _ordered(e.a):
+    if f.x86 and (is_never_nan(e.a) or is_never_nan(e.b)):
+        if not is_never_nan(e.a):
             a, b = b, a
         wins = f.op(f"fcmp {'ogt' if e.op == 'max' else 'olt'} {ty} {a}, {b}")
         return f.op(f"select {vector('i1', e.lanes)} {wins}, {ty} {a}, {ty} {b}")

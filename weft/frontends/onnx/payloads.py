@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from weft.support.cores import default_threads
-from weft.support.memory import aligned_bytes
+from weft.support.memory import MAX_COPYING_THREADS, aligned_bytes
 
 Array = np.ndarray[Any, Any]
 
@@ -29,7 +29,6 @@ _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # in ModelProto, GraphProto, TensorPr
 _BYTES = 2  # the wire type of fields with a length: messages, strings, bytes
 _FIXED = {1: 8, 5: 4}
 _WINDOW, _PIECE = 64 << 10, 8 << 20
-_MAX_COPYING_THREADS = 4  # more threads do not increase the memory bandwidth
 
 
 class _Unusual(Exception):
@@ -183,7 +182,7 @@ def _payloads(handle: int, places: Mapping[int, tuple[int, int]]) -> dict[int, A
 
     threads: list[threading.Thread] = []
     try:
-        for _ in range(min(default_threads(), _MAX_COPYING_THREADS, len(work)) - 1):
+        for _ in range(min(default_threads(), MAX_COPYING_THREADS, len(work)) - 1):
             thread = threading.Thread(target=read)
             with contextlib.suppress(RuntimeError):  # no more threads: this one reads what they would
                 thread.start()

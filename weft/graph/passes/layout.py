@@ -22,7 +22,7 @@ from weft.graph.layout import Layout, letters_of, parse, plain
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple, call
 from weft.graph.operator import Attrs, LayoutChoice, Operator
 from weft.graph.pbqp import Pbqp
-from weft.graph.types import TensorType, TupleType
+from weft.graph.types import TensorType, TupleType, tensors_in
 from weft.graph.visit import children, map_functions, post_order, rebuild
 from weft.support.errors import InternalError
 
@@ -98,7 +98,7 @@ class _Selection:
         listed: list[LayoutChoice] = []
         if op.layout is not None:
             listed = op.layout(e.attrs, types, self.options.block, self.tile, self.options.rates)
-        listed = listed or [LayoutChoice((None,) * len(types), (None,) * len(_results(e)), e.attrs)]
+        listed = listed or [LayoutChoice((None,) * len(types), (None,) * len(tensors_in(e.type)), e.attrs)]
         first = listed[0]
         return [_parsed(e, c, (*first.inputs, *first.outputs)) for c in listed]
 
@@ -147,7 +147,7 @@ class _Selection:
 
     def _keeps_zeros(self, e: Call, choice: _Choice) -> bool:
         """Whether padded lanes stay zero: evaluates the reference on zeros (other operands: on several values)."""
-        if not any(c.pads(t.shape) for c, t in zip(choice.outputs, _results(e), strict=True)):
+        if not any(c.pads(t.shape) for c, t in zip(choice.outputs, tensors_in(e.type), strict=True)):
             return True
         if dims.is_symbolic(e.attrs):
             return False
@@ -183,7 +183,7 @@ class _Selection:
     def _leaving(self, e: Call, choice: _Choice) -> float:
         """The cost of giving results to those who want them plain."""
         total = 0.0
-        for output, (t, layout) in enumerate(zip(_results(e), choice.outputs, strict=True)):
+        for output, (t, layout) in enumerate(zip(tensors_in(e.type), choice.outputs, strict=True)):
             takers = self.users[e]
             if isinstance(e.type, TupleType):
                 takers = [u for p in takers if isinstance(p, Project) and p.index == output for u in self.users[p]]
@@ -235,7 +235,7 @@ class _Rebuild:
             return e
         assert isinstance(e.target, Operator)
         new = call(e.target, args, choice.attrs, origin=e.origin)
-        for t, got, layout in zip(_results(e), _results(new), choice.outputs, strict=True):
+        for t, got, layout in zip(tensors_in(e.type), tensors_in(new.type), choice.outputs, strict=True):
             if layout.type(t) != got:
                 raise InternalError(f"{e.target.name} in layout {layout} gives {got}, not {layout.type(t)}")
         return new
@@ -290,11 +290,6 @@ def _types(e: Call) -> tuple[TensorType, ...]:
     return tuple(a.tensor for a in e.args)
 
 
-def _results(e: GraphExpr) -> tuple[TensorType, ...]:
-    parts = e.type.fields if isinstance(e.type, TupleType) else (e.type,)
-    return tuple(t for t in parts if isinstance(t, TensorType))
-
-
 def _tensors_only(e: Call) -> bool:
     parts = e.type.fields if isinstance(e.type, TupleType) else (e.type,)
     return all(isinstance(t, TensorType) for t in (*parts, *(a.type for a in e.args)))
@@ -302,7 +297,7 @@ def _tensors_only(e: Call) -> bool:
 
 def _parsed(e: Call, choice: LayoutChoice, first: tuple[str | None, ...]) -> _Choice:
     """``choice`` with its layouts read; ``first`` is the plain choice, which tells the logical order of letters."""
-    types = (*_types(e), *_results(e))
+    types = (*_types(e), *tensors_in(e.type))
     texts = (*choice.inputs, *choice.outputs)
     layouts: list[Layout] = []
     names: list[str | None] = []

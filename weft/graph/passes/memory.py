@@ -20,7 +20,7 @@ from weft.expr.nodes import Binary, Const, Expr, ExprLike, index
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Tuple, Var
 from weft.graph.operator import Operator
 from weft.graph.passes.aliases import Aliases, Key, is_alias, is_join, source
-from weft.graph.types import TensorType, TupleType
+from weft.graph.types import TupleType, tensors_in
 from weft.graph.visit import children, post_order
 from weft.support.errors import InternalError
 
@@ -158,7 +158,7 @@ class _Orders:
         self.sizes: dict[Key, tuple[int, Expr | None]] = {}
         self.readers: dict[Key, int] = {}
         for e in (*self.calls, *filter(is_join, self.nodes)):
-            for i, t in enumerate(_outputs(e)):
+            for i, t in enumerate(tensors_in(e.type)):
                 if self.aliases.root((e, i)).key not in self.results:
                     self.sizes[e, i] = self._size(product(t.shape) * t.dtype.nbytes)
         for keys in self.reads.values():
@@ -393,11 +393,6 @@ def _reads(e: Call) -> list[Key]:
             if not isinstance(key[0], (Var, Constant)):
                 found[key] = None
     return list(found)
-
-
-def _outputs(e: GraphExpr) -> tuple[TensorType, ...]:
-    parts = e.type.fields if isinstance(e.type, TupleType) else (e.type,)
-    return tuple(t for t in parts if isinstance(t, TensorType))
 
 
 def _output_count(e: GraphExpr) -> int:

@@ -25,7 +25,8 @@ from weft.tir.visit import (
     with_children,
 )
 
-STACK_LIMIT = 16 << 10
+MAX_STACK_BYTES = 16 << 10
+"""Largest buffer of constant size, local to one thread, that is on the stack; code generators follow this limit."""
 
 
 def place_allocations(program: Program, carried: dict[Buffer, set[Var]]) -> Program:
@@ -167,7 +168,7 @@ def _scope(buffer: Buffer, shape: Iterable[Expr], inside_parallel: bool, shared:
         if not isinstance(extent, Const):
             return "global"
         size *= int(extent)
-    return "local" if size <= STACK_LIMIT and not shared else "global"
+    return "local" if size <= MAX_STACK_BYTES and not shared else "global"
 
 
 def _boxes(s: Allocate, facts: Facts) -> list[tuple[Expr, Expr] | None]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import gcd, prod
 
+from weft.cost.caches import CACHE_LINE_BYTES
 from weft.expr.affine import split_constant
 from weft.expr.linear import simplify_index
 from weft.expr.nodes import Call, Const, Expr, Load, Var, index, minimum
@@ -13,8 +14,6 @@ from weft.support.dtypes import INT32
 from weft.tir.nodes import Evaluate, For, Program, Stmt, seq
 from weft.tir.visit import children, expressions, loops_around, postorder, substitution, transform, walk
 
-CACHE_LINE_BYTES = 64
-"""Number of bytes that one prefetch loads."""
 MAX_UNROLLED_PLACES = 64
 """Limit on the iterations of unrolled loops with a prefetch each. For more iterations, only the first has one."""
 

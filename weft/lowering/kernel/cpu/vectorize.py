@@ -37,6 +37,7 @@ from weft.tir.nodes import Allocate, Buffer, Evaluate, For, If, Let, Program, Se
 from weft.tir.visit import children, expressions, postorder, substitute, substitution, walk, with_children
 
 MAX_CHUNKS = 32
+"""Limit on the vectors of one loop; a longer loop becomes a serial loop over vectors."""
 
 
 class _NoVector(Exception):

@@ -18,6 +18,8 @@ from weft.tir.nodes import Block, Buffer, If, Let, Seq, Stmt, Store
 
 MIN_TRANSPOSED_ROWS = 4
 """Fewest rows of a tile that is transposed in registers."""
+SHUFFLED_STRIDE = 2
+"""The stride for which two contiguous loads and a shuffle form a vector."""
 
 
 @dataclass(frozen=True, slots=True)

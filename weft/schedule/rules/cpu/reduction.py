@@ -15,15 +15,13 @@ from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Load, Var
 from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rules.common.access import View, continues, static_extent
+from weft.schedule.rules.common.access import SHUFFLED_STRIDE, View, continues, static_extent
 from weft.schedule.rules.common.context import Context, guarded_load
 from weft.schedule.rules.common.menus import UNROLLED, VECTORS_AT_A_TIME, near
 from weft.schedule.rules.common.work import cost_of, pieces_of, work_of, worth_parallel
 
 MAX_UNROLLED_STEPS = 25
 """Limit on the elements of a window that is unrolled; the result of an unrolled window stays in a register."""
-SHUFFLED_STRIDE = 2
-"""The stride for which two contiguous loads and a shuffle form a vector."""
 PARTIAL_VECTORS = 4
 """Number of partial-result vectors of a long reduction, to hide the latency of the operation."""
 MAX_COLUMN_VECTORS = 8

@@ -11,7 +11,7 @@ from weft.cost import caches
 from weft.cost.assumed import EXTENT
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Const
-from weft.schedule.rules.common.access import Access, View, static_extent
+from weft.schedule.rules.common.access import SHUFFLED_STRIDE, Access, View, static_extent
 from weft.schedule.rules.cpu.packing import packable
 from weft.target import Target
 
@@ -19,8 +19,6 @@ MAX_GROUP_ROWS = 28
 """Limit on the rows along which the vector operand does not move, if a tile must not extend beyond them."""
 MIN_PACKED_USES = 4
 """Fewest uses of each element of an operand for which packing it is faster than reading it in its own layout."""
-SHUFFLED_STRIDE = 2
-"""The stride for which two contiguous loads and a shuffle form a vector."""
 
 
 @dataclass(frozen=True, slots=True)
