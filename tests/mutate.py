@@ -54,7 +54,7 @@ GROUPS = (
     Group(
         "expressions",
         ("weft/expr/rules/*.py", "weft/expr/bounds.py", "weft/expr/normalize.py", "weft/expr/prove.py"),
-        ("expr/test_simplify_cases.py", "expr/test_rules.py", "expr"),
+        ("expr/test_normal_forms.py", "expr/test_typed_forms.py", "expr"),
     ),
     Group(
         "dependence",

@@ -44,9 +44,10 @@ def _times(a: int | float, b: int | float) -> int | float:
 
 
 def _divided(a: int | float, b: int | float) -> int | float:
-    if b in (inf, -inf):
-        return 0 if a == 0 or (abs(a) != inf and (a > 0) == (b > 0)) else -1
-    return a // b if abs(a) != inf else (a if b > 0 else -a)
+    """``a // b`` for a positive ``b``; what an infinite ``b`` gives in the limit."""
+    if b == inf:
+        return 0 if a >= 0 else -1
+    return a // b if abs(a) != inf else a
 
 
 def plus(a: Interval, b: Interval) -> Interval:

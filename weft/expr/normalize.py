@@ -199,6 +199,8 @@ class Normalizer:
                 return known
         if type(e) is Call and e.name == "likely" and isinstance(e.args[0], Const):
             return e.args[0]
+        if type(e) is Not and type(e.a) is Const:
+            return FALSE if e.a.value else TRUE
         if e.lanes > 1:
             made = simplify_lanes(e, self.simplify, self.holds)
             if made is not None:
@@ -411,11 +413,11 @@ class Normalizer:
         if parts is not None:
             made = self._connective(parts)
             return made if op == "eq" else self.simplify(Not(made))
+        if p[min(m for m in p if m)] < 0:
+            p = scaled(p, -1)  # both sides exchanged: the same form for a == b and b == a
         left = {m: c for m, c in p.items() if m and c > 0}
         right = {m: -c for m, c in p.items() if m and c < 0}
         k = p.get((), 0)
-        if not left:
-            left, right, k = right, left, -k
         if k < 0:
             right = plus(right, -k)
         else:
@@ -424,7 +426,7 @@ class Normalizer:
 
     def _all_at_their_ends(self, p: Poly) -> Binary | None:
         """``a*8 + b == 0`` as ``a == 0 and b == 0`` if neither can be negative."""
-        terms = [(m[0], c) for m, c in p.items() if m]
+        terms = [(m[0], c) for m, c in sorted(p.items()) if m]
         if len(terms) < 2 or any(len(m) > 1 for m in p):
             return None
         within = self.solver.interval(p)
