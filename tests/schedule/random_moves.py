@@ -257,7 +257,7 @@ MOVES: dict[str, Move] = {
     "decompose_reduction": lambda s, r: s.decompose_reduction(
         b := some_block(s, r), r.choice(s.get_loops(b) or (some_loop(s, r),))
     ),
-    "rfactor": lambda s, r: s.rfactor(some_loop(s, r), r.randint(0, 2), reassociate=True),
+    "rfactor": lambda s, r: s.rfactor(some_loop(s, r), r.randint(0, 2), reassociate=True, share_loops=r.random() < 0.5),
     "transform_layout": change_layout,
     "partition": lambda s, r: s.partition(some_loop(s, r), r.randint(1, 3)),
     "blockize": lambda s, r: s.blockize(some_loop(s, r)),

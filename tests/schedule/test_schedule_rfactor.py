@@ -182,3 +182,71 @@ def test_classic_notation() -> None:
     np.testing.assert_array_equal(what, values.max(axis=1))
     assert isinstance(parse(to_text(s.program)).body, type(s.program.body))
     assert all(isinstance(b.shape[1], Const) for b in s.program.allocs)
+
+
+def _rows(more: bool = False) -> Schedule:
+    x, k = te.placeholder((6, DEPTH), "int32", name="x"), te.reduce_axis((0, DEPTH), "k")
+    row = te.compute((6,), lambda i: te.sum(x[i, k], axis=k), name="row")
+    last = te.compute((6,), lambda i: row[i] * 2, name="last") if more else row
+    return Schedule(te_to_tir("rows", [x], [last]))
+
+
+def _agrees(s: Schedule, factor: int = 1) -> None:
+    verify(s.program)
+    given_x = np.random.default_rng(0).integers(-9, 9, (6, DEPTH)).astype(np.int32)
+    for got in (run(s.program, [given_x]), run_program(s.program, [given_x], [])):
+        np.testing.assert_array_equal(got[0], given_x.sum(axis=1, dtype=np.int32) * factor)
+
+
+def test_partial_results_have_loops_of_their_own() -> None:
+    """Each nest is placed, split and reordered without the other; splits and kinds of the loops around stay."""
+    s = _rows()
+    outer, inner = s.split(s.get_loops("row")[0], factors=(None, 2))
+    s.parallel(outer)
+    chunk, _ = s.split(s.get_loops("row")[-1], factors=(4, None))
+    partial = s.rfactor(chunk)
+    assert [x.name for x in s.get_loops(partial)][:2] == [outer.name, inner.name]
+    assert s.get_loops("row")[:2] == (outer, inner)
+    own = s.get_loops(partial)
+    assert not set(own) & set(s.get_loops("row"))
+    assert s.state.loop(own[0]).kind == "parallel"
+    s.reorder(own[2], own[1])
+    _agrees(s)
+    s = _rows()
+    partial = s.rfactor(s.split(s.get_loops("row")[-1], factors=(4, None))[0])
+    s.reorder(*reversed(s.get_loops("row")))
+    s.compute_at(partial, s.get_loops("row")[0])
+    _agrees(s)
+
+
+def test_loops_around_stay_common_where_asked_or_needed() -> None:
+    s = _rows()
+    (around, k) = s.get_loops("row")
+    partial = s.rfactor(k, share_loops=True)
+    assert s.get_loops(partial)[0] == s.get_loops("row")[0] == around
+    _agrees(s)
+    s = _rows(more=True)
+    s.compute_at("row", s.get_loops("last")[0])
+    partial = s.rfactor(s.get_loops("row")[-1])
+    assert s.get_loops(partial)[0] == s.get_loops("row")[0] == s.get_loops("last")[0]
+    _agrees(s, 2)
+    s = _rows()
+    around, k = s.get_loops("row")
+    s.annotate(around, "note", 1)
+    partial = s.rfactor(k)
+    assert s.get_loops(partial)[0] == around
+    _agrees(s)
+
+
+def test_fusing_nothing_makes_a_loop_of_one_iteration() -> None:
+    x = te.placeholder((), name="x")
+    s = Schedule(te_to_tir("one", [x], [te.compute((), lambda: x() + 1.0, name="y")]))
+    made = s.fuse(*s.get_loops("y"))
+    assert s.get_loops("y") == (made,)
+    with pytest.raises(ScheduleError, match="where no block is in no loop") as caught:
+        s.fuse()
+    assert caught.value.code == "S004"
+    y = te.compute((), lambda: x() + 1.0, name="y")
+    s = Schedule(te_to_tir("two", [x], [te.compute((), lambda: y() * y(), name="z")]))
+    with pytest.raises(ScheduleError, match="where 2 blocks are in no loop"):
+        s.fuse()

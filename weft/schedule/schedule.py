@@ -448,9 +448,9 @@ class Schedule(TextInNotebooks):
         made: BlockRef = self._apply("decompose_reduction", block=_block(block), loop=loop)
         return made
 
-    def rfactor(self, loop: LoopRef, axis: int = 0, reassociate: bool = False) -> BlockRef:
+    def rfactor(self, loop: LoopRef, axis: int = 0, reassociate: bool = False, share_loops: bool = False) -> BlockRef:
         """Give each iteration of a reduction loop its own partial result; returns the block that computes them."""
-        made: BlockRef = self._apply("rfactor", loop=loop, axis=axis, reassociate=reassociate)
+        made: BlockRef = self._apply("rfactor", loop=loop, axis=axis, reassociate=reassociate, share_loops=share_loops)
         return made
 
     # -- blocks and intrinsics ------------------------------------------------------------------------------

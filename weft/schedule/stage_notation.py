@@ -81,6 +81,8 @@ class ClassicSchedule(TextInNotebooks):
 
     def iters_of(self, key: StageKey) -> Sequence[IterVar]:
         """The iteration variables of the block that computes ``key``; :attr:`handed` records them."""
+        if not isinstance(key, StageKey):
+            raise ScheduleError(f"{key!r} is no stage that a primitive made", code="S004", hint="s[tensor].op.axis")
         found = self.schedule.state.block(key.name).iters
         self.handed.update({it: (key, n) for n, it in enumerate(found)})
         return found
@@ -211,7 +213,7 @@ class ClassicSchedule(TextInNotebooks):
         A list of stages (which are one block) for a reduction of several values at once.
         """
         stage = self[key]
-        partial = self.schedule.rfactor(stage.loop(axis), factor_axis, reassociate).name
+        partial = self.schedule.rfactor(stage.loop(axis), factor_axis, reassociate, share_loops=True).name
         if stage.block not in self.attached:
             with suppress(ScheduleError):  # inside a recurrence the two stay in one loop
                 self._place(BlockRef(partial), None)

@@ -15,7 +15,7 @@ def reduce_in_lanes(s: Schedule, block: BlockRef | str, lanes: int = 64) -> Bloc
     """
     reducing = BlockRef(block) if isinstance(block, str) else block
     _, lane = s.split(s.get_loops(reducing)[-1], factor=lanes)
-    partial = s.rfactor(lane, 0, reassociate=True)
+    partial = s.rfactor(lane, 0, reassociate=True, share_loops=True)
     s.set_scope(partial, 0, "register")
     over = [x for x in s.get_loops(partial) if reduces(s, partial, x)]
     made = s.state.block(partial)

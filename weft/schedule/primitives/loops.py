@@ -87,9 +87,12 @@ def fuse(state: State, loops: Sequence[LoopRef]) -> LoopRef:
     ::
 
         for i in n: for j in m: B(i, j)   →   for i_j in n*m: B(i_j // m, i_j % m)
+
+    Of no loops, as ``fuse(*get_loops(block))`` of a result of rank 0 has: a loop of one iteration around the only block
+    that is in no loop.
     """
     if not loops:
-        raise state.refuse("S004", "needs at least one loop")
+        return _unit_loop(state)
     old = [_plain(state, ref, "fuse") for ref in loops]
     for outer, inner in pairwise(old):
         if outer.body is not inner:
@@ -121,6 +124,21 @@ def fuse(state: State, loops: Sequence[LoopRef]) -> LoopRef:
     state.consume(loops, [ref])
     inherit_carried(state, [loop.var for loop in old], [ref])
     return ref
+
+
+def _unit_loop(state: State) -> LoopRef:
+    alone = [b for b in state.tree.blocks.values() if not _is_below(state, b)]
+    if len(alone) != 1:
+        what = "no block is" if not alone else f"{len(alone)} blocks are"
+        raise state.refuse(
+            "S004", f"of no loops, where {what} in no loop", hint="add_unit_loop(block) puts a loop around a block"
+        )
+    return add_unit_loop(state, BlockRef(alone[0].name))
+
+
+def _is_below(state: State, block: Block) -> bool:
+    """Whether a loop or another block is around ``block``."""
+    return any(isinstance(above, (For, Block)) for above in state.tree.ancestors(block))
 
 
 def add_unit_loop(state: State, target: BlockRef | LoopRef) -> LoopRef:

@@ -10,17 +10,21 @@ from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO, mentions
 from weft.expr.nodes import Expr, Load, Var
 from weft.schedule.combination import Combination, combination_of, counterexample
+from weft.schedule.dependence import check_independent
 from weft.schedule.movement import guards_domain
-from weft.schedule.ranges import index_var
+from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rewrite import starts_reduction, substitute_regions, uses
+from weft.schedule.rewrite import rebind, starts_reduction, substitute_regions, uses
 from weft.schedule.state import State
 from weft.schedule.tree import nest, with_loop
-from weft.tir.nodes import Block, Buffer, For, If, Region, Stmt, Store, seq
+from weft.support.errors import ScheduleError
+from weft.tir.nodes import Block, Buffer, For, If, Region, Seq, Stmt, Store, seq
 from weft.tir.visit import loads, substitution
 
 
-def rfactor(state: State, loop: LoopRef, axis: int = 0, reassociate: bool = False) -> BlockRef:
+def rfactor(
+    state: State, loop: LoopRef, axis: int = 0, reassociate: bool = False, share_loops: bool = False
+) -> BlockRef:
     """Give each iteration of a reduction loop a separate partial result; combine the partial results afterwards.
 
     ::
@@ -28,6 +32,8 @@ def rfactor(state: State, loop: LoopRef, axis: int = 0, reassociate: bool = Fals
         for i: for k: for r:               for i: for k: for r: P[r, i] += A[i, k, r]
           C[i] += A[i, k, r]         →     for i: for r: C[i] += P[r, i]
 
+    With ``share_loops`` the loops around both stay common: ``for i: …; …``. So do loops that are neither serial nor
+    parallel, that have annotations or that must run in order, and all loops around these.
     ``axis`` is the position of the new dimension in the partial buffer. Returns the block of the partial results; the
     combining block keeps the old name. A reduction of several values (arg-max, mean and variance) gets one partial
     buffer for each value. The result may depend on the order: sums and products of floats are rounded, user-defined
@@ -49,7 +55,48 @@ def rfactor(state: State, loop: LoopRef, axis: int = 0, reassociate: bool = Fals
     state.commit(state.tree.replace({block: partial}), new=buffers)
     anchor = state.loop(LoopRef(root.var))
     state.commit(state.tree.replace({anchor: seq(anchor, final)}))
+    if not share_loops:
+        _separate(state, state.loop(LoopRef(root.var)))
     return BlockRef(partial.name)
+
+
+def _separate(state: State, partial: For) -> None:
+    """Give the nest of the partial results copies of the loops around it and around the nest that combines them."""
+    both, *above = state.tree.ancestors(partial)
+    if not isinstance(both, Seq) or len(both.stmts) != 2:
+        return
+    chain: list[For] = []
+    for loop in above:
+        if not isinstance(loop, For) or not _is_separable(state, loop):
+            break
+        chain.insert(0, loop)
+    if not chain:
+        return
+    values: dict[Var, Expr] = {}
+    copies: list[For] = []
+    ranges = state.ranges(chain[0])
+    for loop in chain:
+        swap = substitution(values)
+        made = with_loop(loop, var=index_var(loop.var.name), start=swap(loop.start), extent=swap(loop.extent))
+        values[loop.var] = made.var
+        ranges[made.var] = loop_range(made)
+        copies.append(made)
+    state.commit(
+        state.tree.replace(
+            {chain[0]: seq(nest(copies, rebind(both.stmts[0], values, ranges)), nest(chain, both.stmts[1]))}
+        )
+    )
+
+
+def _is_separable(state: State, loop: For) -> bool:
+    """Whether all iterations may compute their partial results before the first one combines them."""
+    if loop.kind not in ("serial", "parallel") or loop.annotations or loop.var in state.pipelined:
+        return False
+    try:
+        check_independent(state, loop, reduce_allowed=False)
+    except ScheduleError:
+        return False
+    return loop.var not in state.kept.values()
 
 
 def combination_in_any_order(state: State, block: Block, reassociate: bool) -> Combination:

@@ -295,7 +295,7 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
     several = extent is None or extent >= 2 * PARTIAL_VECTORS * lanes
     factor = lanes * context.choose(VECTORS_AT_A_TIME, PARTIAL_VECTORS if several else 1)
     _, inner = s.split(reduce[-1], factors=(None, factor))
-    partial = s.rfactor(inner, 0, reassociate=True)
+    partial = s.rfactor(inner, 0, reassociate=True, share_loops=True)
     s.set_scope(partial, 0, "register")
     context.done.add(partial.name)
     _finish_partial(context, partial)
