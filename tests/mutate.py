@@ -85,6 +85,7 @@ GROUPS = (
         "decoder",
         ("weft/runtime/artifact.py", "weft/runtime/serialize.py", "weft/runtime/encode.py", "csrc/src/decode.c"),
         (
+            "runtime/test_decoder_words.py",
             "runtime/test_malformed_parts.py",
             "runtime/test_devices.py",
             "runtime/test_artifact_format.py",

@@ -160,7 +160,7 @@ static int create(ExecutableObject *self, const Py_buffer *words, PyObject *kern
         Py_BEGIN_ALLOW_THREADS;
         failed = weft_executable_create(words->buf, (size_t)words->len / 8, &parts, threads, &self->executable, &error);
         Py_END_ALLOW_THREADS;
-        if (failed && PyTuple_GET_SIZE(devices)) raise_device_error(&error);
+        if (failed && failed != WEFT_ERROR_PROGRAM && PyTuple_GET_SIZE(devices)) raise_device_error(&error);
         else if (failed) PyErr_Format(PyExc_ValueError, "%s", error.message);
     }
     PyMem_Free(opened);

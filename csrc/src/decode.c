@@ -33,6 +33,13 @@ static int32_t take_below(reader *r, int64_t limit) {
     return 0;
 }
 
+/* The next word, which must be at least -1 (nothing) and below `limit`. */
+static int32_t take_optional(reader *r, int64_t limit) {
+    if (r->next >= r->end || *r->next != -1) return take_below(r, limit);
+    r->next++;
+    return -1;
+}
+
 /* A count of items that take at least one word each. */
 static int32_t take_count(reader *r) { return take_below(r, r->end - r->next + 1); }
 
@@ -263,11 +270,11 @@ static void decode_value_instruction(reader *r, instruction *i) {
         i->b = take_object(r);
         break;
     case OP_INVOKE:
-        i->a = (int32_t)take(r);
-        i->b = (int32_t)take(r);
+        i->a = take_optional(r, p->function_count);
+        i->b = take_optional(r, p->buffer_count);
         i->d = take_below(r, 2);
         decode_exchange(r, i);
-        if (i->a < -1 || i->a >= p->function_count || (i->a < 0) == (i->b < 0) || i->b >= p->buffer_count) r->failed = true;
+        if ((i->a < 0) == (i->b < 0)) r->failed = true;
         if (!r->failed && i->b >= 0 && p->buffers[i->b].kind != BUFFER_OBJECT) r->failed = true;
         break;
     case OP_RETURN:

@@ -167,18 +167,18 @@ def program_from_json(value: Any) -> ExecutableProgram:
     try:
         value = only(value, _PROGRAM)
         return ExecutableProgram(
-            symbols=tuple(_text(s) for s in value["symbols"]),
-            inputs=tuple(_tensor(t) for t in value["inputs"]),
-            outputs=tuple(_tensor(t) for t in value["outputs"]),
-            buffers=tuple(_buffer(b) for b in value["buffers"]),
-            kernels=tuple(KernelRef(_text(name), _integer(code), _integer(on)) for name, code, on in value["kernels"]),
-            instructions=tuple(_instruction(i) for i in value["instructions"]),
+            symbols=tuple(_text(s) for s in _list(value["symbols"])),
+            inputs=tuple(_tensor(t) for t in _list(value["inputs"])),
+            outputs=tuple(_tensor(t) for t in _list(value["outputs"])),
+            buffers=tuple(_buffer(b) for b in _list(value["buffers"])),
+            kernels=tuple(_kernel(k) for k in _list(value["kernels"])),
+            instructions=tuple(_instruction(i) for i in _list(value["instructions"])),
             arena_bytes=_size(value["arena_bytes"]),
-            functions=tuple(_function(f) for f in value["functions"]),
-            hosts=tuple(_host(h) for h in value["hosts"]),
-            devices=tuple(DeviceSpec(_text(kind), _integer(n), _size(size)) for kind, n, size in value["devices"]),
-            types=dict(value["types"]),
-            metadata=dict(value["metadata"]),
+            functions=tuple(_function(f) for f in _list(value["functions"])),
+            hosts=tuple(_host(h) for h in _list(value["hosts"])),
+            devices=tuple(_device(d) for d in _list(value["devices"])),
+            types=_fields(value["types"]),
+            metadata=_fields(value["metadata"]),
         )
     except MALFORMED as error:
         raise ArtifactError(f"the program in the artifact is malformed ({error})", code="A011") from error
@@ -196,16 +196,39 @@ def _text(value: Any) -> str:
     return value
 
 
+def _list(value: Any) -> list[Any] | tuple[Any, ...]:
+    """``value``, which must be a list: texts and objects have items too."""
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"{str(value)[:40]!r} is not a list")
+    return value
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{str(value)[:40]!r} is not an object")
+    return dict(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{str(value)[:40]!r} is not true or false")
+    return value
+
+
 def _size(value: Any) -> SizeExpr:
-    return tuple(v if isinstance(v, str) else _integer(v) for v in value)
+    return tuple(v if isinstance(v, str) else _integer(v) for v in _list(value))
+
+
+def _integers(value: Any) -> tuple[int, ...]:
+    return tuple(_integer(v) for v in _list(value))
 
 
 def _shape(value: Any) -> tuple[SizeExpr, ...]:
-    return tuple(_size(v) for v in value)
+    return tuple(_size(v) for v in _list(value))
 
 
 def _tensor(value: Any) -> TensorSpec:
-    name, dtype, shape, of, space = value
+    name, dtype, shape, of, space = _list(value)
     if _text(dtype) not in STANDARD | EXTENDED | VALUES:
         raise ValueError(f"unknown dtype {dtype!r}")
     return TensorSpec(_text(name), dtype, _shape(shape), _text(of), _integer(space))
@@ -214,26 +237,38 @@ def _tensor(value: Any) -> TensorSpec:
 def _launch(value: Any) -> Launch | None:
     if value is None:
         return None
-    (gx, gy, gz), (bx, by, bz), shared = value
+    grid, block, shared = _list(value)
+    (gx, gy, gz), (bx, by, bz) = _list(grid), _list(block)
     return Launch((_size(gx), _size(gy), _size(gz)), (_size(bx), _size(by), _size(bz)), _size(shared))
 
 
 def _function(value: Any) -> FunctionSpec:
-    name, entry, end, buffers, parameters, captured, results = value
-    first, last = buffers
+    name, entry, end, buffers, parameters, captured, results = _list(value)
+    first, last = _list(buffers)
     window = (_integer(first), _integer(last))
-    given, held = (tuple(_integer(b) for b in part) for part in (parameters, captured))
+    given, held = _integers(parameters), _integers(captured)
     return FunctionSpec(_text(name), _integer(entry), _integer(end), window, given, held, _integer(results))
 
 
 def _host(value: Any) -> HostOperator:
-    name, attrs, arguments, results = value
-    return HostOperator(_text(name), dict(attrs), tuple(map(_text, arguments)), tuple(map(_text, results)))
+    name, attrs, arguments, results = _list(value)
+    given, made = (tuple(map(_text, _list(part))) for part in (arguments, results))
+    return HostOperator(_text(name), _fields(attrs), given, made)
+
+
+def _kernel(value: Any) -> KernelRef:
+    name, code, device = _list(value)
+    return KernelRef(_text(name), _integer(code), _integer(device))
+
+
+def _device(value: Any) -> DeviceSpec:
+    kind, number, arena_bytes = _list(value)
+    return DeviceSpec(_text(kind), _integer(number), _size(arena_bytes))
 
 
 def _buffer(value: Any) -> BufferSpec:
-    kind, index, offset, nbytes, dtype, shape, space = value
-    if kind not in _KINDS:
+    kind, index, offset, nbytes, dtype, shape, space = _list(value)
+    if _text(kind) not in _KINDS:
         raise ValueError(f"unknown kind of buffer {kind!r}")
     place = _size(offset), _size(nbytes)
     return BufferSpec(kind, _integer(index), *place, _text(dtype), _shape(shape), _integer(space))
@@ -244,8 +279,8 @@ _READERS: dict[str, Any] = {
     _TEXT: _text,
     _SIZE: _size,
     _SIZES: _shape,
-    _INTEGERS: lambda v: tuple(_integer(i) for i in v),
-    _FLAG: bool,
+    _INTEGERS: _integers,
+    _FLAG: _flag,
     _LAUNCH: _launch,
     "optional integer": lambda v: None if v is None else _integer(v),
     "optional size": lambda v: None if v is None else _size(v),
@@ -253,8 +288,8 @@ _READERS: dict[str, Any] = {
 
 
 def _instruction(value: Any) -> Instruction:
-    kind, *values = value
-    fields = _FIELDS[kind]
+    kind, *values = _list(value)
+    fields = _FIELDS[_text(kind)]
     if len(values) != len(fields):
         raise ValueError(f"instruction '{kind}' with {len(values)} operands")
     made: Instruction = _INSTRUCTIONS[kind](
