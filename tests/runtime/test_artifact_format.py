@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,29 @@ from weft.runtime.artifact import (
     SECTIONS,
     Artifact,
 )
-from weft.runtime.serialize import format_description, program_from_json, program_to_json
+from weft.runtime.program import (
+    BufferSpec,
+    DeviceSpec,
+    FunctionSpec,
+    HostOperator,
+    KernelRef,
+    Launch,
+    TensorSpec,
+)
+from weft.runtime.serialize import _FIELDS, _KINDS, _PROGRAM, program_from_json, program_to_json
+from weft.runtime.sizes import BINARY
 from weft.support.errors import ArtifactError
+
+RECORDS = (TensorSpec, BufferSpec, KernelRef, FunctionSpec, HostOperator, DeviceSpec, Launch)
+
+
+def format_description() -> str:
+    """A text that describes the form of serialized programs: if it changes, the version of the format must change."""
+    lines = ["program: " + " ".join(_PROGRAM)]
+    lines += [f"{cls.__name__}: " + " ".join(f.name for f in fields(cls)) for cls in RECORDS]
+    lines += ["kinds of buffers: " + " ".join(sorted(_KINDS)), "sizes: " + " ".join([*BINARY, "not"])]
+    lines += [f"{kind}: " + ", ".join(f"{name} {form}" for name, form in of.items()) for kind, of in _FIELDS.items()]
+    return "\n".join(lines) + "\n"
 
 
 @pytest.fixture

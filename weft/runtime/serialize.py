@@ -42,7 +42,6 @@ from weft.runtime.program import (
     Take,
     TensorSpec,
 )
-from weft.runtime.sizes import BINARY
 from weft.support.errors import MALFORMED, ArtifactError
 
 _INSTRUCTIONS: dict[str, type[Any]] = {
@@ -115,16 +114,6 @@ _FIELDS: dict[str, dict[str, str]] = {
     "host": {"operator": _INTEGER, "arguments": _INTEGERS, "results": _INTEGERS, "label": _TEXT},
 }
 _PROGRAM = tuple(f.name for f in fields(ExecutableProgram))
-_RECORDS = (TensorSpec, BufferSpec, KernelRef, FunctionSpec, HostOperator, DeviceSpec, Launch)
-
-
-def format_description() -> str:
-    """A text that describes the form of serialized programs: if it changes, the version of the format must change."""
-    lines = ["program: " + " ".join(_PROGRAM)]
-    lines += [f"{cls.__name__}: " + " ".join(f.name for f in fields(cls)) for cls in _RECORDS]
-    lines += ["kinds of buffers: " + " ".join(sorted(_KINDS)), "sizes: " + " ".join([*BINARY, "not"])]
-    lines += [f"{kind}: " + ", ".join(f"{name} {form}" for name, form in of.items()) for kind, of in _FIELDS.items()]
-    return "\n".join(lines) + "\n"
 
 
 def only(value: Mapping[str, Any], known: tuple[str, ...]) -> Mapping[str, Any]:
