@@ -26,13 +26,13 @@ class Gap:
         return not self.wrong
 
 
-def gaps(path: Path, entry: Entry, threads: int = 2) -> list[Gap]:
+def gaps(path: Path, entry: Entry, threads: int = 2, target: str = "cpu") -> list[Gap]:
     """How each output differs for two seeded inputs. Raises what compiling or running raises."""
     import onnxruntime
 
     import weft
 
-    exe = weft.compile(path, threads=threads)
+    exe = weft.compile(path, target, threads=threads)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
     feeds = [entry.feed(seed) for seed in (0, 1)]

@@ -9,6 +9,9 @@ import sample_models
 from compilers import VARIANTS, target_of
 
 import weft
+from benchmarks.zoo import agreement, cache
+from benchmarks.zoo.entry import Entry
+from benchmarks.zoo.lists import ENTRIES
 
 
 def _agree(path, target, tolerance, **options):
@@ -53,3 +56,14 @@ def test_light_models(name, variant):
 @pytest.mark.parametrize("name", models_zoo.SHARED)
 def test_shared_models(name, variant):
     _agree(models_zoo.or_skip(models_zoo.shared, name), target_of(variant), 1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.name)
+def test_architectures_of_the_zoo(entry: Entry) -> None:
+    """Agree with onnxruntime as they do through LLVM."""
+    target = target_of("gcc")
+    found = agreement.gaps(models_zoo.or_skip(cache.model, entry), entry, target=str(target))
+    assert found, "a model without outputs"
+    wrong = [f"{g.output}: {g.wrong}" for g in found if not g.agrees]
+    assert not wrong, "\n".join(wrong)
