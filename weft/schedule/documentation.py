@@ -19,9 +19,10 @@ _HEAD: Final = """# Schedule primitives
 
 This page is generated: `python -m weft.schedule.documentation > docs/primitives.md`.
 
-A primitive proves that it changes when and where something is computed and never what, rewrites the program, and keeps
-references valid; or it refuses with one of the rules below and has changed nothing. `s` is a `weft.schedule.Schedule`
-of blocks; where the classic notation of `te.create_schedule` has a call for it, that is given too.
+A primitive proves that it changes only when and where values are computed, not the values. Then it rewrites the program
+and keeps references valid. Otherwise it refuses with one of the rules below, and nothing is changed. `s` is a
+`weft.schedule.Schedule` of blocks. If the classic notation of `te.create_schedule` has a call for the primitive, the
+page gives it too.
 """
 
 _CLASSIC: Final = {

@@ -394,7 +394,7 @@ class Schedule(TextInNotebooks):
         return made
 
     def decompose_padding(self, block: BlockRef | str, loop: LoopRef) -> BlockRef:
-        """Fill a padded buffer with its padding before ``loop``, then copy what is padded; returns the block that
+        """Fill a padded buffer with its padding before ``loop``, then copy the data into it; returns the block that
         fills."""
         made: BlockRef = self._apply("decompose_padding", block=_block(block), loop=loop)
         return made

@@ -18,7 +18,7 @@ from weft.tir.visit import loads, postorder, substitution, walk
 
 
 def decompose_padding(state: State, block: BlockRef, loop: LoopRef) -> BlockRef:
-    """Fill a padded buffer with the padding first, in front of ``loop``, and then copy what is padded.
+    """Fill a padded buffer with the padding value, in front of ``loop``; the block then copies the data into it.
 
     ::
 

@@ -66,7 +66,9 @@ def bind(state: State, loop: LoopRef, thread: str, reassociate: bool = False) ->
     """Map the iterations to the indices of a GPU thread axis.   ``for i`` → ``thread for i (threadIdx.x)``
 
     A loop inside a loop of the same axis is shared by its threads: each runs its iteration, and all wait before and
-    after. It must have as many iterations and must not depend on the outer loop (S019)::
+    after. It must have as many iterations and must not depend on the outer loop (S019).
+
+    ::
 
         thread x (threadIdx.x): for k:              thread x (threadIdx.x): for k:
           for y in 8: S[y] = A[k, y]           →      thread y in 8 (threadIdx.x): S[y] = A[k, y]

@@ -88,8 +88,8 @@ def fuse(state: State, loops: Sequence[LoopRef]) -> LoopRef:
 
         for i in n: for j in m: B(i, j)   →   for i_j in n*m: B(i_j // m, i_j % m)
 
-    Of no loops, as ``fuse(*get_loops(block))`` of a result of rank 0 has: a loop of one iteration around the only block
-    that is in no loop.
+    Without loops, as in ``fuse(*get_loops(block))`` for a result of rank 0, it puts a loop of one iteration around the
+    only block that is in no loop.
     """
     if not loops:
         return _unit_loop(state)
