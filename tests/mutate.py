@@ -73,6 +73,7 @@ GROUPS = (
         "memory plan",
         ("weft/lowering/lifetimes.py", "weft/lowering/place.py", "weft/lowering/verify_memory.py"),
         (
+            "lowering/test_memory_enumerated.py",
             "lowering/test_verify_memory.py",
             "lowering/test_memory_plan.py",
             "lowering/test_place.py",

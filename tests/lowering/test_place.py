@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -273,6 +275,62 @@ def test_copies_count() -> None:
     assert chosen(chain(), claims) == {"tanh": 1, "relu": 1, "neg": 1, "exp": 0}  # 1.6 there and back for relu's 1
     dear = Numbers(claims.table, byte=0.1)
     assert set(chosen(chain(), dear).values()) == {0}
+
+
+class Tolls(Numbers):
+    """Copies cost by direction."""
+
+    def copy_seconds(self, source: int, target: int, nbytes: int) -> float:
+        return (1 + 2 * source + 5 * target) * nbytes / 1000
+
+
+NAMES = ("tanh", "exp", "neg", "relu", "erf")
+
+
+def least_cost(
+    uses: Sequence[Sequence[int]], seconds: Sequence[Sequence[float]], tolls: Tolls, nbytes: int, results: Sequence[int]
+) -> tuple[float, list[tuple[int, ...]]]:
+    """The smallest cost of all placements, and those that have it. Operator ``i`` reads the values ``uses[i]``: -1 is
+    the input, others are results of operators."""
+    costs: dict[tuple[int, ...], float] = {}
+    for on in itertools.product(*(range(len(s)) for s in seconds)):
+        cost = sum(seconds[i][d] for i, d in enumerate(on)) + sum(
+            on[i] and tolls.copy_seconds(on[i], 0, nbytes) for i in results
+        )
+        for reader, values in enumerate(uses):
+            for value in values:
+                source = 0 if value < 0 else on[value]
+                cost += tolls.copy_seconds(source, on[reader], nbytes) if source != on[reader] else 0
+        costs[on] = cost
+    least = min(costs.values())
+    return least, [on for on, cost in costs.items() if cost <= least + 1e-9]
+
+
+def test_placements_are_the_cheapest_of_all() -> None:
+    """Chains and trees of four operators, two results, sizes that are known or not: against trying every placement."""
+    pick, kinds = random.Random(5), set()
+    for trial in range(60):
+        symbolic = trial % 3 == 0
+        source = var("x", (n, 4) if symbolic else (100,))
+        nbytes = 16 * 4 * 4 if symbolic else 400
+        values: list[GraphExpr] = []
+        uses: list[list[int]] = []
+        for i, name in enumerate(NAMES[:4]):
+            at = pick.choice([-1, *range(i)]) if i else -1
+            uses.append([at])
+            values.append(o(name, source if at < 0 else values[at]))
+        read = {v for u in uses for v in u}
+        ends = [i for i in range(4) if i not in read]
+        both = pick.randrange(4)
+        results = ends if both in ends else [*ends, both]
+        seconds = [[float(pick.randint(1, 30)) for _ in range(pick.choice((1, 2, 3)))] for _ in range(4)]
+        tolls = Tolls(dict(zip(NAMES, seconds, strict=False)))
+        body = values[results[0]] if len(results) == 1 else Tuple(tuple(values[i] for i in results))
+        found = chosen(Module.of(function([source], body)), tolls)
+        _, best = least_cost(uses, seconds, tolls, nbytes, results)
+        assert tuple(found[name] for name in NAMES[:4]) in best, (uses, seconds, results)
+        kinds |= set(found.values())
+    assert kinds == {0, 1, 2}
 
 
 def test_requested_devices_are_used() -> None:
