@@ -249,6 +249,25 @@ def test_one_word_one_thing() -> None:
     assert SHARED_NAMES.keys() <= shared.keys(), "reasons for names that are not shared any more"
 
 
+# Names that do not say what a number limits, or in which unit.
+VAGUE_NAME = re.compile(
+    r"_?(BIG|CHEAP|DEAR|ENOUGH|FAR|FEW(EST)?|HUGE|KEPT|LARGE(ST)?|LEAST|LITTLE|LONG(EST)?|MANY|MOST|MUCH|NEAR|SHORT(EST)?|"
+    r"SMALL(EST)?|TINY|WIDE|WORTH)"
+)
+
+
+def test_numbers_are_named_after_what_they_limit() -> None:
+    """A constant is called ``MAX_UNROLLED_STEPS``, not ``MANY``."""
+    wrong = []
+    for name, path in modules().items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, (ast.Constant, ast.BinOp)):
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                if isinstance(target, ast.Name) and VAGUE_NAME.fullmatch(target.id):
+                    wrong.append(f"{name}: {target.id}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_every_module_imports_and_exports_what_it_says() -> None:
     for info in pkgutil.walk_packages(weft.__path__, "weft."):
         if info.name.endswith(".__main__"):
