@@ -150,11 +150,16 @@ class Ring:
     Within one ring equal polynomials convert to the same expression, in the order in which terms first occurred.
     """
 
-    __slots__ = ("_exprs", "_polys", "_terms", "atoms", "numbers")
+    __slots__ = ("_exprs", "_polys", "_terms", "atoms", "numbers", "settings", "verdicts")
 
     def __init__(self) -> None:
         self.atoms: list[Expr] = []
         self.numbers: dict[Expr, int] = {}
+        self.settings: dict[object, int] = {}
+        """The numbers of the sets of assumptions under which something was asked."""
+        self.verdicts: dict[tuple[int, frozenset[tuple[Mono, int]]], bool] = {}
+        """Whether a polynomial is never negative, by the number of the assumptions: the same questions return whenever
+        a pass comes to the same place of a program again."""
         self._polys: dict[Expr, Poly] = {}
         self._exprs: dict[frozenset[tuple[Mono, int]], Expr] = {}
         self._terms: dict[tuple[Mono, int], Expr] = {}

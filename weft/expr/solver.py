@@ -39,6 +39,10 @@ _MAX_DEPTH: Final = 10
 """Largest depth of a proof: inequalities derived from one another."""
 
 
+def _key(p: Poly) -> Key:
+    return frozenset(p.items())
+
+
 @dataclass(slots=True)
 class Assumptions:
     """All assumptions; copied when a scope opens."""
@@ -80,6 +84,7 @@ class Solver:
         self._nodes: dict[Expr, Interval] = {}
         self._plain: dict[int, bool] = {}
         self._failed: dict[Key, int] = {}
+        self._setting: int | None = None
 
     # Stating facts
 
@@ -215,9 +220,28 @@ class Solver:
 
     def nonnegative(self, p: Poly) -> bool:
         """Whether ``p >= 0`` is proved."""
-        self._steps = _MAX_STEPS
-        self._failed = {}
-        return self._prove(p, _MAX_DEPTH)
+        within = self.interval(p)
+        if within.lo >= 0:
+            return True
+        if within.hi < 0:
+            return False
+        question = (self._setting_number(), frozenset(p.items()))
+        verdict = self.ring.verdicts.get(question)
+        if verdict is None:
+            self._steps = _MAX_STEPS
+            self._failed = {}
+            verdict = self.ring.verdicts[question] = self._prove(p, _MAX_DEPTH)
+        return verdict
+
+    def _setting_number(self) -> int:
+        """A number that is the same for equal assumptions, in the order in which proofs try them."""
+        if self._setting is None:
+            state, numbers = self.state, self.ring.settings
+            bounds = tuple((a, *map(_key, polys)) for table in (state.lower, state.upper) for a, polys in table.items())
+            ranges = frozenset((a, within.lo, within.hi) for a, within in state.ranges.items())
+            all_of_it = (ranges, len(state.lower), bounds, tuple(state.order.items()), tuple(map(_key, state.facts)))
+            self._setting = numbers.setdefault(all_of_it, len(numbers))
+        return self._setting
 
     def positive(self, p: Poly) -> bool:
         return self.nonnegative(plus(p, -1))
