@@ -238,17 +238,23 @@ static const weft_device_table python_table = {
 /* ---- the type ---------------------------------------------------------------------------------------------------- */
 
 static PyObject *device_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"kind", "index", "opener", NULL};
+    static char *names[] = {"kind", "index", "opener", "table", "context", NULL};
     const char *kind;
     int index;
     PyObject *opener = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "si|O:Device", names, &kind, &index, &opener)) return NULL;
+    unsigned long long address = 0, context = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "si|OKK:Device", names, &kind, &index, &opener, &address, &context))
+        return NULL;
+    const weft_device_table *table = (const weft_device_table *)(uintptr_t)address;
     weft_error error;
     weft_device *device;
     int32_t status;
     Py_BEGIN_ALLOW_THREADS;
-    status = opener == Py_None ? weft_device_open(kind, index, &device, &error)
-                               : weft_device_open_table(kind, &python_table, opener, index, &device, &error);
+    if (table)
+        status = weft_device_open_table(kind, table, (void *)(uintptr_t)context, index, &device, &error);
+    else
+        status = opener == Py_None ? weft_device_open(kind, index, &device, &error)
+                                   : weft_device_open_table(kind, &python_table, opener, index, &device, &error);
     Py_END_ALLOW_THREADS;
     if (status) return raise_device_error(&error), NULL;
     DeviceObject *self = (DeviceObject *)type->tp_alloc(type, 0);

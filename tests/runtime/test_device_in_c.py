@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from weft.runtime import Executable, devices, nd
+from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.encode import encode
 from weft.runtime.program import (
     BufferSpec,
@@ -19,6 +25,7 @@ from weft.runtime.program import (
     Launch,
     TensorSpec,
 )
+from weft.support.errors import UserError
 
 COUNT = 8
 NBYTES = (4 * COUNT,)
@@ -38,15 +45,15 @@ PROGRAM = ExecutableProgram(
 )
 """``y = 3 x`` on the device."""
 
-MAIN = r"""
-#include <stdio.h>
+DEVICE = r"""
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include "weft_device.h"
 
 /* Added to each address: reading or writing there would end the process. */
 #define BEYOND ((uintptr_t)1 << 52)
-static int open_devices, allocations, kernels, launches, context;
+int open_devices, allocations, kernels, launches, context;
 
 static char *real(const void *address) { return (char *)((uintptr_t)address - BEYOND); }
 static int32_t open_device(void *given, int32_t index, void **device, weft_error *error) {
@@ -106,8 +113,11 @@ static int32_t launch(void *device, void *kernel, void *const *buffers, int32_t 
 static int32_t synchronize(void *device, weft_error *error) { return (void)device, (void)error, WEFT_OK; }
 static void close_device(void *device) { (void)device, open_devices--; }
 
-static const weft_device_table table = {WEFT_DEVICE_VERSION, open_device, info, allocate, release, copy_in, copy_out,
+const weft_device_table table = {WEFT_DEVICE_VERSION, open_device, info, allocate, release, copy_in, copy_out,
     copy_across, load, unload, launch, synchronize, close_device};
+"""
+MAIN = r"""
+#include <stdio.h>
 
 #define EXPECT(condition) if (!(condition)) return printf("line %d: %s\n", __LINE__, error.message), 1
 
@@ -144,14 +154,63 @@ int main(void) {
 """
 
 
-def test_a_device_in_c(csrc: Path, tmp_path: Path) -> None:
-    compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
-    if compiler is None:
+FLAGS = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-O1")
+
+
+def compiler() -> str:
+    found = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
+    if found is None:
         pytest.skip("no C compiler")
+    return found
+
+
+def test_a_device_for_c(csrc: Path, tmp_path: Path) -> None:
     words = ",".join(f"{w}LL" for w in encode(PROGRAM).tolist())
-    (tmp_path / "main.c").write_text(MAIN.replace("WORDS", words))
+    (tmp_path / "main.c").write_text(DEVICE + MAIN.replace("WORDS", words))
     sources = sorted(str(p) for p in (csrc / "src").glob("*.c"))
-    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", f"-I{csrc / 'include'}"]
-    subprocess.run([compiler, *flags, "main.c", *sources, "-lm", "-o", "main"], cwd=tmp_path, check=True)
+    command = [compiler(), *FLAGS, "-pthread", f"-I{csrc / 'include'}", "main.c", *sources, "-lm", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
     done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def library(csrc: Path, tmp_path: Path) -> Iterator[ctypes.CDLL]:
+    """The device as a shared library, registered under the kind of the program."""
+    (tmp_path / "device.c").write_text(DEVICE)
+    command = [compiler(), *FLAGS, "-shared", "-fPIC", f"-I{csrc / 'include'}", "device.c", "-o", "device.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    loaded = ctypes.CDLL(str(tmp_path / "device.so"))
+    table, context = (ctypes.addressof(ctypes.c_char.in_dll(loaded, name)) for name in ("table", "context"))
+    devices.register("abacus", devices.DeviceTable(table, context))
+    try:
+        yield loaded
+    finally:
+        devices.unregister("abacus")
+
+
+def count(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.c_int.in_dll(library, name).value
+
+
+def test_a_device_for_python(library: ctypes.CDLL) -> None:
+    codes = (CodeObject((Variant(frozenset(), b"triple", "names"),)),)
+    exe = Executable(Artifact(PROGRAM, codes, ()), 1)
+    x = np.arange(COUNT, dtype=np.float32)
+    for run in (1, 2):
+        np.testing.assert_array_equal(exe(x), 3 * x)
+        assert count(library, "launches") == run
+    there = nd.array(x, devices.device("abacus"))
+    np.testing.assert_array_equal(there.numpy(), x)
+    assert (count(library, "open_devices"), count(library, "kernels")) == (1, 1)
+    del exe, there
+    gc.collect()
+    assert [count(library, name) for name in ("open_devices", "kernels", "allocations")] == [0, 0, 0]
+
+
+def test_wrong_devices_are_refused(library: ctypes.CDLL) -> None:
+    with pytest.raises(UserError) as known:
+        devices.register("abacus", devices.DeviceTable(1))
+    with pytest.raises(UserError) as absent:
+        devices.device("abacus", 1)
+    assert (known.value.code, absent.value.code) == ("G012", "G010")

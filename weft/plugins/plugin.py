@@ -18,6 +18,7 @@ from weft.schedule.refs import BlockRef
 from weft.support.errors import UserError
 
 if TYPE_CHECKING:
+    from weft.runtime.devices import DeviceTable
     from weft.schedule.rules.common.context import Context
 
 AT: Final = ("imported", "simplified", "before-fusion", "fused")
@@ -52,10 +53,11 @@ class ScheduleRule:
 @dataclass(frozen=True, slots=True)
 class PluginDevice:
     """A kind of devices. ``open(index)`` opens one and returns an object that implements
-    :class:`weft.runtime.devices.PythonDevice`, or raises an exception that says why there is none."""
+    :class:`weft.runtime.devices.PythonDevice`, or raises an exception that says why there is none. For devices written
+    in C, ``open`` is a :class:`weft.runtime.devices.DeviceTable`."""
 
     kind: str
-    open: Callable[[int], Any]
+    open: Callable[[int], Any] | DeviceTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Devices: where tensors are stored and kernels run.
 
 The CPU is ``Device("cpu", 0)``, and its memory is the main memory. Other kinds are registered by :func:`register`, with
-an object that implements the table of ``csrc/include/weft_device.h`` (:class:`PythonDevice`), or in C. A device is
-opened when it is first used, and closed when no tensor and no executable uses it any more.
+an object that implements the table of ``csrc/include/weft_device.h`` (:class:`PythonDevice`), or with the address of
+such a table in C (:class:`DeviceTable`). A device is opened when it is first used, and closed when no tensor and no
+executable uses it any more.
 """
 
 from __future__ import annotations
@@ -81,6 +82,19 @@ Opener = Callable[[int], PythonDevice]
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceTable:
+    """Devices written in C. ``table`` is the address of a ``weft_device_table`` (csrc/include/weft_device.h),
+    ``context`` the address that its ``open`` receives. Both must stay valid until the process ends, and wrong addresses
+    end it.
+
+    ``ctypes`` gives the addresses in a shared library: ``ctypes.addressof(ctypes.c_char.in_dll(library, "my_table"))``.
+    """
+
+    table: int
+    context: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceInfo:
     """The description of a device: a name for people, the formats of code that it loads, and the bytes of its memory
     (0: not known)."""
@@ -110,15 +124,16 @@ class Device:
         return f"{self.kind}({self.index})"
 
 
-_openers: dict[str, Opener] = {}
+_openers: dict[str, Opener | DeviceTable] = {}
 _opened: WeakValueDictionary[Device, _native.Device] = WeakValueDictionary()
 _lock = threading.RLock()
 
 
-def register(kind: str, opener: Opener) -> None:
-    """Register a kind of devices; ``opener(index)`` opens one. Raises UserError if the kind is registered already."""
+def register(kind: str, opener: Opener | DeviceTable) -> None:
+    """Register a kind of devices; ``opener(index)`` opens one, or the functions of the table do. Raises UserError if
+    the kind is registered already."""
     with _lock:
-        if kind == "cpu" or _openers.get(kind, opener) is not opener:
+        if kind == "cpu" or _openers.get(kind, opener) != opener:
             raise UserError(f"there are devices of kind '{kind}' already", code="G012", hint="choose another name")
         if not kind.isidentifier() or len(kind) > 31:
             raise UserError(f"'{kind}' cannot name a kind of devices", code="G012", hint="a word of up to 31 letters")
@@ -147,7 +162,11 @@ def opened(device: Device) -> _native.Device:
                 known = ", ".join(sorted(["cpu", *_openers]))
                 raise UserError(f"there is no device {device}", code="G010", hint=f"there are devices of kind {known}")
             try:
-                found = _native.Device(device.kind, device.index, _openers.get(device.kind))
+                opener = _openers.get(device.kind)
+                if isinstance(opener, DeviceTable):
+                    found = _native.Device(device.kind, device.index, table=opener.table, context=opener.context)
+                else:
+                    found = _native.Device(device.kind, device.index, opener)
             except UserError as error:
                 raise UserError(
                     f"there is no device {device}: {error.message}", code="G010", hint=error.hint
