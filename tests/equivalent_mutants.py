@@ -14,6 +14,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "pass",
     ): "the simplifier folds the two constants in its next step",
     (
+        "weft/expr/normalize.py",
+        'elif isinstance(part, Binary) and part.op == "eq" and part.a.dtype is INDEX and part.lanes == 1:',
+        "elif (isinstance(part, Binary) and part.op == 'eq' and (part.a.dtype is INDEX)):",
+    ): "facts about vectors are never asked for: questions are about scalars",
+    (
         "weft/schedule/dependence.py",
         "if tree.position[writer] > tree.position[other]:",
         "if (tree.position[writer] >= tree.position[other]):",

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from exact import exact
 
+from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Broadcast, Const, Expr, Not, Ramp, Select, Var, maximum, minimum
 from weft.expr.prove import Facts
 from weft.expr.text import to_text
@@ -195,3 +196,48 @@ def test_vectors_of_conditions(golden: Golden) -> None:
     found += [Select(c, a, b) for c in conditions for a, b in itertools.permutations(VECTORS[6:9], 2)]
     found += [Not(c) for c in conditions]
     golden("normal_lane_conditions.txt", "\n".join(lines_of(found, known())) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("state", "low", "high"),
+    [
+        (lambda f: f.bind(X), 0, None),
+        (lambda f: f.bind(X, 3), 3, None),
+        (lambda f: f.bind(X, 3, 4), 3, 6),
+        (lambda f: f.bind(X, extent=4), 0, 3),
+        (lambda f: f.bind(X, N, 4), 1, None),
+        (lambda f: f.bind(X, 0, N), 0, None),
+        (lambda f: f.bind(IterVar(X, Const(5), start=Const(2))), 2, 6),
+        (lambda f: f.bind_size(X), 1, None),
+        (lambda f: f.bind_size(X, 0), 0, None),
+        (lambda f: f.bind_size(X, 7), 7, None),
+        (lambda f: f.assume(X < 9), None, 8),
+        (lambda f: f.assume((X < 9) & (X > 2)), 3, 8),
+        (lambda f: f.assume(Binary("eq", X, Const(4))), 4, 4),
+        (lambda f: f.assume(True), None, None),
+    ],
+)
+def test_what_is_stated_is_known_and_no_more(state: Callable[[Facts], None], low: int | None, high: int | None) -> None:
+    facts = Facts([N])
+    copied, empty = facts.copy(), facts.copy()
+    with facts.scope():
+        state(facts)
+        assert (facts.minimum(X), facts.maximum(X)) == (low, high)
+        inherited = facts.copy()
+        with facts.binding(Y, X, 1):
+            assert facts.minimum(Y) == low
+        assert facts.minimum(Y) is None
+    assert (facts.minimum(X), facts.maximum(X)) == (None, None), "forgotten with the scope"
+    assert (inherited.minimum(X), inherited.maximum(X)) == (low, high)
+    state(copied)
+    assert (copied.minimum(X), copied.maximum(X)) == (low, high)
+    assert (empty.minimum(X), empty.maximum(X)) == (None, None) == (facts.minimum(X), facts.maximum(X))
+    assert empty.minimum(N) == 1
+
+
+def test_a_loop_of_one_step_keeps_its_variable_if_it_is_to() -> None:
+    for keeps in (False, True):
+        facts = Facts(keeps_variables=keeps)
+        facts.bind(X, 3, 1)
+        assert (facts.simplify(X) is X) == keeps
+        assert facts.bounds(X) == (3, 3)

@@ -256,3 +256,23 @@ def test_the_interpreter_checks_the_requirements_of_a_module() -> None:
     assert interpret.run(module, [np.zeros(3, np.float32)]).shape == (3,)
     with pytest.raises(InputError, match="at least three"):
         interpret.run(module, [np.zeros(2, np.float32)])
+
+
+def test_constants_that_differ_anywhere_are_two() -> None:
+    """Their hash looks at a sample of the elements; the comparison at all of them."""
+    plain = np.arange(200, dtype=np.float32)
+    for at in range(len(plain)):
+        other = plain.copy()
+        other[at] += 0.5
+        same = Tuple((build.constant(plain), build.constant(other), build.constant(plain.copy())))
+        first, second, third = CommonSubexpressions().run(Module.of(build.function([], same))).main.body.fields
+        assert first is third and first is not second, at
+
+
+def test_attributes_that_are_only_equal_are_two() -> None:
+    """``1 == 1.0 == True`` and ``0.0 == -0.0``, but the calls differ."""
+    x = build.var("x", (2, 3))
+    values = (1, 1.0, True, 0.0, -0.0, 0, False, "1", (1,), (1.0,), ((True,), 1), ((1,), 1))
+    calls = [Call(relu, (x,), Attrs({"value": v}), F) for v in values]
+    fields = CommonSubexpressions().run(Module.of(build.function([x], Tuple((*calls, *calls))))).main.body.fields
+    assert len(set(map(id, fields))) == len(values)

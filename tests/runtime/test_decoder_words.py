@@ -10,6 +10,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from weft.runtime.program import (
     FunctionSpec,
     Give,
     HostOperator,
+    Instruction,
     Invoke,
     Jump,
     KernelRef,
@@ -246,3 +248,44 @@ def test_encoded_programs_are_the_words_that_are_decoded(golden: Golden) -> None
         if told:
             lines.append(f"{'.'.join(map(str, path))}: {'; '.join(told)}")
     golden("encoded_changes.txt", "\n".join(lines) + "\n")
+
+
+MAX_RANK, MAX_STACK = 64, 64
+"""As in csrc: dimensions of a tensor, and numbers that a size expression holds at once."""
+
+
+def sum_of(count: int) -> tuple[Any, ...]:
+    """A sum that holds ``count`` numbers at once. The symbol keeps it from being folded."""
+    return ("n", *range(1, count), *["add"] * (count - 1))
+
+
+LIMITS: dict[str, tuple[int, Callable[[ExecutableProgram, int], ExecutableProgram]]] = {
+    "an input": (
+        MAX_RANK,
+        lambda p, n: replace(p, inputs=(replace(p.inputs[0], shape=(N, *[(1,)] * (n - 1))), p.inputs[1])),
+    ),
+    "an output": (
+        MAX_RANK,
+        lambda p, n: replace(p, outputs=(replace(p.outputs[0], shape=((1,),) * n), p.outputs[1])),
+    ),
+    "a new tensor": (MAX_RANK, lambda p, n: with_instruction(p, NewTensor(6, (64,), ((1,),) * n))),
+    "a view": (MAX_RANK, lambda p, n: with_instruction(p, NewView(6, 2, (8,), ((1,),) * n))),
+    "columns of a range": (MAX_RANK, lambda p, n: with_instruction(p, CheckRange(0, N, ((0,),) * n, ((1,),) * n, ""))),
+    "an axis": (MAX_RANK - 1, lambda p, n: with_instruction(p, Extent("t", 6, n))),
+    "a size": (MAX_STACK, lambda p, n: with_instruction(p, SetSize("k", sum_of(n)))),
+}
+
+
+def with_instruction(p: ExecutableProgram, new: Instruction) -> ExecutableProgram:
+    """``p`` with ``new`` in place of the first instruction of its type."""
+    at = next(n for n, i in enumerate(p.instructions) if type(i) is type(new))
+    return replace(p, instructions=(*p.instructions[:at], new, *p.instructions[at + 1 :]))
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_limits_are_reached_and_not_passed(kernels: bytes, what: str) -> None:
+    limit, change = LIMITS[what]
+    for count in (1, limit - 1, limit):
+        Executable(artifact(change(everything(), count), kernels, (CONSTANT,)), threads=1)
+    with pytest.raises(ArtifactError, match="malformed program"):
+        Executable(artifact(change(everything(), limit + 1), kernels, (CONSTANT,)), threads=1)

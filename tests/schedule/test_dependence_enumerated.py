@@ -13,16 +13,28 @@ from dataclasses import replace
 from math import prod
 
 import pytest
-from tiny_programs import TRUE, Axis, Event, I, J, K, N, block, bound, buffer, loop, program, run
+from tiny_programs import TRUE, Axis, Event, I, J, K, N, block, bound, buffer, loop, number, program, run
 
 from weft.expr.evaluate import evaluate
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Const, Expr, Var, maximum, minimum
 from weft.expr.visit import occurs
-from weft.schedule.dependence import carried_loops, is_dense, partial_blocks, runs_once
+from weft.schedule.dependence import (
+    carried_loops,
+    check_copied,
+    check_independent,
+    check_repeated_private,
+    has_repeated,
+    is_dense,
+    partial_blocks,
+    repeats,
+    runs_once,
+    steps_kept_in_order,
+)
 from weft.schedule.state import State
 from weft.schedule.tree import Tree
-from weft.tir.nodes import Block, Program, Region, Seq
+from weft.support.errors import ScheduleError
+from weft.tir.nodes import Block, LoopKind, Program, Region, Seq
 
 T, U, A, B = buffer("T"), buffer("U"), buffer("A"), buffer("B")
 
@@ -367,3 +379,107 @@ def test_reductions_that_run_again(golden: Callable[[str, str], None]) -> None:
             marks += mark(*repetition(p, made, counts))
         lines.append(f"{name}: {marks}")
     golden("dependence_reductions.txt", "\n".join(lines) + "\n")
+
+
+KINDS: Sequence[LoopKind] = ("serial", "parallel", "vectorized", "thread", "virtual")
+
+
+def repeated(extent: int, outside: bool, param: bool, around: LoopKind) -> Program:
+    """Each iteration of ``i`` writes all of T and reads it; with ``outside``, another block reads it afterwards."""
+    writer = block("T", {K: 2}, [(T, [K])], [(A, [K])])
+    reader = block("B", {J: 3, I: extent, K: 2}, [(B, [J * 6 + I * 2 + K])], [(T, [K])])
+    inner = loop(I, extent, loop(K, 2, writer), loop(Var("k2"), 2, reader))
+    outer = replace(loop(J, 3, inner), kind=around)
+    after = block("C", {N: 2}, [(U, [N])], [(T, [N])])
+    p = program(outer, *([loop(N, 2, after)] if outside else []))
+    return replace(p, params=(A, B, *([T] if param else ())), outputs=2 if param else 1)
+
+
+def refused(check: Callable[[], object]) -> str:
+    try:
+        check()
+    except ScheduleError as error:
+        return str(error.code)
+    return ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_concurrent_iterations_write_again(kind: LoopKind) -> None:
+    """All write the same elements: refused where these are used outside of the loop, or where threads would need a
+    private buffer each and cannot have it."""
+    for extent, outside, param, around in itertools.product((1, 2), (False, True), (False, True), KINDS[:3]):
+        state = State(repeated(extent, outside, param, around))
+        state.partial = frozenset({"T"})
+        i, j = (next(x for v, x in state.tree.loops.items() if v is var) for var in (I, J))
+        for kept, carried in itertools.product((False, True), (False, True)):
+            state.kept = {"T": J} if kept else {}
+            state.carried = frozenset({J}) if carried else frozenset()
+            shared = outside or param
+            shared |= kind == "parallel" and (around == "vectorized" or (kept and carried))
+            wanted = "S018" if extent > 1 and kind != "serial" and shared else ""
+            found = refused(lambda: check_independent(state, i, reduce_allowed=False, kind=kind))  # noqa: B023
+            assert found == wanted, (extent, outside, param, around, kept, carried)
+        state.partial = frozenset()
+        assert not has_repeated(state)
+        state.partial = frozenset({"T"})
+        assert has_repeated(state) == (around != "serial")
+        assert {x.var for x in (i, j) if repeats(state, x, state.tree.blocks["T"])} == ({I, J} if extent > 1 else {J})
+
+
+def test_what_is_written_again_is_refused_once_it_is_shared() -> None:
+    """A primitive that makes concurrent iterations share what each had for itself; what was shared before stays."""
+    for around, before, after in itertools.product(KINDS, (False, True), (False, True)):
+        states = []
+        for outside in (before, after):
+            states.append(State(repeated(2, outside, False, around)))
+            states[-1].partial = frozenset({"T", "gone"})
+        found = refused(lambda: check_repeated_private(states[1], states[0]))  # noqa: B023
+        assert found == ("S018" if around != "serial" and after and not before else ""), (around, before, after)
+
+
+def test_loops_with_private_buffers_are_not_copied() -> None:
+    for around, outside, partial in itertools.product(KINDS, (False, True), (False, True)):
+        state = State(repeated(2, outside, False, around))
+        state.partial = frozenset({"T"}) if partial else frozenset()
+        (j,) = (x for v, x in state.tree.loops.items() if v is J)
+        found = refused(lambda: check_copied(state, j))  # noqa: B023
+        assert found == ("S018" if partial and around != "serial" and not outside else ""), (around, outside, partial)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_loops_of_reductions_and_of_steps(kind: LoopKind) -> None:
+    for role, extent, allowed, carried in itertools.product(
+        ("spatial", "reduce", "ordered", "thread"), (1, 2), (False, True), (False, True)
+    ):
+        state = State(program(loop(I, extent, bound("T", Axis(I, extent, kind=role)))))
+        (i,) = state.tree.loops.values()
+        state.carried = frozenset({I}) if carried else frozenset()
+        wanted = "S015" if carried or role == "ordered" else "S016" if role == "reduce" and not allowed else ""
+        found = refused(lambda: check_independent(state, i, reduce_allowed=allowed, kind=kind))  # noqa: B023
+        assert found == (wanted if extent > 1 else ""), (role, extent, allowed, carried)
+
+
+def test_steps_that_stay_in_order(golden: Callable[[str, str], None]) -> None:
+    """Steps along ``i`` over columns along ``j``: reordered only where none reads another column's earlier steps."""
+    plane, lines = buffer("T", 2), []
+    columns: Mapping[str, tuple[Callable[[Var], Expr | int], int]] = {
+        "c": (lambda c: c, 1),
+        "c + 1": (lambda c: c + 1, 1),
+        "0": (lambda c: 0, 1),
+        "c, two of them": (lambda c: c, 2),
+    }
+    for (name, (at, width)), back, kinds in itertools.product(
+        columns.items(), (True, False), (("ordered", "spatial"), ("ordered", "reduce"), ("ordered", "ordered"))
+    ):
+        step = bound("T", Axis(I, 3, kind=kinds[0]), Axis(J, 2, kind=kinds[1]))
+        t, c = (it.var for it in step.iters)
+        read = Region(plane, ((t - 1, Const(1)), (number(at(c)), Const(width))))
+        written = Region(plane, ((t, Const(1)), (c, Const(1))))
+        step = replace(step, reads=(read,) if back else (), writes=(written,))
+        state = State(program(loop(I, 3, loop(J, 2, step))))
+        i, j = state.tree.loops_around(step)
+        told = [[x.var.name for x in steps_kept_in_order(state, [i, j], order)] for order in ([i, j], [j, i])]
+        state.partial = frozenset({"T"})
+        told.append([x.var.name for x in steps_kept_in_order(state, [i, j], [j, i])])
+        lines.append(f"{name}, {'reads the step before' if back else 'reads nothing'}, {' '.join(kinds)}: {told}")
+    golden("dependence_steps.txt", "\n".join(lines) + "\n")

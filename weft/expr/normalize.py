@@ -379,8 +379,7 @@ class Normalizer:
     def _at_least_zero(self, p: Poly) -> Expr:
         """``p >= 0`` in normal form."""
         g = content(p)
-        if g > 1:
-            p = {m: c // g for m, c in p.items() if c // g}
+        p = {m: c // g for m, c in p.items() if c // g}
         right = {m: c for m, c in p.items() if m and c > 0}
         left = {m: -c for m, c in p.items() if m and c < 0}
         k = p.get((), 0)
@@ -407,8 +406,7 @@ class Normalizer:
             return no
         if self.solver.positive(p) or self.solver.positive(scaled(p, -1)):
             return no
-        if g > 1:
-            p = {m: c // g for m, c in p.items()}
+        p = {m: c // g for m, c in p.items()}
         parts = self._all_at_their_ends(p)
         if parts is not None:
             made = self._connective(parts)
