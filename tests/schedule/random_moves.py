@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from weft.expr.nodes import Select
@@ -193,10 +194,13 @@ def fetch_together(s: Schedule, r: random.Random) -> None:
 
 
 def tensorize(s: Schedule, r: random.Random) -> object:
-    """The innermost loop of some block, by an intrinsic of its extent."""
-    loop = (s.get_loops(some_block(s, r)) or (some_loop(s, r),))[-1]
-    extent = str(s.state.loop(loop).extent)
-    return s.tensorize(loop, r.choice([i.name for i in INTRINSICS if i.name.endswith(extent)] or ["row_sum_1"]))
+    """The innermost loop of some block, by an intrinsic of its extent that computes the same, if there is one."""
+    innermost = [loops[-1] for b in s.get_blocks() if (loops := s.get_loops(b))]
+    pairs = [(x, i.name) for x in innermost for i in INTRINSICS if i.name.endswith(f"_{s.state.loop(x).extent}")]
+    for loop, name in r.sample(pairs, len(pairs)):
+        with suppress(ScheduleError):
+            return s.tensorize(loop, name)
+    return s.tensorize(some_loop(s, r), "row_sum_1")
 
 
 def marked(s: Schedule, r: random.Random) -> None:
@@ -274,6 +278,7 @@ MOVES: dict[str, Move] = {
     "pad_einsum": lambda s, r: s.pad_einsum(
         b := some_block(s, r), [r.choice([1, 2, 4]) for _ in s.state.block(b).iters]
     ),
+    "normalize": lambda s, r: s.normalize(some_loop(s, r)),
     "merge": merge_two,
     "reindex": lambda s, r: s.reindex(some_block(s, r), r.randrange(2), r.random() < 0.3),
     "unsafe_set_dtype": widen,

@@ -250,3 +250,43 @@ def test_fusing_nothing_makes_a_loop_of_one_iteration() -> None:
     s = Schedule(te_to_tir("two", [x], [te.compute((), lambda: y() * y(), name="z")]))
     with pytest.raises(ScheduleError, match="where 2 blocks are in no loop"):
         s.fuse()
+
+
+def test_normalized_loops_start_at_zero() -> None:
+    """They stay the same loops, and are then factored."""
+    n = te.var("n")
+    x, k = te.placeholder((n, 12), "int32", name="x"), te.reduce_axis((2, 10), "k")
+    original = te_to_tir(
+        "rows", [x], [te.compute((n,), lambda i: te.sum(x[i, k] * i, axis=k, where=k != 5), name="row")]
+    )
+    s = Schedule(original)
+    around, reduced = s.get_loops("row")
+    s.parallel(around)
+    with pytest.raises(ScheduleError, match="'k' starts at 2") as caught:
+        s.rfactor(reduced)
+    assert caught.value.code == "S052" and "normalize" in str(caught.value)
+    for loop in (around, reduced):
+        s.normalize(loop)
+    assert s.get_loops("row") == (around, reduced)
+    assert str(s.state.loop(reduced).start) == "0" and s.state.loop(around).kind == "parallel"
+    s.rfactor(s.split(reduced, factors=(None, 4))[0])
+    verify(s.program)
+    for rows in (5, 1, 0):
+        given_x = np.random.default_rng(0).integers(-9, 9, (rows, 12)).astype(np.int32)
+        kept = [2, 3, 4, 6, 7, 8, 9]
+        wanted = given_x[:, kept].sum(axis=1, dtype=np.int32) * np.arange(rows, dtype=np.int32)
+        for got in (run(s.program, [given_x]), run_program(s.program, [given_x], [rows])):
+            np.testing.assert_array_equal(got[0], wanted)
+
+
+def test_axes_of_the_classic_notation_are_normalized() -> None:
+    x, k = te.placeholder((5, 12), name="x"), te.reduce_axis((2, 10), "k")
+    row = te.compute((5,), lambda i: te.max(x[i, k], axis=k), name="row")
+    s = te.create_schedule(row.op)
+    made = s[row].normalize(k)
+    outer, _ = s[row].split(made, factor=4)
+    partial = s.rfactor(row, outer)
+    s[partial].parallel(s[partial].op.axis[0])
+    assert "serial(2" not in str(weft.lower(s, [x, row]))
+    values = np.random.default_rng(3).normal(size=(5, 12)).astype(np.float32)
+    np.testing.assert_array_equal(weft.build(s, [x, row])(values), values[:, 2:10].max(axis=1))

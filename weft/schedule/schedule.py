@@ -194,6 +194,10 @@ class Schedule(TextInNotebooks):
         made: LoopRef = self._apply("add_unit_loop", target=_target(target))
         return made
 
+    def normalize(self, loop: LoopRef) -> None:
+        """Let a loop start at 0; its iterations stay the same."""
+        self._apply("normalize", loop=loop)
+
     def reorder(self, *loops: LoopRef) -> None:
         """Put loops of one nest into the given order. They take the same set of positions as before."""
         self._apply("reorder", loops=loops)

@@ -386,6 +386,13 @@ class Stage:
         return self.owner.schedule.fuse(*map(self.loop, axes))
 
     @_declared
+    def normalize(self, axis: Any) -> LoopRef:
+        """Let a loop start at 0, and return it."""
+        loop = self.loop(axis)
+        self.owner.schedule.normalize(loop)
+        return loop
+
+    @_declared
     def reorder(self, *axes: Any) -> None:
         """Put the loops into this order, the first outermost."""
         self.owner.schedule.reorder(*map(self.loop, axes))

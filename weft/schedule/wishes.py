@@ -27,7 +27,7 @@ from weft.support.errors import ScheduleError
 MAKING: Final = ("cache_read", "cache_write", "rfactor", "pad_einsum", "transform_layout", "set_scope")
 """Declarations that make stages, or change buffers that other stages use."""
 PLACING: Final = ("compute_at", "compute_root")
-_LOOPS: Final = ("split", "tile", "fuse", "reorder", "parallel", "vectorize", "unroll", "bind", "pragma")
+_LOOPS: Final = ("split", "tile", "fuse", "normalize", "reorder", "parallel", "vectorize", "unroll", "bind", "pragma")
 
 
 class Renamed(Protocol):

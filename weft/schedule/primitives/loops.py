@@ -152,6 +152,22 @@ def add_unit_loop(state: State, target: BlockRef | LoopRef) -> LoopRef:
     return LoopRef(made.var)
 
 
+def normalize(state: State, loop: LoopRef) -> None:
+    """Let a loop start at 0. It stays the same loop, of the same kind.
+
+    ::
+
+        for i in 2..n: B(i)   →   for i in n - 2: B(i + 2)
+    """
+    old = state.loop(loop)
+    if old.start is ZERO:
+        return
+    made = with_loop(old, start=ZERO)
+    ranges = {**state.ranges(old), old.var: loop_range(made)}
+    body = rebind(old.body, {old.var: simplify_index(old.var + old.start)}, ranges)
+    state.commit(state.tree.replace({old: with_loop(made, body=body)}))
+
+
 def reorder(state: State, loops: Sequence[LoopRef]) -> None:
     """Change the order of some loops of a nest; the other loops keep their places.
 

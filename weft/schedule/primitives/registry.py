@@ -72,6 +72,7 @@ _TABLE: Final = (
     Primitive("split", loops.split),
     Primitive("fuse", loops.fuse, variadic="loops"),
     Primitive("add_unit_loop", loops.add_unit_loop),
+    Primitive("normalize", loops.normalize),
     Primitive("reorder", loops.reorder, variadic="loops"),
     Primitive("partition", partition.partition),
     Primitive("merge", merge.merge, variadic="loops", exposes=True),

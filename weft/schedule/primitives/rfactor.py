@@ -134,8 +134,11 @@ def _reduce_loops(state: State, block: Block, factored: For) -> tuple[list[For],
         raise state.refuse("S052", f"'{factored.var.name}' is not a reduction loop of '{block.name}'", at=factored)
     for loop in found:
         names: dict[Var, object] = {other.var: None for other in state.tree.loops_around(block)}
-        if mentions(loop.extent, names) or mentions(loop.start, names) or loop.start is not ZERO:
+        if mentions(loop.extent, names) or mentions(loop.start, names):
             raise state.refuse("S052", f"the range of '{loop.var.name}' depends on other loops", at=loop)
+        if loop.start is not ZERO:
+            message = f"'{loop.var.name}' starts at {loop.start}"
+            raise state.refuse("S052", message, at=loop, hint="normalize(loop) lets it start at 0")
     if not starts_reduction(block, found):
         raise state.refuse("S052", f"'{found[0].var.name}' does not begin the reduction", at=found[0])
     return found, found[0]
