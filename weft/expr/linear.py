@@ -7,7 +7,7 @@ None if nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -172,7 +172,7 @@ def relax(e: Expr, moving: Ranges, ranges: Ranges) -> LinearSweep | None:
     return None if swept is None else LinearSweep(known.form(swept.low), known.form(swept.width))
 
 
-def mentions(e: Expr, variables: Mapping[Var, object]) -> bool:
+def mentions(e: Expr, variables: Container[Expr]) -> bool:
     """Whether any of ``variables`` occurs in ``e``."""
     stack, seen = [e], {e}
     while stack:

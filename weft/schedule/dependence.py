@@ -25,7 +25,6 @@ from weft.schedule.state import State
 from weft.schedule.tree import Tree
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Block, Buffer, For, LoopKind, Program, Region
-from weft.tir.visit import postorder
 
 
 def carried_loops(program: Program) -> frozenset[Var]:
@@ -48,12 +47,12 @@ def partial_blocks(program: Program) -> frozenset[str]:
 
 
 def _is_complete(block: Block, loops: Sequence[For]) -> bool:
-    pending = {loop.var: loop_range(loop) for loop in loops}
+    pending: dict[Expr, tuple[Linear, Linear]] = {loop.var: loop_range(loop) for loop in loops}
     for it, value in zip(block.iters, block.values, strict=True):
         form, low = linear(value), linear(it.start)
         reach, steps = Linear({}), []
         for term, factor in form.terms.items():
-            if not isinstance(term, Var) or term not in pending:
+            if term not in pending:
                 return False
             first, last = pending.pop(term)
             form = form + (first - Linear({term: 1})).scaled(factor)
@@ -142,7 +141,7 @@ def is_dense(tree: Tree, loop: For | None, block: Block, region: Region) -> bool
         steps: list[tuple[int, int]] = []
         unknown: list[int] = []
         for term, factor in form.terms.items():
-            inner = [v for v in postorder(term) if isinstance(v, Var) and v in inside]
+            inner = [v for v in inside if occurs(v, term)]
             if not inner:
                 continue
             if inner != [term] or inner[0] in used or factor < 0:
@@ -194,11 +193,11 @@ def _tried(block: Block, loops: Sequence[For]) -> bool:
 
 def _runs_once(block: Block, loops: Sequence[For]) -> bool:
     """The same, where variables are sums of loops."""
-    pending = {loop.var: loop_range(loop) for loop in loops}
+    pending: dict[Expr, tuple[Linear, Linear]] = {loop.var: loop_range(loop) for loop in loops}
     for it, value in zip(block.iters, block.values, strict=True):
         steps: list[tuple[int, int | None]] = []  # None: width unknown
         for term, factor in linear(value).terms.items():
-            if not isinstance(term, Var) or term not in pending:
+            if term not in pending:
                 if mentions(term, pending):
                     return False
                 continue
