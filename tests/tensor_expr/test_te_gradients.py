@@ -552,3 +552,26 @@ def test_narrow_floats_keep_their_type() -> None:
     Y = te.compute((4,), lambda i: te.max(te.cast(X[i, k], "float32"), axis=k), name="Y")
     (made,) = te.gradient(Y, X, te.placeholder((4,), name="head"))
     assert made.dtype == "float16" and isinstance(made.op, ComputeOp)
+
+
+def test_rows_and_columns_of_open_sizes() -> None:
+    """Reshapes of open sizes are solved where the divisor is at least 1 for every element, else added step by step."""
+    n, m, size = te.var("n"), te.var("m"), te.var("size")
+    X = te.placeholder((n, m), F64, name="X")
+    flat = te.compute((n * m,), lambda i: X[i // m, i % m] * X[n - 1 - i // m, 0], name="flat")
+    rows = te.compute((n, m), lambda i, j: flat[i * m + j] * X[i, j], name="rows")
+    for shape in ((3, 4), (1, 1), (0, 3), (3, 0)):
+        made = check(rows, [X], [X], [values(*shape)])
+    assert not any(isinstance(op, UpdateOp) for op in topological(made))
+    F, L = te.placeholder((size,), F64, name="F"), te.placeholder((n, m), F64, name="L")
+    rows = te.compute((n, m), lambda i, j: F[i * m + j] * L[i, j], name="rows")
+    for shape in ((3, 4), (1, 1), (0, 3), (3, 0)):
+        made = check(rows, [F, L], [F, L], [values(12), values(*shape)])
+    assert any(isinstance(op, UpdateOp) for op in topological(made))
+    head = te.placeholder((n, m), F64, name="head")
+    made = te.gradient(rows, F, head)
+    found = weft.build(te.create_schedule(made[0].op), [F, L, head, made[0]])
+    for shape in ((3, 4), (3, 0)):
+        first = shape[0] * shape[1]
+        got = found(np.ones(12), values(*shape), np.ones(shape))
+        np.testing.assert_array_equal(got, np.pad(values(*shape).ravel(), (0, 12 - first)))

@@ -133,6 +133,10 @@ def _linear_steps(problem: _Problem) -> bool:
                 _solve_linear(problem, form[0], facts.simplify(right - form[1]))
                 moved = True
                 break
+            if _solve_row_and_column(problem, facts, left, right, unknown):
+                del problem.equations[n]
+                moved = True
+                break
     return True
 
 
@@ -162,6 +166,27 @@ def _solve_linear(problem: _Problem, factors: Mapping[Var, int], total: Expr) ->
     _set(problem, a, total // factor, first, signs[a.var])
 
 
+def _solve_row_and_column(problem: _Problem, facts: Facts, left: Expr, right: Expr, unknown: Sequence[Var]) -> bool:
+    """Solve ``row * width + column == right``, where a size gives the width and all columns are below it."""
+    if len(unknown) != 2:
+        return False
+    for row, column in (unknown, reversed(unknown)):
+        rest, of_row, of_column = (
+            facts.simplify(substitute(left, {row: Const(r, INDEX), column: Const(c, INDEX)}))
+            for r, c in ((0, 0), (1, 0), (0, 1))
+        )
+        width = facts.simplify(of_row - rest)
+        columns = problem.axes[column]
+        fits = facts.equal(left, row * width + column + rest) and facts.equal(of_column - rest, 1)
+        fits = fits and facts.equal(columns.start, 0) and facts.nonnegative(width - columns.extent)
+        if fits and problem.known.nonnegative(width - 1):
+            total = right - rest
+            for axis, value in ((problem.axes[row], total // width), (columns, total % width)):
+                problem.remove(axis, facts.simplify(value))
+            return True
+    return False
+
+
 def _set(problem: _Problem, a: IterVar, counted: Expr, first: Expr, sign: int) -> None:
     facts = problem.facts()
     problem.remove(a, facts.simplify(first + counted if sign > 0 else first - counted))
@@ -187,16 +212,16 @@ def _take_digits(problem: _Problem) -> bool:
         for e in post_order(left):
             if not (isinstance(e, Binary) and e.op in ("floordiv", "floormod") and uses_var(e.a, problem.axes)):
                 continue
-            if not isinstance(e.b, Const) or int(e.b) < 1:
-                continue
+            if uses_var(e.b, problem.axes) or not problem.known.nonnegative(e.b - 1):
+                continue  # where elements exist but no steps, the divisor may be 0
             if any(isinstance(n, Binary) and n.op in ("floordiv", "floormod") for n in post_order(e.a)):
                 continue  # the inner one first
-            if _split(problem, e.a, int(e.b)):
+            if _split(problem, e.a, e.b):
                 return True
     return False
 
 
-def _split(problem: _Problem, number: Expr, factor: int) -> bool:
+def _split(problem: _Problem, number: Expr, factor: Expr) -> bool:
     facts = problem.facts()
     swept = facts.sweep(number, list(problem.axes))
     if swept is None:
@@ -206,7 +231,7 @@ def _split(problem: _Problem, number: Expr, factor: int) -> bool:
     if uses_var(first, problem.axes) or uses_var(count, problem.axes):
         return False
     high = IterVar(Var("high", INDEX), count, IterVar.REDUCE, first)
-    low = IterVar(Var("low", INDEX), Const(factor, INDEX), IterVar.REDUCE)
+    low = IterVar(Var("low", INDEX), factor, IterVar.REDUCE)
     problem.axes.update({high.var: high, low.var: low})
     digits = high.var * factor + low.var
     if isinstance(number, Var):
