@@ -1,5 +1,7 @@
 """Visitors, builders, the interpreter and the simple passes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from toy_operators import add, exp, fill, halves, matmul, mul, neg, relu, reshape, shout
@@ -276,3 +278,15 @@ def test_attributes_that_are_only_equal_are_two() -> None:
     calls = [Call(relu, (x,), Attrs({"value": v}), F) for v in values]
     fields = CommonSubexpressions().run(Module.of(build.function([x], Tuple((*calls, *calls))))).main.body.fields
     assert len(set(map(id, fields))) == len(values)
+
+
+@pytest.mark.parametrize("wrong", [np.float64, np.float32], ids=["dtype", "shape"])
+def test_what_is_not_of_its_type_is_not_folded(wrong):
+    """A reference that gives another dtype or shape than the type says is left to run, where it is an error."""
+    shape = (3,) if wrong is np.float64 else (4,)
+    other = replace(exp, name="other", reference=lambda attrs, a: np.zeros(shape, wrong))
+    right = replace(exp, name="right", reference=lambda attrs, a: np.zeros(3, np.float32))
+    x = build.constant(np.ones(3, np.float32))
+    kept = FoldConstants().run(Module.of(build.function([], call(other, [x])))).main.body
+    assert isinstance(kept, Call) and kept.target is other
+    assert isinstance(FoldConstants().run(Module.of(build.function([], call(right, [x])))).main.body, Constant)

@@ -167,6 +167,23 @@ def test_a_state_that_grows():
     check([k, x], bound(grown), *(([c], floats(r, 4)) for c, r in ((3, 3), (0, 5), (5, 1), (2, 0))))
 
 
+@pytest.mark.parametrize("declared", ["by the first row", "in the type"])
+def test_rows_of_different_sizes_are_no_tensor(declared):
+    """Row ``i`` has ``i + 1`` elements times four; what is collected must be of one size."""
+    h = Var("h", TensorType.of((4,), "float32"))
+    row = o("slice", x, begin=(0,), end=(i + 1,), in_bounds=True)
+    size = build.size("r") if declared == "by the first row" else 1
+    start = build.var("start", (4,))
+    type_ = TupleType((h.type, TensorType.of((n, size, 4), "float32")))
+    loop = Loop((start,), build.function([h], Tuple((o("tanh", h), row))), type_, i, n, n)
+    executable = weft.compile(Module.of(build.function([x, start], loop)), threads=1)
+    (_, rows) = executable(floats(1, 4, seed=1), floats(4))
+    np.testing.assert_array_equal(rows, floats(1, 4, seed=1)[None])
+    for count in (2, 3):
+        with pytest.raises(InputError, match="rows that a loop collects have different sizes"):
+            executable(floats(count, 4), floats(4))
+
+
 def while_loop():
     a, b = (Var(name, TensorType.of((2,), "float32")) for name in "ab")
     first, second = build.var("first", (2,)), build.var("second", (2,))
