@@ -12,9 +12,9 @@ _LOAD_SHARE = 0.25
 """The time of other loads, as a share of the time of a full tile."""
 
 
-def packed_seconds(rates: Rates, paired: bool) -> float:
-    """With packed operands. ``paired``: pairs of bfloat16, on a core that has fast instructions for them."""
-    return 1 / (rates.paired_products if paired else rates.packed_products)
+def packed_seconds(rates: Rates, grouped: bool) -> float:
+    """With packed operands. ``grouped``: pairs of bfloat16 or groups of four bytes, which an instruction adds."""
+    return 1 / (rates.paired_products if grouped else rates.packed_products)
 
 
 def panel_seconds(rates: Rates) -> float:

@@ -140,7 +140,7 @@ def _matmul_layout(
     plain = products.unpacked_seconds(rates) if attrs.transpose_b else waste * layouts.straight_cost(types, rates)
     choices = [LayoutChoice((None, source), (None,), attrs, work * plain)]
     if isinstance(columns, int) and columns > 1:
-        target = f"{batch}NK{block}n{layouts.pairs(types, depth)}"
+        target = f"{batch}NK{block}n{layouts.groups(types, depth)}"
         packed = attrs.replace(b_layout=target, transpose_b=False, columns=columns)
         choices.append(LayoutChoice((None, target), (None,), packed, work * waste * layouts.packed_cost(types, rates)))
     return choices
@@ -193,6 +193,12 @@ MATMUL = OpDef(
         Case((_f(3, 8, dtype="bfloat16"), _f(8, 5, dtype="bfloat16")), {"out_dtype": "float32"}),
         Case((_f(3, 40, dtype="float16"), _f(40, 5, dtype="float16")), {}, -1, 1, 4e-3, 4e-3),
         Case((_f(3, 4, dtype="int8"), _f(4, 5, dtype="int8")), {"out_dtype": "int32"}, -100, 100),
+        Case(
+            (_f(5, 8, dtype="uint8"), _f(2, 2, 4, 4, dtype="int8")),
+            {"b_layout": "NK4n4k", "columns": 7, "out_dtype": "int32"},
+            0,
+            100,
+        ),
         Case((_f(3, 4, dtype="int32"), _f(4, 5, dtype="int32")), {}, -9, 9),
     ),
     doc="matrix product with broadcast batch dimensions; vectors as in NumPy",

@@ -274,7 +274,10 @@ def _conv_layout(
         if attrs.groups > 1 and inputs == 1 and outputs == attrs.groups:
             packed(c, f"{w}{size}o", c, each * whole_outputs)
         elif attrs.groups == 1:
-            if inputs < block:
+            few = layouts.group_size(types)
+            if inputs < block and few == layouts.BYTE_GROUP:
+                packed(f"{x}{few}c", f"{w}{size}o{few}i", c, each * whole_outputs * _filled(inputs, few))
+            elif inputs < block:
                 packed(x, f"{w}{size}o", c, work * whole_outputs * layouts.packed_cost(types, rates))
             packed(c, f"{w}{around}", c, each * whole_outputs * _filled(inputs, size))
         elif inputs % size == 0 and (outputs // attrs.groups) % size == 0:
@@ -293,9 +296,9 @@ def _filled(channels: int, block: int) -> float:
 
 
 def _around(types: tuple[TensorType, ...], block: int) -> str:
-    """Blocks of input channels and of output channels, pairs of input channels innermost where that is faster."""
-    paired = layouts.pairs(types, block, "i")
-    return f"{block // 2}i{block}o{paired}" if paired else f"{block}i{block}o"
+    """Blocks of input channels and of output channels, groups of input channels innermost where that is faster."""
+    grouped = layouts.groups(types, block, "i")
+    return f"{block // layouts.group_size(types)}i{block}o{grouped}" if grouped else f"{block}i{block}o"
 
 
 MIN_HALVED_CHANNELS = 8

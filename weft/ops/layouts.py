@@ -20,6 +20,10 @@ def size(shape: Sequence[Dim]) -> int:
 
 PAIRED = "bfloat16"
 """The dtype whose products are packed in pairs along the sum (the instructions of CPUs add two at a time)."""
+BYTE_GROUP = 4
+"""How many products of bytes an instruction adds at a time."""
+GROUPS = {("bfloat16", "bfloat16"): 2, ("uint8", "int8"): BYTE_GROUP}
+"""How many products along the sum an instruction adds at a time, by the dtypes of both operands."""
 
 
 def straight_cost(types: Sequence[TensorType], rates: Rates) -> float:
@@ -33,16 +37,23 @@ def are_pairs(types: Sequence[TensorType]) -> bool:
     return all(t.dtype == PAIRED for t in types)
 
 
-def pairs(types: Sequence[TensorType], depth: Dim, letter: str = "k") -> str:
-    """The block of pairs in a packed layout, ``"2k"``, where operands of :data:`PAIRED` make whole ones."""
-    paired = are_pairs(types) and isinstance(depth, int) and depth % 2 == 0 and depth > 2
-    return f"2{letter}" if paired else ""
+def group_size(types: Sequence[TensorType]) -> int:
+    """How many products of the operands an instruction adds at a time; 1 if there is no such instruction."""
+    return GROUPS.get((str(types[0].dtype), str(types[1].dtype)), 1) if len(types) == 2 else 1
+
+
+def groups(types: Sequence[TensorType], depth: Dim, letter: str = "k") -> str:
+    """The block of groups in a packed layout, such as ``"2k"``, where operands of :data:`GROUPS` make whole ones."""
+    size = group_size(types)
+    whole = size > 1 and isinstance(depth, int) and depth % size == 0 and depth > size
+    return f"{size}{letter}" if whole else ""
 
 
 def packed_cost(types: Sequence[TensorType], rates: Rates, tile: int = 0) -> float:
     """Seconds for one multiply-add over packed operands of these types. Where there is a matrix unit (``tile``), pairs
     gain nothing."""
-    return products.packed_seconds(rates, are_pairs(types) and not tile)
+    grouped = group_size(types) > 1 and not (are_pairs(types) and tile)
+    return products.packed_seconds(rates, grouped)
 
 
 def follow_channels(

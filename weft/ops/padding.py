@@ -95,9 +95,12 @@ def _pad_reference(attrs: Attrs, data: Array) -> Array:
 
 
 def _pad_blocked(attrs: Attrs, data: TensorType, block: int) -> Attrs | None:
-    """The attributes for blocked channels, where zeros or copies are added in space only."""
+    """The attributes for blocked channels, where elements are added in space only. Channels that fill up a block stay
+    zero, so other values than zeros are added to whole blocks only."""
     before, after = _pads(attrs, data.rank)
-    if before[1] != 0 or after[1] != 0 or (attrs.mode == "constant" and attrs.value != 0):
+    channels = data.shape[1]
+    whole = isinstance(channels, int) and channels % block == 0
+    if before[1] != 0 or after[1] != 0 or (attrs.mode == "constant" and attrs.value != 0 and not whole):
         return None
     return attrs.replace(pads=(*before, 0, *after, 0))
 

@@ -175,6 +175,10 @@ def store(f: LlvmFunction, s: Store, value: Value) -> None:
             _stream(f, operand, address, ty, n * dtype.nbytes, align)
         elif mask is None:
             f.do(f"store {ty} {operand}, ptr {address}, align {align}")
+        elif (lane := _only_lane(s.mask, n)) is not None:
+            one = f.op(f"extractelement {ty} {operand}, i64 {lane}")
+            place = pointer(f, buffer, at.base + lane, value)
+            f.do(f"store {memory_type(buffer.dtype)} {one}, ptr {place}, align {align}")
         else:
             masked = f"{ty} {operand}, ptr align {align} {address}, <{n} x i1> {mask}"
             f.do(f"call void @llvm.masked.store.{mangled(ty)}.p0({masked})")
@@ -186,6 +190,16 @@ def store(f: LlvmFunction, s: Store, value: Value) -> None:
         masked = f"{ty} {operand}, <{n} x ptr> align {align} {addresses}, <{n} x i1> {allowed}"
         f.do(f"call void @llvm.masked.scatter.{mangled(ty)}.v{n}p0({masked})")
     f.wrote(buffer)
+
+
+def _only_lane(mask: Expr | None, lanes: int) -> int | None:
+    """The lane of a mask that is true in this one only, if that is known.
+
+    LLVM (22.1, with AVX-512) stores a whole word in the place of the one byte of such a mask, if the bytes were
+    truncated from words.
+    """
+    known = known_lanes(mask, lanes)
+    return known.index(True) if known is not None and sum(known) == 1 else None
 
 
 def _stream(f: LlvmFunction, operand: str, address: str, ty: str, nbytes: int, align: int) -> None:

@@ -9,8 +9,10 @@ from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.memory import pointer
 from weft.backends.llvm.types import splat, type_of, vector
 from weft.expr.nodes import Call, Expr, Load, Ramp
-from weft.support.dtypes import INT32
+from weft.support.dtypes import INT32, DType
 from weft.tir.nodes import Buffer
+
+INT16: Final = DType("int16")
 
 # Lanes → the instruction that adds four products of unsigned and signed bytes to each lane, and the feature it needs.
 # Source: Intel 64 and IA-32 Architectures Software Developer's Manual, VPDPBUSD.
@@ -18,6 +20,13 @@ _DOT: Final = {
     16: ("llvm.x86.avx512.vpdpbusd.512", frozenset({"avx512vnni"})),
     8: ("llvm.x86.avx512.vpdpbusd.256", frozenset({"avx512vnni", "avx512vl"})),
     4: ("llvm.x86.avx512.vpdpbusd.128", frozenset({"avx512vnni", "avx512vl"})),
+}
+# Lanes → the instruction that adds two products of 16-bit integers in each lane, and the feature it needs. It wraps
+# around; VPMADDUBSW, which takes bytes, saturates. Source: the same, PMADDWD.
+_PAIRS: Final = {
+    16: ("llvm.x86.avx512.pmaddw.d.512", frozenset({"avx512bw"})),
+    8: ("llvm.x86.avx2.pmadd.wd", frozenset({"avx2"})),
+    4: ("llvm.x86.sse2.pmadd.wd", frozenset({"sse2"})),
 }
 # Lanes → the instruction that adds two products of bfloat16 numbers to each lane. Source: the same, VDPBF16PS.
 _DOT_BF16: Final = {
@@ -49,7 +58,7 @@ def pack(f: LlvmFunction, e: Call, args: list[str]) -> str:
 
 
 def dot4(f: LlvmFunction, e: Call, args: list[str]) -> str:
-    """The instruction if the target has it, else shifts and multiplications."""
+    """The instruction if the target has it, else products of pairs of 16-bit integers, else of single ones."""
     total, x, y = args
     ty, lanes = type_of(e), e.lanes
     name, needed = _DOT.get(lanes, ("", frozenset({"none"})))
@@ -57,12 +66,28 @@ def dot4(f: LlvmFunction, e: Call, args: list[str]) -> str:
         bytes_ = vector("i8", 4 * lanes)
         a, b = (f.op(f"bitcast {ty} {v} to {bytes_}") for v in (x, y))
         return f.op(f"call {ty} @{name}({ty} {total}, {bytes_} {a}, {bytes_} {b})")
+    name, needed = _PAIRS.get(lanes, ("", frozenset({"none"})))
+    if needed <= f.features:
+        return _in_pairs(f, name, ty, lanes, total, x, y)
     for i in range(4):
         low = f.op(f"lshr {ty} {x}, {splat(8 * i, INT32, lanes)}")
         unsigned = f.op(f"and {ty} {low}, {splat(255, INT32, lanes)}")
         top = f.op(f"shl {ty} {y}, {splat(24 - 8 * i, INT32, lanes)}")
         signed = f.op(f"ashr {ty} {top}, {splat(24, INT32, lanes)}")
         total = f.op(f"add {ty} {total}, {f.op(f'mul {ty} {unsigned}, {signed}')}")
+    return total
+
+
+def _in_pairs(f: LlvmFunction, name: str, ty: str, lanes: int, total: str, x: str, y: str) -> str:
+    """The even bytes and the odd ones, each widened to 16 bits."""
+    halves = vector("i16", 2 * lanes)
+    shift = splat(8, INT16, 2 * lanes)
+    a, b = (f.op(f"bitcast {ty} {v} to {halves}") for v in (x, y))
+    unsigned = (f.op(f"and {halves} {a}, {splat(255, INT16, 2 * lanes)}"), f.op(f"lshr {halves} {a}, {shift}"))
+    raised = f.op(f"shl {halves} {b}, {shift}")
+    signed = (f.op(f"ashr {halves} {raised}, {shift}"), f.op(f"ashr {halves} {b}, {shift}"))
+    for u, s in zip(unsigned, signed, strict=True):
+        total = f.op(f"add {ty} {total}, {f.op(f'call {ty} @{name}({halves} {u}, {halves} {s})')}")
     return total
 
 

@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 
 from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.common.sizes import arithmetic
-from weft.frontends.onnx.converters.elementwise import cast_to
 from weft.frontends.onnx.converters.windows import auto_pad, explicit_pads, split_padding, window
 from weft.frontends.onnx.node import Node, Result
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
-from weft.support.dtypes import INT32
 
 
 def _matmul(node: Node) -> Result:
@@ -48,28 +46,6 @@ def fused_matmul(node: Node) -> GraphExpr:
     return scaled(node, product, node.real("alpha", 1.0))
 
 
-def matmul_integer(node: Node, a: int, b: int, a_zero: int, b_zero: int) -> GraphExpr:
-    """The int32 product of two 8-bit operands minus their zero points; the arguments are operand numbers."""
-    left, right = centred(node, a, a_zero, -2), centred(node, b, b_zero, -1)
-    return node.call("matmul", left, right, out_dtype="int32")
-
-
-def _matmul_integer(node: Node) -> Result:
-    return matmul_integer(node, 0, 1, 2, 3)
-
-
-def centred(node: Node, i: int, zero_point: int, axis: int) -> GraphExpr:
-    """An 8-bit operand minus its zero point, in int32; the operand itself if the zero point is 0. A vector of zero
-    points belongs to ``axis``."""
-    x = node.data(i)
-    if not node.has(zero_point):
-        return cast_to(node, x, INT32)
-    zero = cast_to(node, node.data(zero_point), INT32)
-    if zero.tensor.rank == 1 and zero.tensor.shape != (1,) and axis == -2:
-        zero = node.call("reshape", zero, shape=(-1, 1))
-    return node.call("sub", cast_to(node, x, INT32), zero)
-
-
 def _einsum(node: Node) -> Result:
     equation = node.text("equation").replace(" ", "")
     if "->" not in equation:
@@ -79,7 +55,7 @@ def _einsum(node: Node) -> Result:
     return node.call("einsum", *node.all_data(), equation=equation)
 
 
-def _kernel(node: Node, x: GraphExpr, kernel: GraphExpr) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+def kernel_sizes(node: Node, x: GraphExpr, kernel: GraphExpr) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
     """Spatial sizes of data and kernel, checked against each other and ``kernel_shape``."""
     if x.tensor.rank < 3 or kernel.tensor.rank != x.tensor.rank:
         raise Malformed(f"its data {x.tensor} and kernel {kernel.tensor} must both have 3 or more dimensions")
@@ -98,8 +74,9 @@ def with_bias(node: Node, x: GraphExpr, bias: GraphExpr | None) -> GraphExpr:
     return node.call("add", x, column)
 
 
-def _convolution(node: Node, x: GraphExpr, kernel: GraphExpr, out_dtype: str | None = None) -> GraphExpr:
-    w = window(node, *_kernel(node, x, kernel))
+def convolution(node: Node, x: GraphExpr, kernel: GraphExpr, out_dtype: str | None = None) -> GraphExpr:
+    """The convolution that a node's attributes describe, of these operands."""
+    w = window(node, *kernel_sizes(node, x, kernel))
     return node.call(
         "conv",
         x,
@@ -113,41 +90,12 @@ def _convolution(node: Node, x: GraphExpr, kernel: GraphExpr, out_dtype: str | N
 
 
 def _conv(node: Node) -> Result:
-    return with_bias(node, _convolution(node, node.data(0), node.data(1)), node.optional(2))
-
-
-def _conv_integer(node: Node) -> Result:
-    x, kernel = centred(node, 0, 2, 0), cast_to(node, node.data(1), INT32)
-    if node.has(3):
-        zero = cast_to(node, node.data(3), INT32)
-        if zero.tensor.rank == 1 and zero.tensor.shape != (1,):
-            zero = node.call("reshape", zero, shape=(-1, *(1,) * (kernel.tensor.rank - 1)))
-        kernel = node.call("sub", kernel, zero)
-    return _convolution(node, x, kernel, "int32")
-
-
-def qlinear_conv(node: Node) -> GraphExpr:
-    """The convolution in integers, then one rounding to the scale of the result."""
-    x = centred(node, 0, 2, 0)
-    kernel, zero = cast_to(node, node.data(3), INT32), cast_to(node, node.data(5), INT32)
-    shape = (-1, *(1,) * (kernel.tensor.rank - 1))
-    if zero.tensor.rank:
-        zero = node.call("reshape", zero, shape=shape)
-    made = _convolution(node, x, node.call("sub", kernel, zero), "int32")
-    made = with_bias(node, made, node.optional(8))
-    scale = node.call("div", node.call("mul", node.data(1), node.data(4)), node.data(6))
-    if scale.tensor.rank:
-        scale = node.call("reshape", scale, shape=shape[:-1])
-    real = node.call("mul", cast_to(node, made, scale.tensor.dtype), scale)
-    to = node.dtype(7)
-    low, high = to.limits()
-    real = node.call("add", node.call("round", real), cast_to(node, node.data(7), real.tensor.dtype))
-    return cast_to(node, node.call("clip", real, min=low, max=high), to)
+    return with_bias(node, convolution(node, node.data(0), node.data(1)), node.optional(2))
 
 
 def _fused_conv(node: Node) -> Result:
     """com.microsoft: activation(conv(x, w) + bias + z)."""
-    made = with_bias(node, _convolution(node, node.data(0), node.data(1)), node.optional(2))
+    made = with_bias(node, convolution(node, node.data(0), node.data(1)), node.optional(2))
     if node.has(3):
         made = node.call("add", made, node.data(3))
     return activated(node, made)
@@ -181,7 +129,7 @@ def activated(node: Node, x: GraphExpr) -> GraphExpr:
 def conv_transpose(node: Node, given: tuple[Dim, ...] | None = None) -> GraphExpr:
     """A transposed convolution; ``given`` replaces its attribute 'pads'."""
     x, kernel = node.data(0), node.data(1)
-    spatial, sizes = _kernel(node, x, kernel)
+    spatial, sizes = kernel_sizes(node, x, kernel)
     n = len(spatial)
     strides = node.integers("strides", ()) or (1,) * n
     dilations = node.integers("dilations", ()) or (1,) * n
@@ -236,13 +184,10 @@ def _transposed_pads(
 
 CONTRACTION: dict[str, Callable[[Node], Result]] = {
     "Conv": _conv,
-    "ConvInteger": _conv_integer,
     "ConvTranspose": conv_transpose,
     "Einsum": _einsum,
     "Gemm": _gemm,
     "MatMul": _matmul,
-    "MatMulInteger": _matmul_integer,
-    "QLinearConv": qlinear_conv,
 }
 
 MICROSOFT_CONTRACTION: dict[str, Callable[[Node], Result]] = {

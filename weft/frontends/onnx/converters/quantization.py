@@ -68,14 +68,7 @@ def _quantize(node: Node) -> Result:
     return quantized(node, node.data(0), node.data(1), node.optional(2), node.integer("axis", 1), dtype)
 
 
-def _quantized_matmul(node: Node) -> Result:
-    a = dequantized(node, node.data(0), node.data(1), node.data(2), -2)
-    b = dequantized(node, node.data(3), node.data(4), node.data(5), -1)
-    return quantized(node, node.call("matmul", a, b), node.data(6), node.data(7), -1, node.dtype(7))
-
-
 QUANTIZATION: dict[str, Callable[[Node], Result]] = {
     "DequantizeLinear": _dequantize,
-    "QLinearMatMul": _quantized_matmul,
     "QuantizeLinear": _quantize,
 }

@@ -10,6 +10,7 @@ from weft.frontends.onnx.converters.control import CONTROL
 from weft.frontends.onnx.converters.counted import COUNTED
 from weft.frontends.onnx.converters.elementwise import ELEMENTWISE
 from weft.frontends.onnx.converters.grams import TEXT
+from weft.frontends.onnx.converters.integers import INTEGERS
 from weft.frontends.onnx.converters.learned import LEARNED
 from weft.frontends.onnx.converters.legacy import LEGACY
 from weft.frontends.onnx.converters.movement import MOVEMENT
@@ -32,6 +33,7 @@ from weft.frontends.onnx.node import Node, Result
 _STANDARD = (
     ELEMENTWISE,
     CONTRACTION,
+    INTEGERS,
     CONTROL,
     COUNTED,
     LEGACY,

@@ -24,14 +24,13 @@ from weft.cost.register_tiles import Traffic, far, near, step_cycles
 from weft.expr.affine import divisor
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Const, Var
-from weft.schedule.intrinsics.dot_products import DOT_BF16, PAIR
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.context import Context, reads_whole
 from weft.schedule.rules.common.menus import ITERATIONS_AHEAD, ROWS_OF_A_TILE, UNROLLED, divisors
 from weft.schedule.rules.common.work import cost_of, work_of
 from weft.schedule.rules.cpu.packing import conflicts, pack, packable
-from weft.schedule.rules.cpu.pairs import pack_pairs, pair_axis, suits_pairs
+from weft.schedule.rules.cpu.pairs import group_axis, group_of, pack_groups
 from weft.schedule.rules.cpu.roles import MAX_GROUP_ROWS, Roles, analyze, footprint, operands_of, rows_outside, size
 from weft.schedule.rules.cpu.tiles import MAX_COLUMNS, MAX_ROWS, RegisterTile, register_tile
 from weft.target import Target
@@ -150,21 +149,22 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
 def paired(
     context: Context, block: BlockRef, view: View, roles: Roles | None, lanes: int
 ) -> tuple[View, IterVar | None, Roles | None]:
-    """The view, the pair axis and the roles for multiplying pairs; packs the vector operand first if necessary. The
-    pair axis is None if single elements are multiplied."""
-    if lanes == 1 or not suits_pairs(view):
+    """The view, the group axis and the roles for multiplying groups; packs the vector operand first if necessary. The
+    group axis is None if single elements are multiplied."""
+    group = group_of(view) if lanes > 1 else None
+    if group is None:
         return view, None, roles
-    pair = pair_axis(view)
-    found = analyze(view, lanes, PAIR) if pair is not None else None
+    pair = group_axis(view, group)
+    found = analyze(view, lanes, group.size) if pair is not None else None
     if found is not None and found.broadcasts:
         return view, pair, found
     if roles is None or not roles.broadcasts or view.product is None:
         return view, None, roles
     scalar = next(x for x in view.product if not x.uses(roles.vector.var))
-    if not pack_pairs(context, block, view, scalar, roles.vector, lanes):
+    if not pack_groups(context, block, view, group, scalar, roles.vector, lanes):
         return view, None, roles
     view = context.view(block)
-    return view, pair_axis(view), analyze(view, lanes, PAIR)
+    return view, group_axis(view, group), analyze(view, lanes, group.size)
 
 
 def pack_operands(
@@ -255,7 +255,7 @@ class Tiling:
     tile: RegisterTile
     lanes: int
     pair: IterVar | None = None
-    """The reduction axis along which an instruction adds two adjacent products."""
+    """The reduction axis along which an instruction adds a group of adjacent products."""
     panels: tuple[str, ...] = ()
     """Operands that are copied one panel at a time: while one panel is multiplied, the next is prefetched."""
 
@@ -467,10 +467,14 @@ class Tiling:
             s.unroll(loop, self.context.choose(UNROLLED, UNROLLED[-1] if short else 0))
         s.vectorize(vector)
         for loop in pair:
-            self.context.done.add(s.tensorize(loop, DOT_BF16).name)
+            group = group_of(self.view)
+            assert group is not None
+            self.context.done.add(s.tensorize(loop, group.intrinsic).name)
 
     def _reduction(self, own: dict[IterVar, LoopRef]) -> tuple[list[LoopRef], list[LoopRef]]:
-        """The loops of the reduction, and separately the loop over a pair."""
+        """The loops of the reduction, and separately the loop over a group."""
+        found = group_of(self.view)
+        group = 1 if found is None else found.size
         reduce: list[LoopRef] = []
         pair: list[LoopRef] = []
         for axis in self.view.reduce:
@@ -478,10 +482,10 @@ class Tiling:
                 continue
             if axis is not self.pair:
                 reduce.append(own[axis])
-            elif static_extent(axis) == PAIR:
+            elif static_extent(axis) == group:
                 pair = [own[axis]]
             else:
-                outer, inner = self.context.schedule.split(own[axis], factors=(None, PAIR))
+                outer, inner = self.context.schedule.split(own[axis], factors=(None, group))
                 reduce.append(outer)
                 pair = [inner]
         return reduce, pair

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.common.sizes import decide
-from weft.frontends.onnx.converters.contraction import centred
 from weft.frontends.onnx.converters.contrib.scores import (
     Scores,
     added,
@@ -27,6 +26,7 @@ from weft.frontends.onnx.converters.contrib.scores import (
     weights,
     whole,
 )
+from weft.frontends.onnx.converters.integers import matmul_integer
 from weft.frontends.onnx.converters.numbers import Traced, operand, stack
 from weft.frontends.onnx.node import Node, Result
 from weft.graph.types import Dim
@@ -101,8 +101,7 @@ def _attention(node: Node) -> Result:
 def _quantized_attention(node: Node) -> Result:
     """QAttention: the projection in integers."""
     bias, scale, column_scale = operand(node, 2), operand(node, 3), operand(node, 4)
-    x, projection = (Traced(node, centred(node, i, zero, axis)) for i, zero, axis in ((0, 6, -2), (1, 7, -1)))
-    product = x.call("matmul", projection, out_dtype="int32").to(bias.dtype)
+    product = Traced(node, matmul_integer(node, 0, 1, 6, 7)).to(bias.dtype)
     factor = scale.reshape() * column_scale.reshape(*(d for d in column_scale.shape if d != 1))
     return _self_attention(node, product * factor + bias, mask=5, past=8, bias=99, filled=99)
 

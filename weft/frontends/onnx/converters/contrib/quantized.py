@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.frontends.common.problems import Malformed
-from weft.frontends.onnx.converters.contraction import centred, matmul_integer, qlinear_conv
 from weft.frontends.onnx.converters.contrib.channels_last import channels_first, in_channels_first
 from weft.frontends.onnx.converters.elementwise import cast_to
+from weft.frontends.onnx.converters.integers import integer_product, matmul_integer, qlinear_conv, zero_point
 from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.converters.pooling import POOLING
 from weft.frontends.onnx.converters.quantization import dequantized, quantized
@@ -139,10 +139,8 @@ def _dynamic_matmul(node: Node) -> Result:
     """DynamicQuantizeMatMul: the first operand is quantized to uint8 by its range, which includes 0."""
     a, b_scale = operand(node, 0), operand(node, 2)
     whole, scale, zero = dynamically_quantized(a)
-    left = whole.to("int32") - zero.to("int32")
-    right = Traced(node, centred(node, 1, 3, -1))
-    product = left.call("matmul", right, out_dtype="int32")
-    return _scaled(node, product.x, (scale, b_scale), 4).x
+    product = integer_product(node, whole.x, node.data(1), zero.x, zero_point(node, 3))
+    return _scaled(node, product, (scale, b_scale), 4).x
 
 
 def dynamically_quantized(x: Traced) -> tuple[Traced, Traced, Traced]:
