@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -24,6 +26,15 @@ POOL = (
     *WINDOW,
     Attribute("ceil_mode", False, "whether a window that extends beyond the end counts"),
 )
+
+MIN_COLUMNS = 8
+"""Fewest columns of a result for which two passes are faster."""
+MAX_LOADS = 4
+"""Limit on the operations that form a vector of elements that are several columns apart."""
+PASS_OPERATIONS = 2
+"""Operations for each element that a further pass costs: a row is stored and loaded."""
+TWO_PASSES_SHARE = 0.75
+"""Two passes must be estimated to take less than this share of the operations of one."""
 
 
 def _window(op: str, attrs: Attrs) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -76,19 +87,85 @@ def _taps(
     op: str, attrs: Attrs, data: te.Tensor, i: tuple[Expr, ...], window: list[Any]
 ) -> tuple[tuple[Any, ...], Expr]:
     """The indices of a window element in the data, and the condition that they are within the data."""
-    kernel, strides, dilations = _window(op, attrs)
-    n = len(kernel)
-    before, after = split_pads(op, attrs.pads, n)
+    _, strides, dilations = _window(op, attrs)
+    places = [i[2 + d] * strides[d] + k.var * dilations[d] for d, k in enumerate(window)]
+    return _within(op, attrs, data, i, places)
+
+
+def _within(
+    op: str, attrs: Attrs, data: te.Tensor, i: tuple[Expr, ...], places: list[Expr]
+) -> tuple[tuple[Any, ...], Expr]:
+    """The indices of an element of the data at ``places`` of the padded spatial dimensions, and the condition that it
+    is no padding."""
+    before, after = split_pads(op, attrs.pads, len(places))
     at: list[Any] = list(i)
     inside: list[Expr] = []
-    for d, k in enumerate(window):
-        place = i[2 + d] * strides[d] + k.var * dilations[d] - index(before[d])
+    for d, padded in enumerate(places):
+        place = padded - index(before[d])
         at[2 + d] = place
         if before[d] != 0:
             inside.append(place >= 0)
         if after[d] != 0 or attrs.ceil_mode:
             inside.append(place < data.shape[2 + d])
     return tuple(at), te.all(*inside)
+
+
+def _combined(
+    op: str,
+    attrs: Attrs,
+    shape: tuple[Dim, ...],
+    data: te.Tensor,
+    combine: Callable[..., Expr],
+    value: Callable[[Expr], Expr],
+    outside: Expr,
+    name: str,
+) -> te.Tensor:
+    """``combine`` (te.max, te.sum) of ``value(element)`` over each window, where padding counts as ``outside``."""
+    window, n = _axes(attrs), len(attrs.kernel)
+    _, strides, dilations = _window(op, attrs)
+    if not _in_two_passes(op, attrs, shape):
+
+        def element(*i: Expr) -> Expr:
+            at, inside = _taps(op, attrs, data, i, window)
+            return combine(te.if_then_else(inside, value(data[at]), outside), axis=window)
+
+        return _tensor(shape, element, name)
+    last, own = window[-1], n + 1
+
+    def row(*i: Expr) -> Expr:
+        places = [i[2 + d] * strides[d] + k.var * dilations[d] for d, k in enumerate(window[:-1])]
+        at, inside = _within(op, attrs, data, i, [*places, i[own]])
+        return combine(te.if_then_else(inside, value(data[at]), outside), axis=window[:-1])
+
+    reach = (attrs.kernel[-1] - 1) * dilations[-1] + 1
+    columns = rel.add(rel.multiply((rel.add(shape[own], -1), strides[-1])), reach)
+    rows = _tensor((*shape[:own], columns, *shape[own + 1 :]), row, f"{name}_rows")
+
+    def element_of_row(*i: Expr) -> Expr:
+        return combine(rows[(*i[:own], i[own] * strides[-1] + last.var * dilations[-1], *i[own + 1 :])], axis=last)
+
+    return _tensor(shape, element_of_row, name)
+
+
+def _tensor(shape: tuple[Dim, ...], element: Callable[..., Expr], name: str) -> te.Tensor:
+    made: te.Tensor = te.compute(shape, element, name=name)
+    return made
+
+
+def _in_two_passes(op: str, attrs: Attrs, shape: tuple[Dim, ...]) -> bool:
+    """Whether it is faster to reduce windows in two passes: all their axes but the last for whole rows, then the last.
+
+    Estimated in vector operations for each element of the result. The first pass computes as many columns as windows
+    are apart. Vectors along columns load elements that windows skip, and are then shuffled; blocked channels are not.
+    """
+    kernel, strides, _ = _window(op, attrs)
+    blocked = len(shape) > 2 + len(kernel)
+    columns = shape[1 + len(kernel)]
+    if len(kernel) < 2 or (isinstance(columns, int) and columns < MIN_COLUMNS and not blocked):
+        return False
+    loads = 1 if blocked else min(strides[-1], MAX_LOADS)
+    lines = math.prod(kernel[:-1])
+    return lines * strides[-1] + kernel[-1] * loads + PASS_OPERATIONS < TWO_PASSES_SHARE * lines * kernel[-1] * loads
 
 
 def _axes(attrs: Attrs) -> list[Any]:
@@ -130,14 +207,9 @@ def _shape_of(op: str, attrs: Attrs, data: Array) -> tuple[int, ...]:
 
 
 def _max_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
-    window = _axes(attrs)
-    lowest = te.infinity(data.dtype, -1)
-
-    def element(*i: Expr) -> Expr:
-        at, inside = _taps("max_pool", attrs, data, i, window)
-        return te.max(te.if_then_else(inside, data[at], lowest), axis=window)
-
-    return te.compute(out.shape, element, name="max_pool")
+    return _combined(
+        "max_pool", attrs, out.shape, data, te.max, lambda x: x, te.infinity(data.dtype, -1), name="max_pool"
+    )
 
 
 def _max_reference(attrs: Attrs, data: Array) -> Array:
@@ -166,14 +238,17 @@ def _avg_count(attrs: Attrs, data: te.Tensor, i: tuple[Expr, ...]) -> Expr | int
 
 
 def _avg_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
-    window = _axes(attrs)
     wide = accumulator(data.dtype)
-
-    def sums(*i: Expr) -> Expr:
-        at, inside = _taps("avg_pool", attrs, data, i, window)
-        return te.sum(te.if_then_else(inside, te.cast(data[at], wide), te.const(0, wide)), axis=window)
-
-    total = te.compute(out.shape, sums, name="avg_pool_sum")
+    total = _combined(
+        "avg_pool",
+        attrs,
+        out.shape,
+        data,
+        te.sum,
+        lambda x: te.cast(x, wide),
+        te.const(0, wide),
+        name="avg_pool_sum",
+    )
 
     def element(*i: Expr) -> Expr:
         count = _avg_count(attrs, data, i)
@@ -204,16 +279,13 @@ def _avg_reference(attrs: Attrs, data: Array) -> Array:
 
 
 def _lp_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
-    window = _axes(attrs)
     wide = accumulator(data.dtype)
 
-    def sums(*i: Expr) -> Expr:
-        at, inside = _taps("lp_pool", attrs, data, i, window)
-        x = te.abs(te.cast(data[at], wide))
-        power = x if attrs.p == 1 else x * x if attrs.p == 2 else te.power(x, te.const(attrs.p, wide))
-        return te.sum(te.if_then_else(inside, power, te.const(0, wide)), axis=window)
+    def power(value: Expr) -> Expr:
+        x = te.abs(te.cast(value, wide))
+        return x if attrs.p == 1 else x * x if attrs.p == 2 else te.power(x, te.const(attrs.p, wide))
 
-    total = te.compute(out.shape, sums, name="lp_pool_sum")
+    total = _combined("lp_pool", attrs, out.shape, data, te.sum, power, te.const(0, wide), name="lp_pool_sum")
 
     def element(*i: Expr) -> Expr:
         x = total[i]

@@ -20,6 +20,7 @@ from weft.schedule.rules.cpu.matrix import schedule_matrix
 from weft.schedule.rules.cpu.recurrence import schedule_recurrence
 from weft.schedule.rules.cpu.reduction import schedule_rows
 from weft.schedule.rules.cpu.strips import schedule_strips
+from weft.schedule.rules.cpu.windows import schedule_windows
 from weft.schedule.schedule import Schedule
 from weft.support import settings
 from weft.support.errors import ScheduleError
@@ -28,6 +29,7 @@ from weft.tir.nodes import Program
 
 RULES: tuple[Rule, ...] = (
     schedule_contraction,
+    schedule_windows,
     schedule_rows,
     schedule_cases,
     schedule_elementwise,

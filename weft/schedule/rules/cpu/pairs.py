@@ -24,7 +24,7 @@ from weft.schedule.rules.cpu.packing import packable
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ProductGroup:
     """``intrinsic`` adds ``size`` products of elements of the dtypes ``left`` and ``right``, in this order, to a sum of
     dtype ``total``."""
 
@@ -35,11 +35,11 @@ class Group:
     intrinsic: TensorIntrinsic
 
 
-PAIRS: Final = Group("bfloat16", "bfloat16", "float32", PAIR, DOT_BF16)
-BYTES: Final = Group("uint8", "int8", "int32", DEPTH, DOT_BYTES)
+PAIRS: Final = ProductGroup("bfloat16", "bfloat16", "float32", PAIR, DOT_BF16)
+BYTES: Final = ProductGroup("uint8", "int8", "int32", DEPTH, DOT_BYTES)
 
 
-def group_of(view: View) -> Group | None:
+def group_of(view: View) -> ProductGroup | None:
     """The instruction that suits the block: it sums products of two loads without a condition, which might hold for a
     part of a group only. Machines without the instruction also use groups, because a word is the cheapest way to read
     several elements."""
@@ -70,7 +70,7 @@ def _is_widened(e: Expr, dtype: str, to: str) -> bool:
     return isinstance(e, Cast) and e.dtype == to and isinstance(e.a, Load) and e.a.dtype == dtype
 
 
-def group_axis(view: View, group: Group) -> IterVar | None:
+def group_axis(view: View, group: ProductGroup) -> IterVar | None:
     """The reduction axis whose adjacent elements are contiguous in both operands, if it has more than one group."""
     operands = view.product
     assert operands is not None
@@ -83,12 +83,12 @@ def group_axis(view: View, group: Group) -> IterVar | None:
     return None
 
 
-def _adjacent(view: View, axis: IterVar, group: Group, *operands: Access) -> bool:
+def _adjacent(view: View, axis: IterVar, group: ProductGroup, *operands: Access) -> bool:
     return all(view.stride(x, axis, group.size) == 1 for x in operands)
 
 
 def pack_groups(
-    context: Context, block: BlockRef, view: View, group: Group, scalar: Access, vector: IterVar, lanes: int
+    context: Context, block: BlockRef, view: View, group: ProductGroup, scalar: Access, vector: IterVar, lanes: int
 ) -> bool:
     """Make ``block`` read a copy of its vector operand with contiguous groups. With m the dimension of ``vector`` and k
     that of the reduction: ``[…, m, …, k] → […, m // lanes, k // group, m % lanes, k % group]``. False if the operands
@@ -115,7 +115,7 @@ def pack_groups(
     return True
 
 
-def _fits(view: View, axis: IterVar, group: Group, scalar: Access, moving: Access) -> bool:
+def _fits(view: View, axis: IterVar, group: ProductGroup, scalar: Access, moving: Access) -> bool:
     extent = static_extent(axis)
     groups = extent is not None and extent % group.size == 0 and extent > group.size
     return groups and packable(moving, axis) and _adjacent(view, axis, group, scalar)
