@@ -19,7 +19,7 @@ from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import NUMBER, Array
 from weft.ops.layouts import follow_channels
 from weft.ops.stages import accumulator
-from weft.support.dtypes import INT64, DType
+from weft.support.dtypes import INT32, INT64, DType
 
 POOL = (
     Attribute("kernel", REQUIRED, "size of the window in each spatial dimension"),
@@ -123,7 +123,7 @@ def _combined(
     """``combine`` (te.max, te.sum) of ``value(element)`` over each window, where padding counts as ``outside``."""
     window, n = _axes(attrs), len(attrs.kernel)
     _, strides, dilations = _window(op, attrs)
-    if not _in_two_passes(op, attrs, shape):
+    if not in_two_passes(op, attrs, shape):
 
         def element(*i: Expr) -> Expr:
             at, inside = _taps(op, attrs, data, i, window)
@@ -152,7 +152,7 @@ def _tensor(shape: tuple[Dim, ...], element: Callable[..., Expr], name: str) -> 
     return made
 
 
-def _in_two_passes(op: str, attrs: Attrs, shape: tuple[Dim, ...]) -> bool:
+def in_two_passes(op: str, attrs: Attrs, shape: tuple[Dim, ...]) -> bool:
     """Whether it is faster to reduce windows in two passes: all their axes but the last for whole rows, then the last.
 
     Estimated in vector operations for each element of the result. The first pass computes as many columns as windows
@@ -238,7 +238,8 @@ def _avg_count(attrs: Attrs, data: te.Tensor, i: tuple[Expr, ...]) -> Expr | int
 
 
 def _avg_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
-    wide = accumulator(data.dtype)
+    narrow = not data.dtype.is_float and data.dtype.bits < INT32.bits
+    wide = INT32 if narrow else accumulator(data.dtype)  # sums of bytes need more bits
     total = _combined(
         "avg_pool",
         attrs,

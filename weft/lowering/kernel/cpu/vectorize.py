@@ -62,6 +62,8 @@ def _visit(s: Stmt, facts: Facts, target: Target) -> Stmt:
 
 
 def _loop(s: For, facts: Facts, target: Target) -> Stmt:
+    if (only := _first_iteration(s)) is not None:
+        return only
     lanes = lanes_for(s.body, target)
     serial = replace(s, kind="serial")
     if not isinstance(s.extent, Const) or lanes < 2 or any(_has_vectors(x) for x in walk(s.body)):
@@ -73,6 +75,24 @@ def _loop(s: For, facts: Facts, target: Target) -> Stmt:
         return _statement(s.body, [_Lanes(s.var, s.start + at, n, facts) for at, n in chunks])
     except _NoVector:
         return serial
+
+
+def _first_iteration(s: For) -> Stmt | None:
+    """The body at the start of the loop if all its work is under the condition ``var < start + 1`` (the last vector of
+    an axis with one element more than whole vectors); else None."""
+    if not isinstance(s.body, If) or s.body.otherwise is not None or not isinstance(s.start, Const):
+        return None
+    rest = [c for c in conjuncts(s.body.condition) if not _bounds(c, s.var, int(s.start.value) + 1)]
+    if len(rest) == len(conjuncts(s.body.condition)):
+        return None
+    body = If(all_of(*rest), s.body.then) if rest else s.body.then
+    made = substitute(body, {s.var: s.start})
+    one = make("le", Const(1), s.extent)
+    return made if isinstance(one, Const) and one.value else If(one, made)
+
+
+def _bounds(e: Expr, var: Var, limit: int) -> bool:
+    return isinstance(e, Binary) and e.op == "lt" and e.a is var and isinstance(e.b, Const) and e.b.value == limit
 
 
 def _strip(s: For, lanes: int, facts: Facts, target: Target) -> Stmt:
