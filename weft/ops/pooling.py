@@ -74,7 +74,7 @@ def _extent(op: str, attrs: Attrs, size: Dim, d: int) -> Dim:
 def _infer(op: str) -> Any:
     def infer(attrs: Attrs, *types: Type) -> TensorType:
         (data,) = rel.tensors(op, types, 1)
-        rel.want_kind(op, data, NUMBER)
+        rel.want_kind(op, data, "float" if op == "lp_pool" else NUMBER)
         n = len(_window(op, attrs)[0])
         rel.want_rank_at_least(op, data, n + 2)
         spatial = (_extent(op, attrs, data.shape[2 + d], d) for d in range(n))
