@@ -25,8 +25,6 @@ _CONSTANT: dict[str, Callable[[int, int], int]] = {
     "max": max,
 }
 _BOTH: dict[str, Callable[[bool, bool], bool]] = {"and": operator.and_, "or": operator.or_}
-LONGEST_STRETCH = 4
-"""Limit on the vectors that are loaded in order to pick the lanes of one vector."""
 _ZERO = Const(0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.backends.patterns import LONGEST_STRETCH, known_lanes, stretch
+from weft.backends.patterns import known_lanes, stretch
 from weft.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, make
 from weft.support.dtypes import INDEX
 
@@ -19,7 +19,7 @@ def near_elements(e: Load) -> Stretch | None:
     if isinstance(at, Ramp) and isinstance(at.stride, Const) and (e.mask is None or at.stride.value == 1):
         return None
     lanes = known_lanes(e.mask, n)
-    return None if lanes is None else stretch(at, LONGEST_STRETCH * n, lanes)
+    return None if lanes is None else stretch(at, 2 * n, lanes)
 
 
 def known_condition(e: Expr) -> tuple[bool, ...] | None:

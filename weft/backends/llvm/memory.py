@@ -12,7 +12,7 @@ from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.narrow import index_operand
 from weft.backends.llvm.types import memory_type, vector
 from weft.backends.llvm.vectors import broadcast, mangled, shuffle
-from weft.backends.patterns import LONGEST_STRETCH, known_lanes, stretch
+from weft.backends.patterns import known_lanes, stretch
 from weft.expr.affine import split_constant
 from weft.expr.nodes import Broadcast, Const, Expr, Load, Ramp
 from weft.support.errors import InternalError
@@ -74,7 +74,7 @@ def _vector_load(f: LlvmFunction, e: Load, buffer: Buffer, at: Expr, value: Valu
     if isinstance(at, Ramp) and stride is not None and not mask:
         return _lane_by_lane(f, buffer, at, stride, value)
     lanes = known_lanes(e.mask, n) if e.dtype != "bool" else None
-    if lanes is not None and (near := stretch(at, LONGEST_STRETCH * n, lanes)) is not None:
+    if lanes is not None and (near := stretch(at, 2 * n, lanes)) is not None:
         made = _shuffled(f, e, buffer, near, value)
         return f.op(f"select <{n} x i1> {mask}, {ty} {made}, {ty} zeroinitializer") if mask else made
     if not mask and f.gathers_are_slow:
