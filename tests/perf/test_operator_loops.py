@@ -24,13 +24,14 @@ _LOOKED_UP = "every number is looked up at a place that the data say"
 _ROWS = "rows of 40 numbers or fewer are whole multiples of a narrower vector only"
 _PLACES = "places have 64 bits: half as many fit beside the values"
 _COPIED = "whole rows are copied: the loop is bound by memory"
+_APART = "windows are three columns apart: the second pass loads single elements of a row"
 _TURNED = "parts of vectors are put together where the innermost axis changes"
 
 _KNOWN: list[tuple[str, str, str, list[str]]] = [
     ("AffineGrid", "narrow", _ROWS, [""]),
     ("ArgMax", "narrow", _PLACES, ["axis 0"]),
     ("ArgMin", "narrow", _PLACES, ["axis 0"]),
-    ("AveragePool", "narrow", "windows of 4, three apart, 13 in a row: too few (not yet by channels)", ["4 × 4 / 3"]),
+    ("AveragePool", "lanes", _APART, ["4 × 4 / 3"]),
     ("AveragePool", "narrow", _ROWS, ["2 × 2 × 2 / 2"]),
     ("Compress", "narrow", _IN_ORDER, [""]),
     (
@@ -53,6 +54,7 @@ _KNOWN: list[tuple[str, str, str, list[str]]] = [
     ),
     ("Conv", "narrow", _TURNED, ["3 × 3 × 3"]),
     ("ConvInteger", "lanes", _TURNED, ["3 × 3"]),
+    ("ConvInteger", "narrow", _TURNED, ["3 × 3"]),
     (
         "ConvTranspose",
         "lanes",
@@ -89,8 +91,10 @@ _KNOWN: list[tuple[str, str, str, list[str]]] = [
         ],
     ),
     ("Hardmax", "narrow", _PLACES, ["axis 0"]),
-    ("LpPool", "narrow", _ROWS, ["2 × 2 × 2 / 2", "4 × 4 / 3"]),
-    ("MaxPool", "narrow", _ROWS, ["2 × 2 × 2 / 2", "4 × 4 / 3"]),
+    ("LpPool", "lanes", _APART, ["4 × 4 / 3"]),
+    ("LpPool", "narrow", _ROWS, ["2 × 2 × 2 / 2"]),
+    ("MaxPool", "lanes", _APART, ["4 × 4 / 3"]),
+    ("MaxPool", "narrow", _ROWS, ["2 × 2 × 2 / 2"]),
     ("Mod", "lanes", "processors have no division of vectors of whole numbers", ["integers"]),
     ("NegativeLogLikelihoodLoss", "lanes", _LOOKED_UP, [""]),
     ("NonMaxSuppression", "lanes", _ORDERED, [""]),
