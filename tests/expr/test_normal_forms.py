@@ -17,7 +17,7 @@ from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Broadcast, Const, Expr, Not, Ramp, Select, Var, maximum, minimum
 from weft.expr.prove import Facts
 from weft.expr.text import to_text
-from weft.support.dtypes import BOOL
+from weft.support.dtypes import BOOL, DType
 
 X, Y, N = Var("x"), Var("y"), Var("n")
 Golden = Callable[[str, str], None]
@@ -241,3 +241,13 @@ def test_a_loop_of_one_step_keeps_its_variable_if_it_is_to() -> None:
         facts.bind(X, 3, 1)
         assert (facts.simplify(X) is X) == keeps
         assert facts.bounds(X) == (3, 3)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "float32", "int64"])
+def test_what_is_zero_and_what_is_not(dtype: str) -> None:
+    kind, facts = DType(dtype), known()
+    x = Var("z", kind)
+    assert facts.is_zero(Const(0, kind)) and facts.is_zero(Const(0, kind) * Const(2, kind))
+    assert not facts.is_zero(Const(1, kind)) and not facts.is_zero(x) and not facts.is_zero(Ramp(X, Const(0), 4))
+    assert facts.is_zero(x - x) == (dtype != "float32"), "NaN - NaN is no zero"
+    assert facts.equal(X, X) and not facts.equal(X, Y) and not facts.equal(X, X + 1)

@@ -184,6 +184,21 @@ def test_rows_of_different_sizes_are_no_tensor(declared):
             executable(floats(count, 4), floats(4))
 
 
+def test_states_that_exchange_their_sizes():
+    """All sizes of the next states are taken before one is set."""
+    p, q, r, w = (build.size(name) for name in "pqrw")
+    first, second = Var("first", TensorType.of((p, 4), "float32")), Var("second", TensorType.of((q, 4), "float32"))
+    body = build.function([first, second], Tuple((o("neg", second), o("exp", first))))
+
+    def exchanged(s):
+        type_ = TupleType((TensorType.of((r, 4), "float32"), TensorType.of((w, 4), "float32")))
+        loop = Loop((x, o("concat", x, x, axis=0)), body, type_, i, s, s)
+        held = Var("held", loop.type)
+        return Let(held, loop, Tuple((o("relu", Project(held, 0)), o("tanh", Project(held, 1)))))
+
+    check([k, x], bound(exchanged), *(([c], floats(rows, 4)) for c, rows in ((0, 3), (1, 3), (2, 3), (3, 2), (4, 1))))
+
+
 def while_loop():
     a, b = (Var(name, TensorType.of((2,), "float32")) for name in "ab")
     first, second = build.var("first", (2,)), build.var("second", (2,))
