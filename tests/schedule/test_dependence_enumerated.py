@@ -269,11 +269,12 @@ def test_what_is_written_of_a_plane(golden: Callable[[str, str], None]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "where", "writes_it", "dense"),
-    [(4, TRUE, True, True), (3, TRUE, True, True), (4, K < 3, True, False), (4, TRUE, False, False)],
+    ("step", "where", "writes_it", "dense"),
+    [(1, TRUE, True, True), (2, TRUE, True, False), (1, K < 3, True, False), (1, TRUE, False, False)],
 )
-def test_inner_blocks_that_fill_a_region(width: int, where: Expr, writes_it: bool, dense: bool) -> None:
-    inner = block("inner", {K: width}, [(T if writes_it else U, [K])], where=where)
+def test_inner_blocks_that_fill_a_region(step: int, where: Expr, writes_it: bool, dense: bool) -> None:
+    width = 4 // step
+    inner = block("inner", {K: width}, [(T if writes_it else U, [K * step])], where=where)
     outer = block("outer", {I: 2}, [(T, [(I * 4, 4)])], body=loop(K, width, inner))
     tree = Tree(program(loop(I, 2, outer)))
     assert is_dense(tree, None, outer, outer.writes[0]) == dense
@@ -421,6 +422,7 @@ def test_what_concurrent_iterations_write_again(kind: LoopKind) -> None:
             assert found == wanted, (extent, outside, param, around, kept, carried)
         state.partial = frozenset()
         assert not has_repeated(state)
+        assert repeats(state, i, state.tree.blocks["T"]) == (extent > 1), "no variable of the block uses the loop"
         state.partial = frozenset({"T"})
         assert has_repeated(state) == (around != "serial")
         assert {x.var for x in (i, j) if repeats(state, x, state.tree.blocks["T"])} == ({I, J} if extent > 1 else {J})
