@@ -24,7 +24,7 @@ from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import post_order
 from weft.kernels.cache import Kernel, KernelCache
 from weft.lowering.graph_to_program import graph_to_program
-from weft.lowering.place import Placement, place
+from weft.lowering.place import Placement, _nbytes, place
 from weft.ops.catalogue import OPERATORS, op
 from weft.pipeline import Options, build_kernels, optimize
 from weft.runtime import Executable
@@ -347,3 +347,13 @@ def test_devices_without_work_are_no_part_of_the_program(toy: Toys) -> None:
     m = Module.of(function([x], o("exp", x)))
     artifact = check(m, {}, (floats(2, 4),))
     assert artifact.program.devices == () and not toy.made
+
+
+def test_bytes_that_copies_move() -> None:
+    """Strings and values are passed as objects: no bytes of them are copied."""
+    numbers, text = TensorType.of((3, 4), "float16"), TensorType.of((5,), "string")
+    open_ = TensorType.of((n, 2), "int64")
+    other = TupleType((numbers,))
+    assert _nbytes(numbers) == 24 and _nbytes(open_) == 16 * 2 * 8
+    assert _nbytes(text) == 0 == _nbytes(TupleType((text, other)))
+    assert _nbytes(TupleType((numbers, text, open_, other))) == 24 + 256
