@@ -25,8 +25,8 @@ def test_vectors_need_no_note() -> None:
 
 
 def test_a_note_explains_why_a_short_reduction_has_no_vectors() -> None:
-    (note,) = default_schedule(row_sums(20), ZEN4).notes
-    assert note == "total: 20 steps are too few for vectors of 16 partial results: one element at a time"
+    (note,) = default_schedule(row_sums(6), ZEN4).notes
+    assert note == "total: 6 steps are too few for vectors of 4 partial results: one element at a time"
 
 
 def test_a_note_explains_why_a_strided_reduction_has_no_vectors() -> None:
@@ -35,8 +35,8 @@ def test_a_note_explains_why_a_strided_reduction_has_no_vectors() -> None:
 
 
 def test_the_trace_stage_shows_notes_as_comments() -> None:
-    stages = {s.name: s.text for s in task_stages(KernelTask(row_sums(20), ZEN4))}
-    assert stages["trace"].splitlines()[-1].startswith("# note: total: 20 steps")
+    stages = {s.name: s.text for s in task_stages(KernelTask(row_sums(6), ZEN4))}
+    assert stages["trace"].splitlines()[-1].startswith("# note: total: 6 steps")
     compile(stages["trace"], "trace", "exec")
 
 

@@ -24,6 +24,8 @@ MAX_UNROLLED_STEPS = 25
 """Limit on the elements of a window that is unrolled; the result of an unrolled window stays in a register."""
 PARTIAL_VECTORS = 4
 """Number of partial-result vectors of a long reduction, to hide the latency of the operation."""
+MIN_PARTIAL_LANES = 4
+"""Fewest partial results of a short reduction: its vectors are narrower than the machine's."""
 MAX_COLUMN_VECTORS = 8
 """Limit on the number of result vectors of a long reduction over rows."""
 ROWS_AT_A_TIME = 4
@@ -288,6 +290,8 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
     if not any(view.stride(a, innermost) == 1 for a in view.loads):
         context.note(block, "no operand is contiguous along the reduction: one element at a time")
         return
+    while extent is not None and extent < 2 * lanes and lanes > MIN_PARTIAL_LANES:
+        lanes //= 2
     if extent is not None and extent < 2 * lanes:
         context.note(block, f"{extent} steps are too few for vectors of {lanes} partial results: one element at a time")
         return
