@@ -46,7 +46,14 @@ def are_distinct(values: Sequence[Expr], loops: Sequence[For]) -> bool:
         if made is None:
             return False
         columns.append(np.broadcast_to(made, (prod(extents),)))
-    return len(np.unique(np.stack(columns), axis=1).T) == prod(extents) if columns else prod(extents) <= 1
+    return _all_differ(np.stack(columns)) if columns else prod(extents) <= 1
+
+
+def _all_differ(table: Any) -> bool:
+    """Whether no two columns of a matrix of integers are equal. Equal columns are neighbors once sorted. (NumPy's
+    ``unique`` along an axis compares whole columns as records, which is many times slower.)"""
+    ordered = table[:, np.lexsort(table)]
+    return bool((ordered[:, 1:] != ordered[:, :-1]).any(axis=0).all())
 
 
 def _evaluate(root: Expr, known: dict[Expr, Any]) -> Any:
