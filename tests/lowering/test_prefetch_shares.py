@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from weft import te
 from weft.expr.evaluate import evaluate
+from weft.expr.nodes import Call, Load, Var
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule.rules.cpu import default_schedule
@@ -15,8 +18,8 @@ from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.tir.interpret import run
-from weft.tir.nodes import Evaluate, For, Program
-from weft.tir.visit import loops_around, walk
+from weft.tir.nodes import Evaluate, For, Program, Stmt
+from weft.tir.visit import children, loops_around, walk
 
 ZEN = Target("zen4")
 
@@ -87,12 +90,77 @@ def test_loops_that_cannot_share() -> None:
         s.prefetch(j, "B", within=i)
     with pytest.raises(ScheduleError, match="S040"):
         s.prefetch(i, "B", within=i)
-    n = te.var("n")
-    a = te.placeholder((n, n), name="A")
-    open_size = Schedule(te_to_tir("double", [a], [te.compute((n, n), lambda i, j: a[i, j] * 2.0, name="C")]))
-    rows, columns = open_size.get_loops("C")
-    with pytest.raises(ScheduleError, match="known length"):
-        open_size.prefetch(rows, "A", within=columns)
+
+
+def read_directly(rows: Any, columns: int, depth: int, height: int, width: int) -> Schedule:
+    """Tiles of ``height`` rows and ``width`` columns: all tiles of rows are multiplied with the columns of ``B`` before
+    the next columns are. Each step of a reduction fetches its part of those."""
+    s = Schedule(product(rows, columns, depth))
+    i, j, k = s.get_loops("C")
+    outer, inner = s.split(j, factors=(None, width))
+    tiles, row = s.split(i, factors=(None, height))
+    s.reorder(outer, tiles, k, row, inner)
+    s.prefetch(outer, "B", within=k)
+    return s
+
+
+def asked_by(program: Program, sizes: dict[Var, int]) -> dict[int, set[int]]:
+    """The places of ``B`` asked for, by the number of the panel that is multiplied meanwhile."""
+    found: dict[int, set[int]] = {}
+
+    def visit(s: Stmt, values: dict[Var, int]) -> None:
+        if isinstance(s, Evaluate) and isinstance(s.value, Call):
+            assert s.value.name == "prefetch_l2"
+            load = s.value.args[0]
+            assert isinstance(load, Load)
+            panel = next((n for v, n in values.items() if v.name == "j_0"), 0)
+            found.setdefault(panel, set()).add(int(evaluate(load.indices[0], values)))
+        elif isinstance(s, For):
+            start, extent = (int(evaluate(e, values)) for e in (s.start, s.extent))
+            for n in range(start, start + extent):
+                visit(s.body, {**values, s.var: n})
+        else:
+            for child in children(s):
+                visit(child, values)
+
+    visit(tir_to_kernel(program, ZEN).body, dict(sizes))
+    return found
+
+
+@pytest.mark.parametrize("rows, height", [(12, 4), (13, 4), (40, 4), (9, 3)])
+@pytest.mark.parametrize("columns, width", [(12, 3), (10, 3), (6, 1), (12, 2)])
+@pytest.mark.parametrize("is_open", [False, True])
+def test_panels_that_are_read_directly(rows: int, height: int, columns: int, width: int, is_open: bool) -> None:
+    """Each step of a reduction fetches what the same step reads from the next panel. If the number of rows is open, the
+    first tiles fetch one column each."""
+    depth, n = 5, te.var("n")
+    schedule = read_directly(n if is_open else rows, columns, depth, height, width)
+    found = asked_by(schedule.program, {n: rows})
+    panels = -(-columns // width)
+    for panel in range(panels - 1):
+        following = range((panel + 1) * width, min((panel + 2) * width, columns))
+        assert {k * columns + c for k in range(depth) for c in following} <= found[panel]
+    inputs = [np.ones((rows, depth), np.float32), np.ones((depth, columns), np.float32)]
+    np.testing.assert_array_equal(run(schedule.program, inputs)[0], inputs[0] @ inputs[1])
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 5])
+def test_few_tiles_of_rows_fetch_several_columns_in_a_step(rows: int) -> None:
+    found = asked_by(read_directly(rows, 12, 5, 4, 3).program, {})
+    assert found[1] == {k * 12 + c for k in range(5) for c in range(6, 9)}
+
+
+@pytest.mark.parametrize("columns, fetched", [(768, False), (8192, True)])
+@pytest.mark.parametrize("rows", [64, 197, "n"])
+def test_weights_beyond_the_caches_are_fetched_a_panel_ahead(rows: Any, columns: int, fetched: bool) -> None:
+    """They are packed when the model is compiled: 16 columns of a row are adjacent."""
+    n = te.var("n") if rows == "n" else rows
+    a, b = te.placeholder((n, 256), name="A"), te.placeholder((columns // 16, 256, 16), name="B")
+    k = te.reduce_axis((0, 256), "k")
+    c = te.compute((n, columns), lambda i, j: te.sum(a[i, k] * b[j // 16, k, j % 16], axis=k), name="C")
+    kernel = tir_to_kernel(default_schedule(te_to_tir("product", [a, b], [c]), ZEN).program, ZEN)
+    wishes = [e for e in walk(kernel.body) if isinstance(e, Evaluate)]
+    assert bool(wishes) == fetched
 
 
 @pytest.mark.parametrize("rows, columns, depth, fetched", [(128, 3072, 768, True), (128, 768, 768, False)])

@@ -220,9 +220,18 @@ def _rows() -> tuple[Intrinsic, ...]:
         Intrinsic("dot2", 3, "any", _first, _dot2, "x + the products of the bfloat16 halves of y and z; x is float32"),
         Intrinsic("reinterpret", 1, "any", None, _reinterpret, "the same bits as another dtype of that width"),
         Intrinsic("likely", 1, "any", _first, lambda x: x, "x; a hint that the condition usually holds"),
-        Intrinsic("prefetch", 1, "any", _nothing, _prefetch, "bring the loaded element's cache line near", pure=False),
+        Intrinsic(
+            "prefetch", 1, "any", _nothing, _prefetch, "load the element's cache line into all caches", pure=False
+        ),
+        Intrinsic(
+            "prefetch_l2", 1, "any", _nothing, _prefetch, "load its line, but not into the first cache", pure=False
+        ),
     )
 
+
+PREFETCH_LEVELS: Final = {"prefetch": 1, "prefetch_l2": 2}
+"""Intrinsics that prefetch the element which their argument loads, and the cache level nearest to the core that gets
+it."""
 
 INTRINSICS: Final[dict[str, Intrinsic]] = {row.name: row for row in _rows()}
 

@@ -95,7 +95,7 @@ bitand, bitor, bitxor = _binary("bitand"), _binary("bitor"), _binary("bitxor")
 bitnot, popcount, clz = _unary("bitnot"), _unary("popcount"), _unary("clz")
 shl, shr = _binary("shl"), _binary("shr")
 likely = _unary("likely")
-prefetch = _unary("prefetch")
+prefetch, prefetch_l2 = _unary("prefetch"), _unary("prefetch_l2")
 
 
 def fma(x: ExprLike, y: ExprLike, z: ExprLike) -> Expr:

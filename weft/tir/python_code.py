@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from weft.expr.intrinsic_table import PREFETCH_LEVELS
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Var
 from weft.ir.text import clean_name
@@ -197,7 +198,7 @@ class Writer:
         elif isinstance(stmt, If):
             self.branch(stmt)
         elif isinstance(stmt, Evaluate):
-            if not (isinstance(stmt.value, Call) and stmt.value.name == "prefetch"):
+            if not (isinstance(stmt.value, Call) and stmt.value.name in PREFETCH_LEVELS):
                 self.emit(self.one(stmt.value))
         elif isinstance(stmt, Barrier):
             self.emit("yield")

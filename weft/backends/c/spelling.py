@@ -42,9 +42,9 @@ _UNROLL: Final = """\
 #endif"""
 _PREFETCH: Final = """\
 #if defined(__GNUC__)
-#define PREFETCH(p) __builtin_prefetch(p)
+#define PREFETCH(p, level) __builtin_prefetch(p, 0, 4 - level)
 #else
-#define PREFETCH(p) ((void)(p))
+#define PREFETCH(p, level) ((void)(p))
 #endif"""
 
 
@@ -301,9 +301,9 @@ class CSpelling(CTypes):
 
     # ---- hints
 
-    def prefetch(self, address: CText) -> str | None:
+    def prefetch(self, address: CText, level: int) -> str | None:
         self.macros["PREFETCH"] = _PREFETCH
-        return f"PREFETCH({address.code});"
+        return f"PREFETCH({address.code}, {level});"
 
     def unrolled(self, count: int) -> str | None:
         self.macros["UNROLL"] = _UNROLL

@@ -203,12 +203,12 @@ def _vector_store(f: CFunction, buffer: Buffer, at: Expr, place: CText, operand:
     return call(s.helper("scatter_masked", dtype, n), CText(_base(f, buffer)), place, operand, mask)
 
 
-def prefetch(f: CFunction, e: Expr, value: Callable[[CFunction, Expr], CText]) -> None:
-    """Prefetch the cache line of a loaded element."""
+def prefetch(f: CFunction, e: Expr, level: int, value: Callable[[CFunction, Expr], CText]) -> None:
+    """Prefetch the cache line of a loaded element into the caches from ``level`` (1: the first) on."""
     if isinstance(e, Load):
         buffer, at = flat(e.source, e.indices)
         base = at.base if isinstance(at, Ramp) else at
         if base.lanes == 1:
-            line = f.spelling.prefetch(_pointer(f, buffer, value(f, base)))
+            line = f.spelling.prefetch(_pointer(f, buffer, value(f, base)), level)
             if line is not None:
                 f.line(line)

@@ -135,8 +135,8 @@ class Spelling(ABC):
         """A vector condition converted to another width."""
 
     @abstractmethod
-    def prefetch(self, address: CText) -> str | None:
-        """A statement that prefetches a cache line, if the language has one."""
+    def prefetch(self, address: CText, level: int) -> str | None:
+        """A statement that prefetches a cache line into the caches from ``level`` on, if the language has one."""
 
     @abstractmethod
     def unrolled(self, count: int) -> str | None:

@@ -13,6 +13,7 @@ from weft.backends.c_like.text import CText
 from weft.backends.c_like.uses import count_uses
 from weft.backends.c_like.values import value
 from weft.backends.storage import constant_bytes, on_stack
+from weft.expr.intrinsic_table import PREFETCH_LEVELS
 from weft.expr.nodes import Call, Const, Expr, Var
 from weft.support.errors import InternalError
 from weft.tir.nodes import Allocate, Barrier, Evaluate, For, If, Let, Seq, Stmt, Store
@@ -50,8 +51,8 @@ def statement(f: CFunction, s: Stmt, around: Surroundings) -> None:
     elif isinstance(s, Allocate):
         _allocate(f, s, around)
     elif isinstance(s, Evaluate):
-        if isinstance(s.value, Call) and s.value.name == "prefetch":
-            prefetch(f, s.value.args[0], value)
+        if isinstance(s.value, Call) and s.value.name in PREFETCH_LEVELS:
+            prefetch(f, s.value.args[0], PREFETCH_LEVELS[s.value.name], value)
     elif not isinstance(s, Barrier):  # a barrier separates GPU threads; here there is one
         raise InternalError(f"a {type(s).__name__} cannot stand in a kernel; lower the program first")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from weft.backends.c_like.forms import first_lanes, known_condition, near_elements
 from weft.backends.guards import guards
 from weft.backends.packing import is_packed_load
+from weft.expr.intrinsic_table import PREFETCH_LEVELS
 from weft.expr.nodes import Broadcast, Call, Const, Expr, Load, Ramp, Select, Var
 from weft.tir.nodes import Buffer, Seq, Stmt
 from weft.tir.visit import expressions
@@ -45,7 +46,7 @@ def operands(e: Expr) -> tuple[Expr, ...]:
         return (counted[0],)
     if isinstance(e, Select) and guards(e):
         return (e.condition,)
-    if isinstance(e, Call) and (is_packed_load(e) or e.name == "prefetch"):
+    if isinstance(e, Call) and (is_packed_load(e) or e.name in PREFETCH_LEVELS):
         return _address(e.args[0]) if isinstance(e.args[0], Load) else ()
     return e.children
 

@@ -236,10 +236,10 @@ def _aligned(f: LlvmFunction, place: str, nbytes: int) -> str:
     return f.op(f"icmp eq i64 {low}, 0")
 
 
-def prefetch(f: LlvmFunction, e: Expr, value: Value) -> None:
-    """Prefetch the cache line of a loaded element."""
+def prefetch(f: LlvmFunction, e: Expr, level: int, value: Value) -> None:
+    """Prefetch the cache line of a loaded element into the caches from ``level`` (1: the first) on."""
     if isinstance(e, Load):
         buffer, at = flat(e.source, e.indices)
         base = at.base if isinstance(at, Ramp) else at
         if base.lanes == 1:
-            f.do(f"call void @llvm.prefetch.p0(ptr {pointer(f, buffer, base, value)}, i32 0, i32 3, i32 1)")
+            f.do(f"call void @llvm.prefetch.p0(ptr {pointer(f, buffer, base, value)}, i32 0, i32 {4 - level}, i32 1)")

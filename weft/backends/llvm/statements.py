@@ -14,6 +14,7 @@ from weft.backends.llvm.types import memory_type, type_of
 from weft.backends.llvm.values import value
 from weft.backends.llvm.zero_fill import zero_filled
 from weft.backends.storage import constant_bytes, on_stack
+from weft.expr.intrinsic_table import PREFETCH_LEVELS
 from weft.expr.nodes import Call, Const
 from weft.support.errors import InternalError
 from weft.tir.nodes import Allocate, Barrier, Evaluate, For, If, Let, Seq, Stmt, Store, seq
@@ -67,8 +68,8 @@ def _sequence(f: LlvmFunction, stmts: Sequence[Stmt], context: Emission) -> None
 
 
 def _evaluate(f: LlvmFunction, s: Evaluate) -> None:
-    if isinstance(s.value, Call) and s.value.name == "prefetch":
-        prefetch(f, s.value.args[0], value)
+    if isinstance(s.value, Call) and s.value.name in PREFETCH_LEVELS:
+        prefetch(f, s.value.args[0], PREFETCH_LEVELS[s.value.name], value)
     else:
         value(f, s.value)
 

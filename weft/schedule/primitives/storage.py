@@ -5,7 +5,6 @@ They never change the result of a program. A back end ignores hints that it does
 
 from __future__ import annotations
 
-from weft.expr.nodes import Const
 from weft.schedule.primitives.kinds import annotate
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.state import State
@@ -45,8 +44,10 @@ def storage_align(state: State, block: BlockRef, write_index: int, axis: int, fa
 def prefetch(state: State, loop: LoopRef, buffer: str, distance: int, within: LoopRef | None = None) -> None:
     """Prefetch the elements of ``buffer`` that the loop reads ``distance`` iterations later into the cache.
 
-    ``within`` is a loop inside ``loop``. Each of its iterations then prefetches an equal share of the elements that the
-    later iteration reads first, for example a panel that is copied before it is used. All extents must be known (S040).
+    ``within`` is a loop inside ``loop`` (S040). Each of its iterations then prefetches an equal share of the elements
+    that the later iteration reads first, into the second-level cache: for example a panel of weights that all rows are
+    multiplied with, or one that is copied before. If the loops in between have open extents, their first iterations
+    prefetch all of it.
 
     Annotates the loop with ``prefetch = ((buffer name, distance), …)``, or with ``prefetch_shares`` and the loop inside
     with ``prefetch_share = (buffer name, …)``.
@@ -61,10 +62,8 @@ def prefetch(state: State, loop: LoopRef, buffer: str, distance: int, within: Lo
         annotate(state, loop, "prefetch", (*found.annotations.get("prefetch", ()), (buffer, distance)))
         return
     inner = state.loop(within)
-    around = state.tree.loops_around(inner)
-    if found not in around or not all(isinstance(e.extent, Const) for e in (*around[around.index(found) + 1 :], inner)):
-        message = f"'{inner.var.name}' is no loop of known length inside of '{found.var.name}'"
-        raise state.refuse("S040", message, at=inner)
+    if found not in state.tree.loops_around(inner):
+        raise state.refuse("S040", f"'{inner.var.name}' is no loop inside of '{found.var.name}'", at=inner)
     annotate(state, loop, "prefetch_shares", (*found.annotations.get("prefetch_shares", ()), (buffer, distance)))
     annotate(state, within, "prefetch_share", (*inner.annotations.get("prefetch_share", ()), buffer))
 

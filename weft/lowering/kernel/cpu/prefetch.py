@@ -10,6 +10,7 @@ from weft.cost.caches import CACHE_LINE_BYTES
 from weft.expr.affine import split_constant
 from weft.expr.linear import simplify_index
 from weft.expr.nodes import Call, Const, Expr, Load, Var, index, minimum
+from weft.expr.visit import occurs
 from weft.support.dtypes import INT32
 from weft.tir.nodes import Evaluate, For, Program, Stmt, seq
 from weft.tir.visit import children, expressions, loops_around, postorder, substitution, transform, walk
@@ -41,8 +42,8 @@ def insert_prefetches(program: Program) -> Program:
     return replace(program, body=transform(body, _without_shares))
 
 
-def _asked(e: Expr) -> Stmt:
-    return Evaluate(Call("prefetch", (e,), INT32))
+def _asked(e: Expr, how: str = "prefetch") -> Stmt:
+    return Evaluate(Call(how, (e,), INT32))
 
 
 def _without_shares(s: Stmt) -> Stmt | None:
@@ -51,47 +52,54 @@ def _without_shares(s: Stmt) -> Stmt | None:
 
 
 def _in_shares(loop: For, buffer: str, distance: int) -> Stmt:
-    """The body of ``loop``, where the inner loops marked for ``buffer`` prefetch the elements that its first load reads
-    ``distance`` iterations later. Iteration n of T prefetches element n · E / T of E (a whole vector counts as one
-    element)."""
-    nest = _first_read(loop.body, buffer)
+    """The body of ``loop``, where the inner loops marked for ``buffer`` prefetch what is read first ``distance``
+    iterations later. That is the first load inside the marked loop, else (for data that is copied before it is used)
+    the first load of the body."""
     later = minimum(loop.var + distance, loop.start + loop.extent - 1)
+    anywhere = _first_read(loop.body, buffer, [])
     marked: dict[Stmt, Stmt] = {}
-    for s in walk(loop.body) if nest is not None else ():
-        if nest is not None and isinstance(s, For) and buffer in s.annotations.get("prefetch_share", ()):
-            asked = [substitution({loop.var: later, **at})(nest[0]) for at in _share(nest[1], _counted(loop.body, s))]
-            marked[s] = replace(s, body=seq(*map(_asked, asked), s.body))
+    for s in walk(loop.body) if anywhere is not None else ():
+        if isinstance(s, For) and buffer in s.annotations.get("prefetch_share", ()):
+            loops = [*loops_around(loop.body, s), s]
+            load, around = _first_read(s.body, buffer, loops) or anywhere  # type: ignore[misc]  # not None here
+            asked = [substitution({loop.var: later, **at})(load) for at in _share(around, loops)]
+            marked[s] = replace(s, body=seq(*(_asked(e, "prefetch_l2") for e in asked), s.body))
     return transform(loop.body, marked.get)
 
 
-def _counted(body: Stmt, inner: For) -> list[For]:
-    """The loops from ``body`` to ``inner``, including ``inner``."""
-    return [*loops_around(body, inner), inner]
-
-
-def _first_read(body: Stmt, buffer: str) -> tuple[Load, list[For]] | None:
-    """The first load of ``buffer`` and the loops around it."""
+def _first_read(body: Stmt, buffer: str, outside: list[For]) -> tuple[Load, list[For]] | None:
+    """The first load of ``buffer`` in ``body``, and those of the loops around it, from ``outside`` on, along which it
+    moves."""
     for s in walk(body):
         for e in postorder(*expressions(s)):
             if isinstance(e, Load) and e.source.name == buffer and not isinstance(s, Evaluate):
-                return Load(e.source, e.indices), loops_around(body, s)
+                around = [*outside, *loops_around(body, s)]
+                return Load(e.source, e.indices), [v for v in around if any(occurs(v.var, i) for i in e.indices)]
     return None
 
 
 def _share(around: list[For], loops: list[For]) -> list[dict[Var, Expr]]:
-    """The values of the loops ``around`` a load that one iteration of the innermost of ``loops`` prefetches."""
+    """The values of the loops ``around`` a load that one iteration of the innermost of ``loops`` prefetches.
+
+    Loops that are in both lists keep their values. So where the prefetch stands in a loop that the load moves along,
+    the address moves by a constant, as that of the load does. The other loops count: of T iterations, iteration n
+    prefetches element n · E / T of E (a whole vector is one element). If T is open, it prefetches element n.
+    """
+    common = {v.var for v in around} & {v.var for v in loops}
+    around, loops = ([v for v in part if v.var not in common] for part in (around, loops))
     sizes = [1 if v.kind == "vectorized" or not isinstance(v.extent, Const) else int(v.extent.value) for v in around]
     number, iterations, elements = index(0), 1, prod(sizes)
     for v in loops:
-        assert isinstance(v.extent, Const)
-        number = number * int(v.extent.value) + (v.var - v.start)
-        iterations *= int(v.extent.value)
-    if not elements or not iterations:
+        number = number * v.extent + (v.var - v.start)
+        iterations *= int(v.extent.value) if isinstance(v.extent, Const) else 0
+    if not elements or (not iterations and all(isinstance(v.extent, Const) for v in loops)):
         return []
-    common = gcd(elements, iterations)
-    first = number * (elements // common) // (iterations // common)
+    times, first = 1, minimum(number, elements - 1)
+    if iterations:
+        divided = gcd(elements, iterations)
+        times, first = -(-elements // iterations), number * (elements // divided) // (iterations // divided)
     found = []
-    for more in range(-(-elements // iterations)):
+    for more in range(times):
         at = minimum(first + more, elements - 1) if more else first
         where: dict[Var, Expr] = {}
         for v, size in zip(reversed(around), reversed(sizes), strict=True):

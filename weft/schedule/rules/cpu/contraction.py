@@ -18,6 +18,7 @@ computed for one strip of rows at a time into scratch memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from weft.cost import caches
 from weft.cost.register_tiles import Traffic, far, near, step_cycles
@@ -47,6 +48,8 @@ MIN_PANEL_ROW_TILES = 8
 """Fewest row tiles that must read a panel for its copy to be faster."""
 MAX_FETCHED_ROW_TILES = 64
 """Limit on the row tiles for which prefetching a panel is faster: with more, copying takes little of the time."""
+MIN_FETCHED_PANELS = 8
+"""Fewest panels for each core with which a core computes whole panels, so that it can prefetch the next one."""
 MIN_PART_ROWS = 16
 """Smallest known divisor of a symbolic number of rows for which a register tile is chosen."""
 
@@ -257,7 +260,7 @@ class Tiling:
     pair: IterVar | None = None
     """The reduction axis along which an instruction adds a group of adjacent products."""
     panels: tuple[str, ...] = ()
-    """Operands that are copied one panel at a time: while one panel is multiplied, the next is prefetched."""
+    """Operands that are copied or read one panel at a time: while one panel is multiplied, the next is prefetched."""
 
     def run(self) -> None:
         s, context = self.context.schedule, self.context
@@ -271,9 +274,13 @@ class Tiling:
         above = sorted([*batch, *columns, *strips], key=lambda loop: context.extent(loop) is not None)
         order = context.order([*above, *rows, *inside])
         above, rows, inside = order[: len(above)], order[len(above) :][: len(rows)], order[len(above) + len(rows) :]
-        s.reorder(*order, *tile)
+        streamed = () if stages or self.panels or inside else self._streamed(columns, [*strips, *rows])
+        if streamed:  # all rows use a panel before the next one is needed
+            self.panels = streamed
+            above, rows = [loop for loop in above if loop not in strips], [*strips, *rows]
+        s.reorder(*above, *rows, *inside, *tile)
         work = work_of(self.view)
-        if above and rows and (stages or context.extent(rows[0]) is None):
+        if above and rows and (stages or streamed or context.extent(rows[0]) is None):
             strip, at = context.fuse(above), [*rows, *inside][-1]
         elif stages and (above or inside):
             strip = context.fuse([*above, *rows])
@@ -293,15 +300,28 @@ class Tiling:
         self.finish(tile)
         self._fetch_panels(strip)
 
+    def _streamed(self, columns: list[LoopRef], rows: list[LoopRef]) -> tuple[str, ...]:
+        """The vector operand, if it is read from beyond the second-level cache one panel at a time, and its panels are
+        used by few row tiles: then loading them takes a large part of the time, and is done ahead."""
+        cpu = self.context.target.cpu
+        if self.context.nested or not cpu.l2 or not self.roles.broadcasts or not columns or not rows:
+            return ()
+        _, vectors = operands_of(self.view, self.roles)
+        total = footprint(self.view, vectors)
+        panels, tiles = (prod(self.context.extent(x) or 1 for x in loops) for loops in (columns, rows))
+        if total is None or panels < MIN_FETCHED_PANELS * cpu.cores or tiles > MAX_FETCHED_ROW_TILES:
+            return ()
+        fits = not caches.stays_in_l2(total, cpu.l2) and caches.stays_in_l2(2 * total // panels, cpu.l2)
+        return (vectors.buffer.name,) if fits and vectors.buffer in self.context.schedule.program.params else ()
+
     def _fetch_panels(self, strip: LoopRef) -> None:
-        """Prefetch the next panel during the reductions of this one. Copying a panel reads a small part of every page,
-        which the hardware prefetcher does not predict."""
+        """Prefetch the next panel during the reductions of this one. The hardware's prefetcher stops at the end of a
+        page, and copying a panel reads a small part of every page."""
         if not self.panels:
             return
         loops = self.context.schedule.get_loops(self.block)
         kept = [loop for loop in loops if self.context.loop(loop).kind == "serial"]
-        known = all(self.context.extent(loop) is not None for loop in loops[loops.index(strip) + 1 :])
-        for name in self.panels if known and kept and kept[-1] is not strip else ():
+        for name in self.panels if kept and kept[-1] is not strip else ():
             ahead = self.context.choose(ITERATIONS_AHEAD, 1)
             self.context.schedule.prefetch(strip, name, ahead, within=kept[-1])
 

@@ -190,6 +190,10 @@ class MatrixTiling(Tiling):
         context.separate.update(p.name for p in producers if p.name not in context.done)
         return []
 
+    def _streamed(self, columns: list[LoopRef], rows: list[LoopRef]) -> tuple[str, ...]:
+        """No prefetching: the loops inside the reduction become single instructions."""
+        return ()
+
     def finish(self, tile: list[LoopRef]) -> None:
         """Keep the loop over the rows of the result: there are many rows, and all sums are in memory."""
         s = self.context.schedule
