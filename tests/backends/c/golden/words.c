@@ -22,9 +22,9 @@
 #endif
 
 #if defined(__GNUC__)
-#define PREFETCH(p) __builtin_prefetch(p)
+#define PREFETCH(p, level) __builtin_prefetch(p, 0, 4 - level)
 #else
-#define PREFETCH(p) ((void)(p))
+#define PREFETCH(p, level) ((void)(p))
 #endif
 
 static inline int32_t floordiv_i32(int32_t a, int32_t b) {
@@ -34,7 +34,7 @@ static inline int32_t floordiv_i32(int32_t a, int32_t b) {
 WORKER int32_t words_work(const int32_t *restrict int_2, int8_t *restrict y_1) {
 UNROLL(4)
     for (int64_t for_2 = 0; for_2 < 64; for_2++) {
-        PREFETCH(int_2 + (for_2 + 8));
+        PREFETCH(int_2 + (for_2 + 8), 1);
         const int32_t v = int_2[for_2];
         if (v > 0) {
             y_1[for_2] = (int8_t)(int32_t)((uint32_t)(int32_t)((uint32_t)v * (uint32_t)v) + (uint32_t)7);
