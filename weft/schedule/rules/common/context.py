@@ -189,6 +189,8 @@ def guarded_load(view: View) -> bool:
 
 def reads_whole(view: View, buffer: Buffer, axes: Sequence[Var]) -> bool:
     """Whether ``buffer`` is read at exactly the indices ``axes``; index 0 is allowed in dimensions of size 1."""
+    if len(axes) != len(buffer.shape):
+        return False
     for access in view.loads:
         if access.buffer is not buffer:
             continue

@@ -232,7 +232,7 @@ def epilogue_of(context: Context, block: BlockRef) -> BlockRef | None:
     if len(readers) == 1 and not context.is_output(block) and context.is_injective(readers[0]):
         reader = context.view(readers[0])
         axes = [i.var for i in reader.spatial]
-        if len(axes) == len(view.spatial) and reads_whole(reader, view.output.buffer, axes):
+        if reads_whole(reader, view.output.buffer, axes):
             return readers[0]
     return None
 

@@ -263,8 +263,10 @@ def finish_row(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at
         s.vectorize(vector)
         for loop in reduce:
             s.unroll(loop, context.choose(UNROLLED, UNROLLED[-1] if _steps(view) <= MAX_UNROLLED_STEPS else 0))
-    elif reduce:
+    elif reduce and not _along_columns(context, block, own, lanes):
         _across(context, block, reduce, lanes)
+    elif reduce:
+        return
     else:
         context.vectorize(list(own.values())[-1], lanes, 2)
 
@@ -287,16 +289,17 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
     for axis in view.reduce[len(view.reduce) - joined :]:
         size = static_extent(axis)
         extent = None if size is None or extent is None else extent * size
-    if not any(view.stride(a, innermost) == 1 for a in view.loads):
-        context.note(block, "no operand is contiguous along the reduction: one element at a time")
-        return
     while extent is not None and extent < 2 * lanes and lanes > MIN_PARTIAL_LANES:
         lanes //= 2
+    whole = _contiguous(view, innermost)
+    if not whole and not (_contiguous(view, innermost, lanes) and (joined == 1 or _whole_vectors(innermost, lanes))):
+        context.note(block, "no operand is contiguous along the reduction: one element at a time")
+        return
     if extent is not None and extent < 2 * lanes:
         context.note(block, f"{extent} steps are too few for vectors of {lanes} partial results: one element at a time")
         return
     reduce = [*reduce[: len(reduce) - joined], context.fuse(reduce[len(reduce) - joined :])]
-    several = extent is None or extent >= 2 * PARTIAL_VECTORS * lanes
+    several = whole and (extent is None or extent >= 2 * PARTIAL_VECTORS * lanes)
     factor = lanes * context.choose(VECTORS_AT_A_TIME, PARTIAL_VECTORS if several else 1)
     _, inner = s.split(reduce[-1], factors=(None, factor))
     partial = s.rfactor(inner, 0, reassociate=True, share_loops=True)
@@ -306,6 +309,43 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
     lane = s.get_loop(block, -1)
     context.done.add(s.decompose_reduction(block, lane).name)
     s.vectorize(lane, reassociate=True)
+
+
+def _contiguous(view: View, axis: IterVar, lanes: int = 1) -> bool:
+    """Whether an operand is contiguous along ``axis``; with ``lanes``, in aligned runs of so many elements (channels in
+    blocks)."""
+    return any(view.stride(a, axis, lanes) == 1 for a in view.loads)
+
+
+def _whole_vectors(axis: IterVar, lanes: int) -> bool:
+    extent = static_extent(axis)
+    return extent is not None and extent % lanes == 0
+
+
+def _along_columns(context: Context, block: BlockRef, own: dict[IterVar, LoopRef], lanes: int) -> bool:
+    """Vectorize a reduction of whole columns inside a row: no operand is contiguous along the reduction, but the result
+    and all large operands are along another axis (the channels of a block, summed over pixels). False if not so."""
+    s, view = context.schedule, context.view(block)
+    columns = view.spatial[-1] if view.spatial else None
+    extent = static_extent(columns) if columns is not None else None
+    if columns is None or columns not in own or extent == 1 or _contiguous(view, view.reduce[-1]):
+        return False
+    # What does not move along the reduction is loaded once: a mean of the group, for example.
+    moving = [a for a in view.loads if any(a.uses(r.var) for r in view.reduce)]
+    strides = [view.stride(a, columns) for a in moving]
+    if view.stride(view.output, columns) != 1 or 1 not in strides or any(x not in (0, 1) for x in strides):
+        return False
+    vector, outside = own[columns], [loop for axis, loop in own.items() if axis in view.spatial[:-1]]
+    if extent is None or extent > lanes:
+        more, vector = s.split(vector, factors=(None, context.choose(near(lanes, 2 * lanes, 2), lanes)))
+        outside.append(more)
+    reduce = [own[a] for a in view.reduce if a in own]
+    s.reorder(*outside, *reduce, vector)
+    init = s.decompose_reduction(block, reduce[0])
+    context.done.add(init.name)
+    s.vectorize(s.get_loop(init, -1))
+    s.vectorize(vector)
+    return True
 
 
 def _joined(view: View) -> int:
