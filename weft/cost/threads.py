@@ -16,6 +16,10 @@ MAX_SHARE_OF_ONE_THREAD = 0.9
 """Several threads are used if they take less than this share of the time of one thread; a smaller gain is not worth
 their energy."""
 
+MIN_ORDERED_STEPS = 20_000
+"""Fewest steps of one piece of work whose steps run one after the other (updates of single elements, sorts): such loops
+are made before the machine is known."""
+
 
 def cycles(operations: float, lanes: int) -> float:
     """The time of one thread for so many operations, in vectors of ``lanes``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from weft.cost import threads
 from weft.expr.folds import product
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Const, Expr, Var
@@ -17,8 +18,6 @@ from weft.tensor_expr.nodes import OrderOp, UpdateOp
 from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store
 
 _ZERO = Const(0, INDEX)
-_MIN_SHARE_STEPS = 20_000
-"""Fewest steps of one share of a parallel loop."""
 
 
 def update_loops(op: UpdateOp, out: Buffer, swap: Callable[[Expr], Expr]) -> Stmt:
@@ -62,9 +61,9 @@ def _loop(var: Var, extent: Expr, body: Stmt, work: int | None = None) -> For:
     """A loop. It is parallel if ``work``, the number of steps in one iteration, is given."""
     if work is None:
         return For(var, _ZERO, extent, body)
-    if isinstance(extent, Const) and int(extent) * max(1, work) < 2 * _MIN_SHARE_STEPS:
+    if isinstance(extent, Const) and int(extent) * max(1, work) < 2 * threads.MIN_ORDERED_STEPS:
         return For(var, _ZERO, extent, body)
-    grain = max(1, _MIN_SHARE_STEPS // max(1, work))
+    grain = max(1, threads.MIN_ORDERED_STEPS // max(1, work))
     return For(var, _ZERO, extent, body, "parallel", annotations=FrozenMap({"grain": grain}))
 
 
