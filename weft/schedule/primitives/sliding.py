@@ -301,7 +301,7 @@ def run_once(state: State, block: BlockRef, loop: LoopRef, at: int) -> None:
                     at=other,
                     hint="call run_once before decompose_reduction or partition",
                 )
-    if target.kind in ("parallel", "vectorized"):
+    if target.kind not in ("serial", "unrolled"):
         raise state.refuse("S015", f"'{loop.name}' is {target.kind}: its iterations do not run in order", at=target)
     _check_elements(state, found, target)
     where = all_of(found.where, target.var == target.start)

@@ -489,7 +489,8 @@ class Tiling:
         for loop in pair:
             group = group_of(self.view)
             assert group is not None
-            self.context.done.add(s.tensorize(loop, group.intrinsic).name)
+            self.context.done.add(self.block.name)
+            self.block = s.tensorize(loop, group.intrinsic)
 
     def _reduction(self, own: dict[IterVar, LoopRef]) -> tuple[list[LoopRef], list[LoopRef]]:
         """The loops of the reduction, and separately the loop over a group."""
