@@ -154,6 +154,15 @@ def test_a_run_stops_at_its_time_limit(endless, threads):
     assert allocated_blocks() <= blocks
 
 
+@pytest.fixture
+def control_c():
+    """Ctrl-C raises KeyboardInterrupt, also where the shell started the tests in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("control_c")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_control_c_stops_a_run(endless, threads):
     endless.threads = threads
