@@ -6,6 +6,7 @@ independence that is claimed, ``x`` for a dependence that is there, ``!`` for on
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -418,7 +419,7 @@ def test_what_concurrent_iterations_write_again(kind: LoopKind) -> None:
             shared = outside or param
             shared |= kind == "parallel" and (around == "vectorized" or (kept and carried))
             wanted = "S018" if extent > 1 and kind != "serial" and shared else ""
-            found = refused(lambda: check_independent(state, i, reduce_allowed=False, kind=kind))  # noqa: B023
+            found = refused(functools.partial(check_independent, state, i, reduce_allowed=False, kind=kind))
             assert found == wanted, (extent, outside, param, around, kept, carried)
         state.partial = frozenset()
         assert not has_repeated(state)
@@ -435,7 +436,7 @@ def test_what_is_written_again_is_refused_once_it_is_shared() -> None:
         for outside in (before, after):
             states.append(State(repeated(2, outside, False, around)))
             states[-1].partial = frozenset({"T", "gone"})
-        found = refused(lambda: check_repeated_private(states[1], states[0]))  # noqa: B023
+        found = refused(functools.partial(check_repeated_private, states[1], states[0]))
         assert found == ("S018" if around != "serial" and after and not before else ""), (around, before, after)
 
 
@@ -444,7 +445,7 @@ def test_loops_with_private_buffers_are_not_copied() -> None:
         state = State(repeated(2, outside, False, around))
         state.partial = frozenset({"T"}) if partial else frozenset()
         (j,) = (x for v, x in state.tree.loops.items() if v is J)
-        found = refused(lambda: check_copied(state, j))  # noqa: B023
+        found = refused(functools.partial(check_copied, state, j))
         assert found == ("S018" if partial and around != "serial" and not outside else ""), (around, outside, partial)
 
 
@@ -457,7 +458,7 @@ def test_loops_of_reductions_and_of_steps(kind: LoopKind) -> None:
         (i,) = state.tree.loops.values()
         state.carried = frozenset({I}) if carried else frozenset()
         wanted = "S015" if carried or role == "ordered" else "S016" if role == "reduce" and not allowed else ""
-        found = refused(lambda: check_independent(state, i, reduce_allowed=allowed, kind=kind))  # noqa: B023
+        found = refused(functools.partial(check_independent, state, i, reduce_allowed=allowed, kind=kind))
         assert found == (wanted if extent > 1 else ""), (role, extent, allowed, carried)
 
 

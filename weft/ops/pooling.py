@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
+from weft.cost import windows
 from weft.expr.nodes import Expr, index, maximum, minimum, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import Dim, TensorType, TupleType, Type
@@ -26,15 +27,6 @@ POOL = (
     *WINDOW,
     Attribute("ceil_mode", False, "whether a window that extends beyond the end counts"),
 )
-
-MIN_COLUMNS = 8
-"""Fewest columns of a result for which two passes are faster."""
-MAX_LOADS = 4
-"""Limit on the operations that form a vector of elements that are several columns apart."""
-PASS_OPERATIONS = 2
-"""Operations for each element that a further pass costs: a row is stored and loaded."""
-TWO_PASSES_SHARE = 0.75
-"""Two passes must be estimated to take less than this share of the operations of one."""
 
 
 def _window(op: str, attrs: Attrs) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -153,19 +145,14 @@ def _tensor(shape: tuple[Dim, ...], element: Callable[..., Expr], name: str) -> 
 
 
 def in_two_passes(op: str, attrs: Attrs, shape: tuple[Dim, ...]) -> bool:
-    """Whether it is faster to reduce windows in two passes: all their axes but the last for whole rows, then the last.
-
-    Estimated in vector operations for each element of the result. The first pass computes as many columns as windows
-    are apart. Vectors along columns load elements that windows skip, and are then shuffled; blocked channels are not.
-    """
+    """Whether it is faster to reduce windows in two passes: all their axes but the last for whole rows, then the
+    last."""
     kernel, strides, _ = _window(op, attrs)
     blocked = len(shape) > 2 + len(kernel)
     columns = shape[1 + len(kernel)]
-    if len(kernel) < 2 or (isinstance(columns, int) and columns < MIN_COLUMNS and not blocked):
+    if len(kernel) < 2 or (isinstance(columns, int) and columns < windows.MIN_COLUMNS and not blocked):
         return False
-    loads = 1 if blocked else min(strides[-1], MAX_LOADS)
-    lines = math.prod(kernel[:-1])
-    return lines * strides[-1] + kernel[-1] * loads + PASS_OPERATIONS < TWO_PASSES_SHARE * lines * kernel[-1] * loads
+    return windows.two_passes_are_faster(math.prod(kernel[:-1]), kernel[-1], strides[-1], blocked)
 
 
 def _axes(attrs: Attrs) -> list[Any]:

@@ -42,8 +42,9 @@ class Shifted:
         """The zero point where it is one known number."""
         if self.zero is None:
             return 0
-        known = isinstance(self.zero, Constant) and self.zero.data.size == 1
-        return int(self.zero.data.reshape(())) if known else None  # type: ignore[attr-defined]  # a constant
+        if isinstance(self.zero, Constant) and self.zero.data.size == 1:
+            return int(self.zero.data.reshape(()))
+        return None
 
 
 def _shifted(node: Node, x: GraphExpr, zero: GraphExpr | None, wanted: str) -> Shifted:

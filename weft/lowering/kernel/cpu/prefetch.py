@@ -57,11 +57,13 @@ def _in_shares(loop: For, buffer: str, distance: int) -> Stmt:
     the first load of the body."""
     later = minimum(loop.var + distance, loop.start + loop.extent - 1)
     anywhere = _first_read(loop.body, buffer, [])
+    if anywhere is None:
+        return loop.body
     marked: dict[Stmt, Stmt] = {}
-    for s in walk(loop.body) if anywhere is not None else ():
+    for s in walk(loop.body):
         if isinstance(s, For) and buffer in s.annotations.get("prefetch_share", ()):
             loops = [*loops_around(loop.body, s), s]
-            load, around = _first_read(s.body, buffer, loops) or anywhere  # type: ignore[misc]  # not None here
+            load, around = _first_read(s.body, buffer, loops) or anywhere
             asked = [substitution({loop.var: later, **at})(load) for at in _share(around, loops)]
             marked[s] = replace(s, body=seq(*(_asked(e, "prefetch_l2") for e in asked), s.body))
     return transform(loop.body, marked.get)

@@ -165,6 +165,15 @@ class Context:
             grain = max(1, extent // (2 * pieces_of(work, self.target)))
             self.schedule.annotate(loop, "grain", self.choose(near(grain, extent), grain))
 
+    def sum_in_lanes(self, block: BlockRef, reduce: Sequence[LoopRef], vector: LoopRef) -> None:
+        """Make the iterations of ``vector``, the innermost loop of ``block``, lanes that each have a result of their
+        own. ``reduce`` are its loops of a reduction; their start is a vector too."""
+        if reduce:
+            init = self.schedule.decompose_reduction(block, reduce[0])
+            self.schedule.vectorize(self.schedule.get_loop(init, -1))
+            self.done.add(init.name)
+        self.schedule.vectorize(vector)
+
     def vectorize(self, loop: LoopRef, lanes: int, unroll: int = 1) -> None:
         """Run ``loop`` in vectors of ``lanes`` elements; if the loop is long enough, ``unroll`` vectors per
         iteration."""

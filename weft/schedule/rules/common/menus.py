@@ -12,6 +12,8 @@ ROWS_OF_A_TILE: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28)
 """Candidate row counts of a register tile. Some exceed the registers of any machine; search measures that."""
 ITERATIONS_AHEAD: Final = (1, 2, 4)
 """Candidate prefetch distances, in iterations."""
+MAX_UNROLLED_STEPS: Final = 25
+"""Limit on the steps of a reduction that is unrolled, such as a window; its result then stays in a register."""
 UNROLLED: Final = (0, 4, 16, 64)
 """Candidate limits on the iterations of a loop that is unrolled."""
 

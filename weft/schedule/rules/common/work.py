@@ -44,6 +44,11 @@ def work_of(view: View) -> float:
     return max(operations, bytes_of(view, instances) * threads.OPERATIONS_PER_BYTE)
 
 
+def steps_of(view: View) -> int:
+    """Steps of the reduction for one result. An open size counts as :data:`EXTENT`."""
+    return math.prod(EXTENT if (n := static_extent(axis)) is None else n for axis in view.reduce)
+
+
 def bytes_of(view: View, instances: float) -> float:
     """Bytes that ``instances`` instances of a block read and write. Each element of a buffer counts once."""
     buffers = dict.fromkeys([*(a.buffer for a in view.loads), *(s.buffer for s in view.stores)])

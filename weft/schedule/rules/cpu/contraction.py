@@ -28,16 +28,14 @@ from weft.expr.nodes import Const, Var
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.context import Context, reads_whole
-from weft.schedule.rules.common.menus import ITERATIONS_AHEAD, ROWS_OF_A_TILE, UNROLLED, divisors
-from weft.schedule.rules.common.work import cost_of, work_of
+from weft.schedule.rules.common.menus import ITERATIONS_AHEAD, MAX_UNROLLED_STEPS, ROWS_OF_A_TILE, UNROLLED, divisors
+from weft.schedule.rules.common.work import cost_of, steps_of, work_of
 from weft.schedule.rules.cpu.packing import conflicts, pack, packable
 from weft.schedule.rules.cpu.pairs import group_axis, group_of, pack_groups
 from weft.schedule.rules.cpu.roles import MAX_GROUP_ROWS, Roles, analyze, footprint, operands_of, rows_outside, size
 from weft.schedule.rules.cpu.tiles import MAX_COLUMNS, MAX_ROWS, RegisterTile, register_tile
 from weft.target import Target
 
-MAX_UNROLLED_STEPS = 25
-"""Limit on the steps of a window's reduction that is unrolled, if both operands are vectors."""
 MAX_REPEATED_OPERATIONS = 24
 """Limit on the operations per element of an operand stage that may be repeated for each strip."""
 MIN_SHARING_STRIPS = 3
@@ -482,7 +480,7 @@ class Tiling:
             self._finish_init(init, len(rows) + len(columns) + 1)
         for loop in (*rows, *columns):
             s.unroll(loop)
-        short = (not roles.broadcasts or not rows) and self._window() <= MAX_UNROLLED_STEPS
+        short = (not roles.broadcasts or not rows) and steps_of(self.view) <= MAX_UNROLLED_STEPS
         for loop in reduce:
             s.unroll(loop, self.context.choose(UNROLLED, UNROLLED[-1] if short else 0))
         s.vectorize(vector)
@@ -510,12 +508,6 @@ class Tiling:
                 reduce.append(outer)
                 pair = [inner]
         return reduce, pair
-
-    def _window(self) -> int:
-        length = 1
-        for axis in self.view.reduce:
-            length *= size(axis)
-        return length
 
     def _finish_init(self, init: BlockRef, inner: int) -> None:
         s = self.context.schedule

@@ -17,11 +17,9 @@ from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import SHUFFLED_STRIDE, View, continues, static_extent
 from weft.schedule.rules.common.context import Context, guarded_load
-from weft.schedule.rules.common.menus import UNROLLED, VECTORS_AT_A_TIME, near
-from weft.schedule.rules.common.work import cost_of, pieces_of, work_of, worth_parallel
+from weft.schedule.rules.common.menus import MAX_UNROLLED_STEPS, UNROLLED, VECTORS_AT_A_TIME, near
+from weft.schedule.rules.common.work import cost_of, pieces_of, steps_of, work_of, worth_parallel
 
-MAX_UNROLLED_STEPS = 25
-"""Limit on the elements of a window that is unrolled; the result of an unrolled window stays in a register."""
 PARTIAL_VECTORS = 4
 """Number of partial-result vectors of a long reduction, to hide the latency of the operation."""
 MIN_PARTIAL_LANES = 4
@@ -224,7 +222,7 @@ def _columns(context: Context, chain: list[BlockRef], rows: list[IterVar], lanes
     contiguous parts of memory are read. One, if the reduction is short or computes much, or if threads would have too
     little work."""
     views = [context.view(b) for b in chain]
-    long = any(v.reduce and _steps(v) > MAX_UNROLLED_STEPS for v in views)
+    long = any(v.reduce and not _is_short(v) for v in views)
     if not long or any(cost_of(s.value) > MAX_STEP_OPERATIONS for v in views for s in v.stores):
         return 1
     instances = 1
@@ -256,27 +254,18 @@ def finish_row(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at
         if vector is None:
             return
         s.reorder(*[loop for loop in own.values() if loop is not vector], vector)
-        if reduce:
-            init = s.decompose_reduction(block, reduce[0])
-            s.vectorize(s.get_loop(init, -1))
-            context.done.add(init.name)
-        s.vectorize(vector)
+        context.sum_in_lanes(block, reduce, vector)
         for loop in reduce:
-            s.unroll(loop, context.choose(UNROLLED, UNROLLED[-1] if _steps(view) <= MAX_UNROLLED_STEPS else 0))
-    elif reduce and not _along_columns(context, block, own, lanes):
-        _across(context, block, reduce, lanes)
+            s.unroll(loop, context.choose(UNROLLED, UNROLLED[-1] if _is_short(view) else 0))
     elif reduce:
-        return
+        if not _along_columns(context, block, own, lanes):
+            _across(context, block, reduce, lanes)
     else:
         context.vectorize(list(own.values())[-1], lanes, 2)
 
 
-def _steps(view: View) -> int:
-    """Number of reduction steps; a symbolic size counts as a large number."""
-    total = 1
-    for axis in view.reduce:
-        total *= static_extent(axis) or MAX_UNROLLED_STEPS + 1
-    return total
+def _is_short(view: View) -> bool:
+    return steps_of(view) <= MAX_UNROLLED_STEPS
 
 
 def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int) -> None:
@@ -341,10 +330,7 @@ def _along_columns(context: Context, block: BlockRef, own: dict[IterVar, LoopRef
         outside.append(more)
     reduce = [own[a] for a in view.reduce if a in own]
     s.reorder(*outside, *reduce, vector)
-    init = s.decompose_reduction(block, reduce[0])
-    context.done.add(init.name)
-    s.vectorize(s.get_loop(init, -1))
-    s.vectorize(vector)
+    context.sum_in_lanes(block, reduce, vector)
     return True
 
 
@@ -364,8 +350,4 @@ def _finish_partial(context: Context, partial: BlockRef) -> None:
     lane = own[view.spatial[-1]] if view.spatial[-1] in own else s.get_loop(partial, -1)
     reduce = [own[a] for a in view.reduce if a in own]
     s.reorder(*reduce, lane)
-    if reduce:
-        init = s.decompose_reduction(partial, reduce[0])
-        context.done.add(init.name)
-        s.vectorize(s.get_loop(init, -1))
-    s.vectorize(lane)
+    context.sum_in_lanes(partial, reduce, lane)

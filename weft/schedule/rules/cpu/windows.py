@@ -13,16 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.expr.iter_var import IterVar
 from weft.expr.visit import occurs
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import static_extent
 from weft.schedule.rules.common.context import Context, guarded_load, reads_whole
-from weft.schedule.rules.common.menus import UNROLLED
-from weft.schedule.rules.common.work import work_of
-
-MAX_UNROLLED_STEPS = 25
-"""Limit on the steps of one pass that are unrolled; their result then stays in a register."""
+from weft.schedule.rules.common.menus import MAX_UNROLLED_STEPS, UNROLLED
+from weft.schedule.rules.common.work import steps_of, work_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +127,7 @@ def _finish(context: Context, block: BlockRef, at: LoopRef) -> None:
         around, vector = s.split(vector, factors=(None, lanes))
         outer.append(around)
     s.reorder(*outer, *reduce, vector)
-    if reduce:
-        init = s.decompose_reduction(block, reduce[0])
-        s.vectorize(s.get_loop(init, -1))
-        context.done.add(init.name)
-    s.vectorize(vector)
-    short = _steps(view.reduce) <= MAX_UNROLLED_STEPS
+    context.sum_in_lanes(block, reduce, vector)
+    short = steps_of(view) <= MAX_UNROLLED_STEPS
     for loop in reduce:
         s.unroll(loop, context.choose(UNROLLED, UNROLLED[-1] if short else 0))
-
-
-def _steps(axes: tuple[IterVar, ...]) -> int:
-    total = 1
-    for axis in axes:
-        total *= static_extent(axis) or MAX_UNROLLED_STEPS + 1
-    return total
