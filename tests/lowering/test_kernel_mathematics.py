@@ -10,8 +10,10 @@ import pytest
 from kernel_runner import run_kernel
 
 from weft.backends.llvm import assembly, emit_ir
+from weft.expr.evaluate import evaluate
 from weft.expr.intrinsics import INTRINSICS, call
-from weft.expr.nodes import Load, Var, const
+from weft.expr.nodes import Call, Load, Var, const
+from weft.expr.visit import post_order
 from weft.lowering.kernel.common.intrinsics import EXPANSIONS
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.support.dtypes import FLOAT32
@@ -201,3 +203,15 @@ def test_one_instruction_multiplies_by_the_power(name: str) -> None:
     target = Target("x86-64-v4")
     listing = assembly(emit_ir(tir_to_kernel(program(name, 1), target), target), target)
     assert listing.count("vscalefps") == 1 and "vpslld" not in listing
+
+
+@pytest.mark.parametrize("name, limit", [("exp", -104.0), ("exp2", -150.0)])
+def test_powers_that_are_zero_are_not_computed(name: str, limit: float) -> None:
+    """Products that underflow take a processor many times as long, and masks of attention make millions of them."""
+    x = Var("x", "float32")
+    expanded = EXPANSIONS[name](x)
+    (product,) = {e for e in post_order(expanded) if isinstance(e, Call) and e.name == "ldexp"}
+    for value in (np.nextafter(np.float32(limit), np.float32(-np.inf)), -170.0, -1e3, -3e38, -np.inf):
+        fraction, power = (float(evaluate(a, {x: np.float32(value)})) for a in product.args)
+        assert math.ldexp(fraction, int(power)) >= np.finfo(np.float32).tiny
+        assert evaluate(expanded, {x: np.float32(value)}) == 0

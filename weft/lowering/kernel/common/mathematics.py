@@ -25,6 +25,8 @@ _LN2_LOW: Final = -2.12194440e-4
 _LOG2_E: Final = 1.4426950408889634
 _ROUND32: Final = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer and leaves that in the low bits
 _ROUND64: Final = 6755399441055744.0  # 1.5 * 2**52
+_EXP_IS_ZERO: Final = -104.0  # below, e^x is less than half of the least subnormal number
+_EXP2_IS_ZERO: Final = -150.0
 # e^r = 1 + r + r^2 * q(r) on |r| <= ln(2) / 2, to 0.03 ulp
 _EXP: Final = (1.3814539879e-3, 8.3687451272e-3, 4.1668390790e-2, 1.6666520399e-1, 4.9999993432e-1)
 _LOG: Final = (
@@ -96,13 +98,20 @@ def exp_of_parts(r: Expr) -> Expr:
 
 
 def exp(x: Expr) -> Expr:
-    """e^x. At most 2 ulp, subnormal results within one unit of the last place.
+    """e^x. At most 2 ulp, subnormal results within one unit of the last place."""
+    return _unless_zero(x, _EXP_IS_ZERO, lambda y: call("ldexp", *_of_parts(minimum(y, 89.0))))
 
-    Below the lower bound the result is exactly 0. Otherwise the masked scores of attention, millions of which are -inf,
-    would cause products that underflow, which take a processor several times as long.
-    """
-    r, n = exp_parts(minimum(maximum(x, -176.0), 89.0))
-    return call("ldexp", exp_of_parts(r), n)
+
+def _of_parts(x: Expr) -> tuple[Expr, Expr]:
+    r, n = exp_parts(x)
+    return exp_of_parts(r), n
+
+
+def _unless_zero(x: Expr, limit: float, power: Callable[[Expr], Expr]) -> Expr:
+    """``power(x)``, or exactly 0 where ``x`` is below ``limit``. Nothing is computed there that underflows, even if the
+    result is 0: it takes a processor many times as long, and attention has millions of scores that a mask made -inf."""
+    zero, vanishes = like(0.0, x), make("lt", x, like(limit, x))
+    return pick(vanishes, zero, power(pick(vanishes, zero, x)))
 
 
 def _exp_moderate(x: Expr) -> Expr:
@@ -118,9 +127,13 @@ def _whole(n: Expr) -> Expr:
 
 def exp2(x: Expr) -> Expr:
     """2^x. At most 2 ulp."""
-    x = minimum(maximum(x, -254.0), 129.0)  # at the lower bound an exact 0, as in exp
-    n = (x + _ROUND32) - _ROUND32
-    return call("ldexp", exp_of_parts((x - n) * math.log(2)), n)
+
+    def power(y: Expr) -> Expr:
+        y = minimum(y, 129.0)
+        n = (y + _ROUND32) - _ROUND32
+        return call("ldexp", exp_of_parts((y - n) * math.log(2)), n)
+
+    return _unless_zero(x, _EXP2_IS_ZERO, power)
 
 
 def expm1(x: Expr) -> Expr:
