@@ -177,6 +177,26 @@ def test_the_switch_of_winograd_when_running(tmp_path: Path, weft_command: Weft)
         np.testing.assert_allclose(found, results[2], rtol=1e-4, atol=1e-3)
 
 
+def test_the_seed_of_what_a_model_draws(tmp_path: Path, weft_command: Weft) -> None:
+    """A number, or an input of the model; artifacts keep it."""
+    text = '<ir_version: 10, opset_import: ["" : 22]> g (float[4] x) => (float[4] y) { y = RandomUniformLike (x) }'
+    model = tmp_path / "draws.onnx"
+    onnx.save(onnx.parser.parse_model(text), model)
+
+    def drawn(*words: object) -> bytes:
+        answer = weft_command("run", *words, "-o", "y.npy")
+        assert answer.status == 0, answer.err
+        return np.load("y.npy").tobytes()
+
+    assert drawn(model, "--random-seed", 7) == drawn(model, "--random-seed", 7) != drawn(model)
+    assert drawn(model) == drawn(model, "--random-seed", 0)
+    for word, more in ((7, ()), ("input", ("-i", "seed=7"))):
+        assert weft_command("compile", model, "--random-seed", word, "-o", "d.weft").status == 0
+        assert drawn("d.weft", *more) == drawn(model, "--random-seed", word, *more)
+    assert drawn("d.weft", "-i", "seed=7") != drawn("d.weft", "-i", "seed=8")
+    assert "neither an integer nor" in weft_command("run", model, "--random-seed", "some").err
+
+
 @pytest.mark.parametrize("winograd", [True, 2, False])
 def test_the_measured_engine_follows_the_switch(
     winograd: bool | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -287,7 +307,7 @@ def test_one_npy_cannot_hold_two_outputs(weft_command: Weft, tmp_path: Path) -> 
     assert answer.status == 1 and "2 outputs" in answer.err
 
 
-@pytest.mark.parametrize("words", [["--target", "x86-64-v3"], ["--precision", "bf16"], ["--winograd", "2"]])
+@pytest.mark.parametrize("words", [["--target", "x86-64-v3"], ["--precision", "bf16"], ["--winograd", "2"], ["--random-seed", "1"]])
 def test_options_of_compiling_are_refused_for_artifacts(words: list[str], artifact: Path, weft_command: Weft) -> None:
     answer = weft_command("run", artifact, *words)
     assert answer.status == 1 and "already compiled" in answer.err

@@ -225,6 +225,28 @@ def test_dropout(ratio: float) -> None:
     assert mask.all()
 
 
+@pytest.mark.parametrize("opset", [1, 6, 7, 10])
+@pytest.mark.parametrize("is_test", [None, 0, 1])
+@pytest.mark.parametrize("ratio", [None, 0.0, 0.3])
+def test_dropout_before_opset_12(opset: int, is_test: int | None, ratio: float | None) -> None:
+    """The ratio is an attribute. Opsets 1 and 6 train unless ``is_test`` says otherwise; 7 and 10 have no training."""
+    given = {"is_test": is_test if opset < 7 else None, "ratio": ratio}
+    attrs = {name: value for name, value in given.items() if value is not None}
+    node = onnx.helper.make_node("Dropout", ["x"], ["y", "mask"], **attrs)
+    kind = onnx.TensorProto.FLOAT
+    ports = [onnx.helper.make_tensor_value_info(name, kind, ["n", "m"]) for name in ("x", "y")]
+    mask_kind = kind if opset < 10 else onnx.TensorProto.BOOL
+    ports.append(onnx.helper.make_tensor_value_info("mask", mask_kind, ["n", "m"]))
+    graph = onnx.helper.make_graph([node], "g", ports[:1], ports[1:])
+    exe = weft.compile(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)]))
+    x = np.random.default_rng(0).standard_normal(X.shape).astype(np.float32)
+    y, mask = exe(x)
+    part = (0.5 if ratio is None else ratio) if opset < 7 and not is_test else 0.0
+    kept = mask.astype(bool)
+    assert abs(kept.mean() - (1 - part)) <= 5 * math.sqrt(part * (1 - part) / x.size)
+    np.testing.assert_allclose(y, np.where(kept, x / np.float32(1 - part), 0), rtol=1e-6)
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(ModelError, match="random numbers are floats, not int32"):
         compiled("g (int32[n] x) => (int32[n] y) { y = RandomNormalLike (x) }")

@@ -17,6 +17,7 @@ from weft.cli.common import (
     input_specs,
     parse_shapes,
     precision_option,
+    random_seed_option,
     shape_option,
     target_option,
     winograd_option,
@@ -51,6 +52,7 @@ _PLACES = {
 @click.option("-o", "--output", default="weft-blame", show_default=True, help="The folder for the reproducer.")
 @precision_option
 @winograd_option
+@random_seed_option
 @target_option
 @shape_option
 def command(
@@ -62,6 +64,7 @@ def command(
     output: str,
     precision: str,
     winograd: bool | int,
+    random_seed: int | str,
     target: str,
     shapes: tuple[str, ...],
 ) -> None:
@@ -83,7 +86,8 @@ def command(
 
     check_writable(Path(output) / "command.txt" if Path(output).is_dir() else output)
     registry = registry_of()
-    machine, options = registry.target(target), weft.Options(precision=precision, winograd=winograd)
+    machine = registry.target(target)
+    options = weft.Options(precision=precision, winograd=winograd, seed=random_seed)
     with seldom_collected():
         module = weft.load(model, shapes=parse_shapes(shapes) or None)
         specs = input_specs(module)

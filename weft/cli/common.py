@@ -55,6 +55,26 @@ def winograd_option(f: F) -> F:
     )(f)
 
 
+def _seed(context: click.Context, parameter: click.Parameter, word: str) -> int | str:
+    if word == "input":
+        return word
+    try:
+        return int(word)
+    except ValueError:
+        raise click.BadParameter(f"'{word}' is neither an integer nor 'input'") from None
+
+
+def random_seed_option(f: F) -> F:
+    return click.option(
+        "--random-seed",
+        default="0",
+        show_default=True,
+        metavar="N|input",
+        callback=_seed,
+        help="Seed of the random numbers that the model draws; input: the model gets one more input, 'seed'.",
+    )(f)
+
+
 def jobs_option(f: F) -> F:
     return click.option(
         "--jobs",
@@ -137,13 +157,18 @@ def executable(path: str, target: str, threads: int | None, shapes: Sequence[str
     if is_artifact(path):
         if target != "cpu" or chosen != weft.Options():
             raise UserError(
-                f"'{path}' is already compiled: {_and('target', *options)} have no effect",
+                f"'{path}' is already compiled: {_and('target', *map(_flag, options))} have no effect",
                 code="I020",
                 hint="pass them to weft compile",
             )
         return weft.load_executable(path, threads=threads)
     fixed = parse_shapes(shapes)
     return weft.compile(path, target=target, threads=threads, shapes=fixed, options=chosen, progress=True)
+
+
+def _flag(field: str) -> str:
+    """The option of the command line that sets a field of ``weft.Options``."""
+    return "random-seed" if field == "seed" else field
 
 
 def _and(*names: str) -> str:

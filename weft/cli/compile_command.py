@@ -14,6 +14,7 @@ from weft.cli.common import (
     jobs_option,
     parse_shapes,
     precision_option,
+    random_seed_option,
     shape_option,
     target_option,
     winograd_option,
@@ -37,6 +38,7 @@ from weft.support.words import counted
 @shape_option
 @precision_option
 @winograd_option
+@random_seed_option
 @jobs_option
 @click.option(
     "--specialize",
@@ -59,6 +61,7 @@ def command(
     shapes: tuple[str, ...],
     precision: str,
     winograd: bool | int,
+    random_seed: int | str,
     jobs: int | None,
     specialize: tuple[str, ...],
     sources: str | None,
@@ -76,11 +79,11 @@ def command(
     """
     import weft
 
+    options = weft.Options(precision=precision, winograd=winograd, seed=random_seed, jobs=jobs)
     if sources is not None:
         if output or also or specialize:
             raise click.UsageError("--sources goes with neither -o, --also nor --specialize")
-        made = weft.Options(precision=precision, winograd=winograd, jobs=jobs)
-        _write_sources(model, sources, target, shapes, made, not no_cache)
+        _write_sources(model, sources, target, shapes, options, not no_cache)
         return
 
     path = Path(output or existing_file(model).with_suffix(".weft").name)
@@ -93,7 +96,7 @@ def command(
         target=target,
         also=also,
         shapes=parse_shapes(shapes),
-        options=weft.Options(precision=precision, winograd=winograd, jobs=jobs),
+        options=options,
         specialize=parse_shapes(specialize, "--specialize"),
         cache=not no_cache,
         progress=True,

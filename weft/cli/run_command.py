@@ -16,6 +16,7 @@ from weft.cli.common import (
     executable,
     input_shapes,
     precision_option,
+    random_seed_option,
     shape_option,
     table,
     target_option,
@@ -58,6 +59,7 @@ from weft.support.errors import InputError
 @click.option("--profile", is_flag=True, help="Show the time of each kernel.")
 @precision_option
 @winograd_option
+@random_seed_option
 @target_option
 @threads_option
 @shape_option
@@ -72,6 +74,7 @@ def command(
     profile: bool,
     precision: str,
     winograd: bool | int,
+    random_seed: int | str,
     target: str,
     threads: int | None,
     shapes: tuple[str, ...],
@@ -87,7 +90,8 @@ def command(
     names = read_labels(labels) if labels else None
     if output:
         _check_output(output)
-    exe = executable(model, target, threads, shapes, precision=precision, winograd=winograd)
+    chosen = {"precision": precision, "winograd": winograd, "seed": random_seed}
+    exe = executable(model, target, threads, shapes, **chosen)
     given = read_inputs(files, exe.inputs, pixels)
     others = [spec for spec in exe.inputs if spec.name not in given]
     inputs = {**random_inputs(others, seed, input_shapes(others, shapes)), **given}

@@ -130,9 +130,14 @@ def dropped(node: Node, x: Traced, ratio: GraphExpr | None, training: GraphExpr 
 
 
 def _dropout(node: Node) -> Result:
+    """Training is an input since opset 12. Opsets 7 and 10 compute inference. Opsets 1 and 6 train unless ``is_test``."""
     x = operand(node, 0)
-    training = node.optional(2) if node.opset >= 12 else None
-    made, kept = dropped(node, x, node.optional(1), training)
+    if node.opset >= 12:
+        ratio, training = node.optional(1), node.optional(2)
+    else:
+        ratio = node.constant(node.real("ratio", 0.5), str(_precise(x.dtype)))
+        training = node.constant(True, "bool") if node.opset < 7 and not node.flag("is_test") else None
+    made, kept = dropped(node, x, ratio, training)
     if node.output_count < 2:
         return made.x
     return made.x, kept.x if node.opset >= 10 else kept.to(x.dtype).x
