@@ -307,7 +307,9 @@ def test_one_npy_cannot_hold_two_outputs(weft_command: Weft, tmp_path: Path) -> 
     assert answer.status == 1 and "2 outputs" in answer.err
 
 
-@pytest.mark.parametrize("words", [["--target", "x86-64-v3"], ["--precision", "bf16"], ["--winograd", "2"], ["--random-seed", "1"]])
+@pytest.mark.parametrize(
+    "words", [["--target", "x86-64-v3"], ["--precision", "bf16"], ["--winograd", "2"], ["--random-seed", "1"]]
+)
 def test_options_of_compiling_are_refused_for_artifacts(words: list[str], artifact: Path, weft_command: Weft) -> None:
     answer = weft_command("run", artifact, *words)
     assert answer.status == 1 and "already compiled" in answer.err
