@@ -130,7 +130,7 @@ def dropped(node: Node, x: Traced, ratio: GraphExpr | None, training: GraphExpr 
 
 
 def _dropout(node: Node) -> Result:
-    """Training is an input since opset 12. Opsets 7 and 10 compute inference. Opsets 1 and 6 train unless ``is_test``."""
+    """Training is an input since opset 12. Opsets 7 and 10 compute inference; 1 and 6 train unless ``is_test``."""
     x = operand(node, 0)
     if node.opset >= 12:
         ratio, training = node.optional(1), node.optional(2)
