@@ -26,7 +26,7 @@ of dtypes lists those of the first operand in the newest version.
 
 # Operators that are refused, always or in some cases, and why.
 NOTES: dict[str, str] = {
-    "Dropout": "trains in opsets 1 and 6 without `is_test`, and since 12; docs/semantics.md says which numbers are drawn",
+    "Dropout": "trains without `is_test` (1, 6) and since 12; docs/semantics.md says which numbers are drawn",
     "ImageDecoder": "by Pillow, on the host: pip install 'weft[images]'",
     "RegexFullMatch": "by RE2, on the host: pip install 'weft[text]'",
     "DFT": "lengths up to 16384",
