@@ -23,5 +23,15 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if tree.position[writer] > tree.position[other]:",
         "if (tree.position[writer] >= tree.position[other]):",
     ): "no two blocks have the same position",
+    (
+        "weft/expr/normalize.py",
+        "opposed = i < j and any(c < 0 for c in shared)",
+        "opposed = (i < j)",
+    ): "a filter: what has no opposed terms is not proved contradictory, this only saves the attempt",
+    (
+        "csrc/src/decode.c",
+        "if (value >= 0 && value < limit && value < INT32_MAX) return (int32_t)value;",
+        "if (value >= 0 && value < limit && value <= INT32_MAX) return (int32_t)value;",
+    ): "larger limits are counts of the words of a program, of which there are fewer",
 }
 """File, lines before and lines after (as ``Mutant.change`` has them) → why results and promises stay the same."""

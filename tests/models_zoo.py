@@ -87,6 +87,16 @@ def _cached(name: str, write: Callable[[Path], None]) -> Path:
     return path
 
 
+def need_products_of(dtype: str) -> None:
+    """Skip the test on CPUs that would compute in float32 instead."""
+    import pytest
+
+    from weft.target import Target
+
+    if not Target("cpu").multiplies(dtype):
+        pytest.skip(f"this CPU has no products of {dtype}")
+
+
 def _need(*packages: str) -> None:
     for package in packages:
         if importlib.util.find_spec(package) is None:

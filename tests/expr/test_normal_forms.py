@@ -83,6 +83,7 @@ def test_sums_of_quotients_and_remainders(golden: Golden) -> None:
         found.append(u // N * N * c + u % N * f)
         found.append(u // N % 3 * N * c + u % N * f + X)
         found.append((u % 3 + u % 2 * 3) * c + u // 3 * f)
+        found.append(u // (N + 1) * N * c + u // (N + 1) * f + u % (N + 1) * c)  # all of the quotient, or a part
     golden("normal_sums.txt", "\n".join(lines_of(found, facts)) + "\n")
 
 

@@ -69,3 +69,16 @@ def test_may_match_allows_both_orders_of_commutative_operands() -> None:
         assert may_match(pattern, call(op("add"), args))
     assert not may_match(pattern, call(op("add"), (x, zero)))
     assert not may_match(ACall(op("sub"), pattern.args), call(op("sub"), (zero, call(op("exp"), (x,)))))
+
+
+@given(
+    st.sampled_from(["float16", "bfloat16", "float32", "float64"]),
+    st.sampled_from([0.0, -0.0, 1.0, -1.0, np.inf, np.nan]),
+    st.sampled_from([0.0, -0.0, 1.0, -1.0, np.inf, np.nan]),
+)
+def test_a_repeated_name_matches_constants_of_equal_bits(dtype: str, a: float, b: float) -> None:
+    """Zeros of different signs are different constants: ``where(c, 0, -0)`` is not 0."""
+    twice = Anything()
+    left, right = (Constant(np.array([v], DType(dtype).numpy)) for v in (a, b))
+    found = list(matches(ACall(op("sub"), (twice, twice)), call(op("sub"), (left, right)), {}, lambda _: 1, True))
+    assert bool(found) == (left.data.tobytes() == right.data.tobytes())

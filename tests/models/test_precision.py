@@ -1,4 +1,6 @@
-"""``precision="bf16"``: results stay close to float32, whatever the model, its sizes and the number of threads."""
+"""``precision="bf16"``: results stay close to float32, whatever the model and its sizes.
+
+That threads do not change them is tested in test_thread_counts.py."""
 
 from __future__ import annotations
 
@@ -26,8 +28,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def check(path: Path, *sizes: dict[str, int]) -> None:
-    if not Target("cpu").multiplies("bfloat16"):
-        pytest.skip("this CPU has no products of bfloat16")
+    zoo.need_products_of("bfloat16")
     model = onnx.load(path, load_external_data=False)
     exact, rounded = weft.compile(path), weft.compile(path, precision="bf16")
     for seed, given in enumerate(sizes or ({},)):
@@ -69,13 +70,6 @@ def test_full_size(name: str) -> None:
 @pytest.mark.slow
 def test_resnet() -> None:
     check(zoo.or_skip(zoo.light, "resnet50"))
-
-
-def test_threads_do_not_change_the_result() -> None:
-    path = zoo.or_skip(zoo.transformer, "bert", "tiny")
-    inputs = zoo.random_inputs(onnx.load(path), 0)
-    one, two = (weft.compile(path, threads=n, precision="bf16").run(inputs) for n in (1, 2))
-    assert all(np.array_equal(one[k], two[k]) for k in one)
 
 
 def test_a_target_without_the_instructions_computes_in_float32() -> None:

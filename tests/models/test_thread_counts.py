@@ -54,6 +54,7 @@ def test_open_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["bert", "vit", "mobilenetv2"])
 def test_half_precision(name: str) -> None:
+    zoo.need_products_of("bfloat16")
     of_model(zoo.or_skip(zoo.transformer, name, "tiny"), [{}], "bf16")
 
 

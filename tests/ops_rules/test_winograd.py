@@ -166,6 +166,7 @@ def @main<n>(%x: f32[{x}]) -> f32[{x}] {{
 }}"""
 
 
+@pytest.mark.filterwarnings("ignore:1 constants have no data")
 def test_open_pictures_stay() -> None:
     assert used(parse(OPEN.format(x="1, 64, n, 56"), OPERATORS)) == []
 

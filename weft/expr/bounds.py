@@ -81,7 +81,7 @@ def floormod(a: Interval, b: Interval) -> Interval:
     """Remainder with the sign of the divisor."""
     if b.lo < 1:
         return EVERYTHING
-    if b.is_point and abs(a.lo) != inf and abs(a.hi) != inf and a.lo // b.lo == a.hi // b.lo:
+    if b.is_point and _divided(a.lo, b.lo) == _divided(a.hi, b.lo):  # never of two infinities: these have two signs
         return Interval(a.lo % b.lo, a.hi % b.lo)
     high = min(b.hi - 1, a.hi) if a.lo >= 0 else b.hi - 1
     return Interval(0, high)

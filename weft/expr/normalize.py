@@ -327,7 +327,7 @@ class Normalizer:
         quotient = self.quotient(x, a)
         factor = {rest: c}
         whole = multiply(multiply(quotient, a), factor)
-        if whole and all(p.get(m, 0) == k for m, k in whole.items()):
+        if whole and all(p.get(m) == k for m, k in whole.items()):
             return add(add(add(p, whole, -1), multiply({(self.ring.number(e),): 1}, factor), -1), multiply(x, factor))
         for mono, k in p.items():
             for at, atom in enumerate(mono):

@@ -278,8 +278,8 @@ def matches(
 def _same(a: GraphExpr, b: GraphExpr) -> bool:
     if a is b:
         return True
-    if isinstance(a, Constant) and isinstance(b, Constant):
-        return a.type == b.type and (a.data is b.data or (a.data.size == 1 and bool(np.array_equal(a.data, b.data))))
+    if isinstance(a, Constant) and isinstance(b, Constant):  # by bits: 0 and -0 differ, a NaN is the same as itself
+        return a.type == b.type and (a.data is b.data or (a.data.size == 1 and a.data.tobytes() == b.data.tobytes()))
     return False
 
 

@@ -256,9 +256,11 @@ def steps_kept_in_order(state: State, before: Sequence[For], after: Sequence[For
     reordered from ``before`` to ``after``; else an empty list. This is proved if each step reads earlier results only
     at its own values of the other loops' variables."""
     blocks = state.tree.blocks_under(before[-1].body)
-    if len(blocks) != 1 or blocks[0].name in state.partial:
+    if len(blocks) != 1:
         return []
-    block = blocks[0]
+    (block,) = blocks
+    if block.name in state.partial:
+        return []
     ordered = [x for x in before if [block.iters[n].kind for n in uses(block, x)] == [IterVar.ORDERED]]
     columns = {block.iters[n] for x in before if x not in ordered for n in uses(block, x)}
     if ordered != [x for x in after if x in ordered] or any(it.kind != IterVar.SPATIAL for it in columns):
