@@ -207,6 +207,7 @@ _C_SWAPPED = {
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&", "+": "-", "-": "+",
     "<<": ">>", ">>": "<<", "+=": "-=", "-=": "+=", "++": "--",
 }  # fmt: skip
+_C_ZEROS = ("", "0", "false", "NULL", "WEFT_OK")
 _C_CALL = re.compile(r"^[ ]+\w[\w>.-]*\([^;{}]*\);[ ]*$", re.MULTILINE)
 _C_IGNORED = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])+\'|^#(?:\\\n|[^\n])*', re.S | re.M)
 
@@ -242,5 +243,5 @@ def _c_changes(masked: str, token: re.Match[str]) -> Iterator[tuple[str, str]]:
             yield str(int(text) - 1), "constant"
     elif text == "if (":
         yield "if (!", "condition negated"  # of the first operand
-    elif text.startswith("return") and text not in ("return;", "return 0;"):
+    elif text.startswith("return") and text[len("return") : -1].strip() not in _C_ZEROS:
         yield "return 0;", "result"

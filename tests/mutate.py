@@ -6,7 +6,8 @@ or the mutant is *equivalent*, since nothing that counts depends on the change. 
 ``tests/equivalent_mutants.py``. Results go to a JSON file after each mutant; a run that is started again goes on.
 
     python tests/mutate.py --list                             how many mutants each file has
-    python tests/mutate.py --sample 60 --seed 1               60 of them, drawn by a seed
+    python tests/mutate.py --sample 60 --seed 1               60 of them, drawn by a seed, equally many of each group
+    python tests/mutate.py --sample 60 --only core            60 of the groups where tests of models see least
     python tests/mutate.py --only weft/expr/bounds.py:43      those of a file, of a group, or of a line
     python tests/mutate.py --again                            what survived so far, after tests were added
 """
@@ -50,7 +51,7 @@ class Group:
     tests: tuple[str, ...]
 
 
-GROUPS = (
+CORE = (
     Group(
         "expressions",
         ("weft/expr/rules/*.py", "weft/expr/bounds.py", "weft/expr/normalize.py", "weft/expr/prove.py"),
@@ -97,6 +98,66 @@ GROUPS = (
         ),
     ),
 )
+"""A wrong line gives wrong results or lets a damaged file in, and few tests of whole models would see it."""
+OTHERS = (
+    Group(
+        "executor",
+        ("csrc/src/execute.c", "csrc/src/functions.c", "csrc/src/values.c", "csrc/src/sizes.c"),
+        (
+            "runtime/test_executor.py",
+            "runtime/test_devices.py",
+            "runtime/test_device_in_c.py",
+            "runtime/test_profile.py",
+            "lowering/test_pending_values.py",
+            "lowering/test_functions.py",
+            "lowering/test_control_flow.py",
+            "runtime/test_artifact_hostile.py",
+        ),
+    ),
+    Group(
+        "schedule primitives",
+        ("weft/schedule/primitives/*.py",),
+        (
+            "schedule/test_schedule_refusals.py",
+            "schedule/test_schedule_arguments.py",
+            "schedule/test_schedule_blocks.py",
+            "schedule/test_schedule_typical.py",
+            "schedule/test_schedule_illegal.py",
+            "schedule/test_schedule_affine.py",
+            "schedule/test_schedule_padding.py",
+            "schedule/test_schedule_pipelining.py",
+            "schedule/test_schedule_rfactor.py",
+            "schedule/test_schedule_tensor_ir.py",
+            "schedule/test_schedule_traces.py",
+            "schedule/test_schedule_random.py",
+        ),
+    ),
+    Group(
+        "interpreters",
+        ("weft/tir/interpret.py", "weft/graph/interpret.py"),
+        ("tir/test_tir_interpreter.py", "graph", "lowering/test_functions.py", "lowering/test_te_to_tir.py"),
+    ),
+    Group("graph passes", ("weft/graph/passes/*.py",), ("graph", "ops_rules/test_pipeline_random.py")),
+    Group(
+        "kernel lowering",
+        ("weft/lowering/kernel/*/*.py",),
+        (
+            "lowering/test_tir_to_kernel.py",
+            "lowering/test_kernel_indices.py",
+            "lowering/test_kernel_masks.py",
+            "lowering/test_kernel_hidden.py",
+            "lowering/test_kernel_storage.py",
+            "lowering/test_kernel_transpose.py",
+            "lowering/test_kernel_unread.py",
+            "lowering/test_kernel_mathematics.py",
+            "schedule/test_schedule_pipelining.py",
+            "schedule/test_virtual_threads.py",
+            "schedule/test_schedule_typical.py",
+            "lowering/test_random_programs.py",
+        ),
+    ),
+)
+GROUPS = (*CORE, *OTHERS)
 
 
 class Workshop:
@@ -190,8 +251,10 @@ def is_equivalent(mutant: Mutant) -> bool:
 def chosen(
     found: Sequence[tuple[Group, Mutant]], only: str, sample: int | None, seed: int
 ) -> list[tuple[Group, Mutant]]:
-    """Those of the file, line or group ``only``, or ``sample`` of them: about equally many of each group."""
-    wanted = [(g, m) for g, m in found if only in ("", g.name, m.path, f"{m.path}:{m.line}")]
+    """Those of the file, line or group ``only`` (``core``: of the groups of CORE), or ``sample`` of them: about equally
+    many of each group."""
+    core = [g for g in CORE if only == "core"]
+    wanted = [(g, m) for g, m in found if g in core or only in ("", g.name, m.path, f"{m.path}:{m.line}")]
     if sample is None or sample >= len(wanted):
         return wanted
     pick = random.Random(seed)

@@ -34,6 +34,9 @@ static int clamp(int x, int limit) {
     for (int i = 0; i < x; i++) x += 1; // i < 3
     return x;
 }
+static const char *nothing(void) {
+    return NULL;
+}
 """
 
 
@@ -75,7 +78,7 @@ def test_kinds_of_changes_in_c() -> None:
         (line, "if (x < limit && limit != 3) return 0;"),
         ("note(x, -1);", ";"),
     } <= made
-    assert not any("table" in a or "/*" in a for a, _ in made)
+    assert not any("table" in a or "/*" in a or "NULL" in a for a, _ in made), "NULL, false and WEFT_OK are 0"
 
 
 def test_keys_are_different_and_stay() -> None:
@@ -153,6 +156,7 @@ def test_samples_are_drawn_by_seed_and_from_every_group() -> None:
     first = mutate.chosen(found, "", 40, 1)
     assert first == mutate.chosen(found, "", 40, 1) != mutate.chosen(found, "", 40, 2)
     assert {g.name for g, _ in first} == {g.name for g in mutate.GROUPS}
+    assert {g for g, _ in mutate.chosen(found, "core", 40, 1)} == set(mutate.CORE)
     assert {m.path for _, m in mutate.chosen(found, "csrc/src/decode.c", None, 0)} == {"csrc/src/decode.c"}
 
 

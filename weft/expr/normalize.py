@@ -379,7 +379,7 @@ class Normalizer:
     def _at_least_zero(self, p: Poly) -> Expr:
         """``p >= 0`` in normal form."""
         g = content(p)
-        p = {m: c // g for m, c in p.items() if c // g}
+        p = {m: c // g for m, c in p.items()}
         right = {m: c for m, c in p.items() if m and c > 0}
         left = {m: -c for m, c in p.items() if m and c < 0}
         k = p.get((), 0)
