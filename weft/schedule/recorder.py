@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from weft.expr.nodes import Expr
 from weft.schedule.dependence import check_repeated_private, has_repeated
 from weft.schedule.forms import checked
 from weft.schedule.index_map import IndexMap
@@ -16,6 +17,7 @@ from weft.schedule.primitives.registry import PRIMITIVES
 from weft.schedule.primitives.sampling import Drawn
 from weft.schedule.primitives.sliding import check_not_kept
 from weft.schedule.refs import BlockRef, LoopRef, Stay
+from weft.schedule.size_texts import SizeText, parse_sizes, text_of
 from weft.schedule.state import State
 from weft.schedule.threads import check_threads
 from weft.schedule.trace import Formula, Instruction, Slot, Trace
@@ -52,7 +54,7 @@ class Recorder:
         primitive = PRIMITIVES[name]
         given = checked(name, primitive.run, {**args, "decision": decision} if primitive.samples else args)
         decision = given.pop("decision", None) if primitive.samples else None
-        recorded = tuple((key, self._encode(value)) for key, value in given.items())
+        recorded = tuple((key, self._encode(value, state)) for key, value in given.items())
         args = {key: bare(value) for key, value in given.items()}
         among = None
         state.running = name
@@ -96,7 +98,7 @@ class Recorder:
                     hint=did_you_mean(instruction.name, PRIMITIVES, "docs/primitives.md lists all"),
                 )
             try:
-                args = {key: _resolve(value, values) for key, value in instruction.args}
+                args = {key: _resolve(value, values, state) for key, value in instruction.args}
                 result = self.apply(state, instruction.name, args, instruction.decision)
             except (TypeError, ZeroDivisionError) as problem:
                 raise ScheduleError(f"{instruction.name}: {problem}", code="S006") from problem
@@ -121,7 +123,7 @@ class Recorder:
                 self._by_value.setdefault(value, slot)
         return tuple(names)
 
-    def _encode(self, value: Any) -> Any:
+    def _encode(self, value: Any, state: State) -> Any:
         if isinstance(value, _SLOTTED):
             known = self._by_identity.get(id(value))
             if known is not None:
@@ -132,21 +134,23 @@ class Recorder:
                 raise ScheduleError(
                     f"loop '{value.name}' does not come from this schedule", code="S002", hint="take it from get_loops"
                 )
-            return self._formula(value) if isinstance(value, Sampled) else bare(value)
+            return self._formula(value, state) if isinstance(value, Sampled) else bare(value)
         if isinstance(value, (list, tuple)):
-            return tuple(self._encode(v) for v in value)
+            return tuple(self._encode(v, state) for v in value)
         if isinstance(value, IndexMap):
-            return value.with_numbers(self._encode)
+            return value.with_numbers(lambda v: self._encode(v, state))
+        if isinstance(value, Expr):
+            return text_of(value, state.program.sizes)
         if isinstance(value, float) and math.isnan(value):
             return math.nan  # one object, so that equal traces compare equal
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         raise ScheduleError(f"a schedule cannot record {type(value).__name__} '{value}'", code="S004")
 
-    def _formula(self, value: Sampled) -> Formula | int:
+    def _formula(self, value: Sampled, state: State) -> Formula | int:
         """The formula that computes a number from sampled ones; the plain number if no sampled one comes from this
         schedule."""
-        operands = tuple(self._encode(x) for x in value.operands)
+        operands = tuple(self._encode(x, state) for x in value.operands)
         if all(isinstance(x, int) for x in operands):
             return int(value)
         return Formula(value.operation, operands)
@@ -167,15 +171,17 @@ def _flat(result: Any) -> list[Any]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
-def _resolve(value: Any, values: Mapping[str, Any]) -> Any:
+def _resolve(value: Any, values: Mapping[str, Any], state: State) -> Any:
     if isinstance(value, Slot):
         if value.name not in values:
             raise ScheduleError(f"the trace uses '{value.name}' before defining it", code="S006")
         return values[value.name]
     if isinstance(value, tuple):
-        return tuple(_resolve(v, values) for v in value)
+        return tuple(_resolve(v, values, state) for v in value)
     if isinstance(value, IndexMap):
-        return value.with_numbers(lambda v: _resolve(v, values))
+        return value.with_numbers(lambda v: _resolve(v, values, state))
     if isinstance(value, Formula):
-        return computed(value.operation, _resolve(value.operands, values))
+        return computed(value.operation, _resolve(value.operands, values, state))
+    if isinstance(value, SizeText):
+        return parse_sizes(value.text, state.program.sizes)
     return value

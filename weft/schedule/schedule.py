@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.expr.nodes import Expr
 from weft.schedule.dependence import carried_loops, partial_blocks
 from weft.schedule.index_map import IndexMap
 from weft.schedule.intrinsic import TensorIntrinsic
@@ -14,6 +15,7 @@ from weft.schedule.primitives.sliding import kept_buffers, window
 from weft.schedule.recorder import Recorder
 from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.rewrite import is_true
+from weft.schedule.size_texts import parse_sizes
 from weft.schedule.state import State
 from weft.schedule.threads import has_threads
 from weft.schedule.trace import Trace
@@ -22,7 +24,7 @@ from weft.support.html import TextInNotebooks
 from weft.tir.nodes import Program
 from weft.tir.text import to_text
 
-Factor = int | None
+Factor = int | Expr | None
 
 
 class Schedule(TextInNotebooks):
@@ -160,13 +162,13 @@ class Schedule(TextInNotebooks):
         loop: LoopRef,
         factors: Sequence[Factor] | None = None,
         *,
-        factor: int | None = None,
-        nparts: int | None = None,
+        factor: Factor = None,
+        nparts: Factor = None,
     ) -> tuple[LoopRef, ...]:
         """Split a loop into a nest, outermost first.
 
         ``factors`` has at most one None, which is inferred; ``factor=f`` means ``(None, f)`` and ``nparts=p``
-        ``(p, None)``. An uneven tail is guarded.
+        ``(p, None)``. Factors are whole numbers or expressions of sizes. An uneven tail is guarded.
         """
         if sum(x is not None for x in (factors, factor, nparts)) != 1:
             raise ScheduleError("split: give one of factors, factor and nparts", code="S004")
@@ -177,7 +179,14 @@ class Schedule(TextInNotebooks):
         made: tuple[LoopRef, ...] = self._apply("split", loop=loop, factors=factors)
         return made
 
-    def tile(self, y: LoopRef, x: LoopRef, y_factor: int, x_factor: int) -> tuple[LoopRef, LoopRef, LoopRef, LoopRef]:
+    def size(self, text: str) -> Expr:
+        """An expression of sizes, such as ``s.size("n // 2")``, for ``split``. Names that the program does not have
+        become new sizes. Raises ScheduleError (S004) for other texts."""
+        return parse_sizes(text, self.program.sizes)
+
+    def tile(
+        self, y: LoopRef, x: LoopRef, y_factor: int | Expr, x_factor: int | Expr
+    ) -> tuple[LoopRef, LoopRef, LoopRef, LoopRef]:
         """Split two nested loops and reorder to ``y outer, x outer, y inner, x inner``, which are returned."""
         y_outer, y_inner = self.split(y, factor=y_factor)
         x_outer, x_inner = self.split(x, factor=x_factor)

@@ -11,18 +11,18 @@ tensor expressions provides it; this module does not depend on tensor expression
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from weft.expr.iter_var import IterVar
 from weft.expr.linear import ZERO
-from weft.expr.nodes import Binary, Const, Var
+from weft.expr.nodes import Binary, Const, Expr, Var
 from weft.schedule.legal_later import legal_later
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
-from weft.schedule.schedule import Schedule
+from weft.schedule.schedule import Factor, Schedule
 from weft.schedule.stage_keys import BlockOrigin, StageKey
 from weft.schedule.wishes import Hooks, Wish, Wishes
 from weft.support.errors import ScheduleError
@@ -54,8 +54,8 @@ class ClassicSchedule(TextInNotebooks):
         self.schedule = schedule
         self._origin = origin
         self._moved: dict[StageKey | str, str] = {}
-        """For a tensor computed by a block other than its own stage (``cache_write``): the block that copies to the
-        tensor."""
+        """For a stage that another block computes now: after ``cache_write`` the block that copies to the tensor, after
+        ``tensorize`` the block of the instruction."""
         self.attached: dict[BlockRef, LoopRef] = {}
         """The loop at which each stage is computed, for stages that were moved into a loop of another stage."""
         self._axis_loops: dict[tuple[str, int], LoopRef] = {}
@@ -83,6 +83,9 @@ class ClassicSchedule(TextInNotebooks):
         """The iteration variables of the block that computes ``key``; :attr:`handed` records them."""
         if not isinstance(key, StageKey):
             raise ScheduleError(f"{key!r} is no stage that a primitive made", code="S004", hint="s[tensor].op.axis")
+        if key.name not in self.schedule.state.tree.blocks and key in self._moved:  # tensorized
+            known = {n: axis for axis, (of, n) in self.handed.items() if of is key and isinstance(axis, IterVar)}
+            return [known[n] for n in sorted(known)]
         found = self.schedule.state.block(key.name).iters
         self.handed.update({it: (key, n) for n, it in enumerate(found)})
         return found
@@ -220,6 +223,15 @@ class ClassicSchedule(TextInNotebooks):
         made = [StageKey(self, partial, n) for n in range(len(self.schedule.state.block(partial).writes))]
         return made if len(made) > 1 else made[0]
 
+    def _renamed(
+        self, stage: StageKey | str, old: BlockRef, new: BlockRef, loops: Mapping[int, LoopRef | None]
+    ) -> None:
+        """Note that ``new`` computes a stage in the place of ``old``; ``loops`` are those of its variables."""
+        self._moved[stage] = new.name
+        if old in self.attached:
+            self.attached[new] = self.attached.pop(old)
+        self._axis_loops.update({(new.name, n): loop for n, loop in loops.items() if loop is not None})
+
     def _place(self, block: BlockRef, loop: LoopRef | None) -> None:
         """Compute a block at ``loop``, or at the root."""
         if loop is None:
@@ -249,7 +261,8 @@ class ClassicSchedule(TextInNotebooks):
     def buffer_name(self, key: Any) -> str:
         """The name of the buffer that holds ``key``."""
         if isinstance(key, StageKey):
-            return self.schedule.state.block(key.name).writes[key.output].buffer.name
+            computing = key.name if key.name in self.schedule.state.tree.blocks else self._block_of(key)
+            return self.schedule.state.block(computing).writes[key.output].buffer.name
         try:
             return self._origin.buffer_name(key)
         except KeyError:
@@ -351,7 +364,8 @@ class Stage:
             position = next((n for n, it in enumerate(block.iters) if it is axis), None)
         if position is None and isinstance(axis, IterVar) and self.owner.handed.get(axis, (None,))[0] is self.identity:
             position = self.owner.handed[axis][1]
-        return None if position is None or position >= len(block.iters) else position
+        known = position is not None and self.owner._axis_loop(self.block, position) is not None
+        return position if position is not None and (known or position < len(block.iters)) else None
 
     def _present(self, loop: LoopRef) -> LoopRef:
         """The loop that ``loop`` stands for after declarations were applied anew."""
@@ -368,13 +382,16 @@ class Stage:
         return uses(state.block(self.block), state.loop(loop))
 
     @_declared
-    def split(self, axis: Any, factor: int | None = None, nparts: int | None = None) -> tuple[LoopRef, LoopRef]:
-        """Split a loop into an outer and an inner one: ``factor`` iterations inside, or ``nparts`` outside."""
+    def split(self, axis: Any, factor: Factor = None, nparts: Factor = None) -> tuple[LoopRef, LoopRef]:
+        """Split a loop into an outer and an inner one: ``factor`` iterations inside, or ``nparts`` outside. Both may be
+        expressions of sizes."""
         outer, inner = self.owner.schedule.split(self.loop(axis), factor=factor, nparts=nparts)
         return outer, inner
 
     @_declared
-    def tile(self, y: Any, x: Any, y_factor: int, x_factor: int) -> tuple[LoopRef, LoopRef, LoopRef, LoopRef]:
+    def tile(
+        self, y: Any, x: Any, y_factor: int | Expr, x_factor: int | Expr
+    ) -> tuple[LoopRef, LoopRef, LoopRef, LoopRef]:
         """Split both loops and reorder to: outer y, outer x, inner y, inner x."""
         return self.owner.schedule.tile(self.loop(y), self.loop(x), y_factor, x_factor)
 
@@ -553,7 +570,14 @@ class Stage:
     @_declared
     def tensorize(self, axis: Any, intrinsic: Any) -> BlockRef:
         """Replace the loops from ``axis`` inwards by an instruction."""
-        return self.owner.schedule.tensorize(self.loop(axis), intrinsic)
+        block, owner = self.block, self.owner
+        if isinstance(self.identity, StageKey) and self.identity.name == block.name:
+            owner.iters_of(self.identity)
+        count = len(owner.schedule.state.block(block).iters)
+        loops = {n: owner._axis_loop(block, n) for n in range(count)}
+        made = owner.schedule.tensorize(self.loop(axis), intrinsic)
+        owner._renamed(self.identity, block, made, loops)
+        return made
 
 
 def _name(axis: Any) -> str:

@@ -157,8 +157,10 @@ class State:
         new: Iterable[Buffer] = (),
         dropped: Iterable[Buffer] = (),
         swapped: Sequence[tuple[Buffer, Buffer]] = (),
+        sizes: Sequence[Var] = (),
     ) -> None:
-        """Replace the program's body by ``body``, with intermediate buffers added, dropped or replaced."""
+        """Replace the program's body by ``body``, with intermediate buffers added, dropped or replaced, and with new
+        ``sizes``."""
         allocs = self.program.allocs
         gone, changes = set(dropped), dict(swapped)
         if gone or changes or new:
@@ -168,7 +170,8 @@ class State:
         params = self.program.params
         if any(b in changes for b in params):
             params = tuple(changes.get(b, b) for b in params)
-        self.program = dataclasses.replace(self.program, body=body, allocs=allocs, params=params)
+        known = (*self.program.sizes, *sizes)
+        self.program = dataclasses.replace(self.program, body=body, allocs=allocs, params=params, sizes=known)
         self._tree = None
 
     def restore(self, program: Program) -> None:

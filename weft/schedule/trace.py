@@ -21,6 +21,7 @@ from weft.schedule.numbers import OPERATIONS
 from weft.schedule.primitives.registry import PRIMITIVES
 from weft.schedule.primitives.sampling import factorizations
 from weft.schedule.refs import BlockRef
+from weft.schedule.size_texts import SizeText
 from weft.support.errors import MALFORMED, ScheduleError
 from weft.support.html import TextInNotebooks
 
@@ -267,6 +268,8 @@ def _encode(value: Any) -> Any:
         return {"formula": value.operation, "of": [_encode(v) for v in value.operands]}
     if isinstance(value, BlockRef):
         return {"block": value.name}
+    if isinstance(value, SizeText):
+        return {"size": value.text}
     if isinstance(value, IndexMap):
         inputs, outputs, numbers = value.texts()
         named = {"numbers": {k: _encode(v) for k, v in numbers.items()}} if numbers else {}
@@ -291,6 +294,8 @@ def _decode(value: Any, depth: int = 0) -> Any:
         return Slot(str(value["slot"]))
     if "block" in value:
         return BlockRef(str(value["block"]))
+    if "size" in value:
+        return SizeText(str(value["size"]))
     if "float" in value:
         return math.nan if value["float"] == "nan" else float(value["float"])
     if "formula" in value:

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 from weft.expr.folds import product
 from weft.expr.iter_var import IterVar
-from weft.expr.linear import ONE, ZERO, linear, mentions, simplify_index
-from weft.expr.nodes import Const, Expr, Var
+from weft.expr.linear import NO_RANGES, ONE, ZERO, is_nonnegative, linear, mentions, minimum_of, simplify_index
+from weft.expr.nodes import Const, Expr, Load, Var, maximum
+from weft.expr.visit import post_order
 from weft.schedule.dependence import check_independent, inherit_carried, runs_once, steps_kept_in_order
 from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import BlockRef, LoopRef
@@ -19,17 +20,19 @@ from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, For, Stmt
 
 
-def split(state: State, loop: LoopRef, factors: Sequence[int | None]) -> tuple[LoopRef, ...]:
+def split(state: State, loop: LoopRef, factors: Sequence[int | Expr | None]) -> tuple[LoopRef, ...]:
     """Split a loop into nested loops. If the factors do not divide the extent, a condition guards the tail.
 
     ::
 
         for i in n: B(i)   →   for i_0 in ceil(n/f): for i_1 in f: B(i_0*f + i_1) where i_0*f + i_1 < n
 
-    At most one factor is None; it is inferred. Refuses factors that do not cover the extent (S010).
+    At most one factor is None; it is inferred. Factors are whole numbers, or expressions of sizes, such as ``m // 2``
+    or a new size, which the function then takes as an argument; where such a factor is less than 1, the loop is split
+    by 1. Refuses factors that do not cover the extent for all sizes (S010).
     """
     old = _plain(state, loop, "split")
-    extents = _split_extents(state, old, factors)
+    extents, sizes = _split_extents(state, old, factors)
     loops = [For(index_var(f"{old.var.name}_{n}"), ZERO, extent, old.body) for n, extent in enumerate(extents)]
     position: Expr = loops[0].var
     for made in loops[1:]:
@@ -41,7 +44,7 @@ def split(state: State, loop: LoopRef, factors: Sequence[int | None]) -> tuple[L
     guard = [] if exact else [value < simplify_index(old.start + old.extent)]
     body = rebind(old.body, {old.var: value}, ranges, guard)
     refs = tuple(LoopRef(made.var) for made in loops)
-    state.commit(state.tree.replace({old: nest(loops, body)}))
+    state.commit(state.tree.replace({old: nest(loops, body)}), sizes=sizes)
     state.consume([loop], refs)
     inherit_carried(state, [old.var], refs)
     return refs
@@ -58,27 +61,47 @@ def _plain(state: State, ref: LoopRef, purpose: str) -> For:
     return loop
 
 
-def _split_extents(state: State, loop: For, factors: Sequence[int | None]) -> list[Expr]:
+def _split_extents(state: State, loop: For, factors: Sequence[int | Expr | None]) -> tuple[list[Expr], list[Var]]:
+    """The extents of the loops, and the sizes that the program does not have yet."""
     open_at = [n for n, f in enumerate(factors) if f is None]
-    if not factors or len(open_at) > 1 or any(f is not None and f < 1 for f in factors):
+    if not factors or len(open_at) > 1 or any(isinstance(f, int) and f < 1 for f in factors):
         raise state.refuse(
             "S004", f"factors {tuple(factors)} must be positive with at most one None", at=loop, hint="e.g. (None, 8)"
         )
-    given = 1
-    for f in factors:
-        given *= f or 1
+    new: dict[Var, None] = {}
+    extents = [None if f is None else _factor(state, loop, f, new) for f in factors]
+    given = simplify_index(product([e for e in extents if e is not None]))
     if open_at:
         rest = simplify_index((loop.extent + (given - 1)) // given)
-        return [rest if f is None else Const(f, INDEX) for f in factors]
-    total = linear(loop.extent)
-    if not total.is_constant or given < total.constant:
+        return [rest if e is None else e for e in extents], list(new)
+    if not is_nonnegative(linear(given) - linear(loop.extent), NO_RANGES):
         raise state.refuse(
             "S010",
-            f"factors {tuple(factors)} give {given} iterations but '{loop.var.name}' has {total.expr()}",
+            f"factors {tuple(factors)} give {given} iterations but '{loop.var.name}' has {linear(loop.extent).expr()}",
             at=loop,
             hint="leave one factor None to infer it",
         )
-    return [Const(f, INDEX) for f in factors if f is not None]
+    return [e for e in extents if e is not None], list(new)
+
+
+def _factor(state: State, loop: For, factor: int | Expr, new: dict[Var, None]) -> Expr:
+    """A factor as an extent of at least 1. Sizes that the program does not have are added to ``new``."""
+    if isinstance(factor, int):
+        return Const(factor, INDEX)
+    own = {*state.tree.loops, *(it.var for b in state.tree.blocks.values() for it in b.iters)}
+    for e in post_order(factor):
+        if e.dtype != INDEX or isinstance(e, Load) or e in own:
+            raise state.refuse(
+                "S004",
+                f"the factor '{factor}' contains '{e}', which is not a size",
+                at=loop,
+                hint="factors are whole numbers and expressions of sizes (te.var)",
+            )
+        if isinstance(e, Var) and e not in state.program.sizes:
+            new[e] = None
+    made = linear(factor)
+    least = minimum_of(made, NO_RANGES)
+    return simplify_index(factor if least is not None and least >= 1 else maximum(factor, 1))
 
 
 def fuse(state: State, loops: Sequence[LoopRef]) -> LoopRef:

@@ -10,6 +10,7 @@ from typing import NoReturn
 from weft.expr.iter_var import IterVar
 from weft.expr.linear import Linear, linear, mentions, simplify_index
 from weft.expr.nodes import Call, Expr, Load, Var, same
+from weft.expr.visit import loads
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.primitives.blockize import blockize
 from weft.schedule.refs import BlockRef, LoopRef
@@ -29,15 +30,17 @@ def tensorize(state: State, target: BlockRef | LoopRef, intrinsic: str) -> Block
     ``target`` is a loop, which is first turned into a block, or a block made by ``blockize``. The loops, the body and
     the indices of buffers must match the intrinsic's description (S081). A parameter may stand for a slice along any
     dimensions of a buffer, such as a column, if the intrinsic accesses single elements; one that loads vectors or calls
-    instructions needs the last dimensions. Returns the block that contains the call.
+    instructions needs the last dimensions. A parameter of shape () is a scalar: it stands for any value that is the
+    same in the whole tile. Returns the block that contains the call.
     """
     known = state.intrinsic(intrinsic)
     before = state.program
     try:
         ref = blockize(state, target) if isinstance(target, LoopRef) else target
         outer = state.block(ref)
-        bases = _Matcher(state, outer, known, _by_element(known.implementation)).match()
-        body = _instantiate(known, bases)
+        found = _Matcher(state, outer, known, _by_element(known.implementation))
+        found.match()
+        body = _instantiate(known, found.bases, found.scalars)
         made = dataclasses.replace(outer, body=body, annotations=outer.annotations.replace(tensorized=intrinsic))
         state.commit(state.tree.replace({outer: made}))
     except Exception:  # undo blockize, which has already changed the program
@@ -78,12 +81,18 @@ class _Matcher:
     variables: dict[Var, Expr] = field(default_factory=dict)
     """Variables of the description as expressions of the program's variables."""
     bases: dict[Buffer, Slice] = field(default_factory=dict)
+    scalars: dict[Buffer, Expr] = field(default_factory=dict)
+    """The value of each parameter of shape (), over the program's variables around the tile."""
     inner: dict[Var, object] = field(default_factory=dict)
     ranges: dict[Var, tuple[Linear, Linear]] = field(default_factory=dict)
+    written: set[Buffer] = field(default_factory=set)
+    """Parameters that the description stores to."""
+    changed: set[Buffer] = field(default_factory=set)
+    """Buffers that the tile stores to."""
     here: ExprMap = field(default=lambda e: e)
     there: ExprMap = field(default=lambda e: e)
 
-    def match(self) -> dict[Buffer, Slice]:
+    def match(self) -> None:
         loops, block = self._nest(self.outer.body)
         self.ranges = self.state.ranges(block)
         wanted_loops, wanted = self._nest(self.intrinsic.description.body)
@@ -93,13 +102,14 @@ class _Matcher:
         self.inner.update((x.var, None) for x in loops)
         self.here = substitution(dict(zip((it.var for it in block.iters), block.values, strict=True)))
         self.there = substitution(dict(zip((it.var for it in wanted.iters), wanted.values, strict=True)))
+        self.written = {s.buffer for s in walk(wanted.body) if isinstance(s, Store)}
+        self.changed = {s.buffer for s in walk(block.body) if isinstance(s, Store)}
         kinds = self._kinds(block, loops), self._kinds(wanted, wanted_loops)
         if kinds[0] != kinds[1]:
             self._fail("spatial and reduction loops stand in another order")
         if self.intrinsic.includes_init and (self.outer.init is not None or block.init is None):
             self._fail("the intrinsic sets its result, but the block accumulates")
         self._statement(block.body, wanted.body)
-        return self.bases
 
     def _nest(self, stmt: Stmt) -> tuple[list[For], Block]:
         loops: list[For] = []
@@ -138,6 +148,9 @@ class _Matcher:
         stack = [(have, want)]
         while stack:
             a, b = stack.pop()
+            if isinstance(b, Load) and not b.indices and b.source not in self.written:
+                self._scalar(a, b)
+                continue
             if isinstance(a, Load) and isinstance(b, Load):
                 assert isinstance(a.source, Buffer) and isinstance(b.source, Buffer)
                 self._access(a.source, a.indices, b.source, b.indices)
@@ -149,6 +162,17 @@ class _Matcher:
             if a.children and not same(a.rebuild(b.children), b):
                 self._fail(f"'{a}' stands where the description has '{b}'")
             stack.extend(zip(a.children, b.children, strict=True))
+
+    def _scalar(self, have: Expr, want: Load) -> None:
+        """Let a parameter of shape () stand for ``have``, which must not depend on the inner loops or on results."""
+        param = want.source
+        assert isinstance(param, Buffer)
+        value = self.here(have)
+        changed = next((x for x in loads(value) if x.source in self.changed), None)
+        if value.dtype != param.dtype or mentions(value, self.inner) or changed is not None:
+            self._fail(f"'{have}' is not the same in the whole tile, or no {param.dtype}, as '{param.name}' is")
+        if not same(self.scalars.setdefault(param, value), value):
+            self._fail(f"the parameter '{param.name}' would stand for two values")
 
     def _translated(self, e: Expr) -> Expr:
         return substitution(self.variables)(self.there(e))
@@ -192,8 +216,8 @@ class _Matcher:
         )
 
 
-def _instantiate(intrinsic: TensorIntrinsic, bases: dict[Buffer, Slice]) -> Stmt:
-    """The implementation with the program's buffers."""
+def _instantiate(intrinsic: TensorIntrinsic, bases: dict[Buffer, Slice], scalars: dict[Buffer, Expr]) -> Stmt:
+    """The implementation with the program's buffers and scalars."""
     described = dict(zip(intrinsic.implementation.params, intrinsic.description.params, strict=True))
 
     def place(param: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
@@ -202,6 +226,8 @@ def _instantiate(intrinsic: TensorIntrinsic, bases: dict[Buffer, Slice]) -> Stmt
 
     def on_load(load: Load) -> Expr | None:
         if isinstance(load.source, Buffer) and load.source in described:
+            if described[load.source] in scalars:
+                return scalars[described[load.source]]
             buffer, indices = place(load.source, load.indices)
             return Load(buffer, indices, load.mask)
         return None
