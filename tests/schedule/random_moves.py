@@ -289,6 +289,7 @@ MOVES: dict[str, Move] = {
     "normalize": lambda s, r: s.normalize(some_loop(s, r)),
     "merge": merge_two,
     "reindex": lambda s, r: s.reindex(some_block(s, r), r.randrange(2), r.random() < 0.3),
+    "cache_index": lambda s, r: s.cache_index(some_block(s, r), r.randrange(2), r.randrange(3)),
     "unsafe_set_dtype": widen,
     "decompose_padding": pad_first,
     "reorder_block_iter_var": permute_variables,

@@ -66,6 +66,7 @@ ARCHITECTURE = [
     "tensorize",
     "merge",
     "reindex",
+    "cache_index",
     "transform_block_layout",
     "reorder_block_iter_var",
     "decompose_padding",

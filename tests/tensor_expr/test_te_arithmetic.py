@@ -114,3 +114,22 @@ def test_only_conditions_are_negated(dtype: str) -> None:
     x = te.placeholder((4,), dtype, name="x")
     with pytest.raises(UserError, match=f"takes a condition, not {dtype}"):
         te.logical_not(x[0])
+
+
+@pytest.mark.parametrize(
+    "name", ["add", "subtract", "multiply", "div", "floordiv", "floormod", "truncdiv", "truncmod", "ceildiv"]
+)
+def test_conditions_are_no_numbers(name: str) -> None:
+    x = te.placeholder((4,), "bool", name="x")
+    for a in (x[0], te.const(True)):
+        for b in (x[1], te.const(False)):
+            with pytest.raises(UserError, match="takes numbers, not conditions"):
+                getattr(te, name)(a, b)
+    assert str(getattr(te, name)(te.const(7, "int32"), te.const(True))) in ("8i32", "6i32", "7i32", "0i32")
+
+
+def test_functions_of_elements_refuse_whole_tensors() -> None:
+    x = te.placeholder((4,), name="x")
+    for make in (te.exp, te.ceildiv, te.max):
+        with pytest.raises(UserError, match="a whole tensor: compute its elements"):
+            make(*[x] * (1 if make is te.exp else 2))

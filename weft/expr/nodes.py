@@ -403,7 +403,9 @@ def wrap(value: ExprLike, dtype: str | None = None) -> Expr:
         return made
     if isinstance(value, (bool, int, float, np.generic)):
         return const(value, dtype)
-    raise UserError(f"cannot use {type(value).__name__} '{value}' as an expression", code="E002")
+    whole = "a whole tensor: compute its elements, as in te.compute(A.shape, lambda *i: te.exp(A[i]))"
+    hint = whole if isinstance(value, Source) else None
+    raise UserError(f"cannot use {type(value).__name__} '{value}' as an expression", code="E002", hint=hint)
 
 
 def index(value: ExprLike) -> Expr:

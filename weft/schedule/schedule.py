@@ -371,6 +371,12 @@ class Schedule(TextInNotebooks):
         made: BlockRef = self._apply("reindex", block=_block(block), index=index, written=written)
         return made
 
+    def cache_index(self, block: BlockRef | str, read_index: int, axis: int, scope: str = "global") -> BlockRef:
+        """Compute the index along ``axis`` of what the block reads through its region ``read_index`` before the block;
+        returns the block that computes the indices."""
+        made: BlockRef = self._apply("cache_index", block=_block(block), read_index=read_index, axis=axis, scope=scope)
+        return made
+
     def unsafe_set_dtype(self, block: BlockRef | str, write_index: int, dtype: str) -> None:
         """Store an intermediate buffer in another type. Values are cast, so results may change."""
         self._apply("unsafe_set_dtype", block=_block(block), write_index=write_index, dtype=dtype)

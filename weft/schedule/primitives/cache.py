@@ -37,7 +37,7 @@ def set_scope(state: State, block: BlockRef, write_index: int, scope: str) -> No
     """Put an intermediate buffer in another memory scope.   ``alloc C: f32[8]`` → ``alloc C: f32[8] register``"""
     found = state.block(block)
     buffer = written_buffer(state, found, write_index)
-    _check_scope(state, scope)
+    check_scope(state, scope)
     if buffer in state.program.params:
         raise state.refuse(
             "S041", f"'{buffer.name}' is a parameter", at=found, hint="use cache_write to compute it elsewhere first"
@@ -60,7 +60,8 @@ def _region(state: State, block: Block, regions: tuple[Region, ...], position: i
     return regions[position]
 
 
-def _check_scope(state: State, scope: str) -> None:
+def check_scope(state: State, scope: str) -> None:
+    """Refuse (S042) what is no memory space."""
     if scope not in SCOPES and "." not in scope:
         raise state.refuse(
             "S042", f"unknown scope '{scope}'", hint=did_you_mean(scope, SCOPES, "one of " + ", ".join(SCOPES))
@@ -87,7 +88,7 @@ def cache_read(
     """
     first = state.block(block)
     buffer = _region(state, first, first.reads, read_index).buffer
-    _check_scope(state, scope)
+    check_scope(state, scope)
     readers = sorted({first, *(state.block(b) for b in others or ())}, key=state.tree.position.__getitem__)
     scope_block = _check_readers(state, readers, buffer)
     tree = state.tree
@@ -161,7 +162,7 @@ def cache_write(
     """
     writer = state.block(block)
     buffers = _results(state, writer, (write_index, *(others or ())))
-    _check_scope(state, scope)
+    check_scope(state, scope)
     tree = state.tree
     scope_block = tree.enclosing_block(writer)
     writers = _united(state, [tree.writers(b, scope_block) for b in buffers])

@@ -10,6 +10,7 @@ from typing import Any, Final
 from weft.schedule.primitives import (
     blockize,
     cache,
+    cache_index,
     compute_location,
     decompose_padding,
     element_type,
@@ -93,6 +94,7 @@ _TABLE: Final = (
     # memory
     Primitive("cache_read", cache.cache_read, moves=True),
     Primitive("cache_write", cache.cache_write, moves=True),
+    Primitive("cache_index", cache_index.cache_index, moves=True),
     Primitive("reindex", reindex.reindex, moves=True),
     Primitive("set_scope", cache.set_scope),
     Primitive("unsafe_set_dtype", element_type.unsafe_set_dtype),

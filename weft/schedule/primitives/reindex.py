@@ -35,7 +35,7 @@ def reindex(state: State, block: BlockRef, index: int, written: bool = False) ->
     if not 0 <= index < len(regions):
         raise state.refuse("S040", f"block '{found.name}' has no region {index}", at=found)
     buffer = written_buffer(state, found, index) if written else regions[index].buffer
-    at = _place(state, found, buffer, written)
+    at = only_place(state, found, buffer, written)
     _check_alone(state, found, buffer, written)
     own = [it for it in found.iters if any(it.var in postorder(e) for e in at)]
     _check_exists(state, found, buffer, at)
@@ -48,22 +48,22 @@ def reindex(state: State, block: BlockRef, index: int, written: bool = False) ->
     name = state.fresh_block(copy.name)
     copying = _copying(name, buffer, copy, own, at, written)
     made = _redirected(found, buffer, copy, tuple(it.var for it in own))
-    root = _root(state, found)
+    root = root_of(state, found)
     whole = state.tree.replace({found: made})
     state.commit(whole, new=[copy])
-    anchor = _root(state, state.block(found.name))
+    anchor = root_of(state, state.block(found.name))
     assert root is not None
     state.commit(state.tree.replace({anchor: seq(anchor, copying) if written else seq(copying, anchor)}))
     return BlockRef(name)
 
 
-def _root(state: State, block: Block) -> Stmt:
+def root_of(state: State, block: Block) -> Stmt:
     """The outermost loop around the block in its scope, or the block itself."""
     around = state.tree.loops_around(block)
     return around[0] if around else block
 
 
-def _place(state: State, block: Block, buffer: Buffer, written: bool) -> tuple[Expr, ...]:
+def only_place(state: State, block: Block, buffer: Buffer, written: bool) -> tuple[Expr, ...]:
     """The only indices at which the block accesses ``buffer``, as expressions of its variables."""
     parts = [block.body] if block.init is None else [block.init, block.body]
     places = {e.indices for s in parts for e in loads(s) if e.source is buffer}
@@ -84,6 +84,17 @@ def _place(state: State, block: Block, buffer: Buffer, written: bool) -> tuple[E
 
 
 def _check_alone(state: State, block: Block, buffer: Buffer, written: bool) -> None:
+    check_alone_in_nest(state, block)
+    writers = [b for b in state.tree.writers(buffer) if b is not block]
+    late = [b for b in writers if state.tree.position[b] > state.tree.position[root_of(state, block)]]
+    if (written and writers) or late:
+        raise state.refuse("S023", f"'{buffer.name}' is also written by '{writers[0].name}'", at=writers[0])
+    if buffer.name in state.holes:
+        raise state.refuse("S043", f"'{buffer.name}' has elements that nothing writes", at=block)
+
+
+def check_alone_in_nest(state: State, block: Block) -> None:
+    """Refuse (S020) unless the block is complete, alone in its loop nest, and its variables run from 0 in any order."""
     around = state.tree.loops_around(block)
     alone = len(emptied_loops(state, block)) == len(around) and is_true(block.where)
     if not alone or block.name in state.partial or state.tree.enclosing_block(block) is not None:
@@ -91,16 +102,10 @@ def _check_alone(state: State, block: Block, buffer: Buffer, written: bool) -> N
             "S020",
             f"block '{block.name}' is not complete in a nest of its own",
             at=block,
-            hint="use reindex before other primitives on its loops",
+            hint=f"use {state.running} before other primitives on its loops",
         )
     if any(it.kind not in (IterVar.SPATIAL, IterVar.REDUCE) or it.start is not ZERO for it in block.iters):
         raise state.refuse("S020", f"the variables of block '{block.name}' are ordered or do not start at 0", at=block)
-    writers = [b for b in state.tree.writers(buffer) if b is not block]
-    late = [b for b in writers if state.tree.position[b] > state.tree.position[_root(state, block)]]
-    if (written and writers) or late:
-        raise state.refuse("S023", f"'{buffer.name}' is also written by '{writers[0].name}'", at=writers[0])
-    if buffer.name in state.holes:
-        raise state.refuse("S043", f"'{buffer.name}' has elements that nothing writes", at=block)
 
 
 def _check_exists(state: State, block: Block, buffer: Buffer, at: Sequence[Expr]) -> None:
