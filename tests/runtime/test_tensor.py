@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 
 import numpy as np
@@ -70,8 +71,6 @@ REQUESTS = {
 @pytest.mark.parametrize("request_", REQUESTS)
 def test_buffers_are_as_they_are_asked_for(request_):
     """A consumer that asks for contiguous memory reads it as such: strided memory must be refused."""
-    import ctypes
-
     get = ctypes.pythonapi.PyObject_GetBuffer
     get.argtypes, get.restype = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int], ctypes.c_int
     release = ctypes.pythonapi.PyBuffer_Release
@@ -111,6 +110,42 @@ def test_a_deleter_does_not_meet_the_exception_of_the_caller():
         fail()
     gc.collect()
     assert seen == [45]
+
+
+class DLTensor(ctypes.Structure):
+    """As DLPack defines it, up to what these tests change."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("dtype", ctypes.c_uint32),
+        ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+def layout_of(capsule: object, versioned: bool) -> DLTensor:
+    """The tensor inside a capsule, to be changed in place: NumPy itself never makes some of what is allowed."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    before = 32 if versioned else 0  # version, context, deleter and flags come first
+    address = pointer(capsule, b"dltensor_versioned" if versioned else b"dltensor")
+    return DLTensor.from_address(address + before)
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+@pytest.mark.parametrize(("first", "skipped", "compact"), [(0, 0, True), (3, 12, False), (3, 4, True)])
+def test_dlpack_in_begins_behind_the_offset(versioned: bool, first: int, skipped: int, compact: bool) -> None:
+    """``data`` may point to the allocation and ``byte_offset`` into it; missing strides mean compact rows."""
+    source = np.arange(12, dtype=np.float32)
+    part = source[first:].reshape(-1, 3)
+    capsule = part.__dlpack__(**({"max_version": (1, 0)} if versioned else {}))
+    layout = layout_of(capsule, versioned)
+    layout.data -= skipped
+    layout.byte_offset = skipped
+    if compact:
+        layout.strides = None
+    t = from_dlpack(capsule)
+    assert t.shape == part.shape and np.array_equal(np.asarray(t), part)
+    source[first] = -1  # memory is shared
+    assert np.asarray(t)[0, 0] == -1
 
 
 def test_dlpack_out_shares_memory():

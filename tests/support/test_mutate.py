@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import subprocess
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import mutate
 import pytest
 from equivalent_mutants import EQUIVALENT
-from mutants import mutants_of
+from mutants import Mutant, mutants_of
 
 PYTHON = '''
 """A docstring with 1 < 2."""
@@ -38,6 +39,12 @@ static const char *nothing(void) {
     return NULL;
 }
 """
+
+
+@functools.cache
+def every() -> tuple[tuple[mutate.Group, Mutant], ...]:
+    """All mutants of the project."""
+    return tuple(mutate.every_mutant())
 
 
 def changes(path: str, source: str) -> set[tuple[str, str]]:
@@ -115,12 +122,8 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("ci", ["true", ""])  # where it is set, pytest writes failures out in many lines
-def test_a_run_finds_survivors_and_goes_on(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ci: str
-) -> None:
+def test_a_run_finds_survivors_and_goes_on(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mutate, "AND_SECONDS", 5)
-    monkeypatch.setenv("CI", ci)
     group = mutate.Group("it", ("weft/it.py",), ("test_it.py",))
     found = list(mutate.every_mutant(tree, [group]))
     by_change = {m.change[1]: (group, m) for _, m in found}
@@ -140,8 +143,16 @@ def test_a_run_finds_survivors_and_goes_on(
     outcomes = [results.known[m.key]["outcome"] for _, m in (survivor, endless, killed, same)]
     assert outcomes == ["survived", "time limit", "killed", "equivalent"]
     assert json.loads(out.read_text())["summary"]["surviving share"] == pytest.approx(1 / 3, abs=1e-3)
-    assert "test_sign" in results.known[killed[1].key]["by"]
     assert (tree / "weft/it.py").read_text() == SOURCE
+
+
+@pytest.mark.parametrize("ci", ["true", ""])  # where it is set, pytest writes failures out in many lines
+def test_the_test_that_fails_is_named(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ci: str) -> None:
+    monkeypatch.setenv("CI", ci)
+    (killed,) = (m for m in mutants_of("weft/it.py", SOURCE) if m.change[1] == "return -1 if (not x < 0) else 1")
+    (tmp_path / "copy").mkdir()
+    outcome, by = mutate.Workshop(tmp_path / "copy", tree).judge(killed, ("test_it.py",), 300)
+    assert outcome == "killed" and "test_sign" in by
 
 
 def test_tests_that_fail_without_mutants_end_the_run(tree: Path, tmp_path: Path) -> None:
@@ -152,7 +163,7 @@ def test_tests_that_fail_without_mutants_end_the_run(tree: Path, tmp_path: Path)
 
 
 def test_samples_are_drawn_by_seed_and_from_every_group() -> None:
-    found = list(mutate.every_mutant())
+    found = every()
     first = mutate.chosen(found, "", 40, 1)
     assert first == mutate.chosen(found, "", 40, 1) != mutate.chosen(found, "", 40, 2)
     assert {g.name for g, _ in first} == {g.name for g in mutate.GROUPS}
@@ -167,6 +178,6 @@ def test_groups_name_files_and_tests_that_exist() -> None:
 
 
 def test_equivalent_mutants_are_mutants_and_have_reasons() -> None:
-    known = {(m.path, *m.change) for _, m in mutate.every_mutant()}
+    known = {(m.path, *m.change) for _, m in every()}
     assert not set(EQUIVALENT) - known, "the lines have changed"
     assert all(len(why) > 10 for why in EQUIVALENT.values())
