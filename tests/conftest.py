@@ -72,10 +72,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--slow"):
         return
-    slow = [item for item in items if "slow" in item.keywords]
+    slow = [item for item in items if item.get_closest_marker("slow")]  # names of folders are keywords too
     if slow:
         config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if "slow" not in item.keywords]
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 _skipped: Counter[str] = Counter()

@@ -360,6 +360,7 @@ def plain(text: str) -> str:
         ("llvm", "define "),
         ("assembly", ".text"),
         ("loops", "fused multiply-adds"),
+        ("slow", "times the bound"),
         ("program", "instruction"),
     ],
 )
@@ -379,6 +380,17 @@ def test_inspect_shows_one_kernel(model: Path, weft_command: Weft) -> None:
     assert one.status == 0 and name in one.out
     none = weft_command("inspect", model, "--stage", "te", "--kernel", "no such kernel")
     assert none.status == 1 and "no kernel's name contains" in none.err
+
+
+def test_inspect_takes_the_names_that_profiles_print(model: Path, artifact: Path, weft_command: Weft) -> None:
+    printed = weft_command("run", artifact, "--profile").out
+    table = printed[printed.index("median ms") :].splitlines()[1:]
+    names = [line.split()[0] for line in table if line.strip()]
+    assert names
+    for name in names:
+        for source in (model, artifact):
+            shown = weft_command("inspect", source, "--stage", "te", "--kernel", name)
+            assert shown.status == 0 and shown.out.startswith("# "), (name, shown)
 
 
 # ---- opt ------------------------------------------------------------------------------------------------------------

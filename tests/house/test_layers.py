@@ -51,6 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     "kernels": {*COMPILER, "runtime.artifact", "runtime.program"},
     "measure": {*BASE, "cost", "kernels", "target", "tir", "runtime"},
     "plugins": COMPILER,
+    "static_cost": {*COMPILER, "kernels"},
     "pipeline": {*COMPILER, "kernels", "plugins", "runtime"},
     "classic": {*COMPILER, "kernels", "runtime", "view"},
     "te": {"classic", "tensor_expr"},

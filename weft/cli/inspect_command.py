@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -38,6 +38,7 @@ KERNEL_STAGES = {
     "c": "C code, for targets of the C back end",
     "assembly": "the assembly text of the machine code",
     "loops": "what the machine code of each kernel's hottest loop consists of (x86-64)",
+    "slow": "the cost of each kernel's code beside the least that it must cost, and why it is slow (x86-64)",
 }
 STAGES = {
     "summary": "inputs, outputs, operators, groups",
@@ -50,7 +51,12 @@ STAGES = {
 @click.command("inspect", epilog="Stages: " + "; ".join(f"{k}: {v}" for k, v in STAGES.items()) + ".")
 @click.argument("model")
 @click.option("--stage", type=click.Choice(list(STAGES)), default="summary", show_default=True, help="What to show.")
-@click.option("--kernel", "name", default=None, help="Only the groups whose name contains this.")
+@click.option(
+    "--kernel",
+    "name",
+    default=None,
+    help="Only the groups whose name, or node as 'weft run --profile' prints it, contains this.",
+)
 @target_option
 @shape_option
 def command(model: str, stage: str, name: str | None, target: str, shapes: tuple[str, ...]) -> None:
@@ -60,6 +66,7 @@ def command(model: str, stage: str, name: str | None, target: str, shapes: tuple
     weft inspect resnet.onnx                              inputs, outputs, operators, kernels
     weft inspect resnet.onnx --stage groups
     weft inspect resnet.onnx --stage assembly --kernel conv
+    weft inspect resnet.onnx --stage slow                 which kernels cost more than they must, and why
     weft inspect model.weft --stage program
     weft inspect dump/kernels/00-conv/task.txt --stage assembly
 
@@ -100,7 +107,7 @@ def _inspect_model(model: str, stage: str, name: str | None, target: str, shapes
         elif stage == "groups":
             click.echo(to_text(fused), nl=False)
         else:
-            _kernels(fused, found, registry.backend_of(found), stage, name)
+            _kernels(fused, found, registry.backend_of(found), stage, name, {})
 
 
 def _inspect_artifact(path: str, stage: str, name: str | None) -> None:
@@ -128,8 +135,12 @@ def _inspect_artifact(path: str, stage: str, name: str | None) -> None:
             warnings.simplefilter("ignore")  # large constants get arbitrary values: no stage shows them
             fused = parse(_kept(artifact)["groups"], registry.operators)
         found = registry.target(artifact.target)
+        labels: dict[str, frozenset[str]] = {}
+        for call in (i for i in artifact.program.instructions if hasattr(i, "kernel")):
+            symbol = artifact.program.kernels[call.kernel].name
+            labels[symbol] = labels.get(symbol, frozenset()) | {call.label}
         with registry.scope():
-            _kernels(fused, found, registry.backend_of(found), stage, name)
+            _kernels(fused, found, registry.backend_of(found), stage, name, labels)
 
 
 def _inspect_task(text: str, path: str, stage: str) -> None:
@@ -210,45 +221,80 @@ def _plugin_note(artifact: Any, registry: Any) -> None:
 # ---- what is shown --------------------------------------------------------------------------------------------------
 
 
-def _distinct(fused: Any) -> Iterator[tuple[str, Any]]:
-    """Name and function of each fused group; groups with equal loops appear once."""
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """One of the different kernels of a model. ``names``: its own, its symbol, and the nodes of each of its calls;
+    ``calls``: how many there are."""
+
+    title: str
+    group: Any
+    names: frozenset[str]
+    calls: int
+
+    def is_called(self, name: str) -> bool:
+        """Whether a name contains ``name``, which may be cut off as profiles do it."""
+        wanted = name.removesuffix("…")
+        return any(wanted in n for n in self.names)
+
+
+def _distinct(fused: Any, labels: Mapping[str, frozenset[str]]) -> list[_Kernel]:
+    """The fused groups; those with equal loops appear once. ``labels``: nodes by the symbols of kernels."""
     from weft.graph.visit import group_of, post_order
     from weft.ir.structural import structural_hash
     from weft.pipeline import unscheduled
 
-    seen = set()
+    found: dict[str, _Kernel] = {}
     for e in (e for f in fused.functions.values() for e in post_order(f)):
         if (group := group_of(e)) is not None:
             program, _ = unscheduled(group)
-            if (key := structural_hash(program)) not in seen:
-                seen.add(key)
-                yield program.name, group
+            key = structural_hash(program)
+            symbol = f"{program.name}_{key[:10]}"
+            known = found.get(key, _Kernel(program.name, group, labels.get(symbol, frozenset()), 0))
+            names = known.names | {program.name, symbol, "+".join(e.origin.names)}
+            found[key] = _Kernel(known.title, known.group, names, known.calls + 1)
+    return list(found.values())
 
 
-def _kernels(fused: Any, target: Any, backend: Any, stage: str, name: str | None) -> None:
+def _kernels(
+    fused: Any, target: Any, backend: Any, stage: str, name: str | None, labels: Mapping[str, frozenset[str]]
+) -> None:
     from weft.pipeline import kernel_stages
 
-    shown = 0
-    rows = []
-    for title, group in _distinct(fused):
-        if name is not None and name not in title:
-            continue
-        if stage == "loops":
-            rows.append(_loop_row(title, kernel_stages(group, target, None, backend), target))
-            shown += 1
-            continue
-        text = next((s.text for s in kernel_stages(group, target, None, backend) if s.name == stage), None)
+    every = _distinct(fused, labels)
+    shown = [k for k in every if name is None or k.is_called(name)]
+    if not shown:
+        what = f"no kernel's name contains '{name}'" if name else "the model has no kernels"
+        raise UserError(what, code="B010", hint="weft inspect MODEL lists the kernels")
+    if stage == "slow":
+        _slow_table(every, shown, target, backend)
+        return
+    if stage == "loops":
+        _loop_table([_loop_row(k.title, kernel_stages(k.group, target, None, backend), target) for k in shown])
+        return
+    for kernel in shown:
+        text = next((s.text for s in kernel_stages(kernel.group, target, None, backend) if s.name == stage), None)
         if text is None:
             hint = "weft targets lists what one may compile for"
             raise UserError(f"kernels for '{target.kind.name}' have no stage '{stage}'", code="B013", hint=hint)
         mark = {"llvm": ";", "c": "//"}.get(stage, "#")
-        click.echo(f"{mark} {title}\n{text.rstrip()}\n")
-        shown += 1
-    if not shown:
-        what = f"no kernel's name contains '{name}'" if name else "the model has no kernels"
-        raise UserError(what, code="B010", hint="weft inspect MODEL lists the kernels")
-    if rows:
-        _loop_table(rows)
+        click.echo(f"{mark} {kernel.title}\n{text.rstrip()}\n")
+
+
+def _slow_table(every: Sequence[_Kernel], shown: Sequence[_Kernel], target: Any, backend: Any) -> None:
+    """Shares are of all kernels of the model, also where only some are shown."""
+    from weft.static_cost.judge import MAX_RATIO, judged, machine_of
+
+    asked = {k.group for k in shown}
+    verdicts = judged([(k.group, k.calls) for k in every], target, machine_of(target), backend)
+    rows = [
+        [v.kernel, str(v.calls), f"{100 * v.share:.1f}%", f"{v.cost_us:.1f}", f"{v.bound_us:.1f}", v.limit,
+         f"{v.ratio:.1f}", "; ".join(v.reasons)]
+        for v in verdicts if v.group in asked
+    ]  # fmt: skip
+    slow = sum(v.slow for v in verdicts if v.group in asked)
+    title = f"{counted(slow, 'slow kernel')}: more than {MAX_RATIO:g} times the bound (estimates for one thread)"
+    columns = ["kernel", "calls", "share", "cost µs", "bound µs", "bound by", "ratio", "why"]
+    console().print(table(title, columns, rows, right=(1, 2, 3, 4, 6)))
 
 
 def _loop_table(rows: list[list[str]]) -> None:

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Final
 
-from weft.backends.llvm.backend import assembly, compile_object, optimized_ir
+from weft.backends.llvm.backend import assembly, compile_object, explained, optimized_ir
 from weft.backends.llvm.module import LlvmModule
 from weft.backends.protocol import ELF, Backend, Code, StageText
 from weft.backends.storage import require_addressable
@@ -58,4 +58,4 @@ LLVM: Final = Backend(
     KINDS["llvm"], default_schedule, tir_to_kernel, emit, _texts, _version, _check, stages=("llvm", "assembly")
 )
 
-__all__ = ["LLVM", "assembly", "compile_object", "emit", "emit_ir", "optimized_ir"]
+__all__ = ["LLVM", "assembly", "compile_object", "emit", "emit_ir", "explained", "optimized_ir"]

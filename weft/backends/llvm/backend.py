@@ -82,12 +82,25 @@ def ir_of(ir_text: str, cpu: _Processor, opt_level: int) -> bytes:
         return str(_optimized(ir_text, cpu, opt_level)[0]).encode()
 
 
+def explained_of(ir_text: str, cpu: _Processor, opt_level: int) -> bytes:
+    """The LLVM IR after LLVM's own passes, a zero byte, and its assembly with LLVM's comments: the block of the IR and
+    the loop that each block of machine code belongs to, and which moves are spills."""
+    with _lock:
+        module, machine = _optimized(ir_text, cpu, opt_level)
+        ir = str(module)  # before code generation, which changes the module
+        machine.set_asm_verbosity(True)
+        try:
+            return f"{ir}\0{machine.emit_assembly(module)}".encode()
+        finally:
+            machine.set_asm_verbosity(False)
+
+
 def _made(what: str, ir_text: str, target: Target, opt_level: int) -> bytes:
     """Object, assembly or IR; for machines that Weft does not know from a process that LLVM may end."""
     cpu = target.cpu
     if not is_known(cpu):
         return ask(what, ir_text, target, opt_level)
-    make = {"object": object_of, "assembly": assembly_of, "ir": ir_of}[what]
+    make = {"object": object_of, "assembly": assembly_of, "ir": ir_of, "explained": explained_of}[what]
     return make(ir_text, (cpu.triple, cpu.mcpu, cpu.feature_string), opt_level)
 
 
@@ -107,3 +120,9 @@ def assembly(ir_text: str, target: Target, opt_level: int = 3) -> str:
 def optimized_ir(ir_text: str, target: Target, opt_level: int = 3) -> str:
     """The LLVM IR after LLVM's own passes."""
     return _made("ir", ir_text, target, opt_level).decode()
+
+
+def explained(ir_text: str, target: Target, opt_level: int = 3) -> tuple[str, str]:
+    """The LLVM IR after LLVM's own passes, and the assembly text of the same code with LLVM's comments."""
+    ir, _, text = _made("explained", ir_text, target, opt_level).decode().partition("\0")
+    return ir, text

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from weft.backends.llvm.backend import assembly_of, ir_of, object_of
+from weft.backends.llvm.backend import assembly_of, explained_of, ir_of, object_of
 from weft.support.errors import InternalError, WeftError
 from weft.support.processes import receive, send
 
@@ -19,6 +19,7 @@ _MAKE: Final[dict[str, Callable[[str, tuple[str, str, str], int], bytes]]] = {
     "object": object_of,
     "assembly": assembly_of,
     "ir": ir_of,
+    "explained": explained_of,
 }
 
 
