@@ -21,13 +21,13 @@ MIN_SHARE = 0.02
 QUICK = ("gcn", "lstm-words")
 """Models that are judged in each run; the others with ``--slow``."""
 EXCEPTIONS: tuple[tuple[str, str, float, str], ...] = (
-    ("topk", "", 400.0, "a comparison decides where the next number goes: one at a time"),
+    ("topk", "", 400.0, "a comparison decides where the next number goes"),
     ("scatter_", "", 15.0, "several numbers may go to one place: they are written in order"),
     ("gather", "", 30.0, "rows are as short as the tables of graphs: places are computed for each"),
     ("reduce_", "", 30.0, "reductions over a middle axis or over rows shorter than a vector"),
     ("softmax", "", 6.0, "rows shorter than two vectors"),
-    ("layout_transform", "gather", 30.0, "blocks of channels are put together by lanes"),
-    ("layout_transform", "single-lane move", 30.0, "blocks of channels are put together by lanes"),
+    ("layout_transform", "gather", 30.0, "blocks of channels by single lanes"),
+    ("layout_transform", "single-lane move", 30.0, "blocks of channels by single lanes"),
 )  # fmt: skip
 """Part of a kernel's name, part of a reason, the largest ratio, and why. Shorter is better: mend a class, take it off."""
 
