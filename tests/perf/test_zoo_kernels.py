@@ -29,7 +29,7 @@ EXCEPTIONS: tuple[tuple[str, str, float, str], ...] = (
     ("layout_transform", "gather", 30.0, "blocks of channels by single lanes"),
     ("layout_transform", "single-lane move", 30.0, "blocks of channels by single lanes"),
 )  # fmt: skip
-"""Part of a kernel's name, part of a reason, the largest ratio, and why. Shorter is better: mend a class, take it off."""
+"""Part of a kernel's name, part of a reason, the largest ratio, and why. A class that is mended comes off."""
 
 
 def excused(v: Verdict) -> bool:
