@@ -19,6 +19,7 @@ from weft.graph.passes.precision import LowerPrecision
 from weft.graph.passes.requirements import RecordRequirements
 from weft.graph.passes.rewrite import Rewrite
 from weft.graph.passes.sink_views import SinkViews
+from weft.graph.passes.uniform import MakeUniformConstants
 from weft.ir.passes import Instrument, Pass, run_passes
 from weft.lowering.graph_to_chain import chain_of
 from weft.lowering.graph_to_te import fusion_kind, reduces_rows
@@ -75,6 +76,7 @@ def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -
         *merged,
         *halved,
         *layouts,
+        MakeUniformConstants(op("full")),
         *registry.passes("before-fusion"),
         record,
         Fuse(fusion_kind, max_ops=options.max_ops),
