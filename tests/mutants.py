@@ -118,7 +118,7 @@ _Change = tuple[_Node, ast.expr | str, str]
 def _changes(tree: ast.AST, returns: ast.expr | None = None) -> Iterator[_Change]:
     """Nodes with what stands in their place. ``returns`` is the annotation of the function around them."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, (ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom)):
+        if isinstance(node, (ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom)) or _asserts_lengths(node):
             continue
         if isinstance(node, ast.FunctionDef):
             for inner in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
@@ -136,6 +136,11 @@ def _changes(tree: ast.AST, returns: ast.expr | None = None) -> Iterator[_Change
         else:
             yield from _of_node(node, returns)
             yield from _changes(node, returns)
+
+
+def _asserts_lengths(node: ast.AST) -> bool:
+    """Whether the node is the ``strict=True`` of a ``zip``: it fails where lengths differ, and changes nothing else."""
+    return isinstance(node, ast.keyword) and node.arg == "strict" and ast.unparse(node.value) == "True"
 
 
 def _of_node(node: ast.AST, returns: ast.expr | None) -> Iterator[_Change]:

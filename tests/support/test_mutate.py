@@ -24,6 +24,8 @@ def clamp(x: int, low: int = 0) -> int:
         return low
     if x > LIMIT:
         raise ValueError(f"{x + 1} is too large")
+    for low, high in zip([1], [2], strict=True):
+        low, high = zip((), (), strict=False)
     return min(x, LIMIT) - 1
 '''
 C = """
@@ -68,6 +70,8 @@ def test_kinds_of_changes_in_python() -> None:
         ("return min(x, LIMIT) - 1", "return (min(x, LIMIT) + 1)"),
     } <= made
     assert not any("docstring" in a or "assert" in a or "import" in a for a, _ in made), "no result depends on them"
+    assert not any("strict=True" in a and "strict=False" in b for a, b in made), "an assertion of equal lengths"
+    assert ("low, high = zip((), (), strict=False)", "low, high = zip((), (), strict=True)") in made
     for mutant in mutants_of("m.py", PYTHON):
         ast.parse(mutant.text)
         assert mutant.text != PYTHON and mutant.source.splitlines()[mutant.line - 1].strip() in mutant.change[0]
