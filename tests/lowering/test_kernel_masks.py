@@ -8,14 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft.api
+from weft import te
 from weft.expr.evaluate import evaluate
 from weft.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Select, Var, const, make
 from weft.graph import build
 from weft.graph.nodes import Module, call
 from weft.lowering.kernel.common.masks import folded, uniform
+from weft.lowering.te_to_tir import te_to_tir
+from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import op
+from weft.schedule.rules.cpu import default_schedule
 from weft.support.dtypes import FLOAT32
+from weft.target import Target
 from weft.tir.nodes import Buffer
+from weft.tir.visit import expressions, postorder, walk
 
 LANES = 4
 EDGES = st.integers(-6, 6)
@@ -97,3 +103,23 @@ def test_joined_tensors(axis: int, space: tuple[int, int]) -> None:
     made = call(op("relu"), [call(op("concat"), params, {"axis": axis})])
     got = weft.api.compile(Module.of(build.function(params, made)), threads=1)(*parts)
     np.testing.assert_array_equal(got, np.maximum(np.concatenate(parts, axis), 0))
+
+
+@pytest.mark.parametrize("cases", [1, 4])
+def test_what_a_condition_has_loaded_needs_no_mask(cases: int) -> None:
+    """Also if the value, which the branches use again, is itself chosen by index."""
+    a = te.placeholder((cases, 64), name="a")
+
+    def element(i: Expr, j: Expr) -> Expr:
+        value = a[0, j]
+        for n in range(1, cases):
+            value = te.select(i == n, a[n, j] * float(n) - a[n - 1, j], value)
+        return te.select(value < 0.0, value * 0.2, value)
+
+    out = te.compute((cases, 64), element, name="out")
+    machine = Target("x86-64-v4")
+    program = default_schedule(te_to_tir("leaky", [a], [out]), machine).program
+    loads = [e for s in walk(tir_to_kernel(program, machine).body) for x in expressions(s) for e in postorder(x)]
+    loads = [e for e in loads if isinstance(e, Load)]
+    assert loads
+    assert all(e.mask is None for e in loads)

@@ -322,26 +322,35 @@ class _Lanes:
             return Select(e.condition, self.wide(e.then), self.wide(e.otherwise))
         condition = self.wide(e.condition)
         then, otherwise = e.then, e.otherwise
-        safe = _always_loaded(e.condition)
+        safe = _always_evaluated(e.condition)
         chosen = self.under(condition).wide(then) if _loads(then, safe) else self.wide(then)
         other = self.under(logical_not(condition)).wide(otherwise) if _loads(otherwise, safe) else self.wide(otherwise)
         return Select(condition, chosen, other)
 
 
 def _loads(e: Expr, safe: Set[Expr] = frozenset()) -> bool:
-    """Whether ``e`` loads anything except the loads in ``safe``."""
-    return any(isinstance(x, Load) and x not in safe for x in postorder(e))
+    """Whether ``e`` loads anything outside the expressions in ``safe``."""
+    pending, seen = [e], set[Expr]()
+    while pending:
+        x = pending.pop()
+        if isinstance(x, Load) and x not in safe:
+            return True
+        if x not in safe and x not in seen:
+            seen.add(x)
+            pending.extend(x.children)
+    return False
 
 
-def _always_loaded(e: Expr) -> set[Expr]:
-    """Loads that every evaluation of ``e`` performs. Loads that may be skipped (in branches and second conditions) are
-    left out."""
+def _always_evaluated(e: Expr) -> set[Expr]:
+    """``e`` and the expressions below it that every evaluation of ``e`` computes. What may be skipped (branches and
+    second conditions) is left out, but not a whole choice: evaluating it again loads nothing else."""
     found: set[Expr] = set()
     pending = [e]
     while pending:
         x = pending.pop()
-        if isinstance(x, Load):
-            found.add(x)
+        if x in found:
+            continue
+        found.add(x)
         lazy = isinstance(x, Select) or (isinstance(x, Binary) and x.op in ("and", "or"))
         pending.extend(x.children[:1] if lazy else x.children)
     return found

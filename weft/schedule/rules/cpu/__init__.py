@@ -13,6 +13,7 @@ from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.context import Context, Rule
 from weft.schedule.rules.common.inlining import inline_producers
+from weft.schedule.rules.cpu.bands import schedule_bands
 from weft.schedule.rules.cpu.cases import schedule_cases
 from weft.schedule.rules.cpu.contraction import schedule_contraction
 from weft.schedule.rules.cpu.elementwise import schedule_elementwise
@@ -57,7 +58,7 @@ def default_schedule(
             _attempt(context, schedule_strips, block)
     for block in contractions:
         if block.name not in context.done:
-            any(_attempt(context, rule, block) for rule in (schedule_matrix, schedule_contraction))
+            any(_attempt(context, rule, block) for rule in (schedule_matrix, schedule_bands, schedule_contraction))
     for block in reversed(context.schedule.get_blocks()):
         if block.name not in context.done:
             any(_attempt(context, rule, block) for rule in RULES[1:])
