@@ -15,7 +15,7 @@ from weft.pipeline import optimize, unscheduled
 from weft.schedule.schedule import Schedule
 from weft.static_cost.invariant import repeated
 from weft.static_cost.ir import IrFunction, functions
-from weft.static_cost.judge import Verdict, judge, kernels, machine_of
+from weft.static_cost.judge import Judgement, judge, kernels, machine_of
 from weft.static_cost.kernel import kernel_cost
 from weft.static_cost.trips import Trips
 from weft.support.errors import UserError
@@ -26,7 +26,7 @@ PLAIN = replace(LLVM, schedule=lambda program, target, rules=(), intrinsics=(): 
 """A back end without rules: every kernel computes one number after the other."""
 
 
-def verdicts(case: str, backend: Backend | None = None) -> dict[str, Verdict]:
+def verdicts(case: str, backend: Backend | None = None) -> dict[str, Judgement]:
     return {v.kernel: v for v in judge(kernels(optimize(perf_cases.module(case), ZEN4)), ZEN4, backend)}
 
 

@@ -13,7 +13,7 @@ from benchmarks.zoo import cache
 from benchmarks.zoo.entry import Entry
 from benchmarks.zoo.lists import ENTRIES
 from weft.pipeline import optimize
-from weft.static_cost.judge import Verdict, judge, kernels
+from weft.static_cost.judge import Judgement, judge, kernels
 from weft.target import Target
 
 MIN_SHARE = 0.02
@@ -32,14 +32,14 @@ EXCEPTIONS: tuple[tuple[str, str, float, str], ...] = (
 """Part of a kernel's name, part of a reason, the largest ratio, and why. A class that is mended comes off."""
 
 
-def excused(v: Verdict) -> bool:
+def excused(v: Judgement) -> bool:
     return any(
         name in v.kernel and any(part in reason for reason in v.reasons) and v.ratio <= most
         for name, part, most, _ in EXCEPTIONS
     )
 
 
-def told(v: Verdict) -> str:
+def told(v: Judgement) -> str:
     return f"{v.kernel}: {100 * v.share:.0f} % of the time, {v.ratio:.1f} times its bound: {'; '.join(v.reasons)}"
 
 

@@ -16,7 +16,7 @@ from weft.expr.nodes import Binary, Call, Const, Expr, Load, Select, Var, const
 from weft.expr.simplify import simplify
 from weft.expr.visit import free_vars, post_order, substitute
 from weft.lowering.kernel.common.intrinsics import EXPANSIONS
-from weft.static_cost.kernel import DIVISION_UNITS, LANE_BITS, LANE_UNITS, STORE_UNITS, Machine
+from weft.static_cost.kernel import DIVISION_UNITS, LANE_BITS, LANE_UNITS, STORE_UNITS, CostMachine
 from weft.support.dtypes import FLOAT32
 from weft.tensor_expr.analysis import contraction, operation_count, traffic
 from weft.tensor_expr.nodes import ComputeOp, Operation, Reduce, Tensor
@@ -47,7 +47,7 @@ class Least:
         return names[self.units]
 
 
-def least(outputs: Sequence[Tensor], inputs: Sequence[Tensor], machine: Machine) -> Least:
+def least(outputs: Sequence[Tensor], inputs: Sequence[Tensor], machine: CostMachine) -> Least:
     """The bound of the kernel that computes ``outputs`` from ``inputs``."""
     arithmetic = sum(_operation(op, machine) for op in topological(outputs, inputs))
     nbytes = number(traffic(outputs, inputs))
@@ -70,7 +70,7 @@ def _product(extents: Iterable[Expr]) -> Expr:
     return total
 
 
-def _operation(op: Operation, machine: Machine) -> float:
+def _operation(op: Operation, machine: CostMachine) -> float:
     if not isinstance(op, ComputeOp):
         return 0.0
     count = number(operation_count(op))

@@ -16,7 +16,7 @@ from weft.kernels.task import KernelTask
 from weft.lowering.graph_to_te import group_to_te
 from weft.lowering.te_to_tir import te_to_tir
 from weft.static_cost.bound import Least, least
-from weft.static_cost.kernel import KernelCost, Machine, kernel_cost
+from weft.static_cost.kernel import CostMachine, KernelCost, kernel_cost
 from weft.static_cost.reasons import reasons
 from weft.support.errors import UserError
 from weft.target import Target
@@ -26,7 +26,7 @@ MAX_RATIO: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Judgement:
     """A class of equal kernels of a model, of which ``group`` is one. ``calls``: how many there are. ``share``: of the
     estimated time of the model. ``cost_us`` and ``bound_us`` are microseconds of one call; ``limit`` says what the
     bound is a bound of."""
@@ -51,7 +51,7 @@ class Verdict:
         return self.ratio > MAX_RATIO
 
 
-def machine_of(target: Target) -> Machine:
+def machine_of(target: Target) -> CostMachine:
     """What costs on ``target`` depend on. Raises UserError B011 for processors whose code cannot be analysed."""
     cpu = target.cpu
     if target.kind.name != "llvm" or not cpu.triple.startswith("x86_64"):
@@ -60,7 +60,7 @@ def machine_of(target: Target) -> Machine:
             code="B011",
             hint="--stage assembly shows the code; --target zen4 shows it for another machine",
         )
-    return Machine(cpu.vector_bits or 128, cpu.rates, cpu.l1, cpu.l2, max(cpu.l2, cpu.l3))
+    return CostMachine(cpu.vector_bits or 128, cpu.rates, cpu.l1, cpu.l2, max(cpu.l2, cpu.l3))
 
 
 def kernels(module: Module) -> list[Function]:
@@ -69,7 +69,7 @@ def kernels(module: Module) -> list[Function]:
     return [g for g in found if g is not None]
 
 
-def judge(groups: Iterable[Function], target: Target, backend: Backend | None = None) -> list[Verdict]:
+def judge(groups: Iterable[Function], target: Target, backend: Backend | None = None) -> list[Judgement]:
     """Verdicts on the classes of equal kernels: those first that lose most time beyond their bound."""
     machine = machine_of(target)
     counts: dict[str, int] = {}
@@ -83,8 +83,8 @@ def judge(groups: Iterable[Function], target: Target, backend: Backend | None = 
 
 
 def judged(
-    classes: Sequence[tuple[Function, int]], target: Target, machine: Machine, backend: Backend | None = None
-) -> list[Verdict]:
+    classes: Sequence[tuple[Function, int]], target: Target, machine: CostMachine, backend: Backend | None = None
+) -> list[Judgement]:
     """Verdicts on kernels and how often each is called."""
     found = [(g, n, *cost_of(g, target, machine, backend)) for g, n in classes]
     start = machine.rates.kernel_seconds
@@ -95,12 +95,12 @@ def judged(
         due = start + bound.units * machine.unit_seconds
         why = (*reasons(cost, machine, bound.bytes), *notes) if own > MAX_RATIO * due else ()
         name, share = group_to_te(group).name, own * calls / whole
-        made.append(Verdict(name, group, calls, share, own * 1e6, due * 1e6, bound.limit, why))
+        made.append(Judgement(name, group, calls, share, own * 1e6, due * 1e6, bound.limit, why))
     return sorted(made, key=lambda v: -v.share * v.ratio)
 
 
 def cost_of(
-    group: Function, target: Target, machine: Machine, backend: Backend | None = None
+    group: Function, target: Target, machine: CostMachine, backend: Backend | None = None
 ) -> tuple[KernelCost, Least, list[str]]:
     """The cost and the bound of one kernel, and what its schedule's rules noted."""
     stages = group_to_te(group)

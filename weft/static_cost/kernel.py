@@ -16,7 +16,7 @@ from weft.cost import Rates
 from weft.cost.assumed import EXTENT
 from weft.static_cost.ir import IrFunction, IrLoop, functions
 from weft.static_cost.machine import MachineBlock, machine_functions
-from weft.static_cost.moved import Access, accesses, moved
+from weft.static_cost.moved import LoopAccess, accesses, moved
 from weft.static_cost.trips import Trips
 
 NARROW_SHARE: Final = 0.5
@@ -59,7 +59,7 @@ class FunctionCost:
     trips: Trips
     times: float
     blocks: tuple[BlockCost, ...]
-    accesses: tuple[Access, ...]
+    accesses: tuple[LoopAccess, ...]
     waits: Mapping[str, float]
     """Units that loops, by header, wait for the result of the turn before."""
 
@@ -81,7 +81,7 @@ class KernelCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class CostMachine:
     """What costs depend on: bits of a vector, rates, bytes of the caches that one core can use."""
 
     vector_bits: int
@@ -109,7 +109,7 @@ class Machine:
         return from_l2 if size <= self.l2 else max(from_l2, far / rate / self.unit_seconds)
 
 
-def kernel_cost(ir: str, assembly: str, machine: Machine, size: float) -> KernelCost:
+def kernel_cost(ir: str, assembly: str, machine: CostMachine, size: float) -> KernelCost:
     """The cost of the code of a kernel: optimized IR, and the assembly that was made of it with comments. ``size``:
     bytes of its operands."""
     made = {f.name: f for f in functions(ir)}
@@ -157,7 +157,7 @@ def _arguments(text: str, callee: IrFunction, trips: Trips) -> dict[str, int]:
     return {n: v for n, v in known if v is not None}
 
 
-def _function(trips: Trips, code: Sequence[MachineBlock], times: float, machine: Machine) -> FunctionCost:
+def _function(trips: Trips, code: Sequence[MachineBlock], times: float, machine: CostMachine) -> FunctionCost:
     labels = {b.label: b.ir for b in code if b.label}
     blocks, throughput = [], dict[str, float]()
     for block in code:
@@ -176,7 +176,7 @@ def _function(trips: Trips, code: Sequence[MachineBlock], times: float, machine:
     return FunctionCost(trips, times, tuple(blocks), tuple(accesses(trips)), waits)
 
 
-def block_units(block: MachineBlock, machine: Machine) -> float:
+def block_units(block: MachineBlock, machine: CostMachine) -> float:
     """The time of one run of a block: what takes longest of arithmetic, loads, stores and the number of
     instructions; divisions, gathers and calls come on top."""
 

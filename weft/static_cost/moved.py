@@ -24,7 +24,7 @@ MAX_SAMPLED_TURNS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class LoopAccess:
     """Loads or stores inside of loops that differ in their ``offsets`` only. ``strides``: bytes from one turn to the
     next of each loop around them, the innermost loop first; None where they are not known. ``base``: the buffer;
     ``times``: how often they run; ``local``: whether the buffer lies on the stack."""
@@ -43,9 +43,9 @@ class Access:
     again."""
 
 
-def accesses(trips: Trips) -> list[Access]:
+def accesses(trips: Trips) -> list[LoopAccess]:
     """All accesses of a function that have an address of their own, those of one address once."""
-    found: dict[tuple[object, ...], list[tuple[Access, int]]] = {}
+    found: dict[tuple[object, ...], list[tuple[LoopAccess, int]]] = {}
     for name, block in trips.function.blocks.items():
         around = sorted(trips.around[name], key=lambda v: len(v.blocks))
         if not around or not trips.frequency[name]:
@@ -62,7 +62,7 @@ def _pointer(e: IrInstruction) -> str:
     return match[2] if match else ""
 
 
-def _access(e: IrInstruction, block: str, around: Sequence[IrLoop], trips: Trips) -> Access | None:
+def _access(e: IrInstruction, block: str, around: Sequence[IrLoop], trips: Trips) -> LoopAccess | None:
     match = _LOAD.search(e.text) if e.opcode == "load" else _STORE.match(e.text) if e.opcode == "store" else None
     if match is None:
         return None
@@ -72,7 +72,7 @@ def _access(e: IrInstruction, block: str, around: Sequence[IrLoop], trips: Trips
     loop = around[0].header
     times, nbytes = trips.frequency[block], type_bytes(match[1])
     repeats = _repeats(match[2], around[0], trips)
-    return Access(base, e.opcode == "store", nbytes, (), strides, turns, loop, times, local, repeats)
+    return LoopAccess(base, e.opcode == "store", nbytes, (), strides, turns, loop, times, local, repeats)
 
 
 def _stride(pointer: str, loop: IrLoop, trips: Trips) -> int | None:
@@ -121,7 +121,7 @@ def base_of(pointer: str, trips: Trips) -> tuple[str, bool]:
     return pointer, False
 
 
-def lines(access: Access, level: int) -> float:
+def lines(access: LoopAccess, level: int) -> float:
     """The bytes of the cache lines that the ``level`` innermost loops touch."""
     apart = 1.0
     spans = _merged([(at, at + access.width) for at in access.offsets])
@@ -147,10 +147,10 @@ def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def moved(found: Sequence[Access], capacity: int) -> float:
+def moved(found: Sequence[LoopAccess], capacity: int) -> float:
     """Bytes that come into a cache of ``capacity`` bytes from beyond it. What several inner loops read of one buffer
     comes once, if one turn of the loops around them fits."""
-    loops: dict[str, list[Access]] = {}
+    loops: dict[str, list[LoopAccess]] = {}
     for access in found:
         if not access.local:
             loops.setdefault(access.loop, []).append(access)
@@ -168,7 +168,7 @@ def moved(found: Sequence[Access], capacity: int) -> float:
     return sum(max(v) if once else sum(v) for v in by_base.values())
 
 
-def _bytes(access: Access, together: Sequence[Access], capacity: int) -> float:
+def _bytes(access: LoopAccess, together: Sequence[LoopAccess], capacity: int) -> float:
     depth = len(access.turns)
     level = max((n for n in range(depth + 1) if sum(lines(a, n) for a in together) <= capacity), default=0)
     level = min(depth, level + 1)  # what one turn brought in is still there for the next one

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from weft.static_cost.invariant import repeated
-from weft.static_cost.kernel import BlockCost, FunctionCost, KernelCost, Machine
+from weft.static_cost.kernel import BlockCost, CostMachine, FunctionCost, KernelCost
 from weft.static_cost.machine import MachineBlock
-from weft.static_cost.moved import Access, lines
+from weft.static_cost.moved import LoopAccess, lines
 from weft.support.words import counted
 
 MIN_SPILLS: Final = 4
@@ -20,7 +20,7 @@ MIN_MOVED_FACTOR: Final = 1.5
 HELPERS: Final = ("weft_", "mem")
 
 
-def reasons(cost: KernelCost, machine: Machine, size: int) -> list[str]:
+def reasons(cost: KernelCost, machine: CostMachine, size: int) -> list[str]:
     """What makes the kernel dear, the most important first; ``size``: bytes that it must move."""
     found: list[str] = []
     pairs = [(b, f) for f in cost.functions for b in f.blocks]
@@ -51,11 +51,11 @@ def _memory(cost: KernelCost, size: int) -> Iterator[str]:
             yield f"{_access(worst)} {worst.strides[0]} bytes apart"
 
 
-def _access(a: Access) -> str:
+def _access(a: LoopAccess) -> str:
     return f"{'writes' if a.stores else 'reads'} {counted(a.width, 'byte')}"
 
 
-def _block(b: BlockCost, f: FunctionCost, machine: Machine) -> Iterator[str]:
+def _block(b: BlockCost, f: FunctionCost, machine: CostMachine) -> Iterator[str]:
     code = b.code
     where = _where(b, f)
     if calls := [c for c in code.calls if not c.startswith(HELPERS) and ".work" not in c and ".par" not in c]:
@@ -78,7 +78,7 @@ def _block(b: BlockCost, f: FunctionCost, machine: Machine) -> Iterator[str]:
         yield f"{counted(code.instructions, 'instruction')} for {work} that compute or move{where}"
 
 
-def _width(code: MachineBlock, where: str, machine: Machine, b: BlockCost, f: FunctionCost) -> Iterator[str]:
+def _width(code: MachineBlock, where: str, machine: CostMachine, b: BlockCost, f: FunctionCost) -> Iterator[str]:
     counts = code.arithmetic or code.loads + code.stores
     if not counts:
         return
