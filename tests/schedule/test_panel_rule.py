@@ -33,7 +33,7 @@ def copies(schedule: Schedule) -> list[str]:
     return [b.name for b in schedule.get_blocks() if b.name == "p1_global"]
 
 
-@pytest.mark.parametrize("sizes", [(128, 3072, 768), (128, 768, 3072)], ids=str)
+@pytest.mark.parametrize("sizes", [(128, 3072, 768), (128, 768, 3072), (24, 768, 768), (256, 512, 128)], ids=str)
 def test_panels_of_a_large_operand(sizes: tuple[int, int, int]) -> None:
     (schedule,) = schedules(product(*sizes))
     (copy,) = copies(schedule)
@@ -43,7 +43,7 @@ def test_panels_of_a_large_operand(sizes: tuple[int, int, int]) -> None:
     assert product_loops[0] == around[0], "the copy belongs to the loop over panels"
 
 
-@pytest.mark.parametrize("sizes", [(128, 768, 768), (4, 3072, 768), (128, 40, 8192)], ids=str)
+@pytest.mark.parametrize("sizes", [(128, 96, 96), (20, 768, 768), (4, 3072, 768), (128, 40, 8192)], ids=str)
 def test_operands_in_near_caches_or_rarely_read_are_not_copied(sizes: tuple[int, int, int]) -> None:
     (schedule,) = schedules(product(*sizes))
     assert copies(schedule) == []
@@ -59,3 +59,24 @@ def test_agrees_with_numpy(sizes: tuple[int, int, int]) -> None:
     results = [np.asarray(Executable(artifact, threads)(a, b)) for threads in (1, 2)]
     np.testing.assert_allclose(results[0], a @ b, rtol=1e-4, atol=1e-3)
     assert results[0].tobytes() == results[1].tobytes()
+
+
+def test_with_few_panels_the_whole_operand_is_copied_first() -> None:
+    (schedule,) = schedules(product(256, 128, 512))
+    (copy,) = copies(schedule)
+    block = schedule.get_block("p1_global")
+    assert [int(x) for x in schedule.state.block(copy).writes[0].buffer.shape] == [4, 512, 32], "contiguous panels"
+    assert schedule.get_loops(block)[0] != schedule.get_loops(schedule.get_block("matmul"))[0]
+
+
+def test_rows_of_one_cache_set_are_copied_by_whole_lines() -> None:
+    (schedule,) = schedules(product(56, 128, 1024))
+    block = schedule.state.block("p0_global")
+    assert [int(x) for x in block.writes[0].buffer.shape] == [4, 64, 14, 16]
+    innermost = schedule.get_loops(schedule.get_block("p0_global"))[-1]
+    assert schedule.state.loop(innermost).kind == "vectorized"
+
+
+def test_rows_of_two_cache_sets_stay_in_the_cache() -> None:
+    (schedule,) = schedules(product(56, 128, 512))
+    assert "p0_global" not in [b.name for b in schedule.get_blocks()]

@@ -11,6 +11,8 @@ CACHE_LINE_BYTES: Final = 64
 """The unit in which data moves between caches and memory."""
 PAGE_BYTES: Final = 4096
 """Lines whose addresses agree modulo a page compete for the ways of one set of the first-level cache."""
+L1_TLB_PAGES: Final = 64
+"""Pages whose addresses a core translates at once; others cost some cycles more."""
 L1_WAYS: Final = 8
 """Lines that one set of the first-level cache holds."""
 
@@ -24,6 +26,11 @@ def widest_panel(vector_panel: int, l2: int) -> int:
     """The most adjacent vectors of a panel that stays in the cache while other operands are read once; ``vector_panel``
     bytes each."""
     return 3 * l2 // (4 * vector_panel)
+
+
+def is_scattered(rows: int, stride: int) -> bool:
+    """Whether ``rows`` short rows, ``stride`` bytes apart, are in more pages than the core translates at once."""
+    return min(rows, rows * stride // PAGE_BYTES) > L1_TLB_PAGES
 
 
 def is_far(nbytes: int, l2: int) -> bool:

@@ -30,7 +30,7 @@ from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.context import Context, reads_whole
 from weft.schedule.rules.common.menus import ITERATIONS_AHEAD, MAX_UNROLLED_STEPS, ROWS_OF_A_TILE, UNROLLED, divisors
 from weft.schedule.rules.common.work import cost_of, steps_of, work_of
-from weft.schedule.rules.cpu.packing import conflicts, pack, packable
+from weft.schedule.rules.cpu.packing import conflicts, pack, pack_rows, packable
 from weft.schedule.rules.cpu.pairs import group_axis, group_of, pack_groups
 from weft.schedule.rules.cpu.roles import MAX_GROUP_ROWS, Roles, analyze, footprint, operands_of, rows_outside, size
 from weft.schedule.rules.cpu.tiles import MAX_COLUMNS, MAX_ROWS, RegisterTile, register_tile
@@ -43,7 +43,9 @@ MIN_SHARING_STRIPS = 3
 MAX_STRIP_ROWS = 16
 """Limit on the rows of a strip for which operand stages are computed together."""
 MIN_PANEL_ROW_TILES = 8
-"""Fewest row tiles that must read a panel for its copy to be faster."""
+"""Fewest row tiles that must read a panel for its copy to be faster, if the panel's rows are in few pages."""
+MIN_SCATTERED_PANEL_ROWS = 24
+"""Fewest rows for the same if the panel's rows are in more pages than the core translates at once."""
 MAX_FETCHED_ROW_TILES = 64
 """Limit on the row tiles for which prefetching a panel is faster: with more, copying takes little of the time."""
 MIN_FETCHED_PANELS = 8
@@ -141,9 +143,9 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
         context.note(block, "no axis makes vectors of the result and of an operand: no tile of sums in registers")
         return False
     tile = draw_tile(context, view, roles, lanes)
-    panels = pack_operands(context, block, view, roles, tile, lanes) if pair is None else ()
+    panels, line = pack_operands(context, block, view, roles, tile, lanes) if pair is None else ((), 0)
     output = epilogue(context, block)
-    Tiling(context, block, output, context.view(block), roles, tile, lanes, pair, panels).run()
+    Tiling(context, block, output, context.view(block), roles, tile, lanes, pair, panels, line).run()
     return True
 
 
@@ -170,21 +172,26 @@ def paired(
 
 def pack_operands(
     context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int
-) -> tuple[str, ...]:
+) -> tuple[tuple[str, ...], int]:
     """Copy operands whose layout is unsuitable, so that the tile reads them sequentially. Returns the names of the
-    operands that are copied one panel at a time and should be prefetched."""
+    operands that are copied one panel at a time and should be prefetched, and the steps of the reduction that a packed
+    row holds together (0: no such row)."""
     operands = view.product
     assert operands is not None
     if not roles.broadcasts:
-        return ()
+        return (), 0
     pack_vectors(context, block, view, roles, lanes)
-    panels = _pack_panels(context, block, view, roles, tile, lanes)
+    panels, line = _pack_panels(context, block, view, roles, tile, lanes), 0
     for x in operands:
         if x.uses(roles.vector.var):
             continue
         if roles.rows is not None and packable(x, roles.rows) and conflicts(context, view, x, roles.rows, tile.rows):
-            pack(context, block, x, roles.rows, tile.rows)
-    return panels
+            steps = [a for a in view.reduce if x.uses(a.var)]
+            if len(view.reduce) == len(steps) == 1:
+                line = pack_rows(context, block, x, roles.rows, tile.rows, steps[0])
+            if not line:
+                pack(context, block, x, roles.rows, tile.rows)
+    return panels, line
 
 
 def pack_vectors(context: Context, block: BlockRef, view: View, roles: Roles, lanes: int) -> None:
@@ -197,29 +204,30 @@ def pack_vectors(context: Context, block: BlockRef, view: View, roles: Roles, la
 def _pack_panels(
     context: Context, block: BlockRef, view: View, roles: Roles, tile: RegisterTile, lanes: int
 ) -> tuple[str, ...]:
-    """Copy a large vector operand panel by panel, each directly before all rows are multiplied with it. Without a
-    copy, each reduction step reads another page; a copy of the whole operand passes through memory twice."""
-    if (
-        context.nested
-        or roles.columns is not roles.vector
-        or roles.rows is None
-        or size(roles.rows) < MIN_PANEL_ROW_TILES * tile.rows
-    ):
+    """Copy a vector operand whose panels are scattered: each reduction step reads another row of the matrix, often
+    another page, and the hardware's prefetcher does not follow. Each panel is copied directly before all rows are
+    multiplied with it: a copy of the whole operand passes through the caches twice. With too few panels for all cores,
+    the whole operand is copied first."""
+    if context.nested or roles.columns is not roles.vector or roles.rows is None:
         return ()
     found: list[str] = []
-    width = tile.columns * lanes
+    width, cpu = tile.columns * lanes, context.target.cpu
     for x in view.product or ():
         columns, steps = static_extent(roles.vector), [a for a in view.reduce if x.uses(a.var)]
         if not x.uses(roles.vector.var) or len(steps) != 1 or columns is None or not packable(x, roles.vector):
             continue
         depth, stride = static_extent(steps[0]), view.stride(x, steps[0])
-        if depth is None or stride is None or stride < columns or columns < 2 * context.target.cpu.cores * width:
+        if depth is None or stride is None or stride < columns or columns < 2 * width:
             continue
-        nbytes, cpu = x.buffer.dtype.nbytes, context.target.cpu
-        if caches.stays_in_l2(depth * width * nbytes, cpu.l2) and caches.is_far(depth * stride * nbytes, cpu.l2):
-            copy = pack(context, block, x, roles.vector, width)
+        nbytes, tiles = x.buffer.dtype.nbytes, size(roles.rows) // tile.rows
+        scattered = caches.is_scattered(depth, stride * nbytes) and size(roles.rows) >= MIN_SCATTERED_PANEL_ROWS
+        fits = caches.stays_in_l2(depth * width * nbytes, cpu.l2) and depth * stride * nbytes > 2 * cpu.l1
+        if not fits or not (scattered or tiles >= MIN_PANEL_ROW_TILES):
+            continue
+        copy = pack(context, block, x, roles.vector, width)
+        if columns >= 2 * cpu.cores * width:
             context.separate.discard(copy.name)
-            found += [x.buffer.name] if size(roles.rows) <= MAX_FETCHED_ROW_TILES * tile.rows else []
+            found += [x.buffer.name] if tiles <= MAX_FETCHED_ROW_TILES else []
     return tuple(found)
 
 
@@ -259,6 +267,8 @@ class Tiling:
     """The reduction axis along which an instruction adds a group of adjacent products."""
     panels: tuple[str, ...] = ()
     """Operands that are copied or read one panel at a time: while one panel is multiplied, the next is prefetched."""
+    line: int = 0
+    """The steps of the reduction for which a packed operand holds adjacent elements; 0 if no operand is packed so."""
 
     def run(self) -> None:
         s, context = self.context.schedule, self.context
@@ -500,7 +510,8 @@ class Tiling:
             if axis not in own:
                 continue
             if axis is not self.pair:
-                reduce.append(own[axis])
+                cut = self.context.schedule.split(own[axis], factors=(None, self.line)) if self.line else (own[axis],)
+                reduce += cut
             elif static_extent(axis) == group:
                 pair = [own[axis]]
             else:

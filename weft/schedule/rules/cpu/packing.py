@@ -38,25 +38,53 @@ def conflicts(context: Context, view: View, access: Access, axis: IterVar, rows:
         return False
     sets = PAGE_BYTES // CACHE_LINE_BYTES
     distinct = sets // gcd(max(1, nbytes // CACHE_LINE_BYTES), sets) if nbytes % CACHE_LINE_BYTES == 0 else sets
-    return rows > distinct * (L1_WAYS // 2)
+    return rows > distinct * (L1_WAYS - 1)
 
 
 def pack(context: Context, block: BlockRef, access: Access, axis: IterVar, factor: int) -> BlockRef:
     """Make ``block`` read a copy of the operand in which the dimension of ``axis`` is split into panels of ``factor``.
 
-    Where m is that dimension: ``[…, m, …] → […, m // factor, …, m % factor]``. Returns the copying block, which is
+    Where m is that dimension and k those of the reduction: ``[…, k, m] → […, m // factor, k, m % factor]``.
+    A panel is contiguous if m is the last dimension or k directly follows it. Returns the copying block, which is
     computed completely before ``block``.
     """
-    s = context.schedule
-    reads = [r.buffer for r in context.block(block).reads]
+    reduce = context.view(block).reduce
     position = next(d for d, i in enumerate(access.indices) if i is axis.var)
-    copy = s.cache_read(block, reads.index(access.buffer), "global")
-    packed = context.block(copy).writes[0].buffer.name
+    first = min([position, *(d for d, i in enumerate(access.indices) if any(occurs(a.var, i) for a in reduce))])
 
     def panels(*indices: Expr, width: Expr) -> tuple[Expr, ...]:
         m = indices[position]
-        return (*indices[:position], m // width, *indices[position + 1 :], m % width)
+        return (*indices[:first], m // width, *indices[first:position], *indices[position + 1 :], m % width)
 
-    s.transform_layout(copy, packed, IndexMap.of(panels, len(access.indices), width=factor), pad=0.0)
+    return _copied(context, block, access, IndexMap.of(panels, len(access.indices), width=factor))
+
+
+def pack_rows(context: Context, block: BlockRef, access: Access, rows: IterVar, factor: int, steps: IterVar) -> int:
+    """Make ``block`` read a copy of the operand in which the rows of a tile stand together, one cache line of each.
+
+    Where m is the dimension of ``rows`` and k that of ``steps``, ``[…, m, …, k]`` becomes
+    ``[…, m // factor, …, k // line, m % factor, k % line]``. Copying moves whole lines. Returns the elements of a line,
+    or 0 if the elements of ``steps`` are not adjacent or do not fill whole lines: then nothing is copied.
+    """
+    line = CACHE_LINE_BYTES // access.buffer.dtype.nbytes
+    extent, last = static_extent(steps), len(access.indices) - 1
+    if access.indices[last] is not steps.var or not packable(access, steps) or extent is None or extent % line:
+        return 0
+    position = next(d for d, i in enumerate(access.indices) if i is rows.var)
+
+    def lines(*indices: Expr, height: Expr, width: Expr) -> tuple[Expr, ...]:
+        m, k = indices[position], indices[last]
+        outer = (*indices[:position], m // height, *indices[position + 1 : last])
+        return (*outer, k // width, m % height, k % width)
+
+    _copied(context, block, access, IndexMap.of(lines, len(access.indices), height=factor, width=line))
+    return line
+
+
+def _copied(context: Context, block: BlockRef, access: Access, layout: IndexMap) -> BlockRef:
+    s = context.schedule
+    reads = [r.buffer for r in context.block(block).reads]
+    copy = s.cache_read(block, reads.index(access.buffer), "global")
+    s.transform_layout(copy, context.block(copy).writes[0].buffer.name, layout, pad=0.0)
     context.separate.add(copy.name)
     return copy

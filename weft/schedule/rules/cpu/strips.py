@@ -233,9 +233,8 @@ def _place_first(context: Context, first: BlockRef, around: LoopRef, rows: int) 
     if roles is None:
         return False
     tile = draw_tile(context, view, roles, lanes, rows)
-    if pair is None:
-        pack_operands(context, first, view, roles, tile, lanes)
+    panels, line = pack_operands(context, first, view, roles, tile, lanes) if pair is None else ((), 0)
     output = epilogue(context, first)
     context.schedule.compute_at(output, around)
-    Tiling(context, first, output, context.view(first), roles, tile, lanes, pair).run()
+    Tiling(context, first, output, context.view(first), roles, tile, lanes, pair, panels, line).run()
     return True
