@@ -75,6 +75,24 @@ def quick() -> list[Case]:
     return [Case(r, r.ranks[0], r.dtypes[0], SIZES[3], False, "alone") for r in recipes()]
 
 
+TINY = ("one", "registers")
+"""Sizes at which every engine takes less than the rows that count for the limits."""
+
+
+def drawn_of_each(rows: Sequence[Case], count: int, seed: int) -> list[Case]:
+    """``count`` rows of each operator, choice of attributes and dtype that may count for the limits: of a sample of all
+    rows half were casts and reductions, which have many dtypes and axes. Rows of tiny sizes, and rows of other dtypes
+    between neighbours that work on float32, are left out. The order is random: any part of it is a fair sample too."""
+    rng = random.Random(seed)
+    kinds: dict[tuple[str, str, str], list[Case]] = {}
+    for case in rows:
+        if case.size.name not in TINY and (case.place == "alone" or case.dtype == "float32"):
+            kinds.setdefault((case.recipe.op, case.recipe.variant, case.dtype), []).append(case)
+    found = [c for kind in kinds.values() for c in rng.sample(kind, min(count, len(kind)))]
+    rng.shuffle(found)
+    return found
+
+
 def chosen(rows: Sequence[Case], only: Sequence[str], sample: int | None, seed: int) -> list[Case]:
     """The rows whose names contain all words of ``only``, or ``sample`` of them drawn by ``seed``. A word that is the
     name of an operator, a size or a place means just that: ``L1`` does not mean ``odd L1``, nor ``Tan`` ``Tanh``."""

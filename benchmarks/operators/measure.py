@@ -53,6 +53,19 @@ def median(rows: Sequence[Row]) -> Row:
     return Row(rows[0].name, middle, problem, {k: v for r in rows for k, v in r.left_out.items()})
 
 
+def compiled(case: Case) -> None:
+    """Compile a case, so that its kernels are in the cache; failures are told when it is measured."""
+    import weft
+
+    made = case.made()
+    built = None if made is None else model(made, case.place, case.opened)
+    if built is not None:
+        try:
+            weft.compile(built[0], threads=1)
+        except Exception as why:  # `measured` makes a row of it
+            print(f"{case.name}: {type(why).__name__}")
+
+
 def measured(case: Case, seconds: float, peers: Sequence[str]) -> Row | None:
     """The row of a case; None if it has no form or onnxruntime does not run it and it is left to others."""
     import weft

@@ -12,7 +12,7 @@ from weft.expr.simplify import simplify
 from weft.expr.text import parse, to_text
 from weft.expr.visit import post_order
 
-NAMES = ("i", "j", "k", "io", "ii", "jo", "ji", "n", "m", "H", "W", "C", "oh", "ow", "kh", "kw", "c", "x", "y")
+NAMES = ("i", "j", "k", "p", "io", "ii", "jo", "ji", "n", "m", "H", "W", "C", "oh", "ow", "kh", "kw", "c", "x", "y")
 V = {name: Var(name) for name in NAMES}
 
 
@@ -62,6 +62,15 @@ CASES: list[tuple[str, tuple[str, ...], str, tuple[str, ...], str, str]] = [
     ("remainder of remainder", ("i<1000",), "", (), "i%32%8", "i%8"),
     ("quotient and remainder join", ("i<1000",), "", (), "i//7*7 + i%7", "i"),
     ("digits join", ("i<1000",), "", (), "i//4%8*4 + i%4", "i%32"),
+    ("digits of a sum join", ("p<9", "i<40"), "", (), "(p*3 + i//4)%8*4 + i%4", "(p*12 + i)%32"),
+    (
+        "pieces of four fused axes",
+        ("p<9", "i<140"),
+        "",
+        (),
+        "(p*140 + i)//252*252 + (p*140 + i)//28%9*28 + (p*35 + i//4)%7*4 + i%4",
+        "p*140 + i",
+    ),
     ("symbolic quotient and remainder join", ("i<1000",), "n", (), "i//n*n + i%n", "i"),
     ("upsampling by two", ("oh<32", "kh<2"), "", (), "(oh*2 + kh)//2", "oh"),
     ("depth to space", ("oh<32", "kh<2", "c<16"), "", (), "(c*4 + kh*2 + (oh*2 + 1)%2)//4", "c"),

@@ -1,10 +1,12 @@
-"""The float32 functions that kernels compute: error bounds in units of the last place, and edge cases as in NumPy."""
+"""The float32 and float64 functions that kernels compute: errors in units of the last place, edge cases as in NumPy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from kernel_runner import run_kernel
@@ -14,7 +16,7 @@ from weft.expr.evaluate import evaluate
 from weft.expr.intrinsics import INTRINSICS, call
 from weft.expr.nodes import Call, Load, Var, const
 from weft.expr.visit import post_order
-from weft.lowering.kernel.common.intrinsics import EXPANSIONS
+from weft.lowering.kernel.common.intrinsics import EXPANSIONS, WIDE_EXPANSIONS
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.support.dtypes import FLOAT32
 from weft.target import Target
@@ -173,14 +175,129 @@ def test_no_float32_function_is_computed_lane_by_lane() -> None:
         assert all(f"apply_{name}" in line for line in calls), (name, calls)
 
 
-def test_float64_uses_the_c_library() -> None:
-    x = rng.uniform(-3, 3, COUNT)
-    np.testing.assert_allclose(apply("exp", x), np.exp(x), rtol=1e-15)
-    np.testing.assert_allclose(apply("sigmoid", x), 1 / (1 + np.exp(-x)), rtol=1e-14)
+WIDE_EDGES = np.array(
+    (*EDGES.tolist(), *(5e-324, -5e-324, 2e-308, -1e-310, 1e-300, 1e-17, 0.41421356, 2.41421357, 6, 5.9999, 19.99, 22)),
+    np.float64,
+)
+_FAR = (709.78, 709.79, 710.4, 710.5, -708.4, -745.1, -745.2, -745.3, -746, 1e9, -1e9, 1e154, 1e155, 1e308, -1e308)
+WIDE_LARGE = np.array((*_FAR, *(1024, -1022, -1074, -1075, -1076)), np.float64)
+
+
+def wide_points(low: float, high: float, everywhere: bool) -> np.ndarray:
+    x = rng.uniform(low, high, COUNT)
+    if everywhere:
+        quarter = COUNT // 4
+        x[:quarter] = rng.integers(0, 2**64, quarter, dtype=np.uint64).view(np.float64)
+        x[quarter : 2 * quarter] = np.exp2(rng.uniform(-60, 4, quarter)) * rng.choice([-1, 1], quarter)
+    edges = np.concatenate([WIDE_EDGES, WIDE_LARGE])
+    x[: len(edges)] = edges
+    return x
+
+
+def exactly(name: str, x: float) -> tuple[float, float]:
+    """The float64 nearest to the function, and how many of its units the function is above it."""
+    if math.isnan(x):
+        return x, 0.0
+    with mpmath.workprec(200):
+        try:
+            value = EXACT[name](mpmath.mpf(x))
+        except (ValueError, ZeroDivisionError):
+            return math.nan, 0.0
+        if isinstance(value, mpmath.mpc) or mpmath.isnan(value):
+            return math.nan, 0.0
+        if not mpmath.isfinite(value) or abs(value) > 1.7976931348623158e308:
+            return math.copysign(math.inf, value), 0.0
+        nearest = float(value) if abs(value) > 1e-320 else math.ldexp(float(mpmath.nint(value * 2**1074)), -1074)
+        return nearest, float((value - mpmath.mpf(nearest)) / mpmath.mpf(math.ulp(nearest)))
+
+
+EXACT: dict[str, Callable[..., Any]] = {
+    "exp": mpmath.exp,
+    "exp2": lambda x: mpmath.mpf(2) ** x,
+    "expm1": mpmath.expm1,
+    "log": lambda x: -mpmath.inf if x == 0 else mpmath.log(x),
+    "log2": lambda x: -mpmath.inf if x == 0 else mpmath.log(x) / mpmath.log(2),
+    "log1p": lambda x: -mpmath.inf if x == -1 else mpmath.log1p(x),
+    "tanh": mpmath.tanh,
+    "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
+    "erf": mpmath.erf,
+    "asin": mpmath.asin,
+    "acos": mpmath.acos,
+    "atan": mpmath.atan,
+    "sinh": mpmath.sinh,
+    "cosh": mpmath.cosh,
+    "asinh": mpmath.asinh,
+    "acosh": mpmath.acosh,
+    "atanh": lambda x: mpmath.inf * x if abs(x) == 1 else mpmath.atanh(x),
+}
+WIDE = {name: (low, high) for name, (_, low, high, _) in UNARY.items()} | {"exp": (-750, 712), "exp2": (-1080, 1026)}
+
+
+@pytest.mark.parametrize("name", WIDE_EXPANSIONS)
+def test_error_bounds_of_float64(name: str) -> None:
+    """Against 60 digits: units of the last place, at the edges exactly what NumPy gives."""
+    bound = float(str(WIDE_EXPANSIONS[name].__doc__).split("At most ")[1].split()[0])
+    low, high = WIDE[name]
+    for spread in (False, True):
+        x = wide_points(low, high, spread)
+        got = apply(name, x)
+        chosen = np.unique(np.concatenate([np.arange(120), rng.integers(0, COUNT, 1200)]))
+        worst, at = 0.0, 0.0
+        for i in chosen:
+            want, rest = exactly(name, float(x[i]))
+            value = float(got[i])
+            if math.isnan(want) or math.isinf(want):
+                same = math.isnan(value) if math.isnan(want) else value == want
+                error = 0.0 if same else math.inf
+            elif not math.isfinite(value):
+                error = math.inf
+            else:
+                error = abs((value - want) / math.ulp(want) - rest)
+            if want == 0 and not math.isnan(value) and name not in ("exp", "exp2", "sigmoid", "log", "log2", "acos"):
+                assert math.copysign(1, value) == math.copysign(1, float(x[i])), (name, x[i], value)
+            if not error <= worst:
+                worst, at = error, float(x[i])
+        assert worst <= bound, (name, at, worst)
+
+
+@pytest.mark.parametrize("name", WIDE_EXPANSIONS)
+def test_float64_scalars_and_machines_without_fma_agree(name: str) -> None:
+    x = wide_points(*WIDE[name], True)
+    usual = apply(name, x)
+    for got in (apply(name, x, vectorized=False), apply(name, x, target="llvm -mcpu=x86-64-v2")):
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(usual))
+        np.testing.assert_allclose(got, usual, rtol=3e-15, atol=2e-323)
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "log", "erf", "sigmoid", "atan"])
+def test_float64_functions_call_no_library(name: str) -> None:
+    machine = Target("x86-64-v4")
+    listing = assembly(emit_ir(tir_to_kernel(program(name, 1, "float64"), machine), machine), machine)
+    assert all(f"apply_{name}" in line for line in listing.splitlines() if "\tcall" in line)
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "round", "trunc"])
+@pytest.mark.parametrize("target", ["cpu", "llvm -mcpu=x86-64-v2"])
+def test_whole_numbers_of_float16(name: str, target: str) -> None:
+    """All of them, signs of zeros included, and none computed element by element."""
+    for start in range(4):
+        x = np.arange(1 << 16, dtype=np.uint16)[start::4].copy().view(np.float16)
+        with np.errstate(all="ignore"):
+            want = {"round": np.rint}.get(name, getattr(np, name))(x)
+        got = apply(name, x, target=target)
+        np.testing.assert_array_equal(got, want)
+        numbers = ~np.isnan(want)
+        np.testing.assert_array_equal(np.signbit(got[numbers]), np.signbit(want[numbers]))
+    machine = Target("x86-64-v4")
+    listing = assembly(emit_ir(tir_to_kernel(program(name, 1, "float16"), machine), machine), machine)
+    assert listing.count("vcvtph2ps") <= 2
 
 
 def test_every_expansion_states_its_error() -> None:
-    assert all(f.__doc__ and ("ulp" in f.__doc__ or "rounded" in f.__doc__) for f in EXPANSIONS.values())
+    assert all(
+        f.__doc__ and ("ulp" in f.__doc__ or "rounded" in f.__doc__)
+        for f in (*EXPANSIONS.values(), *WIDE_EXPANSIONS.values())
+    )
 
 
 @pytest.mark.parametrize("vectorized", [True, False])

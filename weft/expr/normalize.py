@@ -334,14 +334,19 @@ class Normalizer:
                 other = self.ring.atoms[atom]
                 if type(other) is not Binary or other.op != "floormod" or other.dtype is not INDEX:
                     continue
-                if self._next_digit(other, quotient) and {mono[:at] + mono[at + 1 :]: k} == multiply(factor, a):
-                    joined = self.remainder(x, multiply(a, poly(other.b)))
+                more = self._next_digit(other, quotient)
+                if more is not None and {mono[:at] + mono[at + 1 :]: k} == multiply(factor, a):
+                    joined = self.remainder(add(x, multiply(more, a)), multiply(a, poly(other.b)))
                     out = add(add(p, {mono: k}, -1), multiply({(self.ring.number(e),): 1}, factor), -1)
                     return add(out, multiply(joined, factor))
         return None
 
-    def _next_digit(self, other: Binary, quotient: Poly) -> bool:
-        return self.ring.poly(other.a) == quotient and self.solver.positive(self.ring.poly(other.b))
+    def _next_digit(self, other: Binary, quotient: Poly) -> Poly | None:
+        """``y`` if ``other`` is ``(x // a + y) % b``, which is the digit above ``x % a`` of ``x + y * a``."""
+        whole = self.ring.poly(other.a)
+        if not quotient or any(whole.get(m) != k for m, k in quotient.items()):
+            return None
+        return add(whole, quotient, -1) if self.solver.positive(self.ring.poly(other.b)) else None
 
     # Minimum, maximum, comparisons
 

@@ -1,4 +1,4 @@
-"""Calls of intrinsics. The transcendental ones of float32 are expanded before code generation; those of float64 are
+"""Calls of intrinsics. Most transcendental ones are expanded before code generation; the others of float64 are
 functions of the language's library."""
 
 from __future__ import annotations

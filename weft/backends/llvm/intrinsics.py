@@ -1,5 +1,5 @@
-"""Calls of intrinsics that machines have. The transcendental ones of float32 are expanded before code generation; those
-of float64 go to the C library, lane by lane."""
+"""Calls of intrinsics that machines have. Most transcendental ones are expanded before code generation; the others of
+float64 (circular ones, powers, remainders) go to the C library, lane by lane."""
 
 from __future__ import annotations
 

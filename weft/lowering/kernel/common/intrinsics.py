@@ -1,14 +1,16 @@
-"""Intrinsics → arithmetic: float32 functions are expanded here, so all back ends and vector widths share them."""
+"""Intrinsics → arithmetic: transcendental functions are expanded here, for all back ends and vector widths alike."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
-from weft.expr.nodes import Call, Const, Expr, cast
+from weft.expr.intrinsics import call
+from weft.expr.nodes import Call, Cast, Expr, make
 from weft.lowering.kernel.common import inverse_functions as inverse
 from weft.lowering.kernel.common import mathematics as plain
-from weft.support.dtypes import FLOAT32, FLOAT64
+from weft.lowering.kernel.common import wide_mathematics as wide
+from weft.support.dtypes import FLOAT16, FLOAT32, FLOAT64, DType
 from weft.tir.nodes import Program
 from weft.tir.visit import map_expr, transform_expressions
 
@@ -17,10 +19,13 @@ _CURVES = (plain.tanh, plain.sigmoid, plain.erf, plain.sin, plain.cos, plain.tan
 _INVERSE = (inverse.asin, inverse.acos, inverse.atan, inverse.asinh, inverse.acosh, inverse.atanh, inverse.fmod)
 EXPANSIONS: Final[dict[str, plain.Function]] = {f.__name__: f for f in (*_EXPONENTIAL, *_CURVES, *_INVERSE)}
 """The expansions of float32 intrinsics. Other intrinsics are machine instructions or C library calls."""
+WIDE_EXPANSIONS: Final[dict[str, plain.Function]] = {f.__name__: f for f in wide.FUNCTIONS}
+"""The expansions of float64 intrinsics."""
+_BY_DTYPE: Final[dict[DType, dict[str, plain.Function]]] = {FLOAT32: EXPANSIONS, FLOAT64: WIDE_EXPANSIONS}
 
 
 def lower_intrinsics(program: Program) -> Program:
-    """The program with the transcendental functions of float32 expanded; those of float64 stay calls."""
+    """The program with the transcendental functions expanded; some of float64 stay calls of the C library."""
     memo: dict[Expr, Expr] = {}
     return replace(program, body=transform_expressions(program.body, lambda e: map_expr(e, expand, memo)))
 
@@ -29,8 +34,29 @@ def expand(e: Expr) -> Expr | None:
     """The expansion of one call, or None if it has none."""
     if not isinstance(e, Call):
         return None
-    if e.name in EXPANSIONS and e.dtype == FLOAT32:
-        return EXPANSIONS[e.name](*e.args)
-    if e.name == "sigmoid" and e.dtype == FLOAT64:
-        return cast(1.0, FLOAT64) / (Call("exp", (cast(0.0, FLOAT64) - e.args[0],), FLOAT64) + Const(1.0, FLOAT64))
-    return None
+    if e.name in _WHOLE and isinstance(e.args[0], Cast) and e.args[0].a.dtype == FLOAT16 and e.dtype == FLOAT32:
+        return _whole_half(e.name, e.args[0])
+    made = _BY_DTYPE.get(e.dtype, {}).get(e.name)
+    return None if made is None else made(*e.args)
+
+
+_WHOLE: Final = ("floor", "ceil", "round", "trunc")
+
+
+def _whole_half(name: str, x: Expr) -> Expr:
+    """A float16 number that was widened, rounded to a whole one. LLVM would narrow the instruction of float32 to one of
+    float16, which few machines have, and compute that element by element."""
+    size = call("abs", x)
+    near = (size + 2.0**23) - 2.0**23
+    if name == "round":
+        return call("copysign", near, x)
+    if name == "trunc":
+        return call("copysign", near - _one_where(make("gt", near, size)), x)
+    nearest = call("copysign", near, x)
+    if name == "floor":
+        return call("copysign", nearest - _one_where(make("gt", nearest, x)), x)
+    return call("copysign", nearest + _one_where(make("lt", nearest, x)), x)
+
+
+def _one_where(condition: Expr) -> Expr:
+    return plain.pick(condition, plain.like(1.0, condition, FLOAT32), plain.like(0.0, condition, FLOAT32))

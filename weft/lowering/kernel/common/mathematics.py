@@ -99,7 +99,7 @@ def exp_of_parts(r: Expr) -> Expr:
 
 def exp(x: Expr) -> Expr:
     """e^x. At most 2 ulp, subnormal results within one unit of the last place."""
-    return _unless_zero(x, _EXP_IS_ZERO, lambda y: call("ldexp", *_of_parts(minimum(y, 89.0))))
+    return unless_zero(x, _EXP_IS_ZERO, lambda y: call("ldexp", *_of_parts(minimum(y, 89.0))))
 
 
 def _of_parts(x: Expr) -> tuple[Expr, Expr]:
@@ -107,7 +107,7 @@ def _of_parts(x: Expr) -> tuple[Expr, Expr]:
     return exp_of_parts(r), n
 
 
-def _unless_zero(x: Expr, limit: float, power: Callable[[Expr], Expr]) -> Expr:
+def unless_zero(x: Expr, limit: float, power: Callable[[Expr], Expr]) -> Expr:
     """``power(x)``, or exactly 0 where ``x`` is below ``limit``. Nothing is computed there that underflows, even if the
     result is 0: it takes a processor many times as long, and attention has millions of scores that a mask made -inf."""
     zero, vanishes = like(0.0, x), make("lt", x, like(limit, x))
@@ -133,7 +133,7 @@ def exp2(x: Expr) -> Expr:
         n = (y + _ROUND32) - _ROUND32
         return call("ldexp", exp_of_parts((y - n) * math.log(2)), n)
 
-    return _unless_zero(x, _EXP2_IS_ZERO, power)
+    return unless_zero(x, _EXP2_IS_ZERO, power)
 
 
 def expm1(x: Expr) -> Expr:

@@ -34,7 +34,7 @@ from weft.lowering.kernel.common.context import facts_of, forms_of, inside
 from weft.support.dtypes import INDEX
 from weft.target import Target
 from weft.tir.nodes import Allocate, Buffer, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
-from weft.tir.visit import children, expressions, postorder, substitute, substitution, walk, with_children
+from weft.tir.visit import children, expressions, map_expr, postorder, substitute, substitution, walk, with_children
 
 MAX_CHUNKS = 32
 """Limit on the vectors of one loop; a longer loop becomes a serial loop over vectors."""
@@ -272,7 +272,8 @@ class _Lanes:
         if not self.varies(at):
             return s
         mask = self.mask if s.mask is None else make("and", self.mask or s.mask, s.mask)
-        return Store(s.buffer, (self.expr(at),), self.wide(s.value), mask)
+        made = Store(s.buffer, (self.expr(at),), self.wide(s.value), mask)
+        return made if mask is None else _update_of_all(made)
 
     def _scalar_store(self, s: Store) -> Stmt:
         made = Store(s.buffer, (self.scalar(s.indices[0]),), self.scalar(s.value))
@@ -326,6 +327,22 @@ class _Lanes:
         chosen = self.under(condition).wide(then) if _loads(then, safe) else self.wide(then)
         other = self.under(logical_not(condition)).wide(otherwise) if _loads(otherwise, safe) else self.wide(otherwise)
         return Select(condition, chosen, other)
+
+
+def _update_of_all(s: Store) -> Store:
+    """A masked update of values in registers stores all lanes, those that are not active with their old value: LLVM
+    keeps what is stored under a mask in memory, and reading it back at once waits for the store."""
+    (at,) = s.indices
+    if s.mask is None or s.buffer.scope != "register" or not isinstance(at, Ramp):
+        return s
+    masked, old = Load(s.buffer, (at,), s.mask), Load(s.buffer, (at,))
+    size, base = s.buffer.shape[0], at.base
+    if not (isinstance(size, Const) and isinstance(base, Const) and at.stride is Const(1)):
+        return s
+    if int(base.value) + at.lanes > int(size.value) or masked not in postorder(s.value):
+        return s
+    value = map_expr(s.value, lambda e: old if e is masked else None, {})
+    return Store(s.buffer, s.indices, Select(s.mask, value, old))
 
 
 def _loads(e: Expr, safe: Set[Expr] = frozenset()) -> bool:

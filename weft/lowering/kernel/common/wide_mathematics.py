@@ -1,0 +1,326 @@
+"""Transcendental functions of float64 as arithmetic, for scalars and vectors alike, with stated error bounds.
+
+As in ``mathematics``, which has those of float32: NumPy's special values, products and sums may be fused. Functions
+that need twice the precision of float64 inside, and circular ones, whose range reduction needs all bits of pi, stay
+calls of the C library.
+
+Sources: range reduction after W. J. Cody and W. Waite, *Software Manual for the Elementary Functions* (1980); forms of
+log, expm1 and sinh as in Sun's fdlibm. The polynomials interpolate at Chebyshev nodes, computed with 60 digits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from weft.expr.intrinsics import call, reinterpret
+from weft.expr.nodes import Cast, Expr, make, maximum, minimum
+from weft.lowering.kernel.common.mathematics import Function, like, pick, polynomial, unless_zero
+from weft.support.dtypes import FLOAT64, INT64
+
+_LN2_HIGH: Final = 6.93147180369123816490e-01  # 33 bits: products with whole numbers below 2^20 are exact
+_LN2_LOW: Final = 1.90821492927058770002e-10
+_LOG2_E: Final = 1.4426950408889634
+_ROUND: Final = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer and leaves that in the low bits
+_ROUND_BITS: Final = 0x4338000000000000
+_EXP_IS_ZERO: Final = -745.2  # below, e^x is less than half of the least subnormal number
+_EXP2_IS_ZERO: Final = -1075.1
+_SQRT_HALF_BITS: Final = 0x3FE6A09E667F3BCD
+_PI_HALVES_LOW: Final = 6.123233995736766e-17  # pi / 2 minus the float64 number nearest to it
+_TAN_PI_8: Final = 0.41421356237309503
+_LOGARITHM_FROM: Final = 1e17
+"""From this number on, asinh(x) and acosh(x) equal log(x) + log(2) in float64."""
+# exp: e^r = 1 + r + r^2 q(r) for |r| <= ln(2) / 2; log: log((1 + s) / (1 - s)) = 2 s + s^3 p(s^2); atan, asin:
+# f(x) = x + x^3 p(x^2) for |x| <= tan(pi / 8) and 1/2; erf(x) = x + x p(x^2) for |x| <= 1, and
+# erf(x) = 1 - e^(-x^2) p((x - 3) / (x + 3)) for 1 < x < 6. Errors are at most 0.2 ulp.
+_EXP: Final = (
+    2.5100472505694996e-08,
+    2.7620201591031547e-07,
+    2.7557268276905696e-06,
+    2.4801521057868204e-05,
+    0.00019841269863171557,
+    0.0013888888917367081,
+    0.008333333333330039,
+    0.041666666666623824,
+    0.16666666666666669,
+    0.5000000000000001,
+)
+_LOG: Final = (
+    0.13089445145293532,
+    0.1326850331278954,
+    0.15386249788196335,
+    0.18181795454526495,
+    0.2222222239345263,
+    0.28571428570795937,
+    0.4000000000000089,
+    0.6666666666666666,
+)
+_ATAN: Final = (
+    -0.019162065212891138,
+    0.039219549505845004,
+    -0.05085030387937621,
+    0.05858068736800538,
+    -0.06664502213359817,
+    0.07692182534952374,
+    -0.09090904549877532,
+    0.11111111014560839,
+    -0.1428571428465789,
+    0.1999999999999548,
+    -0.3333333333333333,
+)
+_ASIN: Final = (
+    0.02877844261277394,
+    -0.0148814093931001,
+    0.017419357965078285,
+    0.005450878187643824,
+    0.010324318288763578,
+    0.011478952690254089,
+    0.013971235301124917,
+    0.0173523912659092,
+    0.0223721730020056,
+    0.030381944137085216,
+    0.04464285714637338,
+    0.07499999999998425,
+    0.16666666666666669,
+)
+_ERF_SMALL: Final = (
+    -7.792387776976447e-10,
+    1.371821876204936e-08,
+    -1.620806570472169e-07,
+    1.644737131425841e-06,
+    -1.4924732685547565e-05,
+    0.00012055294691019695,
+    -0.0008548325968458515,
+    0.005223977606976882,
+    -0.026866170643221454,
+    0.1128379167094491,
+    -0.3761263890318354,
+    0.12837916709551256,
+)
+_ERFC: Final = (
+    3.972035187779381e-09,
+    1.2762021546649756e-06,
+    2.0134438071295866e-06,
+    -8.010023601577715e-06,
+    -1.284580696291826e-05,
+    6.406283011116561e-05,
+    4.525435208601395e-05,
+    -0.0005970624994935497,
+    0.000707746466147761,
+    0.004269136357088072,
+    -0.024392499318894575,
+    0.07166583719747038,
+    -0.15011593650077928,
+    0.2456038017123349,
+    -0.3262335600430372,
+    0.17900115118138996,
+)
+
+
+def _parts(x: Expr) -> tuple[Expr, Expr]:
+    """``r`` in [-ln 2 / 2, ln 2 / 2] and ``n``, a whole number, with ``x = n ln 2 + r``."""
+    n = (x * _LOG2_E + _ROUND) - _ROUND
+    return (x - n * _LN2_HIGH) - n * _LN2_LOW, n
+
+
+def _exp_of_parts(r: Expr) -> Expr:
+    return polynomial(r, (*_EXP, 1.0, 1.0))
+
+
+def exp(x: Expr) -> Expr:
+    """e^x. At most 2 ulp, subnormal results within one unit of the last place."""
+
+    def power(y: Expr) -> Expr:
+        r, n = _parts(minimum(y, 710.0))
+        return call("ldexp", _exp_of_parts(r), n)
+
+    return unless_zero(x, _EXP_IS_ZERO, power)
+
+
+def exp2(x: Expr) -> Expr:
+    """2^x. At most 2 ulp."""
+
+    def power(y: Expr) -> Expr:
+        y = minimum(y, 1025.0)
+        n = (y + _ROUND) - _ROUND
+        return call("ldexp", _exp_of_parts((y - n) * math.log(2)), n)
+
+    return unless_zero(x, _EXP2_IS_ZERO, power)
+
+
+def _power_of_two(n: Expr) -> Expr:
+    """2^n for a whole number ``n`` within the exponents of normal numbers."""
+    return reinterpret(call("shl", reinterpret(n + (_ROUND + 1023.0), INT64), 52), FLOAT64)
+
+
+def _expm1_moderate(x: Expr) -> Expr:
+    """e^x - 1 for -50 <= x <= 700."""
+    r, n = _parts(x)
+    tail = polynomial(r, _EXP) * (r * r) + r
+    scale = _power_of_two(n)
+    return pick(make("eq", n, 0.0), tail, tail * scale + (scale - 1.0))
+
+
+def expm1(x: Expr) -> Expr:
+    """e^x - 1. At most 4 ulp."""
+    moderate = _expm1_moderate(minimum(maximum(x, -50.0), 700.0))
+    moderate = pick(make("eq", x, 0.0), x, moderate)
+    return pick(make("gt", x, 700.0), exp(x), moderate)
+
+
+def _log_parts(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """``f``, ``y`` and ``e`` with ``log x = f + y + e ln 2`` and ``1 + f`` in [sqrt(1/2), sqrt(2)), for x > 0."""
+    tiny = make("lt", x, 2.2250738585072014e-308)
+    bits = reinterpret(pick(tiny, x * 2.0**54, x), INT64)
+    shift = call("shr", bits - _SQRT_HALF_BITS, 52)
+    f = reinterpret(bits - call("shl", shift, 52), FLOAT64) - 1.0
+    exponent = Cast(shift, FLOAT64) - pick(tiny, like(54.0, x), like(0.0, x))
+    s = f / (f + 2.0)
+    square = s * s
+    half = f * f * 0.5
+    return f, s * (half + polynomial(square, _LOG) * square) - half, exponent
+
+
+def _log_edges(x: Expr, inside: Expr) -> Expr:
+    """Zero → -inf, negative → NaN, infinity and NaN → themselves."""
+    out = pick(make("lt", x, math.inf), inside, x)
+    out = pick(make("gt", x, 0.0), out, like(math.nan, x))
+    out = pick(make("eq", x, 0.0), like(-math.inf, x), out)
+    return pick(call("isnan", x), x, out)
+
+
+def log(x: Expr) -> Expr:
+    """Natural logarithm. At most 2 ulp."""
+    f, y, e = _log_parts(x)
+    return _log_edges(x, (f + (y + e * _LN2_LOW)) + e * _LN2_HIGH)
+
+
+def log2(x: Expr) -> Expr:
+    """Logarithm to base 2. At most 3 ulp."""
+    f, y, e = _log_parts(x)
+    extra = 0.44269504088896340736  # log2(e) - 1
+    return _log_edges(x, ((y * extra + f * extra) + y) + f + e)
+
+
+def log1p(x: Expr) -> Expr:
+    """log(1 + x), corrected by the rounding error of the sum. At most 4 ulp."""
+    u = x + 1.0
+    lost = pick(make("gt", call("abs", x), 1.0), 1.0 - (u - x), x - (u - 1.0))
+    ordinary = call("abs", u)
+    usable = make("and", make("lt", ordinary, math.inf), make("gt", ordinary, 0.0))
+    fixed = log(u) + pick(usable, lost / u, like(0.0, x))
+    return pick(make("eq", x, 0.0), x, fixed)
+
+
+def tanh(x: Expr) -> Expr:
+    """Hyperbolic tangent. At most 3 ulp."""
+    size = call("abs", x)
+    t = _expm1_moderate(minimum(size, 22.0) * 2.0)
+    return call("copysign", pick(make("eq", x, 0.0), size, t / (t + 2.0)), x)
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + e^-x), without overflow on either side. At most 3 ulp."""
+    small = exp(call("copysign", x, -1.0))
+    return pick(make("lt", x, 0.0), small, like(1.0, x)) / (small + 1.0)
+
+
+def erf(x: Expr) -> Expr:
+    """Error function. At most 3 ulp."""
+    size = call("abs", x)
+    square = minimum(x * x, 36.0)
+    small = polynomial(square, _ERF_SMALL) * x + x
+    t = minimum(size, 6.0)
+    r, n = _parts(0.0 - square)
+    large = 1.0 - polynomial((t - 3.0) / (t + 3.0), _ERFC) * (_exp_of_parts(r) * _power_of_two(n))
+    return pick(make("lt", size, 1.0), small, call("copysign", large, x))
+
+
+def _odd(x: Expr, coefficients: tuple[float, ...]) -> Expr:
+    """x + x^3 * p(x^2)."""
+    square = x * x
+    return polynomial(square, coefficients) * square * x + x
+
+
+def atan(x: Expr) -> Expr:
+    """Inverse tangent. At most 3 ulp."""
+    size = call("abs", x)
+    far, middle = make("gt", size, 1 / _TAN_PI_8), make("gt", size, _TAN_PI_8)
+    above = pick(far, like(-1.0, x), pick(middle, size - 1.0, size))
+    below = pick(far, size, pick(middle, size + 1.0, like(1.0, x)))
+    inner = _odd(above / below, _ATAN)
+    low = pick(far, like(_PI_HALVES_LOW, x), pick(middle, like(_PI_HALVES_LOW / 2, x), like(0.0, x)))
+    high = pick(far, like(math.pi / 2, x), pick(middle, like(math.pi / 4, x), like(0.0, x)))
+    return call("copysign", high + (inner + low), x)
+
+
+def _half_asin(size: Expr) -> Expr:
+    """asin(sqrt((1 - size) / 2)), half of acos(size), for ``size`` in [1/2, 1]; NaN above 1."""
+    return _odd(call("sqrt", (1.0 - size) * 0.5), _ASIN)
+
+
+def asin(x: Expr) -> Expr:
+    """Inverse sine. At most 3 ulp."""
+    size = call("abs", x)
+    far = math.pi / 2 - (_half_asin(size) * 2.0 - _PI_HALVES_LOW)
+    return call("copysign", pick(make("gt", size, 0.5), far, _odd(size, _ASIN)), x)
+
+
+def acos(x: Expr) -> Expr:
+    """Inverse cosine. At most 3 ulp."""
+    size = call("abs", x)
+    near = math.pi / 2 - (_odd(x, _ASIN) - _PI_HALVES_LOW)
+    far = _half_asin(size) * 2.0
+    return pick(make("gt", size, 0.5), pick(make("lt", x, 0.0), math.pi - (far - 2 * _PI_HALVES_LOW), far), near)
+
+
+def _half_exp(size: Expr) -> Expr:
+    """e^size / 2 for size >= 0; finite where e^size overflows and its half does not."""
+    r, n = _parts(minimum(size, 711.0))
+    return call("ldexp", _exp_of_parts(r), n - 1.0)
+
+
+def sinh(x: Expr) -> Expr:
+    """Hyperbolic sine. At most 4 ulp."""
+    size = call("abs", x)
+    t = _expm1_moderate(minimum(size, 25.0))
+    near = pick(make("eq", x, 0.0), size, (t + t / (t + 1.0)) * 0.5)
+    far = pick(call("isnan", x), x, _half_exp(size))
+    return call("copysign", pick(make("lt", size, 20.0), near, far), x)
+
+
+def cosh(x: Expr) -> Expr:
+    """Hyperbolic cosine. At most 3 ulp."""
+    half = _half_exp(call("abs", x))
+    return pick(call("isnan", x), x, half + 0.25 / half)
+
+
+def asinh(x: Expr) -> Expr:
+    """Inverse hyperbolic sine. At most 5 ulp."""
+    size = call("abs", x)
+    large = make("gt", size, _LOGARITHM_FROM)
+    square = size * size
+    made = log1p(pick(large, size, size + square / (call("sqrt", square + 1.0) + 1.0)))
+    made = made + pick(large, like(math.log(2), x), like(0.0, x))
+    return call("copysign", made, x)
+
+
+def acosh(x: Expr) -> Expr:
+    """Inverse hyperbolic cosine. At most 5 ulp."""
+    above = x - 1.0
+    large = make("gt", x, _LOGARITHM_FROM)
+    made = log1p(pick(large, x, above + call("sqrt", above * 2.0 + above * above)))
+    made = made + pick(large, like(math.log(2), x), like(0.0, x))
+    return pick(make("lt", x, 1.0), like(math.nan, x), made)
+
+
+def atanh(x: Expr) -> Expr:
+    """Inverse hyperbolic tangent. At most 5 ulp."""
+    size = call("abs", x)
+    return call("copysign", log1p(size * 2.0 / (1.0 - size)) * 0.5, x)
+
+
+FUNCTIONS: Final[tuple[Function, ...]] = (
+    *(exp, exp2, expm1, log, log2, log1p, tanh, sigmoid, erf),
+    *(atan, asin, acos, sinh, cosh, asinh, acosh, atanh),
+)
