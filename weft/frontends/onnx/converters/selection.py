@@ -34,10 +34,14 @@ def _nonzero(node: Node) -> Result:
     shape = x.tensor.shape
     flat = marked_places(node, node.call("reshape", _truth(node, x), shape=(product(shape),)))
     rows = []
-    rest: list[Dim] = [product(shape[i + 1 :]) for i in range(len(shape))]
-    for size, below in zip(shape, rest, strict=True):
-        row = node.call("div", flat, size_scalar(node, below)) if below != 1 else flat
-        rows.append(node.call("unsqueeze", node.call("mod", row, size_scalar(node, size)), axes=(0,)))
+    rest = flat
+    for axis in range(len(shape)):  # one division for each axis but the last: those of 64 bits are slow
+        row, below = rest, product(shape[axis + 1 :])
+        if axis < len(shape) - 1:
+            size = size_scalar(node, below)
+            row = node.call("div", rest, size)
+            rest = node.call("sub", rest, node.call("mul", row, size))
+        rows.append(node.call("unsqueeze", row, axes=(0,)))
     if not rows:
         return node.call("reshape", flat, shape=(0, flat.tensor.shape[0]))
     return rows[0] if len(rows) == 1 else node.call("concat", *rows, axis=0)
