@@ -20,6 +20,7 @@ from weft.ops.catalogue import op
 from weft.ops.winograd import span
 from weft.pipeline import Options, compile_module, optimize, unscheduled
 from weft.runtime import Executable
+from weft.schedule.refs import LoopRef
 from weft.schedule.schedule import Schedule
 from weft.target import Target
 from weft.tir.nodes import Allocate, For
@@ -68,11 +69,29 @@ def test_a_thread_stores_one_band() -> None:
         assert 2 * size * a.buffer.dtype.nbytes <= target.cpu.l2 // 2
 
 
+@pytest.mark.parametrize("side", [96, 112, 128, 144, 160, 176, 192, 200, 224, 256])
+def test_a_band_reads_its_own_lines(side: int) -> None:
+    """Register tiles that reached into the next row of patches made each band pad the whole picture."""
+    schedule = schedule_of(winograd(1, 2, side, side, 4), Target("skylake-x -num-cores=2"))
+    if parallel_loops(schedule) > 1:
+        return  # no tile divides the patches of a band
+    back = schedule.get_loops(schedule.get_block("leaky_relu"))
+    bands = extent(schedule, back[0])
+    lines = 4 * -(-side // 4) // bands
+    pad = max(extent(schedule, loop) for loop in schedule.get_loops(schedule.get_block("winograd_pad"))[1:-2])
+    assert bands > 1
+    assert pad <= lines + 2, "a row of patches needs two lines beside its own"
+
+
+def extent(schedule: Schedule, loop: LoopRef) -> int:
+    return int(schedule.state.loop(loop).extent)  # type: ignore[call-overload]  # constant
+
+
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize(
     ("batch", "blocks", "height", "width", "pads"),
     [
-        (1, 1, 64, 61, (1, 1, 1, 1)),
+        (1, 1, 64, 59, (1, 1, 1, 1)),
         (1, 2, 37, 40, (1, 1, 1, 1)),
         (3, 1, 33, 50, (0, 2, 1, 0)),
         (2, 2, 42, 27, (0, 0, 0, 0)),
@@ -117,3 +136,8 @@ def test_weights_from_far_need_high_bands() -> None:
     assert band_rows(48, 1, 100_000, 150_000, l2, 1) == 5
     assert band_rows(48, 1, 100_000, 1_400_000, l2, 1) == 5
     assert band_rows(48, 1, 100_000, 2_000_000, l2, 1) is None
+
+
+def test_without_a_tile_that_divides_a_band_there_are_no_bands() -> None:
+    module = winograd(1, 1, 64, 61, 2)  # 31 patches in a row
+    assert parallel_loops(schedule_of(module, Target(SMALL))) > 1

@@ -14,7 +14,7 @@ stores only one band.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from weft.cost.winograd import band_rows
@@ -27,22 +27,27 @@ from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import divisors
 from weft.schedule.rules.common.work import work_of
 from weft.schedule.rules.cpu.cases import case_axes, schedule_cases
-from weft.schedule.rules.cpu.contraction import Tiling, draw_tile
+from weft.schedule.rules.cpu.contraction import Tiling, choose_tile, draw_tile
 from weft.schedule.rules.cpu.roles import Roles, analyze, operands_of
+from weft.schedule.rules.cpu.tiles import RegisterTile
 from weft.tir.nodes import Buffer
+
+MIN_TILE_SUMS = 10
+"""Fewest sums of a register tile of a band: two multiply-adds start in each cycle, and each takes four or five."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
     """``stages`` lead to the products (padding first, the transform last), ``back`` combines them. ``axis`` of ``back``
-    runs along the lines of the picture, ``period`` lines for each row of patches. There are ``rows`` rows in each of
-    ``images`` pictures (1 if not known), and one row takes ``row_bytes`` before and after the products."""
+    runs along the lines of the picture, ``period`` lines for each row of patches. There are ``rows`` rows of ``patches``
+    in each of ``images`` pictures (1 if not known), and one row takes ``row_bytes`` before and after the products."""
 
     stages: tuple[BlockRef, ...]
     back: BlockRef
     axis: IterVar
     period: int
     rows: int
+    patches: int
     images: int
     row_bytes: int
 
@@ -60,22 +65,33 @@ def schedule_bands(context: Context, block: BlockRef) -> bool:
         return False
     weights, cpu = operands_of(view, roles)[1].buffer, context.target.cpu
     high = band_rows(window.rows, window.images, window.row_bytes, _bytes_of(weights.shape, weights), cpu.l2, cpu.cores)
-    if high is None:
+    # A tile that does not divide the band's patches would reach into the next row: all of that row's input is needed.
+    if high is None or not _fills_tiles(choose_tile(view, _banded(roles, high * window.patches), lanes, context.target)):
         return False
     work = sum(work_of(context.view(b)) for b in (*window.stages, block, window.back))
-    around = _place_back(context, window, context.choose(divisors(window.rows, window.rows), high), work)
+    high = context.choose(divisors(window.rows, window.rows), high)
+    around = _place_back(context, window, high, work)
     context.nested = True
     output = context.schedule.cache_write(block, 0, "register")
     context.schedule.compute_at(output, around)
-    tiled = dict(zip(view.spatial, context.block(output).iters, strict=True))[roles.rows]
-    rows = context.extent(context.own_loops(output)[tiled])
-    tile = draw_tile(context, view, roles, lanes, rows)
+    roles = _banded(roles, high * window.patches)
+    tile = draw_tile(context, view, roles, lanes)
     Tiling(context, block, output, context.view(block), roles, tile, lanes).run()
     for stage in reversed(window.stages):
         context.schedule.compute_at(stage, around)
         if not schedule_cases(context, stage):
             context.finish_stage(stage)
     return True
+
+
+def _banded(roles: Roles, patches: int) -> Roles:
+    """The roles of the products of a band: the rows of a tile divide its patches."""
+    return replace(roles, row_group=patches)
+
+
+def _fills_tiles(tile: RegisterTile) -> bool:
+    """Whether the tile has enough independent sums for multiply-adds without waiting."""
+    return tile.rows * tile.columns >= MIN_TILE_SUMS
 
 
 def _window_of(context: Context, block: BlockRef, view: View, roles: Roles) -> _Window | None:
@@ -96,8 +112,9 @@ def _window_of(context: Context, block: BlockRef, view: View, roles: Roles) -> _
     axis, *others = (a for a in back.spatial if a in tiled)
     position = sum(_position_bytes(view, buffer, roles.rows) for buffer in (rows, view.output.buffer))
     images = 1 if back.spatial[0] in tiled else static_extent(back.spatial[0]) or 1
-    row_bytes = position * prod(sizes[a] for a in others)
-    return _Window(stages, readers[0], axis, tiled[axis], sizes[axis], images, row_bytes) if position else None
+    patches = prod(sizes[a] for a in others)
+    window = _Window(stages, readers[0], axis, tiled[axis], sizes[axis], patches, images, position * patches)
+    return window if position else None
 
 
 def _chain(context: Context, last: BlockRef) -> tuple[BlockRef, ...]:
