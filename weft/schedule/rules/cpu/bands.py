@@ -39,8 +39,8 @@ MIN_TILE_SUMS = 10
 @dataclass(frozen=True, slots=True)
 class _Window:
     """``stages`` lead to the products (padding first, the transform last), ``back`` combines them. ``axis`` of ``back``
-    runs along the lines of the picture, ``period`` lines for each row of patches. There are ``rows`` rows of ``patches``
-    in each of ``images`` pictures (1 if not known), and one row takes ``row_bytes`` before and after the products."""
+    runs along the lines of the picture, ``period`` lines for each row of patches. Each of ``images`` pictures (1 if not
+    known) has ``rows`` rows of ``patches``, and one row takes ``row_bytes`` before and after the products."""
 
     stages: tuple[BlockRef, ...]
     back: BlockRef
@@ -66,7 +66,9 @@ def schedule_bands(context: Context, block: BlockRef) -> bool:
     weights, cpu = operands_of(view, roles)[1].buffer, context.target.cpu
     high = band_rows(window.rows, window.images, window.row_bytes, _bytes_of(weights.shape, weights), cpu.l2, cpu.cores)
     # A tile that does not divide the band's patches would reach into the next row: all of that row's input is needed.
-    if high is None or not _fills_tiles(choose_tile(view, _banded(roles, high * window.patches), lanes, context.target)):
+    if high is None or not _fills_tiles(
+        choose_tile(view, _banded(roles, high * window.patches), lanes, context.target)
+    ):
         return False
     work = sum(work_of(context.view(b)) for b in (*window.stages, block, window.back))
     high = context.choose(divisors(window.rows, window.rows), high)
