@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from kernel_runner import run_program
@@ -57,6 +59,21 @@ def test_transposed(case: str) -> None:
     data = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
     (made,) = run_program(program, [data])
     assert (made == data.transpose(order)).all()
+
+
+@pytest.mark.parametrize(("block", "target"), [(16, "x86-64-v4"), (8, "x86-64-v3"), (8, "x86-64-v4"), (4, "x86-64-v2")])
+def test_channels_in_blocks_become_planes(block: int, target: str) -> None:
+    """The channels of a block are contiguous, but those of two blocks are not."""
+    machine = Target(target)
+    a = te.placeholder((2, 3, 48, block), name="a")
+    out = te.compute((2, 3 * block, 48), lambda n, c, x: a[n, c // block, x, c % block], name="out")
+    program = default_schedule(te_to_tir("move", [a], [out]), machine).program
+    kernel = to_text(tir_to_kernel(program, machine))
+    assert "shuffle" in kernel
+    assert not re.search(rf"a\[ramp\([^;]*, {block}, \d+\)\]", kernel), "no load of lanes one pixel apart"
+    data = np.arange(2 * 3 * 48 * block, dtype=np.float32).reshape(2, 3, 48, block)
+    (made,) = run_program(program, [data])
+    assert (made == data.transpose(0, 1, 3, 2).reshape(2, 3 * block, 48)).all()
 
 
 def test_rows_are_read_once() -> None:

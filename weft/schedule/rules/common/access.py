@@ -166,15 +166,15 @@ def continues(view: View, outer: IterVar, inner: IterVar) -> bool:
 
 
 def contiguous_elsewhere(view: View) -> int | None:
-    """The position of the axis along which some operand is contiguous, if that operand is not contiguous along the last
-    axis."""
+    """The position of the axis along which some operand is contiguous, at least for each :data:`MIN_TRANSPOSED_ROWS`
+    elements (the channels of a block), if that operand is not contiguous along the last axis."""
     axes = view.spatial
     for access in view.loads:
         step = view.stride(access, axes[-1])
         if step is None or step in (0, 1, -1) or (static_extent(axes[-1]) or MIN_TRANSPOSED_ROWS) < MIN_TRANSPOSED_ROWS:
             continue
         for position in range(len(axes) - 2, -1, -1):
-            if view.stride(access, axes[position]) == 1:
+            if view.stride(access, axes[position], MIN_TRANSPOSED_ROWS) == 1:
                 return position
     return None
 

@@ -110,7 +110,11 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     extent = 1
     for size in whole[first : across + 1]:
         extent = extent * size if size is not None else 0
-    tile = next((n for n in (min(lanes, MAX_TRANSPOSED_ROWS), 8, 4) if extent and n <= lanes and extent % n == 0), None)
+    tiles = [n for n in (min(lanes, MAX_TRANSPOSED_ROWS), 8, 4) if extent and n <= lanes and extent % n == 0]
+    if not any(view.stride(a, axes[across]) == 1 for a in view.loads):  # contiguous in parts: channels in blocks
+        whole_vectors = whole[-1] is not None and whole[-1] % lanes == 0
+        tiles = [n for n in tiles if whole_vectors and (first < across or _reads_along(view, axes[across], n))]
+    tile = next(iter(tiles), None)
     if tile is None:
         return False
     moving = context.fuse(loops[first : across + 1])
@@ -124,6 +128,11 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     s.vectorize(last)
     context.parallelize(context.fuse(around), work)
     return True
+
+
+def _reads_along(view: View, axis: IterVar, count: int) -> bool:
+    """Whether an operand is contiguous along each ``count`` elements of ``axis``, such as the channels of a block."""
+    return any(view.stride(a, axis, count) == 1 for a in view.loads)
 
 
 def _cut(context: Context, loop: LoopRef, lanes: int, extent: int | None) -> tuple[list[LoopRef], LoopRef]:
