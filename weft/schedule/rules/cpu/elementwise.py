@@ -112,8 +112,8 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
         extent = extent * size if size is not None else 0
     tiles = [n for n in (min(lanes, MAX_TRANSPOSED_ROWS), 8, 4) if extent and n <= lanes and extent % n == 0]
     if not any(view.stride(a, axes[across]) == 1 for a in view.loads):  # contiguous in parts: channels in blocks
-        whole_vectors = whole[-1] is not None and whole[-1] % lanes == 0
-        tiles = [n for n in tiles if whole_vectors and (first < across or _reads_along(view, axes[across], n))]
+        lanes = next((n for n in (lanes, 8, 4) if whole[-1] is not None and whole[-1] % n == 0), 0)
+        tiles = [n for n in tiles if n <= lanes and (first < across or _reads_along(view, axes[across], n))]
     tile = next(iter(tiles), None)
     if tile is None:
         return False
