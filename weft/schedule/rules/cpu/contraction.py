@@ -22,9 +22,10 @@ from math import prod
 
 from weft.cost import caches
 from weft.cost.register_tiles import Traffic, far, near, step_cycles
-from weft.expr.affine import divisor
+from weft.expr.affine import divisor, linear_form
 from weft.expr.iter_var import IterVar
-from weft.expr.nodes import Const, Var
+from weft.expr.nodes import Const, Expr, Var
+from weft.expr.visit import occurs
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.context import Context, reads_whole
@@ -370,7 +371,10 @@ class Tiling:
         spread = 1
         for other in others:
             spread *= self.context.extent(other) or 1
-        row = max(self._row_bytes(stage, extent) for stage in stages)
+        own = self.context.own_loops(self.output)
+        axes = zip(self.view.spatial, self.context.block(self.output).iters, strict=True)
+        along = next(axis for axis, mine in axes if own.get(mine) == loop)
+        row = max(self._row_bytes(stage, along, extent) for stage in stages)
         most = min(MAX_STRIP_ROWS, caches.rows_of_stage(row, self.context.target.cpu.l2))
         sizes = [r for r in range(2, extent + 1) if extent % r == 0 and r <= most]
         sizes = [r for r in sizes if spread * (extent // r) >= 4 * self.context.target.cpu.cores]
@@ -380,16 +384,35 @@ class Tiling:
         high, low = self.context.schedule.split(loop, factors=(None, several))
         return [high], [low]
 
-    def _row_bytes(self, stage: BlockRef, rows: int) -> int:
-        """Bytes of one row of a stage's result for a strip; axes along which the strip does not move are ignored."""
+    def _row_bytes(self, stage: BlockRef, along: IterVar, rows: int) -> int:
+        """Bytes of a stage's result for one of the ``rows`` of strips along an axis. Of dimensions along which no strip
+        moves, only the window is needed."""
         buffer = self.context.view(stage).output.buffer
         reads = [a for a in self.view.loads if a.buffer is buffer]
-        still = {a.var for a in self.view.spatial if a not in (self.roles.rows, self.roles.vector)}
+        moving = {a.var for a in (along, self.roles.rows, self.roles.vector) if a is not None}
         total = buffer.dtype.nbytes
         for size_of, index in zip(buffer.shape, reads[0].indices if reads else (), strict=True):
-            if isinstance(size_of, Const) and not (isinstance(index, Var) and index in still):
-                total *= int(size_of.value)
+            if isinstance(size_of, Const):
+                total *= self._window(index, moving) or int(size_of.value)
         return -(-total // rows)
+
+    def _window(self, index: Expr, moving: set[Var]) -> int | None:
+        """The positions that the reduction reads along a dimension, where all else is fixed; None if the tile or the
+        strip moves along it, or if it is read otherwise."""
+        if any(occurs(v, index) for v in moving):
+            return None
+        reduce = {a.var: static_extent(a) for a in self.view.reduce}
+        form = linear_form(index, [*reduce, *(a.var for a in self.view.spatial)])
+        if form is None:
+            return None
+        window = 1
+        for v, step in form[0].items():
+            if v in reduce:
+                extent = reduce[v]
+                if extent is None:
+                    return None
+                window += abs(step) * (extent - 1)
+        return window
 
     def _stages(self) -> list[BlockRef]:
         """Producers that are computed one strip at a time: cheap ones that few strips share. Others are computed
