@@ -163,7 +163,9 @@ def test_weights_beyond_the_caches_are_fetched_a_panel_ahead(rows: Any, columns:
     assert bool(wishes) == fetched
 
 
-@pytest.mark.parametrize("rows, columns, depth, fetched", [(128, 3072, 768, True), (128, 768, 768, False)])
+@pytest.mark.parametrize(
+    "rows, columns, depth, fetched", [(128, 3072, 768, True), (128, 768, 768, True), (128, 96, 96, False)]
+)
 def test_large_operands_are_fetched_a_panel_ahead(rows: int, columns: int, depth: int, fetched: bool) -> None:
     kernel = tir_to_kernel(default_schedule(product(rows, columns, depth), ZEN).program, ZEN)
     wishes = [e for e in walk(kernel.body) if isinstance(e, Evaluate)]

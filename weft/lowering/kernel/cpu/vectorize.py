@@ -34,7 +34,17 @@ from weft.lowering.kernel.common.context import facts_of, forms_of, inside
 from weft.support.dtypes import INDEX
 from weft.target import Target
 from weft.tir.nodes import Allocate, Buffer, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
-from weft.tir.visit import children, expressions, map_expr, postorder, substitute, substitution, walk, with_children
+from weft.tir.visit import (
+    children,
+    expressions,
+    map_expr,
+    postorder,
+    substitute,
+    substitution,
+    transform,
+    walk,
+    with_children,
+)
 
 MAX_CHUNKS = 32
 """Limit on the vectors of one loop; a longer loop becomes a serial loop over vectors."""
@@ -46,7 +56,8 @@ class _NoVector(Exception):
 
 def vectorize(program: Program, target: Target) -> Program:
     """The program without vectorized loops."""
-    return replace(program, body=_visit(program.body, facts_of(program), target))
+    body = _visit(program.body, facts_of(program), target)
+    return replace(program, body=_updates_of_all(body))
 
 
 def _visit(s: Stmt, facts: Facts, target: Target) -> Stmt:
@@ -272,8 +283,7 @@ class _Lanes:
         if not self.varies(at):
             return s
         mask = self.mask if s.mask is None else make("and", self.mask or s.mask, s.mask)
-        made = Store(s.buffer, (self.expr(at),), self.wide(s.value), mask)
-        return made if mask is None else _update_of_all(made)
+        return Store(s.buffer, (self.expr(at),), self.wide(s.value), mask)
 
     def _scalar_store(self, s: Store) -> Stmt:
         made = Store(s.buffer, (self.scalar(s.indices[0]),), self.scalar(s.value))
@@ -329,20 +339,26 @@ class _Lanes:
         return Select(condition, chosen, other)
 
 
-def _update_of_all(s: Store) -> Store:
+def _updates_of_all(body: Stmt) -> Stmt:
     """A masked update of values in registers stores all lanes, those that are not active with their old value: LLVM
-    keeps what is stored under a mask in memory, and reading it back at once waits for the store."""
-    (at,) = s.indices
-    if s.mask is None or s.buffer.scope != "register" or not isinstance(at, Ramp):
-        return s
-    masked, old = Load(s.buffer, (at,), s.mask), Load(s.buffer, (at,))
-    size, base = s.buffer.shape[0], at.base
-    if not (isinstance(size, Const) and isinstance(base, Const) and at.stride is Const(1)):
-        return s
-    if int(base.value) + at.lanes > int(size.value) or masked not in postorder(s.value):
-        return s
-    value = map_expr(s.value, lambda e: old if e is masked else None, {})
-    return Store(s.buffer, s.indices, Select(s.mask, value, old))
+    keeps what is stored under a mask in memory, and reading it back at once waits for the store. Only where all lanes
+    are written before: some other store of the same vector has no mask, and none writes a part of the buffer."""
+    stores = [s for s in walk(body) if isinstance(s, Store) and s.buffer.scope == "register"]
+    whole = {(s.buffer, s.indices) for s in stores if s.mask is None}
+    in_part = {s.buffer for s in stores if s.mask is not None and _masked_load(s) not in postorder(s.value)}
+
+    def visit(s: Stmt) -> Stmt | None:
+        if not isinstance(s, Store) or s.mask is None or s.buffer in in_part or (s.buffer, s.indices) not in whole:
+            return None
+        masked, old = _masked_load(s), Load(s.buffer, s.indices)
+        value = map_expr(s.value, lambda e: old if e is masked else None, {})
+        return Store(s.buffer, s.indices, Select(s.mask, value, old))
+
+    return transform(body, visit) if whole else body
+
+
+def _masked_load(s: Store) -> Load:
+    return Load(s.buffer, s.indices, s.mask)
 
 
 def _loads(e: Expr, safe: Set[Expr] = frozenset()) -> bool:
