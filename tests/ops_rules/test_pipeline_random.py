@@ -41,7 +41,7 @@ class Network:
 
     def image_block(self, x: GraphExpr) -> GraphExpr:
         """A layer over a picture of the same shape."""
-        kind = self.rng.choice(("wide", "point", "depth", "norm", "join", "back", "flat", "twice", "residual"))
+        kind = self.rng.choice(("wide", "point", "depth", "norm", "join", "back", "flat", "twice", "even", "residual"))
         if kind in ("wide", "point", "depth"):
             kernel, groups = {"wide": (3, 1), "point": (1, 1), "depth": (3, CHANNELS)}[kind]
             return call(op("relu"), [self.conv(x, CHANNELS, kernel, groups)])
@@ -58,6 +58,9 @@ class Network:
         if kind == "flat":
             flat = call(op("reshape"), [x], {"shape": (CHANNELS, SIDE * SIDE)})
             return call(op("reshape"), [call(op("tanh"), [flat])], {"shape": (1, CHANNELS, SIDE, SIDE)})
+        if kind == "even":
+            halves = build.constant(np.full((4, CHANNELS, SIDE, SIDE), 0.5, np.float32))
+            return call(op("reduce_mean"), [call(op("mul"), [x, halves])], {"axes": (0,), "keepdims": True})
         if kind == "twice":
             return call(op("add"), [call(op("tanh"), [x]), call(op("tanh"), [x])])
         return call(op("add"), [x, call(op("mul"), [call(op("sigmoid"), [x]), build.constant(np.float32(1.0))])])
