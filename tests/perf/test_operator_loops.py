@@ -25,6 +25,7 @@ _ROWS = "rows of 40 numbers or fewer are whole multiples of a narrower vector on
 _PLACES = "places have 64 bits: half as many fit beside the values"
 _COPIED = "whole rows are copied: the loop is bound by memory"
 _APART = "windows are three columns apart: the second pass loads single elements of a row"
+_BLOCKS = "blocks of channels are turned in tiles as wide as the largest vector that divides a row"
 _TURNED = "parts of vectors are put together where the innermost axis changes"
 
 _KNOWN: list[tuple[str, str, str, list[str]]] = [
@@ -34,34 +35,33 @@ _KNOWN: list[tuple[str, str, str, list[str]]] = [
     ("AveragePool", "lanes", _APART, ["4 × 4 / 3"]),
     ("AveragePool", "narrow", _ROWS, ["2 × 2 × 2 / 2"]),
     ("Compress", "narrow", _IN_ORDER, [""]),
+    ("Conv", "lanes", _TURNED, ["3 × 3 × 3"]),
+    ("Conv", "narrow", _TURNED, ["3 × 3 × 3"]),
     (
         "Conv",
-        "lanes",
-        _TURNED,
+        "narrow",
+        _BLOCKS,
         [
             "3 × 3",
             "3 × 3 / 2",
-            "3 × 3 × 3",
             "3 × 3, 4 groups, dilated",
             "3 × 3, dilated",
             "5 × 5",
             "5 × 5, by channel",
             "7 × 7",
             "7 × 7, by channel",
-            "line of 3",
-            "line of 7 / 2",
         ],
     ),
-    ("Conv", "narrow", _TURNED, ["3 × 3 × 3"]),
     ("ConvInteger", "lanes", _TURNED, ["3 × 3"]),
     ("ConvInteger", "narrow", _TURNED, ["3 × 3"]),
     (
         "ConvTranspose",
         "lanes",
         _TURNED,
-        ["2 × 2 / 2", "3 × 3 / 1", "3 × 3 / 2", "3 × 3 × 3", "4 × 4 / 2", "line of 3", "line of 7 / 2"],
+        ["2 × 2 / 2", "3 × 3 / 2", "3 × 3 × 3", "4 × 4 / 2", "line of 7 / 2"],
     ),
     ("ConvTranspose", "narrow", _TURNED, ["3 × 3 × 3"]),
+    ("ConvTranspose", "narrow", _BLOCKS, ["3 × 3 / 1"]),
     ("CumProd", "narrow", _IN_ORDER, ["axis -1", "axis 0"]),
     ("CumSum", "narrow", _IN_ORDER, ["axis -1", "axis 0", "exclusive, reverse"]),
     ("DeformConv", "lanes", _LOOKED_UP, ["3 × 3"]),
