@@ -373,7 +373,7 @@ class Tiling:
             spread *= self.context.extent(other) or 1
         own = self.context.own_loops(self.output)
         axes = zip(self.view.spatial, self.context.block(self.output).iters, strict=True)
-        along = next(axis for axis, mine in axes if own.get(mine) == loop)
+        along = next((axis for axis, mine in axes if own.get(mine) == loop), self.roles.lines)  # else: tiles of lines
         row = max(self._row_bytes(stage, along, extent) for stage in stages)
         most = min(MAX_STRIP_ROWS, caches.rows_of_stage(row, self.context.target.cpu.l2))
         sizes = [r for r in range(2, extent + 1) if extent % r == 0 and r <= most]
@@ -384,7 +384,7 @@ class Tiling:
         high, low = self.context.schedule.split(loop, factors=(None, several))
         return [high], [low]
 
-    def _row_bytes(self, stage: BlockRef, along: IterVar, rows: int) -> int:
+    def _row_bytes(self, stage: BlockRef, along: IterVar | None, rows: int) -> int:
         """Bytes of a stage's result for one of the ``rows`` of strips along an axis. Of dimensions along which no strip
         moves, only the window is needed."""
         buffer = self.context.view(stage).output.buffer
