@@ -33,11 +33,6 @@ def is_scattered(rows: int, stride: int) -> bool:
     return min(rows, rows * stride // PAGE_BYTES) > L1_TLB_PAGES
 
 
-def is_far(nbytes: int, l2: int) -> bool:
-    """Whether an operand is so large that hardly any of it is still in the cache when it is read again."""
-    return nbytes > 3 * l2
-
-
 def share_of_last(l2: int, l3: int, cores: int) -> int:
     """The bytes of the last-level cache that one core can use."""
     return max(l2, l3 // cores)

@@ -7,6 +7,7 @@ from typing import Final
 
 from weft.expr.intrinsics import call
 from weft.expr.nodes import Call, Cast, Expr, make
+from weft.lowering.kernel.common import function_forms as forms
 from weft.lowering.kernel.common import inverse_functions as inverse
 from weft.lowering.kernel.common import mathematics as plain
 from weft.lowering.kernel.common import wide_mathematics as wide
@@ -17,11 +18,11 @@ from weft.tir.visit import map_expr, transform_expressions
 _EXPONENTIAL = (plain.exp, plain.exp2, plain.expm1, plain.log, plain.log2, plain.log1p, plain.pow, plain.rsqrt)
 _CURVES = (plain.tanh, plain.sigmoid, plain.erf, plain.sin, plain.cos, plain.tan, inverse.sinh, inverse.cosh)
 _INVERSE = (inverse.asin, inverse.acos, inverse.atan, inverse.asinh, inverse.acosh, inverse.atanh, inverse.fmod)
-EXPANSIONS: Final[dict[str, plain.Function]] = {f.__name__: f for f in (*_EXPONENTIAL, *_CURVES, *_INVERSE)}
+EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in (*_EXPONENTIAL, *_CURVES, *_INVERSE)}
 """The expansions of float32 intrinsics. Other intrinsics are machine instructions or C library calls."""
-WIDE_EXPANSIONS: Final[dict[str, plain.Function]] = {f.__name__: f for f in wide.FUNCTIONS}
+WIDE_EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in wide.FUNCTIONS}
 """The expansions of float64 intrinsics."""
-_BY_DTYPE: Final[dict[DType, dict[str, plain.Function]]] = {FLOAT32: EXPANSIONS, FLOAT64: WIDE_EXPANSIONS}
+_BY_DTYPE: Final[dict[DType, dict[str, forms.Function]]] = {FLOAT32: EXPANSIONS, FLOAT64: WIDE_EXPANSIONS}
 
 
 def lower_intrinsics(program: Program) -> Program:
@@ -59,4 +60,4 @@ def _whole_half(name: str, x: Expr) -> Expr:
 
 
 def _one_where(condition: Expr) -> Expr:
-    return plain.pick(condition, plain.like(1.0, condition, FLOAT32), plain.like(0.0, condition, FLOAT32))
+    return forms.pick(condition, forms.like(1.0, condition, FLOAT32), forms.like(0.0, condition, FLOAT32))

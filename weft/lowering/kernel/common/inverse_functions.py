@@ -11,7 +11,9 @@ from typing import Final
 
 from weft.expr.intrinsics import call
 from weft.expr.nodes import Cast, Expr, make, minimum
-from weft.lowering.kernel.common.mathematics import exp_of_parts, exp_parts, like, log, log1p, pick, polynomial
+from weft.lowering.kernel.common import function_forms as forms
+from weft.lowering.kernel.common.function_forms import like, odd, pick
+from weft.lowering.kernel.common.mathematics import exp_of_parts, exp_parts, log, log1p
 from weft.support.dtypes import FLOAT32, FLOAT64
 
 _PI_HALVES: Final = math.pi / 2
@@ -43,38 +45,22 @@ _LARGEST_QUOTIENT_BITS: Final = 128 + 149
 """Bits of the largest quotient of two float32 numbers."""
 
 
-def _odd(x: Expr, coefficients: tuple[float, ...]) -> Expr:
-    """x + x^3 * p(x^2)."""
-    square = x * x
-    return polynomial(square, coefficients) * square * x + x
-
-
 def atan(x: Expr) -> Expr:
     """Inverse tangent. At most 3 ulp."""
     size = call("abs", x)
     outside = make("gt", size, 1.0)
-    inner = _odd(pick(outside, 1.0 / size, size), _ATAN)
+    inner = odd(pick(outside, 1.0 / size, size), _ATAN)
     return call("copysign", pick(outside, _PI_HALVES - (inner - _PI_HALVES_LOW), inner), x)
-
-
-def _half_asin(size: Expr) -> Expr:
-    """asin(sqrt((1 - size) / 2)), half of acos(size), for ``size`` in [1/2, 1]; NaN above 1."""
-    return _odd(call("sqrt", (1.0 - size) * 0.5), _ASIN)
 
 
 def asin(x: Expr) -> Expr:
     """Inverse sine. At most 3 ulp."""
-    size = call("abs", x)
-    far = _PI_HALVES - (_half_asin(size) * 2.0 - _PI_HALVES_LOW)
-    return call("copysign", pick(make("gt", size, 0.5), far, _odd(size, _ASIN)), x)
+    return forms.asin(x, _ASIN, _PI_HALVES_LOW)
 
 
 def acos(x: Expr) -> Expr:
     """Inverse cosine. At most 3 ulp."""
-    size = call("abs", x)
-    near = _PI_HALVES - (_odd(x, _ASIN) - _PI_HALVES_LOW)
-    far = _half_asin(size) * 2.0
-    return pick(make("gt", size, 0.5), pick(make("lt", x, 0.0), math.pi - (far - 2 * _PI_HALVES_LOW), far), near)
+    return forms.acos(x, _ASIN, _PI_HALVES_LOW)
 
 
 def _half_exp(size: Expr) -> Expr:
@@ -88,39 +74,31 @@ def sinh(x: Expr) -> Expr:
     size = call("abs", x)
     half = _half_exp(size)
     large = pick(call("isnan", x), x, half - 0.25 / half)
-    return pick(make("lt", size, 1.0), _odd(x, _SINH), call("copysign", large, x))
+    return pick(make("lt", size, 1.0), odd(x, _SINH), call("copysign", large, x))
 
 
 def cosh(x: Expr) -> Expr:
     """Hyperbolic cosine. At most 3 ulp."""
-    half = _half_exp(call("abs", x))
-    return pick(call("isnan", x), x, half + 0.25 / half)
+    return forms.cosh(x, _half_exp)
 
 
 def asinh(x: Expr) -> Expr:
     """Inverse hyperbolic sine. At most 4 ulp."""
     size = call("abs", x)
-    large = make("gt", size, _LOGARITHM_FROM)
-    square = size * size
-    made = log1p(pick(large, size, size + square / (call("sqrt", square + 1.0) + 1.0)))
-    made = made + pick(large, like(math.log(2), x), like(0.0, x))
-    return pick(make("lt", size, 0.5), _odd(x, _ASINH), call("copysign", made, x))
+    far = call("copysign", forms.asinh_of_size(size, log1p, _LOGARITHM_FROM), x)
+    return pick(make("lt", size, 0.5), odd(x, _ASINH), far)
 
 
 def acosh(x: Expr) -> Expr:
     """Inverse hyperbolic cosine. At most 4 ulp."""
-    above = x - 1.0
-    large = make("gt", x, _LOGARITHM_FROM)
-    made = log1p(pick(large, x, above + call("sqrt", above * 2.0 + above * above)))
-    made = made + pick(large, like(math.log(2), x), like(0.0, x))
-    return pick(make("lt", x, 1.0), like(math.nan, x), made)
+    return forms.acosh(x, log1p, _LOGARITHM_FROM)
 
 
 def atanh(x: Expr) -> Expr:
     """Inverse hyperbolic tangent. At most 4 ulp."""
     size = call("abs", x)
     far = call("copysign", log((size + 1.0) / (1.0 - size)) * 0.5, x)
-    return pick(make("lt", size, 0.5), _odd(x, _ATANH), far)
+    return pick(make("lt", size, 0.5), odd(x, _ATANH), far)
 
 
 def fmod(x: Expr, y: Expr) -> Expr:

@@ -11,14 +11,13 @@ least-squares fits on Chebyshev nodes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from weft.expr.intrinsics import call, reinterpret
-from weft.expr.nodes import Broadcast, Cast, Const, Expr, Select, make, maximum, minimum
-from weft.support.dtypes import FLOAT32, FLOAT64, INT32, INT64, DType
-
-Function: TypeAlias = "Callable[..., Expr]"
+from weft.expr.nodes import Broadcast, Cast, Const, Expr, make, maximum, minimum
+from weft.lowering.kernel.common import function_forms as forms
+from weft.lowering.kernel.common.function_forms import like, log_edges, pick, polynomial, unless_zero
+from weft.support.dtypes import FLOAT32, FLOAT64, INT32, INT64
 
 _LN2_HIGH: Final = 0.693359375
 _LN2_LOW: Final = -2.12194440e-4
@@ -62,25 +61,6 @@ _SIN: Final = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 _COS: Final = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 
 
-def like(value: float, x: Expr, dtype: DType | None = None) -> Expr:
-    """A constant with as many lanes as ``x``."""
-    made = Const(value, dtype or x.dtype)
-    return made if x.lanes == 1 else Broadcast(made, x.lanes)
-
-
-def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """Horner's scheme, highest power first."""
-    out = like(coefficients[0], x)
-    for c in coefficients[1:]:
-        out = out * x + c
-    return out
-
-
-def pick(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
-    """A choice for which both sides are computed; neither side reads memory."""
-    return Select(condition, then, otherwise)
-
-
 def _power_of_two(n: Expr) -> Expr:
     """2^n for an int32 ``n`` within the exponents of normal float32 numbers."""
     return reinterpret(call("shl", n + 127, 23), FLOAT32)
@@ -105,13 +85,6 @@ def exp(x: Expr) -> Expr:
 def _of_parts(x: Expr) -> tuple[Expr, Expr]:
     r, n = exp_parts(x)
     return exp_of_parts(r), n
-
-
-def unless_zero(x: Expr, limit: float, power: Callable[[Expr], Expr]) -> Expr:
-    """``power(x)``, or exactly 0 where ``x`` is below ``limit``. Nothing is computed there that underflows, even if the
-    result is 0: it takes a processor many times as long, and attention has millions of scores that a mask made -inf."""
-    zero, vanishes = like(0.0, x), make("lt", x, like(limit, x))
-    return pick(vanishes, zero, power(pick(vanishes, zero, x)))
 
 
 def _exp_moderate(x: Expr) -> Expr:
@@ -158,35 +131,22 @@ def _log_parts(x: Expr) -> tuple[Expr, Expr, Expr]:
     return f, polynomial(f, _LOG) * f * square - square * 0.5, exponent
 
 
-def _log_edges(x: Expr, inside: Expr) -> Expr:
-    """Zero → -inf, negative → NaN, infinity and NaN → themselves."""
-    out = pick(make("lt", x, math.inf), inside, x)
-    out = pick(make("gt", x, 0.0), out, like(math.nan, x))
-    out = pick(make("eq", x, 0.0), like(-math.inf, x), out)
-    return pick(call("isnan", x), x, out)
-
-
 def log(x: Expr) -> Expr:
     """Natural logarithm. At most 2 ulp."""
     f, y, e = _log_parts(x)
-    return _log_edges(x, (f + (y + e * _LN2_LOW)) + e * _LN2_HIGH)
+    return log_edges(x, (f + (y + e * _LN2_LOW)) + e * _LN2_HIGH)
 
 
 def log2(x: Expr) -> Expr:
     """Logarithm to base 2. At most 3 ulp."""
     f, y, e = _log_parts(x)
     extra = _LOG2_E - 1.0
-    return _log_edges(x, ((y * extra + f * extra) + y) + f + e)
+    return log_edges(x, ((y * extra + f * extra) + y) + f + e)
 
 
 def log1p(x: Expr) -> Expr:
     """log(1 + x), corrected by the rounding error of the sum. At most 4 ulp."""
-    u = x + 1.0
-    lost = x - (u - 1.0)
-    ordinary = call("abs", u)
-    usable = make("and", make("lt", ordinary, math.inf), make("gt", ordinary, 0.0))
-    fixed = log(u) + pick(usable, lost / u, like(0.0, x))
-    return pick(make("eq", x, 0.0), x, fixed)
+    return forms.corrected_log1p(x, x - ((x + 1.0) - 1.0), log)
 
 
 def tanh(x: Expr) -> Expr:
@@ -200,8 +160,7 @@ def tanh(x: Expr) -> Expr:
 
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + e^-x), without overflow on either side. At most 3 ulp."""
-    small = exp(call("copysign", x, -1.0))
-    return pick(make("lt", x, 0.0), small, like(1.0, x)) / (small + 1.0)
+    return forms.sigmoid(x, exp)
 
 
 def erf(x: Expr) -> Expr:

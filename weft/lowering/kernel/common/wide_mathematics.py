@@ -15,7 +15,8 @@ from typing import Final
 
 from weft.expr.intrinsics import call, reinterpret
 from weft.expr.nodes import Cast, Expr, make, maximum, minimum
-from weft.lowering.kernel.common.mathematics import Function, like, pick, polynomial, unless_zero
+from weft.lowering.kernel.common import function_forms as forms
+from weft.lowering.kernel.common.function_forms import Function, like, log_edges, odd, pick, polynomial, unless_zero
 from weft.support.dtypes import FLOAT64, INT64
 
 _LN2_HIGH: Final = 6.93147180369123816490e-01  # 33 bits: products with whole numbers below 2^20 are exact
@@ -181,35 +182,24 @@ def _log_parts(x: Expr) -> tuple[Expr, Expr, Expr]:
     return f, s * (half + polynomial(square, _LOG) * square) - half, exponent
 
 
-def _log_edges(x: Expr, inside: Expr) -> Expr:
-    """Zero → -inf, negative → NaN, infinity and NaN → themselves."""
-    out = pick(make("lt", x, math.inf), inside, x)
-    out = pick(make("gt", x, 0.0), out, like(math.nan, x))
-    out = pick(make("eq", x, 0.0), like(-math.inf, x), out)
-    return pick(call("isnan", x), x, out)
-
-
 def log(x: Expr) -> Expr:
     """Natural logarithm. At most 2 ulp."""
     f, y, e = _log_parts(x)
-    return _log_edges(x, (f + (y + e * _LN2_LOW)) + e * _LN2_HIGH)
+    return log_edges(x, (f + (y + e * _LN2_LOW)) + e * _LN2_HIGH)
 
 
 def log2(x: Expr) -> Expr:
     """Logarithm to base 2. At most 3 ulp."""
     f, y, e = _log_parts(x)
     extra = 0.44269504088896340736  # log2(e) - 1
-    return _log_edges(x, ((y * extra + f * extra) + y) + f + e)
+    return log_edges(x, ((y * extra + f * extra) + y) + f + e)
 
 
 def log1p(x: Expr) -> Expr:
     """log(1 + x), corrected by the rounding error of the sum. At most 4 ulp."""
     u = x + 1.0
     lost = pick(make("gt", call("abs", x), 1.0), 1.0 - (u - x), x - (u - 1.0))
-    ordinary = call("abs", u)
-    usable = make("and", make("lt", ordinary, math.inf), make("gt", ordinary, 0.0))
-    fixed = log(u) + pick(usable, lost / u, like(0.0, x))
-    return pick(make("eq", x, 0.0), x, fixed)
+    return forms.corrected_log1p(x, lost, log)
 
 
 def tanh(x: Expr) -> Expr:
@@ -221,8 +211,7 @@ def tanh(x: Expr) -> Expr:
 
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + e^-x), without overflow on either side. At most 3 ulp."""
-    small = exp(call("copysign", x, -1.0))
-    return pick(make("lt", x, 0.0), small, like(1.0, x)) / (small + 1.0)
+    return forms.sigmoid(x, exp)
 
 
 def erf(x: Expr) -> Expr:
@@ -236,42 +225,26 @@ def erf(x: Expr) -> Expr:
     return pick(make("lt", size, 1.0), small, call("copysign", large, x))
 
 
-def _odd(x: Expr, coefficients: tuple[float, ...]) -> Expr:
-    """x + x^3 * p(x^2)."""
-    square = x * x
-    return polynomial(square, coefficients) * square * x + x
-
-
 def atan(x: Expr) -> Expr:
     """Inverse tangent. At most 3 ulp."""
     size = call("abs", x)
     far, middle = make("gt", size, 1 / _TAN_PI_8), make("gt", size, _TAN_PI_8)
     above = pick(far, like(-1.0, x), pick(middle, size - 1.0, size))
     below = pick(far, size, pick(middle, size + 1.0, like(1.0, x)))
-    inner = _odd(above / below, _ATAN)
+    inner = odd(above / below, _ATAN)
     low = pick(far, like(_PI_HALVES_LOW, x), pick(middle, like(_PI_HALVES_LOW / 2, x), like(0.0, x)))
     high = pick(far, like(math.pi / 2, x), pick(middle, like(math.pi / 4, x), like(0.0, x)))
     return call("copysign", high + (inner + low), x)
 
 
-def _half_asin(size: Expr) -> Expr:
-    """asin(sqrt((1 - size) / 2)), half of acos(size), for ``size`` in [1/2, 1]; NaN above 1."""
-    return _odd(call("sqrt", (1.0 - size) * 0.5), _ASIN)
-
-
 def asin(x: Expr) -> Expr:
     """Inverse sine. At most 3 ulp."""
-    size = call("abs", x)
-    far = math.pi / 2 - (_half_asin(size) * 2.0 - _PI_HALVES_LOW)
-    return call("copysign", pick(make("gt", size, 0.5), far, _odd(size, _ASIN)), x)
+    return forms.asin(x, _ASIN, _PI_HALVES_LOW)
 
 
 def acos(x: Expr) -> Expr:
     """Inverse cosine. At most 3 ulp."""
-    size = call("abs", x)
-    near = math.pi / 2 - (_odd(x, _ASIN) - _PI_HALVES_LOW)
-    far = _half_asin(size) * 2.0
-    return pick(make("gt", size, 0.5), pick(make("lt", x, 0.0), math.pi - (far - 2 * _PI_HALVES_LOW), far), near)
+    return forms.acos(x, _ASIN, _PI_HALVES_LOW)
 
 
 def _half_exp(size: Expr) -> Expr:
@@ -291,27 +264,17 @@ def sinh(x: Expr) -> Expr:
 
 def cosh(x: Expr) -> Expr:
     """Hyperbolic cosine. At most 3 ulp."""
-    half = _half_exp(call("abs", x))
-    return pick(call("isnan", x), x, half + 0.25 / half)
+    return forms.cosh(x, _half_exp)
 
 
 def asinh(x: Expr) -> Expr:
     """Inverse hyperbolic sine. At most 5 ulp."""
-    size = call("abs", x)
-    large = make("gt", size, _LOGARITHM_FROM)
-    square = size * size
-    made = log1p(pick(large, size, size + square / (call("sqrt", square + 1.0) + 1.0)))
-    made = made + pick(large, like(math.log(2), x), like(0.0, x))
-    return call("copysign", made, x)
+    return call("copysign", forms.asinh_of_size(call("abs", x), log1p, _LOGARITHM_FROM), x)
 
 
 def acosh(x: Expr) -> Expr:
     """Inverse hyperbolic cosine. At most 5 ulp."""
-    above = x - 1.0
-    large = make("gt", x, _LOGARITHM_FROM)
-    made = log1p(pick(large, x, above + call("sqrt", above * 2.0 + above * above)))
-    made = made + pick(large, like(math.log(2), x), like(0.0, x))
-    return pick(make("lt", x, 1.0), like(math.nan, x), made)
+    return forms.acosh(x, log1p, _LOGARITHM_FROM)
 
 
 def atanh(x: Expr) -> Expr:

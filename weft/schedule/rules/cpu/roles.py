@@ -26,9 +26,9 @@ class Roles:
     """The roles of a contraction's axes. ``vector`` always exists; ``rows`` and ``columns`` may be None.
 
     ``columns`` may be the vector axis itself (a long axis, split into vectors). ``broadcasts`` says that one operand is
-    read as scalars. ``row_group``: the vector operand is the same for only this many consecutive rows (the channels of
-    one group), so the rows of a tile must divide it; 0 if it is the same for all rows. ``lines``: a further axis that
-    moves only the scalar operand (the lines of an image whose rows are pixels).
+    read as scalars. ``row_group``: the rows of a tile must divide this number (0: no limit), because the vector operand
+    is the same for only so many consecutive rows (the channels of one group), or because a band has so many. ``lines``:
+    a further axis that moves only the scalar operand (the lines of an image whose rows are pixels).
     """
 
     vector: IterVar
