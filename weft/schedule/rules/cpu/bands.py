@@ -27,13 +27,9 @@ from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import divisors
 from weft.schedule.rules.common.work import work_of
 from weft.schedule.rules.cpu.cases import case_axes, schedule_cases
-from weft.schedule.rules.cpu.contraction import Tiling, choose_tile, draw_tile
+from weft.schedule.rules.cpu.contraction import Tiling, draw_tile
 from weft.schedule.rules.cpu.roles import Roles, analyze, operands_of
-from weft.schedule.rules.cpu.tiles import RegisterTile
 from weft.tir.nodes import Buffer
-
-MIN_TILE_SUMS = 10
-"""Fewest sums of a register tile of a band: two multiply-adds start in each cycle, and each takes four or five."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +61,7 @@ def schedule_bands(context: Context, block: BlockRef) -> bool:
         return False
     weights, cpu = operands_of(view, roles)[1].buffer, context.target.cpu
     high = band_rows(window.rows, window.images, window.row_bytes, _bytes_of(weights.shape, weights), cpu.l2, cpu.cores)
-    # A tile that does not divide the band's patches would reach into the next row: all of that row's input is needed.
-    if high is None or not _fills_tiles(
-        choose_tile(view, _banded(roles, high * window.patches), lanes, context.target)
-    ):
+    if high is None:
         return False
     work = sum(work_of(context.view(b)) for b in (*window.stages, block, window.back))
     high = context.choose(divisors(window.rows, window.rows), high)
@@ -76,7 +69,9 @@ def schedule_bands(context: Context, block: BlockRef) -> bool:
     context.nested = True
     output = context.schedule.cache_write(block, 0, "register")
     context.schedule.compute_at(output, around)
-    roles = _banded(roles, high * window.patches)
+    # A tile across the band's edge would need the input of the next rows too. Small tiles, as for 37 patches, are still
+    # faster than stages in memory.
+    roles = replace(roles, row_group=high * window.patches)
     tile = draw_tile(context, view, roles, lanes)
     Tiling(context, block, output, context.view(block), roles, tile, lanes).run()
     for stage in reversed(window.stages):
@@ -84,16 +79,6 @@ def schedule_bands(context: Context, block: BlockRef) -> bool:
         if not schedule_cases(context, stage):
             context.finish_stage(stage)
     return True
-
-
-def _banded(roles: Roles, patches: int) -> Roles:
-    """The roles of the products of a band: the rows of a tile divide its patches."""
-    return replace(roles, row_group=patches)
-
-
-def _fills_tiles(tile: RegisterTile) -> bool:
-    """Whether the tile has enough independent sums for multiply-adds without waiting."""
-    return tile.rows * tile.columns >= MIN_TILE_SUMS
 
 
 def _window_of(context: Context, block: BlockRef, view: View, roles: Roles) -> _Window | None:
