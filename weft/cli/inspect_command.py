@@ -286,15 +286,20 @@ def _slow_table(every: Sequence[_Kernel], shown: Sequence[_Kernel], target: Any,
 
     asked = {k.group for k in shown}
     verdicts = judged([(k.group, k.calls) for k in every], target, machine_of(target), backend)
+    found = [v for v in verdicts if v.group in asked]
     rows = [
         [v.kernel, str(v.calls), f"{100 * v.share:.1f}%", f"{v.cost_us:.1f}", f"{v.bound_us:.1f}", v.limit,
-         f"{v.ratio:.1f}", "; ".join(v.reasons)]
-        for v in verdicts if v.group in asked
+         f"{v.ratio:.1f}"]
+        for v in found
     ]  # fmt: skip
-    slow = sum(v.slow for v in verdicts if v.group in asked)
+    slow = sum(v.slow for v in found)
     title = f"{counted(slow, 'slow kernel')}: more than {MAX_RATIO:g} times the bound (estimates for one thread)"
-    columns = ["kernel", "calls", "share", "cost µs", "bound µs", "bound by", "ratio", "why"]
+    columns = ["kernel", "calls", "share", "cost µs", "bound µs", "bound by", "ratio"]
     console().print(table(title, columns, rows, right=(1, 2, 3, 4, 6)))
+    for v in found:
+        for n, reason in enumerate(v.reasons):
+            head = f"{v.kernel} ({v.ratio:.1f}): " if n == 0 else "  "
+            console().print(f"{head}{reason}", markup=False, highlight=False)
 
 
 def _loop_table(rows: list[list[str]]) -> None:
