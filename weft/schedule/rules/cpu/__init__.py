@@ -20,6 +20,7 @@ from weft.schedule.rules.cpu.elementwise import schedule_elementwise
 from weft.schedule.rules.cpu.matrix import schedule_matrix
 from weft.schedule.rules.cpu.recurrence import schedule_recurrence
 from weft.schedule.rules.cpu.reduction import schedule_rows
+from weft.schedule.rules.cpu.streamed import schedule_streamed
 from weft.schedule.rules.cpu.strips import schedule_strips
 from weft.schedule.rules.cpu.windows import schedule_windows
 from weft.schedule.schedule import Schedule
@@ -29,7 +30,6 @@ from weft.target import Target
 from weft.tir.nodes import Program
 
 RULES: tuple[Rule, ...] = (
-    schedule_contraction,
     schedule_windows,
     schedule_rows,
     schedule_cases,
@@ -38,13 +38,16 @@ RULES: tuple[Rule, ...] = (
 )
 """In order of preference. Each is called as ``rule(context, block)`` and returns whether it applies."""
 
+CONTRACTIONS: tuple[Rule, ...] = (schedule_matrix, schedule_bands, schedule_streamed, schedule_contraction)
+"""The same for sums of products, which are scheduled before all other blocks."""
+
 
 def default_schedule(
     program: Program, target: Target, rules: Sequence[Rule] = (), intrinsics: Sequence[TensorIntrinsic] = ()
 ) -> Schedule:
     """The schedule that the rules construct for ``program`` on ``target``.
 
-    ``rules`` are tried before :data:`RULES`, for each block from the last to the first. They may name ``intrinsics``.
+    ``rules`` are tried before these, for each block from the last to the first. They may name ``intrinsics``.
     """
     schedule = Schedule(program, intrinsics=intrinsics)
     context = Context(schedule, target)
@@ -58,10 +61,10 @@ def default_schedule(
             _attempt(context, schedule_strips, block)
     for block in contractions:
         if block.name not in context.done:
-            any(_attempt(context, rule, block) for rule in (schedule_matrix, schedule_bands, schedule_contraction))
+            any(_attempt(context, rule, block) for rule in CONTRACTIONS)
     for block in reversed(context.schedule.get_blocks()):
         if block.name not in context.done:
-            any(_attempt(context, rule, block) for rule in RULES[1:])
+            any(_attempt(context, rule, block) for rule in RULES)
     context.schedule.forget_unused()
     return context.schedule
 
