@@ -7,12 +7,13 @@ only adds its constant. A register tile of many statements is therefore cheap to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from weft.expr.affine import is_arithmetic, split_constant
 from weft.expr.nodes import Binary, Const, Expr, Select, Var, integer, make
 from weft.expr.prove import Facts
+from weft.expr.visit import variables_of
 from weft.lowering.kernel.common.masks import folded as without_masks
 from weft.lowering.kernel.common.partition import is_empty, weigh
 from weft.support.dtypes import INDEX
@@ -31,20 +32,37 @@ def unroll(program: Program) -> Program:
 _Parts: TypeAlias = "tuple[Expr | None, int, tuple[tuple[Var, int], ...]] | None"
 
 
-class _Unroller:
-    """For each set of enclosing unrolled loops: the variable part of each index, and the factors of the loop
-    variables."""
+@dataclass(slots=True)
+class _Copies:
+    """What the copies of statements inside the same unrolled loops share. ``parts`` has the variable part of each index
+    and the factors of the loop variables; ``made`` the copy of each expression for the values of those loop variables
+    that occur in it, since many parts of a statement move along few of the loops."""
 
+    loops: tuple[Var, ...]
+    parts: dict[Expr, _Parts] = field(default_factory=dict)
+    made: dict[tuple[Expr, tuple[int, ...]], Expr] = field(default_factory=dict)
+    variables: dict[Expr, frozenset[Var]] = field(default_factory=dict)
+    occurring: dict[Expr, tuple[Var, ...]] = field(default_factory=dict)
+
+    def key(self, e: Expr, at: Mapping[Var, int]) -> tuple[Expr, tuple[int, ...]]:
+        """What the copy of ``e`` depends on."""
+        found = self.occurring.get(e)
+        if found is None:
+            inside = variables_of(e, self.variables)
+            found = self.occurring[e] = tuple(v for v in self.loops if v in inside)
+        return e, tuple([at[v] for v in found])
+
+
+class _Unroller:
     def __init__(self) -> None:
-        self.known: dict[tuple[Var, ...], dict[Expr, _Parts]] = {}
+        self.copies: dict[tuple[Var, ...], _Copies] = {}
         self.facts = Facts()
 
     def visit(self, s: Stmt, at: Mapping[Var, int]) -> Stmt:
         if isinstance(s, For) and s.kind == "unrolled":
             return self._expand(s, at)
         if at:
-            memo: dict[Expr, Expr] = {}
-            s = map_expressions(s, lambda e: self.expression(e, at, memo))
+            s = map_expressions(s, lambda e: self.expression(e, at))
             if isinstance(s, If) and isinstance(s.condition, Const):
                 chosen = s.then if s.condition.value else s.otherwise
                 return Seq(()) if chosen is None else self.visit(chosen, at)
@@ -57,8 +75,7 @@ class _Unroller:
         return seq(*(m for m in made if not is_empty(m))) if isinstance(s, Seq) else with_children(s, made)
 
     def _expand(self, s: For, at: Mapping[Var, int]) -> Stmt:
-        memo: dict[Expr, Expr] = {}
-        start, extent = (self.expression(e, at, memo) for e in (s.start, s.extent))
+        start, extent = (self.expression(e, at) for e in (s.start, s.extent))
         if (
             not (isinstance(start, Const) and isinstance(extent, Const))
             or int(extent) * weigh(s.body) > MAX_UNROLLED_STORES
@@ -70,27 +87,32 @@ class _Unroller:
             copies.append(self.visit(s.body, {**at, s.var: i}))
         return seq(*(c for c in copies if not is_empty(c)))
 
-    def expression(self, root: Expr, at: Mapping[Var, int], memo: dict[Expr, Expr]) -> Expr:
+    def expression(self, root: Expr, at: Mapping[Var, int]) -> Expr:
         """``root`` with the variables replaced."""
-        parts = self.known.setdefault(tuple(at), {})
-        stack = [root]
+        loops = tuple(at)
+        copies = self.copies.get(loops)
+        if copies is None:
+            copies = self.copies[loops] = _Copies(loops)
+        made, done = copies.made, {}
+        stack: list[tuple[Expr, bool]] = [(root, False)]
         while stack:
-            e = stack[-1]
-            if e in memo:
-                stack.pop()
+            e, ready = stack.pop()
+            if e in done:
                 continue
-            quick = self._quick(e, at, parts)
-            if quick is not None:
-                memo[e] = quick
-                stack.pop()
+            if ready:
+                done[e] = made[copies.key(e, at)] = self._rebuild(e, [done[c] for c in e.children])
                 continue
-            todo = [c for c in e.children if c not in memo]
-            if todo:
-                stack.extend(todo)
-                continue
-            stack.pop()
-            memo[e] = self._rebuild(e, [memo[c] for c in e.children])
-        return memo[root]
+            key = copies.key(e, at)
+            known = made.get(key)
+            if known is None:
+                known = self._quick(e, at, copies.parts)
+                if known is None:
+                    stack.append((e, True))
+                    stack.extend([(c, False) for c in e.children])
+                    continue
+                made[key] = known
+            done[e] = known
+        return done[root]
 
     def _quick(self, e: Expr, at: Mapping[Var, int], parts: dict[Expr, _Parts]) -> Expr | None:
         if type(e) is Const:
