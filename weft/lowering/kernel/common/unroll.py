@@ -93,7 +93,8 @@ class _Unroller:
         copies = self.copies.get(loops)
         if copies is None:
             copies = self.copies[loops] = _Copies(loops)
-        made, done = copies.made, {}
+        made = copies.made
+        done: dict[Expr, Expr] = {}
         stack: list[tuple[Expr, bool]] = [(root, False)]
         while stack:
             e, ready = stack.pop()

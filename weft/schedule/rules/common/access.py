@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from weft.expr.affine import linear_form
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Cast, Const, Expr, Load, Var
 from weft.expr.prove import Facts
@@ -123,6 +124,30 @@ class View:
         """
         if not access.uses(axis.var):
             return 0
+        asked = (access, axis, step)
+        if asked not in self._strides:
+            plain = self._linear_stride(access, axis)
+            self._strides[asked] = plain if plain is not None else self._proved_stride(access, axis, step)
+        return self._strides[asked]
+
+    @cached_property
+    def _strides(self) -> dict[tuple[Access, IterVar, int], int | None]:
+        return {}
+
+    def _linear_stride(self, access: Access, axis: IterVar) -> int | None:
+        """The stride where each index that moves is linear and the dimensions after it are known; else None."""
+        total, after = 0, 1
+        for size, position in zip(reversed(access.buffer.shape), reversed(access.indices), strict=True):
+            if occurs(axis.var, position):
+                form = linear_form(position, (axis.var,))
+                if form is None or not after:
+                    return None
+                total += form[0].get(axis.var, 0) * after
+            after *= int(size.value) if isinstance(size, Const) else 0
+        return total
+
+    def _proved_stride(self, access: Access, axis: IterVar, step: int) -> int | None:
+        """The same for any index, by what is known of the axes."""
         address = access.address()
         facts = self.facts
         now: Expr = axis.var
