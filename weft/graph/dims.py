@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from weft.expr import visit
 from weft.expr.nodes import Const, Expr, ExprLike, Var, index
 from weft.graph.operator import Attrs
 from weft.graph.types import DataType, Dim, FunctionType, TensorType, TupleType, Type, dim
+from weft.support.dtypes import DType
 from weft.support.errors import InputError, InternalError
 
 Binding: TypeAlias = "Mapping[Var, ExprLike]"
@@ -83,6 +84,33 @@ def is_symbolic(value: Any) -> bool:
 
 def symbols(value: Any) -> Iterator[Var]:
     """Symbolic dimensions in a type, an expression, an attribute value or a mapping of them, with repetitions."""
+    return iter(()) if _has_plain_values(value) else _symbols(value)
+
+
+_PLAIN: Final = frozenset({int, float, bool, str, DType, type(None)})
+"""Classes of values without symbolic dimensions."""
+
+
+def _has_plain_values(value: Any) -> bool:
+    """Whether ``value`` is one of the common ones without symbolic dimensions: a tensor type with known sizes, plain
+    attributes. It need not recognize all of them."""
+    kind = type(value)
+    if kind is TensorType:
+        parts: Iterable[Any] = value.shape
+    elif kind is tuple:
+        parts = value
+    elif kind is Attrs:
+        parts = value.values()
+    else:
+        return kind in _PLAIN
+    for part in parts:
+        inner = type(part)
+        if inner not in _PLAIN and not (inner is tuple and _has_plain_values(part)):
+            return False
+    return True
+
+
+def _symbols(value: Any) -> Iterator[Var]:
     stack = [value]
     while stack:
         v = stack.pop()

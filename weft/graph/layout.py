@@ -101,6 +101,7 @@ def _ceil_div(d: Dim, factor: int) -> Dim:
     return d if factor == 1 else dim((d + (factor - 1)) // factor)
 
 
+@cache
 def letters_of(text: str) -> str:
     """The capitals of a layout string, in order."""
     return "".join(c for c in text if c.isupper())
@@ -137,6 +138,7 @@ def _bad(text: str) -> UserError:
     )
 
 
+@cache
 def plain(rank: int) -> Layout:
     """The plain layout of a rank."""
     return Layout(tuple((d, None) for d in range(rank)))

@@ -136,6 +136,7 @@ class _ModulePrinter:
         self.taken: set[str] = set()
         self.symbols: dict[Symbol, str] = {}
         self.symbol_names: set[str] = set(KEYWORDS)
+        self.types: dict[Type, str] = {}
         self.constants: dict[Constant, str] = {}
         self.count = 0
 
@@ -181,9 +182,11 @@ class _ModulePrinter:
     # -- small things --------------------------------------------------------------------------------------------
 
     def type(self, t: Type) -> str:
-        for s in dims.symbols(t):
-            self.symbol(s)
-        return type_text(t, self.symbols)
+        if t not in self.types:
+            for s in dims.symbols(t):
+                self.symbol(s)
+            self.types[t] = type_text(t, self.symbols)
+        return self.types[t]
 
     def symbol(self, s: Symbol) -> str:
         if s not in self.symbols:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from weft.graph.nodes import (
     Call,
@@ -32,16 +33,17 @@ from weft.graph.types import Type
 
 Rewriter = Callable[[GraphExpr], GraphExpr | None]
 
-_LEAVES = (Constant, Var, GlobalVar, Constructor)
+_LEAVES: Final = frozenset({Constant, Var, GlobalVar, Constructor})
 
 
 def children(expr: GraphExpr) -> tuple[GraphExpr, ...]:
     """Direct sub-expressions. Those of a call are the arguments, then the called value; that of a function is its body.
     Bound variables are not children."""
+    kind = type(expr)
+    if kind in _LEAVES:
+        return ()
     if isinstance(expr, Call):
         return expr.args if isinstance(expr.target, Operator) else (*expr.args, expr.target)
-    if isinstance(expr, _LEAVES):
-        return ()
     if isinstance(expr, Tuple):
         return expr.fields
     if isinstance(expr, Project):
@@ -86,6 +88,14 @@ def rebuild(expr: GraphExpr, parts: Sequence[GraphExpr]) -> GraphExpr:
     return Match(parts[0], clauses, parts[1].type if expr.type == old[1].type else expr.type, expr.origin)
 
 
+def rebuilt(expr: GraphExpr, parts: Sequence[GraphExpr], made: Mapping[GraphExpr, GraphExpr]) -> GraphExpr:
+    """``expr`` with each of its children ``parts`` replaced by what ``made`` has for it; itself if nothing changed."""
+    for p in parts:
+        if made[p] is not p:
+            return rebuild(expr, [made[p] for p in parts])
+    return expr
+
+
 def rebuild_loop(expr: Loop, parts: Sequence[GraphExpr], type_: Type) -> Loop:
     """The loop with other children (in the order of :func:`children`)."""
     body, first = parts[-1], expr.first_state
@@ -113,18 +123,26 @@ def post_order(*roots: GraphExpr, into_functions: bool = True) -> Iterator[Graph
     seen: set[GraphExpr] = set()
     entered = set(roots)
     for root in roots:
-        stack: list[tuple[GraphExpr, bool]] = [(root, False)]
+        stack: list[GraphExpr | None] = [root]  # None: the operands of the node below it are done
         while stack:
-            expr, done = stack.pop()
-            if done:
-                yield expr
+            expr = stack.pop()
+            if expr is None:
+                done = stack.pop()
+                assert done is not None
+                yield done
                 continue
             if expr in seen:
                 continue
             seen.add(expr)
-            stack.append((expr, True))
-            if into_functions or not isinstance(expr, Function) or expr in entered:
-                stack.extend((c, False) for c in reversed(children(expr)) if c not in seen)
+            enter = into_functions or not isinstance(expr, Function) or expr in entered
+            parts = children(expr) if enter else ()
+            if not parts:
+                yield expr
+                continue
+            stack += (expr, None)
+            for c in reversed(parts):
+                if c not in seen:
+                    stack.append(c)
 
 
 def rewrite(
@@ -140,20 +158,22 @@ def rewrite(
     nodes to new ones: pass one in to start with some nodes replaced or to share work between roots.
     """
     made = {} if memo is None else memo
-    stack: list[tuple[GraphExpr, bool]] = [(root, False)]
+    stack = [root]
     while stack:
-        expr, done = stack.pop()
+        expr = stack[-1]
         if expr in made:
+            stack.pop()
             continue
         enter = into_functions or not isinstance(expr, Function) or expr is root
         parts = children(expr) if enter else ()
-        if done or not parts:
-            new = rebuild(expr, [made[p] for p in parts]) if parts else expr
-            changed = fn(new)
-            made[expr] = new if changed is None else changed
+        waiting = [p for p in parts if p not in made]
+        if waiting:
+            stack += reversed(waiting)
             continue
-        stack.append((expr, True))
-        stack.extend((p, False) for p in reversed(parts) if p not in made)
+        stack.pop()
+        new = rebuilt(expr, parts, made)
+        changed = fn(new)
+        made[expr] = new if changed is None else changed
     return made[root]
 
 

@@ -6,6 +6,7 @@ import functools
 import inspect
 import numbers
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
@@ -86,6 +87,29 @@ def check_takes(fn: Callable[..., Any], *given: Any, what: str, code: str) -> No
         raise UserError(f"{what} does not take {len(given)} arguments: {e}", code=code) from None
 
 
+class _QuickBinding:
+    """Binds the arguments of the usual calls, where those with a value are a prefix of the parameters and some by name:
+    ``inspect`` takes 20 µs for each call."""
+
+    def __init__(self, signature: inspect.Signature) -> None:
+        parameters = signature.parameters.values()
+        usual = all(
+            p.kind is p.POSITIONAL_OR_KEYWORD or (p.kind is p.KEYWORD_ONLY and p.default is not p.empty)
+            for p in parameters
+        )
+        self.places = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD) if usual else ()
+        self.needed = sum(p.default is p.empty for p in parameters) if usual else sys.maxsize
+        named = {p.name for p in parameters}
+        self.by_name = [named.difference(self.places[:n]) for n in range(len(self.places) + 1)]
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The arguments by the names of their parameters; None for a call that is wrong or unusual."""
+        n = len(args)
+        if not self.needed <= n <= len(self.places) or not kwargs.keys() <= self.by_name[n]:
+            return None
+        return {**dict(zip(self.places, args, strict=False)), **kwargs}
+
+
 def checked(
     code: str, error: type[UserError] = UserError, /, **forms: Form
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -94,15 +118,18 @@ def checked(
 
     def decorate(fn: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(fn)
+        quick = _QuickBinding(signature)
         rows = {p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL}
         usage = f"{fn.__name__}({', '.join(signature.parameters)})"
 
         @functools.wraps(fn)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            try:
-                given = signature.bind(*args, **kwargs).arguments
-            except TypeError as e:
-                raise error(f"{fn.__name__}: {e}", code=code, hint=usage) from None
+            given = quick.bind(args, kwargs)
+            if given is None:
+                try:
+                    given = signature.bind(*args, **kwargs).arguments
+                except TypeError as e:
+                    raise error(f"{fn.__name__}: {e}", code=code, hint=usage) from None
             for name, value in given.items():
                 form = forms.get(name)
                 for one in value if name in rows else (value,):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import ml_dtypes
 import numpy as np
@@ -70,8 +70,14 @@ class DType(str):
     bits: int
     short: str
     _all: ClassVar[dict[str, DType]] = {}
+    _of_numpy: ClassVar[dict[np.dtype[Any], DType]] = {}  # NumPy takes microseconds to name a dtype
 
     def __new__(cls, name: object) -> DType:
+        if isinstance(name, np.dtype):
+            known = cls._of_numpy.get(name)
+            if known is None:
+                known = cls._of_numpy[name] = cls(_numpy_name(name))
+            return known
         key = name if isinstance(name, str) else _numpy_name(name)
         found = cls._all.get(key)
         if found is not None:

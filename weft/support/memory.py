@@ -17,6 +17,7 @@ ALIGN = 64
 """Bytes: constants, arenas and workspaces of kernels, and the results in them, start at multiples of it."""
 _MIN_THREADED_BYTES = 1 << 20  # fewer are copied by one thread
 MAX_COPYING_THREADS = 4  # more do not make memory faster
+_MAX_ITEM_BYTES = 256  # longer rows without gaps are copied fast, whatever their elements
 
 
 def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
@@ -45,6 +46,7 @@ def compact(array: NDArray[Any]) -> NDArray[Any]:
 
 def assign(target: NDArray[Any], source: NDArray[Any]) -> None:
     """``target[...] = source`` (of one shape), by several threads where it is large."""
+    target, source = _wide_items(target, source)
     if target.nbytes < _MIN_THREADED_BYTES or target.ndim == 0:
         np.copyto(target, source)
         return
@@ -66,3 +68,15 @@ def assign(target: NDArray[Any], source: NDArray[Any]) -> None:
     finally:  # an interrupt: nobody writes to the arrays when this returns
         for thread in threads:
             thread.join()
+
+
+def _wide_items(target: NDArray[Any], source: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Both arrays with short rows as their elements, where rows have no gaps in either: NumPy copies an element at a
+    time, so packing a matrix into panels of 64 bytes takes half the time."""
+    kind = target.dtype
+    if target.ndim < 2 or source.shape != target.shape or source.dtype != kind or kind.hasobject:
+        return target, source
+    row = target.shape[-1] * kind.itemsize
+    if not kind.itemsize < row <= _MAX_ITEM_BYTES or {target.strides[-1], source.strides[-1]} != {kind.itemsize}:
+        return target, source
+    return target.view(f"V{row}")[..., 0], source.view(f"V{row}")[..., 0]

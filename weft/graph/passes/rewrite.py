@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from weft.graph.nodes import NOWHERE, Call, Function, GraphExpr, Module, Origin
 from weft.graph.pattern import GraphRule, Head, head, may_begin
 from weft.graph.types import TensorType, TupleType, Type
-from weft.graph.visit import children, count_uses, map_functions, rebuild, rewrite
+from weft.graph.visit import children, count_uses, map_functions, rebuilt, rewrite
 from weft.support.errors import InternalError
 
 
@@ -91,12 +91,15 @@ class _Sweep:
             if replacement is not None:  # what a rule built for expr has come to rest
                 self.made[expr] = self.made[replacement]
                 continue
-            waiting = [c for c in children(expr) if c not in self.made]
+            parts = children(expr)
+            waiting = [c for c in parts if c not in self.made]
             if waiting:
                 stack.append((expr, None))
                 stack.extend((c, None) for c in reversed(waiting))
                 continue
-            new = self._rebuilt(expr)
+            new = rebuilt(expr, parts, self.made)
+            if new is not expr:
+                self.uses[new] = self.uses.get(new, 0) + self.uses.get(expr, 1)
             changed = self._apply(new)
             if changed is None:
                 self.made[expr] = self.made[new] = new
@@ -106,12 +109,6 @@ class _Sweep:
         made = self.made[self.function]
         assert isinstance(made, Function)
         return made
-
-    def _rebuilt(self, expr: GraphExpr) -> GraphExpr:
-        new = rebuild(expr, [self.made[c] for c in children(expr)])
-        if new is not expr:
-            self.uses[new] = self.uses.get(new, 0) + self.uses.get(expr, 1)
-        return new
 
     def _apply(self, expr: GraphExpr) -> GraphExpr | None:
         if expr in self.index.at_rest:

@@ -23,6 +23,9 @@ from weft.support.errors import TypeRelationError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
+_ELEMENTS_AT_A_TIME = 1 << 16
+"""Elements of a constant that are tested together: the answers stay in the cache."""
+
 ADD, SUB, MUL, DIV = (operator(name) for name in ("add", "sub", "mul", "div"))
 POW, NEG, SQRT, RSQRT, RECIPROCAL = (operator(name) for name in ("pow", "neg", "sqrt", "rsqrt", "reciprocal"))
 EXP, LOG, ERF, TANH, SIGMOID = (operator(name) for name in ("exp", "log", "erf", "tanh", "sigmoid"))
@@ -132,8 +135,17 @@ def along(data: Array, rank: int, axis: int, size: Any) -> Array | None:
 def rounded(values: Array, like: Constant) -> Constant | None:
     """``values`` in the dtype of ``like``; None if one becomes infinite."""
     with np.errstate(all="ignore"):
-        data = values.astype(like.data.dtype)
-    return Constant(data, like.origin) if bool(np.all(np.isfinite(data))) else None
+        data = values.astype(like.data.dtype, copy=False)
+    return Constant(data, like.origin) if _all_finite(data) else None
+
+
+def _all_finite(data: Array) -> bool:
+    """Whether no element is infinite or not a number."""
+    if not data.flags.c_contiguous:
+        return bool(np.isfinite(data).all())
+    flat = data.reshape(-1)
+    parts = (flat[at : at + _ELEMENTS_AT_A_TIME] for at in range(0, flat.size, _ELEMENTS_AT_A_TIME))
+    return all(bool(np.isfinite(part).all()) for part in parts)
 
 
 def attrs_of(m: GraphMatch, name: str) -> Attrs:
