@@ -14,7 +14,7 @@ import pytest
 from exact import exact
 
 from weft.expr.iter_var import IterVar
-from weft.expr.nodes import Binary, Broadcast, Const, Expr, Not, Ramp, Select, Var, maximum, minimum
+from weft.expr.nodes import Binary, Broadcast, Call, Const, Expr, Not, Ramp, Select, Var, maximum, minimum
 from weft.expr.prove import Facts
 from weft.expr.text import to_text
 from weft.support.dtypes import BOOL, DType
@@ -252,3 +252,12 @@ def test_what_is_zero_and_what_is_not(dtype: str) -> None:
     assert not facts.is_zero(Const(1, kind)) and not facts.is_zero(x) and not facts.is_zero(Ramp(X, Const(0), 4))
     assert facts.is_zero(x - x) == (dtype != "float32"), "NaN - NaN is no zero"
     assert facts.equal(X, X) and not facts.equal(X, Y) and not facts.equal(X, X + 1)
+
+
+def test_a_condition_that_is_a_call_holds_where_it_selects() -> None:
+    small, kind = Binary("lt", X, Const(5)), DType("float32")
+    missing = Call("isnan", (Var("z", kind),), BOOL)
+    one, two, three = (Const(n) for n in (1, 2, 3))
+    for condition, inside in ((Call("likely", (small,), BOOL), small), (missing, missing)):
+        found = Facts().simplify(Select(condition, Select(inside, one, two), three))
+        assert isinstance(found, Select) and (found.then, found.otherwise) == (one, three), to_text(found)

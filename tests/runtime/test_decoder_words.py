@@ -289,3 +289,23 @@ def test_limits_are_reached_and_not_passed(kernels: bytes, what: str) -> None:
         Executable(artifact(change(everything(), count), kernels, (CONSTANT,)), threads=1)
     with pytest.raises(ArtifactError, match="malformed program"):
         Executable(artifact(change(everything(), limit + 1), kernels, (CONSTANT,)), threads=1)
+
+
+def test_the_first_buffer_may_be_a_function_that_is_called(kernels: bytes) -> None:
+    program = ExecutableProgram(
+        symbols=(),
+        inputs=(),
+        outputs=(),
+        buffers=(BufferSpec("object"), BufferSpec("object")),
+        kernels=(),
+        instructions=(Construct(0, 3, ()), Invoke(None, 0, (), (1,)), Return(())),
+        arena_bytes=(0,),
+    )
+    Executable(artifact(program, kernels), threads=1)
+
+
+def test_a_kernel_behind_the_last_is_encoded_and_refused(kernels: bytes) -> None:
+    program = with_instruction(everything(), CallKernel(2, (0, 3), (N,), label="none"))
+    assert len(program.kernels) == 2
+    with pytest.raises(ArtifactError, match="malformed program"):
+        Executable(artifact(program, kernels, (CONSTANT,)), threads=1)

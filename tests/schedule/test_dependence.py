@@ -101,6 +101,26 @@ program "p"(A: f32[64]) -> (T: f32[64]):
 
 
 @pytest.mark.parametrize(
+    ("unused", "once"), [("0, 1", True), ("3, 1", True), ("0, 2", False), ("-5, 2", False), ("-1, 2", False)]
+)
+def test_a_loop_that_no_index_mentions_may_have_one_step(unused: str, once: bool) -> None:
+    text = f"""
+program "p"(A: f32[4]) -> (T: f32[4]):
+  for n in serial({unused}):
+    for i in serial(0, 4):
+      block "T"(x: spatial 4 = i):
+        reads A[x]
+        writes T[x]
+        body:
+          T[x] = A[x]
+"""
+    state = Schedule(parse(text))._state
+    (block,) = state.tree.blocks.values()
+    state.partial = frozenset({"T"})
+    assert runs_once(state, block, state.tree.loops_around(block)) == once
+
+
+@pytest.mark.parametrize(
     ("index", "dense", "once"),
     [
         ("i * 4 + j", True, True),
