@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from weft import te
-from weft.expr.nodes import Const, maximum, minimum
+from weft.expr.nodes import Const, Expr, maximum, minimum
 from weft.lowering.te_to_tir import te_to_tir
 from weft.tensor_expr.nodes import Tensor
 from weft.tir.nodes import Program
@@ -105,7 +105,14 @@ def random_program_of_any_rank(rng: random.Random) -> Program:
     for n in range(rng.randint(1, 3)):
         live = any_stage(rng, f"s{n}", live, b)
     other = rng.choice(DTYPES)
-    return te_to_tir("random", [a, b], [te.compute(live.shape, lambda *i: live[i].astype(other), name="out")])
+
+    def out(*i: Expr) -> Expr:
+        value = live[i]
+        if value.dtype.is_float and "int" in other:  # what the type cannot hold has no defined result
+            value = maximum(minimum(value, te.const(100, value.dtype)), te.const(-100 * (other[0] == "i"), value.dtype))
+        return value.astype(other)
+
+    return te_to_tir("random", [a, b], [te.compute(live.shape, out, name="out")])
 
 
 def any_stage(rng: random.Random, name: str, x: Tensor, y: Tensor) -> Tensor:
