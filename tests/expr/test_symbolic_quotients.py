@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from weft.expr.evaluate import evaluate
-from weft.expr.nodes import Expr, Var
+from weft.expr.nodes import Expr, Var, maximum, minimum
 from weft.expr.prove import Facts
 from weft.support.dtypes import INDEX
 
@@ -36,6 +36,14 @@ PROVED = [
     (B * S, X // S * S + X % S < B * S),
     (S - 3, S >= 4),
     (B * S, S >= 1),
+    ((B * S + 15) // 16, S >= 1),
+    ((B * S + 15) // 16, B >= 1),
+    (B * S // 16, B * S >= 16),
+    ((B * S - 1) // 2, S >= 1),
+    (B * S - 7, S >= 1),
+    (minimum(B * S // 16, (B * S + 15) // 16), S >= 1),
+    ((B * S + 15) // 16 - minimum(B * S // 16, (B * S + 15) // 16), B >= 1),
+    (B * S - minimum(S, 3), B >= 1),
 ]
 NOT_PROVED = [
     (B * TILES * 12, X // 12 % TILES * 48 + 47 < S),
@@ -44,6 +52,11 @@ NOT_PROVED = [
     (B * S, S >= 2),
     (S + B, S >= 1),
     (S - 3, S >= 5),
+    ((B * S + 16) // 16, S >= 1),
+    ((B * S + 15) // 16, S >= 2),
+    (maximum(B, S), S >= 1),
+    (B * S + 1, S >= 1),
+    (S - B, B >= 1),
 ]
 
 
@@ -66,3 +79,11 @@ def test_a_size_is_not_positive_outside_of_the_loop() -> None:
     with facts.binding(X, 0, S * 4):
         assert facts.prove(S >= 1)
     assert not facts.prove(S >= 1)
+
+
+@pytest.mark.parametrize("extent", [B * S * 5, (B * S * 5 + 15) // 16 * 16])
+def test_the_digits_of_a_fused_index_are_the_index(extent: Expr) -> None:
+    """The address of an element in a compact tensor, all of whose axes are one loop in vectors."""
+    facts = _facts(extent)
+    address = (X // (S * 5) * S + X // 5 % S) * 5 + X % 5
+    assert facts.simplify(address) is X

@@ -123,14 +123,31 @@ class Solver:
         self.forget()
 
     def state_positive(self, p: Poly) -> None:
-        """``p >= 1`` holds from now on; of a product of factors that are never negative, each is at least 1."""
-        (mono, c), *others = p.items() or (((), 1),)
-        if others or c < 1:
-            if sum(bool(m) for m in p) == 1:
-                self.state_nonnegative(plus(p, -1))
-        elif all(self.atom_interval(atom).lo >= 0 for atom in mono):
-            for atom in dict.fromkeys(mono):
-                self.state_range(atom, Interval(1, inf))
+        """``p >= 1`` holds from now on; so do a term of it, if all others are at most 0, each factor of a product of
+        factors that are never negative, and what the form of a factor says (:meth:`_state_factor`)."""
+        if sum(bool(m) for m in p) == 1 and (len(p) > 1 or 1 not in p.values()):
+            self.state_nonnegative(plus(p, -1))
+        for mono, c in p.items():
+            if not mono or c < 1 or self.interval({m: k for m, k in p.items() if m != mono}).hi > 0:
+                continue
+            if all(self.atom_interval(atom).lo >= 0 for atom in mono):
+                for atom in dict.fromkeys(mono):
+                    self._state_factor(atom)
+
+    def _state_factor(self, atom: int) -> None:
+        """``atom >= 1``: a quotient by ``d`` then has a dividend of at least ``d``, and both operands of a minimum are
+        at least 1. So in a loop over ``(a * b + 15) // 16`` vectors neither size is 0."""
+        e = self.ring.atoms[atom]
+        self.state_range(atom, Interval(1, inf))
+        if type(e) is not Binary or e.dtype is not INDEX or e.lanes > 1:
+            return
+        a, b = self.ring.poly(e.a), self.ring.poly(e.b)
+        d = as_constant(b)
+        if e.op == "floordiv" and d is not None and d > 0:
+            self.state_positive(plus(a, 1 - d))
+        elif e.op == "min":
+            self.state_positive(a)
+            self.state_positive(b)
 
     # Constant intervals
 

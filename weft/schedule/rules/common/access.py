@@ -146,8 +146,20 @@ class View:
             after *= int(size.value) if isinstance(size, Const) else 0
         return total
 
+    def step(self, access: Access, axis: IterVar) -> Expr | None:
+        """As :meth:`stride`, also where the step is an expression of symbolic sizes; None if it depends on axes."""
+        known = self.stride(access, axis)
+        if known is not None:
+            return Const(known)
+        made = self._difference(access, axis, 1)
+        return None if any(occurs(i.var, made) for i in self.block.iters) else made
+
     def _proved_stride(self, access: Access, axis: IterVar, step: int) -> int | None:
         """The same for any index, by what is known of the axes."""
+        difference = self._difference(access, axis, step)
+        return int(difference.value) if isinstance(difference, Const) else None
+
+    def _difference(self, access: Access, axis: IterVar, step: int) -> Expr:
         address = access.address()
         facts = self.facts
         now: Expr = axis.var
@@ -160,8 +172,7 @@ class View:
             facts.bind(outer, Const(0), Const(1 << 30))
             facts.bind(inner, Const(0), Const(step - 1))
             now = outer * step + inner
-        difference = simplify(substitute(address, {axis.var: now + 1}) - substitute(address, {axis.var: now}), facts)
-        return int(difference.value) if isinstance(difference, Const) else None
+        return simplify(substitute(address, {axis.var: now + 1}) - substitute(address, {axis.var: now}), facts)
 
 
 def moves_or_decodes(view: View) -> bool:

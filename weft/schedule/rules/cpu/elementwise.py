@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 
 from weft.expr.iter_var import IterVar
-from weft.expr.nodes import Binary, Const, Load, Select, Var
+from weft.expr.linear import ONE, ZERO
+from weft.expr.nodes import Binary, Const, Expr, Load, Select, Var
 from weft.expr.simplify import simplify
 from weft.expr.visit import collect, free_vars, occurs, substitute
 from weft.schedule.refs import BlockRef, LoopRef
@@ -148,30 +149,33 @@ def _cut(context: Context, loop: LoopRef, lanes: int, extent: int | None) -> tup
 def contiguous_suffix(view: View) -> int:
     """The number of innermost axes that can be fused such that every access still moves by one element (or not at all).
 
-    That holds for axes over which the result and all operands are compact in the same order. An operand may also not
-    move along any of the axes.
+    That holds for axes over which the result and all operands are compact in the same order, whether their sizes are
+    known or not. An operand may also not move along any of the axes.
     """
     axes = view.spatial
     accesses = [view.output, *view.loads]
     chosen_by = _chosen_by(view)
     count = 0
-    expected = 1
+    expected: Expr = ONE
     for position in range(len(axes) - 1, -1, -1):
-        extent = static_extent(axes[position])
-        strides = [view.stride(a, axes[position]) for a in accesses]
-        moving = [a for a, s in zip(accesses, strides, strict=True) if s != 0]
-        if extent != 1 and (strides[0] != expected or any(s not in (0, expected) for s in strides)):
+        axis = axes[position]
+        unit = static_extent(axis) == 1
+        steps = [view.step(a, axis) for a in accesses]
+        moving = [a for a, s in zip(accesses, steps, strict=True) if s is not ZERO]
+        if not unit and (steps[0] is ZERO or not all(s is ZERO or _is(view, s, expected) for s in steps)):
             break
-        nested = expected > 1 and extent != 1  # axes of extent 1 inside make no difference
-        if nested and axes[position].var in chosen_by:
+        nested = expected is not ONE and not unit  # axes of extent 1 inside make no difference
+        if nested and axis.var in chosen_by:
             break  # the condition is evaluated once for all axes inside
         if nested and len(moving) != len([a for a in accesses if _moves(view, a, axes[position + 1 :])]):
             break
         count += 1
-        if extent is None:
-            break
-        expected *= extent
+        expected = expected * axis.extent
     return count
+
+
+def _is(view: View, step: Expr | None, expected: Expr) -> bool:
+    return step is not None and view.facts.equal(step, expected)
 
 
 def _chosen_by(view: View) -> set[Var]:
@@ -182,4 +186,4 @@ def _chosen_by(view: View) -> set[Var]:
 
 
 def _moves(view: View, access: Access, axes: Iterable[IterVar]) -> bool:
-    return any(view.stride(access, a) != 0 for a in axes if static_extent(a) != 1)
+    return any(view.step(access, a) is not ZERO for a in axes if static_extent(a) != 1)
