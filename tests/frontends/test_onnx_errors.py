@@ -264,7 +264,7 @@ def test_weights_that_cannot_be_read(tmp_path: Path, monkeypatch: Any, error: Ba
 
     real = os.preadv
     monkeypatch.setattr(os, "preadv", preadv)
-    monkeypatch.setattr(payloads, "default_threads", lambda: 4)
+    monkeypatch.setenv("WEFT_NUM_THREADS", "4")
     handle = os.open(path, os.O_RDONLY)
     try:
         with pytest.raises(type(error)):

@@ -21,7 +21,7 @@ def test_rooms_are_aligned(nbytes: int) -> None:
 @pytest.mark.parametrize("threads", ["1", "2", "7"])
 def test_copies_have_the_values(shape, dtype, threads, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_NUM_THREADS", threads)
-    monkeypatch.setattr(memory, "_MIN_THREADED_BYTES", 1)
+    monkeypatch.setattr(memory, "MIN_BYTES", 1)
     plain = np.asarray(np.random.default_rng(0).integers(0, 100, shape)).astype(dtype)
     for given in (plain, plain.T, plain[..., ::-1] if shape else plain, np.broadcast_to(plain, (2, *shape))):
         made = compact(given)
@@ -38,7 +38,7 @@ def test_compact_and_aligned_arrays_are_not_copied() -> None:
 
 def test_large_copies_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     large = np.random.default_rng(0).standard_normal((700, 400, 2)).astype(np.float32).transpose(1, 2, 0)
-    assert large.nbytes > memory._MIN_THREADED_BYTES
+    assert large.nbytes > memory.MIN_BYTES
     for threads in ("1", "2", "3"):
         monkeypatch.setenv("WEFT_NUM_THREADS", threads)
         np.testing.assert_array_equal(compact(large), large)

@@ -42,6 +42,7 @@ from weft.ops.cook_toom import Filtering, Matrix, cook_toom
 from weft.ops.definition import Case, OpDef
 from weft.ops.stages import padded
 from weft.support.memory import aligned_empty
+from weft.support.threads import for_each
 
 Array = np.ndarray[Any, Any]
 
@@ -83,9 +84,12 @@ def transform_weights(kernel: Array, tile: int) -> Array:
     both = np.kron(matrix, matrix)
     source = kernel.reshape(outer * inner, height * width, math.prod(block))
     made = aligned_empty((side * side, outer * inner, math.prod(block)), kernel.dtype)
-    for at in range(0, outer * inner, _BLOCKS_AT_A_TIME):
+
+    def transform(at: int) -> None:
         products = np.matmul(both, source[at : at + _BLOCKS_AT_A_TIME].astype(np.float64))
         made[:, at : at + _BLOCKS_AT_A_TIME] = products.transpose(1, 0, 2)
+
+    for_each(transform, range(0, outer * inner, _BLOCKS_AT_A_TIME))
     return made.reshape(side, side, outer, inner, *block)
 
 

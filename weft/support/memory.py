@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -11,12 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from weft.support.cores import default_threads
+from weft.support.threads import MAX_THREADS, MIN_BYTES, for_each
 
 ALIGN = 64
 """Bytes: constants, arenas and workspaces of kernels, and the results in them, start at multiples of it."""
-_MIN_THREADED_BYTES = 1 << 20  # fewer are copied by one thread
-MAX_COPYING_THREADS = 4  # more do not make memory faster
 _MAX_ITEM_BYTES = 256  # longer rows without gaps are copied fast, whatever their elements
 
 
@@ -47,27 +44,14 @@ def compact(array: NDArray[Any]) -> NDArray[Any]:
 def assign(target: NDArray[Any], source: NDArray[Any]) -> None:
     """``target[...] = source`` (of one shape), by several threads where it is large."""
     target, source = _wide_items(target, source)
-    if target.nbytes < _MIN_THREADED_BYTES or target.ndim == 0:
+    if target.nbytes < MIN_BYTES or target.ndim == 0:
         np.copyto(target, source)
         return
     axis = int(np.argmax(target.shape))
-    parts = min(default_threads(), MAX_COPYING_THREADS, target.shape[axis])
+    parts = min(MAX_THREADS, target.shape[axis])
     bounds = [target.shape[axis] * i // parts for i in range(parts + 1)]
     slices = [(slice(None),) * axis + (slice(a, b),) for a, b in pairwise(bounds)]
-    threads: list[threading.Thread] = []
-    try:
-        for s in slices[1:]:
-            thread = threading.Thread(target=np.copyto, args=(target[s], source[s]))
-            thread.start()
-            threads.append(thread)
-    except RuntimeError:  # the system has no more threads
-        pass
-    try:
-        for s in (slices[0], *slices[1 + len(threads) :]):
-            np.copyto(target[s], source[s])
-    finally:  # an interrupt: nobody writes to the arrays when this returns
-        for thread in threads:
-            thread.join()
+    for_each(lambda s: np.copyto(target[s], source[s]), slices)
 
 
 def _wide_items(target: NDArray[Any], source: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -8,9 +8,7 @@ into separate arrays. If the encoding is unusual, protobuf parses the whole file
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.support.cores import default_threads
-from weft.support.memory import MAX_COPYING_THREADS, aligned_bytes
+from weft.support.memory import aligned_bytes
+from weft.support.threads import for_each
 
 Array = np.ndarray[Any, Any]
 
@@ -167,35 +165,7 @@ def _payloads(handle: int, places: Mapping[int, tuple[int, int]]) -> dict[int, A
         for i, (begin, end) in places.items()
         for at in range(0, end - begin, _PIECE)
     ]
-    failed: list[BaseException] = []
-
-    def read() -> None:
-        while not failed:
-            try:
-                room, at = work.pop()
-            except IndexError:
-                return
-            try:
-                _fill(handle, room, at)
-            except BaseException as error:  # an interrupt too: it is raised again below, by the thread that asked
-                failed.append(error)
-
-    threads: list[threading.Thread] = []
-    try:
-        for _ in range(min(default_threads(), MAX_COPYING_THREADS, len(work)) - 1):
-            thread = threading.Thread(target=read)
-            with contextlib.suppress(RuntimeError):  # no more threads: this one reads what they would
-                thread.start()
-                threads.append(thread)
-        read()
-    except BaseException as error:  # an interrupt between the reads
-        failed.append(error)
-        raise
-    finally:  # the file is closed next: nobody may read from it then
-        for thread in threads:
-            thread.join()
-    if failed:
-        raise failed[0]
+    for_each(lambda piece: _fill(handle, *piece), work)  # the file is closed next: nobody reads from it then
     return made
 
 

@@ -6,6 +6,7 @@ once. A factor before a convolution may be folded with any padding (zeros stay z
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from weft.ops.rules.parts import (
     rounded,
     same_type,
 )
+from weft.support.threads import MAX_THREADS, MIN_BYTES, for_each
 
 BATCH_NORM = operator("batch_norm")
 MAX_POOL, AVG_POOL = operator("max_pool"), operator("avg_pool")
@@ -81,9 +83,15 @@ def scale_inputs(target: Operator, attrs: Attrs, weights: Array, factor: Array) 
 def _scaled(weights: Array, factor: Array) -> Array:
     """The product in float64, rounded once to the dtype of ``weights``: NumPy converts a piece at a time, so that no
     wide copy of the weights fills the memory."""
-    made = np.empty_like(weights)
-    with np.errstate(all="ignore"):
-        np.multiply(weights, factor, out=made, dtype=np.float64, casting="unsafe")
+    made, factors = np.empty_like(weights), np.broadcast_to(factor, weights.shape)
+    parts = MAX_THREADS if weights.nbytes >= MIN_BYTES else 1
+    bounds = [len(weights) * i // parts for i in range(parts + 1)]
+
+    def scale(part: slice) -> None:
+        with np.errstate(all="ignore"):
+            np.multiply(weights[part], factors[part], out=made[part], dtype=np.float64, casting="unsafe")
+
+    for_each(scale, [slice(a, b) for a, b in pairwise(bounds)])
     return made
 
 
