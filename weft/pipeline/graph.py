@@ -12,6 +12,7 @@ from weft.graph.passes.dead_code import DeadCode
 from weft.graph.passes.fold_constants import FoldConstants
 from weft.graph.passes.fuse import Fuse
 from weft.graph.passes.inline import Inline
+from weft.graph.passes.known_sizes import KnownSizes
 from weft.graph.passes.layout import SelectLayouts
 from weft.graph.passes.merge import MergeProducts
 from weft.graph.passes.place_parts import PlaceParts
@@ -43,6 +44,7 @@ def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -
     machine = ChainMachine(rates, lanes, cpu.l2, cpu.l3, cpu.cores)
     clean: tuple[Pass[Module], ...] = (
         FoldConstants(),
+        KnownSizes(),
         Rewrite(SIMPLIFY_RULES),
         FoldConstants(),
         CommonSubexpressions(),

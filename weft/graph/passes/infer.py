@@ -59,11 +59,11 @@ class BindSizes:
             )
         attrs = module.attrs
         if attrs.get("requires"):
-            attrs = attrs.replace(requires=_requirements(attrs.requires, found))
+            attrs = attrs.replace(requires=still_required(attrs.requires, found))
         return Module({n: specialize(f, found) for n, f in module.functions.items()}, module.types, attrs)
 
 
-def _requirements(
+def still_required(
     stated: Iterable[tuple[Expr, str]], values: Mapping[Symbol, ExprLike]
 ) -> tuple[tuple[Expr, str], ...]:
     """What is still to be checked with these sizes."""
