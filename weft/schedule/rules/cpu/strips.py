@@ -18,10 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.cost.assumed import ROW_ELEMENTS
+from weft.cost.caches import CACHE_LINE_BYTES
 from weft.cost.chains import MAX_STRIP_ROWS, strip_rows
 from weft.expr.nodes import Const
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rules.common.access import Access, static_extent
+from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.common.work import work_of
@@ -34,9 +35,10 @@ from weft.schedule.rules.cpu.contraction import (
     pack_vectors,
     paired,
 )
+from weft.schedule.rules.cpu.packing import conflicts
 from weft.schedule.rules.cpu.pairs import suits_pairs
 from weft.schedule.rules.cpu.reduction import finish_row
-from weft.schedule.rules.cpu.roles import Roles, analyze
+from weft.schedule.rules.cpu.roles import Roles, analyze, operands_of
 from weft.tir.nodes import Buffer
 
 
@@ -75,6 +77,7 @@ def schedule_strips(context: Context, last: BlockRef) -> bool:
     around = _LastTiling(context, last, output, context.view(last), roles, tile, lanes, pair).place(rows, work)
     context.nested = True
     _place_between(context, chain, around)
+    _spread_rows(context, chain.between[-1], view, roles, tile.rows)
     return _place_first(context, chain.first, around, rows)
 
 
@@ -223,6 +226,17 @@ def _place_between(context: Context, chain: Chain, around: LoopRef) -> None:
     for block in chain.between:
         finish_row(context, block, False, context.lanes(context.view(block)), row)
         context.done.add(block.name)
+
+
+def _spread_rows(context: Context, final: BlockRef, view: View, roles: Roles, rows: int) -> None:
+    """Where the rows that a tile of the second contraction reads (``rows`` of them) would map to a few sets of the
+    first-level cache, as with a power of two of columns, store them at a distance of an odd number of cache lines."""
+    assert view.product is not None and roles.rows is not None
+    scalar, _ = operands_of(view, roles)
+    if conflicts(context, view, scalar, roles.rows, rows):
+        line = CACHE_LINE_BYTES // scalar.buffer.dtype.nbytes
+        dimension = next(d for d, i in enumerate(scalar.indices) if i is roles.rows.var)
+        context.schedule.storage_align(final, 0, dimension, 2 * line, line)
 
 
 def _place_first(context: Context, first: BlockRef, around: LoopRef, rows: int) -> bool:
