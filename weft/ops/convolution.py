@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from weft import tensor_expr as te
 from weft.cost import Rates, products
 from weft.expr.iter_var import IterVar
-from weft.expr.nodes import Expr, index
+from weft.expr.nodes import Const, Expr, index
 from weft.graph.operator import Attribute, Attrs, LayoutChoice
 from weft.graph.types import Dim, TensorType, Type
 from weft.ops import layouts
@@ -31,6 +32,8 @@ MIN_ROW_PIXELS = 32
 MIN_IMAGE_PIXELS = 16
 """Pixels of an image from which on vectors over all pixels pay."""
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+VOLUME = 3
+"""Spatial dimensions of a volume: slices of lines of points."""
 
 
 def split_pads(op: str, pads: Any, n: int) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
@@ -137,6 +140,7 @@ def _conv_compute(attrs: Attrs, out: TensorType, data: te.Tensor, kernel: te.Ten
     data_layout, kernel_layout, _ = (parse_layout(text) for text in _conv_layouts(attrs, n))
     before, after = split_pads("conv", attrs.pads, n)
     rest = data.ndim - 2 - n
+    sizes = data.shape[2 : 2 + n]
     data = padded(data, (0, 0, *before, *(0,) * rest), (0, 0, *after, *(0,) * rest), name="conv_pad")
     strides = rel.per_axis("conv", attrs.strides, n, "strides")
     dilations = rel.per_axis("conv", attrs.dilations, n, "dilations")
@@ -159,9 +163,38 @@ def _conv_compute(attrs: Attrs, out: TensorType, data: te.Tensor, kernel: te.Ten
         value = te.cast(data[(batch, c, *at, *_joined(inner))], wide)
         places = {("I", k): axis.var for k, axis in enumerate(inner)} | {("O", k): v for k, v in enumerate(lane)}
         weight = te.cast(kernel[(oc, channels.var, *taps, *_block_indices(kernel_layout, places))], wide)
-        return te.sum(value * weight, axis=[channels, *window, *inner])
+        return te.sum(
+            value * weight,
+            axis=[channels, *window, *inner],
+            where=_in_data(at, sizes, before, after, data.dtype == wide),
+        )
 
     return narrowed(te.compute(out.shape, element, name="conv"), out.dtype, "conv_narrow")
+
+
+def _in_data(
+    at: Sequence[Expr], sizes: Sequence[Expr], before: Sequence[Dim], after: Sequence[Dim], unwidened: bool
+) -> Expr | None:
+    """Whether a place of the padded volume has a slice and a line that are not padding, which adds nothing: volumes
+    have few slices, so padding is up to a third of the work. None where it is not worth a condition: pictures, and
+    sizes that are not known, and numbers that are widened, whose dot products
+    take no condition."""
+    if (
+        len(at) != VOLUME
+        or not unwidened
+        or not all(isinstance(s, Const) for s in sizes)
+        or not _known(before)
+        or not _known(after)
+    ):
+        return None
+    inside = [i >= b for i, b in zip(at[:-1], before, strict=False) if b]
+    inside += [i < s + b for i, s, b, a in zip(at[:-1], sizes, before, after, strict=False) if a]
+    return te.all(*inside) if inside else None
+
+
+def _known(pads: Sequence[Dim]) -> bool:
+    """Whether all amounts are numbers, and none crops."""
+    return all(isinstance(p, int) and p >= 0 for p in pads)
 
 
 def _joined(axes: list[IterVar]) -> tuple[Expr, ...]:
@@ -322,6 +355,7 @@ def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
 _BLOCKED = {"data_layout": "NCHW4c", "kernel_layout": "OIHW4i4o", "out_layout": "NCHW4c"}
 _PAIRED = {"data_layout": "NCHW4c", "kernel_layout": "OIHW2i4o2i", "out_layout": "NCHW4c"}
 _FIRST = {"kernel_layout": "OIHW4o", "out_layout": "NCHW4c"}
+_UNEVEN = {"pads": (2, 0, 1, 0, 1, 0), "strides": (1, 2, 1), "dilations": (1, 2, 1)}
 _DEPTHWISE = {"data_layout": "NCHW4c", "kernel_layout": "OIHW4o", "out_layout": "NCHW4c"}
 
 CONV = OpDef(
@@ -346,6 +380,9 @@ CONV = OpDef(
         Case((_f(1, 4, 5, 5), _f(4, 1, 3, 3)), {"groups": 4, "pads": (1, 1, 1, 1)}),
         Case((_f(2, 3, 9), _f(2, 3, 4)), {"strides": (2,)}),
         Case((_f(1, 2, 3, 4, 3), _f(3, 2, 2, 2, 2)), {}),
+        Case((_f(1, 2, 3, 5, 4), _f(3, 2, 3, 3, 3)), {"pads": (1,) * 6}),
+        Case((_f(1, 4, 2, 6, 3), _f(4, 2, 3, 2, 2)), {**_UNEVEN, "groups": 2}),
+        Case((_f(1, 1, 1, 2, 3), _f(2, 1, 2, 2, 2)), {"pads": (3, 0, 0, 0, 4, 1)}),
         Case((_f(1, 2, 5, 5, 4), _f(2, 2, 3, 3, 4, 4)), {**_BLOCKED, "pads": (1, 1, 1, 1)}, atol=1e-5),
         Case((_f(1, 2, 5, 5, 4), _f(2, 1, 3, 3, 4, 4)), {**_BLOCKED, "groups": 2, "strides": (2, 2)}, atol=1e-5),
         Case((_f(1, 2, 5, 5, 4), _f(2, 2, 3, 3, 2, 4, 2)), {**_PAIRED, "pads": (1, 1, 1, 1)}, atol=1e-5),
