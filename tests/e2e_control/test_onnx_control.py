@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -302,3 +303,79 @@ def test_a_branch_that_does_not_fit_the_sizes_matters_only_if_it_is_taken() -> N
         with pytest.raises(InputError) as refusal:
             exe(floats(1, 1, n), np.array(True))
         assert refusal.value.code == "I004"
+
+
+SIZES_USED: dict[str, Callable[[int], Any]] = {
+    "y = Shape (rows)": lambda runs: np.array([runs]),
+    "y = Shape (last)": lambda runs: np.array([2 * (runs + 1)]),
+    "size = Shape (rows)  y = ConstantOfShape (size)": lambda runs: np.zeros(runs, np.float32),
+}
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["main", "branch"])
+@pytest.mark.parametrize("use", SIZES_USED)
+def test_only_a_size_of_a_loop_is_used(use: str, nested: bool) -> None:
+    """Nothing reads the elements that the loop computes, but it must run."""
+    body = f"""
+      last, rows = Loop (k, , x) <body = b (int64 i, bool on, float[p] s) => (bool on2, float[q] s2, float r) {{
+        s2 = Concat <axis: int = 0> (s, x)
+        r = ReduceSum <keepdims: int = 0> (s)
+        on2 = Less (i, end)
+      }}>
+      {use.replace("y = ", "t = " if nested else "y = ")}"""
+    if nested:
+        other = f"u = Shape (x)  z = {'Cast <to: int = 1>' if 'ConstantOf' in use else 'Identity'} (u)"
+        body = f"y = If (c) <then_branch = t () => (t) {{ {body} }}, else_branch = e () => (z) {{ {other} }}>"
+    exe = weft.compile(model(f"agraph (bool c, int64 k, int64 end, float[2] x) => (y) {{ {body} }}"), threads=1)
+    for k, end in ((3, 9), (5, 1), (0, 9)):
+        feeds = {"c": np.array(True), "k": np.array(k), "end": np.array(end), "x": floats(2)}
+        (got,) = exe.run(feeds).values()
+        np.testing.assert_array_equal(got, SIZES_USED[use](min(k, end + 1)), strict=True)
+
+
+def test_loops_over_sequences_that_do_not_run_have_rows_of_known_shape() -> None:
+    text = """
+    agraph (float[n, 3] x) => (float[m, 3] y, float[k, n, 3] rows, float[l, p] others) {
+      none = Constant <value: tensor = int64 {0}> ()
+      first = SequenceConstruct (x, x)
+      all, rows, others = Loop (none, , first)
+      <body = b (int64 i, bool c, seq(float[n, 3]) s) => (bool c2, seq(float[n, 3]) s2, float[n, 3] r, float[q] o) {
+        c2 = Identity (c)
+        s2 = SequenceInsert (s, x)
+        r = SequenceAt (s, i)
+        places = NonZero (r)
+        axis = Constant <value = int64[1] {0}> ()
+        numbers = Cast <to: int = 1> (places)
+        o = ReduceSum <keepdims: int = 0> (numbers, axis)
+      }>
+      y = ConcatFromSequence <axis: int = 0> (all)
+    }"""
+    y, rows, others = weft.compile(model(text), threads=1)(floats(4, 3))
+    assert y.shape == (8, 3) and rows.shape == (0, 4, 3) and others.shape == (0, 0)
+
+
+def test_values_that_loops_and_sizes_come_from_are_found() -> None:
+    """What must be known is traced to the inputs of the model, through loops and items of sequences."""
+    from weft.frontends.onnx import backend
+
+    text = """
+    agraph (int64 k, int64 end, seq(float[2]) items) => (float[m] y) {
+      none, rows = Loop (k, , k) <body = b (int64 i, bool on, int64 s) => (bool on2, int64 s2, int64 r) {
+        on2 = Less (i, end)
+        s2 = Identity (s)
+        r = Identity (i)
+      }>
+      parts = SplitToSequence (rows)
+      n = SequenceLength (parts)
+      one = Constant <value: tensor = int64 {1}> ()
+      all = Loop (n, , items) <body = c (int64 j, bool go, seq(float[2]) t) => (bool go2, seq(float[2]) t2) {
+        go2 = Identity (go)
+        first = SequenceAt (t, one)
+        t2 = SequenceInsert (t, first)
+      }>
+      y = ConcatFromSequence <axis: int = 0> (all)
+    }"""
+    prepared = backend.prepare(model(text))
+    for k, end in ((3, 9), (5, 1), (0, 9)):
+        (y,) = prepared.run({"k": np.array(k), "end": np.array(end), "items": [floats(2), floats(2, seed=1)]})
+        assert y.shape == (2 * (2 + min(k, end + 1)),)

@@ -258,3 +258,49 @@ def @main(%x: str[2]) -> (str[2], bool[2]) {
 def test_a_matrix_of_words_is_not_normalized() -> None:
     with pytest.raises(ModelError, match="in one row"):
         weft.load(model([node("StringNormalizer", "x")], {"x": WORDS}))
+
+
+def test_strings_in_sequences_and_loops_of_known_length() -> None:
+    """Joined and cut as their places; a loop that carries strings is unrolled."""
+
+    def tensor(name: str, dtype: int, *shape: int) -> Any:
+        return helper.make_tensor_value_info(name, dtype, shape)
+
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Concat", ["s", "x"], ["s2"], axis=0),
+         helper.make_node("Identity", ["x"], ["r"])],
+        "body",
+        [tensor("i", TensorProto.INT64), tensor("c", TensorProto.BOOL), helper.make_tensor_value_info("s", 8, None)],
+        [tensor("c2", TensorProto.BOOL), helper.make_tensor_value_info("s2", 8, None),
+         helper.make_tensor_value_info("r", 8, None)],
+    )  # fmt: skip
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["parts"], axis=1),
+        helper.make_node("ConcatFromSequence", ["parts"], ["again"], axis=0),
+        helper.make_node("Loop", ["k", "", "again"], ["last", "rows"], body=body),
+        helper.make_node("Identity", ["last"], ["y"]),
+    ]
+    proto = model(nodes, {"x": WORDS[:, :1], "k": np.array(0)})
+    prepared = backend.prepare(proto)
+    for k in (0, 1, 3, 12):
+        (y,) = prepared.run({"x": WORDS[:, :1], "k": np.array(k)})
+        assert y.tolist() == WORDS[:, :1].tolist() * (k + 1)
+    with pytest.raises(ModelError, match="need a known number of iterations"):
+        weft.compile(proto)
+
+
+def test_a_condition_does_not_choose_between_strings() -> None:
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node("Identity", ["x"], [name])] if name == "then" else
+            [helper.make_node("Concat", ["x", "x"], [name], axis=0)],
+            name, [], [helper.make_tensor_value_info(name, 8, None)],
+        )
+        for name in ("then", "else")
+    }  # fmt: skip
+    proto = model([helper.make_node("If", ["c"], ["y"], **branches)], {"x": WORDS, "c": np.array(True)})
+    with pytest.raises(ModelError, match="chooses between strings"):
+        weft.compile(proto)
+    prepared = backend.prepare(proto)
+    for c in (True, False):
+        assert prepared.run({"x": WORDS, "c": np.array(c)})[0].tolist() == WORDS.tolist() * (1 if c else 2)

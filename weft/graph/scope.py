@@ -117,7 +117,7 @@ def _binders(order: list[GraphExpr], found: dict[GraphExpr, Scope]) -> dict[obje
         for v in bound_vars(e):
             binders[v] = 0 if isinstance(e, Function) and e.is_primitive else depth
         if isinstance(e, Let):
-            binders.update((s, depth) for s in _fresh(e) if s not in binders)
+            binders.update((s, depth) for s in fresh_sizes(e) if s not in binders)
     return binders
 
 
@@ -132,7 +132,7 @@ def is_steady(e: GraphExpr) -> bool:
     return not isinstance(e, (If, Match, Loop, Let)) and not (isinstance(e, Function) and not e.is_primitive)
 
 
-def _fresh(e: Let) -> Iterator[Symbol]:
+def fresh_sizes(e: Let) -> Iterator[Symbol]:
     """Sizes that are bound in the body of a let and not before."""
     value = e.value
     if isinstance(value, Call) and isinstance(value.target, Operator):

@@ -34,11 +34,11 @@ from weft.frontends.onnx.shapes import SHAPE_RULES, materialize
 from weft.frontends.onnx.tensors import dtype_of, to_array
 from weft.graph.assume import collect_assumptions
 from weft.graph.build import let
-from weft.graph.dims import given_sizes
-from weft.graph.nodes import Constant, Function, GraphExpr, Module, Origin, Tuple, Var, call
+from weft.graph.dims import given_sizes, symbols
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, Loop, Module, Origin, Tuple, Var, call
 from weft.graph.operator import Attrs
 from weft.graph.types import Dim, TensorType
-from weft.graph.visit import post_order
+from weft.graph.visit import children
 from weft.ops.catalogue import op
 from weft.support.errors import InternalError, Location, ModelError, UserError, WeftError
 from weft.support.words import did_you_mean
@@ -91,7 +91,9 @@ class Importer:
         self.overrides = given_sizes(shapes or {})
         self.known = dict(known or {})
         self.structure: list[Leaving] = []
-        self.deciding: dict[str, None] = {}
+        self.params: dict[Var, str] = {}  # with the names of the model's inputs
+        self.definitions: dict[object, GraphExpr] = {}  # what held variables and sizes stand for
+        self.deciding: list[GraphExpr] = []  # values that become sizes
         self.output_names: list[str] = []
         self.symbols: dict[str, Symbol] = {}
         self.requirements: dict[Expr, str] = {}
@@ -141,7 +143,7 @@ class Importer:
             name=graph.name or self.source.name,
             outputs=tuple(self.output_names),
             structure=tuple(self.structure),
-            deciding=tuple(self.deciding),
+            deciding=tuple(self.inputs_behind(*self.deciding)),
             requires=tuple(self.requirements.items()),
         )
 
@@ -183,7 +185,9 @@ class Importer:
             if value.name in scope.values and value.name not in self.overrides:
                 continue  # before IR version 4 weights were listed among the inputs
             if value.name in self.known:
+                before = len(params)
                 scope.values[value.name] = self._given(value.name, self.known[value.name], params)
+                self.params.update(dict.fromkeys(params[before:], value.name))
                 continue
             try:
                 var = Var(value.name, self._input_type(value), Origin((value.name,)))
@@ -194,6 +198,7 @@ class Importer:
                 continue
             scope.values[value.name] = var
             params.append(var)
+            self.params[var] = value.name
         return params
 
     def _given(self, name: str, given: Given, params: list[Var]) -> Value:
@@ -207,9 +212,22 @@ class Importer:
             return params[-1]
         return Constant(given, Origin((name,)))
 
-    def inputs_behind(self, value: GraphExpr) -> list[str]:
-        """The inputs of the model that a value is computed from."""
-        return [e.name for e in post_order(value) if isinstance(e, Var)]
+    def inputs_behind(self, *values: GraphExpr) -> list[str]:
+        """The inputs of the model that values are computed from, through loops and sizes known only at run time too."""
+        found: dict[str, None] = {}
+        seen: set[GraphExpr] = set()
+        todo = list(values)
+        while todo:
+            e = todo.pop()
+            if e in seen:
+                continue
+            seen.add(e)
+            own = e.attrs if isinstance(e, Call) else e.trips if isinstance(e, Loop) else ()
+            parts: list[object] = [e, *symbols((e.type, own))]
+            todo += [*children(e), *(self.definitions[p] for p in parts if p in self.definitions)]
+            if isinstance(e, Var) and e in self.params:
+                found[self.params[e]] = None
+        return list(found)
 
     def _input_type(self, value: Any) -> TensorType:
         kind = value.type.WhichOneof("value")
@@ -364,7 +382,7 @@ class Importer:
         followed = self._follow_shapes(node)
         if followed is not None:
             return followed
-        if any(map(text.is_text, node.inputs)):
+        if any(map(text.holds_text, node.inputs)):
             made = text.convert(node, self.convert)
             if made is not None:
                 return made
@@ -424,16 +442,18 @@ class Importer:
         if known is None:
             count = math.prod(d for d in value.tensor.shape if isinstance(d, int))
             known = tuple(self.fresh(base) for _ in range(count))
-            self.deciding |= dict.fromkeys(self.inputs_behind(value))
+            self.deciding.append(value)
             made = call(op("bind_sizes"), (value,), {"sizes": known}, origin=value.origin)
             self.block.bindings.append((Var(base, made.type), made))
             self.block.sizes[value] = known
+            self.definitions.update(dict.fromkeys(known, value))
         return known
 
     def hold(self, value: GraphExpr, base: str) -> Var:
         """Bind ``value`` at the current place: the sizes in its type are known from here on."""
         var = Var(f"{base}_{len(self.block.bindings)}", value.type)
         self.block.bindings.append((var, value))
+        self.definitions[var] = value
         return var
 
     def subgraph(self, node: Node, graph: Any, bindings: Mapping[str, Value]) -> list[Value]:

@@ -3,10 +3,15 @@ are lets, parameters and tuple fields of inner functions, and functions of the m
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 
-from weft.graph.nodes import Call, Function, GlobalVar, GraphExpr, Let, Module, Project, Tuple, Var, apply
+from weft.expr.nodes import Var as Symbol
+from weft.graph.dims import symbols
+from weft.graph.nodes import Call, Function, GlobalVar, GraphExpr, Let, Loop, Module, Project, Tuple, Var, apply
 from weft.graph.operator import Operator
+from weft.graph.scope import fresh_sizes
 from weft.graph.types import TupleType
 from weft.graph.visit import children, map_functions, post_order, rewrite
 
@@ -36,12 +41,13 @@ class DeadCode:
 def _sweep(function: Function) -> Function:
     used_vars, fields = _usage(function)
     pure = _purity(function)
+    mentioned = cache(lambda: _mentioned(function))
 
     def clean(expr: GraphExpr) -> GraphExpr | None:
         if isinstance(expr, Project) and isinstance(expr.value, Tuple):
             return expr.value.fields[expr.index]
         if isinstance(expr, Let) and expr.var not in used_vars and pure.get(expr.value, False):
-            return expr.body
+            return None if any(mentioned()[s] - {expr.value} for s in fresh_sizes(expr)) else expr.body
         if isinstance(expr, Call) and isinstance(expr.target, Function):
             return _without_params(expr, expr.target, used_vars)
         return None
@@ -67,6 +73,17 @@ def _usage(function: Function) -> tuple[set[Var], dict[GraphExpr, set[int] | Non
             else:
                 fields[c] = None
     return variables, fields
+
+
+def _mentioned(function: Function) -> dict[Symbol, set[GraphExpr]]:
+    """The nodes that mention each size: a size may be all that is used of a loop or a branch."""
+    found: dict[Symbol, set[GraphExpr]] = defaultdict(set)
+    for expr in post_order(function):
+        own = expr.attrs if isinstance(expr, Call) else expr.trips if isinstance(expr, Loop) else ()
+        if not isinstance(expr, (Var, Project, Tuple, Let)):
+            for s in symbols((expr.type, own)):
+                found[s].add(expr)
+    return found
 
 
 def _purity(function: Function) -> dict[GraphExpr, bool]:

@@ -10,11 +10,13 @@ import numpy as np
 
 from weft.frontends.common.problems import Malformed, NeedsValue, Unsupported
 from weft.frontends.onnx.converters.computed_axes import require
-from weft.frontends.onnx.converters.loops import branches, either, loop, scan
+from weft.frontends.onnx.converters.loops import bound_by, branches, either, loop, scan
 from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.converters.slicing import Cut, cut, split_sizes
+from weft.frontends.onnx.converters.text import STRING, is_text
 from weft.frontends.onnx.node import Absent, Maps, Node, Result, Sequence_, Value
 from weft.graph.build import let
+from weft.graph.dims import symbols
 from weft.graph.nodes import Constant, GraphExpr, Tuple
 from weft.graph.types import Dim
 from weft.support.dtypes import INDEX
@@ -45,17 +47,18 @@ def _known_scalar(value: GraphExpr | None) -> Any:
 def _loop(node: Node) -> Result:
     """A Loop, unrolled if the trip count and the condition are known."""
     body = node.subgraph("body")
-    plain = not any(isinstance(v, (Sequence_, Absent)) for v in node.inputs)
+    texts = any(o.type.tensor_type.elem_type == STRING for o in body.output)
+    plain = not texts and not any(isinstance(v, (Sequence_, Absent)) or is_text(v) for v in node.inputs)
     trips = _known_scalar(node.data(0)) if node.has(0) else None
     if plain and (trips is None or trips > MAX_UNROLLED_ITERATIONS):
         return loop(node)
     if node.has(0) and trips is None:
-        raise node.needs("loops over sequences need a known number of iterations", 0)
+        raise node.needs("loops over sequences or strings need a known number of iterations", 0)
     going = _known_scalar(node.data(1)) if node.has(1) else True
     if going is None:
         if plain:
             return loop(node)
-        raise node.needs("loops over sequences need a known start condition", 1)
+        raise node.needs("loops over sequences or strings need a known start condition", 1)
     carried: list[Value] = [node.value(i) for i in range(2, len(node.inputs))]
     if len(body.input) != 2 + len(carried) or len(body.output) < 1 + len(carried):
         raise Malformed("its body has other inputs or outputs than the node needs")
@@ -74,11 +77,29 @@ def _loop(node: Node) -> Result:
         if going is None:
             if plain:
                 return loop(node)
-            raise Unsupported("loops over sequences that stop on a computed condition are not supported")
+            raise NeedsValue(
+                "loops over sequences or strings that stop on a computed condition are not supported",
+                node.importer.inputs_behind(node.as_data(results[0])),
+            )
         trip += 1
-    if not trip and columns and plain:
-        return loop(node)  # its types give the shape of the rows if there are none
+    if not trip and columns:
+        return [*carried, *_no_rows(node, body, carried)]
     return [*carried, *(stacked(node, column) for column in columns)]
+
+
+def _no_rows(node: Node, body: Any, carried: list[Value]) -> list[GraphExpr]:
+    """What a loop without any iteration collects: 0 rows of the shapes that its body would give; 0 for sizes that are
+    known only after an iteration."""
+    names = [i.name for i in body.input]
+    values = [node.constant(0, "int64"), node.constant(True, "bool"), *carried]
+    with node.importer.problems.attempt() as trial, node.importer.inner_block() as block:
+        found = node.importer.subgraph(node, body, dict(zip(names, values, strict=True)))
+        rows = [node.as_data(v).tensor for v in found[1 + len(carried) :]]
+    if trial.reason:
+        raise Unsupported(f"the loop has no iterations, so the shape of an output is not known ({trial.reason})")
+    inner = {s for _, value in block.bindings for s in bound_by(value)}
+    shapes = [[0 if any(s in inner for s in symbols(d)) else d for d in t.shape] for t in rows]
+    return [node.call("full", shape=(0, *shape), value=0, dtype=t.dtype) for shape, t in zip(shapes, rows, strict=True)]
 
 
 def stacked(node: Node, values: list[GraphExpr], axis: int = 0) -> GraphExpr:
@@ -108,7 +129,8 @@ def _scan(node: Node) -> Result:
         node.importer.assume("eq", length, other, node.name)
     names = [i.name for i in body.input]
     reverse = node.integers("scan_output_directions", ()) or (0,) * outputs
-    if not isinstance(length, int) or not 0 < length <= MAX_UNROLLED_ITERATIONS:
+    most = MAX_SEQUENCE_ITERATIONS if any(map(is_text, node.inputs)) else MAX_UNROLLED_ITERATIONS
+    if not isinstance(length, int) or not 0 < length <= most:
         return _scan_loop(node, states, scanned, axes, backward, reverse)
     columns: list[list[GraphExpr]] = [[] for _ in range(outputs)]
     for t in range(length):
@@ -293,10 +315,12 @@ def _split_to_sequence(node: Node) -> Result:
         size = x.tensor.shape[axis]
         if not isinstance(size, int):
             message = "a dimension of unknown size is split into a sequence"
-            raise NeedsValue(message, node.importer.inputs_behind(x), shape=True)
+            given = {s for p in node.importer.params for s in symbols(p.type)}
+            of_inputs = given.issuperset(symbols(size))  # else their values decide, in a loop or a branch
+            raise NeedsValue(message, node.importer.inputs_behind(x), shape=of_inputs)
         step = int(node.known(1, "split")) if node.has(1) else 1
         parts = [min(step, size - i) for i in range(0, size, max(1, step))]
-    pieces = split_sizes(node, x, axis, parts)
+    pieces = split_sizes(node, x, axis, parts) if parts else []
     if not node.has(1) and not node.flag("keepdims", True):
         shape = (*x.tensor.shape[:axis], *x.tensor.shape[axis + 1 :])
         pieces = [node.call("reshape", p, shape=shape) for p in pieces]

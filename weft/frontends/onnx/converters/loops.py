@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from weft.expr.nodes import Var as Symbol
 from weft.expr.nodes import index, make
-from weft.frontends.common.problems import Malformed, Unsupported
+from weft.frontends.common.problems import Malformed, NeedsValue, Unsupported
 from weft.frontends.common.sizes import Sizes, arithmetic, object_array
+from weft.frontends.onnx.converters.text import is_text
 from weft.frontends.onnx.node import Absent, Node, Sequence_, Value
 from weft.graph.build import let
 from weft.graph.dims import symbols
@@ -46,6 +47,8 @@ def either(node: Node, i: int, condition: GraphExpr, then: GraphExpr, otherwise:
     """The fields of one of two tuples of tensors; only that one is computed. Operand ``i`` decides which. Sizes that
     differ become symbols, known at run time. Raises NeedsValue if ranks or dtypes differ."""
     pairs = list(zip(_types(then), _types(otherwise), strict=True))
+    if any(t.dtype.kind == "string" for pair in pairs for t in pair):
+        raise node.needs("it chooses between strings, which only a known value can do", i)
     joined = tuple(_joined(node, i, a, b) for a, b in pairs)
     made: GraphExpr = If(condition, then, otherwise, TupleType(joined), node.origin)
     if any(a != b for a, b in pairs):
@@ -128,8 +131,13 @@ def repeat(
     types = [s.tensor for s in state]
     for _ in range(_MAX_TYPE_ATTEMPTS):
         params = [Var(f"state{i}", t) for i, t in enumerate(types)]
+        importer.definitions.update(zip(params, state, strict=True))
         with importer.inner_block() as block, importer.draws.iterating(number):
             condition, after, rows = step(number, list(params))
+        if any(map(is_text, (*after, *rows))):
+            deciding = [v for v in node.inputs[:2] if isinstance(v, GraphExpr)]
+            message = "loops that carry or collect strings need a known number of iterations"
+            raise NeedsValue(message, importer.inputs_behind(*deciding))
         wider = [_widened(node, t, a.tensor, block.bindings) for t, a in zip(types, after, strict=True)]
         if wider == types:
             break
@@ -142,7 +150,7 @@ def repeat(
         trips = None if trips is None else arithmetic("mul", trips, _as_number(node, going))
     count: Dim = importer.fresh("count") if checked or trips is None else trips
     results = [TensorType(tuple(_outside(node, d, state[i]) for d in t.shape), t.dtype) for i, t in enumerate(types)]
-    inner = {s for b in block.bindings for s in _bound_by(b[1])} | {number}
+    inner = {s for b in block.bindings for s in bound_by(b[1])} | {number}
     inner |= {s for t, given in zip(types, state, strict=True) for s in _fresh(t, given.tensor)}
     columns = [TensorType((count, *(_escaped(node, d, inner) for d in r.tensor.shape)), r.tensor.dtype) for r in rows]
     if checked:
@@ -191,7 +199,7 @@ def _outside(node: Node, d: Dim, given: GraphExpr) -> Dim:
     return node.importer.fresh("last") if _is_state(d) and d not in given.tensor.shape else d
 
 
-def _bound_by(value: GraphExpr) -> list[Symbol]:
+def bound_by(value: GraphExpr) -> list[Symbol]:
     """Sizes that a binding in the body of the loop defines."""
     if isinstance(value, Call):
         return [s for s in value.attrs.get("sizes", ()) if isinstance(s, Symbol)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.expr.folds import product
 from weft.frontends.common.problems import Malformed, Unsupported
-from weft.frontends.onnx.node import Node, Result, Value
+from weft.frontends.onnx.node import Node, Result, Sequence_, Value
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import TensorType, dim
 from weft.support.dtypes import INT64
@@ -20,10 +20,14 @@ from weft.support.pictures import CHANNELS, pillow
 if TYPE_CHECKING:
     from weft.frontends.onnx.converters.numbers import Traced
 
+STRING = 8
+"""The number that ONNX has for the dtype of strings."""
+
 MOVES = frozenset(
     [
         "Compress",
         "Concat",
+        "ConcatFromSequence",
         "Expand",
         "Flatten",
         "Gather",
@@ -35,6 +39,7 @@ MOVES = frozenset(
         "ScatterND",
         "Slice",
         "Split",
+        "SplitToSequence",
         "Squeeze",
         "Tile",
         "Transpose",
@@ -51,6 +56,11 @@ def is_text(value: Value | None) -> bool:
     return isinstance(value, GraphExpr) and isinstance(value.type, TensorType) and value.type.dtype.kind == "string"
 
 
+def holds_text(value: Any) -> bool:
+    """Whether a value is a tensor of strings, or a sequence of them."""
+    return is_text(value) or (isinstance(value, Sequence_) and any(map(is_text, value.items)))
+
+
 def convert(node: Node, again: Callable[[Node], Any]) -> Any:
     """The values of a node with string operands; None if its own converter handles strings."""
     if node.domain:
@@ -63,24 +73,30 @@ def convert(node: Node, again: Callable[[Node], Any]) -> Any:
 
 
 def _moved(node: Node, again: Callable[[Node], Any]) -> Any:
-    inputs: list[Value | None] = []
     texts: list[GraphExpr] = []
-    before: Any = 0
-    for v in node.inputs:
+    count: Any = 0
+
+    def places(v: Any) -> Any:
+        nonlocal count
+        if isinstance(v, Sequence_):
+            return Sequence_(tuple(places(item) for item in v.items))
         if not is_text(v):
-            inputs.append(v)
-            continue
-        assert isinstance(v, GraphExpr)
-        shape, count = v.tensor.shape, product(v.tensor.shape)
-        places = node.call("arange", start=before, step=1, count=dim(count), dtype="int64")
-        inputs.append(node.call("reshape", places, shape=shape))
+            return v
+        shape, first = v.tensor.shape, count
         texts.append(v)
-        before = count + before
-    made = again(node.altered(tuple(inputs)))
+        count = product(shape) + first
+        numbers = node.call("arange", start=first, step=1, count=dim(product(shape)), dtype="int64")
+        return node.call("reshape", numbers, shape=shape)
+
+    made = again(node.altered(tuple(places(v) for v in node.inputs)))
     text = texts[0] if len(texts) == 1 else node.call("text_join", *texts)
-    results: Sequence[Any] = made if isinstance(made, (tuple, list)) else (made,)
-    found = tuple(node.call("text_take", text, node.as_data(r)) for r in results)
-    return found if isinstance(made, (tuple, list)) else found[0]
+
+    def taken(r: Any) -> Any:
+        if isinstance(r, Sequence_):
+            return Sequence_(tuple(taken(item) for item in r.items))
+        return node.call("text_take", text, node.as_data(r))
+
+    return tuple(taken(r) for r in made) if isinstance(made, (tuple, list)) else taken(made)
 
 
 def selected(places: Traced, values: Sequence[str], default: str = "_Unused") -> GraphExpr:
