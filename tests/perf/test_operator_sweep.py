@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import movement
 from benchmarks.operators import measure
 from benchmarks.operators.__main__ import table
 from benchmarks.operators.cases import WITHOUT_RECIPE, Case, cases, chosen, quick, recipes
@@ -95,6 +96,14 @@ def test_rows_that_fail_are_counted_and_named() -> None:
     note = table([*rows, broken, wrong]).note
     assert "2 rows fail or differ: broken; wrong." in note and "1 rows without torch." in note
     assert "at most 1.2: 60.0 %" in note and "Of 3 whose peer" in note
+
+
+def test_the_first_call_of_an_engine_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It allocates the pages of a large result: an engine whose first call took long got no further turn."""
+    calls: list[str] = []
+    monkeypatch.setattr(movement, "turn", lambda run: (run(), (1.0, 1.0))[1])
+    movement.best_of({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 0.0)
+    assert calls == ["a", "b"] * 4
 
 
 def test_repeated_rows_are_medians_of_each_engine() -> None:

@@ -92,6 +92,10 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
     return _like(wide + np.asarray(c).astype(np.float64), a)
 
 
+def _beyond(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda near, *args: _like(np.where(np.isnan(near), function(*args), near), near)
+
+
 def _ldexp(x: Any, n: Any) -> Any:
     return _like(np.asarray(x).astype(np.float64) * np.exp2(np.asarray(n).astype(np.float64)), x)
 
@@ -197,6 +201,10 @@ def _rows() -> tuple[Intrinsic, ...]:
         real("copysign", np.copysign, "magnitude of x, sign of y", 2),
         real("ldexp", _ldexp, "x * 2^y for a whole y, at most 250 in magnitude, rounded once", 2),
         real("fma", _fma, "x * y + z, rounded once", 3),
+        *(
+            real(f"{name}_beyond", _beyond(f), f"x, but {name} of the other arguments where x is NaN, which is rare", n)
+            for name, f, n in (("sin", np.sin, 2), ("cos", np.cos, 2), ("tan", np.tan, 2), ("fmod", np.fmod, 3))
+        ),
         real("floor", np.floor, "largest integer not above x"),
         real("ceil", np.ceil, "smallest integer not below x"),
         real("round", np.rint, "nearest integer, halves to even"),

@@ -91,6 +91,7 @@ abs = _unary("abs")
 isnan, isinf = _unary("isnan"), _unary("isinf")
 pow, fmod, copysign = _binary("pow"), _binary("fmod"), _binary("copysign")
 ldexp = _binary("ldexp")
+sin_beyond, cos_beyond, tan_beyond = _binary("sin_beyond"), _binary("cos_beyond"), _binary("tan_beyond")
 bitand, bitor, bitxor = _binary("bitand"), _binary("bitor"), _binary("bitxor")
 bitnot, popcount, clz = _unary("bitnot"), _unary("popcount"), _unary("clz")
 shl, shr = _binary("shl"), _binary("shr")
@@ -101,6 +102,11 @@ prefetch, prefetch_l2 = _unary("prefetch"), _unary("prefetch_l2")
 def fma(x: ExprLike, y: ExprLike, z: ExprLike) -> Expr:
     """x * y + z, rounded once"""
     return call("fma", x, y, z)
+
+
+def fmod_beyond(near: ExprLike, x: ExprLike, y: ExprLike) -> Expr:
+    """``near``, but fmod(x, y) where that is NaN"""
+    return call("fmod_beyond", near, x, y)
 
 
 def reinterpret(x: ExprLike, dtype: str) -> Expr:

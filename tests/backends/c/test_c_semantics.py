@@ -207,7 +207,9 @@ def test_intrinsics_of_floats(dtype: DType, variant: str) -> None:
 
     def close(buffers: Sequence[Buffer], load: Callable[[Buffer], Expr], lanes: int) -> list[Expr]:
         a, b = map(load, buffers)
-        return [*(call(n, a) for n in LIBRARY), call("pow", a, b), call("fmod", a, b)]
+        rare = [call(f"{n}_beyond", call("sqrt", a - b), b) for n in ("sin", "cos", "tan")]
+        rare += [call("fmod_beyond", call("sqrt", a - b), a, b)]
+        return [*(call(n, a) for n in LIBRARY), call("pow", a, b), call("fmod", a, b), *rare]
 
     inside = np.random.default_rng(5).uniform(0.01, 0.99, (2, N)).astype(dtype.numpy)
     inside[0, 0] = np.nan
@@ -258,6 +260,7 @@ def test_products_of_halves(variant: str) -> None:
 def test_every_intrinsic_is_tested() -> None:
     tested = {*LIBRARY, *EXACT, "copysign", "ldexp", "fma", "pow", "fmod", "bitand", "bitor", "bitxor", "shl", "shr"}
     tested |= {"bitnot", "popcount", "clz", "abs", "likely", "reinterpret", "pack4", "pack2", "dot4", "dot2"}
+    tested |= {"sin_beyond", "cos_beyond", "tan_beyond", "fmod_beyond"}
     assert set(INTRINSICS) - tested == {
         "prefetch",
         "prefetch_l2",

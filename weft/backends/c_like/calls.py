@@ -1,5 +1,5 @@
-"""Calls of intrinsics. Most transcendental ones are expanded before code generation; the others of float64 are
-functions of the language's library."""
+"""Calls of intrinsics. Transcendental ones are expanded before code generation, but for rare arguments, for which the
+language's library has functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ LIBRARY: Final = frozenset(
     words("exp exp2 expm1 log log2 log1p tanh erf pow fmod sin cos tan asin acos atan sinh cosh asinh acosh atanh")
 )
 """Functions that languages of the C family have under the same name, for float64 and with a suffix for float32."""
-_REAL: Final = frozenset(words("sqrt rsqrt floor ceil round trunc abs fma copysign ldexp"))
+_REAL: Final = frozenset(
+    words("sqrt rsqrt floor ceil round trunc abs fma copysign ldexp sin_beyond cos_beyond tan_beyond fmod_beyond")
+)
 _WHOLE: Final = frozenset(words("abs shl shr popcount clz"))
 _WORDS: Final = frozenset(words("pack2 pack4 dot2 dot4"))
 _BITS: Final = {"bitand": ("&", BIT_AND), "bitor": ("|", BIT_OR), "bitxor": ("^", BIT_XOR)}

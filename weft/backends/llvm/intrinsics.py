@@ -1,11 +1,12 @@
-"""Calls of intrinsics that machines have. Most transcendental ones are expanded before code generation; the others of
-float64 (circular ones, powers, remainders) go to the C library, lane by lane."""
+"""Calls of intrinsics that machines have. Transcendental ones are expanded before code generation, but for arguments
+(``…_beyond``) that the C library gets lane by lane."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
+from weft.backends.llvm.beyond import BEYOND, beyond
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.packed import dot2, dot4, pack
 from weft.backends.llvm.types import scalar_type, splat, type_of, vector
@@ -77,6 +78,8 @@ def emit_call(f: LlvmFunction, e: Call, args: list[str]) -> str:
             return f.op(f"fdiv {ty} {splat(1.0, dtype, e.lanes)}, {root}")
         if e.name in C_MATH:
             return _library(f, e, typed)
+        if e.name.endswith(BEYOND):
+            return beyond(f, e, typed)
     else:
         found = _integer(f, e, ty, typed)
         if found is not None:

@@ -112,3 +112,19 @@ def acosh(x: Expr, log1p: Function, logarithm_from: float) -> Expr:
     made = log1p(pick(large, x, above + call("sqrt", above * 2.0 + above * above)))
     made = made + pick(large, like(math.log(2), x), like(0.0, x))
     return pick(make("lt", x, 1.0), like(math.nan, x), made)
+
+
+def powers(x: Expr, y: Expr, value: Expr, negative: Expr) -> Expr:
+    """x^y with all the special cases of IEEE 754 pow, where ``value`` is |x|^y and ``negative`` says whether the sign
+    of ``x`` is set."""
+    value = pick(make("or", make("eq", call("abs", x), 1.0), make("eq", y, 0.0)), like(1.0, x), value)
+    whole = make("eq", call("floor", y), y)
+    half = y * 0.5
+    odd = make("and", whole, make("ne", call("floor", half), half))
+    signed = pick(make("and", negative, odd), call("copysign", value, -1.0), value)
+    finite_negative = make("and", make("lt", x, 0.0), make("gt", x, -math.inf))
+    undefined = make("and", finite_negative, make("ne", call("floor", y), y))
+    signed = pick(undefined, like(math.nan, x), signed)
+    signed = pick(make("or", call("isnan", x), call("isnan", y)), x + y, signed)
+    one = make("or", make("eq", x, 1.0), make("eq", y, 0.0))
+    return pick(one, like(1.0, x), signed)

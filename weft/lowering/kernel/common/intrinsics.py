@@ -7,6 +7,7 @@ from typing import Final
 
 from weft.expr.intrinsics import call
 from weft.expr.nodes import Call, Cast, Expr, make
+from weft.lowering.kernel.common import compensated
 from weft.lowering.kernel.common import function_forms as forms
 from weft.lowering.kernel.common import inverse_functions as inverse
 from weft.lowering.kernel.common import mathematics as plain
@@ -20,13 +21,13 @@ _CURVES = (plain.tanh, plain.sigmoid, plain.erf, plain.sin, plain.cos, plain.tan
 _INVERSE = (inverse.asin, inverse.acos, inverse.atan, inverse.asinh, inverse.acosh, inverse.atanh, inverse.fmod)
 EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in (*_EXPONENTIAL, *_CURVES, *_INVERSE)}
 """The expansions of float32 intrinsics. Other intrinsics are machine instructions or C library calls."""
-WIDE_EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in wide.FUNCTIONS}
+WIDE_EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in (*wide.FUNCTIONS, *compensated.FUNCTIONS)}
 """The expansions of float64 intrinsics."""
 _BY_DTYPE: Final[dict[DType, dict[str, forms.Function]]] = {FLOAT32: EXPANSIONS, FLOAT64: WIDE_EXPANSIONS}
 
 
 def lower_intrinsics(program: Program) -> Program:
-    """The program with the transcendental functions expanded; some of float64 stay calls of the C library."""
+    """The program with the transcendental functions expanded."""
     memo: dict[Expr, Expr] = {}
     return replace(program, body=transform_expressions(program.body, lambda e: map_expr(e, expand, memo)))
 

@@ -16,7 +16,7 @@ from typing import Final
 from weft.expr.intrinsics import call, reinterpret
 from weft.expr.nodes import Broadcast, Cast, Const, Expr, make, maximum, minimum
 from weft.lowering.kernel.common import function_forms as forms
-from weft.lowering.kernel.common.function_forms import like, log_edges, pick, polynomial, unless_zero
+from weft.lowering.kernel.common.function_forms import like, log_edges, pick, polynomial, powers, unless_zero
 from weft.support.dtypes import FLOAT32, FLOAT64, INT32, INT64
 
 _LN2_HIGH: Final = 0.693359375
@@ -252,18 +252,7 @@ def pow(x: Expr, y: Expr) -> Expr:
         return x if exponent.value == 1.0 else x * x
     size = call("abs", x)
     value: Expr = Cast(_exp2_wide(_log2_wide(size) * Cast(y, FLOAT64)), FLOAT32)
-    value = pick(make("or", make("eq", size, 1.0), make("eq", y, 0.0)), like(1.0, x), value)
-    whole = make("eq", call("floor", y), y)
-    half = y * 0.5
-    odd = make("and", whole, make("ne", call("floor", half), half))
-    negative = make("lt", reinterpret(x, INT32), 0)
-    signed = pick(make("and", negative, odd), 0.0 - value, value)
-    finite_negative = make("and", make("lt", x, 0.0), make("gt", x, -math.inf))
-    undefined = make("and", finite_negative, make("ne", call("floor", y), y))
-    signed = pick(undefined, like(math.nan, x), signed)
-    signed = pick(make("or", call("isnan", x), call("isnan", y)), x + y, signed)
-    one = make("or", make("eq", x, 1.0), make("eq", y, 0.0))
-    return pick(one, like(1.0, x), signed)
+    return powers(x, y, value, make("lt", reinterpret(x, INT32), 0))
 
 
 def rsqrt(x: Expr) -> Expr:

@@ -1,8 +1,7 @@
 """Transcendental functions of float64 as arithmetic, for scalars and vectors alike, with stated error bounds.
 
 As in ``mathematics``, which has those of float32: NumPy's special values, products and sums may be fused. Functions
-that need twice the precision of float64 inside, and circular ones, whose range reduction needs all bits of pi, stay
-calls of the C library.
+that need more than the precision of float64 inside are in ``compensated``.
 
 Sources: range reduction after W. J. Cody and W. Waite, *Software Manual for the Elementary Functions* (1980); forms of
 log, expm1 and sinh as in Sun's fdlibm. The polynomials interpolate at Chebyshev nodes, computed with 60 digits.
@@ -19,10 +18,10 @@ from weft.lowering.kernel.common import function_forms as forms
 from weft.lowering.kernel.common.function_forms import Function, like, log_edges, odd, pick, polynomial, unless_zero
 from weft.support.dtypes import FLOAT64, INT64
 
-_LN2_HIGH: Final = 6.93147180369123816490e-01  # 33 bits: products with whole numbers below 2^20 are exact
-_LN2_LOW: Final = 1.90821492927058770002e-10
+LN2_HIGH: Final = 6.93147180369123816490e-01  # 33 bits: products with whole numbers below 2^20 are exact
+LN2_LOW: Final = 1.90821492927058770002e-10
 _LOG2_E: Final = 1.4426950408889634
-_ROUND: Final = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer and leaves that in the low bits
+ROUND: Final = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer and leaves that in the low bits
 _ROUND_BITS: Final = 0x4338000000000000
 _EXP_IS_ZERO: Final = -745.2  # below, e^x is less than half of the least subnormal number
 _EXP2_IS_ZERO: Final = -1075.1
@@ -118,13 +117,13 @@ _ERFC: Final = (
 )
 
 
-def _parts(x: Expr) -> tuple[Expr, Expr]:
+def parts(x: Expr) -> tuple[Expr, Expr]:
     """``r`` in [-ln 2 / 2, ln 2 / 2] and ``n``, a whole number, with ``x = n ln 2 + r``."""
-    n = (x * _LOG2_E + _ROUND) - _ROUND
-    return (x - n * _LN2_HIGH) - n * _LN2_LOW, n
+    n = (x * _LOG2_E + ROUND) - ROUND
+    return (x - n * LN2_HIGH) - n * LN2_LOW, n
 
 
-def _exp_of_parts(r: Expr) -> Expr:
+def exp_of_parts(r: Expr) -> Expr:
     return polynomial(r, (*_EXP, 1.0, 1.0))
 
 
@@ -132,8 +131,8 @@ def exp(x: Expr) -> Expr:
     """e^x. At most 2 ulp, subnormal results within one unit of the last place."""
 
     def power(y: Expr) -> Expr:
-        r, n = _parts(minimum(y, 710.0))
-        return call("ldexp", _exp_of_parts(r), n)
+        r, n = parts(minimum(y, 710.0))
+        return call("ldexp", exp_of_parts(r), n)
 
     return unless_zero(x, _EXP_IS_ZERO, power)
 
@@ -143,20 +142,20 @@ def exp2(x: Expr) -> Expr:
 
     def power(y: Expr) -> Expr:
         y = minimum(y, 1025.0)
-        n = (y + _ROUND) - _ROUND
-        return call("ldexp", _exp_of_parts((y - n) * math.log(2)), n)
+        n = (y + ROUND) - ROUND
+        return call("ldexp", exp_of_parts((y - n) * math.log(2)), n)
 
     return unless_zero(x, _EXP2_IS_ZERO, power)
 
 
 def _power_of_two(n: Expr) -> Expr:
     """2^n for a whole number ``n`` within the exponents of normal numbers."""
-    return reinterpret(call("shl", reinterpret(n + (_ROUND + 1023.0), INT64), 52), FLOAT64)
+    return reinterpret(call("shl", reinterpret(n + (ROUND + 1023.0), INT64), 52), FLOAT64)
 
 
 def _expm1_moderate(x: Expr) -> Expr:
     """e^x - 1 for -50 <= x <= 700."""
-    r, n = _parts(x)
+    r, n = parts(x)
     tail = polynomial(r, _EXP) * (r * r) + r
     scale = _power_of_two(n)
     return pick(make("eq", n, 0.0), tail, tail * scale + (scale - 1.0))
@@ -169,13 +168,19 @@ def expm1(x: Expr) -> Expr:
     return pick(make("gt", x, 700.0), exp(x), moderate)
 
 
-def _log_parts(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """``f``, ``y`` and ``e`` with ``log x = f + y + e ln 2`` and ``1 + f`` in [sqrt(1/2), sqrt(2)), for x > 0."""
+def mantissa(x: Expr) -> tuple[Expr, Expr]:
+    """``m`` in [sqrt(1/2), sqrt(2)) and ``e``, a whole number, with ``x = m * 2^e``, for x > 0."""
     tiny = make("lt", x, 2.2250738585072014e-308)
     bits = reinterpret(pick(tiny, x * 2.0**54, x), INT64)
     shift = call("shr", bits - _SQRT_HALF_BITS, 52)
-    f = reinterpret(bits - call("shl", shift, 52), FLOAT64) - 1.0
     exponent = Cast(shift, FLOAT64) - pick(tiny, like(54.0, x), like(0.0, x))
+    return reinterpret(bits - call("shl", shift, 52), FLOAT64), exponent
+
+
+def _log_parts(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """``f``, ``y`` and ``e`` with ``log x = f + y + e ln 2`` and ``1 + f`` in [sqrt(1/2), sqrt(2)), for x > 0."""
+    m, exponent = mantissa(x)
+    f = m - 1.0
     s = f / (f + 2.0)
     square = s * s
     half = f * f * 0.5
@@ -185,7 +190,7 @@ def _log_parts(x: Expr) -> tuple[Expr, Expr, Expr]:
 def log(x: Expr) -> Expr:
     """Natural logarithm. At most 2 ulp."""
     f, y, e = _log_parts(x)
-    return log_edges(x, (f + (y + e * _LN2_LOW)) + e * _LN2_HIGH)
+    return log_edges(x, (f + (y + e * LN2_LOW)) + e * LN2_HIGH)
 
 
 def log2(x: Expr) -> Expr:
@@ -220,8 +225,8 @@ def erf(x: Expr) -> Expr:
     square = minimum(x * x, 36.0)
     small = polynomial(square, _ERF_SMALL) * x + x
     t = minimum(size, 6.0)
-    r, n = _parts(0.0 - square)
-    large = 1.0 - polynomial((t - 3.0) / (t + 3.0), _ERFC) * (_exp_of_parts(r) * _power_of_two(n))
+    r, n = parts(0.0 - square)
+    large = 1.0 - polynomial((t - 3.0) / (t + 3.0), _ERFC) * (exp_of_parts(r) * _power_of_two(n))
     return pick(make("lt", size, 1.0), small, call("copysign", large, x))
 
 
@@ -249,8 +254,8 @@ def acos(x: Expr) -> Expr:
 
 def _half_exp(size: Expr) -> Expr:
     """e^size / 2 for size >= 0; finite where e^size overflows and its half does not."""
-    r, n = _parts(minimum(size, 711.0))
-    return call("ldexp", _exp_of_parts(r), n - 1.0)
+    r, n = parts(minimum(size, 711.0))
+    return call("ldexp", exp_of_parts(r), n - 1.0)
 
 
 def sinh(x: Expr) -> Expr:
