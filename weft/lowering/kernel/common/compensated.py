@@ -24,7 +24,7 @@ from weft.support.dtypes import FLOAT64, INT64
 _PI_HALVES: Final = (1.57079632673412561417, 6.07710050630396597660e-11, 2.02226624871116645580e-21)
 """pi / 2 in parts of 33 bits, whose products with whole numbers below 2^20 are exact."""
 _PI_HALVES_REST: Final = 8.4784276603689e-32
-_NEAR: Final = 1.6e6
+_EXACT_BELOW: Final = 1.6e6
 """Below this size, pi / 2 in four parts is exact enough."""
 # sin r = r + r^3 p(r^2), cos r = 1 - r^2 / 2 + r^4 p(r^2) for |r| <= pi / 4;
 # log((1 + s) / (1 - s)) = 2 s + 2/3 s^3 + s^5 p(s^2). Errors are at most 0.01 ulp.
@@ -57,7 +57,7 @@ _LOG: Final = (
 _TWO_THIRDS: Final = (0.6666666666666666, 3.700743415417188e-17)
 _LARGEST_POWER, _SMALLEST_POWER = 720.0, -760.0
 """Beyond these, e^p is infinite or 0 in float64."""
-_QUOTIENT: Final = 2.0**50
+_MAX_QUOTIENT: Final = 2.0**50
 """The whole part of a smaller quotient is found by one division, but for 1."""
 
 
@@ -75,7 +75,7 @@ def _exact_product(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 
 def _reduced(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """``r`` in [-pi/4, pi/4], what rounding it lost, and the quadrant modulo 4, for sizes below :data:`_NEAR`."""
+    """``r`` in [-pi/4, pi/4], what rounding it lost, and the quadrant modulo 4, for sizes below :data:`_EXACT_BELOW`."""
     shifted = x * (2 / math.pi) + ROUND
     n = shifted - ROUND
     high, middle, low = _PI_HALVES
@@ -106,7 +106,7 @@ def _or_beyond(name: str, near: Expr, usable: Expr, *args: Expr) -> Expr:
 
 
 def _is_near(x: Expr) -> Expr:
-    return make("lt", call("abs", x), _NEAR)
+    return make("lt", call("abs", x), _EXACT_BELOW)
 
 
 def sin(x: Expr) -> Expr:
@@ -181,7 +181,7 @@ def fmod(x: Expr, y: Expr) -> Expr:
     # Where the divisor is infinite the quotient is 0, and 0 * inf is NaN: those remainders are the dividends.
     small = make("lt", size, divisor)
     value = call("copysign", pick(small, size, rest), x)
-    usable = make("or", small, make("lt", size / divisor, _QUOTIENT))
+    usable = make("or", small, make("lt", size / divisor, _MAX_QUOTIENT))
     return _or_beyond("fmod", value, usable, x, y)
 
 
