@@ -168,6 +168,10 @@ def _library(name: str) -> Body:
     return lambda e: f"return {name}{e.suffix}({'a, b' if name in _TWO else 'a'});"
 
 
+def _beyond(name: str) -> Body:
+    return lambda e: f"return a == a ? a : {name}{e.suffix}({'b, c' if name in _TWO else 'b'});"
+
+
 _TWO: Final = frozenset({"pow", "fmod", "copysign"})
 _MATH: Final = tuple(
     words(
@@ -183,11 +187,7 @@ SCALARS: Final[dict[str, Scalar]] = {
     **{name: Scalar(2, body) for name, body in _DIVISIONS.items()},
     **{f"safe_{name}": Scalar(2, _harmless(body)) for name, body in _DIVISIONS.items()},
     **{name: Scalar(2 if name in _TWO else 1, _library(name)) for name in _MATH},
-    **{
-        f"{name}_beyond": Scalar(2, lambda e, name=name: f"return a == a ? a : {name}{e.suffix}(b);")  # type: ignore[misc]
-        for name in ("sin", "cos", "tan")
-    },
-    "fmod_beyond": Scalar(3, lambda e: f"return a == a ? a : fmod{e.suffix}(b, c);"),
+    **{f"{name}_beyond": Scalar(3 if name in _TWO else 2, _beyond(name)) for name in words("sin cos tan fmod")},
     "round": Scalar(1, lambda e: f"return rint{e.suffix}(a);"),
     "rsqrt": Scalar(1, lambda e: f"return {'1.0f' if e.suffix else '1.0'} / sqrt{e.suffix}(a);"),
     "fma": Scalar(3, lambda e: f"return fma{e.suffix}(a, b, c);"),
