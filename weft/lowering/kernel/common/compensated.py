@@ -75,7 +75,7 @@ def _exact_product(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 
 def _reduced(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """``r`` in [-pi/4, pi/4], what rounding it lost, and the quadrant modulo 4, for sizes below :data:`_EXACT_BELOW`."""
+    """``r`` in [-pi/4, pi/4], what rounding it lost, and the quadrant modulo 4, below :data:`_EXACT_BELOW`."""
     shifted = x * (2 / math.pi) + ROUND
     n = shifted - ROUND
     high, middle, low = _PI_HALVES
