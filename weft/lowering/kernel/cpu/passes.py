@@ -13,6 +13,7 @@ from weft.lowering.kernel.cpu.prefetch import insert_prefetches
 from weft.lowering.kernel.cpu.scopes import use_plain_memory
 from weft.lowering.kernel.cpu.stream import mark_streams
 from weft.lowering.kernel.cpu.transpose import transpose
+from weft.lowering.kernel.cpu.updates import join_updates
 from weft.lowering.kernel.cpu.vectorize import vectorize
 
 
@@ -32,5 +33,6 @@ CPU_PASSES: Final[tuple[KernelPass, ...]] = (
     plain(lower_intrinsics),  # exp, tanh … as polynomials
     plain(finish),  # canonical indices, cheap divisions
     plain(unroll),  # copies that differ by constants
+    plain(join_updates),  # masked vectors stay in registers during a reduction
     plain(transpose),  # adjacent strided loads become rows, transposed in registers
 )
