@@ -20,6 +20,9 @@ from weft.tir.nodes import Buffer, Store
 
 Value = Callable[[LlvmFunction, Expr], str]
 
+MASKED_PAIRS = frozenset({"avx512bw", "avx512vl"})
+"""Features with which two masked loads and a shuffle are faster than a masked gather of every second element."""
+
 
 def pointer(f: LlvmFunction, buffer: Buffer, e: Expr, value: Value) -> str:
     """The address of element ``e`` (a scalar index)."""
@@ -71,6 +74,8 @@ def _vector_load(f: LlvmFunction, e: Load, buffer: Buffer, at: Expr, value: Valu
         return f.op(f"call {ty} @llvm.masked.load.{mangled(ty)}.p0({masked})")
     if isinstance(at, Ramp) and stride == 2 and not mask and e.dtype != "bool":
         return _pairs(f, e, buffer, at, value)
+    if isinstance(at, Ramp) and stride == 2 and e.dtype.bits >= 32 and f.features >= MASKED_PAIRS:
+        return _masked_pairs(f, e, buffer, at, mask, value)
     if isinstance(at, Ramp) and stride is not None and not mask:
         return _lane_by_lane(f, buffer, at, stride, value)
     lanes = known_lanes(e.mask, n) if e.dtype != "bool" else None
@@ -97,6 +102,22 @@ def _pairs(f: LlvmFunction, e: Load, buffer: Buffer, at: Ramp, value: Value) -> 
         halves.append((f.op(f"load {ty}, ptr {address}, align {e.dtype.nbytes}"), n))
     picks = [2 * i if 2 * i < n else n + 2 * i - (n - 1) for i in range(n)]
     return shuffle(f, e.dtype, halves, picks)
+
+
+def _masked_pairs(f: LlvmFunction, e: Load, buffer: Buffer, at: Ramp, mask: str, value: Value) -> str:
+    """Every second element where ``mask`` allows it, from two contiguous masked loads that read these elements only."""
+    n, halves = e.lanes, []
+    ty = vector(memory_type(e.dtype), n)
+    words = f.op(f"zext <{n} x i1> {mask} to <{n} x i16>")
+    lanes = f.op(f"bitcast <{n} x i16> {words} to <{2 * n} x i8>")
+    allowed = f.op(f"icmp ne <{2 * n} x i8> {lanes}, zeroinitializer")
+    for offset in (0, n):
+        address = pointer(f, buffer, at.base + offset, value)
+        picks = ", ".join(f"i32 {offset + i}" for i in range(n))
+        part = f.op(f"shufflevector <{2 * n} x i1> {allowed}, <{2 * n} x i1> poison, <{n} x i32> <{picks}>")
+        masked = f"ptr align {e.dtype.nbytes} {address}, <{n} x i1> {part}, {ty} zeroinitializer"
+        halves.append((f.op(f"call {ty} @llvm.masked.load.{mangled(ty)}.p0({masked})"), n))
+    return shuffle(f, e.dtype, halves, list(range(0, 2 * n, 2)))
 
 
 def _shuffled(f: LlvmFunction, e: Load, buffer: Buffer, near: tuple[Expr, int, tuple[int, ...]], value: Value) -> str:
