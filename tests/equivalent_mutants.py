@@ -29,6 +29,16 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "opposed = (i < j)",
     ): "a filter: what has no opposed terms is not proved contradictory, this only saves the attempt",
     (
+        "weft/expr/normalize.py",
+        "if opposed and self.solver.nonnegative(plus(scaled(add(p, q), -1), -1)):",
+        "if (self.solver.nonnegative(plus(scaled(add(p, q), -1), -1))):",
+    ): "a filter: what has no opposed terms is not proved contradictory, this only saves the attempt",
+    (
+        "weft/expr/rules/values.py",
+        "when=lambda m, ask: isinstance(m.c, Const) and type(cast(m.c, m.to)) is Const,",
+        "when=lambda m, ask: (isinstance(m.c, Const) or type(cast(m.c, m.to)) is Const),",
+    ): "where they differ, the cast of the constant is not folded: the rule finds the expression that it was given",
+    (
         "csrc/src/decode.c",
         "if (value >= 0 && value < limit && value < INT32_MAX) return (int32_t)value;",
         "if (value >= 0 && value < limit && value <= INT32_MAX) return (int32_t)value;",

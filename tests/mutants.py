@@ -22,6 +22,8 @@ _COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
     ast.Mod: ast.FloorDiv, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.BitXor: ast.BitOr,
     ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.Pow: ast.Mult,
 }  # fmt: skip
+Function = tuple[str, str, int]
+"""Path of the file, qualified name and first line (that of the first decorator) of a function."""
 _OPPOSITE = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
@@ -46,6 +48,30 @@ class Mutant:
     def line(self) -> int:
         """The number of the first changed line."""
         return self.source.count("\n", 0, self.begin) + 1
+
+    @property
+    def function(self) -> Function | None:
+        """The function or method in whose body the mutant lies; None if there is none, or the file is in C."""
+        if not self.path.endswith(".py"):
+            return None
+        at = len(self.source[: self.begin].encode())
+        starts = _line_starts(self.source.encode())
+        scope: list[ast.stmt] = list(ast.parse(self.source).body)
+        names: list[str] = []
+        while True:
+            around = [
+                n for n in scope
+                if isinstance(n, (ast.FunctionDef, ast.ClassDef))
+                and starts[n.body[0].lineno - 1] + n.body[0].col_offset <= at < starts[n.end_lineno or 0]
+            ]  # fmt: skip
+            if not around:
+                return None
+            (node,) = around
+            names.append(node.name)
+            if isinstance(node, ast.FunctionDef):
+                first = min(n.lineno for n in (node, *node.decorator_list))
+                return self.path, ".".join(names), first
+            scope = node.body
 
     @property
     def change(self) -> tuple[str, str]:
@@ -94,11 +120,17 @@ def mutants_of(path: str, source: str) -> list[Mutant]:
 # Python
 
 
-def _of_python(path: str, source: str) -> Iterator[Mutant]:
+def _line_starts(data: bytes) -> list[int]:
+    """Where each line begins, and the end."""
     starts = [0]
-    for line in source.encode().splitlines(keepends=True):
+    for line in data.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
+    return starts
+
+
+def _of_python(path: str, source: str) -> Iterator[Mutant]:
     data = source.encode()
+    starts = _line_starts(data)
 
     def at(line: int, column: int) -> int:
         return len(data[: starts[line - 1] + column].decode())  # columns count bytes
@@ -118,7 +150,7 @@ _Change = tuple[_Node, ast.expr | str, str]
 def _changes(tree: ast.AST, returns: ast.expr | None = None) -> Iterator[_Change]:
     """Nodes with what stands in their place. ``returns`` is the annotation of the function around them."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, (ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom)) or _asserts_lengths(node):
+        if isinstance(node, (ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom)) or _only_checks(node):
             continue
         if isinstance(node, ast.FunctionDef):
             for inner in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
@@ -138,9 +170,20 @@ def _changes(tree: ast.AST, returns: ast.expr | None = None) -> Iterator[_Change
             yield from _changes(node, returns)
 
 
-def _asserts_lengths(node: ast.AST) -> bool:
-    """Whether the node is the ``strict=True`` of a ``zip``: it fails where lengths differ, and changes nothing else."""
-    return isinstance(node, ast.keyword) and node.arg == "strict" and ast.unparse(node.value) == "True"
+_ONLY_CHECKS = {
+    "strict": "of zip: fails where lengths differ",
+    "frozen": "of dataclass: fails where a field is set or, without it, where a value is hashed",
+    "slots": "of dataclass: takes less memory",
+    "maxsize": "of lru_cache: forgets later",
+}
+"""Keyword arguments that never make another result, with the reason."""
+
+
+def _only_checks(node: ast.AST) -> bool:
+    """Whether the node is an argument of _ONLY_CHECKS; the ``strict=False`` of a ``zip`` is not, it hides a mistake."""
+    if not isinstance(node, ast.keyword) or node.arg not in _ONLY_CHECKS or not isinstance(node.value, ast.Constant):
+        return False
+    return node.arg != "strict" or node.value.value is True
 
 
 def _of_node(node: ast.AST, returns: ast.expr | None) -> Iterator[_Change]:

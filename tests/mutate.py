@@ -15,11 +15,14 @@ or the mutant is *equivalent*, since nothing that counts depends on the change. 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,19 +30,21 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from importlib.util import cache_from_source
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
 from equivalent_mutants import EQUIVALENT
-from mutants import Mutant, mutants_of
+from mutants import Function, Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parent.parent
-TIMES_AS_LONG, AND_SECONDS = 4, 30
-"""Tests of a mutant are ended after so many times the seconds that they take without it, and some more."""
-BUILD = (sys.executable, "setup.py", "-q", "build_ext", "--inplace")
+SERVER = str(Path(__file__).with_name("mutation_server.py"))
+TIMES_AS_LONG, AND_SECONDS = 4, 5
+"""A test of a mutant is ended after so many times the CPU seconds that it takes without it, and some more."""
+BUILD = (sys.executable, "setup.py", "-v", "build_ext", "--inplace", "--force")
 
 
 @dataclass(frozen=True)
@@ -160,11 +165,88 @@ OTHERS = (
 GROUPS = (*CORE, *OTHERS)
 
 
+class Server:
+    """A process that imported the tests of a group and runs them as often as it is asked (``mutation_server.py``)."""
+
+    def __init__(self, folder: Path, group: Group, seconds: float = 600) -> None:
+        """Raises ServerError if the tests cannot be imported, or not in so many seconds."""
+        here, there = socket.socketpair()
+        files = sorted(str(p.relative_to(folder)) for pattern in group.files for p in folder.glob(pattern))
+        self.process = subprocess.Popen(
+            [sys.executable, SERVER, str(there.fileno()), str(folder), ",".join(files), *group.tests],
+            cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)}, pass_fds=(there.fileno(),),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        there.close()
+        here.settimeout(seconds)
+        self.stream = here.makefile("rw")
+        here.close()
+        answer = self._answer()
+        if "imported" not in answer:
+            raise ServerError(self.close())
+        self.imported = {tuple(name) for name in answer["imported"]}
+        self.tests: list[str] = answer["tests"]
+
+    def do(self, **job: Any) -> dict[str, Any]:
+        self.stream.write(json.dumps(job) + "\n")
+        self.stream.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self.stream.readline() or "{}"))
+        except TimeoutError:
+            return {}
+
+    def close(self) -> str:
+        """What the process printed."""
+        with contextlib.suppress(OSError):
+            self.stream.close()
+        try:
+            return self.process.communicate(timeout=5)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            return self.process.communicate()[0]
+
+
+class ServerError(Exception):
+    """The tests cannot be imported; with what was printed."""
+
+
+@dataclass
+class Known:
+    """What is known of the tests of a group: the CPU seconds of each, the functions that it calls, the mutants that it
+    killed so far; and the functions that were called already when the tests were imported."""
+
+    seconds: dict[str, float]
+    calls: dict[str, set[Function]]
+    imported: set[Function]
+    kills: Counter[str] = field(default_factory=Counter)
+
+    def order(self, function: Function | None) -> list[tuple[str, float]]:
+        """All tests with their limits of CPU seconds: those that call the function come first, and of them the quick
+        ones and those that killed before."""
+
+        def rank(test: str) -> tuple[bool, float]:
+            return function not in self.calls[test], (self.seconds[test] + 0.005) / (1 + self.kills[test])
+
+        tests = sorted(self.seconds, key=rank if function else lambda test: rank(test)[1])
+        return [(test, TIMES_AS_LONG * self.seconds[test] + AND_SECONDS) for test in tests]
+
+
 class Workshop:
-    """A copy of the tree in which one mutant after the other is tested."""
+    """A copy of the tree in which one mutant after the other is tested.
+
+    A mutant in a function is put into a process that has imported everything. Where that would not be the same (other
+    statements, functions that were called by imports, C), the tests are imported anew.
+    """
 
     def __init__(self, folder: Path, root: Path = ROOT) -> None:
         self.folder = folder
+        self.servers: dict[Group, Server] = {}
+        self.build: list[list[str]] = []
+        self.hash = ""
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listed, cwd=root, capture_output=True, check=True, text=True).stdout.split("\0")
         names += [str(p.relative_to(root)) for p in root.glob("weft/runtime/_native*.so")]
@@ -173,41 +255,96 @@ class Workshop:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, folder / name)
 
-    def run(self, tests: Sequence[str], seconds: float | None) -> tuple[str, str]:
-        """``passed``, ``failed`` or ``time limit``, and what pytest printed."""
-        with tempfile.TemporaryDirectory() as cache:
-            environment = {**os.environ, "PYTHONPATH": str(self.folder), "WEFT_CACHE_DIR": cache}
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header"]
-            paths = [f"tests/{t}" for t in tests]
-            process = subprocess.Popen(
-                [*command, *paths], cwd=self.folder, env=environment, text=True, start_new_session=True,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-            try:
-                told, _ = process.communicate(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-                return "time limit", ""
-        return "failed" if process.returncode else "passed", told.strip()
+    def close(self) -> None:
+        for server in self.servers.values():
+            server.close()
+        self.servers.clear()
 
-    def judge(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> tuple[str, str]:
+    def known(self, group: Group, remembered: dict[str, Any]) -> Known:
+        """Runs the tests without any mutant, those left out that ``remembered`` has from a run of the same program.
+        Raises SystemExit if one fails."""
+        try:
+            server = self._server(group)
+        except ServerError as error:
+            sys.exit(f"the tests of the group '{group.name}' fail without any mutant:\n{error}")
+        keys = {test: self._key(test.split("::")[0]) + test for test in server.tests}
+        new = [test for test, key in keys.items() if key not in remembered]
+        answer = server.do(record=new) if new else {"tests": {}}
+        if "tests" not in answer:
+            sys.exit(f"the tests of the group '{group.name}' fail without any mutant:\n{answer}")
+        remembered.update({keys[test]: record for test, record in answer["tests"].items()})
+        records = {test: remembered[key] for test, key in keys.items()}
+        seconds = {test: float(r["seconds"]) for test, r in records.items()}
+        calls = {test: {tuple(name) for name in r["called"]} for test, r in records.items()}
+        return Known(seconds, calls, server.imported)
+
+    def _key(self, test: str) -> str:
+        """Stays the same while this file of tests and everything besides tests does."""
+        if not self.hash:
+            paths = [
+                *self.folder.glob("weft/**/*.py"),
+                *self.folder.glob("csrc/**/*.[ch]"),
+                *self.folder.glob("tests/**/*.py"),
+            ]
+            texts = [p.read_bytes() for p in sorted(paths) if not p.name.startswith("test_")]
+            self.hash = blake2b(b"\0".join(texts), digest_size=8).hexdigest()
+        text = (self.folder / test).read_bytes()
+        return blake2b(self.hash.encode() + text, digest_size=8).hexdigest() + " "
+
+    def judge(self, group: Group, mutant: Mutant, known: Known) -> tuple[str, str]:
         """``killed``, ``time limit`` or ``survived``, and by what."""
         path = self.folder / mutant.path
+        function = mutant.function
+        order = known.order(function)
+        job: dict[str, Any] = {"order": order, "seconds": 120 + 5 * sum(limit for _, limit in order)}
         try:
             self._write(path, mutant.text)
-            if (
-                path.suffix == ".c"
-                and subprocess.run(BUILD, cwd=self.folder, capture_output=True, check=False).returncode
-            ):
+            if path.suffix == ".c" and not self._build(mutant.path):
                 return "killed", "does not compile"
-            outcome, told = self.run(tests, seconds)
+            if function is not None and function not in known.imported:
+                answer = self._server(group).do(**job, patch={"text": mutant.text, "function": function})
+            else:
+                server = Server(self.folder, group, 120)
+                try:
+                    answer = server.do(**job)
+                finally:
+                    server.close()
+        except ServerError as error:
+            return "killed", f"not even imported: {error!s:.200}"
         finally:
             self._write(path, mutant.source)
-        if outcome == "failed":
-            lines = [line for line in told.splitlines() if line.startswith(("FAILED", "ERROR"))]
-            return "killed", lines[0][:200] if lines else told[-200:]
-        return ("survived", "") if outcome == "passed" else ("time limit", "")
+            if path.suffix == ".c":
+                self._build(mutant.path)
+        if answer.get("failed"):
+            known.kills[answer["failed"]] += 1
+            return "killed", answer["failed"]
+        if not answer or "ended" in answer:
+            outcome = "time limit" if answer.get("ended") == "time limit" else "killed"
+            return outcome, f"process ended: {answer.get('at', '')}"
+        return "survived", ""
+
+    def _server(self, group: Group) -> Server:
+        if group not in self.servers:
+            self.servers[group] = Server(self.folder, group)
+        return self.servers[group]
+
+    def _build(self, path: str) -> bool:
+        """Whether the C runtime could be built after a change of one of its files. The commands that build all of it
+        are found once."""
+        if not self.build:
+            built = subprocess.run(BUILD, cwd=self.folder, capture_output=True, check=False, text=True)
+            if built.returncode:
+                return False
+            self.build = [shlex.split(line) for line in built.stdout.splitlines() if " -o " in line]
+        for command in self.build:
+            if ("-c" not in command or path in command) and subprocess.run(
+                command, cwd=self.folder, capture_output=True, check=False
+            ).returncode:
+                return False
+        made = self.folder / self.build[-1][self.build[-1].index("-o") + 1]
+        shutil.copy2(made, made.with_suffix(".new"))  # a file in use must not be written to
+        os.replace(made.with_suffix(".new"), self.folder / "weft/runtime" / made.name)
+        return True
 
     def _write(self, path: Path, text: str) -> None:
         path.write_text(text)
@@ -216,11 +353,17 @@ class Workshop:
 
 
 class Results:
-    """What is known of mutants, by key, in a file."""
+    """What is known of mutants, by key, in a file; and of tests, in another one beside it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.known: dict[str, dict[str, Any]] = json.loads(path.read_text())["mutants"] if path.exists() else {}
+        self.beside = path.with_name("mutants-tests.json")
+        self.tests: dict[str, Any] = json.loads(self.beside.read_text()) if self.beside.exists() else {}
+
+    def remember(self) -> None:
+        """Keep what is known of the tests for the next run."""
+        self.beside.write_text(json.dumps(self.tests) + "\n")
 
     def add(self, group: Group, mutant: Mutant, outcome: str, by: str) -> None:
         self.known[mutant.key] = {
@@ -275,13 +418,15 @@ def bar(done: int, of: int, survived: int, since: float) -> str:
 def judge_all(todo: Sequence[tuple[Group, Mutant]], results: Results, jobs: int, root: Path = ROOT) -> None:
     """Judge the mutants, ``jobs`` at a time. Raises SystemExit if tests fail without any mutant."""
     with tempfile.TemporaryDirectory(prefix="weft-mutants-") as place, ThreadPoolExecutor(jobs) as pool:
+        shops = [Workshop(Path(place) / str(number), root) for number in range(jobs)]
         free: Queue[Workshop] = Queue()
-        for number in range(jobs):
-            free.put(Workshop(Path(place) / str(number), root))
-        limits = {}
-        for group in dict.fromkeys(g for g, m in todo if not is_equivalent(m)):
-            limits[group] = _limit(group, free)
+        for shop in shops:
+            free.put(shop)
         since, survived = time.monotonic(), 0
+        known = {}
+        for group in dict.fromkeys(g for g, m in todo if not is_equivalent(m)):
+            known[group] = shops[0].known(group, results.tests)
+            results.remember()
 
         def judge(one: tuple[Group, Mutant]) -> tuple[Group, Mutant, str, str]:
             group, mutant = one
@@ -289,7 +434,7 @@ def judge_all(todo: Sequence[tuple[Group, Mutant]], results: Results, jobs: int,
                 return group, mutant, "equivalent", EQUIVALENT[mutant.path, *mutant.change]
             workshop = free.get()
             try:
-                return group, mutant, *workshop.judge(mutant, group.tests, limits[group])
+                return group, mutant, *workshop.judge(group, mutant, known[group])
             finally:
                 free.put(workshop)
 
@@ -299,17 +444,9 @@ def judge_all(todo: Sequence[tuple[Group, Mutant]], results: Results, jobs: int,
             if outcome == "survived":
                 print(f"\r{'':80}\rsurvived: {mutant.path}:{mutant.line} ({mutant.kind})\n{mutant.diff()}", flush=True)
             print(f"\r{bar(done, len(todo), survived, since)}", end="", file=sys.stderr, flush=True)
+        for shop in shops:
+            shop.close()
     print(file=sys.stderr)
-
-
-def _limit(group: Group, free: Queue[Workshop]) -> float:
-    """Seconds after which the tests of a mutant are ended."""
-    workshop, start = free.get(), time.monotonic()
-    outcome, told = workshop.run(group.tests, None)
-    free.put(workshop)
-    if outcome != "passed":
-        sys.exit(f"the tests of the group '{group.name}' fail without any mutant:\n{told}")
-    return TIMES_AS_LONG * (time.monotonic() - start) + AND_SECONDS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -92,6 +92,42 @@ def test_kinds_of_changes_in_c() -> None:
     assert not any("table" in a or "/*" in a or "NULL" in a for a, _ in made), "NULL, false and WEFT_OK are 0"
 
 
+NESTED = """
+import functools
+TABLE = [lambda x: x + 1]
+
+@functools.cache
+@functools.wraps(max)
+def outer(a=1 + 1, b=2):
+    def inner(): return a + 1
+    return inner
+
+class C:
+    limit: int = 3
+
+    @property
+    def method(self): return self.limit + 5
+"""
+
+
+def test_arguments_that_only_check_are_left_alone() -> None:
+    text = "@lru_cache(maxsize=8)\n@dataclass(frozen=True, slots=True, eq=False)\nclass C: n = 3\n"
+    assert {m.change[1] for m in mutants_of("m.py", text)} == {
+        "@dataclass(frozen=True, slots=True, eq=True)",
+        "class C: n = 4",
+        "class C: n = 2",
+    }
+
+
+def test_the_function_of_a_mutant() -> None:
+    found = {m.source[m.begin : m.end]: m.function for m in mutants_of("m.py", NESTED)}
+    outer, method = ("m.py", "outer", 5), ("m.py", "C.method", 14)
+    assert found["a + 1"] == found["return inner"] == outer
+    assert found["self.limit + 5"] == found["5"] == method
+    assert found["x + 1"] is found["1 + 1"] is found["2"] is found["3"] is None, "not in the body of a function"
+    assert {m.function for m in mutants_of("m.c", C)} == {None}
+
+
 def test_keys_are_different_and_stay() -> None:
     twice = PYTHON + PYTHON.replace("clamp", "again")
     keys = [m.key for m in mutants_of("m.py", twice)]
@@ -101,12 +137,14 @@ def test_keys_are_different_and_stay() -> None:
 
 TESTS = """
 from weft.it import sign, steps
-def test_sign(): assert [sign(x) for x in (-2, 3)] == [-1, 1]
+def test_sign(): assert [sign(x) for x in (-1, 3)] == [-1, 1]
 def test_steps(): assert steps(3) == 3
 """
 SOURCE = """
+LEAST = 0
+
 def sign(x: int) -> int:
-    return -1 if x < 0 else 1
+    return -1 if x < LEAST else 1
 
 def steps(n: int) -> int:
     count = 0
@@ -131,31 +169,36 @@ def test_a_run_finds_survivors_and_goes_on(tree: Path, tmp_path: Path, monkeypat
     group = mutate.Group("it", ("weft/it.py",), ("test_it.py",))
     found = list(mutate.every_mutant(tree, [group]))
     by_change = {m.change[1]: (group, m) for _, m in found}
-    survivor, endless, killed, same = (
+    survivor, endless, killed, outside, harmless, same = (
         by_change[text]
         for text in (
-            "return -1 if (x <= 0) else 1",
+            "return -1 if (x <= LEAST) else 1",
             "pass",
-            "return -1 if (not x < 0) else 1",
-            "return -1 if x < 1 else 1",
+            "return -1 if (not x < LEAST) else 1",
+            "LEAST = -1",
+            "LEAST = 1",
+            "return -1 if x < LEAST else 2",
         )
     )
     monkeypatch.setitem(EQUIVALENT, ("weft/it.py", *same[1].change), "for the test")
     out = tmp_path / "mutants.json"
-    mutate.judge_all([survivor, endless, killed, same], mutate.Results(out), 1, tree)
+    todo = [survivor, endless, killed, outside, harmless, same]
+    mutate.judge_all(todo, mutate.Results(out), 1, tree)
     results = mutate.Results(out)
-    outcomes = [results.known[m.key]["outcome"] for _, m in (survivor, endless, killed, same)]
-    assert outcomes == ["survived", "time limit", "killed", "equivalent"]
-    assert json.loads(out.read_text())["summary"]["surviving share"] == pytest.approx(1 / 3, abs=1e-3)
+    outcomes = [results.known[m.key]["outcome"] for _, m in todo]
+    assert outcomes == ["survived", "time limit", "killed", "killed", "survived", "equivalent"]
+    assert json.loads(out.read_text())["summary"]["surviving share"] == pytest.approx(2 / 5, abs=1e-3)
     assert (tree / "weft/it.py").read_text() == SOURCE
 
 
 @pytest.mark.parametrize("ci", ["true", ""])  # where it is set, pytest writes failures out in many lines
 def test_the_test_that_fails_is_named(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ci: str) -> None:
     monkeypatch.setenv("CI", ci)
-    (killed,) = (m for m in mutants_of("weft/it.py", SOURCE) if m.change[1] == "return -1 if (not x < 0) else 1")
+    (killed,) = (m for m in mutants_of("weft/it.py", SOURCE) if m.change[1] == "return -1 if (not x < LEAST) else 1")
     (tmp_path / "copy").mkdir()
-    outcome, by = mutate.Workshop(tmp_path / "copy", tree).judge(killed, ("test_it.py",), 300)
+    workshop, group = mutate.Workshop(tmp_path / "copy", tree), mutate.Group("it", ("weft/it.py",), ("test_it.py",))
+    outcome, by = workshop.judge(group, killed, workshop.known(group, {}))
+    workshop.close()
     assert outcome == "killed" and "test_sign" in by
 
 
