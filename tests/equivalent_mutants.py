@@ -39,6 +39,26 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "when=lambda m, ask: (isinstance(m.c, Const) or type(cast(m.c, m.to)) is Const),",
     ): "where they differ, the cast of the constant is not folded: the rule finds the expression that it was given",
     (
+        "weft/expr/normalize.py",
+        "right = {m: -c for m, c in p.items() if m and c < 0}",
+        "right = {m: -c for m, c in p.items() if m and c < 1}",
+    ): "coefficients are integers, and those that are 0 are not kept",
+    (
+        "weft/schedule/dependence.py",
+        "if inner != [term] or inner[0] in used or factor < 0:",
+        "if inner != [term] or inner[-1] in used or factor < 0:",
+    ): "a list of one",
+    (
+        "weft/lowering/verify_memory.py",
+        "ASSUMED_SIZES = (16, 100, 1000, 1 << 14)",
+        "ASSUMED_SIZES = (17, 100, 1000, 1 << 14)",
+    ): "a sample of sizes: the plan must be right for all",
+    (
+        "csrc/src/decode.c",
+        'if (count > INT32_MAX) return weft_fail(error, WEFT_ERROR_PROGRAM, "malformed program: too long");',
+        'if (!count > INT32_MAX) return weft_fail(error, WEFT_ERROR_PROGRAM, "malformed program: too long");',
+    ): "only a program of 16 GiB would be told apart",
+    (
         "csrc/src/decode.c",
         "if (value >= 0 && value < limit && value < INT32_MAX) return (int32_t)value;",
         "if (value >= 0 && value < limit && value <= INT32_MAX) return (int32_t)value;",

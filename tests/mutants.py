@@ -255,6 +255,7 @@ _C_SWAPPED = {
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&", "+": "-", "-": "+",
     "<<": ">>", ">>": "<<", "+=": "-=", "-=": "+=", "++": "--",
 }  # fmt: skip
+_ALLOCATES = re.compile(r"(?:[mc]alloc\([^;]* \+ |calloc\()$")  # more memory than is needed changes nothing
 _C_ZEROS = ("", "0", "false", "NULL", "WEFT_OK")
 _C_CALL = re.compile(r"^[ ]+\w[\w>.-]*\([^;{}]*\);[ ]*$", re.MULTILINE)
 _C_IGNORED = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])+\'|^#(?:\\\n|[^\n])*', re.S | re.M)
@@ -286,7 +287,8 @@ def _c_changes(masked: str, token: re.Match[str]) -> Iterator[tuple[str, str]]:
         if not (text in "+-" and masked[: token.start()].rstrip()[-1] in "(,="):  # a sign
             yield _C_SWAPPED[text], "comparison" if text in ("<", "<=", ">", ">=", "==", "!=") else "operator"
     elif text.isdigit():
-        yield str(int(text) + 1), "constant"
+        if not _ALLOCATES.search(masked, masked.rfind("\n", 0, token.start()), token.start()):
+            yield str(int(text) + 1), "constant"
         if int(text):
             yield str(int(text) - 1), "constant"
     elif text == "if (":

@@ -190,6 +190,18 @@ def test_vectors(golden: Golden) -> None:
     golden("normal_vectors.txt", "\n".join(lines_of(found, known())) + "\n")
 
 
+@pytest.mark.parametrize(
+    "op", ["add", "sub", "mul", "min", "max", "floordiv", "floormod", "lt", "gt", "le", "ge", "eq", "ne"]
+)
+def test_vectors_that_are_no_sequences(op: str) -> None:
+    """Lanes without one stride, on either side or both, keep their values."""
+    others = [VECTORS[0] * VECTORS[0] + 1, Ramp(X, Const(1), 4) % 3 + 1, maximum(VECTORS[0], Broadcast(Const(2), 4))]
+    pairs = [p for v in others for w in (*VECTORS[:3], Broadcast(N, 4), *others) for p in ((v, w), (w, v))]
+    if op in ("floordiv", "floormod"):
+        pairs = [(a, maximum(b, Broadcast(Const(1), 4))) for a, b in pairs] + [(v, Broadcast(N, 4)) for v in others]
+    assert len(list(lines_of([Binary(op, a, b) for a, b in pairs], known()))) > 20
+
+
 def test_vectors_of_conditions(golden: Golden) -> None:
     conditions = [Broadcast(Const(v, BOOL), 4) for v in (True, False)]
     conditions += [Broadcast(X < 3, 4), VECTORS[0] < VECTORS[6], VECTORS[3] < VECTORS[7]]

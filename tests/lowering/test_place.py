@@ -18,13 +18,13 @@ from toy_device import Toys, toys
 import weft
 from weft.graph.build import constant, function, size, var
 from weft.graph.interpret import run as interpret
-from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Module, Tuple, Var, call
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Module, Project, Tuple, Var, call
 from weft.graph.parser import parse
 from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import post_order
 from weft.kernels.cache import Kernel, KernelCache
 from weft.lowering.graph_to_program import graph_to_program
-from weft.lowering.place import Placement, _nbytes, place
+from weft.lowering.place import Placement, _makers, _nbytes, place
 from weft.ops.catalogue import OPERATORS, op
 from weft.pipeline import Options, build_kernels, optimize
 from weft.runtime import Executable
@@ -347,6 +347,23 @@ def test_devices_without_work_are_no_part_of_the_program(toy: Toys) -> None:
     m = Module.of(function([x], o("exp", x)))
     artifact = check(m, {}, (floats(2, 4),))
     assert artifact.program.devices == () and not toy.made
+
+
+def test_copies_are_of_what_computes_a_value() -> None:
+    """Tuples, their fields and views, in each other, are looked through; constants are computed by nobody."""
+    source = var("x", (6, 2))
+    plain, several = o("relu", source), o("topk", source, axis=0, k=2)
+    wrapped: list[tuple[GraphExpr, set[GraphExpr]]] = [(plain, {plain}), (several, {several}), (source, {source})]
+    for _ in range(2):
+        for e, makers in wrapped[:]:
+            both = Tuple((e, constant(np.zeros(3, "float32")), plain))
+            wrapped += [(both, {*makers, plain}), (Project(both, 0), {*makers, plain})]
+            if isinstance(e.type, TupleType):
+                wrapped += [(Project(e, i), makers) for i in range(2)]
+            elif isinstance(e.type, TensorType):
+                wrapped.append((o("reshape", e, shape=e.tensor.shape[::-1]), makers))
+    for e, makers in wrapped:
+        assert set(_makers(e)) == makers, e
 
 
 def test_bytes_that_copies_move() -> None:

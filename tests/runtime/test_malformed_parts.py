@@ -17,10 +17,13 @@ from weft.runtime.program import (
     CheckRange,
     Copy,
     ExecutableProgram,
+    Extent,
     FunctionSpec,
     Invoke,
     KernelRef,
     NewView,
+    SetSize,
+    Tag,
     TensorSpec,
 )
 from weft.runtime.serialize import program_from_json, program_to_json
@@ -59,6 +62,28 @@ def test_the_program_and_the_binding_agree_on_the_size_of_elements(kernels, dtyp
     made(words, kernels, "int32")  # as large as float32
     with pytest.raises(ValueError, match="do not fit the program"):
         made(words, kernels, dtype)
+
+
+@pytest.mark.parametrize("define", [lambda n: SetSize(n, (3,)), lambda n: Tag(n, 0), lambda n: Extent(n, 0, 0)])
+def test_each_symbol_has_one_meaning(define):
+    """A dimension of an input or a register that an instruction sets: one of them, and no operation's name."""
+    program = vector_program("double_plus_one", size="n")
+
+    def defining(*names: str) -> ExecutableProgram:
+        symbols = tuple(dict.fromkeys((*program.symbols, *names)))
+        return replace(program, symbols=symbols, instructions=(*map(define, names), *program.instructions))
+
+    assert len(encode(defining("m"))) and len(encode(defining("m", "k", "m"))), "set twice, to be read after each"
+    for wrong, why in (
+        (defining("n"), "'n' is bound from an input and set again"),
+        (defining("m", "n"), "'n' is bound from an input and set again"),
+        (defining("mul"), "'mul' is an operation"),
+        (defining("not"), "'not' is an operation"),
+        (replace(program, symbols=("n", "m")), "'m' is no dimension"),
+        (replace(program, symbols=()), "'n' of an input is not among the symbols"),
+    ):
+        with pytest.raises(ArtifactError, match=why):
+            encode(wrong)
 
 
 @pytest.mark.parametrize("kind", ["input", "constant"])

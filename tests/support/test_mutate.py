@@ -34,6 +34,7 @@ static const int table[] = {1, 2};
 static int clamp(int x, int limit) {
     if (x < limit && limit != 3) return -x;
     note(x, -1);
+    char *p = malloc(x + 5);
     for (int i = 0; i < x; i++) x += 1; // i < 3
     return x;
 }
@@ -89,6 +90,7 @@ def test_kinds_of_changes_in_c() -> None:
         (line, "if (x < limit && limit != 3) return 0;"),
         ("note(x, -1);", ";"),
     } <= made
+    assert {b for a, b in made if "malloc" in a} == {"char *p = malloc(x - 5);", "char *p = malloc(x + 4);"}
     assert not any("table" in a or "/*" in a or "NULL" in a for a, _ in made), "NULL, false and WEFT_OK are 0"
 
 
