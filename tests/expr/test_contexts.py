@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import cProfile
+from collections.abc import Callable, Sequence
 
-from weft.expr.nodes import Expr, Var, select
+import pytest
+from expr_strategies import TENSORS
+
+from weft.expr.evaluate import evaluate
+from weft.expr.nodes import Expr, Load, Var, make, select
 from weft.expr.normalize import Normalizer
 from weft.expr.prove import Facts
 
@@ -35,3 +40,51 @@ def test_other_expressions_are_simplified_once(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Normalizer, "_finish", lambda self, node: finished.append(node) or plain(self, node))
     facts.simplify(_chain(j, [_chain(i, [shared + k * x for k in range(6)]) + k for k in range(6)]))
     assert sum(node is (x * 4 + y) // 3 for node in finished) == 1
+
+
+def _calls(work: Callable[[], object]) -> int:
+    counted = cProfile.Profile()
+    counted.runcall(work)
+    return sum(entry.callcount for entry in counted.getstats())
+
+
+def _simplified(conditions: Sequence[Expr], start: Expr) -> Expr:
+    """Selects of which each reads the one before in both operands."""
+    made = start
+    for k, condition in enumerate(conditions):
+        made = select(condition, made + k, made - (k + 1))
+    return Facts().simplify(made)
+
+
+def test_selects_by_data_are_not_simplified_once_for_each_path() -> None:
+    """2⁸⁰ paths lead through 80 conditions."""
+    made: Expr = Load(TENSORS[0], (Var("i"), Var("j")))
+    for _ in range(80):
+        made = select(make("lt", made, 0.5), made * 2.0, make("add", made, 1.0))
+    small = _calls(lambda: Facts().simplify(made))
+    for _ in range(80):
+        made = select(make("lt", made, 0.5), made * 2.0, make("add", made, 1.0))
+    assert _calls(lambda: Facts().simplify(made)) < 4 * small
+
+
+def test_a_condition_on_data_is_known_where_it_is_asked_again() -> None:
+    x, y = (Load(TENSORS[0], (Var("i"), Var(k))) for k in "jk")
+    first, second = make("lt", x, 0.5), make("lt", y, 0.5)
+    inner = select(second, select(first, x, y), x * y)
+    simple = Facts().simplify(select(first, inner, y))
+    assert simple is select(first, select(second, x, x * y), y)
+    fails = Facts().simplify(select(first, y, inner))
+    assert fails is select(first, y, select(second, y, x * y))
+
+
+@pytest.mark.parametrize("count", [10, 40])
+def test_many_conditions_on_indices_end(count: int) -> None:
+    """None of them decides another, so an operand is another expression under each combination of them."""
+    i, j = Var("i"), Var("j")
+    conditions = [(i * (2 * k + 1) + j * (k + 2)) % 97 < 40 for k in range(count)]
+    made = _simplified(conditions, i * j)
+    assert _calls(lambda: _simplified(conditions, i * j)) < 3_000_000
+    wanted = 5 * 3
+    for k in range(count):
+        wanted += k if (5 * (2 * k + 1) + 3 * (k + 2)) % 97 < 40 else -(k + 1)
+    assert evaluate(made, {i: 5, j: 3}) == wanted

@@ -33,7 +33,7 @@ from weft.expr.rules.logic import LOGIC_RULES, NEGATED
 from weft.expr.rules.values import VALUE_RULES
 from weft.expr.rules.vectors import simplify_lanes
 from weft.expr.solver import Assumptions, Key, Solver
-from weft.expr.visit import variables_of
+from weft.expr.visit import conditions_of, variables_of
 from weft.support.dtypes import BOOL, INDEX
 
 TRUE: Final = Const(True, BOOL)
@@ -43,6 +43,18 @@ _MAX_CONJUNCTION_PARTS: Final = 12
 """Largest number of members of a conjunction or disjunction of which each is compared with all others."""
 _MAX_CONTEXT_DEPTH: Final = 24
 """Largest depth of nested selects at which an operand is simplified under the condition of its select."""
+_MAX_CONTEXT_WORK: Final = 5_000
+"""Largest number of nodes of one expression that are simplified under conditions. Each of several conditions may double
+the number, because an operand is simplified once for each combination of conditions that reaches it."""
+
+
+class _Work:
+    """What is left of the limit for the expression that is simplified now; None between two expressions."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left: int | None = None
 
 
 class Normalizer:
@@ -57,7 +69,10 @@ class Normalizer:
         self.memo: dict[Expr, Expr] = {}
         self._divisions: dict[tuple[Key, Key, bool], Poly] = {}
         self._contexts: dict[Expr, Normalizer] = {}
+        self._told: dict[Expr, frozenset[Expr] | None] = {}
+        self._asked: dict[Expr, frozenset[Expr]] = {} if parent is None else parent._asked
         self._depth = depth
+        self._work: _Work = _Work() if parent is None else parent._work
 
     def forget(self) -> None:
         """Drop cached answers, because the facts have changed."""
@@ -65,6 +80,7 @@ class Normalizer:
         self.memo = {}
         self._divisions = {}
         self._contexts = {}
+        self._told = {}
 
     def assume(self, condition: Expr) -> None:
         """A condition in normal form holds from now on."""
@@ -106,6 +122,16 @@ class Normalizer:
         if self._parent is not None and self._about and self._about.isdisjoint(variables_of(e, self._mentioned)):
             made = memo[e] = self._parent.simplify(e)  # independent of the condition: shared with the parent
             return made
+        if self._work.left is None:
+            self._work.left = _MAX_CONTEXT_WORK
+            try:
+                return self._simplify(e)
+            finally:
+                self._work.left = None
+        return self._simplify(e)
+
+    def _simplify(self, e: Expr) -> Expr:
+        memo, depth, work = self.memo, self._depth, self._work
         stack = [e]
         while stack:
             node = stack[-1]
@@ -117,6 +143,9 @@ class Normalizer:
                 stack.extend(reversed(waiting))
                 continue
             stack.pop()
+            if depth:
+                assert work.left is not None
+                work.left -= 1
             made = self._finish(node)
             memo[node] = made
             memo.setdefault(made, made)
@@ -125,7 +154,12 @@ class Normalizer:
     def _parts(self, node: Expr) -> list[Expr] | tuple[Expr, ...]:
         """The nodes to simplify before ``node``: the leaves of index arithmetic, else the children."""
         if type(node) is Select and node.condition.lanes == 1 and self._depth < _MAX_CONTEXT_DEPTH:
-            return (node.condition,)
+            condition = self.memo.get(node.condition)
+            if condition is None:
+                return (node.condition,)
+            if isinstance(condition, Const):
+                return (node.then if condition.value else node.otherwise,)
+            return () if self._tells(condition) is None else (node.then, node.otherwise)
         if not is_arithmetic(node):
             return node.children
         leaves: list[Expr] = []
@@ -157,16 +191,36 @@ class Normalizer:
         """Simplify each operand under the condition that selects it."""
         condition = self.memo[node.condition]
         if isinstance(condition, Const):
-            return self.simplify(node.then if condition.value else node.otherwise)
-        then, otherwise = node.then, node.otherwise
-        # The condition cannot simplify a variable or a constant, but other facts may.
-        plain = (Const, Var)
-        then = (self if isinstance(then, plain) else self.under(condition)).simplify(then)
-        if isinstance(otherwise, plain):
-            otherwise = self.simplify(otherwise)
-        else:
-            otherwise = self.under(self.simplify(Not(condition))).simplify(otherwise)
+            return self.memo[node.then if condition.value else node.otherwise]
+        told = self._tells(condition)
+        then = (self.under(condition) if self._matters(told, node.then) else self).simplify(node.then)
+        fails = self._matters(told, node.otherwise)
+        otherwise = (self.under(self.simplify(Not(condition))) if fails else self).simplify(node.otherwise)
         return self.local(Select(condition, then, otherwise))
+
+    def _tells(self, condition: Expr) -> frozenset[Expr] | None:
+        """The conditions that are known where ``condition`` (in normal form) holds or fails: none if the limit of work
+        is reached. None if it compares indices, which may decide anything about other indices."""
+        assert self._work.left is not None
+        if self._work.left <= 0:
+            return frozenset()
+        if condition in self._told:
+            return self._told[condition]
+        parts = [*members(condition, "and"), *members(self.simplify(Not(condition)), "and")]
+        for i, part in enumerate(parts):
+            while isinstance(part, Call) and part.name == "likely":
+                part = parts[i] = part.args[0]
+        about_indices = any(type(p) is Binary and p.a.dtype is INDEX for p in parts)
+        told = None if about_indices else frozenset((*parts, *(p.a for p in parts if type(p) is Not)))
+        self._told[condition] = told
+        return told
+
+    def _matters(self, told: frozenset[Expr] | None, operand: Expr) -> bool:
+        """Whether ``operand`` of a select may be simpler under its condition. A comparison of data is only known where
+        the same comparison is asked for again, so chains of such selects are not simplified once for each path."""
+        if isinstance(operand, (Const, Var)):
+            return False
+        return told is None or not told.isdisjoint(conditions_of(self.memo[operand], self._asked))
 
     # One node
 

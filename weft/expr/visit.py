@@ -22,6 +22,7 @@ from weft.expr.nodes import (
     make,
 )
 from weft.ir.walk import post_order as post_order
+from weft.support.dtypes import BOOL
 
 E = TypeVar("E", bound=Expr)
 
@@ -63,6 +64,25 @@ def variables_of(e: Expr, known: dict[Expr, frozenset[Var]]) -> frozenset[Var]:
         stack.pop()
         inside: frozenset[Var] = frozenset().union(*(known[c] for c in node.children))
         known[node] = frozenset((node,)) if type(node) is Var else inside
+    return known[e]
+
+
+def conditions_of(e: Expr, known: dict[Expr, frozenset[Expr]]) -> frozenset[Expr]:
+    """The expressions of dtype BOOL in ``e``, without constants. Results are cached in ``known``."""
+    stack = [e]
+    while stack:
+        node = stack[-1]
+        if node in known:
+            stack.pop()
+            continue
+        waiting = [c for c in node.children if c not in known]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        parts = {known[c] for c in node.children}
+        inside = parts.pop() if len(parts) == 1 else frozenset[Expr]().union(*parts)
+        known[node] = inside | {node} if node.dtype is BOOL and type(node) is not Const else inside
     return known[e]
 
 
