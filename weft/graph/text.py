@@ -126,6 +126,24 @@ def type_text(t: Type, symbols: Mapping[Symbol, str] | None = None) -> str:
     return t.name + (f"<{', '.join(type_text(a, symbols) for a in t.args)}>" if t.args else "")
 
 
+class _Names:
+    """Distinct names, found without trying all numbers again for each of many things of one name."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.taken = set(taken)
+        self.numbers: dict[str, int] = {}
+
+    def free(self, base: str) -> str:
+        """``base``, or ``base_i`` with the smallest ``i`` that is free; taken from now on."""
+        name, i = base, self.numbers.get(base, 0)
+        while name in self.taken:
+            i += 1
+            name = f"{base}_{i}"
+        self.numbers[base] = i
+        self.taken.add(name)
+        return name
+
+
 class _ModulePrinter:
     """Names are unique in the module; large constants have one name each."""
 
@@ -133,9 +151,9 @@ class _ModulePrinter:
         self.module, self.table = module, table
         self.printer = Printer()
         self.names: dict[Var, str] = {}
-        self.taken: set[str] = set()
+        self.taken = _Names(())
         self.symbols: dict[Symbol, str] = {}
-        self.symbol_names: set[str] = set(KEYWORDS)
+        self.symbol_names = _Names(KEYWORDS)
         self.types: dict[Type, str] = {}
         self.constants: dict[Constant, str] = {}
         self.count = 0
@@ -190,23 +208,12 @@ class _ModulePrinter:
 
     def symbol(self, s: Symbol) -> str:
         if s not in self.symbols:
-            base = name = clean_name(s.name)
-            i = 0
-            while name in self.symbol_names:
-                i += 1
-                name = f"{base}_{i}"
-            self.symbol_names.add(name)
-            self.symbols[s] = name
+            self.symbols[s] = self.symbol_names.free(clean_name(s.name))
         return self.symbols[s]
 
     def name(self, v: Var) -> str:
         if v not in self.names:
-            name, i = v.name, 0
-            while name in self.taken:
-                i += 1
-                name = f"{v.name}_{i}"
-            self.taken.add(name)
-            self.names[v] = _sigil("%", name)
+            self.names[v] = _sigil("%", self.taken.free(v.name))
         return self.names[v]
 
     def fresh(self) -> str:

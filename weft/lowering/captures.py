@@ -43,6 +43,7 @@ class Scopes:
             if isinstance(e, Function) and not e.is_primitive and e not in bodies and e is not root
         }
         self._unit = self._units(placed)
+        self._users: dict[GraphExpr, list[GraphExpr]] | None = None
         self._nodes: dict[GraphExpr, list[GraphExpr]] = {}
         for e in self.order:
             self._nodes.setdefault(self._unit[e], []).append(e)
@@ -72,7 +73,12 @@ class Scopes:
 
     def users(self, value: GraphExpr) -> list[GraphExpr]:
         """The nodes that have ``value`` as an operand."""
-        return [e for e in self.order if any(c is value for c in children(e))]
+        if self._users is None:
+            self._users = {}
+            for e in self.order:
+                for c in dict.fromkeys(children(e)):
+                    self._users.setdefault(c, []).append(e)
+        return self._users.get(value, [])
 
     def is_closure(self, e: GraphExpr) -> bool:
         """Whether ``e`` is an inner function that becomes a function of the program."""

@@ -24,6 +24,7 @@ from weft.graph.passes.aliases import Aliases, is_check, is_join, is_part, is_vi
 from weft.graph.types import TensorType, TupleType, Type
 from weft.graph.visit import group_of
 from weft.lowering.control_parts import (
+    FlatTypes,
     Goto,
     Label,
     Place,
@@ -72,6 +73,7 @@ class Emitter(Lifetimes):
         super().__init__(shared.places)
         self.inputs = frozenset(names)
         self.requires = list(requires)
+        self.flat = FlatTypes()
         self.made: dict[GraphExpr, list[Place]] = {}
         self.bound: dict[GraphExpr, GraphExpr] = {}
         self.wanted: dict[tuple[GraphExpr, int], Place] = {}
@@ -167,11 +169,10 @@ class Emitter(Lifetimes):
 
     def leaves(self, e: GraphExpr) -> list[Place]:
         """The places of the tensors that make up a value."""
-        low, count = 0, len(flat(e.type))
+        low, count = 0, len(self.flat.of(e.type))
         while e not in self.made:
             if isinstance(e, Project):
-                assert isinstance(e.value.type, TupleType)
-                low += len(flat(TupleType(e.value.type.fields[: e.index])))
+                low += self.flat.start(e.value.type, e.index)
                 e = e.value
             elif isinstance(e, Tuple):
                 self.made[e] = [p for f in e.fields for p in self.leaves(f)]
@@ -209,7 +210,7 @@ class Emitter(Lifetimes):
             key = self._maker(result, i, whole=False)
             if place is None or key is None or key in self.wanted or key[0] in self.made:
                 continue
-            own = flat(key[0].type)[key[1]]
+            own = self.flat.of(key[0].type)[key[1]]
             by_kernel = isinstance(key[0], Call)
             if (place.late and by_kernel) or (not place.late and same_count(own.shape, t.shape)):
                 self.wanted[key] = place
@@ -221,16 +222,12 @@ class Emitter(Lifetimes):
             if not whole and e in self.pending:
                 return None
             if isinstance(e, Project):
-                assert isinstance(e.value.type, TupleType)
-                i += len(flat(TupleType(e.value.type.fields[: e.index])))
+                i += self.flat.start(e.value.type, e.index)
                 e = e.value
             elif isinstance(e, Tuple):
-                for f in e.fields:
-                    width = len(flat(f.type))
-                    if i < width:
-                        e = f
-                        break
-                    i -= width
+                at = self.flat.field(e.type, i)
+                i -= self.flat.start(e.type, at)
+                e = e.fields[at]
             elif isinstance(e, Let):
                 self.bound.setdefault(e.var, e.value)
                 e = e.body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -151,6 +152,37 @@ def flat(t: Type) -> list[TensorType]:
     if isinstance(t, TupleType):
         return [x for f in t.fields for x in flat(f)]
     return [t if isinstance(t, TensorType) else Opaque((), UINT8, t)]
+
+
+class FlatTypes:
+    """The tensors of types, each type taken apart once: a value may have a thousand fields that are asked for one by
+    one."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Type, list[TensorType], list[int]]] = {}
+
+    def _parts(self, t: Type) -> tuple[Type, list[TensorType], list[int]]:
+        found = self._known.get(id(t))
+        if found is None:
+            tensors: list[TensorType] = []
+            starts: list[int] = []
+            for field in t.fields if isinstance(t, TupleType) else (t,):
+                starts.append(len(tensors))
+                tensors += flat(field)
+            found = self._known[id(t)] = t, tensors, starts  # with the type, whose number is its own while it lives
+        return found
+
+    def of(self, t: Type) -> list[TensorType]:
+        """As :func:`flat`; not to be changed."""
+        return self._parts(t)[1]
+
+    def start(self, t: Type, field: int) -> int:
+        """The number of tensors before a field of a tuple."""
+        return self._parts(t)[2][field]
+
+    def field(self, t: Type, tensor: int) -> int:
+        """The field of a tuple that holds a tensor."""
+        return bisect_right(self._parts(t)[2], tensor) - 1
 
 
 def flat_all(values: Iterable[GraphExpr]) -> list[TensorType]:

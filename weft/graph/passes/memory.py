@@ -156,6 +156,8 @@ class _Orders:
         """Tensors whose memory is the caller's; the plan says nothing of them and of what lies in them."""
         self.reads = {e: self._reads(e) for e in self.calls}
         self.sizes: dict[Key, tuple[int, Expr | None]] = {}
+        self._made: dict[GraphExpr, int] = {}
+        self._of_base: dict[Expr | None, int] = {None: 1}
         self.readers: dict[Key, int] = {}
         for e in (*self.calls, *filter(is_join, self.nodes)):
             for i, t in enumerate(tensors_in(e.type)):
@@ -176,7 +178,11 @@ class _Orders:
         """Bytes that a kernel makes; nothing for what is no kernel."""
         if is_alias(e):
             return 0
-        return sum(self._bytes(self.sizes.get((e, i), (0, None))) for i in range(_output_count(e)))
+        found = self._made.get(e)
+        if found is None:
+            sizes = [self.sizes[e, i] for i in range(_output_count(e)) if (e, i) in self.sizes]
+            found = self._made[e] = sum(map(self._bytes, sizes))
+        return found
 
     def _reads(self, e: Call) -> list[Key]:
         """Distinct tensors that a call reads, each made by one kernel."""
@@ -184,7 +190,10 @@ class _Orders:
         return [k for k in found if not isinstance(k[0], (Var, Constant))]
 
     def _assumed(self, base: Expr | None) -> int:
-        return 1 if base is None else estimate(base, self.assumed)
+        found = self._of_base.get(base)
+        if found is None:
+            found = self._of_base[base] = 1 if base is None else estimate(base, self.assumed)
+        return found
 
     # -- orders --------------------------------------------------------------------------------------------------
 
