@@ -26,6 +26,7 @@ from weft.lowering.graph_to_chain import chain_of
 from weft.lowering.graph_to_te import fusion_kind, reduces_rows
 from weft.ops.catalogue import op
 from weft.ops.rules import SIMPLIFY_RULES
+from weft.ops.rules.movement import WIDE_RULES
 from weft.ops.rules.pointwise import POINTWISE_RULES
 from weft.ops.rules.transposed import TRANSPOSED_RULES
 from weft.ops.rules.winograd import winograd_rules
@@ -80,6 +81,7 @@ def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -
         *layouts,
         MakeUniformConstants(op("full")),
         *registry.passes("before-fusion"),
+        Rewrite(WIDE_RULES, name="wide"),
         record,
         Fuse(fusion_kind, max_ops=options.max_ops),
         *((JoinChains(fusion_kind, reduces_rows, chain_of, machine),) if options.max_ops > 1 else ()),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from weft.graph.nodes import Call, Function, GraphExpr, Project, Tuple
 from weft.graph.operator import Operator
@@ -78,6 +79,10 @@ def memory_of(value: GraphExpr) -> MemorySlice:
 def source(value: GraphExpr) -> Key:
     """The tensor whose memory holds ``value``: looks through views, checks, parts, tuples and projections."""
     return memory_of(value).key
+
+
+PLACE_ALIGN: Final = 64
+"""Bytes of which the start of each part is a multiple, where parts are read and joins are written in place."""
 
 
 def stretches(value: Call) -> tuple[int, ...] | None:

@@ -15,7 +15,7 @@ from weft.graph.build import primitive
 from weft.graph.demand import on_demand
 from weft.graph.nodes import Call, Function, GraphExpr, Let, Module, Tuple, Var, apply, call
 from weft.graph.operator import Operator
-from weft.graph.passes.aliases import Key, MemorySlice, is_join, memory_of, stretches
+from weft.graph.passes.aliases import PLACE_ALIGN, Key, MemorySlice, is_join, memory_of, stretches
 from weft.graph.passes.reach import Reach
 from weft.graph.scope import scopes
 from weft.graph.types import TensorType, TupleType
@@ -35,7 +35,7 @@ class PlaceParts:
     bytes; otherwise the group stays as it is. Every stretch starts at a multiple of ``align`` bytes.
     """
 
-    align: int = 64
+    align: int = PLACE_ALIGN
     name: str = "place_parts"
 
     def run(self, module: Module) -> Module:

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.graph.nodes import Call, Constant, GraphExpr, Project, call
+from weft.graph.nodes import Call, Constant, GraphExpr, Project, Tuple, call
 from weft.graph.operator import Attrs, Operator
+from weft.graph.passes.aliases import PLACE_ALIGN, stretches
 from weft.graph.pattern import GraphMatch, GraphRule, anything, constant, op, project, rest
 from weft.graph.types import Dim
 from weft.ops import relations as rel
@@ -277,6 +278,32 @@ def _in_groups(m: GraphMatch) -> GraphExpr | None:
     return try_call(CONCAT, joined, root.attrs, root)
 
 
+MAX_SPLIT_RESULTS = 32
+"""Most results of one split that copies its parts. A kernel has loops for each of them, and schedules look at all loops
+of a kernel again and again."""
+
+
+def _split_in_groups(m: GraphMatch) -> GraphExpr | None:
+    """split into very many parts → splits of slices: each kernel makes a few of them. Parts that can be read in place
+    need no kernel."""
+    root = m.call
+    sizes, axis = root.attrs.sizes, root.attrs.axis % m.x.tensor.rank
+    if len(sizes) <= MAX_SPLIT_RESULTS or any(not isinstance(size, int) for size in sizes):
+        return None
+    starts = stretches(root)
+    if starts is not None and all(start % PLACE_ALIGN == 0 for start in starts):
+        return None
+    parts: list[GraphExpr] = []
+    begin = 0
+    for i in range(0, len(sizes), MAX_SPLIT_RESULTS):
+        own = sizes[i : i + MAX_SPLIT_RESULTS]
+        attrs = {"begin": (begin,), "end": (begin + sum(own),), "axes": (axis,)}
+        some = call(SPLIT, [call(SLICE, [m.x], attrs, origin=root.origin)], {"axis": axis, "sizes": own})
+        parts += [Project(some, k, root.origin) for k in range(len(own))]
+        begin += sum(own)
+    return Tuple(tuple(parts), root.origin)
+
+
 def _gather_one(m: GraphMatch) -> GraphExpr | None:
     """gather with one known index → a slice, which is plain addressing."""
     root = m.call
@@ -315,6 +342,20 @@ PART_RULES: tuple[GraphRule, ...] = (
     GraphRule("broadcast-before-first", op((*BROADCASTING, MATMUL), op(BROADCAST_TO, _x), _y), _without_broadcast),
     GraphRule("broadcast-before-second", op((*BROADCASTING, MATMUL), _y, op(BROADCAST_TO, _x)), _without_broadcast),
 )
+
+
+def _field(m: GraphMatch) -> GraphExpr | None:
+    root, parts = m.root, m["parts"]
+    assert isinstance(root, Project) and isinstance(parts, Tuple)
+    return parts.fields[root.index]
+
+
+WIDE_RULES: tuple[GraphRule, ...] = (
+    GraphRule("split-into-many", op(SPLIT, _x), _split_in_groups),
+    GraphRule("part-of-many", project(anything("parts", lambda e: isinstance(e, Tuple))), _field),
+)
+"""Rules on operators with very many results, for graphs that are not simplified any more: other rules look for whole
+splits."""
 
 MOVEMENT_RULES: tuple[GraphRule, ...] = (*VIEW_RULES, *TRANSPOSE_RULES, *PART_RULES)
 """Rules on operators that only move elements."""

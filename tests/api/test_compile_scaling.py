@@ -1,0 +1,53 @@
+"""Compiling a graph of twice the size takes about twice the calls of Python functions, and the results stay right.
+
+Calls are counted, not seconds: the count does not depend on the machine. What one call does in C (copying a long list,
+looking through it) is not counted, so sizes stay small enough for such work not to matter.
+"""
+
+from __future__ import annotations
+
+import cProfile
+from typing import Any
+
+import numpy as np
+import pytest
+from large_models import FAMILIES, arguments, model
+
+import weft
+from weft.graph import interpret
+
+LIMIT = 2.3
+"""Most calls at twice the size: between linear (2) and quadratic (4)."""
+
+SIZES = {
+    "branches": 32, "choices": 32, "conditions": 32, "dense": 6, "diamonds": 32, "found": 8, "growing": 16, "joined": 24,
+    "joined_open": 24, "largest": 32, "lookups": 24, "loops": 16, "nested": 8, "open_chain": 32, "outputs": 16,
+    "recurrences": 4, "rounded": 16, "sequence": 24, "shapes": 24, "sliced": 32, "split": 80, "split_and_joined": 64,
+    "split_and_used": 64,
+}  # fmt: skip
+"""The smaller of the two sizes, where it is not 64, the most operators of one kernel."""
+
+
+def compiled(made: Any) -> weft.Executable:
+    return weft.compile(made, threads=1, cache=False, options=weft.Options(jobs=1))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_twice_the_size_takes_twice_the_calls(name: str) -> None:
+    family, n = FAMILIES[name], SIZES.get(name, 64)
+    compiled(model(family, 2))  # imports, and tables that are made once
+    made = [model(family, size) for size in (n, 2 * n)]
+    calls = []
+    for proto in made:
+        counted = cProfile.Profile()
+        executable = counted.runcall(compiled, proto)
+        calls.append(sum(entry.callcount for entry in counted.getstats()))
+    given = arguments(made[1])
+    results = executable(*given)
+    results = results if isinstance(results, (tuple, list)) else [results]
+    module = weft.load(made[1])
+    wanted = interpret.run(module, given)
+    wanted = wanted if isinstance(wanted, (tuple, list)) else [wanted]
+    for got, right in zip(results, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(got), right, rtol=1e-3, atol=1e-5)
+    assert calls[1] <= LIMIT * calls[0], calls
