@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import large_models
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import weft
+from weft.support.errors import ModelError
 
 
 def model(nodes: list[Any], inputs: dict[str, list[int]], outputs: list[str], **weights: np.ndarray) -> Any:
@@ -96,3 +98,10 @@ def test_many_dimensions(rank: int) -> None:
     t = x.transpose().sum((0, rank - 2), keepdims=True)
     e = np.exp(t - t.max(rank // 2, keepdims=True))
     np.testing.assert_allclose(made(x), e / e.sum(rank // 2, keepdims=True), rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_of_very_many_open_sizes_is_refused() -> None:
+    """Also where the expression is deeper than Python's stack."""
+    made = large_models.model(large_models.joined_open, 1200)
+    with pytest.raises(ModelError, match=r"error\[M024\] a size of .* is computed from .* open sizes"):
+        weft.compile(made)

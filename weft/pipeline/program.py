@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
-from weft.expr.nodes import ExprLike, index, make
+from weft.expr.nodes import Expr, ExprLike, index, make
+from weft.graph import dims
 from weft.graph.nodes import Call, Function, GraphExpr, Module
 from weft.graph.passes.memory import MemoryPlan
+from weft.graph.types import tensors_in
 from weft.graph.visit import post_order
 from weft.ir.fusion_kind import FusionKind
 from weft.ir.passes import Instrument
@@ -25,6 +27,7 @@ from weft.plugins.registry import STOCK, Registry
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import ExecutableProgram
 from weft.support.cores import default_threads
+from weft.support.errors import ModelError
 from weft.support.progress import Reporter, Silent
 from weft.support.version import VERSION
 from weft.target import Target
@@ -64,6 +67,7 @@ def _compile_module(
 ) -> tuple[Artifact, Report]:
     for target in targets:
         registry.backend_of(target).check(target)
+    refuse_long_sizes(module)
     report = Report(operators=_count_calls(module))
     cache = cache if cache is not None else KernelCache(None)
     options = options or Options()
@@ -112,6 +116,30 @@ def _compile_module(
     if registry.plugins:
         metadata["plugins"] = [list(pair) for pair in registry.named]
     return Artifact(program, codes, tuple(constants), str(first), metadata), report
+
+
+MAX_OPEN_SIZES: Final = 400
+"""Most open sizes from which one size is computed. Proofs about a sum take time for each of its terms, and a join of
+inputs with sizes of their own has as many sums as inputs."""
+
+
+def refuse_long_sizes(module: Module) -> None:
+    """Raise ModelError M024 if a size of the module is computed from more than :data:`MAX_OPEN_SIZES` others."""
+    seen: set[Expr] = set()
+    for e in _calls(module):
+        for t in tensors_in(e.type):
+            for d in t.shape:
+                if not isinstance(d, Expr) or d in seen:
+                    continue
+                seen.add(d)
+                count = len(set(dims.symbols(d)))
+                if count > MAX_OPEN_SIZES:
+                    where = f" of {', '.join(repr(n) for n in e.origin.names[:3])}" if e.origin.names else ""
+                    raise ModelError(
+                        f"a size of a result{where} is computed from {count} open sizes, more than {MAX_OPEN_SIZES}",
+                        code="M024",
+                        hint="give some of them: shapes={name: size, …}",
+                    )
 
 
 def _calls(module: Module) -> Iterator[Call]:
