@@ -1,6 +1,7 @@
 """Random tests with fresh seeds, again and again: ``python tests/nightly.py --minutes 60 --out failures.txt``.
 
-Every round runs all test files that draw seeds (those that import ``seeds`` or ``hypothesis``) with a seed of its own.
+Every round runs all test files that draw seeds (those that import ``seeds`` or ``hypothesis``) with a seed of its own,
+in turn the usual tests and those that take minutes (``--slow``).
 What fails is written to the file when it fails, as the command that repeats it, also where the time ends in the middle
 of a round. Returns 1 where anything failed.
 """
@@ -20,6 +21,9 @@ from pathlib import Path
 from seeds import REPEAT_FILE
 
 TESTS = Path(__file__).resolve().parent
+SLOW = ("--slow", "-m", "slow")
+NOTHING_CHOSEN = 5
+"""The exit status of pytest if no test fits the options."""
 _DRAWS = re.compile(r"^(from|import) (seeds|hypothesis)\b", re.MULTILINE)
 
 
@@ -28,11 +32,12 @@ def random_files() -> list[Path]:
     return sorted(p for p in TESTS.rglob("test_*.py") if _DRAWS.search(p.read_text()))
 
 
-def one_round(files: list[Path], seed: int, seconds: float, workers: int, out: Path) -> int:
-    """Run the files with ``seed``, for so many seconds at most; each test that fails adds the command that repeats it
-    to ``out``. Returns how many did; a run that ends with an error of its own counts as one."""
+def one_round(files: list[Path], seed: int, seconds: float, workers: int, out: Path, slow: bool = False) -> int:
+    """Run the files with ``seed``, for so many seconds at most, or their tests that take minutes (``slow``); each test
+    that fails adds the command that repeats it to ``out``. Returns how many did; a run that ends with an error of its
+    own counts as one."""
     before = _lines(out)
-    options = ["-q", "-n", str(workers), "--dist", "worksteal", "--seed", str(seed)]
+    options = [*(SLOW if slow else ()), "-q", "-n", str(workers), "--dist", "worksteal", "--seed", str(seed)]
     command = [sys.executable, "-m", "pytest", *options, *map(str, files)]
     environment = {**os.environ, REPEAT_FILE: str(out.resolve())}
     process = subprocess.Popen(
@@ -44,9 +49,11 @@ def one_round(files: list[Path], seed: int, seconds: float, workers: int, out: P
         os.killpg(process.pid, signal.SIGKILL)  # its workers too
         process.wait()
         status = 0
+    if status == NOTHING_CHOSEN and slow:
+        status = 0
     if status and _lines(out) == before:  # it failed outside of any test: while collecting, or by a crash
         with out.open("a") as file:
-            file.write(f"pytest {' '.join(map(str, files))} --seed {seed}\n")
+            file.write(f"pytest {' '.join(map(str, files))} --seed {seed}{' --slow' if slow else ''}\n")
     return _lines(out) - before
 
 
@@ -65,9 +72,10 @@ def main(arguments: list[str] | None = None) -> int:
     options.out.write_text("")
     while (left := end - time.monotonic()) > 0:
         seed = random.SystemRandom().randrange(1, 1 << 30)
-        found = one_round(files, seed, left, options.workers, options.out)
+        slow = rounds % 2 == 1
+        found = one_round(files, seed, left, options.workers, options.out, slow)
         rounds, count = rounds + 1, count + found
-        print(f"round {rounds}, seed {seed}: {found} failed", flush=True)
+        print(f"round {rounds}{', slow tests' if slow else ''}, seed {seed}: {found} failed", flush=True)
     print(f"{count} failures in {rounds} rounds" + (f"; to repeat: {options.out}" if count else ""))
     return int(count > 0)
 

@@ -77,6 +77,40 @@ def test_nightly_rounds_write_the_failures_to_repeat(tmp_path: Path, monkeypatch
     assert out.read_text().splitlines()[1:] == [f"pytest {path} --seed 7"]
 
 
+SLOW = """
+import pytest
+from seeds import seeds
+
+def test_usual():
+    assert False, "not chosen"
+
+@pytest.mark.slow
+def test_long():
+    assert seeds(1)[0] == 0
+"""
+
+
+def test_nightly_runs_tests_that_take_minutes_too(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "test_random.py"
+    path.write_text(SLOW)
+    monkeypatch.setattr(nightly, "TESTS", tmp_path / "tests")
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(Path(seeds.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    )
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p conftest")
+    out = tmp_path / "failures.txt"
+    assert nightly.one_round([path], 12345, 120, 1, out, slow=True) == 1
+    assert out.read_text() == "pytest 'test_random.py::test_long' --seed 12345 --slow\n"
+    path.write_text("def test_usual(): pass")
+    assert nightly.one_round([path], 1, 120, 1, out, slow=True) == 0, "no test of the file takes minutes"
+    turns: list[bool] = []
+    monkeypatch.setattr(nightly, "one_round", lambda *arguments: turns.append(arguments[-1]) or 0)
+    times = iter(range(0, 100, 5))
+    monkeypatch.setattr(nightly.time, "monotonic", lambda: next(times))
+    assert nightly.main(["--minutes", "0.3", "--out", str(out), str(path)]) == 0
+    assert turns == [False, True, False]
+
+
 def test_nightly_keeps_failures_of_an_interrupted_round(tmp_path: Path, monkeypatch) -> None:
     path, out = tmp_path / "test_random.py", tmp_path / "failures.txt"
     path.write_text(f"{RANDOM}\ndef test_endless():\n    while True:\n        pass\n")

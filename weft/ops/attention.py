@@ -37,7 +37,7 @@ def _infer(attrs: Attrs, *types: Type) -> TensorType:
     if mask:
         if mask[0].dtype not in (BOOL, dtype):
             rel.fail(NAME, f"the mask must be bool or {dtype}, not {mask[0].dtype}", "T011")
-        rel.broadcast(NAME, (*batch, query.shape[-2], key.shape[-2]), mask[0].shape)
+        rel.broadcast_onto(NAME, mask[0].shape, (*batch, query.shape[-2], key.shape[-2]), "the mask")
     return TensorType((*batch, query.shape[-2], value.shape[-1]), dtype)
 
 
@@ -45,10 +45,10 @@ def _scale(attrs: Attrs, width: Any) -> Any:
     if attrs.scale is not None:
         return attrs.scale
     size = rel.simplified(width)
-    return _usual_scale(size) if isinstance(size, int) else te.rsqrt(te.cast(size, FLOAT32))
+    return usual_scale(size) if isinstance(size, int) else te.rsqrt(te.cast(size, FLOAT32))
 
 
-def _usual_scale(width: int) -> float:
+def usual_scale(width: int) -> float:
     """That of no width is infinite, as in arithmetic, so that scores are NaN."""
     return 1 / math.sqrt(width) if width else math.inf
 
@@ -95,7 +95,7 @@ def _compute(
 
 def _reference(attrs: Attrs, query: Array, key: Array, value: Array, *mask: Array) -> Array:
     q, k, v = (t.astype(np.float64) for t in (query, key, value))
-    scores = q @ np.swapaxes(k, -1, -2) * (attrs.scale if attrs.scale is not None else _usual_scale(q.shape[-1]))
+    scores = q @ np.swapaxes(k, -1, -2) * (attrs.scale if attrs.scale is not None else usual_scale(q.shape[-1]))
     if mask:
         scores = np.where(mask[0], scores, -np.inf) if DType(mask[0].dtype) == BOOL else scores + mask[0].astype(float)
     if not attrs.causal:

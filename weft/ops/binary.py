@@ -294,12 +294,7 @@ WHERE = OpDef(
 def _prelu_infer(attrs: Attrs, *types: Type) -> TensorType:
     data, slope = rel.tensors("prelu", types, 2)
     rel.same_dtype("prelu", (data, slope))
-    if slope.rank > data.rank:
-        rel.fail("prelu", f"the slope has more dimensions than the data: {slope} and {data}", "T012")
-    shape = rel.broadcast("prelu", data.shape, slope.shape)
-    for a, b in zip(shape, data.shape, strict=True):
-        if rel.equal_dims(a, b) is False:
-            rel.fail("prelu", f"the slope {slope} does not broadcast to the data {data}", "T013")
+    rel.broadcast_onto("prelu", slope.shape, data.shape, "the slope")
     return data
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
-from weft.expr.nodes import Expr
+from weft.expr.nodes import Const, Expr
 from weft.graph.operator import Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.channel_norm import CHANNEL_NORMS
 from weft.ops.definition import Case, OpDef
-from weft.ops.elementwise import Array
+from weft.ops.elementwise import Array, read
 from weft.ops.lrn import LRN
 from weft.ops.moments import EPSILON, line, moments
 from weft.ops.moments import wide as _wide
@@ -32,23 +32,18 @@ def _trailing_infer(name: str, operands: int) -> Any:
         rel.want_kind(name, data, "float")
         axis = rel.axis_of(name, attrs.axis, data.rank)
         for i, p in enumerate(parameters, 1):
-            shape = rel.broadcast(name, p.shape, data.shape[axis:])
-            if len(shape) != data.rank - axis or any(
-                rel.equal_dims(a, b) is False for a, b in zip(shape, data.shape[axis:], strict=True)
-            ):
-                rel.fail(name, f"operand {i} ({p}) does not broadcast to the normalized axes of {data}", "T013")
+            rel.broadcast_onto(name, p.shape, data.shape[axis:], f"operand {i} ({p})")
         return data
 
     return infer
 
 
-def _apply(parameter: te.Tensor, at: Sequence[Expr], wide: DType) -> Expr:
-    """The element of a parameter that broadcasts against the last axes."""
-    tail = at[len(at) - parameter.ndim :]
-    return te.cast(
-        parameter[tuple(te.const(0) if s == te.const(1) else i for s, i in zip(parameter.shape, tail, strict=True))],
-        wide,
-    )
+def _apply(parameter: te.Tensor, at: Sequence[Expr], data: te.Tensor, wide: DType) -> Expr:
+    """The element of a parameter that broadcasts against the last axes of the data."""
+    known = [d if isinstance(d, Const) and int(d) > 1 else None for d in parameter.shape]
+    tail = data.shape[data.ndim - parameter.ndim :]
+    shape = [w if k is None else k for k, w in zip(known, tail, strict=True)]  # what is more than 1 is that of the data
+    return te.cast(read(parameter, at[len(at) - parameter.ndim :], shape), wide)
 
 
 def _layer_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, *parameters: te.Tensor) -> Any:
@@ -60,9 +55,9 @@ def _layer_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, *paramet
     def element(*i: Expr) -> Expr:
         value = (te.cast(data[i], wide) - line(mean, i, axes)) * line(scale, i, axes)
         if parameters:
-            value = value * _apply(parameters[0], i, wide)
+            value = value * _apply(parameters[0], i, data, wide)
         if len(parameters) > 1:
-            value = value + _apply(parameters[1], i, wide)
+            value = value + _apply(parameters[1], i, data, wide)
         return te.cast(value, out.dtype)
 
     return te.compute(out.shape, element, name="layer_norm")
@@ -110,7 +105,7 @@ def _rms_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, *parameter
 
     def element(*i: Expr) -> Expr:
         value = te.cast(data[i], wide) * line(scale, i, axes)
-        return te.cast(value * _apply(parameters[0], i, wide) if parameters else value, out.dtype)
+        return te.cast(value * _apply(parameters[0], i, data, wide) if parameters else value, out.dtype)
 
     return te.compute(out.shape, element, name="rms_norm")
 

@@ -204,6 +204,20 @@ def broadcast(op: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(out)
 
 
+def broadcast_onto(op: str, shape: Sequence[Dim], target: Sequence[Dim], what: str) -> None:
+    """Check that a tensor of ``shape``, named by ``what``, broadcasts to ``target`` without making it larger: each of
+    its dimensions, counted from the last, is 1 or that of the target."""
+    if len(shape) > len(target):
+        fail(op, f"{what} has more dimensions than it broadcasts to: {len(shape)} and {len(target)}", "T013")
+    for axis, (a, b) in enumerate(zip(reversed(shape), reversed(target), strict=False), 1):
+        if equal_dims(a, 1) or equal_dims(a, b):
+            continue
+        if equal_dims(a, b) is False and equal_dims(a, 1) is False:
+            fail(op, f"{what} does not broadcast: size {a} in dimension -{axis} must be {b} or 1", "T013")
+        message = f"{op}: {what} does not broadcast: size {a} in dimension -{axis} must be {b} or 1"
+        assume(any_of(make("eq", index(a), index(b)), make("eq", index(a), index(1))), message)
+
+
 def add(*values: Dim) -> Dim:
     total: ExprLike = 0
     for v in values:

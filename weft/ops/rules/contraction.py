@@ -19,6 +19,7 @@ import numpy as np
 from weft.graph.nodes import Call, Constant, GraphExpr, call
 from weft.graph.operator import Operator
 from weft.graph.pattern import GraphMatch, GraphRule, anything, constant, op, rest
+from weft.ops.attention import usual_scale
 from weft.ops.catalogue import op as operator
 from weft.ops.rules.movement import permutation
 from weft.ops.rules.parts import (
@@ -155,7 +156,7 @@ def _expand_attention(m: GraphMatch) -> GraphExpr | None:
     width = query.tensor.shape[-1]
     scale = root.attrs.scale
     if scale is None and isinstance(width, int):
-        scale = 1 / math.sqrt(width)
+        scale = usual_scale(width)
     if scale is None or not is_float(root, wide=True):
         return None
     scores: GraphExpr = call(MATMUL, [query, key], {"transpose_b": True})

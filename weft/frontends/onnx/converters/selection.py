@@ -42,8 +42,8 @@ def _nonzero(node: Node) -> Result:
             row = node.call("div", rest, size)
             rest = node.call("sub", rest, node.call("mul", row, size))
         rows.append(node.call("unsqueeze", row, axes=(0,)))
-    if not rows:
-        return node.call("reshape", flat, shape=(0, flat.tensor.shape[0]))
+    if not rows:  # "for scalar input, the output shape is (0, N)"
+        return node.call("full", shape=(0, flat.tensor.shape[0]), value=0, dtype=INDEX)
     return rows[0] if len(rows) == 1 else node.call("concat", *rows, axis=0)
 
 
@@ -59,6 +59,7 @@ def _compress(node: Node) -> Result:
     axis = node.axis(x.tensor.rank) if node.has_attribute("axis") else 0
     if not node.has_attribute("axis"):
         x = node.call("reshape", x, shape=(product(x.tensor.shape),))
+    node.importer.assume("le", marks.tensor.shape[0], x.tensor.shape[axis], f"{node.name}: its condition")
     return node.call("gather", x, marked_places(node, marks), axis=axis)
 
 
