@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +15,9 @@ from typing import BinaryIO
 from weft.support.errors import InputError
 from weft.support.words import closest
 
+STALE_SECONDS = 3600
+"""Age from which an unfinished file belongs to a program that was ended."""
+_PART = re.compile(r"[0-9a-f]{16}\.part")
 MAX_NAME_CHARACTERS = 100
 """Most characters of a name that an error message repeats."""
 
@@ -24,8 +29,9 @@ def replaced_file(path: str | os.PathLike[str], *, durable: bool = True, private
     The content is written beside the file, flushed to the disk and renamed into its place. The file keeps its
     permissions; a new one gets those of the umask. A symbolic link stays, and its target is replaced. What is no
     regular file (a device, a pipe) is written to directly. ``durable=False`` flushes nothing: only after a crash of the
-    system may the content be incomplete. ``private`` makes a new file for this user alone, and in place of a link or of
-    a file with other permissions. Raises OSError.
+    system may the content be incomplete. A program that is killed leaves an unfinished file beside the target; later
+    durable writes to the same target remove those of more than an hour ago. ``private`` makes a new file for this user
+    alone, and in place of a link or of a file with other permissions. Raises OSError.
     """
     target = Path(path if private else os.path.realpath(path))
     try:
@@ -54,7 +60,19 @@ def replaced_file(path: str | os.PathLike[str], *, durable: bool = True, private
             beside.unlink()
         raise
     if durable:
+        _remove_unfinished(target)
         _sync_folder(target.parent)
+
+
+def _remove_unfinished(target: Path) -> None:
+    """Remove what programs left behind that were ended while they wrote ``target``."""
+    with contextlib.suppress(OSError), os.scandir(target.parent) as found:
+        old = time.time() - STALE_SECONDS
+        for entry in found:
+            name = entry.name.removeprefix(f".{target.name[:64]}.")
+            if name != entry.name and _PART.fullmatch(name) and entry.stat(follow_symlinks=False).st_mtime < old:
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
 
 
 def replace_text(path: str | os.PathLike[str], text: str, *, durable: bool = True) -> None:

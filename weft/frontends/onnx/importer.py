@@ -439,8 +439,10 @@ class Importer:
     def bound(self, value: GraphExpr, base: str) -> tuple[Symbol, ...]:
         """Symbolic sizes whose values an integer tensor has at run time; equal tensors give the same sizes."""
         known = self.block.find(value)
+        count = math.prod(d for d in value.tensor.shape if isinstance(d, int))
+        if not count:
+            return ()
         if known is None:
-            count = math.prod(d for d in value.tensor.shape if isinstance(d, int))
             known = tuple(self.fresh(base) for _ in range(count))
             self.deciding.append(value)
             made = call(op("bind_sizes"), (value,), {"sizes": known}, origin=value.origin)

@@ -345,11 +345,12 @@ def _compress(node: Node) -> Result:
     x = node.data(0)
     if node.array(1) is None:
         return SELECTION["Compress"](node)
-    kept = np.flatnonzero(node.known(1, "condition"))
+    marks = node.known(1, "condition")
+    axis = node.axis(x.tensor.rank) if node.has_attribute("axis") else 0
     if not node.has_attribute("axis"):
-        return node.call("gather", reshaped(node, x, (product(x.tensor.shape),)), node.constant(kept), axis=0)
-    axis = node.axis(x.tensor.rank)
-    return node.call("gather", x, node.constant(kept), axis=axis)
+        x = reshaped(node, x, (product(x.tensor.shape),))
+    node.importer.assume("ge", x.tensor.shape[axis], len(marks), f"{node.name}: its condition")
+    return node.call("gather", x, node.constant(np.flatnonzero(marks)), axis=axis)
 
 
 # --- rearranging ----------------------------------------------------------------------------------------------------
