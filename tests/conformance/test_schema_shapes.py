@@ -89,7 +89,7 @@ def engine() -> Iterator[Apart]:
 
 
 def verdict(case: Case, how: str, engine: Apart) -> str:
-    """What is wrong; empty where nothing is. With open sizes (``how``), some that decide ranks or code must be known."""
+    """What is wrong; empty where nothing is. Of open sizes (``how``), some must be known, as they decide code."""
     model = case.model() if how == "known" else opened(case)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
