@@ -403,7 +403,10 @@ def wrap(value: ExprLike, dtype: str | None = None) -> Expr:
         return made
     if isinstance(value, (bool, int, float, np.generic)):
         return const(value, dtype)
-    whole = "a whole tensor: compute its elements, as in te.compute(A.shape, lambda *i: te.exp(A[i]))"
+    whole = (
+        "a whole tensor: compute its elements, as in te.compute(A.shape, lambda *i: te.max(A[i], 0)); "
+        "operators such as & and functions such as te.maximum take whole tensors"
+    )
     hint = whole if isinstance(value, Source) else None
     raise UserError(f"cannot use {type(value).__name__} '{value}' as an expression", code="E002", hint=hint)
 

@@ -84,7 +84,7 @@ def _batch_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, *paramet
 
     def element(*i: Expr) -> Expr:
         scale, bias, mean, variance = (_at(p, i, dtype) for p in parameters)
-        normal = (te.cast(data[i], dtype) - mean) / te.sqrt(variance + attrs.epsilon)
+        normal: Expr = (te.cast(data[i], dtype) - mean) / te.sqrt(variance + attrs.epsilon)
         return te.cast(normal * scale + bias, out.dtype)
 
     return te.compute(out.shape, element, name="batch_norm")
@@ -205,7 +205,8 @@ def _group_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, scale: t
     def element(*i: Expr) -> Expr:
         at = (i[0], group(i))
         factor = _at(scale, i, dtype) * te.rsqrt(variance[at] + attrs.epsilon)
-        return te.cast((te.cast(data[i], dtype) - mean[at]) * factor + _at(bias, i, dtype), out.dtype)
+        normal: Expr = (te.cast(data[i], dtype) - mean[at]) * factor + _at(bias, i, dtype)
+        return te.cast(normal, out.dtype)
 
     return te.compute(out.shape, element, name="group_norm")
 

@@ -47,7 +47,7 @@ def _compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
     squares = te.compute(data.shape, neighbours, name="lrn_squares")
 
     def element(*i: Expr) -> Expr:
-        base = squares[i] * (attrs.alpha / attrs.size) + attrs.bias
+        base: Expr = squares[i] * (attrs.alpha / attrs.size) + attrs.bias
         return te.cast(te.cast(data[i], wide) * te.power(base, te.const(-attrs.beta, wide)), out.dtype)
 
     return te.compute(out.shape, element, name="lrn")

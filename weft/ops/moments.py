@@ -36,7 +36,8 @@ def total(
     """
 
     def first(x: Expr, at: tuple[Any, ...]) -> Expr:
-        return te.cast(element(x, at), dtype)
+        value: Expr = element(x, at)
+        return te.cast(value, dtype)
 
     if len(axes) < 2:
         return reduced(data, axes, te.sum, first, name=name)

@@ -97,7 +97,8 @@ def _steps(
 
     def element(*i: Expr) -> Expr:
         t = size - 1 - i[axis] if attrs.reverse else i[axis]
-        return te.cast(totals[(t, *i[:axis], *i[axis + 1 :])], out.dtype)
+        total: Expr = totals[(t, *i[:axis], *i[axis + 1 :])]
+        return te.cast(total, out.dtype)
 
     return te.compute(out.shape, element, name=op)
 

@@ -1,4 +1,4 @@
-"""Keys of the classic notation: what a stage is looked up by, and where the schedule finds its block."""
+"""Keys of the classic notation: what stages and axes are looked up by, and where the schedule finds their blocks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Binary, Const, Var
 
 
 class BlockOrigin(Protocol):
@@ -56,3 +57,22 @@ class StageKey:
 
     def __repr__(self) -> str:
         return f"StageKey({self.name})"
+
+
+def listed(keys: Any) -> list[Any]:
+    """One key or several, as a list."""
+    return list(keys) if isinstance(keys, (list, tuple)) else [keys]
+
+
+def axis_name(axis: Any) -> str:
+    """What messages call an axis or a loop."""
+    return str(getattr(getattr(axis, "var", axis), "name", axis))
+
+
+def loop_and_value(condition: Any) -> tuple[Var, int] | None:
+    """The loop variable and the constant of a condition ``variable == constant``."""
+    if isinstance(condition, Binary) and condition.op == "eq":
+        for a, b in ((condition.a, condition.b), (condition.b, condition.a)):
+            if isinstance(a, Var) and isinstance(b, Const):
+                return a, int(b.value)
+    return None

@@ -18,12 +18,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from weft.expr.iter_var import IterVar
 from weft.expr.linear import ZERO
-from weft.expr.nodes import Binary, Const, Expr, Var
+from weft.expr.nodes import Expr, Var
 from weft.schedule.legal_later import legal_later
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
 from weft.schedule.schedule import Factor, Schedule
-from weft.schedule.stage_keys import BlockOrigin, StageKey
+from weft.schedule.stage_keys import BlockOrigin, StageKey, axis_name, listed, loop_and_value
 from weft.schedule.wishes import Hooks, Wish, Wishes
 from weft.support.errors import ScheduleError
 from weft.support.html import TextInNotebooks
@@ -170,7 +170,7 @@ class ClassicSchedule(TextInNotebooks):
     @_declared
     def cache_read(self, key: Any, scope: str, readers: Any) -> StageKey:
         """A copy of ``key`` (a computed tensor or an input) for the stages of ``readers``, one or several."""
-        blocks = [self[r].block for r in _listed(readers)]
+        blocks = [self[r].block for r in listed(readers)]
         if not blocks:
             raise ScheduleError("cache_read: nobody reads the copy", code="S004", hint="give the tensors that do")
         wanted = self.buffer_name(key)
@@ -186,7 +186,7 @@ class ClassicSchedule(TextInNotebooks):
 
         For a list of all the tensors that an operation computes, a list of such stages (which are one block).
         """
-        keys = _listed(key)
+        keys = listed(key)
         computing = self[keys[0]].block if keys else None
         if computing is None or any(self[k].block != computing for k in keys):
             raise ScheduleError(
@@ -244,7 +244,7 @@ class ClassicSchedule(TextInNotebooks):
 
     def create_group(self, outputs: Any, inputs: Any = (), include_inputs: bool = False) -> Group:
         """The stages between ``inputs`` and ``outputs``, to be placed together."""
-        last, first = _listed(outputs), _listed(inputs)
+        last, first = listed(outputs), listed(inputs)
         ends = {self[k].block.name for k in first if self._computes(k)}
         found: dict[str, None] = {}
         pending = [self[k].block.name for k in last]
@@ -276,10 +276,6 @@ class ClassicSchedule(TextInNotebooks):
         except ScheduleError:
             return False
         return True
-
-
-def _listed(keys: Any) -> list[Any]:
-    return list(keys) if isinstance(keys, (list, tuple)) else [keys]
 
 
 class Group:
@@ -340,7 +336,7 @@ class Stage:
         """The present loop over ``axis``. Refuses if there is none, or if it was split or fused."""
         if isinstance(axis, LoopRef):
             return self._present(axis)
-        position, name = self._position(axis), _name(axis)
+        position, name = self._position(axis), axis_name(axis)
         if position is None:
             raise ScheduleError(f"'{name}' is not an axis of '{self.block.name}'", code="S002")
         own, known = self.axis, self.owner._axis_loop(self.block, position)
@@ -500,7 +496,7 @@ class Stage:
         starts = [start for start, _ in block.writes[0].ranges]
         if position is None or block.iters[position].var not in starts:
             raise ScheduleError(
-                f"storage_align: {_name(axis)} is not an axis of what '{block.name}' writes",
+                f"storage_align: {axis_name(axis)} is not an axis of what '{block.name}' writes",
                 code="S004",
                 hint="give one of stage.op.axis, or the position of a dimension",
             )
@@ -537,7 +533,7 @@ class Stage:
         """Compute only where ``condition`` holds. For example, ``loop.var == 0`` for a loop whose iterations repeat the
         stage. Threads that share the reduction of the stage store its result once: for their axis this says nothing
         new."""
-        loop = _first_of(condition)
+        loop = loop_and_value(condition)
         if loop is not None and self._shares_reduction(self.owner.thread_axes.get(loop[0])):
             return
         if loop is None:
@@ -580,22 +576,9 @@ class Stage:
         return made
 
 
-def _name(axis: Any) -> str:
-    return str(getattr(getattr(axis, "var", axis), "name", axis))
-
-
 def _stage(given: Any) -> Stage:
     if not isinstance(given, Stage):
         raise ScheduleError(
             f"compute_at: {type(given).__name__} is not a stage", code="S004", hint="s[P].compute_at(s[C], axis)"
         )
     return given
-
-
-def _first_of(condition: Any) -> tuple[Var, int] | None:
-    """The loop variable and the constant of a condition ``variable == constant``."""
-    if isinstance(condition, Binary) and condition.op == "eq":
-        for a, b in ((condition.a, condition.b), (condition.b, condition.a)):
-            if isinstance(a, Var) and isinstance(b, Const):
-                return a, int(b.value)
-    return None

@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, overload
 
 from weft.expr.iter_var import IterVar
-from weft.expr.nodes import Const, Expr, ExprLike, Load, Var, index, select, wrap
+from weft.expr.nodes import Const, Expr, ExprLike, Load, Var, index, wrap
 from weft.expr.visit import post_order
 from weft.support.arguments import FUNCTION, MAPPING, TEXT, Form, checked, instance, one_or_several, optional, several
 from weft.support.dtypes import INDEX, DType
@@ -190,12 +190,6 @@ def thread_axis(dom: Any = None, tag: str = "", name: str | None = None) -> Iter
         raise UserError("a thread axis needs the name of a hardware axis", code="E122", hint='such as "threadIdx.x"')
     lo, hi = (0, 0) if dom is None else (0, dom) if not isinstance(dom, (tuple, list)) else dom
     return IterVar(Var(name or tag, INDEX), index(hi) - index(lo), IterVar.THREAD, index(lo), tag)
-
-
-@checked("E110")
-def if_then_else(condition: ExprLike, then: ExprLike, otherwise: ExprLike) -> Expr:
-    """``then`` if ``condition`` holds, else ``otherwise``; only the chosen side is evaluated."""
-    return select(condition, then, otherwise)
 
 
 @checked(

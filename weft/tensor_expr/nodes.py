@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.expr.iter_var import IterVar
-from weft.expr.nodes import Const, Expr, ExprLike, Load, Source, Var, _node, index, make, make_bits, wrap
+from weft.expr.nodes import Const, Expr, ExprLike, Load, Source, Var, _node, cast, index, make, make_bits, wrap
 from weft.expr.overloads import Arithmetic
 from weft.expr.visit import loads
 from weft.support.dtypes import INDEX, DType
@@ -266,14 +266,18 @@ class Tensor(Arithmetic, Source):
 
     @staticmethod
     def _build(op: str, a: Any, b: Any) -> Any:
-        return _elementwise(op, lambda x, y: make(op, x, y), (a, b))
+        return elementwise(op, lambda x, y: make(op, x, y), (a, b))
 
     @staticmethod
     def _build_bits(op: str, *operands: Any) -> Any:
-        return _elementwise(op, lambda *values: make_bits(op, *values), operands)
+        return elementwise(op, lambda *values: make_bits(op, *values), operands)
 
     def __neg__(self) -> Any:
-        return _elementwise("negative", lambda x: -x, (self,))
+        return elementwise("negative", lambda x: -x, (self,))
+
+    def astype(self, dtype: str) -> Tensor:
+        """The elements converted to ``dtype``, as ``te.cast`` converts them."""
+        return elementwise("cast", lambda x: cast(x, dtype), (self,))
 
     def __getitem__(self, indices: Any) -> Expr:
         """The element at ``indices``. With fewer indices than dimensions, a :class:`PartialElement` that takes the
@@ -297,7 +301,7 @@ class Tensor(Arithmetic, Source):
         return f"Tensor({self.name}, shape={list(self.shape)}, dtype={self.dtype})"
 
 
-def _elementwise(name: str, fn: Callable[..., Expr], operands: Sequence[Any]) -> Tensor:
+def elementwise(name: str, fn: Callable[..., Expr], operands: Sequence[Any]) -> Tensor:
     """The tensor of ``fn`` of the elements of tensors and of scalars, with dimensions aligned at the last one."""
     tensors = [t for t in operands if isinstance(t, Tensor)]
     rank = max(t.ndim for t in tensors)
