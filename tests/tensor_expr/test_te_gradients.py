@@ -330,6 +330,62 @@ def test_reads_at_data_are_added_step_by_step() -> None:
     assert to_text(*reversed(parse(text))) == text
 
 
+UPDATES: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "set": (lambda s, i, V, W, at: ((at[i],), V[i] * V[i]), ()),
+    "set, scaled by others": (lambda s, i, V, W, at: ((at[i],), V[i] * W[at[4 - i]]), ()),
+    "set at some": (lambda s, i, V, W, at: ((at[i],), te.exp(V[i]), i > 1), ()),
+    "set where the data says": (lambda s, i, V, W, at: ((at[i],), V[i] * 3.0, V[i] > 0), ()),
+    "add": (lambda s, i, V, W, at: ((at[i],), s[at[i]] + V[i] * W[i]), ()),
+    "add on the right": (lambda s, i, V, W, at: ((at[i],), te.sin(V[i]) + s[at[i]]), ()),
+    "subtract": (lambda s, i, V, W, at: ((at[i],), s[at[i]] - V[i] * V[i], i != 3), ()),
+    "independent set": (lambda s, i, V, W, at: ((i + 1,), V[i] * V[i]), (0,)),
+    "independent, multiplied": (lambda s, i, V, W, at: ((4 - i,), s[4 - i] * V[i]), (0,)),
+    "independent, largest": (lambda s, i, V, W, at: ((i,), te.max(s[i], V[i]), i < 4), (0,)),
+    "independent, where larger": (lambda s, i, V, W, at: ((i,), V[i] * 2.0, V[i] > s[i]), (0,)),
+    "independent, nothing": (lambda s, i, V, W, at: ((i,), s[i] * V[i], i < 0), (0,)),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.parametrize("after", [False, True])
+def test_updates(name: str, after: bool) -> None:
+    """Of the base, of the values and of the base as one of the values; ``after`` puts computed tensors around."""
+    fn, independent = UPDATES[name]
+    X, V = te.placeholder((6,), F64, name="X"), te.placeholder((5,), F64, name="V")
+    at = te.placeholder((5,), "int64", name="I")
+    base = te.compute((6,), lambda i: X[i] * X[5 - i], name="B") if after else X
+    Y = te.update(base, (5,), lambda s, i: fn(s, i, V, X, at), independent=independent)
+    if after:
+        Y = te.compute((6,), lambda i: Y[i] * Y[5 - i], name="Z")
+    made = check(Y, [X, V, at], [X, V], [values(6), values(5, seed=1), np.array([2, 5, 2, 0, 2])])
+    text = to_text(made, [X, V, at])
+    assert to_text(*reversed(parse(text))) == text
+
+
+@pytest.mark.parametrize("name", ["set", "add", "independent, multiplied"])
+def test_whole_jacobians_of_updates(name: str) -> None:
+    fn, independent = UPDATES[name]
+    X, V = te.placeholder((6,), F64, name="X"), te.placeholder((5,), F64, name="V")
+    at = te.placeholder((5,), "int64", name="I")
+    Y = te.update(X, (5,), lambda s, i: fn(s, i, V, X, at), independent=independent)
+    arrays = [values(6), values(5, seed=1), np.array([2, 5, 2, 0, 2])]
+    whole = results(te.gradient(Y, [X, V]), [X, V, at], arrays)
+    head = te.placeholder((6,), F64, name="head")
+    for o in range(6):
+        row = results(te.gradient(Y, [X, V], head), [X, V, at, head], [*arrays, np.eye(6)[o]])
+        for a, b in zip(whole, row, strict=True):
+            np.testing.assert_allclose(a[o], b, rtol=1e-12)
+
+
+def test_updates_of_rows_of_open_size() -> None:
+    n = te.var("n")
+    X, V = te.placeholder((n, 3), F64, name="X"), te.placeholder((4, 3), F64, name="V")
+    rows = te.placeholder((4,), "int64", name="I")
+    for step in (lambda s, i, j: ((rows[i], j), V[i, j]), lambda s, i, j: ((rows[i], j), s[rows[i], j] + V[i, j])):
+        Y = te.update(X, (4, 3), step, independent=(1,))
+        check(Y, [X, V, rows], [X, V], [values(5, 3), values(4, 3, seed=1), np.array([4, 1, 4, 0])])
+
+
 class Sample:
     """A random chain of tensors of known and open sizes."""
 
@@ -518,6 +574,16 @@ def _pairs(X: Any) -> Any:
 
 REFUSED: dict[str, tuple[str, str, Any]] = {
     "scan": ("E142", "made by te.scan", lambda X: te.gradient(_scan(X), X)),
+    "ordered products": (
+        "E142",
+        "its steps run in an order",
+        lambda X: te.gradient(te.update(X, (5,), lambda s, i: ((0, 0), s[0, 0] * 2.0)), X),
+    ),
+    "ordered extremes": (
+        "E142",
+        "its steps run in an order",
+        lambda X: te.gradient(te.update(X, (5,), lambda s, i: ((0, 0), X[i, 0], X[i, 0] > s[0, 0])), X),
+    ),
     "pairs": ("E142", "by 'best' has no derivative", lambda X: te.gradient(_pairs(X), X)),
     "bits": (
         "E142",

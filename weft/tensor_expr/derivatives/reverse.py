@@ -17,6 +17,7 @@ from weft.tensor_expr.api import TENSOR
 from weft.tensor_expr.derivatives.inverse import ReadingSteps, readers
 from weft.tensor_expr.derivatives.reductions import Root, compute_op, roots, summed
 from weft.tensor_expr.derivatives.scalars import Part, both, guarded, parts
+from weft.tensor_expr.derivatives.updates import update_roots
 from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, Tensor, UpdateOp
 from weft.tensor_expr.visit import read_tensors, topological
 
@@ -135,6 +136,9 @@ class _Reverse:
             return
         if not any(t in self.live for t in read_tensors(op)):
             return
+        if isinstance(op, UpdateOp):
+            self._pass_through(op)
+            return
         if not isinstance(op, ComputeOp):
             kind = type(op).__name__.removesuffix("Op").lower()
             raise UserError(
@@ -156,6 +160,18 @@ class _Reverse:
         for root in roots(op, n, seed):
             for part in parts(root.value, root.adjoint, root.guard, self.live):
                 self._add(part, root, same)
+
+    def _pass_through(self, op: UpdateOp) -> None:
+        """Add to the adjoints of the base of an update, and of what its steps read."""
+        output = op.output(0)
+        known = self._first(output) if output is self.output else self._total(self._adjoint(output))
+        self.done[output] = known
+        kept, steps = update_roots(op, known, self.outer)
+        if op.base in self.live:
+            self._adjoint(op.base).whole.append(kept)
+        for root in steps:
+            for part in parts(root.value, root.adjoint, root.guard, self.live):
+                self._add(part, root, {})
 
     def _add(self, part: Part, root: Root, same: dict[Var, Var]) -> None:
         """Add what one load passes on. ``same`` are axes that equal axes of the results."""
