@@ -74,6 +74,7 @@ EXPLAINED: dict[str, str] = {
     r"(AveragePool|LpPool|MaxPool)-.* one .*": "a window that is larger than the data and its pads",
     r"(AveragePool|LpPool|MaxPool)-.* none .*": "the same, of nothing",
     r"GroupNormalization-.* one .*": "judges broadcast scale and bias of one element to all channels",
+    r"PRelu-.* one of first": "judges broadcast the data to the slope",
     r"Attention-.* none first of first": "judges broadcast batches of queries and keys",
     r"DynamicQuantizeLinear-.* none .*": "docs/semantics.md: the scale of nothing",
 }

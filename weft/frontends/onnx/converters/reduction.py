@@ -76,6 +76,8 @@ def _top_k(node: Node) -> Result:
 
 def _hardmax(node: Node) -> Result:
     def one_hot(x: GraphExpr, axis: int) -> GraphExpr:
+        if x.tensor.shape[axis] == 0:
+            return x
         best = node.call("argmax", x, axis=axis, keepdims=True)
         positions = node.call("arange", start=0, stop=x.tensor.shape[axis], step=1, dtype="int64")
         positions = node.call("reshape", positions, shape=(-1, *(1,) * (x.tensor.rank - 1 - axis)))
