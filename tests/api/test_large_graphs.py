@@ -105,3 +105,46 @@ def test_a_size_of_very_many_open_sizes_is_refused() -> None:
     made = large_models.model(large_models.joined_open, 1200)
     with pytest.raises(ModelError, match=r"error\[M024\] a size of .* is computed from .* open sizes"):
         weft.compile(made)
+
+
+@pytest.mark.parametrize("shape", [(1 << 32,), ((1 << 16) + 1, 1 << 16)])
+def test_more_than_two_to_the_31_elements(shape: tuple[int, ...]) -> None:
+    """Indices have 64 bits. Only a few pages of the input are ever touched, so it needs little memory."""
+    x = np.zeros(shape, np.uint8)
+    count, steps = x.size, 1 << 20
+    places = [0, 5, (1 << 31) - 1, 1 << 31, (1 << 31) + steps, count - 2, count - 1]
+    for k, place in enumerate(places):
+        x.reshape(-1)[place] = k + 1
+    g = large_models.Graph()
+    whole = g.op("Reshape", g.input(*shape, dtype=TensorProto.UINT8), g.weight([-1], np.int64))
+    g.result(g.op("Gather", whole, g.input(len(places), dtype=TensorProto.INT64)))
+    known = g.op("Gather", whole, g.weight(places, np.int64))
+    g.result(g.op("Cast", known, to=TensorProto.FLOAT))
+    for begin, end, step in ((count - 3, count, 1), (0, count, steps), ((1 << 31) - 1, (1 << 31) + 3, 2)):
+        g.result(g.op("Slice", whole, *(g.weight([v], np.int64) for v in (begin, end, 0, step))))
+    made = helper.make_model(g.proto(), opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    results = weft.compile(made, threads=1)(x, np.array(places))
+    flat = x.reshape(-1)
+    wanted = [flat[places], flat[places], flat[-3:], flat[::steps], flat[(1 << 31) - 1 : (1 << 31) + 3 : 2]]
+    for got, right in zip(results, wanted, strict=True):
+        np.testing.assert_array_equal(np.asarray(got), right)
+
+
+def test_sums_over_more_than_two_to_the_31_elements() -> None:
+    """A tensor that is only ever computed in registers."""
+    g = large_models.Graph()
+    x = g.input(1, 4)
+    wide = g.op("Expand", x, g.weight([1 << 31, 4], np.int64))
+    picked = g.op("Slice", wide, *(g.weight([v], np.int64) for v in ((1 << 31) - 3, 1 << 31, 0)))
+    g.result(g.op("ReduceSum", picked, g.weight([0], np.int64), keepdims=0))
+    made = helper.make_model(g.proto(), opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    given = floats(1, 4)
+    np.testing.assert_allclose(weft.compile(made, threads=1)(given), 3 * given[0], rtol=1e-6)
+
+
+def test_more_elements_than_indices_count_are_refused() -> None:
+    g = large_models.Graph()
+    g.result(g.op("Neg", g.input(1 << 20, 1 << 20, 1 << 20, 1 << 20)))
+    made = helper.make_model(g.proto(), opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(ModelError, match=r"\[M003\] Neg .* a tensor of 1,208,925"):
+        weft.compile(made)

@@ -16,8 +16,8 @@ from weft.ops.elementwise import Array
 from weft.ops.layouts import follow_channels
 from weft.support.dtypes import INDEX
 
-_MIN_ENDLESS_BOUND = 1 << 30
-"""Bounds beyond this stand for the end of the dimension (ONNX writes the largest integers)."""
+_MIN_ENDLESS_BOUND = (1 << 31) - 1
+"""Bounds from here on stand for the end of a dimension of open size (ONNX writes the largest integers)."""
 
 
 def _from_front(bound: Dim, size: Dim) -> Dim:

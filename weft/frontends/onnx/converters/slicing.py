@@ -67,12 +67,15 @@ def _is_whole(c: Cut, size: Dim) -> bool:
 
 
 _AXIS_END = (1 << 31) - 1
-"""Bounds of slices of at least this magnitude mean the end (or, if negative, the beginning) of the axis."""
+"""Bounds of slices of at least this magnitude mean the end (or, if negative, the beginning) of an axis of open size: so
+exporters write it. Where the size is known, a bound is a number like others, because the axis may be longer."""
 
 
 def _bound(node: Node, value: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
     """A start or end of a slice, counted from the front and limited to ``low … high``; negative where ``high`` is."""
     if isinstance(value, int):
+        if isinstance(size, int) and isinstance(low, int) and isinstance(high, int):
+            return min(max(value if value >= 0 else size + value, low), high)
         if abs(value) >= _AXIS_END:
             return high if value > 0 else low
         if value == -1 and high is not size:
