@@ -56,6 +56,8 @@ def _both(first: Stmt, second: Stmt) -> Stmt | None:
     if isinstance(first, If) and isinstance(second, If):
         if first.condition is not second.condition or first.otherwise is not None or second.otherwise is not None:
             return None
+        if not _parts(first.then) or not _parts(second.then):  # nothing is left of a branch
+            return None
         inner = None if collect(first.condition, Load) else _both(_last(first.then), _first(second.then))
         return (
             None
