@@ -44,6 +44,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "right = {m: -c for m, c in p.items() if m and c < 1}",
     ): "coefficients are integers, and those that are 0 are not kept",
     (
+        "weft/expr/normalize.py",
+        "if k and value is not None: return constant(value % k if want_remainder else value // k)",
+        "pass",
+    ): "the rules for positive divisors, and their sign for negative ones, find the same number",
+    (
         "weft/schedule/dependence.py",
         "if inner != [term] or inner[0] in used or factor < 0:",
         "if inner != [term] or inner[-1] in used or factor < 0:",

@@ -94,6 +94,20 @@ def test_stretches_end_with_their_buffer() -> None:
         assert bool(told) == bool(wrong([kernel(0, 3), kernel(3, 1)], {2: 0}, [X, Y, whole, part]))
 
 
+@pytest.mark.parametrize("at", range(0, 257, 64))
+def test_places_without_bytes_disturb_nobody(at: int) -> None:
+    """Before, at the edges of, in and behind a place that is still to be read, and where another empty one lies."""
+    places = [X, Y, arena(2, 128), arena(3, 0), arena(4, 0)]
+    for items, written in (
+        ([kernel(0, 3), kernel(0, 2), kernel(3, 4), kernel(2, 3, 4, 1)], 1),
+        ([kernel(0, 2), kernel(0, 3, 4), kernel(2, 3, 4, 1)], 2),
+        ([kernel(0, 2), kernel(0, 4), Copy(4, 3, (0,)), kernel(2, 3, 1)], 1),
+    ):
+        assert not wrong(items, {2: 64, 3: at, 4: at}, places, written={1: written})
+        full = [*places[:3], arena(3, 64), arena(4, 64)]
+        assert wrong(items, {2: 64, 3: at, 4: at}, full, written={1: written}), "with bytes they overlap"
+
+
 def test_data_is_written_before_it_is_read() -> None:
     assert "reads data before it is written" in wrong([kernel(2, 1), kernel(0, 2)], {2: 0})
     skipped = Label()
