@@ -49,6 +49,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "pass",
     ): "the rules for positive divisors, and their sign for negative ones, find the same number",
     (
+        "weft/expr/normalize.py",
+        "if k < 0:",
+        "if k < 1:",
+    ): "0 is added to one side or to the other",
+    (
         "weft/schedule/dependence.py",
         "if inner != [term] or inner[0] in used or factor < 0:",
         "if inner != [term] or inner[-1] in used or factor < 0:",

@@ -266,3 +266,21 @@ def not_written(code: Code) -> bool:
             return True
         done |= {*writes}
     return False
+
+
+def test_kernels_of_two_results_take_each_operand_once() -> None:
+    """Every order of what may be exchanged, and everything that may be read later: a result that nobody reads, too."""
+    wishes = list(itertools.product((2, 3), (4, 5)))
+    lists = [w for count in (1, 2, 3, 4) for w in itertools.permutations(wishes, count)]
+    taken = set()
+    for wished, read in itertools.product(lists, itertools.product((False, True), repeat=4)):
+        code = Code(new_places([STEP] * 4))
+        code.kernel([0], 2)
+        code.kernel([0], 3)
+        code.exchanges[2] = [(code.places[a], code.places[b]) for a, b in wished]
+        code.kernel([2, 3], 4, 5)
+        code.kernel([0, *(n for n, r in enumerate(read, 2) if r)], 1)
+        offsets, size, _ = planned(code)
+        assert not is_wrong(code, offsets) and not verdict(code, offsets, size), (wished, read)
+        taken.add(sum(p.takes is not None for p in code.places))
+    assert taken == {0, 1, 2}
