@@ -387,8 +387,15 @@ def every_mutant(root: Path = ROOT, groups: Sequence[Group] = GROUPS) -> Iterato
                 yield group, mutant
 
 
-def is_equivalent(mutant: Mutant) -> bool:
-    return (mutant.path, *mutant.change) in EQUIVALENT
+def names_of(mutant: Mutant) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The keys that a mutant may have in EQUIVALENT."""
+    change = (mutant.path, *mutant.change)
+    return change, (*change, str(mutant.number + 1))
+
+
+def why_equivalent(mutant: Mutant) -> str:
+    """Empty if it is not."""
+    return next((EQUIVALENT[name] for name in names_of(mutant) if name in EQUIVALENT), "")
 
 
 def chosen(
@@ -424,14 +431,14 @@ def judge_all(todo: Sequence[tuple[Group, Mutant]], results: Results, jobs: int,
             free.put(shop)
         since, survived = time.monotonic(), 0
         known = {}
-        for group in dict.fromkeys(g for g, m in todo if not is_equivalent(m)):
+        for group in dict.fromkeys(g for g, m in todo if not why_equivalent(m)):
             known[group] = shops[0].known(group, results.tests)
             results.remember()
 
         def judge(one: tuple[Group, Mutant]) -> tuple[Group, Mutant, str, str]:
             group, mutant = one
-            if is_equivalent(mutant):
-                return group, mutant, "equivalent", EQUIVALENT[mutant.path, *mutant.change]
+            if why := why_equivalent(mutant):
+                return group, mutant, "equivalent", why
             workshop = free.get()
             try:
                 return group, mutant, *workshop.judge(group, mutant, known[group])

@@ -15,7 +15,7 @@ import pytest
 from small_artifacts import artifact, vector_program
 from test_executor import CONSTANT, chain, chain_result, loop_program, select_program
 
-from weft.runtime.artifact import FORMAT_VERSION, MAGIC, Artifact, CodeObject, Variant
+from weft.runtime.artifact import FORMAT_VERSION, MAGIC, Artifact, CodeObject, Variant, quick_digest
 from weft.runtime.executable import Executable, load_executable
 from weft.runtime.serialize import program_from_json, program_to_json
 from weft.runtime.threads import cpu_features
@@ -144,6 +144,23 @@ def test_foreign_newer_and_missing_files(saved, tmp_path):
         Artifact.load(tmp_path)
     with pytest.raises(UserError, match="cannot write"):
         Artifact.load(saved).save(tmp_path / "no" / "folder.weft")
+
+
+@pytest.mark.parametrize("size", [1, 4096, 65536, 65537, 70001, 300_000])
+def test_bytes_that_samples_notice(size: int) -> None:
+    """All of small sections; of large ones the whole first and last block, and never a gap above what 16 leave."""
+    data = np.arange(size, dtype=np.uint32).astype(np.uint8)
+    before = quick_digest(data.tobytes())
+    assert before != quick_digest(data[:-1].tobytes()), "the length counts"
+    noticed = []
+    ends = {*range(min(size, 4096))[::455], *range(max(0, size - 4096), size)[::455], size - 1}
+    for at in sorted({*range(0, size, 509), *ends}):
+        data[at] ^= 1
+        noticed += [at] if quick_digest(data.tobytes()) != before else []
+        data[at] ^= 1
+        assert noticed[-1:] == [at] or (size > 65536 and 4096 <= at < size - 4096), at
+    gaps = np.diff(noticed)
+    assert size == 1 or gaps.max() <= max(509, (size - 4096) / 15 - 4096 + 2 * 509)
 
 
 def test_random_damage(saved):
