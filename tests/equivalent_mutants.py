@@ -80,5 +80,5 @@ EQUIVALENT: dict[tuple[str, ...], str] = {
         "if (value >= 0 && value < limit && value <= INT32_MAX) return (int32_t)value;",
     ): "larger limits are counts of the words of a program, of which there are fewer",
 }
-"""File, lines before and lines after (as ``Mutant.change`` has them), and which of them if there are several and not all
-are meant ("2": the second) → why results and promises stay the same."""
+"""File, lines before and lines after (as ``Mutant.change`` has them), and which of them if there are several and
+not all are meant ("2": the second) → why results and promises stay the same."""
