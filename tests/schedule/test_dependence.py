@@ -132,6 +132,13 @@ program "p"(A: f32[4]) -> (T: f32[4]):
         ("j", True, False),
         ("i * 4 + j + 7", True, True),
         ("(1 - i) * 4 + j", None, True),
+        ("i * 4 + j // 2", None, False),
+        ("i * 4 + j - j // 2", None, False),  # 0, 1, 1, 2: a loop and a part of it in one index
+        ("i * 4 - j // 2 + j", None, False),
+        ("i * 4 + j + j // 2", None, False),
+        ("i * 8 + j + j // 2", None, True),
+        ("i * 8 + j * 2 - (i * 4 + j) // 2 * 2", None, False),
+        ("j - i // 2 + i * 4", None, True),
     ],
 )
 def test_numbers_of_loops_are_dense_and_run_once(index: str, dense: bool | None, once: bool) -> None:

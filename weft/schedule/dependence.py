@@ -196,10 +196,11 @@ def _runs_once(block: Block, loops: Sequence[For]) -> bool:
     pending: dict[Expr, tuple[Linear, Linear]] = {loop.var: loop_range(loop) for loop in loops}
     for it, value in zip(block.iters, block.values, strict=True):
         steps: list[tuple[int, int | None]] = []  # None: width unknown
-        for term, factor in linear(value).terms.items():
+        terms = linear(value).terms
+        if any(term not in pending and mentions(term, pending) for term in terms):
+            return False  # before any is taken away: i - i // 2 is not distinct where i is
+        for term, factor in terms.items():
             if term not in pending:
-                if mentions(term, pending):
-                    return False
                 continue
             low, high = pending.pop(term)
             width = high - low
