@@ -1,6 +1,6 @@
 """Measure tables of ``README.md`` again and write them there: ``python -m benchmarks.update NAME…``.
 
-Each table takes at most a quarter of an hour on two idle cores (``--list`` names all). It is between
+Each table takes at most a quarter of an hour on two idle cores, the zoo more (``--list`` names all). It is between
 ``<!-- begin NAME -->`` and ``<!-- end NAME -->``. Results of models are stored in ``results/NAME.json``; ``summary`` is
 computed from these files.
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 from benchmarks.models import BF16_PEERS, PEERS, from_json, measured, select, table, to_json
 from benchmarks.report import Table, geometric_mean
 from benchmarks.suite import GROUPS, available
+from benchmarks.zoo import rows
 
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
@@ -57,6 +58,19 @@ def of_models(
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(to_json(found))
     return table(found, peers).markdown()
+
+
+def of_zoo(threads: int) -> str:
+    """The zoo by family, and its slowest models; the records are stored."""
+    path = RESULTS / f"zoo-{threads}.json"
+    command = [sys.executable, "-m", "benchmarks.zoo", "--threads", str(threads), "--kernels", "0", "--json", str(path)]
+    subprocess.run(command, check=True, stdout=sys.stderr, cwd=HERE.parent)
+    return zoo_tables(path)
+
+
+def zoo_tables(path: Path) -> str:
+    """The same from stored records."""
+    return "\n".join(made.markdown() for made in rows.summary(rows.from_json(path), ("onnxruntime", "openvino")))
 
 
 def summary() -> Table:
@@ -108,6 +122,7 @@ def sections(peers: tuple[str, ...] = PEERS) -> dict[str, Section]:
             f"bf16-{threads}": Section(partial(of_models, f"bf16-{threads}", "", threads, BF16_PEERS, "bf16"), 3)
             for threads in (1, 2)
         },
+        "zoo-1": Section(partial(of_zoo, 1), 40),
         "tvm": Section(partial(of_models, "tvm", "images", 1, ("tvm",), "f32", TVM_MODELS), 5),
         "summary": Section(lambda: summary().markdown(), 0),
     }

@@ -15,46 +15,22 @@ a folder outside of the repository; those that cannot be built here are named wi
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.report import Table, geometric_mean
 from benchmarks.zoo import cache
 from benchmarks.zoo.agreement import gaps
 from benchmarks.zoo.entry import Entry, only
 from benchmarks.zoo.lists import ENTRIES, FAMILIES
-from weft.bench.turns import Record, measure
+from benchmarks.zoo.rows import Row, table, to_json
+from weft.bench.turns import measure
 from weft.support.errors import UserError
 
 PEERS = ("onnxruntime", "openvino")
-MAX_RELATIVE_DIFFERENCE = 1e-2
-"""Peers whose results differ by more, relative to the largest magnitude, are not compared."""
-
 CHECK_SECONDS = 600
 """A comparison of results that takes longer is stopped."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One model on a number of threads: Weft's record and the peers' (none if Weft failed), and the problems that
-    occurred."""
-
-    model: str
-    family: str
-    threads: int
-    records: tuple[Record, ...]
-    problems: dict[str, str]
-    kernels: str = ""
-
-    @property
-    def ratio(self) -> float | None:
-        """Weft's least time over that of the fastest peer that agrees. Least times, as others may use the machine."""
-        peers = [r.min_ms for r in self.records[1:] if r.max_rel_diff <= MAX_RELATIVE_DIFFERENCE]
-        return self.records[0].min_ms / min(peers) if peers else None
 
 
 def measured(
@@ -82,37 +58,6 @@ def say(row: Row) -> None:
         print(f"  {engine}: {' '.join(reason.split())[:300]}")
     if row.kernels:
         print("  " + row.kernels.replace("\n", "\n  "), flush=True)
-
-
-def table(rows: Sequence[Row], peers: Sequence[str]) -> Table:
-    """The slowest first; the last row has the geometric mean."""
-    ranked = sorted((r for r in rows if r.ratio is not None), key=lambda r: -(r.ratio or 0))
-    cells: list[tuple[object, ...]] = [
-        (r.model, r.family, r.records[0].min_ms, *(_time(r, p) for p in peers), f"{r.ratio:.2f}") for r in ranked
-    ]
-    if ranked:
-        mean = geometric_mean([r.ratio or 0 for r in ranked])
-        cells.append(("geometric mean", "", "", *[""] * len(peers), f"{mean:.3f}"))
-    threads = rows[0].threads if rows else 0
-    note = f"Least of the measured times, in turns. {len(ranked)} models." + left_out(rows)
-    columns = ("model", "family", "weft ms", *(f"{p} ms" for p in peers), "weft / best")
-    return Table(f"Zoo, {threads} thread{'s' if threads != 1 else ''}", columns, tuple(cells), note)
-
-
-def left_out(rows: Sequence[Row]) -> str:
-    """The rows that the mean does not count, by name."""
-    failed = [r.model for r in rows if not r.records]
-    alone = [r.model for r in rows if r.records and r.ratio is None and len(r.records) == 1]
-    differ = [r.model for r in rows if r.records and r.ratio is None and len(r.records) > 1]
-    groups = (("Weft fails", failed), ("No peer runs", alone), ("No peer agrees", differ))
-    return "".join(f" {what}: {len(names)} ({', '.join(names)})." for what, names in groups if names)
-
-
-def _time(row: Row, peer: str) -> str:
-    for r in row.records[1:]:
-        if r.engine == peer:
-            return f"{r.min_ms:.3f}" + ("" if r.max_rel_diff <= MAX_RELATIVE_DIFFERENCE else " ≠")
-    return "–"
 
 
 def check(entry: Entry, path: Path) -> str:
@@ -203,7 +148,7 @@ def compare(models: Sequence[tuple[Entry, Path]], options: argparse.Namespace) -
             rows.append(measured(entry, path, threads, options.peers, options.runs, options.above, options.kernels))
             say(rows[-1])
             if options.json:
-                options.json.write_text(json.dumps([asdict(r) for r in [*every, *rows]], indent=1) + "\n")
+                options.json.write_text(to_json([*every, *rows]))
         made = table(rows, options.peers)
         print("\n" + (made.markdown() if options.markdown else made.plain()))
         every += rows

@@ -10,6 +10,7 @@ from benchmarks import update
 from benchmarks.models import Measured, from_json, select, table, to_json
 from benchmarks.report import Table
 from benchmarks.suite import GROUPS, SUITE
+from benchmarks.zoo import rows
 from weft.bench.turns import Record
 
 
@@ -61,3 +62,16 @@ def test_groups_cover_the_suite() -> None:
     assert [e for g in GROUPS for e in select((g,))].__len__() == len(SUITE)
     assert {e.name for e in select(names=("resnet",), batches=(8,))} == {"ResNet-50 ×8"}
     assert all(e.torch_source is None or ":torch_module," in e.torch_source for e in SUITE)
+
+
+def test_the_zoo_is_told_by_family(tmp_path: Path) -> None:
+    def row(model: str, family: str, ours: float, peer: float, difference: float = 1e-6) -> rows.Row:
+        return rows.Row(model, family, 1, (record("weft", ours), record("openvino", peer, difference)), {})
+
+    every = [row("a", "x", 2.0, 4.0), row("b", "x", 2.0, 1.0), row("c", "y", 1.0, 1.0), row("d", "y", 1.0, 1.0, 0.5)]
+    (tmp_path / "zoo.json").write_text(rows.to_json(every))
+    assert rows.from_json(tmp_path / "zoo.json") == every
+    families, slow = rows.summary(every, ("openvino",))
+    assert [r[:4] for r in families.rows[:2]] == [("x", 2, "1.000", "50%"), ("y", 1, "1.000", "100%")]
+    assert families.rows[0][-1] == "b 2.00" and families.rows[-1][:2] == ("all", 3) and "(d)" in families.note
+    assert [r[0] for r in slow.rows] == ["b", "c"]
