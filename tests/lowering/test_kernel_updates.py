@@ -158,3 +158,12 @@ def test_windows_of_open_sizes(dtype: str, stride: int) -> None:
         got = np.zeros(views.shape[:2], dtype)
         run_kernel(kernel, [data, got], [{"h": rows, "w": columns}[v.name] for v in kernel.sizes], machine)
         np.testing.assert_array_equal(got, views.max((2, 3)))
+
+
+@pytest.mark.parametrize("empty", ["first", "second", "both"])
+def test_conditions_over_nothing_are_left_alone(empty: str) -> None:
+    """Other passes may leave a condition over no statement behind."""
+    condition, nothing = Const(5) < N, Seq(())
+    one = nothing if empty != "second" else put(a(0))
+    two = nothing if empty != "first" else put(maximum(b(), a(1)))
+    check(seq(If(condition, one), If(condition, two), put(b() + a(2))))
