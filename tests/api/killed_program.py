@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ def check(exe: weft.Executable, kind: int) -> None:
 
 def main(folder: Path, seed: int) -> None:
     pick = random.Random(seed)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start what runs in the background without it
     print("ready", flush=True)
     while True:
         kind = pick.randrange(KINDS)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections import deque
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -50,11 +49,7 @@ class Running:
         time.sleep(self.delay)
         if self.process.poll() is not None:
             raise AssertionError(f"it ended by itself: {self.process.communicate()[1]}")
-        for seconds in (10, 10, 60):  # Python drops an interrupt that arrives in a callback or a destructor
-            self.process.send_signal(self.signal)
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(seconds)
-                break
+        self.process.send_signal(self.signal)
         _, errors = self.process.communicate(timeout=60)
         assert self.process.returncode != 0 and "internal error" not in errors, errors
         if self.signal == signal.SIGINT:
