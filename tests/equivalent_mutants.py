@@ -67,6 +67,16 @@ EQUIVALENT: dict[tuple[str, ...], str] = {
     (
         "weft/lowering/verify_memory.py",
         "ASSUMED_SIZES = (16, 100, 1000, 1 << 14)",
+        "ASSUMED_SIZES = (16, 99, 1000, 1 << 14)",
+    ): "a sample of sizes: the plan must be right for all",
+    (
+        "weft/lowering/place.py",
+        "return [0, *(n for n in range(1, self.count) if self.claims.can_run(n, group))]",
+        "return [0, *(n for n in range(0, self.count) if self.claims.can_run(n, group))]",
+    ): "the same alternative twice, at the same cost",
+    (
+        "weft/lowering/verify_memory.py",
+        "ASSUMED_SIZES = (16, 100, 1000, 1 << 14)",
         "ASSUMED_SIZES = (16, 100, 999, 1 << 14)",
     ): "a sample of sizes: the plan must be right for all",
     (

@@ -266,6 +266,21 @@ def test_what_is_zero_and_what_is_not(dtype: str) -> None:
     assert facts.equal(X, X) and not facts.equal(X, Y) and not facts.equal(X, X + 1)
 
 
+def test_a_call_that_is_assumed_is_true_and_says_nothing_of_its_arguments() -> None:
+    """``likely`` alone means its argument."""
+    given, number = Var("b", BOOL), Var("z", DType("float32"))
+    small = Binary("lt", X, Const(5))
+    for e in (given, small):
+        facts = Facts()
+        facts.assume(Call("likely", (Call("likely", (e,), BOOL),), BOOL))
+        assert facts.simplify(e) == Const(True, BOOL)
+    for call, inside in ((Call("isnan", (number,), BOOL), number), (Call("isinf", (number,), BOOL), number)):
+        facts = Facts()
+        facts.assume(call)
+        assert facts.simplify(call) == Const(True, BOOL)
+        assert facts.simplify(inside) is inside
+
+
 def test_a_condition_that_is_a_call_holds_where_it_selects() -> None:
     small, kind = Binary("lt", X, Const(5)), DType("float32")
     missing = Call("isnan", (Var("z", kind),), BOOL)

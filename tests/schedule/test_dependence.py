@@ -155,6 +155,26 @@ def test_numbers_of_loops_are_dense_and_run_once(index: str, dense: bool | None,
     assert runs_once(state, block, loops), "a block that was never moved"
 
 
+@pytest.mark.parametrize("start", [-9, -5, -1, 0, 3])
+@pytest.mark.parametrize(("factor", "once"), [(1, False), (2, False), (3, False), (4, True), (5, True)])
+def test_loops_may_start_anywhere(start: int, factor: int, once: bool) -> None:
+    """Whether digits overlap depends on the number of steps, not on where they begin."""
+    text = f"""
+program "p"(A: f32[64]) -> (T: f32[64]):
+  for i in serial({start}, 3):
+    for j in serial({start}, 4):
+      block "T"(x: spatial 64 = i * {factor} + j):
+        reads A[x]
+        writes T[x]
+        body:
+          T[x] = A[x]
+"""
+    state = Schedule(parse(text))._state
+    (block,) = state.tree.blocks.values()
+    state.partial = frozenset({"T"})
+    assert runs_once(state, block, state.tree.loops_around(block)) == once
+
+
 def test_one_iteration_repeats_nothing() -> None:
     state = nested("j", (1, 4))._state
     (block,) = state.tree.blocks.values()
