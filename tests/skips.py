@@ -26,9 +26,10 @@ LACKING: tuple[str, ...] = (
     r"the machine has no AVX2",
     r"this CPU has no products of bfloat16",
     r"the C library does not tell how much memory is in use",
+    r"the long double of this machine is no longer than a double",
     r"needs /proc",
     r"only root can give files away",
-    r"(permissions|links) of POSIX|processes have groups on POSIX systems",
+    r"(permissions|links|signals) of POSIX|processes have groups on POSIX systems",
     r"flags of x86-64",
     r"LLVM without .*",
 )

@@ -25,6 +25,7 @@ from weft.ir.walk import post_order as post_order
 from weft.support.dtypes import BOOL
 
 E = TypeVar("E", bound=Expr)
+T = TypeVar("T")
 
 
 def collect(e: Expr | Iterable[Expr], kind: type[E]) -> list[E]:
@@ -51,24 +52,28 @@ def _variables(e: Expr) -> frozenset[Var]:
 
 def variables_of(e: Expr, known: dict[Expr, frozenset[Var]]) -> frozenset[Var]:
     """The variables in ``e``. Results are cached in ``known``, for callers that ask about many parts of one whole."""
-    stack = [e]
-    while stack:
-        node = stack[-1]
-        if node in known:
-            stack.pop()
-            continue
-        waiting = [c for c in node.children if c not in known]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        stack.pop()
-        inside: frozenset[Var] = frozenset().union(*(known[c] for c in node.children))
-        known[node] = frozenset((node,)) if type(node) is Var else inside
-    return known[e]
+
+    def inside(node: Expr) -> frozenset[Var]:
+        if type(node) is Var:
+            return frozenset((node,))
+        return frozenset().union(*(known[c] for c in node.children))
+
+    return _bottom_up(e, known, inside)
 
 
 def conditions_of(e: Expr, known: dict[Expr, frozenset[Expr]]) -> frozenset[Expr]:
     """The expressions of dtype BOOL in ``e``, without constants. Results are cached in ``known``."""
+
+    def inside(node: Expr) -> frozenset[Expr]:
+        parts = {known[c] for c in node.children}
+        found = parts.pop() if len(parts) == 1 else frozenset[Expr]().union(*parts)
+        return found | {node} if node.dtype is BOOL and type(node) is not Const else found
+
+    return _bottom_up(e, known, inside)
+
+
+def _bottom_up(e: Expr, known: dict[Expr, T], inside: Callable[[Expr], T]) -> T:
+    """``inside(node)`` of ``e``, where ``known`` has that of every child of the node; nothing is asked twice."""
     stack = [e]
     while stack:
         node = stack[-1]
@@ -80,9 +85,7 @@ def conditions_of(e: Expr, known: dict[Expr, frozenset[Expr]]) -> frozenset[Expr
             stack.extend(waiting)
             continue
         stack.pop()
-        parts = {known[c] for c in node.children}
-        inside = parts.pop() if len(parts) == 1 else frozenset[Expr]().union(*parts)
-        known[node] = inside | {node} if node.dtype is BOOL and type(node) is not Const else inside
+        known[node] = inside(node)
     return known[e]
 
 
