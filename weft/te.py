@@ -2,6 +2,7 @@
 
 from weft.classic import hybrid as hybrid
 from weft.classic import inlining as schedule
+from weft.classic.intrinsic import decl_buffer
 from weft.classic.intrinsic import declare as decl_tensor_intrin
 from weft.classic.schedule import create_schedule
 from weft.tensor_expr import (
@@ -153,6 +154,7 @@ __all__ = [
     "cos",
     "cosh",
     "create_schedule",
+    "decl_buffer",
     "decl_tensor_intrin",
     "div",
     "erf",

@@ -13,7 +13,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from weft.support.dtypes import BOOL, INT32, DType
+from weft.support.dtypes import BOOL, INDEX, INT32, DType
+from weft.support.errors import ProgramError
 
 Accepts = Literal["float", "integer", "number", "any"]
 
@@ -75,6 +76,10 @@ def _nothing(dtypes: Sequence[DType]) -> DType:
     return INT32
 
 
+def _position(dtypes: Sequence[DType]) -> DType:
+    return INDEX
+
+
 _erf = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -128,6 +133,10 @@ def _reinterpret(x: Any, dtype: DType) -> Any:
 
 def _prefetch(x: Any) -> Any:
     return np.zeros(np.shape(x), np.int32)[()]
+
+
+def _no_value(*values: Any) -> Any:
+    raise ProgramError("places in memory are not values of tensor expressions", code="V018")
 
 
 def _pack4(*bytes_: Any) -> Any:
@@ -234,12 +243,18 @@ def _rows() -> tuple[Intrinsic, ...]:
         Intrinsic(
             "prefetch_l2", 1, "any", _nothing, _prefetch, "load its line, but not into the first cache", pure=False
         ),
+        Intrinsic("offset_of", 1, "any", _position, _no_value, "the elements before x in its buffer", pure=False),
+        Intrinsic("apart", 2, "any", _position, _no_value, "the elements from x to y in their buffer", pure=False),
+        Intrinsic("require", 1, "any", _nothing, _prefetch, "refuse the program unless x is proved", pure=False),
     )
 
 
 PREFETCH_LEVELS: Final = {"prefetch": 1, "prefetch_l2": 2}
 """Intrinsics that prefetch the element which their argument loads, and the cache level nearest to the core that gets
 it."""
+
+PLACES: Final = ("offset_of", "apart")
+"""Intrinsics whose arguments are elements in memory. They load nothing."""
 
 INTRINSICS: Final[dict[str, Intrinsic]] = {row.name: row for row in _rows()}
 

@@ -97,6 +97,8 @@ bitnot, popcount, clz = _unary("bitnot"), _unary("popcount"), _unary("clz")
 shl, shr = _binary("shl"), _binary("shr")
 likely = _unary("likely")
 prefetch, prefetch_l2 = _unary("prefetch"), _unary("prefetch_l2")
+offset_of, require = _unary("offset_of"), _unary("require")
+apart = _binary("apart")
 
 
 def fma(x: ExprLike, y: ExprLike, z: ExprLike) -> Expr:

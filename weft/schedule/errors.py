@@ -66,6 +66,7 @@ RULES: Final[dict[str, str]] = {
     "S080": "a loop becomes a block only if it contains a single block whose indices divide into tiles",
     "S081": "the computation must match the description of the intrinsic",
     "S082": "an intrinsic must be declared to the schedule",
+    "S083": "operands of an intrinsic must lie in memory as its declaration says",
     # annotations
     "S090": "the annotation must exist",
 }

@@ -34,6 +34,7 @@ from weft.tir.nodes import (
     Stmt,
     Store,
 )
+from weft.tir.placement import REQUIRE, is_place, placed
 from weft.tir.threads import PRIVATE, shared_loops
 from weft.tir.visit import children, expressions, postorder, walk
 
@@ -198,7 +199,7 @@ class Writer:
         elif isinstance(stmt, If):
             self.branch(stmt)
         elif isinstance(stmt, Evaluate):
-            if not (isinstance(stmt.value, Call) and stmt.value.name in PREFETCH_LEVELS):
+            if not (isinstance(stmt.value, Call) and stmt.value.name in (*PREFETCH_LEVELS, REQUIRE)):
                 self.emit(self.one(stmt.value))
         elif isinstance(stmt, Barrier):
             self.emit("yield")
@@ -426,6 +427,8 @@ class Writer:
             return self.select(e)
         if isinstance(e, Load):
             return self.load(e)
+        if is_place(e):
+            return self.value(placed(e))
         if isinstance(e, Call):
             return self.call(e)
         if isinstance(e, Ramp):
@@ -531,7 +534,7 @@ def _unconditional(e: Expr) -> tuple[Expr, ...]:
         return (e.condition,)
     if isinstance(e, Load):
         return () if e.mask is not None else e.indices
-    return () if isinstance(e, Shuffle) else e.children
+    return () if isinstance(e, Shuffle) or is_place(e) else e.children
 
 
 def _containing_barriers(root: Stmt, shared: Container[Stmt]) -> set[Stmt]:

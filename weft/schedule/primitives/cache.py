@@ -42,6 +42,10 @@ def set_scope(state: State, block: BlockRef, write_index: int, scope: str) -> No
         raise state.refuse(
             "S041", f"'{buffer.name}' is a parameter", at=found, hint="use cache_write to compute it elsewhere first"
         )
+    for user in state.tree.accessors(buffer):
+        wanted = user.annotations.get("operand_scopes", {}).get(buffer.name, scope)
+        if wanted != scope:
+            raise state.refuse("S083", f"the instruction in '{user.name}' takes '{buffer.name}' from {wanted}", at=user)
     swap_everywhere(state, buffer, buffer.replace(scope=scope))
 
 

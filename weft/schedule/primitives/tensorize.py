@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NoReturn
 
 from weft.expr.iter_var import IterVar
 from weft.expr.linear import Linear, linear, mentions, simplify_index
-from weft.expr.nodes import Call, Expr, Load, Var, same
+from weft.expr.nodes import Call, Const, Expr, Load, Var, same
+from weft.expr.simplify import simplify
 from weft.expr.visit import loads
+from weft.ir.frozen import FrozenMap
 from weft.schedule.intrinsic import TensorIntrinsic
+from weft.schedule.operands import Placing, declared, placing
 from weft.schedule.primitives.blockize import blockize
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import map_loads
 from weft.schedule.state import State
-from weft.tir.nodes import Block, Buffer, For, If, Let, Program, Seq, Stmt, Store
-from weft.tir.visit import ExprMap, children, expressions, postorder, substitute, substitution, transform, walk
+from weft.support.errors import ScheduleError
+from weft.tir.nodes import Block, Buffer, For, If, Let, Program, Seq, Stmt, Store, seq
+from weft.tir.placement import is_place, placed
+from weft.tir.visit import (
+    ExprMap,
+    children,
+    expressions,
+    map_expr,
+    postorder,
+    substitute,
+    substitution,
+    transform,
+    walk,
+)
 
 
 def tensorize(state: State, target: BlockRef | LoopRef, intrinsic: str) -> BlockRef:
@@ -31,7 +47,9 @@ def tensorize(state: State, target: BlockRef | LoopRef, intrinsic: str) -> Block
     the indices of buffers must match the intrinsic's description (S081). A parameter may stand for a slice along any
     dimensions of a buffer, such as a column, if the intrinsic accesses single elements; one that loads vectors or calls
     instructions needs the last dimensions. A parameter of shape () is a scalar: it stands for any value that is the
-    same in the whole tile. Returns the block that contains the call.
+    same in the whole tile. Where the intrinsic declares how an operand lies in memory, the buffer must have that scope
+    and those strides (S083); of intermediate buffers the strides are checked when memory is laid out. Returns the block
+    that contains the call.
     """
     known = state.intrinsic(intrinsic)
     before = state.program
@@ -40,8 +58,13 @@ def tensorize(state: State, target: BlockRef | LoopRef, intrinsic: str) -> Block
         outer = state.block(ref)
         found = _Matcher(state, outer, known, _by_element(known.implementation))
         found.match()
-        body = _instantiate(known, found.bases, found.scalars)
-        made = dataclasses.replace(outer, body=body, annotations=outer.annotations.replace(tensorized=intrinsic))
+        needs = _check_operands(state, outer, known, found.bases)
+        body = seq(*needs.statements, _instantiate(known, found.bases, found.scalars, needs.values))
+        notes = outer.annotations.replace(tensorized=intrinsic)
+        scopes = _scopes(known, found.bases)
+        made = dataclasses.replace(
+            outer, body=body, annotations=notes.replace(operand_scopes=scopes) if scopes else notes
+        )
         state.commit(state.tree.replace({outer: made}))
     except Exception:  # undo blockize, which has already changed the program
         state.restore(before)
@@ -61,6 +84,10 @@ class Slice:
         """The indices of the buffer for those of the parameter."""
         moved = dict(zip(self.dimensions, indices, strict=True))
         return tuple(simplify_index(s + moved[n]) if n in moved else s for n, s in enumerate(self.starts))
+
+    def element(self, indices: Sequence[Expr]) -> Load:
+        """The element of the buffer for an element of the parameter."""
+        return Load(self.buffer, self.at(tuple(indices)))
 
 
 def _by_element(implementation: Program) -> bool:
@@ -216,8 +243,48 @@ class _Matcher:
         )
 
 
-def _instantiate(intrinsic: TensorIntrinsic, bases: dict[Buffer, Slice], scalars: dict[Buffer, Expr]) -> Stmt:
-    """The implementation with the program's buffers and scalars."""
+def _operands(intrinsic: TensorIntrinsic, bases: dict[Buffer, Slice]) -> dict[Buffer, Slice]:
+    """What the parameters of the implementation stand for."""
+    described = zip(intrinsic.implementation.params, intrinsic.description.params, strict=True)
+    return {own: bases[param] for own, param in described if param in bases}
+
+
+def _scopes(intrinsic: TensorIntrinsic, bases: dict[Buffer, Slice]) -> FrozenMap:
+    """The scopes that the intrinsic declares, by the names of the program's buffers."""
+    noted, found = declared(intrinsic.implementation), _operands(intrinsic, bases)
+    return FrozenMap({found[b].buffer.name: n["scope"] for b, n in noted.items() if b in found})
+
+
+def _check_operands(state: State, outer: Block, intrinsic: TensorIntrinsic, bases: dict[Buffer, Slice]) -> Placing:
+    """What the operands require in memory; refuses (S083) what parameters of the program, and scopes, do not fulfil."""
+
+    def refuse(buffer: Buffer, param: Buffer, what: str) -> ScheduleError:
+        message = f"'{buffer.name}' does not lie as the operand '{param.name}' of '{intrinsic.name}' must: {what}"
+        return state.refuse("S083", message, at=outer, hint="copy it with cache_read or cache_write, and set its scope")
+
+    found = _operands(intrinsic, bases)
+    noted = declared(intrinsic.implementation)
+    for b, slice_ in found.items():
+        if b in noted and noted[b]["scope"] != slice_.buffer.scope:
+            raise refuse(slice_.buffer, b, f"it is in {slice_.buffer.scope} memory, not in {noted[b]['scope']}")
+        if b in noted and slice_.buffer in state.program.params and noted[b]["align"] > b.dtype.nbytes:
+            raise refuse(slice_.buffer, b, "parameters of functions are aligned to their elements only")
+    made = placing(intrinsic.implementation, {b: x.element for b, x in found.items()})
+    for b, condition in made.conditions:
+        if found[b].buffer in state.program.params:
+            proved = simplify(map_expr(condition, lambda e: placed(e) if is_place(e) else None, {}))
+            if not (isinstance(proved, Const) and proved.value):
+                raise refuse(found[b].buffer, b, f"{condition} is required, and {proved} is not proved")
+    return made
+
+
+def _instantiate(
+    intrinsic: TensorIntrinsic,
+    bases: dict[Buffer, Slice],
+    scalars: dict[Buffer, Expr],
+    variables: dict[Var, Expr],
+) -> Stmt:
+    """The implementation with the program's buffers, scalars and ``variables`` of declared operands."""
     described = dict(zip(intrinsic.implementation.params, intrinsic.description.params, strict=True))
 
     def place(param: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
@@ -240,7 +307,7 @@ def _instantiate(intrinsic: TensorIntrinsic, bases: dict[Buffer, Slice], scalars
             return _inline_block(stmt)
         return None
 
-    return transform(map_loads(intrinsic.implementation.body, on_load), on_stmt)
+    return transform(map_loads(substitute(intrinsic.implementation.body, variables), on_load), on_stmt)
 
 
 def _inline_block(block: Block) -> Stmt:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.expr.folds import product
-from weft.expr.nodes import Const, Expr, Load, const
-from weft.tir.nodes import Allocate, Buffer, Program, Stmt, Store
+from weft.expr.nodes import Call, Expr, Load, const
+from weft.tir.nodes import Allocate, Buffer, Evaluate, Program, Seq, Stmt, Store
+from weft.tir.placement import check_required, is_place, is_requirement, offset, placed, strides_of
 from weft.tir.visit import buffers, map_expr, map_expressions, transform
 
 
 def flatten(program: Program) -> Program:
-    """The program over one-dimensional buffers (parameters included)."""
+    """The program over one-dimensional buffers (parameters included). Raises ScheduleError S083 if an instruction
+    requires a layout that buffers do not have."""
     everything = dict.fromkeys((*program.params, *buffers(program.body)))
     flat = {b: _flat(b) for b in everything}
-    strides = {b: _strides(b) for b in everything}
+    strides = {b: strides_of(b) for b in everything}
     memo: dict[Expr, Expr] = {}
+    places: dict[Expr, Expr] = {}
+
+    def place(e: Expr) -> Expr | None:
+        return placed(e, strides.__getitem__) if is_place(e) else None
 
     def load(e: Expr) -> Expr | None:
         if isinstance(e, Load) and isinstance(e.source, Buffer):
@@ -24,9 +29,13 @@ def flatten(program: Program) -> Program:
         return None
 
     def expression(e: Expr) -> Expr:
-        return map_expr(e, load, memo)
+        return map_expr(map_expr(e, place, places), load, memo)
 
     def statement(s: Stmt) -> Stmt:
+        if is_requirement(s):
+            assert isinstance(s, Evaluate) and isinstance(s.value, Call)
+            check_required(s.value.args[0], map_expr(s.value.args[0], place, places))
+            return Seq(())
         s = map_expressions(s, expression)
         if isinstance(s, Store):
             return Store(flat[s.buffer], (offset(s.indices, strides[s.buffer]),), s.value, s.mask)
@@ -44,22 +53,3 @@ def _flat(b: Buffer) -> Buffer:
         for extent, stride in zip(b.shape, b.strides, strict=True):
             size = size + (extent - 1) * stride
     return b.replace(shape=(size,), strides=None)
-
-
-def _strides(b: Buffer) -> tuple[Expr, ...]:
-    if b.strides is not None:
-        return b.strides
-    out: list[Expr] = []
-    step: Expr = Const(1)
-    for extent in reversed(b.shape):
-        out.append(step)
-        step = extent * step
-    return tuple(reversed(out))
-
-
-def offset(indices: Sequence[Expr], strides: Sequence[Expr]) -> Expr:
-    """The element offset of ``indices``."""
-    total: Expr = Const(0)
-    for i, stride in zip(indices, strides, strict=True):
-        total = total + i * stride
-    return total
