@@ -46,3 +46,20 @@ class IterVar(Operand):
         return self is not other
 
     __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundedAxis(IterVar):
+    """A reduce axis whose range positions or data decide: ``low <= axis < low + count``, of which the first ``extent``
+    values count.
+
+    Expressions may use it like any axis. A reduction over it runs over ``plain``, which has the same variable and
+    counts from 0.
+    """
+
+    low: Expr = field(default_factory=lambda: Const(0, INDEX))
+    count: Expr = field(default_factory=lambda: Const(0, INDEX))
+    plain: IterVar = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plain", IterVar(self.var, self.extent, self.kind))

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from weft.expr.iter_var import IterVar
+from weft.expr.iter_var import BoundedAxis, IterVar
 from weft.expr.linear import ZERO
 from weft.expr.nodes import Expr, Var
 from weft.schedule.legal_later import legal_later
@@ -355,6 +355,7 @@ class Stage:
     def _position(self, axis: Any) -> int | None:
         """The position of ``axis`` among the variables of the stage's block."""
         block = self.owner.schedule.state.block(self.block)
+        axis = axis.plain if isinstance(axis, BoundedAxis) else axis
         position = next((n for n, a in enumerate(self._axes) if a is axis), None)
         if position is None:
             position = next((n for n, it in enumerate(block.iters) if it is axis), None)

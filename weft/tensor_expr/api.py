@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, overload
 
-from weft.expr.iter_var import IterVar
+from weft.expr.iter_var import BoundedAxis, IterVar
 from weft.expr.nodes import Const, Expr, ExprLike, Load, Var, index, wrap
-from weft.expr.visit import post_order
+from weft.expr.visit import loads, post_order
 from weft.support.arguments import FUNCTION, MAPPING, TEXT, Form, checked, instance, one_or_several, optional, several
 from weft.support.dtypes import INDEX, DType
 from weft.support.errors import UserError
@@ -166,16 +166,29 @@ def _check_ranges(name: str, axis: Sequence[IterVar], reduced: Sequence[IterVar]
                 raise UserError(
                     f"the range of axis '{a.var.name}' of '{name}' {what}; only sizes may decide it",
                     code="E206",
-                    hint="let the axis cover the largest range and keep the terms that count: te.sum(…, axis=k, "
-                    "where=k < i + 1)",
+                    hint="give the largest length, te.reduce_axis(…, bound=…), or let the axis cover the largest range "
+                    "and keep the terms that count: te.sum(…, axis=k, where=k < i + 1)",
                 )
 
 
 @checked("E110", dom=_PAIR, name=TEXT)
-def reduce_axis(dom: tuple[ExprLike, ExprLike], name: str = "rv") -> IterVar:
-    """An axis to reduce over, ``lo <= axis < hi``."""
+def reduce_axis(dom: tuple[ExprLike, ExprLike], name: str = "rv", bound: ExprLike | None = None) -> IterVar:
+    """An axis to reduce over, ``lo <= axis < hi``.
+
+    Without ``bound``, sizes decide the range. With it, also positions and data may: ``(S[i], S[i + 1])``, in an axis
+    made inside of the function of ``te.compute``. ``bound`` is an expression of sizes, the largest length of the range;
+    of a longer one the first ``bound`` values count. A range whose end is before its start is empty. Raises UserError
+    E136 for a bound that sizes do not decide.
+    """
     lo, hi = (index(d) for d in dom)
-    return IterVar(Var(name, INDEX), hi - lo, IterVar.REDUCE, lo)
+    if bound is None:
+        return IterVar(Var(name, INDEX), hi - lo, IterVar.REDUCE, lo)
+    most = index(bound)
+    if loads(most):
+        raise UserError(
+            f"the bound {most} of the axis '{name}' depends on data", code="E136", hint="give the largest length"
+        )
+    return BoundedAxis(Var(name, INDEX), most, IterVar.REDUCE, low=lo, count=hi - lo)
 
 
 @checked("E110", dom=_DOMAIN, tag=TEXT, name=optional(TEXT))

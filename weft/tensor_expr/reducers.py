@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from weft.expr.folds import all_of, any_of
-from weft.expr.iter_var import IterVar
+from weft.expr.iter_var import BoundedAxis, IterVar
 from weft.expr.nodes import Const, Expr, ExprLike, Var, cast, make, wrap
+from weft.expr.visit import substitute
 from weft.support.arguments import FUNCTION, TEXT, check_takes, checked, instance
 from weft.support.dtypes import BOOL, DType
 from weft.support.errors import UserError
@@ -77,14 +78,31 @@ def _axes(axis: Axes) -> tuple[IterVar, ...]:
     return axes
 
 
+def _over(axes: tuple[IterVar, ...], values: Sequence[Expr], where: Expr) -> tuple[tuple[IterVar, ...], list[Expr]]:
+    """The axes without bounds, and ``values`` and the condition with the positions of bounded axes in their ranges."""
+    bounded = [a for a in axes if isinstance(a, BoundedAxis)]
+    if not bounded:
+        return axes, [*values, where]
+    moved: dict[Var, Expr] = {}
+    inside: list[Expr] = []
+    for a in axes:  # a range may depend on earlier axes
+        if isinstance(a, BoundedAxis):
+            low, count = (substitute(e, moved) for e in (a.low, a.count))
+            moved[a.var] = low + a.var
+            inside.append(a.var < count)
+    changed = [substitute(e, moved) for e in (*values, where)]
+    plain = tuple(a.plain if isinstance(a, BoundedAxis) else a for a in axes)
+    return plain, [*changed[:-1], all_of(*inside, changed[-1])]
+
+
 def _reduce(kind: _Simple, expr: ExprLike, axis: Axes, where: ExprLike | None, init: ExprLike | None = None) -> Expr:
     value = wrap(expr)
     if kind.op in ("and", "or") and value.dtype != BOOL:
         raise UserError(f"{kind.name} reduces bool values, not {value.dtype}", code="E132", hint="compare with 0 first")
     if kind.op in ("add", "mul") and value.dtype == BOOL:
         raise UserError(f"{kind.name} of bool values is not defined", code="E132", hint="cast to an integer first")
-    condition = wrap(True if where is None else where)
-    return Reduce(_reducer(kind, value.dtype), (value,), _axes(axis), condition, 0, _first(kind, value.dtype, init))
+    over, (value, condition) = _over(_axes(axis), (value,), wrap(True if where is None else where))
+    return Reduce(_reducer(kind, value.dtype), (value,), over, condition, 0, _first(kind, value.dtype, init))
 
 
 def _first(kind: _Simple, dtype: DType, init: ExprLike | None) -> Expr | None:
@@ -182,8 +200,8 @@ def comm_reducer(
         several = isinstance(expr, (tuple, list))
         values = tuple(wrap(e) for e in (expr if several else (expr,)))
         kind = reducer(tuple(v.dtype for v in values), several)
-        condition, axes = wrap(True if where is None else where), _axes(axis)
-        made = tuple(Reduce(kind, values, axes, condition, i) for i in range(len(values)))
+        over, (*terms, condition) = _over(_axes(axis), values, wrap(True if where is None else where))
+        made = tuple(Reduce(kind, tuple(terms), over, condition, i) for i in range(len(values)))
         return made if several else made[0]
 
     return reduce
