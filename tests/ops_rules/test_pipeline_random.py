@@ -147,6 +147,7 @@ def test_every_pass_of_the_pipeline_has_work(worked: Counter[str]) -> None:
 
 
 ELSEWHERE = {
+    "hoist_sizes": "no network here has loops: tests/lowering/test_hoisted_sizes.py",
     "known_sizes": "no network here has sizes that data give: tests/e2e_control/test_known_sizes.py",
     "wide": "nor more than 32 parts of a tensor: tests/api/test_compile_scaling.py",
 }

@@ -11,6 +11,7 @@ from weft.graph.passes.cse import CommonSubexpressions
 from weft.graph.passes.dead_code import DeadCode
 from weft.graph.passes.fold_constants import FoldConstants
 from weft.graph.passes.fuse import Fuse
+from weft.graph.passes.hoist_sizes import HoistSizes
 from weft.graph.passes.inline import Inline
 from weft.graph.passes.known_sizes import KnownSizes
 from weft.graph.passes.layout import SelectLayouts
@@ -45,6 +46,7 @@ def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -
     machine = ChainMachine(rates, lanes, cpu.l2, cpu.l3, cpu.cores)
     clean: tuple[Pass[Module], ...] = (
         FoldConstants(),
+        HoistSizes(op("maximum")),
         KnownSizes(),
         Rewrite(SIMPLIFY_RULES),
         FoldConstants(),
