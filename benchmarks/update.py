@@ -122,7 +122,7 @@ def sections(peers: tuple[str, ...] = PEERS) -> dict[str, Section]:
             f"bf16-{threads}": Section(partial(of_models, f"bf16-{threads}", "", threads, BF16_PEERS, "bf16"), 3)
             for threads in (1, 2)
         },
-        "zoo-1": Section(partial(of_zoo, 1), 40),
+        **{f"zoo-{threads}": Section(partial(of_zoo, threads), 40) for threads in (1, 2)},
         "tvm": Section(partial(of_models, "tvm", "images", 1, ("tvm",), "f32", TVM_MODELS), 5),
         "summary": Section(lambda: summary().markdown(), 0),
     }
