@@ -62,6 +62,11 @@ def test_written_rates_are_read_back() -> None:
     assert forget_rates() and read_rates(CPU) is None and not forget_rates()
 
 
+def test_a_cache_directory_that_cannot_be_holds_no_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_CACHE_DIR", "/dev/null")
+    assert read_rates(CPU) is None and not forget_rates()
+
+
 @pytest.mark.parametrize(
     "content",
     ["", "[]", "{}", "null", '{"rates": 3, "cpu": ""}', '{"rates": "speed:1", "cpu": ""}', '{"rates": "far_bytes:x"}'],

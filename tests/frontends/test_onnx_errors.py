@@ -18,7 +18,8 @@ from onnx_samples import convolutional, model, shape_arithmetic, tensor_info
 
 from weft.frontends import onnx as frontend
 from weft.frontends.onnx import payloads
-from weft.support.errors import MissingExtra, ModelError, UserError
+from weft.frontends.onnx.importer import Importer
+from weft.support.errors import MALFORMED, MissingExtra, ModelError, UserError
 
 
 def refused(proto: onnx.ModelProto, **options: Any) -> str:
@@ -308,3 +309,40 @@ def test_sizes_of_another_number_than_axes(policy: str) -> None:
     sizes = {"sizes": np.array([3, 5], np.int64)}
     said = refused(model([node], [tensor_info("x", (1, 1, 6, 8))], ["y"], sizes, opset=19))
     assert "it resizes 4 axes, but is given 2 numbers" in said
+
+
+def _twice() -> dict[str, onnx.ModelProto]:
+    """Models in which one name, or one setting, has two meanings."""
+    x, relu = tensor_info("x", [2, 2]), helper.make_node("Relu", ["x"], ["y"])
+    made = {
+        "two versions, 21 and 7": model([relu], [x], ["y"]),
+        "two inputs have the name 'x'": model([relu], [x, tensor_info("x", [3])], ["y"]),
+        "its output 'y' exists already": model([helper.make_node("Split", ["x"], ["y", "y"], axis=0)], [x], ["y"]),
+        "it has two attributes 'axis'": model([helper.make_node("Concat", ["x", "x"], ["y"], axis=0)], [x], ["y"]),
+    }
+    made["two versions, 21 and 7"].opset_import.add(domain="ai.onnx", version=7)
+    made["it has two attributes 'axis'"].graph.node[0].attribute.append(helper.make_attribute("axis", 1))
+    return made
+
+
+@pytest.mark.parametrize(("says", "proto"), _twice().items(), ids=["version", "input", "output", "attribute"])
+def test_what_has_two_meanings_is_refused(says: str, proto: onnx.ModelProto) -> None:
+    assert says in refused(proto)
+
+
+def test_one_version_said_twice_is_one() -> None:
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], [tensor_info("x", [2])], ["y"])
+    proto.opset_import.add(domain="ai.onnx", version=proto.opset_import[0].version)
+    frontend.load(proto)
+
+
+@pytest.mark.parametrize("error", [e for e in MALFORMED if e is not AttributeError] + [ZeroDivisionError])
+def test_whatever_a_converter_stumbles_over_is_a_problem_of_the_node(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(self: Importer, node: Any) -> Any:
+        raise error("here")
+
+    monkeypatch.setattr(Importer, "convert", stumble)
+    said = refused(model([helper.make_node("Relu", ["x"], ["y"], name="act")], [tensor_info("x", [2])], ["y"]))
+    assert f"[M003] Relu 'act': its operands or attributes do not fit its operator ({error.__name__}" in said

@@ -26,7 +26,7 @@ from weft.cli.common import (
 )
 from weft.cli.inputs import random_inputs, read_inputs
 from weft.support.errors import UserError
-from weft.support.files import replace_text
+from weft.support.files import existing_file, replace_text
 from weft.support.words import did_you_mean
 
 
@@ -90,6 +90,8 @@ def command(
         known = list(ENGINES)[1:]
         hint = did_you_mean(unknown[0], known, "peers: " + ", ".join(known))
         raise UserError(f"there is no peer '{unknown[0]}'", code="B001", hint=hint)
+    if torch_module is not None:
+        _check_source(torch_module)
     options = weft.Options(precision=precision, winograd=winograd)
     records: list[Record] = []
     for model in models:
@@ -119,6 +121,16 @@ def command(
         text = json.dumps([asdict(r) for r in records], indent=1) + "\n"
         write_file(json_path, lambda: replace_text(json_path, text))
         click.echo(f"wrote {json_path}")
+
+
+def _check_source(word: str) -> None:
+    """Check that ``FILE.py:FUNCTION`` names a Python file. Raises UserError."""
+    path, colon, function = word.partition(":")
+    if not colon or not function or not path.endswith(".py"):
+        raise UserError(
+            f"--torch-module {word} is not understood", code="I020", hint="FILE.py:FUNCTION, or FILE.py:FUNCTION,WORD,…"
+        )
+    existing_file(path)
 
 
 def _with_open_sizes(error: UserError, specs: Sequence[Any], shapes: Sequence[str], files: Sequence[str]) -> UserError:

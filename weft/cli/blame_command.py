@@ -23,6 +23,7 @@ from weft.cli.common import (
     winograd_option,
 )
 from weft.cli.inputs import PIXELS, random_inputs, read_inputs
+from weft.support.errors import InputError
 from weft.support.files import replace_text
 
 _PLACES = {
@@ -37,15 +38,22 @@ _PLACES = {
 }
 
 
+def _finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not np.isfinite(value):
+        raise click.BadParameter(f"{value} is not a finite number")
+    return value
+
+
 @click.command("blame")
 @click.argument("model")
 @click.option("-i", "--input", "files", multiple=True, metavar="[NAME=]FILE", help="An input, as for weft run.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--pixels", type=click.Choice(PIXELS), default="auto", show_default=True, help="Values of an image.")
 @click.option(
     "--tolerance",
     type=click.FloatRange(0.0, min_open=True),
     default=None,
+    callback=_finite,
     help="The largest difference that counts as rounding, relative to an array's largest magnitude. "
     "[default: 0.001, for bf16 0.03]",
 )
@@ -84,7 +92,7 @@ def command(
     from weft.plugins import registry_of
     from weft.support.garbage import seldom_collected
 
-    check_writable(Path(output) / "command.txt" if Path(output).is_dir() else output)
+    _check_folder(Path(output))
     registry = registry_of()
     machine = registry.target(target)
     options = weft.Options(precision=precision, winograd=winograd, seed=random_seed)
@@ -109,6 +117,17 @@ def command(
     for line in commands:
         screen.print(f"  {line}", markup=False)
     sys.exit(1)
+
+
+def _check_folder(folder: Path) -> None:
+    """Check, before the work begins, that ``folder`` is one or can be made. Raises InputError if not."""
+    try:
+        taken = folder.exists() and not folder.is_dir()
+    except OSError:  # the name is too long: said below
+        taken = False
+    if taken:
+        raise InputError(f"'{folder}' cannot be written: it is not a directory", code="I030")
+    check_writable(folder / "command.txt" if folder.is_dir() else folder)
 
 
 def write_reproducer(found: Any, folder: Path, target: Any) -> Sequence[str]:

@@ -120,6 +120,8 @@ def is_artifact(path: str) -> bool:
     if path.endswith(".weft"):
         return True
     try:
+        if not Path(path).is_file():  # opening a pipe waits for whoever writes to it
+            return False
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
@@ -129,6 +131,8 @@ def is_artifact(path: str) -> bool:
 def task_text(path: str) -> str | None:
     """The text of the file if it is a kernel task; None for other files and if the file does not exist."""
     try:
+        if not Path(path).is_file():
+            return None
         with open(path, encoding="utf-8") as file:
             for line in file:
                 if line.strip() and not line.startswith("#"):
@@ -203,12 +207,15 @@ def check_writable(path: str | Path) -> None:
     """Check, before the work begins, that ``path`` can be written. Raises InputError if it cannot."""
     folder = Path(path).parent
     reason = None
-    if Path(path).is_dir():
-        reason = "it is a directory"
-    elif not folder.is_dir():
-        reason = f"there is no directory '{folder}'"
-    elif not os.access(path if Path(path).exists() else folder, os.W_OK):
-        reason = "permission denied"
+    try:
+        if Path(path).is_dir():
+            reason = "it is a directory"
+        elif not folder.is_dir():
+            reason = f"there is no directory '{folder}'"
+        elif not os.access(path if Path(path).exists() else folder, os.W_OK):
+            reason = "permission denied"
+    except OSError as problem:  # the name is too long
+        reason = problem.strerror
     if reason:
         raise InputError(f"'{path}' cannot be written: {reason}", code="I030")
 

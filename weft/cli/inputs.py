@@ -78,12 +78,21 @@ def read_inputs(words: Sequence[str], specs: Sequence[Any], pixels: str = "auto"
         path = existing_file(file, "input file", "I023")
         if path.suffix == ".npz":
             found = _guarded(path, _read_archive)
+            if not found:
+                raise InputError(f"'{path}' holds no arrays", code="I025")
             if name:
                 found = {name: _only_array(found, name, path)}
             _once(out, found)
             out.update(found)
             continue
-        name = name or (specs[i].name if i < len(specs) else "")
+        if not name and i >= len(specs):
+            count = f"{len(specs)} input{'' if len(specs) == 1 else 's'}"
+            raise InputError(
+                f"the model has {count}: '{word}' is one file more",
+                code="I024",
+                hint=f"inputs: {', '.join(by_name) or 'none'}",
+            )
+        name = name or specs[i].name
         if name not in by_name:
             raise _no_input(name, by_name)
         _once(out, (name,))

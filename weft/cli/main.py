@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import sys
 import traceback
@@ -26,6 +28,9 @@ COMMANDS = {
     "cache": "Show or clear the kernel cache.",
     "targets": "List the machines to compile for.",
 }
+
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class LazyGroup(click.Group):
@@ -71,6 +76,7 @@ def cli() -> None:
 def main(argv: list[str] | None = None) -> Any:
     """Entry point. Exit status: 0 success, 1 a user error, 2 an invalid command line, 70 a bug in Weft (a reproducer or
     a traceback is written to the working directory), 130 interrupted."""
+    _prepare_streams()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: click.echo(f"note: {message}", err=True)
@@ -82,17 +88,20 @@ def main(argv: list[str] | None = None) -> Any:
         click.echo("stopped", err=True)
         sys.exit(130)
     except InternalError as problem:
-        click.echo(f"{problem}\nThis is a bug in Weft; please report it with the text above.", err=True)
+        click.echo(
+            f"{_printable(str(problem))}\nThis is a bug in Weft; please report it with the text above.", err=True
+        )
         _leave(problem.reproducer, "reproducer.txt", "A reproducer (for weft opt, weft inspect --stage assembly)")
         sys.exit(70)
     except OSError as problem:
         if isinstance(problem, BrokenPipeError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
-        click.echo(f"error[I031] {problem}", err=True)
+        reason = problem.strerror or str(problem)
+        click.echo(f"error[I031] {_place(problem)}{reason}", err=True)
         sys.exit(1)
     except WeftError as problem:
-        click.echo(str(problem), err=True)
+        click.echo(_printable(str(problem)), err=True)
         sys.exit(1)
     except MemoryError:
         click.echo("error[I032] there is not enough memory", err=True)
@@ -100,6 +109,31 @@ def main(argv: list[str] | None = None) -> Any:
     except Exception as problem:  # the outermost level: no other code handles it
         _unexpected(problem)
         sys.exit(70)
+
+
+def _prepare_streams() -> None:
+    """Streams that the caller has closed lead nowhere, so that no file that is opened later gets their numbers; what
+    the terminal's encoding lacks is printed as a question mark."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or stream.encoding.lower() != "utf-8"):
+            stream.reconfigure(errors="replace")
+
+
+def _printable(text: str) -> str:
+    """``text`` without the control characters that a name in a model may hold, which a terminal would obey."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _place(problem: OSError) -> str:
+    """The file of an error of the system, or the standard output, whose errors name no file."""
+    if problem.filename:
+        return f"'{os.fsdecode(problem.filename)}': "
+    return "the output cannot be written: " if problem.errno in _UNWRITABLE else ""
 
 
 def _unexpected(problem: Exception) -> None:

@@ -107,7 +107,10 @@ def _list(target: Any) -> None:
 
 def _read(file: str) -> tuple[str, Path | None]:
     if file == "-":
-        return sys.stdin.read(), None
+        try:
+            return (sys.stdin.read() if sys.stdin else ""), None
+        except UnicodeDecodeError as problem:
+            raise InputError("the standard input is not text in UTF-8", code="I021") from problem
     path = existing_file(file)
     try:
         return path.read_text(encoding="utf-8"), path

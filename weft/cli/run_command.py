@@ -41,7 +41,7 @@ from weft.support.errors import InputError
 @click.option(
     "-o", "--output", default=None, help="Write the outputs to this .npz file, or a single output to a .npy file."
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option(
     "--pixels",
     type=click.Choice(PIXELS),

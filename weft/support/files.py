@@ -55,9 +55,11 @@ def replaced_file(path: str | os.PathLike[str], *, durable: bool = True, private
                 file.flush()
                 os.fsync(handle)
         os.replace(beside, target)
-    except BaseException:  # an interrupt, too, leaves nothing behind
+    except BaseException as problem:  # an interrupt, too, leaves nothing behind
         with contextlib.suppress(OSError):
             beside.unlink()
+        if isinstance(problem, OSError) and problem.filename in (None, str(beside)):
+            problem.filename = str(path)
         raise
     if durable:
         _remove_unfinished(target)
@@ -97,16 +99,22 @@ def existing_file(path: str | os.PathLike[str], what: str = "file", code: str = 
     ``what`` is the kind of file for the message: ``input file``.
     """
     found = Path(path)
+    if not str(path):
+        raise InputError(f"the name of the {what} is empty", code=code)
     if "://" in str(path):
         raise InputError(
             f"'{path}' is a URL, not {_with_article(what)}", code=code, hint=f"download it: curl -LO {path}"
         )
     try:
-        is_folder, exists = found.is_dir(), found.exists()
+        is_folder, exists, is_pipe = found.is_dir(), found.exists(), found.is_fifo() or found.is_socket()
     except OSError as error:  # the name is too long
         raise InputError(f"there is no {what} '{_short(path)}': {error.strerror}", code=code) from None
     if is_folder:
         raise InputError(f"'{found}' is a directory, not {_with_article(what)}", code=code)
+    if is_pipe:  # files are opened several times, and read out of order
+        raise InputError(
+            f"'{found}' is a pipe, not {_with_article(what)}", code=code, hint="write its content to a file first"
+        )
     if not exists:
         raise InputError(f"there is no {what} '{found}'", code=code, hint=_meant(found))
     return found
@@ -127,10 +135,10 @@ def _meant(path: Path) -> str | None:
     if folder.is_dir():
         try:
             names = [name for name in os.listdir(folder) if (folder / name).is_file()]
-        except OSError:
+            close = closest(path.name, names)
+            return f"did you mean '{folder / close}'?" if close else f"it was looked for in '{folder.resolve()}'"
+        except OSError:  # the working directory was removed, for example
             return None
-        close = closest(path.name, names)
-        return f"did you mean '{folder / close}'?" if close else f"it was looked for in '{folder.resolve()}'"
     while not folder.parent.is_dir():
         folder = folder.parent
     return f"there is no directory '{folder}'"

@@ -44,7 +44,8 @@ class _Bar:
 def wanted(stream: TextIO | None = None) -> bool:
     """Whether progress is to be shown: a terminal, and not turned off."""
     stream = stream or sys.stderr
-    return stream.isatty() and settings.show_progress()
+    # without a standard error stream (2>&-) Python has None
+    return stream is not None and stream.isatty() and settings.show_progress()
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def read_rates(cpu: Cpu) -> Rates | None:
         content = json.loads(path.read_text(encoding="utf-8"))
         rates = Rates.parse(content["rates"])
         return rates if content["cpu"] == _identity(cpu) else None
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # NotADirectoryError: HOME is /dev/null, for example
         return None
     except (OSError, *MALFORMED) as wrong:
         raise TargetError(
@@ -53,7 +53,7 @@ def forget_rates() -> bool:
     """Remove the file, so that the machine at hand has the reference rates again. Whether there was one."""
     try:
         rates_file().unlink()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return True
 

@@ -177,6 +177,22 @@ def test_without_a_compiler(monkeypatch):
     monkeypatch.setenv("CC", "another-cc -m64")
     with pytest.raises(TargetError, match="another-cc"):
         compiler()
+    monkeypatch.setenv("CC", "'gcc")
+    with pytest.raises(TargetError, match=r"'gcc is not understood: No closing quotation"):
+        compiler()
+
+
+@pytest.mark.parametrize("command", ["false", "true", "gcc -mno-such-option"])
+def test_a_program_that_compiles_nothing_is_no_bug_of_weft(command):
+    with pytest.raises(TargetError, match=f"the C compiler '{command}' makes no code") as caught:
+        compile_object("int x;", Target(f"c -cc='{command}'"))
+    assert caught.value.code == "G030" and "-cc=PATH" in str(caught.value.hint)
+
+
+def test_code_that_only_the_generator_can_have_spoiled_is_a_bug_of_weft():
+    with pytest.raises(InternalError, match="refuses the generated code") as caught:
+        compile_object("int x = ;", Target("c -cc=gcc"))
+    assert caught.value.reproducer == "int x = ;"
 
 
 def test_errors_of_the_c_compiler_are_reported():

@@ -25,6 +25,7 @@ _OPTIONS: Final = words(
     "-fno-asynchronous-unwind-tables -fno-stack-protector -fno-exceptions -fno-builtin-sin -fno-builtin-cos "
     "-fno-builtin-sinf -fno-builtin-cosf -Wno-psabi -w"
 )
+_SIMPLEST: Final = "int weft_simplest(int x) { return x; }\n"
 _X86_FEATURES: Final = words(
     "sse3 ssse3 sse4.1 sse4.2 avx avx2 fma f16c bmi bmi2 lzcnt popcnt avx512f avx512cd avx512bw avx512dq avx512vl "
     "avx512vnni"
@@ -38,7 +39,10 @@ def compiler(asked: str = "") -> list[str]:
     Raises TargetError G030 if there is none.
     """
     named = asked or os.environ.get("CC", "")
-    words = shlex.split(named) if named else []
+    try:
+        words = shlex.split(named)
+    except ValueError as error:  # quotes that do not end
+        raise TargetError(f"the name of the C compiler {named} is not understood: {error}", code="G030") from error
     if not words:
         words = [next((c for c in CANDIDATES if shutil.which(c)), "")]
     if not words[0] or shutil.which(words[0]) is None:
@@ -56,7 +60,7 @@ def version(words: tuple[str, ...]) -> str:
     """The version text of the compiler: part of the key of the kernels that it compiles."""
     try:
         made = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=60, check=False)
-    except OSError as error:
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise TargetError(f"the C compiler '{words[0]}' does not start: {error}", code="G030") from error
     return made.stdout.partition("\n")[0].strip()
 
@@ -79,17 +83,30 @@ def machine_options(triple: str, features: frozenset[str], vector_bits: int, cla
 def compile_source(source: str, command: list[str], options: list[str], assembly: bool = False) -> bytes:
     """The object (or assembly) of a C file.
 
-    Raises InternalError, with the source as reproducer, if the compiler refuses it.
+    Raises TargetError G030 if the program is no C compiler, or does not know the options of the machine: it refuses the
+    simplest source, too. Raises InternalError, with the source as reproducer, if it refuses only this one.
     """
+    made, said = _compiled(source, command, options, assembly)
+    if made is not None:
+        return made
+    if _compiled(_SIMPLEST, command, options, assembly)[0] is None:
+        raise TargetError(
+            f"the C compiler '{shlex.join(command)}' makes no code: {said or 'it says nothing'}",
+            code="G030",
+            hint=f"name another one (-cc=PATH, or the variable CC), or another target; options: {' '.join(options)}",
+        )
+    raise InternalError(f"the C compiler refuses the generated code: {said}", reproducer=source)
+
+
+def _compiled(source: str, command: list[str], options: list[str], assembly: bool) -> tuple[bytes | None, str]:
+    """What the compiler makes, or None, and what it says."""
     with tempfile.TemporaryDirectory(prefix="weft-cc-") as folder:
         given, made = Path(folder, "kernel.c"), Path(folder, "kernel.s" if assembly else "kernel.o")
         given.write_text(source)
         words = [*command, *_OPTIONS, *options, *(["-S"] if assembly else []), "-o", str(made), str(given)]
         try:
             done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
-        except OSError as error:
+        except (OSError, subprocess.TimeoutExpired) as error:
             raise TargetError(f"the C compiler '{command[0]}' does not start: {error}", code="G030") from error
-        if done.returncode != 0:
-            said = done.stderr.strip()[-2000:]
-            raise InternalError(f"the C compiler refuses the generated code: {said}", reproducer=source)
-        return made.read_bytes()
+        done_well = done.returncode == 0 and made.is_file()
+        return (made.read_bytes() if done_well else None), done.stderr.strip()[-2000:]

@@ -57,7 +57,10 @@ Leaving: TypeAlias = "int | tuple[int | str, ...] | None"
 """An output of a graph: a tensor (-1), a list of that length, the values of maps with these keys, no value (None)."""
 
 # What converters raise for operands and attributes that do not fit the operator; anything else is a bug of Weft.
-_INVALID_NODE_ERRORS = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
+_INVALID_NODE_ERRORS = (
+    *(ValueError, TypeError, IndexError, KeyError),
+    *(OverflowError, ZeroDivisionError, RecursionError, MemoryError),
+)
 
 
 def _is_fixed(declared: Any) -> bool:
@@ -181,7 +184,11 @@ class Importer:
 
     def _inputs(self, graph: Any, scope: NameScope) -> list[Var]:
         params: list[Var] = []
+        seen: set[str] = set()
         for value in graph.input:
+            if value.name in seen:
+                self.problems.add(Problem(f"two inputs have the name '{value.name}'", code="M003"))
+            seen.add(value.name)
             if value.name in scope.values and value.name not in self.overrides:
                 continue  # before IR version 4 weights were listed among the inputs
             if value.name in self.known:
@@ -339,7 +346,7 @@ class Importer:
                     self.problems.add_missing(full_name, name)
                 scope.values.update(dict.fromkeys(outputs))
                 return
-            repeated = [o for o in outputs if o in scope.values]
+            repeated = [o for i, o in enumerate(outputs) if o in scope.values or o in outputs[:i]]
             if repeated:
                 raise Malformed(f"its output '{repeated[0]}' exists already")
             inputs = tuple(None if isinstance(v, Omitted) else v for v in found)

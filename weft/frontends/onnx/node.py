@@ -140,7 +140,11 @@ class Node:
 
     def __post_init__(self) -> None:
         self.origin = Origin((self.name,))
-        self._attributes = dict(self._resolved())
+        self._attributes = {}
+        for name, attribute in self._resolved():
+            if name in self._attributes:
+                raise Malformed(f"it has two attributes '{name}'")
+            self._attributes[name] = attribute
 
     def _resolved(self) -> Iterator[tuple[str, Any]]:
         for attribute in self.proto.attribute:

@@ -141,7 +141,10 @@ def opsets(proto: Any) -> dict[str, int]:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
         if not 0 < entry.version < 1000:
             raise Malformed(f"the operator set '{domain or 'ai.onnx'}' has the version {entry.version}")
-        found[domain] = int(entry.version)
+        if found.setdefault(domain, int(entry.version)) != entry.version:
+            raise Malformed(
+                f"the operator set '{domain or 'ai.onnx'}' has two versions, {found[domain]} and {entry.version}"
+            )
     if "" not in found and getattr(proto, "ir_version", 3) < 3:
         found[""] = 1
     return found
