@@ -261,6 +261,65 @@ def test_declarations_are_part_of_keys_and_texts() -> None:
     assert again.intrinsics[0].computes_like(second)
 
 
+def copy_at(case: Case, at: int, change: Any = None, **declared: Any) -> None:
+    """Tensorize with a copy of the input at a loop of the tile nest (None: all of it beforehand)."""
+    schedule, b = case.s, case.b
+    source = schedule.cache_read(case.a, "global", [b])
+    loops = schedule[b].tile(*b.op.axis, *case.shape)
+    schedule[source].compute_at(schedule[b], loops[at])
+    if change is not None:
+        change(schedule, source, loops)
+    step = te.var("step")
+    schedule[b].tensorize(loops[2], tile(strides=[step, 1], noted=step, **declared))
+
+
+@pytest.mark.parametrize("how", ["tile", "rows", "virtual threads", "two copies", "threads"])
+def test_what_lowering_does_to_copies(how: str) -> None:
+    """Copies shrink to what the loop needs, and are repeated for threads and stages; strides are those in the end."""
+    case = Case()
+    changes: dict[str, Any] = {
+        "virtual threads": lambda s, p, x: s[case.b].bind(x[0], te.thread_axis("vthread")),
+        "two copies": lambda s, p, x: s[p].double_buffer(),
+        "threads": lambda s, p, x: s[case.b].parallel(x[0]),
+    }
+    at = 0 if how in ("rows", "threads") else 1
+    copy_at(case, at, changes.get(how), offset_factor=8, data_alignment=32)
+    case.check(24 if at == 0 else 8)
+
+
+def test_a_result_in_a_tile() -> None:
+    case, step = Case(), te.var("step")
+    s = case.s
+    made = s.cache_write(case.b, "global")
+    loops = s[case.b].tile(*case.b.op.axis, *case.shape)
+    s[made].compute_at(s[case.b], loops[1])
+    s[made].tensorize(made.op.axis[0], tile(binds_of=("o",), strides=[step, 1], noted=step, data_alignment=64))
+    case.check(8)
+
+
+def test_a_reduction_with_declared_operands() -> None:
+    x, k = te.placeholder((4, 8), name="x"), te.reduce_axis((0, 8), "k")
+    o = te.compute((4,), lambda i: te.sum(x[i, k], axis=k), name="o")
+
+    def lowering(inputs: Any, output: Any) -> Stmt:
+        i, j = Var("i", "int64"), Var("j", "int64")
+        value = Load(output, (i,)) + Load(inputs[0], (i, j))
+        inner = For(j, te.const(0, "int64"), te.const(8, "int64"), Store(output, (i,), value))
+        return For(i, te.const(0, "int64"), te.const(4, "int64"), inner)
+
+    binds = {x: te.decl_buffer((4, 8), strides=[te.var("s"), 1]), o: te.decl_buffer((4,), offset_factor=4)}
+    sums = te.decl_tensor_intrin(o, lowering, "sums", binds=binds)
+    a, kk = te.placeholder((8, 16), name="A"), te.reduce_axis((0, 16), "kk")
+    c = te.compute((8,), lambda i: te.sum(a[i, kk], axis=kk), name="C")
+    s = te.create_schedule(c.op)
+    outer, inner = s[c].split(c.op.axis[0], 4)
+    high, low = s[c].split(kk, 8)
+    s[c].reorder(outer, high, inner, low)
+    s[c].tensorize(inner, sums)
+    given = np.random.default_rng(0).integers(0, 9, (8, 16)).astype(np.float32)
+    np.testing.assert_array_equal(weft.build(s, [a, c])(given), given.sum(1))
+
+
 @pytest.mark.parametrize("seed", seeds(8))
 def test_random_tiles(seed: int) -> None:
     """Offsets and strides of random tiles, in parameters and in copies of rows, against what NumPy says."""

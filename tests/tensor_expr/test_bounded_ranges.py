@@ -67,16 +67,50 @@ def vector_rows(schedule: Any, case: Ragged) -> None:
     schedule[case.b].vectorize(inner)
 
 
+def fused(schedule: Any, case: Ragged) -> None:
+    schedule[case.b].fuse(case.b.op.axis[0], case.k)
+
+
+def range_outside(schedule: Any, case: Ragged) -> None:
+    schedule[case.b].reorder(case.k, case.b.op.axis[0])
+
+
+def tiled(schedule: Any, case: Ragged) -> None:
+    outer, inner = schedule[case.b].split(case.b.op.axis[0], 4)
+    high, low = schedule[case.b].split(case.k, 4)
+    schedule[case.b].reorder(outer, high, low, inner)
+    schedule[case.b].vectorize(inner)
+
+
+def unrolled(schedule: Any, case: Ragged) -> None:
+    schedule[case.b].unroll(schedule[case.b].split(case.k, 3)[1])
+
+
+def accumulated_apart(schedule: Any, case: Ragged) -> None:
+    apart = schedule.cache_write(case.b, "local")
+    schedule[apart].compute_at(schedule[case.b], schedule[case.b].split(case.b.op.axis[0], 4)[0])
+
+
+def copied_starts(schedule: Any, case: Ragged) -> None:
+    schedule.cache_read(case.s, "global", [case.b])
+
+
 PLANS: dict[str, Plan | None] = {
     "plain": None,
     "split": split_axis,
     "parallel": parallel_rows,
     "vectors": vector_rows,
+    "fused": fused,
+    "range outside": range_outside,
+    "tiled": tiled,
+    "unrolled": unrolled,
+    "accumulated apart": accumulated_apart,
+    "copied starts": copied_starts,
 }
 
 
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("seed", seeds(6))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_ragged_rows(seed: int, plan: str) -> None:
     rng = np.random.default_rng(seed)
     starts, values, rows = rows_of(rng, int(rng.integers(0, 12)))
@@ -182,6 +216,18 @@ def test_ranges_of_positions(n: int) -> None:
     f = weft.build(te.create_schedule([rows.op, upper.op]), [a, rows, upper])
     for found, wanted in zip(f(x), (np.tril(x).sum(1), np.triu(x).sum()), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("bound", [None, 1, 5])
+def test_largest_values_in_pieces(bound: int | None) -> None:
+    """``rfactor`` of a range that data decides."""
+    starts, values, rows = rows_of(np.random.default_rng(9), 8)
+
+    def pieces(schedule: Any, case: Ragged) -> None:
+        schedule.rfactor(case.b, schedule[case.b].split(case.k, 4)[1])
+
+    wanted = [r[:bound].max() if len(r[:bound]) else -np.inf for r in rows]
+    Ragged(bound=bound, reduce=te.max).check(starts, values, wanted, pieces)
 
 
 def test_the_work_is_that_of_the_range() -> None:
