@@ -555,25 +555,7 @@ def test_compiled(target: str) -> None:
         np.testing.assert_allclose(got[1], a[at].T @ slope, rtol=1e-4, atol=1e-5)
 
 
-def _scan(X: Any) -> Any:
-    state = te.placeholder((5, 2), F64, name="state")
-    init = te.compute((1, 2), lambda t, i: X[0, i])
-    step = te.compute((5, 2), lambda t, i: state[t - 1, i] * X[t, i])
-    return te.scan(init, step, state, inputs=[X])
-
-
-def _pairs(X: Any) -> Any:
-    best = te.comm_reducer(
-        lambda x, y: (te.select(x[1] >= y[1], x[0], y[0]), te.max(x[1], y[1])),
-        lambda i, v: (te.const(-1, i), te.min_value(v)),
-        name="best",
-    )
-    k = te.reduce_axis((0, 2), name="k")
-    return te.compute((5,), lambda i: best((k.var, X[i, k]), axis=k), name="pairs")[1]
-
-
 REFUSED: dict[str, tuple[str, str, Any]] = {
-    "scan": ("E142", "made by te.scan", lambda X: te.gradient(_scan(X), X)),
     "ordered products": (
         "E142",
         "its steps run in an order",
@@ -584,7 +566,6 @@ REFUSED: dict[str, tuple[str, str, Any]] = {
         "its steps run in an order",
         lambda X: te.gradient(te.update(X, (5,), lambda s, i: ((0, 0), X[i, 0], X[i, 0] > s[0, 0])), X),
     ),
-    "pairs": ("E142", "by 'best' has no derivative", lambda X: te.gradient(_pairs(X), X)),
     "bits": (
         "E142",
         "'reinterpret' has no derivative",

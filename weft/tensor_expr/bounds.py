@@ -84,7 +84,7 @@ def _of_compute(op: ComputeOp, first_step: Expr | None) -> list[OpenAccess]:
     moving = [a.var for a in axes]
     nothing = any_of(*(index(e) <= 0 for e in extents))
     found = []
-    for load, conditions in _accesses(op):
+    for load, conditions in accesses(op):
         if not isinstance(load.source, Tensor):
             continue
         with facts.scope():
@@ -142,7 +142,7 @@ def _ends(facts: Facts, at: Expr, moving: list[Var]) -> tuple[Expr, Expr] | None
     return None
 
 
-def _accesses(op: ComputeOp) -> Iterator[tuple[Load, Conditions]]:
+def accesses(op: ComputeOp) -> Iterator[tuple[Load, Conditions]]:
     """The loads in the body, each with the conditions under which it is evaluated."""
     first = op.body[0]
     conditions: Conditions = ()

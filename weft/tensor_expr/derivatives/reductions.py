@@ -6,15 +6,15 @@ each: it is right where factors are zero, for derivatives of derivatives too. Eq
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from weft.expr.folds import all_of
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Const, Expr, Load, Var, cast, make, select
 from weft.expr.visit import substitute
 from weft.support.dtypes import FLOAT32, INDEX
-from weft.support.errors import UserError
 from weft.tensor_expr.derivatives.scalars import TRUE, guarded
 from weft.tensor_expr.nodes import ComputeOp, Reduce, Reducer, Tensor
 from weft.tensor_expr.reducers import named_reducer
@@ -46,22 +46,17 @@ def summed(value: Expr, axes: Sequence[IterVar], condition: Expr, init: Expr | N
 
 
 def roots(op: ComputeOp, position: int, adjoint: Expr) -> list[Root]:
-    """What the output ``position`` of ``op`` consists of. ``adjoint`` is its adjoint, over the axes of ``op``.
-
-    Raises UserError E142 for a reduction without a derivative.
-    """
+    """What the output ``position`` of ``op`` consists of. ``adjoint`` is its adjoint, over the axes of ``op``."""
     body = op.body[position]
     if not isinstance(body, Reduce):
         return [Root(body, adjoint, TRUE, op.axis)]
-    kind = combining(body.reducer)
-    rule = {"add": _sum, "mul": _product, "max": _extreme, "min": _extreme}.get(kind or "")
-    if rule is None:
-        raise UserError(
-            f"the reduction of '{op.name}' by '{body.reducer.name}' has no derivative",
-            code="E142",
-            hint="sums, products, maxima and minima of single values have one",
-        )
-    return rule(op, body, adjoint)
+    return _RULES[combining(body.reducer) or ""](op, body, adjoint)
+
+
+def has_rule(op: ComputeOp) -> bool:
+    """Whether :func:`roots` knows ``op``: it is no reduction, or one by an operator that has a rule."""
+    body = op.body[0]
+    return not isinstance(body, Reduce) or combining(body.reducer) in _RULES
 
 
 def combining(reducer: Reducer) -> str | None:
@@ -120,3 +115,11 @@ def _product(op: ComputeOp, body: Reduce, adjoint: Expr) -> list[Root]:
         scale = Load(whole, tuple(a.var for a in op.axis))
         found.append(Root(body.init, make("mul", adjoint, scale), TRUE, op.axis))
     return found
+
+
+_RULES: Final[dict[str, Callable[[ComputeOp, Reduce, Expr], list[Root]]]] = {
+    "add": _sum,
+    "mul": _product,
+    "max": _extreme,
+    "min": _extreme,
+}

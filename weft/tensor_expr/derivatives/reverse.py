@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft.expr.folds import all_of
@@ -15,10 +15,12 @@ from weft.support.dtypes import INDEX
 from weft.support.errors import UserError
 from weft.tensor_expr.api import TENSOR
 from weft.tensor_expr.derivatives.inverse import ReadingSteps, readers
-from weft.tensor_expr.derivatives.reductions import Root, compute_op, roots, summed
+from weft.tensor_expr.derivatives.pairs import by_scan
+from weft.tensor_expr.derivatives.reductions import Root, compute_op, has_rule, roots, summed
 from weft.tensor_expr.derivatives.scalars import Part, both, guarded, parts
+from weft.tensor_expr.derivatives.scans import scan_adjoints
 from weft.tensor_expr.derivatives.updates import update_roots
-from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, Tensor, UpdateOp
+from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor, UpdateOp
 from weft.tensor_expr.visit import read_tensors, topological
 
 
@@ -43,7 +45,28 @@ def gradient(
     for t in (output, *wanted):
         if not t.dtype.is_float:
             raise UserError(f"'{t.name}' of {t.dtype} has no derivatives", code="E143", hint="convert it to floats")
-    return _Reverse(output, wanted, head).results(wanted)
+    order = topological([output])
+    live = _dependent(order, wanted)
+    for op in (op for op in order if isinstance(op, ScanOp)):
+        _check_outside(op, wanted)
+    made = _Reverse(order, live, _outer(output, head), output, head)
+    made.run()
+    return made.results(wanted)
+
+
+def _check_outside(scan: ScanOp, wanted: Sequence[Tensor]) -> None:
+    """Refuse (E142) derivatives with respect to what a scan computes of its states at each time."""
+    depends = set(scan.states)
+    for op in topological(scan.update, scan.states):
+        if not depends.isdisjoint(read_tensors(op)):
+            depends.update(op.output(n) for n in range(op.num_outputs))
+    for t in wanted:
+        if t in depends:
+            raise UserError(
+                f"the derivative with respect to '{t.name}' is not known: it is part of the steps of '{scan.name}'",
+                code="E142",
+                hint="differentiate with respect to what the steps read, or to results of the scan",
+            )
 
 
 def _input(x: Tensor | Expr) -> Tensor:
@@ -67,32 +90,62 @@ class _Adjoint:
 
 
 class _Reverse:
-    def __init__(self, output: Tensor, wanted: Sequence[Tensor], head: Tensor | None) -> None:
+    """Adjoints of the tensors of ``live`` that the operations ``order`` read.
+
+    They start at ``output``, whose adjoint is ``head``, or (None) at adjoints that are given before.
+    """
+
+    def __init__(
+        self,
+        order: Sequence[Operation],
+        live: Collection[Tensor],
+        outer: tuple[IterVar, ...],
+        output: Tensor | None = None,
+        head: Tensor | None = None,
+    ) -> None:
         self.output, self.head = output, head
-        self.order = topological([output])
-        self.live = _dependent(self.order, wanted)
-        self.outer = self._outer(output, head)
+        self.order, self.live, self.outer = order, live, outer
         self.adjoints: dict[Tensor, _Adjoint] = {}
         self.done: dict[Tensor, Tensor] = {}
+
+    def run(self) -> None:
         for op in reversed(self.order):
+            if isinstance(op, ScanOp) or (isinstance(op, ComputeOp) and not has_rule(op)):
+                self._pass_together(op)
+                continue
             for n in range(op.num_outputs):
                 if op.output(n) in self.live:
                     self._pass_on(op, n)
 
-    def _outer(self, output: Tensor, head: Tensor | None) -> tuple[IterVar, ...]:
-        """The axes of the results before those of the inputs."""
-        if head is None:
-            return tuple(IterVar(Var(f"o{d}", INDEX), e) for d, e in enumerate(output.shape))
-        count = head.ndim - output.ndim
-        facts = Facts(_sizes([output, head]))
-        fits = count >= 0 and all(facts.equal(a, b) for a, b in zip(head.shape[count:], output.shape, strict=True))
-        if not fits or head.dtype != output.dtype:
-            raise UserError(
-                f"head {head!r} does not fit {output!r}",
-                code="E144",
-                hint="its shape must end in that of the output, and its dtype must be the same",
-            )
-        return tuple(IterVar(Var(f"o{d}", INDEX), e) for d, e in enumerate(head.shape[:count]))
+    def _pull(
+        self, order: Sequence[Operation], known: Mapping[Tensor, Tensor], wanted: Sequence[Tensor]
+    ) -> dict[Tensor, Tensor]:
+        """The adjoints of ``wanted`` that ``order`` passes on from the adjoints ``known``."""
+        inner = _Reverse(order, _dependent(order, wanted), self.outer)
+        for t, adjoint in known.items():
+            inner._adjoint(t).whole.append(adjoint)
+        inner.run()
+        return {t: inner._total(inner.adjoints[t]) for t in wanted if t in inner.adjoints and t not in known}
+
+    def _pass_together(self, op: ScanOp | ComputeOp) -> None:
+        """Add to the adjoints of what a scan, or a reduction of any values, is computed from."""
+        known: dict[Tensor, Tensor] = {}
+        for t in (op.output(n) for n in range(op.num_outputs)):
+            if t in self.live and (t is self.output or t in self.adjoints):
+                known[t] = self._first(t) if t is self.output else self._total(self._adjoint(t))
+                self.done[t] = known[t]
+        wanted = [t for t in read_tensors(op) if t in self.live]
+        if not known:
+            return
+        if isinstance(op, ScanOp):
+            for t, adjoint in scan_adjoints(op, known, self.live, self.outer, self._pull):
+                self._adjoint(t).whole.append(adjoint)
+        elif wanted:
+            last = by_scan(op)
+            given = {last[t.value_index]: adjoint for t, adjoint in known.items()}
+            order = topological(last, read_tensors(op))
+            for t, adjoint in self._pull(order, given, wanted).items():
+                self._adjoint(t).whole.append(adjoint)
 
     def results(self, wanted: Sequence[Tensor]) -> list[Tensor]:
         found = []
@@ -236,6 +289,22 @@ def _simplified(
     if not (isinstance(guard, Const) and guard.value is True):
         facts.assume(guard)
     return condition, facts.simplify(substitute(value, found.values))
+
+
+def _outer(output: Tensor, head: Tensor | None) -> tuple[IterVar, ...]:
+    """The axes of the results before those of the inputs."""
+    if head is None:
+        return tuple(IterVar(Var(f"o{d}", INDEX), e) for d, e in enumerate(output.shape))
+    count = head.ndim - output.ndim
+    facts = Facts(_sizes([output, head]))
+    fits = count >= 0 and all(facts.equal(a, b) for a, b in zip(head.shape[count:], output.shape, strict=True))
+    if not fits or head.dtype != output.dtype:
+        raise UserError(
+            f"head {head!r} does not fit {output!r}",
+            code="E144",
+            hint="its shape must end in that of the output, and its dtype must be the same",
+        )
+    return tuple(IterVar(Var(f"o{d}", INDEX), e) for d, e in enumerate(head.shape[:count]))
 
 
 def _dependent(order: Iterable[Operation], wanted: Sequence[Tensor]) -> set[Tensor]:
