@@ -100,6 +100,7 @@ CORE = (
             "runtime/test_executor.py",
             "runtime/test_loader.py",
             "lowering/test_memory_of_functions.py",
+            "runtime/test_sanitizers.py",
         ),
     ),
 )

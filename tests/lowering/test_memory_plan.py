@@ -16,8 +16,10 @@ from weft.graph.interpret import run as interpret
 from weft.graph.nodes import Call, Function, GraphExpr, If, Module, call
 from weft.graph.visit import post_order
 from weft.lowering import functions
+from weft.lowering.control_parts import Place
 from weft.lowering.graph_to_program import graph_to_program
 from weft.lowering.kernel_interface import KernelInterface
+from weft.lowering.lifetimes import Lifetimes
 from weft.lowering.verify_memory import verify_memory
 from weft.ops.catalogue import op
 from weft.pipeline import Options, compile_module, optimize
@@ -171,3 +173,27 @@ def test_what_is_allocated_at_run_time_is_freed_after_its_last_use() -> None:
         if isinstance(item, Free):
             later = [i for i in program.instructions[at + 1 :] if isinstance(i, CallKernel)]
             assert all(item.buffer not in i.buffers for i in later)
+
+
+def test_only_whole_places_take_the_memory_of_operands() -> None:
+    """Operands and results that are parts of other places stay where these are."""
+    items = [CallKernel(0, (0, 1)), CallKernel(1, (1, 2, 3)), CallKernel(2, (2, 3, 4))]
+
+    def taking(part: str) -> list[Place | None]:
+        whole = Place(5, "arena", 128, "uint8")
+        places = [
+            Place(n, "arena", 64, "uint8", parent=whole if name == part else None)
+            for n, name in enumerate(("x", "operand", "first", "second", "y"))
+        ]
+        found = Lifetimes([*places, whole])
+        found.places, found.items = [*places, whole], items
+        found.written = {0: 1, 1: 2, 2: 1}
+        found.exchanges = {1: [(places[1], places[2]), (places[1], places[3])]}
+        found.measure()
+        found.exchange()
+        return [p.takes for p in places[2:4]]
+
+    assert [p and p.number for p in taking("")] == [1, None]
+    assert [p and p.number for p in taking("first")] == [None, 1], "the other result takes it"
+    assert [p and p.number for p in taking("second")] == [1, None]
+    assert taking("operand") == [None, None]

@@ -175,3 +175,10 @@ def test_neighbours_of_all_sizes() -> None:
                 places = [X, Y, arena(2, first), arena(3, second)]
                 found = wrong([kernel(0, 2), kernel(0, 3), kernel(2, 3, 1)], {2: 128, 3: offset}, places)
                 assert bool(found) == (offset < 128 + first and offset + second > 128), (first, second, offset)
+
+
+def test_messages_name_the_kernel_or_the_instruction() -> None:
+    late = [kernel(0, 2), kernel(0, 3), kernel(2, 3, 1)]
+    assert wrong(late, {2: 0, 3: 32}).startswith("the memory plan is wrong: it ")
+    for item, name in ((CallKernel(7, (0, 3)), "kernel 7 "), (Copy(0, 3, (64,)), "Copy ")):
+        assert wrong([late[0], item, late[2]], {2: 0, 3: 32}).startswith(f"the memory plan is wrong: {name}")

@@ -46,6 +46,15 @@ def test_round_trip(saved, kernels):
     assert second.read_bytes() == saved.read_bytes()
 
 
+def test_how_an_artifact_shows_itself(saved, kernels):
+    loaded = Artifact.load(saved)
+    count, *_, target = loaded.facts
+    assert count == "3 kernels" and "llvm" in target
+    assert repr(loaded) == f"<Artifact chain: {', '.join(loaded.facts)}>"
+    assert all(words in loaded._repr_html_() for words in ("chain", *loaded.facts))
+    assert repr(artifact(chain("n"), kernels, (CONSTANT,))).startswith("<Artifact model: 3 kernels, ")
+
+
 @pytest.mark.parametrize("program", [chain("n"), chain(8), select_program(), loop_program()])
 def test_programs_survive_json(program):
     import json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from weft.expr.match import Ask, binary, converted, is_integer, literal, maximum, minimum, not_float, rule, wild
-from weft.expr.nodes import Binary, Const, Expr, cast, fold
+from weft.expr.nodes import Binary, Const, cast, make
 from weft.support.dtypes import DType
 
 _x, _y, _c, _d = wild("x"), wild("y"), literal("c"), literal("d")
@@ -39,22 +39,6 @@ def _fits(m: Any, ask: Ask) -> bool:
     return ask(m.x >= int(lo)) and ask(m.x <= int(hi))
 
 
-def _constants_add(m: Any) -> Expr:
-    return Binary("add", m.x, _folded("add", m.c, m.d))
-
-
-def _constants_multiply(m: Any) -> Expr:
-    return Binary("mul", m.x, _folded("mul", m.c, m.d))
-
-
-def _folded(op: str, c: Expr, d: Expr) -> Expr:
-    if isinstance(c, Const) and isinstance(d, Const):
-        made = fold(op, c, d)
-        if made is not None:
-            return made
-    return Binary(op, c, d)
-
-
 def _both_scalar(m: Any, ask: Ask) -> bool:
     return isinstance(m.c, Const) and isinstance(m.d, Const) and is_integer("x")(m, ask)
 
@@ -73,8 +57,8 @@ VALUE_RULES: Final = (
     rule("floormod-one", _x % 1, 0, when=is_integer("x")),
     rule("truncdiv-one", binary("truncdiv", _x, 1), _x, when=is_integer("x")),
     rule("truncmod-one", binary("truncmod", _x, 1), 0, when=is_integer("x")),
-    rule("add-constants", (_x + _c) + _d, _constants_add, when=_both_scalar),
-    rule("mul-constants", (_x * _c) * _d, _constants_multiply, when=_both_scalar),
+    rule("add-constants", (_x + _c) + _d, lambda m: Binary("add", m.x, make("add", m.c, m.d)), when=_both_scalar),
+    rule("mul-constants", (_x * _c) * _d, lambda m: Binary("mul", m.x, make("mul", m.c, m.d)), when=_both_scalar),
     rule("min-same", minimum(_x, _x), _x),
     rule("max-same", maximum(_x, _x), _x),
     rule("min-again", minimum(minimum(_x, _y), _x), minimum(_x, _y), when=not_float("x")),
