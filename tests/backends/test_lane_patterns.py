@@ -48,13 +48,14 @@ def test_random_patterns_load_the_listed_elements(seed: int, dtype: str) -> None
     found = pattern(at)
     assert found is not None and found[0] is Const(0)
     offsets = np.array(found[1])
-    base = 200 + rng.randrange(5)
+    base = 1000 + rng.randrange(5)
     n = 8
-    x, y = Buffer("x", (Const(1000),), dtype), Buffer("y", (Const(n * LANES),), dtype)
+    assert 0 <= base + offsets.min() and base + 3 * n + offsets.max() < 4000, "outside, NumPy would count from the end"
+    x, y = Buffer("x", (Const(4000),), dtype), Buffer("y", (Const(n * LANES),), dtype)
     index = make("add", at, all_of(make("add", scalar * 3, Const(base))))
     store = Store(y, (Ramp(scalar * LANES, Const(1), LANES),), Load(x, (index,)))
     program = Program("picks", (x, y), For(scalar, Const(0), Const(n), store))
-    a = (np.random.default_rng(seed).standard_normal(1000) * 50).astype(dtype)
+    a = (np.random.default_rng(seed).standard_normal(4000) * 50).astype(dtype)
     b = np.zeros(n * LANES, dtype)
     run_kernel(program, [a, b])
     expected = [a[base + 3 * i + offsets] for i in range(n)]

@@ -120,3 +120,16 @@ def test_a_full_disk_names_the_file(model: Path) -> None:
     """No file may have more than 0 bytes: what a full disk answers."""
     done = shell(f"ulimit -f 0; WEFT_DUMP=out $WEFT run {model}", model.parent)
     assert done.returncode == 1 and "error[I031] 'out/" in done.stderr and "Traceback" not in done.stderr, done
+
+
+def test_random_inputs_that_the_model_refuses(weft_command: Weft, tmp_path: Path) -> None:
+    """What was random is named, with its sizes; what the caller gave is not."""
+    text = (
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[n] x, int64[m] shape) => (float[a, b] y)'
+        " { y = Reshape (x, shape) }"
+    )
+    onnx.save(onnx.parser.parse_model(text), "reshape.onnx")
+    np.save("shape.npy", np.array([3, 5]))
+    answer = weft_command("run", "reshape.onnx", "-i", "shape=shape.npy", "--shape", "n=7", "--shape", "m=2")
+    assert answer.status == 1 and "random numbers were taken for x[7]: --shape" in answer.err, answer
+    assert weft_command("run", "reshape.onnx", "-i", "shape=shape.npy", "--shape", "n=15", "--shape", "m=2").status == 0

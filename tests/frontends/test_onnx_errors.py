@@ -330,6 +330,39 @@ def test_what_has_two_meanings_is_refused(says: str, proto: onnx.ModelProto) -> 
     assert says in refused(proto)
 
 
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        (
+            helper.make_node("Softmax", ["x"], ["y"], axes=0),
+            "the operator has no attribute 'axes' (did you mean 'axis'? there are: axis)",
+        ),
+        (helper.make_node("Relu", ["x"], ["y"], alpha=0.5), "no attribute 'alpha' (there are: none)"),
+        (helper.make_node("Relu", ["x", "x"], ["y"]), "the operator takes 1 input at most, not 2"),
+        (helper.make_node("Celu", ["x"], ["y"], beta=0.5), "no attribute 'beta' (there are: alpha)"),
+        (helper.make_node("Shape", ["x"], ["y"], begin=1), "no attribute 'begin'"),
+    ],
+    ids=lambda value: value.op_type if isinstance(value, onnx.NodeProto) else "",
+)
+def test_what_the_operator_does_not_take(node: onnx.NodeProto, says: str) -> None:
+    """A misspelt attribute would have its default: wrong numbers without a word."""
+    assert says in refused(model([node], [tensor_info("x", ["n", 2])], ["y"]))
+
+
+def test_what_exporters_note_and_what_no_list_limits() -> None:
+    """Names with two underscores; operators of other domains; operators with any number of inputs; old attributes."""
+    x = tensor_info("x", [2])
+    frontend.load(model([helper.make_node("Relu", ["x"], ["y"], __origin="layer 3")], [x], ["y"]))
+    frontend.load(model([helper.make_node("Sum", ["x"] * 40, ["y"])], [x], ["y"]))
+    frontend.load(model([helper.make_node("Relu", ["x"], ["y"], consumed_inputs=[0])], [x], ["y"], opset=1))
+    own = helper.make_function("own", "Id", ["a"], ["b"], [helper.make_node("Identity", ["a"], ["b"])],
+                               [helper.make_opsetid("", 21)])  # fmt: skip
+    frontend.load(
+        model([helper.make_node("Id", ["x"], ["y"], "n", domain="own", more=1)], [x], ["y"], functions=[own],
+              domains={"own": 1})
+    )  # fmt: skip
+
+
 def test_one_version_said_twice_is_one() -> None:
     proto = model([helper.make_node("Relu", ["x"], ["y"])], [tensor_info("x", [2])], ["y"])
     proto.opset_import.add(domain="ai.onnx", version=proto.opset_import[0].version)

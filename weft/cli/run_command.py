@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from weft.cli.common import (
     write_file,
 )
 from weft.cli.inputs import PICTURES, PIXELS, random_inputs, read_inputs
-from weft.support.errors import InputError
+from weft.support.errors import InputError, UserError
 
 
 @click.command("run")
@@ -97,7 +97,10 @@ def command(
     inputs = {**random_inputs(others, seed, input_shapes(others, shapes)), **given}
     inputs = {spec.name: inputs[spec.name] for spec in exe.inputs}
     start = time.perf_counter()
-    outputs = exe.run(inputs)
+    try:
+        outputs = exe.run(inputs)
+    except UserError as error:
+        raise _with_random_inputs(error, others, inputs) from error
     elapsed = (time.perf_counter() - start) * 1e3
     named = dict(zip((o.name for o in exe.outputs), outputs.values(), strict=True))
     screen = console()
@@ -115,6 +118,15 @@ def command(
         screen.print(str(exe.profile(inputs)))
     if output:
         _write(Path(output), named)
+
+
+def _with_random_inputs(error: UserError, random: Sequence[Any], inputs: Mapping[str, Any]) -> UserError:
+    """``error`` with the advice to say what was random, sizes and values, if it has no advice of its own."""
+    if not random or error.hint:
+        return error
+    taken = ", ".join(f"{spec.name}{list(inputs[spec.name].shape)}" for spec in random)
+    advice = f"random numbers were taken for {taken}: --shape NAME=SIZES fixes open sizes, -i NAME=FILE gives values"
+    return UserError(error.message, code=error.code, place=error.place, hint=advice)
 
 
 def _pictures(files: Sequence[str]) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from weft.frontends.common.problems import Malformed, Noted
 from weft.frontends.onnx.node import OMITTED, Importing, NameScope, Node, Omitted, Value
 from weft.frontends.onnx.reader import onnx_package, opsets
 from weft.graph.types import TensorType
+from weft.support.words import counted, did_you_mean
 
 
 def key(function: Any) -> tuple[str, str, str]:
@@ -27,6 +29,28 @@ def _schema(domain: str, op_type: str, opset: int) -> Any | None:
         return defs.get_schema(op_type, opset, domain)
     except defs.SchemaError:
         return None
+
+
+@cache
+def _room(op_type: str, opset: int) -> tuple[frozenset[str], int] | None:
+    """The attributes of an operator of ONNX and its largest number of inputs; None for what is no such operator."""
+    schema = _schema("", op_type, opset)
+    return None if schema is None else (frozenset(schema.attributes), schema.max_input)
+
+
+def check_known(node: Node) -> None:
+    """Check that the operator has the attributes and inputs that are given: a misspelt attribute would silently have
+    its default. Names that start with ``__`` are notes of exporters. Raises Malformed."""
+    room = None if node.domain or node.proto.op_type != node.op_type else _room(node.op_type, node.opset)
+    if room is None:
+        return
+    attributes, most = room
+    for name in node.attributes:
+        if name not in attributes and not name.startswith("__"):
+            there = f"there are: {', '.join(sorted(attributes)) or 'none'}"
+            raise Malformed(f"the operator has no attribute '{name}'", hint=did_you_mean(name, attributes, there))
+    if len(node.inputs) > most:
+        raise Malformed(f"the operator takes {counted(most, 'input')} at most, not {len(node.inputs)}")
 
 
 def is_specified(domain: str, op_type: str, opset: int) -> bool:

@@ -351,6 +351,7 @@ class Importer:
                 raise Malformed(f"its output '{repeated[0]}' exists already")
             inputs = tuple(None if isinstance(v, Omitted) else v for v in found)
             node = Node(proto, proto.op_type, domain, name, scope.opsets.get(domain, 1), inputs, scope, self)
+            functions.check_known(node)
             self._define(scope, proto.output, self.convert(node))
         except _Missing:
             self.problems.add_missing(full_name, name)
