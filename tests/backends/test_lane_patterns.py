@@ -50,7 +50,7 @@ def test_random_patterns_load_the_listed_elements(seed: int, dtype: str) -> None
     offsets = np.array(found[1])
     base = 1000 + rng.randrange(5)
     n = 8
-    assert 0 <= base + offsets.min() and base + 3 * n + offsets.max() < 4000, "outside, NumPy would count from the end"
+    assert base + offsets.min() >= 0 and base + 3 * n + offsets.max() < 4000, "outside, NumPy would count from the end"
     x, y = Buffer("x", (Const(4000),), dtype), Buffer("y", (Const(n * LANES),), dtype)
     index = make("add", at, all_of(make("add", scalar * 3, Const(base))))
     store = Store(y, (Ramp(scalar * LANES, Const(1), LANES),), Load(x, (index,)))
