@@ -98,6 +98,12 @@ ONE: dict[str, tuple[Any, float, float]] = {
     "shared": (lambda x: te.exp(x) * te.exp(x) / (te.exp(x) + 1.0), -2, 2),
     "ldexp": (lambda x: te.ldexp(x * x, te.const(3, "int32")), -2, 2),
     "cast": (lambda x: te.cast(te.cast(x, "int32"), F64) * x, -2, 2),
+    "bits of integers": (lambda x: te.cast(te.bitand(te.cast(x * 8.0, "int32"), 3), F64) * x, -2, 2),
+    "counted bits": (lambda x: te.cast(te.popcount(te.cast(x * 8.0, "int32")), F64) * x, -2, 2),
+    "exponent": (lambda x: te.cast(te.shr(te.reinterpret(x, "int64"), te.const(52, "int64")), F64) * x, -2, 2),
+    "leading zeros": (lambda x: te.cast(te.clz(te.reinterpret(te.abs(x), "int64")), F64) * x, 0.3, 2),
+    "sign bit": (lambda x: te.if_then_else(te.reinterpret(x, "int64") < 0, x * x, x), -2, 2),
+    "float of an integer": (lambda x: te.reinterpret(te.cast(te.abs(x) * 8.0, "int64"), F64) + x, -2, 2),
     "clipped": (lambda x: te.min(te.max(x, -1.0), 1.0) * x, -2, 2),
     "chosen": (lambda x: te.if_then_else(x > 0, te.log(x), x * te.if_then_else(x < -1, x, 2.0)), -2, 2),
 }
@@ -555,6 +561,15 @@ def test_compiled(target: str) -> None:
         np.testing.assert_allclose(got[1], a[at].T @ slope, rtol=1e-4, atol=1e-5)
 
 
+def _least_bits_of(bits: Any) -> Any:
+    k = te.reduce_axis((0, 2), name="k")
+    return te.compute((5, 1), lambda i, j: te.min(bits[i, k], axis=k), name="least")
+
+
+def _least_bits(X: Any) -> Any:
+    return te.reinterpret(_least_bits_of(te.reinterpret(X, "int64")), F64)
+
+
 REFUSED: dict[str, tuple[str, str, Any]] = {
     "ordered products": (
         "E142",
@@ -571,6 +586,12 @@ REFUSED: dict[str, tuple[str, str, Any]] = {
         "'reinterpret' has no derivative",
         lambda X: te.gradient(te.compute((5,), lambda i: te.reinterpret(te.reinterpret(X[i, 0], "int64") + 1, F64)), X),
     ),
+    "bits in between": (
+        "E142",
+        "'reinterpret' has no derivative",
+        lambda X: te.gradient(te.reinterpret(te.bitand(te.reinterpret(X, "int64"), te.const(-2, "int64")), F64), X),
+    ),
+    "reduced bits": ("E142", "'reinterpret' has no derivative", lambda X: te.gradient(_least_bits(X), X)),
     "integers": (
         "E143",
         "of int32 has no derivatives",
@@ -591,6 +612,13 @@ def test_refusals(name: str) -> None:
     with pytest.raises(UserError, match=message) as found:
         call(te.placeholder((5, 2), F64, name="X"))
     assert found.value.code == code
+
+
+def test_tensors_of_bits_give_numbers_that_do_not_change() -> None:
+    X = te.placeholder((5, 2), F64, name="X")
+    exponents = te.compute((5, 2), lambda i, j: te.shr(te.reinterpret(X[i, j], "int64"), te.const(52, "int64")))
+    check(te.cast(exponents, F64) * X, [X], [X], [values(5, 2, low=0.1)])
+    check(te.cast(_least_bits_of(exponents), F64) * X, [X], [X], [values(5, 2, low=0.1)])
 
 
 def test_narrow_floats_keep_their_type() -> None:

@@ -11,16 +11,16 @@ from weft.expr.nodes import Const, Expr, Load, Var, make
 from weft.expr.prove import Facts
 from weft.expr.visit import free_vars, substitute
 from weft.support.arguments import checked, optional
-from weft.support.dtypes import INDEX
+from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import UserError
 from weft.tensor_expr.api import TENSOR
 from weft.tensor_expr.derivatives.inverse import ReadingSteps, readers
 from weft.tensor_expr.derivatives.pairs import by_scan
 from weft.tensor_expr.derivatives.reductions import Root, compute_op, has_rule, roots, summed
-from weft.tensor_expr.derivatives.scalars import Part, both, guarded, parts
+from weft.tensor_expr.derivatives.scalars import Part, both, changes_with, guarded, parts
 from weft.tensor_expr.derivatives.scans import scan_adjoints
 from weft.tensor_expr.derivatives.updates import update_roots
-from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor, UpdateOp
+from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, Reduce, ScanOp, Tensor, UpdateOp
 from weft.tensor_expr.visit import read_tensors, topological
 
 
@@ -308,12 +308,28 @@ def _outer(output: Tensor, head: Tensor | None) -> tuple[IterVar, ...]:
 
 
 def _dependent(order: Iterable[Operation], wanted: Sequence[Tensor]) -> set[Tensor]:
-    """The tensors of floats that depend on ``wanted``, these included."""
+    """The tensors of floats that depend on ``wanted``, these included, and those of integers that hold bits of them."""
     live = set(wanted)
     for op in order:
         if any(t in live for t in read_tensors(op)):
-            live.update(t for t in (op.output(n) for n in range(op.num_outputs)) if t.dtype.is_float)
+            outputs = (op.output(n) for n in range(op.num_outputs))
+            live.update(t for t in outputs if t.dtype.is_float or _holds_bits(t, live))
     return live
+
+
+def _holds_bits(t: Tensor, live: Collection[Tensor]) -> bool:
+    """Whether a tensor of integers holds bits of floats in ``live``."""
+    op = t.op
+    if isinstance(op, ScanOp):
+        return op.init[t.value_index] in live or op.update[t.value_index] in live
+    if isinstance(op, UpdateOp):
+        return op.base in live or (t.dtype != BOOL and changes_with(op.value, live))
+    if not isinstance(op, ComputeOp) or t.dtype == BOOL:
+        return False
+    body = op.body[t.value_index]
+    if isinstance(body, Reduce):
+        return any(changes_with(e, live) and not e.dtype.is_float for e in (*body.sources, *body.first))
+    return changes_with(body, live)
 
 
 def _sizes(tensors: Sequence[Tensor], more: Iterable[Expr] = ()) -> tuple[Var, ...]:

@@ -2,8 +2,8 @@
 
 A body is traversed backwards once, so shared parts are differentiated once. Parts of a ``Select`` are evaluated only
 where they are chosen, and so are their derivatives: each has a *guard*, the condition under which its operands may be
-read. What is not continuous has the derivative 0 where it has one (``floor``, comparisons); of equal operands of
-``max`` and ``min`` each gets half.
+read. What is not continuous has the derivative 0 where it has one (``floor``, comparisons, numbers computed from
+integers); of equal operands of ``max`` and ``min`` each gets half.
 """
 
 from __future__ import annotations
@@ -94,24 +94,31 @@ def _expanded(root: Expr, depth: int = _MAX_EXPANSION_DEPTH) -> Expr:
     return rewrite(root, change) if added() else root
 
 
+def changes_with(root: Expr, wanted: Collection[Tensor]) -> bool:
+    """Whether ``root`` is a float that changes with elements of ``wanted``, or an integer that holds bits of one."""
+    root = _expanded(root)
+    return root in _live(root, wanted)
+
+
 def _live(root: Expr, wanted: Collection[Tensor]) -> list[Expr]:
-    """The nodes whose values change with elements of ``wanted``, operands first."""
+    """The floats whose values change with elements of ``wanted``, and the integers that hold bits of these, operands
+    first.
+
+    Other integers change in steps only, as those made by casts and comparisons do: what follows from them has the
+    derivative 0. Bits that become a float again do not.
+    """
     live: dict[Expr, None] = {}
     for n in post_order(root):
         if isinstance(n, Load):
             changes = n.source in wanted
-        elif isinstance(n, Select):
-            changes = n.then in live or n.otherwise in live
+        elif isinstance(n, Call) and n.name == "reinterpret":
+            changes = n.args[0] in live
         else:
-            changes = any(c in live for c in n.children)
-        if changes and (n.dtype.is_float or (n.dtype != BOOL and _holds_bits(n, live))):
+            values = (n.then, n.otherwise) if isinstance(n, Select) else n.children
+            changes = any(c in live and c.dtype.is_float == n.dtype.is_float for c in values)
+        if changes and n.dtype != BOOL:
             live[n] = None
     return list(live)
-
-
-def _holds_bits(n: Expr, live: Collection[Expr]) -> bool:
-    """Whether an integer may hold the bits of a float, so that its derivative is not simply 0."""
-    return isinstance(n, Call) or any(c in live and not c.dtype.is_float for c in n.children)
 
 
 def _joined(uses: Sequence[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
