@@ -436,8 +436,8 @@ def cast(value: ExprLike, dtype: str) -> Expr:
 def promote(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
     """Convert two operands to one dtype and one number of lanes.
 
-    A Python literal takes the dtype of the other side (an integer side with a float literal becomes float32);
-    otherwise the wider of the same kind wins, and floats win over integers.
+    A Python literal takes the dtype of the other side (integers and conditions with a float literal become float32,
+    conditions with another number int32); otherwise the wider of the same kind wins, and floats win over integers.
     """
     if not isinstance(a, Expr) and isinstance(b, Expr):
         b2, a2 = promote(b, a)
@@ -445,7 +445,7 @@ def promote(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
     left = wrap(a)
     if not isinstance(b, Expr) and isinstance(b, (bool, int, float, np.generic)):
         literal_float = isinstance(b, (float, np.floating))
-        if left.dtype.is_integer and literal_float:
+        if literal_float and not left.dtype.is_float:
             left = cast(left, FLOAT32)
         right: Expr = Const(b, left.dtype if left.dtype != BOOL or isinstance(b, (bool, np.bool_)) else INT32)
         if left.dtype == BOOL and right.dtype != BOOL:
