@@ -10,6 +10,16 @@ EQUIVALENT: dict[tuple[str, ...], str] = {
     ): "one byte more in an estimate of time",
     (
         "weft/expr/normalize.py",
+        "always = TRUE if k > 0 else FALSE  # for bounds that do not fit into 64 bits: no index reaches them",
+        "always = TRUE if k > 1 else FALSE  # for bounds that do not fit into 64 bits: no index reaches them",
+    ): "it is only used where the number does not fit into 64 bits, which 0 and 1 do",
+    (
+        "weft/expr/normalize.py",
+        "if k < 0:",
+        "if (k <= 0):",
+    ): "0 is added to one side or taken from the other; the strict comparison has the same normal form",
+    (
+        "weft/expr/normalize.py",
         "for _ in range(8):",
         "for _ in range(9):",
     ): "a bound against rules that undo each other: no expression of the tests takes more than one step",

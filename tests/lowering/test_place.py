@@ -19,12 +19,13 @@ import weft
 from weft.graph.build import constant, function, size, var
 from weft.graph.interpret import run as interpret
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Module, Project, Tuple, Var, call
+from weft.graph.operator import Attrs
 from weft.graph.parser import parse
 from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import post_order
 from weft.kernels.cache import Kernel, KernelCache
 from weft.lowering.graph_to_program import graph_to_program
-from weft.lowering.place import Placement, _makers, _nbytes, place
+from weft.lowering.place import CPU_ALONE, Placement, _makers, _nbytes, place
 from weft.ops.catalogue import OPERATORS, op
 from weft.pipeline import Options, build_kernels, optimize
 from weft.runtime import Executable
@@ -374,3 +375,11 @@ def test_bytes_that_copies_move() -> None:
     assert _nbytes(numbers) == 24 and _nbytes(open_) == 16 * 2 * 8
     assert _nbytes(text) == 0 == _nbytes(TupleType((text, other)))
     assert _nbytes(TupleType((numbers, text, open_, other))) == 24 + 256
+
+
+def test_without_a_placement_everything_is_on_the_cpu() -> None:
+    x = var("x", (2,))
+    group = function([x], call(op("exp"), [x]))
+    for called in (call(op("exp"), [x]), Call(group, (x,), Attrs(), x.type)):
+        assert CPU_ALONE.device(called) == 0
+    assert Placement(groups={group: 2}).device(Call(group, (x,), Attrs(), x.type)) == 2

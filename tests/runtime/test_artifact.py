@@ -62,6 +62,17 @@ def test_programs_survive_json(program):
     assert program_from_json(json.loads(json.dumps(program_to_json(program)))) == program
 
 
+def test_integers_of_headers_have_64_bits():
+    header = program_to_json(chain("n"))
+    for number, fits in (((1 << 63) - 1, True), (-(1 << 63), True), (1 << 63, False), (-(1 << 63) - 1, False)):
+        header["inputs"][0][-1] = number  # the space of an input
+        if fits:
+            assert program_from_json(header).inputs[0].space == number
+        else:
+            with pytest.raises(ArtifactError, match="is not an integer of 64 bits"):
+                program_from_json(header)
+
+
 def test_constants_of_every_dtype(tmp_path, kernels):
     import ml_dtypes
 

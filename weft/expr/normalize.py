@@ -88,8 +88,6 @@ class Normalizer:
         for part in members(condition, "and"):
             while isinstance(part, Call) and part.name == "likely":
                 part = part.args[0]
-            if isinstance(part, Const):
-                continue
             solver.state.truths[part] = True
             if isinstance(part, Not):
                 solver.state.truths[part.a] = False

@@ -152,16 +152,9 @@ class Facts:
     def _poly(self, e: Expr) -> Poly:
         return self._ring.poly(self._normal.simplify(e))
 
-    def is_zero(self, e: ExprLike) -> bool:
-        """Whether ``e`` is proved to be zero."""
-        made = self._normal.simplify(wrap(e))
-        if made.dtype is INDEX and made.lanes == 1:
-            return self._normal.solver.zero(self._ring.poly(made))
-        return isinstance(made, Const) and made.value == 0
-
     def equal(self, a: ExprLike, b: ExprLike) -> bool:
         """Whether two indices are proved equal."""
-        return a is b or self.is_zero(index(a) - index(b))
+        return a is b or self._normal.solver.zero(self._poly(index(a) - index(b)))
 
 
 def _literal(e: ExprLike | None) -> int | None:
