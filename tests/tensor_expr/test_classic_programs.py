@@ -10,7 +10,9 @@ import pytest
 
 import weft
 from weft import te
+from weft.lowering.te_to_tir import te_to_tir
 from weft.support.errors import WeftError
+from weft.tir.interpret import run
 
 
 def agree(s: Any, args: list[Any], inputs: list[Any], expected: Any) -> None:
@@ -45,6 +47,32 @@ def _sum_of_conditions() -> Any:
     A = te.placeholder((4,), "bool", name="A")
     B = te.compute((4,), lambda i: A[i] + A[i], name="B")
     return weft.build(te.create_schedule(B.op), [A, B])
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(4, 3), (1, 1), (3, 0)])
+@pytest.mark.parametrize("how", ["plain", "reorder", "split"])
+def test_steps_that_may_reduce_nothing(rows: int, columns: int, how: str) -> None:
+    """The step of a scan is itself a reduction, over an open size."""
+    n, m, wide = te.var("n"), te.var("m"), te.var("wide")
+    X, W = te.placeholder((n, m), name="X"), te.placeholder((wide, m), name="W")
+    state = te.placeholder((n, m), name="state")
+    k = te.reduce_axis((0, wide), name="k")
+    init = te.compute((1, m), lambda t, i: X[0, i], name="init")
+    step = te.compute((n, m), lambda t, i: te.sum(state[t - 1, i] * W[k, i] + X[t, i], axis=k), name="step")
+    scan = te.scan(init, step, state, inputs=[X])
+    for width in (2, 0):
+        s = te.create_schedule(scan.op)
+        if how == "reorder":
+            s[step].reorder(*step.op.reduce_axis, step.op.axis[1])
+        elif how == "split":
+            s[step].split(step.op.axis[1], factor=2)
+        x, w = numbers(rows, columns), numbers(width, columns, seed=1)
+        expected = [x[0]]
+        for t in range(1, rows):
+            expected.append((expected[-1] * w + x[t]).sum(axis=0))
+        agree(s, [X, W, scan], [x, w], np.stack(expected))
+        program = te_to_tir("steps", [X, W], [scan])
+        np.testing.assert_allclose(run(program, [x, w])[0], np.stack(expected), rtol=1e-5, atol=1e-5)
 
 
 REFUSED: dict[str, Callable[[], Any]] = {

@@ -119,7 +119,36 @@ def one_value(n: Any, m: Any, X: Any) -> Any:
     return te.compute((n,), lambda i: both(X[i, k], axis=k), name="joined")
 
 
-SCANS = {f.__name__: f for f in (products, two_back, cell, neighbours, given_steps, chained)}
+def delays(n: Any, m: Any, X: Any) -> Any:
+    """A sum over the three rows before."""
+    state = te.placeholder((n + 2, m), F64, name="state")
+    init = te.compute((3, m), lambda t, i: X[0, i] * (t + 1), name="init")
+    k = te.reduce_axis((1, 4), name="k")
+    step = te.compute((n + 2, m), lambda t, i: te.sum(te.sin(state[t - k, i]) * X[t - 2, i], axis=k), name="step")
+    return te.scan(init, step, state, inputs=[X])
+
+
+def all_before(n: Any, m: Any, X: Any) -> Any:
+    """A sum over all rows before."""
+    state = te.placeholder((n, m), F64, name="state")
+    init = te.compute((1, m), lambda t, i: X[0, i], name="init")
+    k = te.reduce_axis((0, n), name="k")
+    step = te.compute((n, m), lambda t, i: te.sum(te.sin(state[k, i]) * X[t, i], axis=k, where=k < t), name="step")
+    return te.scan(init, step, state, inputs=[X])
+
+
+def shared(n: Any, m: Any, X: Any) -> Any:
+    """One operation is the step of two states, which start apart."""
+    a, b = (te.placeholder((n, m), F64, name=x) for x in "ab")
+    first = [te.compute((1, m), lambda t, i, c=c: X[0, i] * c, name=f"first{c}") for c in (1, 2)]
+    step = te.compute((n, m), lambda t, i: b[t - 1, i] * X[t, i], name="step")
+    made = te.scan(first, [step, step], [a, b], inputs=[X])
+    return te.compute((n, m), lambda t, i: made[0][t, i] * made[1][t, i], name="both")
+
+
+SCANS = {
+    f.__name__: f for f in (products, two_back, cell, neighbours, given_steps, chained, delays, all_before, shared)
+}
 PAIRS = {f.__name__: f for f in (arg_max, online, welford, one_value)}
 SHAPES = {"usual": (4, 3), "odd": (7, 5), "one": (2, 1), "few": (3, 2)}
 

@@ -108,17 +108,18 @@ def _parts(condition: Expr) -> list[Expr]:
 
 
 def _init_nest(block: Block, condition: Expr, path: list[Stmt], name: str) -> Stmt:
-    """The init of ``block`` in copies of those loops on ``path`` on which only its spatial variables depend.
+    """The init of ``block`` in copies of those loops on ``path`` on which only its other variables depend: spatial
+    ones, and the time of a scan.
 
-    A spatial variable that also depends on a loop of the reduction (the two were fused) runs over its whole domain.
+    A variable that also depends on a loop of the reduction (the two were fused) runs over its whole domain.
     """
     known = _resolve([*path, block])
     bound = [(it, known.values[it.var]) for it in block.iters]
-    reduced = {v for it, e in bound if it.kind != IterVar.SPATIAL for v in free_vars(e)}
+    reduced = {v for it, e in bound if it.kind == IterVar.REDUCE for v in free_vars(e)}
     for loop in known.loops:  # outer ones first
         if not reduced.isdisjoint(free_vars(loop.start, loop.extent)):
             reduced.add(loop.var)
-    spatial = [(it, e) for it, e in bound if it.kind == IterVar.SPATIAL]
+    spatial = [(it, e) for it, e in bound if it.kind != IterVar.REDUCE]
     used = {v for _, e in spatial for v in free_vars(e)}
     copied = [x for x in known.loops if x.var in used and x.var not in reduced]
     renamed: dict[Var, Expr] = {x.var: Var(f"{x.var.name}_empty", INDEX) for x in copied}
