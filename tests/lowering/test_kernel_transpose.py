@@ -6,9 +6,10 @@ import re
 
 import numpy as np
 import pytest
-from kernel_runner import run_program
+from kernel_runner import call, run_program
 
 from weft import te
+from weft.backends.catalogue import backend_of
 from weft.expr.nodes import Const, Expr, Ramp, Shuffle, Var
 from weft.lowering.kernel.cpu.transpose import _square
 from weft.lowering.te_to_tir import te_to_tir
@@ -45,6 +46,11 @@ CASES = {
     "doubles": ((16, 40), (1, 0), "float64"),
     "bytes": ((64, 32), (1, 0), "int8"),
     "halves": ((32, 64), (1, 0), "float16"),
+    "odd sizes": ((49, 67), (1, 0), "float32"),
+    "odd bytes": ((71, 133), (1, 0), "uint8"),
+    "odd halves": ((35, 81), (1, 0), "float16"),
+    "odd planes": ((2, 19, 35), (0, 2, 1), "int64"),
+    "few columns": ((5, 37), (1, 0), "float32"),
     "all axes": ((6, 16, 16, 8), (3, 1, 0, 2), "float32"),
 }
 
@@ -82,3 +88,32 @@ def test_rows_are_read_once() -> None:
     kernel = tir_to_kernel(default_schedule(te_to_tir("move", [a], [out]), TARGET).program, TARGET)
     assert "shuffle" in to_text(kernel)
     assert "64, 16)]" not in to_text(kernel)  # no load of lanes 64 elements apart
+
+
+@pytest.mark.parametrize("sizes", [(None, None), (None, 35), (40, None), (33, 67)])
+def test_rows_of_open_and_odd_sizes_are_read_once(sizes: tuple[int | None, int | None]) -> None:
+    rows, columns = (te.var(n) if d is None else d for n, d in zip("nm", sizes, strict=True))
+    a = te.placeholder((rows, columns), name="a")
+    out = te.compute((columns, rows), lambda i, j: a[j, i], name="out")
+    kernel = tir_to_kernel(default_schedule(te_to_tir("move", [a], [out]), TARGET).program, TARGET)
+    assert "shuffle" in to_text(kernel)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "bool"])
+@pytest.mark.parametrize("order", [(1, 0), (0, 2, 1), (2, 1, 0), (0, 2, 3, 1), (0, 3, 1, 2)])
+def test_open_sizes(order: tuple[int, ...], dtype: str) -> None:
+    """Also of nothing, of one row, and of whole tiles with and without a rest."""
+    rank = len(order)
+    sizes = [te.var(f"n{d}") for d in range(rank)]
+    a = te.placeholder(tuple(sizes), dtype, name="a")
+    inverse = [order.index(d) for d in range(rank)]
+    out = te.compute(tuple(sizes[d] for d in order), lambda *i: a[tuple(i[p] for p in inverse)], name="out")
+    kernel = tir_to_kernel(default_schedule(te_to_tir("move", [a], [out]), TARGET).program, TARGET)
+    code = backend_of(TARGET).emit(kernel, TARGET)
+    rng = np.random.default_rng(0)
+    pairs = [(0, 5), (5, 0), (1, 1), (1, 40), (40, 1), (15, 17), (16, 64), (33, 67), (67, 31)]
+    for shape in [(2, 3)[: rank - 2] + p for p in pairs] + [p + (3, 2)[: rank - 2] for p in pairs]:
+        data = rng.integers(0, 2 if dtype == "bool" else 100, shape).astype(dtype)
+        made = np.empty([shape[d] for d in order], dtype)
+        call(code.data, code.entry, [data, made], [shape[sizes.index(v)] for v in kernel.sizes])
+        assert (made == data.transpose(order)).all()

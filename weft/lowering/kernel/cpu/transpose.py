@@ -70,9 +70,10 @@ def _columns(loads: Sequence[Load]) -> Iterator[list[Load]]:
     groups: dict[tuple[object, ...], dict[int, Load]] = {}
     for e in loads:
         at = e.indices[0] if len(e.indices) == 1 else None
-        if e.mask is not None or e.dtype == BOOL or not isinstance(at, Ramp) or not isinstance(at.stride, Const):
+        if e.mask is not None or e.dtype == BOOL or not isinstance(at, Ramp):
             continue
-        if abs(int(at.stride)) > 1 and at.count >= MIN_ROWS and at.count & (at.count - 1) == 0:
+        contiguous = isinstance(at.stride, Const) and abs(int(at.stride)) <= 1
+        if not contiguous and at.count >= MIN_ROWS and at.count & (at.count - 1) == 0:
             variable, constant = split_constant(at.base)
             groups.setdefault((e.source, variable, at.stride, at.count), {})[constant] = e
     for found in groups.values():
@@ -93,9 +94,8 @@ def _transposed(columns: Sequence[Load]) -> list[Expr]:
     """The columns (at most as many as each has lanes), computed from contiguous rows."""
     first, m = columns[0], len(columns)
     at = first.indices[0]
-    assert isinstance(at, Ramp) and isinstance(at.stride, Const)
-    stride = int(at.stride)
-    rows: list[Expr] = [Load(first.source, (Ramp(at.base + i * stride, Const(1), m),)) for i in range(at.count)]
+    assert isinstance(at, Ramp)
+    rows: list[Expr] = [Load(first.source, (Ramp(at.base + at.stride * i, Const(1), m),)) for i in range(at.count)]
     parts = [_square(rows[i : i + m], first.dtype.nbytes) for i in range(0, at.count, m)]
     if len(parts) == 1:
         return parts[0]

@@ -206,8 +206,10 @@ def contiguous_elsewhere(view: View) -> int | None:
     elements (the channels of a block), if that operand is not contiguous along the last axis."""
     axes = view.spatial
     for access in view.loads:
-        step = view.stride(access, axes[-1])
-        if step is None or step in (0, 1, -1) or (static_extent(axes[-1]) or MIN_TRANSPOSED_ROWS) < MIN_TRANSPOSED_ROWS:
+        step = view.step(access, axes[-1])
+        known = int(step.value) if isinstance(step, Const) else None
+        few = (static_extent(axes[-1]) or MIN_TRANSPOSED_ROWS) < MIN_TRANSPOSED_ROWS
+        if step is None or known in (0, 1, -1) or few:
             continue
         for position in range(len(axes) - 2, -1, -1):
             if view.stride(access, axes[position], MIN_TRANSPOSED_ROWS) == 1:

@@ -11,10 +11,18 @@ from weft.expr.nodes import Binary, Const, Expr, Load, Select, Var
 from weft.expr.simplify import simplify
 from weft.expr.visit import collect, free_vars, occurs, substitute
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, continues, static_extent
+from weft.schedule.rules.common.access import (
+    MIN_TRANSPOSED_ROWS,
+    Access,
+    View,
+    contiguous_elsewhere,
+    continues,
+    static_extent,
+)
 from weft.schedule.rules.common.context import Context
+from weft.schedule.rules.common.inlining import MAX_REPEATED_OPERATIONS
 from weft.schedule.rules.common.menus import divisors, near
-from weft.schedule.rules.common.work import work_of
+from weft.schedule.rules.common.work import cost_of, work_of
 
 VECTORS_IN_FLIGHT = 2
 """Number of vectors computed at the same time."""
@@ -116,10 +124,13 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
         lanes = next((n for n in (lanes, 8, 4) if whole[-1] is not None and whole[-1] % n == 0), 0)
         tiles = [n for n in tiles if n <= lanes and (first < across or _reads_along(view, axes[across], n))]
     tile = next(iter(tiles), None)
+    if tile is None and _has_whole_tiles(view, axes[across], extent, whole[-1], lanes):
+        lanes = tile = min(lanes, MAX_TRANSPOSED_ROWS)  # the rest of wide vectors would be long, and read one by one
     if tile is None:
         return False
     moving = context.fuse(loops[first : across + 1])
-    outside, copies = s.split(moving, factors=(None, context.choose(divisors(extent, MAX_TRANSPOSED_ROWS), tile)))
+    menu = divisors(extent, MAX_TRANSPOSED_ROWS) if extent else (tile,)
+    outside, copies = s.split(moving, factors=(None, context.choose(menu, tile)))
     last, around = loops[-1], [*loops[:first], outside, *loops[across + 1 : -1]]
     if whole[-1] is None or whole[-1] > lanes:
         more, last = s.split(last, factors=(None, lanes))
@@ -129,6 +140,16 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     s.vectorize(last)
     context.parallelize(context.fuse(around), work)
     return True
+
+
+def _has_whole_tiles(view: View, axis: IterVar, extent: int, last: int | None, lanes: int) -> bool:
+    """Whether most tiles of an axis that no tile divides are whole: the rest, if there is one, has code of its own.
+    An ``extent`` of 0 is open, and so is a ``last`` axis of None. Expensive values are not worth the code."""
+    if sum(cost_of(s.value) for s in view.stores) > MAX_REPEATED_OPERATIONS:
+        return False
+    enough = lanes >= MIN_TRANSPOSED_ROWS and (not extent or extent >= MAX_TRANSPOSED_ROWS)
+    vectors = last is None or last >= lanes or last & (last - 1) == 0
+    return enough and vectors and any(view.stride(a, axis) == 1 for a in view.loads)
 
 
 def _reads_along(view: View, axis: IterVar, count: int) -> bool:
