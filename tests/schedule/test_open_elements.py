@@ -14,7 +14,7 @@ from weft.expr.nodes import Binary
 from weft.expr.visit import collect
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
-from weft.schedule.rules.common.access import View
+from weft.schedule.rules.common.access import View, continues
 from weft.schedule.rules.cpu import default_schedule
 from weft.schedule.rules.cpu.elementwise import contiguous_suffix
 from weft.target import Target
@@ -71,6 +71,17 @@ def test_another_order_of_axes_is_not_one() -> None:
     assert fused(te_to_tir("f", [a], [turned])) == 1
     part = te.compute((N, 4, K), lambda i, j, k: a[i, j, k], name="out")
     assert fused(te_to_tir("f", [a], [part])) == 2
+
+
+def test_axes_that_continue_each_other() -> None:
+    """Rows and columns of pictures whose channels move behind them are one axis, of known and of open sizes."""
+    for h, w in ((M, K), (M, 9), (8, K), (8, 9)):
+        a = te.placeholder((N, 3, h, w), name="a")
+        moved = te.compute((N, h, w, 3), lambda n, y, x, c, a=a: a[n, c, y, x], name="out")
+        view = View(next(iter(blocks(te_to_tir("f", [a], [moved]).body))))
+        n, y, x, c = view.spatial
+        assert continues(view, y, x)
+        assert not continues(view, n, y) and not continues(view, x, c) and not continues(view, x, y)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "float64", "float16"])

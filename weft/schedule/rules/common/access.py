@@ -191,12 +191,9 @@ def static_extent(axis: IterVar) -> int | None:
 
 def continues(view: View, outer: IterVar, inner: IterVar) -> bool:
     """Whether every access moves along the two axes as if they were one fused axis."""
-    extent = static_extent(inner)
-    if extent is None:
-        return False
     for access in (view.output, *view.loads):
-        step, next_step = view.stride(access, inner), view.stride(access, outer)
-        if step is None or next_step != step * extent:
+        step, next_step = view.step(access, inner), view.step(access, outer)
+        if step is None or next_step is None or not view.facts.equal(next_step, step * inner.extent):
             return False
     return True
 

@@ -148,7 +148,7 @@ def _has_whole_tiles(view: View, axis: IterVar, extent: int, last: int | None, l
     if sum(cost_of(s.value) for s in view.stores) > MAX_REPEATED_OPERATIONS:
         return False
     enough = lanes >= MIN_TRANSPOSED_ROWS and (not extent or extent >= MAX_TRANSPOSED_ROWS)
-    vectors = last is None or last >= lanes or last & (last - 1) == 0
+    vectors = last is None or last >= min(lanes, MAX_TRANSPOSED_ROWS) or last & (last - 1) == 0
     return enough and vectors and any(view.stride(a, axis) == 1 for a in view.loads)
 
 

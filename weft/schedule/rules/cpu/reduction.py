@@ -335,10 +335,13 @@ def _along_columns(context: Context, block: BlockRef, own: dict[IterVar, LoopRef
 
 
 def _joined(view: View) -> int:
-    """How many of the innermost reduction axes all operands traverse as if they were one fused axis."""
+    """How many of the innermost reduction axes all operands traverse as if they were one fused axis. Axes of open sizes
+    are not fused: partial results would take quotients and remainders of the fused index."""
     axes = view.reduce
     count = 1
-    while count < len(axes) and continues(view, axes[-count - 1], axes[-count]):
+    while count < len(axes) and static_extent(axes[-count]) is not None:
+        if not continues(view, axes[-count - 1], axes[-count]):
+            break
         count += 1
     return count
 
