@@ -105,3 +105,21 @@ def test_results_are_right(second) -> None:
         got = np.full_like(a, 77)
         call(code.data, code.entry, [a, b, got], [sizes[v] for v in kernel.sizes])
         np.testing.assert_array_equal(got, a - b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int64"])
+@pytest.mark.parametrize("size", [K, 67, 259])
+@pytest.mark.parametrize("count", [2, 3])
+def test_repeated_rows_are_contiguous(count: int, size, dtype: str) -> None:
+    target = Target("cpu")
+    a = te.placeholder((N, size), dtype, name="a")
+    out = te.compute((N, size * count), lambda i, j: a[i, j % size], name="out")
+    kernel = tir_to_kernel(default_schedule(te_to_tir("f", [a], [out]), target).program, target)
+    lanes = [e for x in all_expressions(kernel.body) for e in collect(x, Binary) if e.lanes > 1]
+    assert not [e for e in lanes if e.op in ("floordiv", "floormod", "truncdiv", "truncmod")]
+    code = backend_of(target).emit(kernel, target)
+    for n, k in itertools.product((0, 1, 3), (0, 1, 15, 16, 70) if size is K else (size,)):
+        data = np.random.default_rng(0).integers(0, 100, (n, k)).astype(dtype)
+        got = np.full((n, k * count), 77, dtype)
+        call(code.data, code.entry, [data, got], [{N: n, K: k}[v] for v in kernel.sizes])
+        np.testing.assert_array_equal(got, np.tile(data, (1, count)))
