@@ -13,7 +13,8 @@ import pytest
 
 from weft.expr.bounds import EVERYTHING, Interval, dtype_range, floordiv, floormod, interval, truncdiv, truncmod
 from weft.expr.evaluate import evaluate
-from weft.expr.nodes import Binary, Call, Cast, Const, Expr, Not, Ramp, Select, Shuffle, Var, cast
+from weft.expr.folds import all_of, any_of
+from weft.expr.nodes import Binary, Call, Cast, Const, Expr, Not, Ramp, Select, Shuffle, Var, cast, minimum, select
 from weft.expr.prove import Facts
 from weft.expr.simplify import simplify
 from weft.expr.text import to_text
@@ -189,3 +190,36 @@ def test_bounds_of_other_nodes() -> None:
     assert Interval(1, 4).meet(Interval(2, 9)) == Interval(2, 4) and Interval(1, 2).union(Interval(4, 5)) == (1, 5)
     assert 4 in Interval(1, 4) and 1 in Interval(1, 4) and 5 not in Interval(1, 4) and 0 not in Interval(1, 4)
     assert "a" not in Interval(1, 4)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int64", "uint64"])
+def test_literals_that_are_no_values_of_the_dtype_are_refused(dtype: str) -> None:
+    """They were taken modulo a power of two: ``x < 300`` was ``x < 44`` for int8."""
+    x, (low, high) = Var("x", DType(dtype)), map(int, DType(dtype).limits())
+    for literal, fits in ((low, True), (high, True), (low - 1, False), (high + 1, False), (1 << 70, False)):
+        for made in (
+            lambda v: x < v,
+            lambda v: v >= x,
+            lambda v: minimum(x, v),
+            lambda v: x + v,
+            lambda v: v - x,
+            lambda v: x == v,
+            lambda v: select(x == 0, x, v),
+            lambda v: x // v,
+        ):
+            if fits:
+                assert made(literal).dtype in (x.dtype, BOOL)
+            else:
+                with pytest.raises(UserError, match=f"{literal} does not fit {dtype}") as caught:
+                    made(literal)
+                assert caught.value.code == "E006"
+    assert (x & -1).dtype == x.dtype, "the bits of a mask"
+
+
+@pytest.mark.parametrize("operand", [3, 2.5, float("nan"), Var("n", DType("int32")), Var("f", DType("float32"))])
+def test_conjunctions_take_conditions_only(operand: Any) -> None:
+    for made in (all_of, any_of):
+        for operands in ((operand,), (Var("b", BOOL), operand)):
+            with pytest.raises(UserError) as caught:
+                made(*operands)
+            assert caught.value.code == "E022"

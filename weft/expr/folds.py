@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.expr.nodes import Binary, Const, Expr, ExprLike, index, make
+from weft.expr.nodes import Binary, Const, Expr, ExprLike, index, make, wrap
 from weft.support.dtypes import BOOL, INDEX
+from weft.support.errors import UserError
 
 
 def all_of(*conditions: ExprLike) -> Expr:
-    """Conjunction; true when empty."""
+    """Conjunction; true when empty. Raises UserError E022 for what is no condition."""
     out: Expr = Const(True, BOOL)
     for c in conditions:
-        out = make("and", out, c)
+        out = make("and", out, _condition(c))
     return out
 
 
 def any_of(*conditions: ExprLike) -> Expr:
-    """Disjunction; false when empty."""
+    """Disjunction; false when empty. Raises UserError E022 for what is no condition."""
     out: Expr = Const(False, BOOL)
     for c in conditions:
-        out = make("or", out, c)
+        out = make("or", out, _condition(c))
     return out
+
+
+def _condition(e: ExprLike) -> Expr:
+    made = wrap(e)
+    if made.dtype != BOOL:
+        raise UserError(f"a condition is expected, not {made.dtype}", code="E022", hint="compare with 0")
+    return made
 
 
 def members(e: Expr, op: str) -> list[Expr]:

@@ -433,16 +433,20 @@ def cast(value: ExprLike, dtype: str) -> Expr:
     return Cast(made, to)
 
 
-def promote(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
+def promote(a: ExprLike, b: ExprLike, by_value: bool = True) -> tuple[Expr, Expr]:
     """Convert two operands to one dtype and one number of lanes.
 
     A Python literal takes the dtype of the other side (integers and conditions with a float literal become float32,
     conditions with another number int32); otherwise the wider of the same kind wins, and floats win over integers.
+    An integer that is no value of that dtype raises UserError E006; if not ``by_value``, it may stand for its bits, as
+    -1 in a mask of an unsigned number.
     """
     if not isinstance(a, Expr) and isinstance(b, Expr):
-        b2, a2 = promote(b, a)
+        b2, a2 = promote(b, a, by_value)
         return a2, b2
     left = wrap(a)
+    if type(b) is int and left.dtype.is_integer:
+        _must_fit(b, left.dtype, by_value)
     if not isinstance(b, Expr) and isinstance(b, (bool, int, float, np.generic)):
         literal_float = isinstance(b, (float, np.floating))
         if literal_float and not left.dtype.is_float:
@@ -463,6 +467,17 @@ def promote(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
         else:
             raise UserError(f"vectors of {left.lanes} and {right.lanes} lanes do not combine", code="E004")
     return left, right
+
+
+def _must_fit(literal: int, dtype: DType, by_value: bool) -> None:
+    low, high = dtype.limits()
+    least, most = (low, high) if by_value else (-(1 << (dtype.bits - 1)), (1 << dtype.bits) - 1)
+    if not least <= literal <= most:
+        raise UserError(
+            f"the number {literal} does not fit {dtype}, which has {int(low)} to {int(high)}",
+            code="E006",
+            hint="convert the other operand first: te.cast(x, 'int64')",
+        )
 
 
 def fold(op: str, a: Const, b: Const) -> Const | None:
@@ -487,7 +502,7 @@ def integer(value: int) -> Const:
 def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """``a op b`` after promotion, with constants folded and neutral integer operands dropped."""
     if type(b) is int:
-        plain = isinstance(a, Expr) and a.dtype is INDEX and a.lanes == 1
+        plain = isinstance(a, Expr) and a.dtype is INDEX and a.lanes == 1 and -(1 << 63) <= b < 1 << 63
         x, y = (a, integer(b)) if plain and isinstance(a, Expr) else promote(a, b)
     elif isinstance(a, Expr) and isinstance(b, Expr) and a.dtype is b.dtype and a.lanes == b.lanes:
         x, y = a, b
@@ -543,7 +558,7 @@ _SIGNS = {"bitand": "&", "bitor": "|", "bitxor": "^", "shl": "<<", "shr": ">>", 
 
 def make_bits(op: str, a: ExprLike, b: ExprLike | None = None) -> Expr:
     """An operation on the bits of integers, after promotion; on bools, the logical one. UserError E022 for floats."""
-    x, y = (wrap(a), None) if b is None else promote(a, b)
+    x, y = (wrap(a), None) if b is None else promote(a, b, by_value=False)
     if x.dtype == BOOL and op not in ("shl", "shr"):
         return logical_not(x) if y is None else make(_LOGICAL[op], x, y)
     if not x.dtype.is_integer:

@@ -35,8 +35,8 @@ def _fits(m: Any, ask: Ask) -> bool:
     """``x`` is known to lie in the range of ``inner``."""
     if m.outer != m.x.dtype or not m.inner.is_integer or not m.x.dtype.is_integer:
         return False
-    lo, hi = m.inner.limits()
-    return ask(m.x >= int(lo)) and ask(m.x <= int(hi))
+    (lo, hi), (least, most) = m.inner.limits(), m.x.dtype.limits()
+    return (lo <= least or ask(m.x >= int(lo))) and (hi >= most or ask(m.x <= int(hi)))
 
 
 def _both_scalar(m: Any, ask: Ask) -> bool:
