@@ -123,3 +123,14 @@ def test_repeated_rows_are_contiguous(count: int, size, dtype: str) -> None:
         got = np.full((n, k * count), 77, dtype)
         call(code.data, code.entry, [data, got], [{N: n, K: k}[v] for v in kernel.sizes])
         np.testing.assert_array_equal(got, np.tile(data, (1, count)))
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_reductions_over_open_axes_divide_no_index(kept: int) -> None:
+    """Their axes continue each other, but one axis of both would take quotients and remainders in vectors."""
+    a = te.placeholder((N, M, K), name="a")
+    axes = [te.reduce_axis((0, d)) for d in (N, M, K)[kept:]]
+    out = te.compute((N,)[:kept], lambda *i: te.sum(a[(*i, *axes)], axis=axes), name="out")
+    kernel = tir_to_kernel(default_schedule(te_to_tir("f", [a], [out]), TARGET).program, TARGET)
+    lanes = [e for x in all_expressions(kernel.body) for e in collect(x, Binary) if e.lanes > 1]
+    assert lanes and not [e for e in lanes if e.op in ("floordiv", "floormod", "truncdiv", "truncmod")]
