@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from exact import exact
 
+from weft.expr.evaluate import evaluate
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Broadcast, Call, Const, Expr, Not, Ramp, Select, Var, maximum, minimum
 from weft.expr.prove import Facts
@@ -285,3 +286,13 @@ def test_a_condition_that_is_a_call_holds_where_it_selects() -> None:
     for condition, inside in ((Call("likely", (small,), BOOL), small), (missing, missing)):
         found = Facts().simplify(Select(condition, Select(inside, one, two), three))
         assert isinstance(found, Select) and (found.then, found.otherwise) == (one, three), to_text(found)
+
+
+@pytest.mark.parametrize("constant", [(1 << 63) + 9, -(1 << 63) - 9, (1 << 63) - 1, -(1 << 63)])
+def test_comparisons_whose_constants_together_need_more_than_64_bits(constant: int) -> None:
+    """``a + c >= b - d``: the sum of the numbers is spread over both sides."""
+    c, d = constant // 2, constant - constant // 2
+    made = Facts([]).simplify(X + c >= Y - d)
+    for x, y in itertools.product((0, 7, 1 << 62, -(1 << 62)), repeat=2):
+        if all(-(1 << 63) <= v < 1 << 63 for v in (x + c, y - d)):
+            assert bool(evaluate(made, {X: x, Y: y})) == (x + c >= y - d), (x, y)

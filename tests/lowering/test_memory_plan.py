@@ -197,3 +197,19 @@ def test_only_whole_places_take_the_memory_of_operands() -> None:
     assert [p and p.number for p in taking("first")] == [None, 1], "the other result takes it"
     assert [p and p.number for p in taking("second")] == [1, None]
     assert taking("operand") == [None, None]
+
+
+def test_memory_whose_size_is_known_late_is_not_exchanged_but_freed_after_its_last_use() -> None:
+    items = [CallKernel(0, (0, 1)), CallKernel(1, (1, 2)), CallKernel(2, (2,))]
+    for late in ({0, 1, 2}, {1, 2}, {1}, {2}, set()):
+        places = [Place(n, "arena", 64, "uint8", late=n in late) for n in range(3)]
+        found = Lifetimes(places)
+        found.places, found.items, found.written = places, list(items), {0: 1, 1: 1, 2: 0}
+        found.exchanges = {1: [(places[1], places[2])]}
+        found.measure()
+        found.exchange()
+        assert (places[2].takes is places[1]) == late.isdisjoint({1, 2})
+        found.free_late()
+        freed = [(n, item.buffer) for n, item in enumerate(found.items) if isinstance(item, Free)]
+        assert [buffer for _, buffer in freed] == sorted(late), "in the order of their last uses"
+        assert all(isinstance(found.items[n - 1], CallKernel) for n, _ in freed)

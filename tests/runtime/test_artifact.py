@@ -15,7 +15,7 @@ import pytest
 from small_artifacts import artifact, vector_program
 from test_executor import CONSTANT, chain, chain_result, loop_program, select_program
 
-from weft.runtime.artifact import FORMAT_VERSION, MAGIC, Artifact, CodeObject, Variant, quick_digest
+from weft.runtime.artifact import FORMAT_VERSION, MAGIC, Artifact, CodeObject, Variant, digest, quick_digest
 from weft.runtime.executable import Executable, load_executable
 from weft.runtime.serialize import program_from_json, program_to_json
 from weft.runtime.threads import cpu_features
@@ -60,6 +60,12 @@ def test_programs_survive_json(program):
     import json
 
     assert program_from_json(json.loads(json.dumps(program_to_json(program)))) == program
+
+
+def test_quick_digests_read_all_of_small_sections_and_parts_of_large_ones():
+    small, large = bytes(1 << 12), bytes(1 << 26)
+    assert quick_digest(small) == digest(small) and quick_digest(large) != digest(large)
+    assert quick_digest(large) != quick_digest(large + b"\0")
 
 
 def test_integers_of_headers_have_64_bits():
