@@ -320,12 +320,15 @@ def _twice() -> dict[str, onnx.ModelProto]:
         "its output 'y' exists already": model([helper.make_node("Split", ["x"], ["y", "y"], axis=0)], [x], ["y"]),
         "it has two attributes 'axis'": model([helper.make_node("Concat", ["x", "x"], ["y"], axis=0)], [x], ["y"]),
     }
+    weights = model([helper.make_node("Add", ["x", "w"], ["y"])], [x], ["y"], {"w": np.zeros((2, 2), np.float32)})
+    weights.graph.initializer.append(weights.graph.initializer[0])
+    made["two weights have the name 'w'"] = weights
     made["two versions, 21 and 7"].opset_import.add(domain="ai.onnx", version=7)
     made["it has two attributes 'axis'"].graph.node[0].attribute.append(helper.make_attribute("axis", 1))
     return made
 
 
-@pytest.mark.parametrize(("says", "proto"), _twice().items(), ids=["version", "input", "output", "attribute"])
+@pytest.mark.parametrize(("says", "proto"), _twice().items(), ids=["version", "input", "output", "attribute", "weight"])
 def test_what_has_two_meanings_is_refused(says: str, proto: onnx.ModelProto) -> None:
     assert says in refused(proto)
 
@@ -379,3 +382,30 @@ def test_whatever_a_converter_stumbles_over_is_a_problem_of_the_node(
     monkeypatch.setattr(Importer, "convert", stumble)
     said = refused(model([helper.make_node("Relu", ["x"], ["y"], name="act")], [tensor_info("x", [2])], ["y"]))
     assert f"[M003] Relu 'act': its operands or attributes do not fit its operator ({error.__name__}" in said
+
+
+@pytest.mark.parametrize("count", [-1, 0, 3, 1 << 40])
+@pytest.mark.parametrize("opset", [8, 21])
+def test_scans_over_more_inputs_than_there_are(count: int, opset: int) -> None:
+    row = tensor_info("r", (4,))
+    body = helper.make_graph([helper.make_node("Relu", ["r"], ["o"])], "body", [row], [tensor_info("o", (4,))])
+    operands = ["", "x"] if opset == 8 else ["x"]
+    node = helper.make_node("Scan", operands, ["y"], num_scan_inputs=count, body=body)
+    shape = (1, 3, 4) if opset == 8 else (3, 4)
+    said = refused(model([node], [tensor_info("x", shape)], ["y"], opset=opset))
+    assert f"num_scan_inputs is {count}, but must be 1 to 1, the number of operands" in said
+
+
+@pytest.mark.parametrize("shape", [(2,), (0,), (1, 3)])
+def test_conditions_of_several_elements(shape: tuple[int, ...]) -> None:
+    sides = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node(kind, ["x"], [name])], name, [], [tensor_info(name, (2,))]
+        )
+        for name, kind in (("then", "Relu"), ("else", "Neg"))
+    }
+    node = helper.make_node("If", ["c"], ["y"], **sides)
+    given = [tensor_info("x", (2,)), tensor_info("c", shape, onnx.TensorProto.BOOL)]
+    assert "its condition must be a single value, not of shape" in refused(model([node], given, ["y"]))
+    known = {"c": np.ones(shape, bool)}
+    assert "its condition must be a single value" in refused(model([node], given[:1], ["y"], known))

@@ -173,7 +173,11 @@ class Importer:
     # --- inputs, weights, outputs -----------------------------------------------------------------------------------
 
     def _initializers(self, graph: Any, scope: NameScope, payloads: Mapping[int, Array] | None = None) -> None:
+        seen: set[str] = set()
         for number, tensor in enumerate(graph.initializer):
+            if tensor.name in seen:
+                self.problems.add(Problem(f"two weights have the name '{tensor.name}'", code="M003"))
+            seen.add(tensor.name)
             try:
                 array = to_array(tensor, self.folder, payloads.get(number) if payloads else None)
                 scope.values[tensor.name] = Constant(array, Origin((tensor.name,)))

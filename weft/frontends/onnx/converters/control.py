@@ -116,9 +116,10 @@ def _scan(node: Node) -> Result:
     if node.opset < 9:
         return _batched_scan(node)
     body, count = node.subgraph("body"), node.integer("num_scan_inputs")
+    _check_scanned(count, len(node.inputs))
     states = [node.value(i) for i in range(len(node.inputs) - count)]
     scanned = [node.data(i) for i in range(len(node.inputs) - count, len(node.inputs))]
-    if count < 1 or len(scanned) != count or len(body.input) != len(node.inputs) or len(body.output) < len(states):
+    if len(body.input) != len(node.inputs) or len(body.output) < len(states):
         raise Malformed("its body has other inputs or outputs than the node needs")
     outputs = len(body.output) - len(states)
     axes = _axes(node, "scan_input_axes", [s.tensor.rank for s in scanned])
@@ -145,14 +146,20 @@ def _scan(node: Node) -> Result:
     return [*states, *(stacked(node, c, a) for c, a in zip(ordered, out_axes, strict=True))]
 
 
+def _check_scanned(count: int, operands: int) -> None:
+    if not 0 < count <= operands:
+        raise Malformed(f"num_scan_inputs is {count}, but must be 1 to {operands}, the number of operands")
+
+
 def _batched_scan(node: Node) -> Result:
     """Scan of operator set 8: each operand has a batch dimension, then the scanned one; unrolled over both."""
     if node.has(0):
         raise Unsupported("Scan of operator set 8 with sequence lengths is not supported")
     body, count = node.subgraph("body"), node.integer("num_scan_inputs")
     operands = [node.data(i) for i in range(1, len(node.inputs))]
+    _check_scanned(count, len(operands))
     first = len(operands) - count
-    if not 0 < count <= len(operands) or len(body.input) != len(operands) or len(body.output) < first:
+    if len(body.input) != len(operands) or len(body.output) < first:
         raise Malformed("its body has other inputs or outputs than the node needs")
     batch, length = operands[first].tensor.shape[:2]
     if not isinstance(batch, int) or not isinstance(length, int) or not 0 < batch * length <= MAX_SEQUENCE_ITERATIONS:

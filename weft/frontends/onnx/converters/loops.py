@@ -25,7 +25,10 @@ _NO_LIMIT = 1 << 62
 
 def branches(node: Node, condition: GraphExpr) -> list[GraphExpr]:
     """The outputs of an If whose condition is computed by the model."""
-    if condition.tensor.shape:
+    shape = condition.tensor.shape
+    if any(isinstance(d, int) and d != 1 for d in shape):
+        raise Malformed(f"its condition must be a single value, not of shape [{', '.join(map(str, shape))}]")
+    if shape:
         condition = node.call("reshape", condition, shape=())
     (then, why_not_then), (otherwise, why_not_otherwise) = (_branch(node, b) for b in ("then_branch", "else_branch"))
     if then is None or otherwise is None:
