@@ -10,14 +10,24 @@ EQUIVALENT: dict[tuple[str, ...], str] = {
     ): "one byte more in an estimate of time",
     (
         "weft/expr/normalize.py",
-        "always = TRUE if k > 0 else FALSE  # for bounds that do not fit into 64 bits: no index reaches them",
-        "always = TRUE if k > 1 else FALSE  # for bounds that do not fit into 64 bits: no index reaches them",
+        "always = TRUE if k > 0 else FALSE # for bounds that do not fit into 64 bits: no index reaches them",
+        "always = TRUE if k > 1 else FALSE # for bounds that do not fit into 64 bits: no index reaches them",
     ): "it is only used where the number does not fit into 64 bits, which 0 and 1 do",
     (
         "weft/expr/normalize.py",
         "if k < 0:",
         "if (k <= 0):",
     ): "0 is added to one side or taken from the other; the strict comparison has the same normal form",
+    (
+        "weft/lowering/verify_memory.py",
+        "ASSUMED_SIZES = (16, 100, 1000, 1 << 14)",
+        "ASSUMED_SIZES = (16, 100, 1001, 1 << 14)",
+    ): "examples of sizes: another one finds the same wrong plans",
+    (
+        "weft/expr/normalize.py",
+        "_MAX_CONTEXT_DEPTH: Final = 24",
+        "_MAX_CONTEXT_DEPTH: Final = 23",
+    ): "a limit on work: expressions nested deeper are right, only less simple",
     (
         "weft/expr/normalize.py",
         "for _ in range(8):",

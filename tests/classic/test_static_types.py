@@ -47,7 +47,8 @@ def test_all_public_names_are_declared() -> None:
 def test_te_is_the_room_and_its_schedules() -> None:
     from weft import tensor_expr
 
-    assert set(weft.te.__all__) == {*tensor_expr.__all__, "create_schedule", "decl_tensor_intrin", "schedule"}
+    schedules = {"create_schedule", "decl_buffer", "decl_tensor_intrin", "schedule"}
+    assert set(weft.te.__all__) == {*tensor_expr.__all__, *schedules}
     assert all(getattr(weft.te, name) is getattr(tensor_expr, name) for name in tensor_expr.__all__)
 
 
