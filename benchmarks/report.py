@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,19 @@ class Table:
 
     def _is_number(self, column: int) -> bool:
         return any(isinstance(row[column], (int, float)) for row in self.rows)
+
+
+def tables_to_json(tables: Sequence[Table]) -> str:
+    """All tables with their numbers in full. Values that are neither numbers nor text are stored as text."""
+    return json.dumps([asdict(table) for table in tables], indent=1, default=str) + "\n"
+
+
+def tables_from_json(stored: str) -> list[Table]:
+    """The tables that :func:`tables_to_json` wrote."""
+    return [
+        Table(made["title"], tuple(made["columns"]), tuple(tuple(row) for row in made["rows"]), made["note"])
+        for made in json.loads(stored)
+    ]
 
 
 def text(value: object) -> str:

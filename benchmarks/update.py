@@ -1,8 +1,8 @@
 """Measure tables of ``README.md`` again and write them there: ``python -m benchmarks.update NAME…``.
 
 Each table takes at most a quarter of an hour on two idle cores, the zoo more (``--list`` names all). It is between
-``<!-- begin NAME -->`` and ``<!-- end NAME -->``. Results of models are stored in ``results/NAME.json``; ``summary`` is
-computed from these files.
+``<!-- begin NAME -->`` and ``<!-- end NAME -->``, with the machine, the commit and the day. What was measured is
+stored in ``results/NAME.json``; ``summary`` is computed from these files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.models import BF16_PEERS, PEERS, from_json, measured, select, table, to_json
-from benchmarks.report import Table, geometric_mean
+from benchmarks.report import Table, geometric_mean, tables_from_json
 from benchmarks.suite import GROUPS, available
 from benchmarks.zoo import rows
 
@@ -38,10 +38,14 @@ class Section:
     minutes: float
 
 
-def of_module(name: str) -> str:
-    """The tables of a benchmark, measured in a fresh process: some fix the threads of libraries before they load."""
-    command = [sys.executable, "-m", "benchmarks", name, "--markdown"]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=HERE.parent).stdout
+def of_module(section: str, name: str) -> str:
+    """The tables of a benchmark, measured in a fresh process: some fix the threads of libraries before they load.
+    They are stored as ``section``'s record."""
+    command = [sys.executable, "-m", "benchmarks", name, "--json"]
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=HERE.parent).stdout
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{section}.json").write_text(found)
+    return "\n".join(table.markdown() for table in tables_from_json(found))
 
 
 def of_models(
@@ -102,15 +106,15 @@ def _whole(title: str, ratios: dict[str, float]) -> tuple[object, ...]:
 def sections(peers: tuple[str, ...] = PEERS) -> dict[str, Section]:
     """All tables by name; models of float32 are measured beside ``peers``."""
     return {
-        "limits": Section(partial(of_module, "peaks"), 1),
-        "imports": Section(partial(of_module, "imports"), 1),
-        "overhead": Section(partial(of_module, "overhead"), 2),
-        "compile": Section(partial(of_module, "compile"), 8),
-        "schedules": Section(partial(of_module, "schedules"), 5),
-        "products": Section(partial(of_module, "products"), 2),
-        "attention": Section(partial(of_module, "attention"), 2),
-        "dynamic": Section(partial(of_module, "dynamic"), 12),
-        "movement": Section(partial(of_module, "movement"), 6),
+        "limits": Section(partial(of_module, "limits", "peaks"), 1),
+        "imports": Section(partial(of_module, "imports", "imports"), 1),
+        "overhead": Section(partial(of_module, "overhead", "overhead"), 2),
+        "compile": Section(partial(of_module, "compile", "compile"), 8),
+        "schedules": Section(partial(of_module, "schedules", "schedules"), 5),
+        "products": Section(partial(of_module, "products", "products"), 2),
+        "attention": Section(partial(of_module, "attention", "attention"), 2),
+        "dynamic": Section(partial(of_module, "dynamic", "dynamic"), 12),
+        "movement": Section(partial(of_module, "movement", "movement"), 6),
         **{
             f"models-{group}-{threads}": Section(
                 partial(of_models, f"models-{group}-{threads}", group, threads, peers), 14
@@ -138,7 +142,15 @@ def write(name: str, made: str, page: Path = README) -> None:
     if text.count(begin) != 1 or text.count(end) != 1:
         raise ValueError(f"{page.name} has no place for {name}: one line '{begin}' and one '{end}'")
     before, rest = text.split(begin)
-    page.write_text(f"{before}{begin}\n{machine()}\n\n{made.strip()}\n{end}{rest.split(end)[1]}")
+    page.write_text(f"{before}{begin}\n*{machine()}; {commit()}*\n\n{made.strip()}\n{end}{rest.split(end)[1]}")
+
+
+def commit() -> str:
+    """The commit that is checked out, and its day. Results and the page may differ from it, nothing else."""
+    asked = ["git", "log", "-1", "--format=commit %h of %cs"]
+    said = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True, cwd=HERE).stdout.strip()
+    changed = ["git", "diff", "--quiet", "HEAD", "--", "weft", "csrc", "benchmarks/*.py"]
+    return said + (", changed" if subprocess.run(changed, cwd=HERE.parent).returncode else "")
 
 
 def machine() -> str:
@@ -149,7 +161,7 @@ def machine() -> str:
 
     target = Target("cpu")
     name = named[1].strip() if named else target.cpu.mcpu
-    return f"*{name} ({target.cpu.mcpu}, {target.cpu.vector_bits}-bit vectors, {target.cpu.cores} cores)*"
+    return f"{name} ({target.cpu.mcpu}, {target.cpu.vector_bits}-bit vectors, {target.cpu.cores} cores)"
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import update
 from benchmarks.models import Measured, from_json, select, table, to_json
-from benchmarks.report import Table
+from benchmarks.report import Table, tables_from_json, tables_to_json
 from benchmarks.suite import GROUPS, SUITE
 from benchmarks.zoo import rows
 from weft.bench.turns import Record
@@ -35,9 +35,19 @@ def test_tables_replace_the_text_between_the_markers(tmp_path: Path) -> None:
     update.write("a", Table("T", ("x", "y"), (("one", 2),)).markdown(), page)
     text = page.read_text()
     assert "old" not in text and "### T" in text and "| one | 2 |" in text
+    assert f"; {update.commit()}*" in text
     assert text.startswith("before\n<!-- begin a -->") and text.endswith("after <!-- begin b --><!-- end b -->\n")
     with pytest.raises(ValueError, match="no place for c"):
         update.write("c", "", page)
+
+
+def test_tables_of_a_benchmark_are_stored_with_all_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [Table("T", ("x", "ms"), (("one", 0.123456789), ("two", None)), "a note"), Table("U", ("x",), ())]
+    assert tables_from_json(tables_to_json(tables)) == tables
+    monkeypatch.setattr(update, "RESULTS", tmp_path)
+    shown = update.of_module("limits", "imports")
+    (stored,) = tables_from_json((tmp_path / "limits.json").read_text())
+    assert stored.markdown() in shown and "import weft" in shown
 
 
 def test_best_is_the_fastest_peer_that_agrees() -> None:
