@@ -167,3 +167,38 @@ def test_conditions_over_nothing_are_left_alone(empty: str) -> None:
     one = nothing if empty != "second" else put(a(0))
     two = nothing if empty != "first" else put(maximum(b(), a(1)))
     check(seq(If(condition, one), If(condition, two), put(b() + a(2))))
+
+
+T = Buffer("t", (Const(8),), "float32", "local")
+
+
+def kept_in_t(value: Expr, mask: Expr = MASK) -> Store:
+    return Store(T, (AT,), value, mask)
+
+
+def t(mask: Expr | None = MASK) -> Load:
+    return Load(T, (AT,), mask)
+
+
+def test_what_only_the_next_statement_reads_is_passed_on() -> None:
+    made = check(Allocate(T, seq(kept_in_t(a(0)), put(t() * 2.0 + b()))))
+    assert isinstance(made, Store) and not [e for e in collect(made.value, Load) if e.source is T]
+    made = check(Allocate(T, seq(kept_in_t(a(0)), kept_in_t(maximum(t(), a(1))), put(t() * t()))))
+    assert isinstance(made, Store), "the steps of a reduction are joined first"
+    loop = For(K, Const(0), Const(3), kept_in_t(t() + a(K)))
+    made = check(Allocate(T, seq(kept_in_t(a(7)), loop, put(t() * 0.5))))
+    assert all(s.buffer is not T for s in stores(made)), "the vector that a loop updates is in a register"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (kept_in_t(a(0)), put(t(OTHER) + 1.0, mask=OTHER)),  # of other lanes
+        (kept_in_t(a(0)), put(a(1), mask=OTHER), put(t() + b())),  # a statement between
+        (kept_in_t(a(0)), put(t() + 1.0), put(t(OTHER) + b(mask=OTHER), mask=OTHER)),  # two readers
+        (Store(T, (AT,), Broadcast(Const(1.0, "float32"), 8)), kept_in_t(a(0)), put(t() + 1.0)),  # two writers
+    ],
+)
+def test_what_is_read_otherwise_stays(parts: tuple[Store, ...]) -> None:
+    made = check(Allocate(T, seq(*parts)))
+    assert any(s.buffer is T for s in stores(made))

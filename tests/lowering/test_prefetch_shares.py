@@ -18,7 +18,7 @@ from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.tir.interpret import run
-from weft.tir.nodes import Evaluate, For, Program, Stmt
+from weft.tir.nodes import Evaluate, For, If, Let, Program, Stmt
 from weft.tir.visit import children, loops_around, walk
 
 ZEN = Target("zen4")
@@ -119,6 +119,11 @@ def asked_by(program: Program, sizes: dict[Var, int]) -> dict[int, set[int]]:
             start, extent = (int(evaluate(e, values)) for e in (s.start, s.extent))
             for n in range(start, start + extent):
                 visit(s.body, {**values, s.var: n})
+        elif isinstance(s, Let):
+            visit(s.body, {**values, s.var: int(evaluate(s.value, values))})
+        elif isinstance(s, If) and s.otherwise is None:
+            if evaluate(s.condition, values):
+                visit(s.then, values)
         else:
             for child in children(s):
                 visit(child, values)

@@ -61,7 +61,13 @@ def _statement(s: Stmt, times: int, found: Counts) -> None:
             found.jumps += times * turns * _jumps(s)
         _statement(s.body, times * turns, found)
         return
-    if isinstance(s, If):  # the dearer of both ways
+    if isinstance(s, If):  # the way that the middle of the loops takes; the dearer one where that is not known
+        condition = simplify(substitute(s.condition, found.middle))
+        if isinstance(condition, Const):
+            taken = s.then if condition.value else s.otherwise
+            if taken is not None:
+                _statement(taken, times, found)
+            return
         ways = [Counts(middle=found.middle), Counts(middle=found.middle)]
         for way, branch in zip(ways, (s.then, s.otherwise), strict=True):
             if branch is not None:
@@ -73,6 +79,8 @@ def _statement(s: Stmt, times: int, found: Counts) -> None:
         return
     if isinstance(s, (Store, Let, Evaluate)):
         found.operations += times * _cost(s)
+    if isinstance(s, Let) and s.var.dtype is INDEX:
+        found.middle[s.var] = simplify(substitute(s.value, found.middle))
     for child in children(s):
         _statement(child, times, found)
 

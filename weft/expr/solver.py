@@ -281,6 +281,7 @@ class Solver:
         self._steps -= 1
         candidates = self._candidates(p)
         answer = any(self._prove(q, depth - 1) for q in self._smaller(p, candidates))
+        answer = answer or any(self._prove(q, depth - 1) for q in self._multiplied(p))
         answer = answer or self._by_cases(p, candidates, depth)
         if not answer and self.state.facts:
             answer = any(self._prove(q, depth - 2 if depth > 2 else 0) for q in self._with_facts(p))
@@ -389,6 +390,28 @@ class Solver:
         count = exact_quotient(plus(x, 1), d)
         if count is not None:
             yield multiply(factor, plus(count, -1))
+
+    def _multiplied(self, p: Poly) -> Iterator[Poly]:
+        """``d * p + d - 1`` with bounds for quotients by ``d`` of both signs: whole numbers are at least 0 where these
+        are. So ``x // 16`` and ``(x + 15) // 16`` differ by at most 1."""
+        quotients: dict[int, list[int]] = {}
+        for mono in p:
+            e = self.ring.atoms[mono[0]] if len(mono) == 1 else None
+            if type(e) is Binary and e.op == "floordiv" and e.dtype is INDEX and e.lanes == 1:
+                d = as_constant(self.ring.poly(e.b))
+                if d is not None and d > 1:
+                    quotients.setdefault(d, []).append(mono[0])
+        for d, atoms in quotients.items():
+            if len({p[(a,)] > 0 for a in atoms}) == 2 and any(p[(a,)] % d for a in atoms):
+                q = plus(scaled(p, d), d - 1)
+                for a in atoms:
+                    e, c = self.ring.atoms[a], q.pop((a,), 0)
+                    assert type(e) is Binary
+                    if c % d:
+                        break  # the bound of another quotient mentions this one
+                    q = add(q, next(self._implied(e, c > 0, constant(c)))) if c else q
+                else:
+                    yield q
 
     def _by_cases(self, p: Poly, candidates: list[int], depth: int) -> bool:
         """Prove the inequality for both operands of a minimum, maximum or select."""

@@ -240,11 +240,11 @@ def _avg_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
 
     def element(*i: Expr) -> Expr:
         count = _avg_count(attrs, data, i)
-        if isinstance(count, int):
-            value = total[i] * te.const(1 / count, wide) if wide.is_float else te.truncdiv(total[i], count)
-        else:
-            value = total[i] / te.cast(count, wide) if wide.is_float else te.truncdiv(total[i], count)
-        return te.cast(value, out.dtype)
+        if not wide.is_float:
+            return te.cast(te.truncdiv(total[i], count), out.dtype)
+        # Times the reciprocal: counts are the same for all channels and most rows, so loops divide before they start.
+        part = te.const(1 / count, wide) if isinstance(count, int) else 1 / te.cast(count, wide)
+        return te.cast(total[i] * part, out.dtype)
 
     return te.compute(out.shape, element, name="avg_pool")
 

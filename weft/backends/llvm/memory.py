@@ -14,7 +14,7 @@ from weft.backends.llvm.types import memory_type, vector
 from weft.backends.llvm.vectors import broadcast, mangled, shuffle
 from weft.backends.patterns import known_lanes, stretch
 from weft.expr.affine import split_constant
-from weft.expr.nodes import Broadcast, Const, Expr, Load, Ramp
+from weft.expr.nodes import Broadcast, Const, Expr, Load, Ramp, Select
 from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer, Store
 
@@ -90,6 +90,27 @@ def _vector_load(f: LlvmFunction, e: Load, buffer: Buffer, at: Expr, value: Valu
         f"call {ty} @llvm.masked.gather.{mangled(ty)}.v{n}p0(<{n} x ptr> align {align} {addresses}, "
         f"<{n} x i1> {allowed}, {ty} zeroinitializer)"
     )
+
+
+def is_filled_load(e: Select) -> bool:
+    """Whether ``e`` is ``select(m, A[i; m], x)`` with adjacent elements of A: one masked load that fills the lanes
+    that it does not read with ``x``."""
+    if not isinstance(e.then, Load) or e.then.mask is not e.condition or e.dtype == "bool" or e.condition.lanes == 1:
+        return False
+    _, at = flat(e.then.source, e.then.indices)
+    return isinstance(at, Ramp) and isinstance(at.stride, Const) and at.stride.value == 1
+
+
+def filled_load(f: LlvmFunction, e: Select, value: Value) -> str:
+    """The value of a load of the form of :func:`is_filled_load`."""
+    assert isinstance(e.then, Load)
+    buffer, at = flat(e.then.source, e.then.indices)
+    assert isinstance(at, Ramp)
+    n, ty = e.lanes, vector(memory_type(e.dtype), e.lanes)
+    rest, mask = value(f, e.otherwise), value(f, e.condition)
+    address = pointer(f, buffer, at.base, value)
+    masked = f"ptr align {e.dtype.nbytes} {address}, <{n} x i1> {mask}, {ty} {rest}"
+    return f.op(f"call {ty} @llvm.masked.load.{mangled(ty)}.p0({masked})")
 
 
 def _pairs(f: LlvmFunction, e: Load, buffer: Buffer, at: Ramp, value: Value) -> str:

@@ -1,16 +1,17 @@
-"""Brings index arithmetic into canonical form, and makes divisions of nonnegative values unsigned."""
+"""Brings index arithmetic into canonical form, makes divisions of nonnegative values unsigned, and loops that run at
+most once conditions."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
 
-from weft.expr.nodes import Binary, Cast, Const, Expr, Var
+from weft.expr.nodes import Binary, Cast, Const, Expr, Var, make
 from weft.expr.prove import Facts
 from weft.expr.visit import post_order, uses_var
 from weft.lowering.kernel.common.context import facts_of, inside
 from weft.support.dtypes import INDEX, DType
-from weft.tir.nodes import For, Let, Program, Stmt
+from weft.tir.nodes import For, If, Let, Program, Stmt
 from weft.tir.visit import children, map_expressions, with_children
 
 _UNSIGNED = DType("uint64")
@@ -33,7 +34,16 @@ def _visit(s: Stmt, facts: Facts, unrolled: tuple[Var, ...]) -> Stmt:
         unrolled = (*unrolled, s.var)
     with inside(facts, s) if isinstance(s, (For, Let)) else nullcontext():
         made = tuple(_visit(c, facts, unrolled) for c in parts)
-    return s if all(a is b for a, b in zip(made, parts, strict=True)) else with_children(s, made)
+    s = s if all(a is b for a, b in zip(made, parts, strict=True)) else with_children(s, made)
+    return _at_most_once(s, facts) if isinstance(s, For) and s.kind == "serial" else s
+
+
+def _at_most_once(s: For, facts: Facts) -> Stmt:
+    """A loop that runs once or not at all, like that for the end of a row, becomes a condition: what its body computes
+    from the sizes alone then leaves the loops around it."""
+    if isinstance(s.extent, Const) or not facts.nonnegative(1 - s.extent):
+        return s
+    return If(make("lt", Const(0, INDEX), s.extent), Let(s.var, s.start, s.body))
 
 
 def _cheap(root: Expr, facts: Facts, unrolled: tuple[Var, ...], memo: dict[Expr, Expr]) -> Expr:

@@ -6,6 +6,7 @@ from typing import Final
 
 from weft.lowering.kernel.common.added import expand_added
 from weft.lowering.kernel.common.finish import finish
+from weft.lowering.kernel.common.implied import drop_implied
 from weft.lowering.kernel.common.intrinsics import lower_intrinsics
 from weft.lowering.kernel.common.passes import PLACE_MEMORY, SIMPLIFY_STATEMENTS, KernelPass, Lowered, plain
 from weft.lowering.kernel.common.unroll import unroll
@@ -34,5 +35,6 @@ CPU_PASSES: Final[tuple[KernelPass, ...]] = (
     plain(finish),  # canonical indices, cheap divisions
     plain(unroll),  # copies that differ by constants
     plain(join_updates),  # masked vectors stay in registers during a reduction
+    plain(drop_implied),  # conditions that the mask of their store implies
     plain(transpose),  # adjacent strided loads become rows, transposed in registers
 )

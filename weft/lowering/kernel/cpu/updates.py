@@ -1,10 +1,11 @@
 """Masked vectors that are updated in memory stay in registers.
 
 A processor does not forward what a masked store wrote to a masked load: each step of a reduction whose rows are no
-whole vectors would wait for memory. So steps that follow one another become one store, and a loop that updates one
-vector keeps it in a buffer of its own::
+whole vectors would wait for memory. So steps that follow one another become one store, a loop that updates one vector
+keeps it in a buffer of its own, and a buffer that only the next statement reads is not used::
 
     B[i; m] = a; B[i; m] = max(B[i; m], b)     →   B[i; m] = max(a, b)
+    T[j; m] = a; B[i; m] = f(T[j; m])          →   B[i; m] = f(a)
     for k: B[i; m] = max(B[i; m], A[i, k; m])  →   r = B[i; m]; for k: r = max(r, A[i, k; m]); B[i; m] = r
 
 The compiler behind does this itself where all lanes are stored.
@@ -22,7 +23,7 @@ from weft.expr.prove import Facts
 from weft.expr.visit import collect, occurs, post_order
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Allocate, Buffer, For, If, Program, Seq, Stmt, Store, seq
-from weft.tir.visit import map_expr, transform
+from weft.tir.visit import expressions, map_expr, stores, transform, walk
 
 MAX_JOINED_NODES = 2000
 """Limit on the nodes of an expression that joined steps become."""
@@ -37,6 +38,8 @@ def join_updates(program: Program) -> Program:
     def visit(s: Stmt) -> Stmt | None:
         if isinstance(s, For):
             return _kept(s, f"kept{next(numbers)}")
+        if isinstance(s, Allocate):
+            return _passed_on(s)
         return _joined(s) if isinstance(s, Seq) else None
 
     return replace(program, body=transform(program.body, visit))
@@ -110,6 +113,36 @@ def _kept(s: For, name: str) -> Stmt | None:
     begin = Store(own, everything, Load(body.buffer, body.indices, body.mask))
     end = Store(body.buffer, body.indices, Load(own, everything), body.mask)
     return Allocate(own, seq(begin, replace(s, body=Store(own, everything, value)), end))
+
+
+def _passed_on(s: Allocate) -> Stmt | None:
+    """The body without the buffer, if one statement writes a masked vector of it and only the next one reads it."""
+    parts = list(_parts(s.body))
+    writers = [x for x in stores(s.body) if x.buffer is s.buffer]
+    readers = [n for n, part in enumerate(parts) if _occurs_in(part, s.buffer)]
+    if len(writers) != 1 or writers[0].mask is None or len(readers) != 1 or readers[0] == 0:
+        return None
+    at = readers[0]
+    made = _in_place_of(parts[at - 1], writers[0], parts[at])
+    return None if made is None else seq(*parts[: at - 1], made, *parts[at + 1 :])
+
+
+def _in_place_of(before: Stmt, writer: Store, reader: Stmt) -> Stmt | None:
+    """``before`` with ``reader`` in place of ``writer``, its last statement, and with what that stores where it reads
+    the same vector; None if that is not possible."""
+    if isinstance(before, Allocate):
+        last = _in_place_of(_last(before.body), writer, reader)
+        return None if last is None else Allocate(before.buffer, seq(*_parts(before.body)[:-1], last))
+    if before is not writer or not isinstance(reader, Store) or reader.mask is not writer.mask:
+        return None
+    made = map_expr(reader.value, lambda e: writer.value if isinstance(e, Load) and _same(writer, e) else None)
+    joined = replace(reader, value=made)
+    few = sum(1 for _ in post_order(made)) <= MAX_JOINED_NODES
+    return joined if few and not _occurs_in(joined, writer.buffer) else None
+
+
+def _occurs_in(s: Stmt, buffer: Buffer) -> bool:
+    return any(_reads(e, buffer) for x in walk(s) for part in expressions(x) for e in post_order(part))
 
 
 def _updates(s: Store) -> bool:
