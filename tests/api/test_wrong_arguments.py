@@ -15,6 +15,7 @@ from weft.api import compile_artifact, compile_with_report
 from weft.frontends.onnx import backend
 from weft.frontends.onnx import load as load_onnx
 from weft.measure.roofline import kernel_bounds, roofline
+from weft.support.errors import InputError
 
 X = np.zeros((1, 2), np.float32)
 
@@ -133,3 +134,45 @@ def test_models(model: Any) -> None:
     for call in calls:
         with pytest.raises(weft.UserError):
             call()
+
+
+def test_inputs_by_name(executable: weft.Executable) -> None:
+    np.testing.assert_array_equal(executable(x=X + 1), X + 1)
+    for call, says in (
+        (lambda: executable(X=X), "'X' is unknown"),
+        (lambda: executable(z=X), "'z' is unknown"),
+        (lambda: executable(X, threads=2), "'threads' is unknown"),
+        (lambda: executable(X, x=X), "in order and by name"),
+        (lambda: executable(X, X, z=X), "1 input is needed, 3 given"),
+        (lambda: executable(X, X), "1 input is needed, 2 given"),
+        (lambda: executable(), "1 input is needed, 0 given"),
+    ):
+        with pytest.raises(InputError, match=says) as caught:
+            call()
+        assert caught.value.code == "I001"
+        assert "x: float32[n, 2]" in str(caught.value)
+
+
+def test_some_inputs_in_order_and_some_by_name() -> None:
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "abcy"]
+    nodes = [helper.make_node("Sub", ["a", "b"], ["d"]), helper.make_node("Mul", ["d", "c"], ["y"])]
+    run = weft.compile(helper.make_model(helper.make_graph(nodes, "g", ports[:3], ports[3:])))
+    a, b, c = (np.array([v, v + 1], np.float32) for v in (9, 4, 3))
+    out = np.empty(2, np.float32)
+    for call in (
+        lambda: run(a, b, c),
+        lambda: run(a, c=c, b=b),
+        lambda: run(c=c, a=a, b=b),
+        lambda: run(a, b, c=c, timeout=9),
+        lambda: run(a, c=c, b=b, out=out),
+    ):
+        np.testing.assert_array_equal(call(), (a - b) * c)
+    with pytest.raises(InputError, match="'b' is missing"):
+        run(a, c=c)
+
+
+def test_views_larger_than_memory(executable: weft.Executable) -> None:
+    for dtype in (np.float32, np.dtype(">f4")):
+        with pytest.raises(weft.UserError, match="input 'x' takes") as caught:
+            executable(np.broadcast_to(np.zeros(1, dtype), (1 << 50, 2)))
+        assert caught.value.code == "I007"

@@ -304,3 +304,26 @@ def test_a_condition_does_not_choose_between_strings() -> None:
     prepared = backend.prepare(proto)
     for c in (True, False):
         assert prepared.run({"x": WORDS, "c": np.array(c)})[0].tolist() == WORDS.tolist() * (1 if c else 2)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+@pytest.mark.parametrize("skips", [0, 2, 1 << 40])
+def test_n_grams_of_any_distance(skips: int, length: int) -> None:
+    """Distances beyond the length cost nothing."""
+    x = {"x": np.array([1, 2, 1, 2, 3][:length], np.int64)}
+    attrs: dict[str, Any] = {"min_gram_length": 1, "max_gram_length": 3, "pool_int64s": [1, 2, 1, 2, 1, 1, 3]}
+    counts = {"mode": "TF", "ngram_counts": [0, 2, 4], "ngram_indexes": [0, 1, 2, 3], **attrs}
+    (wanted,) = reference(model([node("TfIdfVectorizer", "x", max_skip_count=min(skips, 9), **counts)], x), x)
+    (got,) = backend.prepare(model([node("TfIdfVectorizer", "x", max_skip_count=skips, **counts)], x)).run(
+        [*x.values()]
+    )
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("indexes", [[0, 1 << 40], [0, -1], [0]])
+def test_n_grams_need_columns(indexes: list[int]) -> None:
+    x = {"x": np.array([1, 2], np.int64)}
+    made = node("TfIdfVectorizer", "x", mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0,
+                ngram_counts=[0], ngram_indexes=indexes, pool_int64s=[1, 2])  # fmt: skip
+    with pytest.raises(ModelError, match="TfIdfVectorizer"):
+        backend.prepare(model([made], x))

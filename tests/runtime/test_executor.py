@@ -210,8 +210,8 @@ def test_wrong_arguments(kernels):
     exe = Executable(artifact(vector_program("double_plus_one"), kernels))
     x = np.zeros(8, np.float32)
     for call, message in [
-        (lambda: exe(), "1 inputs are needed, 0 given"),
-        (lambda: exe(x, x), "1 inputs are needed, 2 given"),
+        (lambda: exe(), "1 input is needed, 0 given"),
+        (lambda: exe(x, x), "1 input is needed, 2 given"),
         (lambda: exe(x.astype(np.float64)), r"must be float32\[8\], not float64\[8\]"),
         (lambda: exe(x.astype(np.int32)), r"must be float32\[8\], not int32\[8\]"),
         (lambda: exe("text"), "not a str"),

@@ -20,7 +20,7 @@ from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import Array
 from weft.ops.layouts import follow_channels
-from weft.ops.moments import EPSILON, line, moments, total, wide
+from weft.ops.moments import EPSILON, line, mean, moments, total, variance, wide
 from weft.ops.stages import accumulator, extent
 
 Follows = Callable[[Attrs, tuple[TensorType, ...], int, str], "LayoutChoice | None"]
@@ -136,7 +136,7 @@ def _instance_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, scale
 
 def _instance_norm_reference(attrs: Attrs, data: Array, scale: Array, bias: Array) -> Array:
     x, axes = wide(data), _space(data, scale)
-    out = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + attrs.epsilon)
+    out = (x - mean(x, axes)) / np.sqrt(variance(x, axes) + attrs.epsilon)
     return np.asarray((out * _channels(scale, data.ndim) + _channels(bias, data.ndim)).astype(data.dtype))
 
 
@@ -217,7 +217,7 @@ def _group_norm_reference(attrs: Attrs, data: Array, scale: Array, bias: Array) 
         x = np.moveaxis(x, -1, 2)
         x = x.reshape(data.shape[0], -1, *data.shape[2:-1])[:, : attrs.channels]
     parts = x.reshape(data.shape[0], attrs.num_groups, -1)
-    parts = (parts - parts.mean(2, keepdims=True)) / np.sqrt(parts.var(2, keepdims=True) + attrs.epsilon)
+    parts = (parts - mean(parts, (2,))) / np.sqrt(variance(parts, (2,)) + attrs.epsilon)
     out = parts.reshape(x.shape)
     if scale.ndim == 2:
         out = np.pad(out, [(0, 0), (0, scale.size - out.shape[1]), *[(0, 0)] * (out.ndim - 2)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,18 @@ EPSILON = Attribute("epsilon", 1e-5, "added to the variance")
 def wide(array: Array) -> Array:
     """``array`` in the precision of references."""
     return array.astype(np.float64)
+
+
+def mean(array: Array, axes: tuple[int, ...]) -> Array:
+    """The mean over ``axes``, which stay with size 1; NaN over nothing, where ``np.mean`` warns."""
+    count = math.prod(array.shape[a] for a in axes)
+    with np.errstate(all="ignore"):
+        return np.asarray(np.true_divide(np.sum(array, axes, keepdims=True), count))
+
+
+def variance(array: Array, axes: tuple[int, ...]) -> Array:
+    """The mean square of what is left without the mean, as :func:`mean`."""
+    return mean(np.square(array - mean(array, axes)), axes)
 
 
 def line(t: te.Tensor, at: Sequence[Any], axes: Sequence[int]) -> Expr:

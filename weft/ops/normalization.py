@@ -16,7 +16,7 @@ from weft.ops.channel_norm import CHANNEL_NORMS
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import Array, read
 from weft.ops.lrn import LRN
-from weft.ops.moments import EPSILON, line, moments
+from weft.ops.moments import EPSILON, line, mean, moments, variance
 from weft.ops.moments import wide as _wide
 from weft.ops.stages import accumulator, extent, reduced
 from weft.support.dtypes import DType
@@ -66,8 +66,8 @@ def _layer_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, *paramet
 def _layer_norm_reference(attrs: Attrs, data: Array, *parameters: Array) -> Array:
     axes = tuple(range(attrs.axis % data.ndim, data.ndim))
     wide = _wide(data)
-    out = wide - wide.mean(axes, keepdims=True)
-    out /= np.sqrt(wide.var(axes, keepdims=True) + attrs.epsilon)
+    out = wide - mean(wide, axes)
+    out /= np.sqrt(variance(wide, axes) + attrs.epsilon)
     if parameters:
         out = out * _wide(parameters[0])
     if len(parameters) > 1:
@@ -113,7 +113,7 @@ def _rms_norm_compute(attrs: Attrs, out: TensorType, data: te.Tensor, *parameter
 def _rms_norm_reference(attrs: Attrs, data: Array, *parameters: Array) -> Array:
     axes = tuple(range(attrs.axis % data.ndim, data.ndim))
     wide = _wide(data)
-    out = wide / np.sqrt((wide * wide).mean(axes, keepdims=True) + attrs.epsilon)
+    out = wide / np.sqrt(mean(wide * wide, axes) + attrs.epsilon)
     return np.asarray((out * _wide(parameters[0]) if parameters else out).astype(data.dtype))
 
 

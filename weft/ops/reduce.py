@@ -16,6 +16,7 @@ from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import NUMBER, Array
 from weft.ops.layouts import follow_channels
+from weft.ops.moments import mean
 from weft.ops.stages import accumulator, extent, narrowed, reduced, reduced_shape
 from weft.support.dtypes import BOOL, DType
 
@@ -114,7 +115,9 @@ def _mean(total: Expr, count: Expr) -> Expr:
 
 
 def _np_mean(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
-    return np.trunc(np.mean(x, axes, keepdims=keep)) if x.dtype.kind in "iu" else np.mean(x, axes, keepdims=keep)
+    made = mean(x, axes)
+    made = made if keep else made.squeeze(axes)
+    return np.trunc(made) if x.dtype.kind in "iu" else made
 
 
 def _extreme(dtype: np.dtype[Any], sign: int) -> Any:

@@ -56,9 +56,16 @@ class Arguments:
                 code="I002",
                 hint=f"convert it, for example with .astype('{spec.dtype}')",
             )
-        if array.ctypes.data % array.itemsize or not array.dtype.isnative:
-            array = array.astype(numpy_dtype(spec.dtype))
-        return as_tensor(array)
+        try:
+            if array.ctypes.data % array.itemsize or not array.dtype.isnative:
+                array = array.astype(numpy_dtype(spec.dtype))
+            return as_tensor(array)
+        except MemoryError:  # a view may have far more elements than memory
+            raise UserError(
+                f"out of memory: input '{spec.name}' takes {array.nbytes:,} bytes",
+                code="I007",
+                hint="the inputs are large for the memory of this machine",
+            ) from None
 
     def _array(self, spec: TensorSpec, value: Any) -> NDArray[Any]:
         if isinstance(value, np.ndarray):
@@ -138,6 +145,22 @@ class Arguments:
             raise InputError("inputs do not fit: " + ", ".join(wrong), code="I001", hint=hint)
         return tuple(inputs[n] for n in names)
 
+    def completed(self, first: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The inputs of a call: the first in order, the others by name. Raises InputError as :meth:`order` does, and
+        for inputs that are given twice or are too many."""
+        names = [t.name for t in self.program.inputs]
+        if len(first) > len(names):
+            raise self._wrong_count(len(first) + len(named))
+        twice = next((n for n in names[: len(first)] if n in named), None)
+        if twice is not None:
+            raise InputError(f"input '{twice}' is given in order and by name", code="I001", hint=self._inputs_hint())
+        return self.order({**dict(zip(names, first, strict=False)), **named})
+
+    def _wrong_count(self, given: int) -> InputError:
+        count = len(self.program.inputs)
+        needed = "1 input is" if count == 1 else f"{count} inputs are"
+        return InputError(f"{needed} needed, {given} given", code="I001", hint=self._inputs_hint())
+
     def _inputs_hint(self) -> str:
         return "the model takes " + (", ".join(f"{t.name}: {describe(t)}" for t in self.program.inputs) or "no inputs")
 
@@ -148,7 +171,7 @@ class Arguments:
     ) -> WeftError | KeyboardInterrupt:
         """The exception for a failed run."""
         if status == _COUNT:
-            return InputError(f"{expected} inputs are needed, {given} given", code="I001", hint=self._inputs_hint())
+            return self._wrong_count(given)
         if status == _OUTPUT_COUNT:
             return InputError(f"memory for {expected} outputs is needed, for {given} given", code="I005")
         if status in (_RANK, _SHAPE):

@@ -58,11 +58,11 @@ class Timing:
 class Executable:
     """A compiled model, ready to run.
 
-    ``exe(x, …)`` takes inputs in order and returns an array, or a tuple of arrays if the model has several outputs;
-    ``exe.run({name: x})`` takes and returns them by name. Inputs may be NumPy arrays, anything with ``__dlpack__``
-    (shared, not copied, if compact), or nested lists; values of algebraic data types are ``weft.Data``. Tensors on
-    other devices (``weft.nd.array(x, device)``) are used in place if the program expects them there, else copied.
-    Several threads may run one executable at once.
+    ``exe(x, …)`` takes inputs in order, or by name (``exe(x, mask=m)``), and returns an array, or a tuple of arrays if
+    the model has several outputs; ``exe.run({name: x})`` takes and returns them by name. Inputs may be NumPy arrays,
+    anything with ``__dlpack__`` (shared, not copied, if compact), or nested lists; values of algebraic data types are
+    ``weft.Data``. Tensors on other devices (``weft.nd.array(x, device)``) are used in place if the program expects them
+    there, else copied. Several threads may run one executable at once.
     """
 
     def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
@@ -168,8 +168,10 @@ class Executable:
         """
         return self._native.trim()
 
-    def __call__(self, *inputs: Any, out: Any = None, timeout: float | None = None) -> Any:
-        """Run on inputs in the model's order; an array, or a tuple of arrays.
+    def __call__(self, *inputs: Any, out: Any = None, timeout: float | None = None, **named: Any) -> Any:
+        """Run on inputs in the model's order, the rest by name; an array, or a tuple of arrays.
+
+        Inputs that are called ``out`` or ``timeout`` are given in order, or to :meth:`run`.
 
         ``out`` gives the memory for the results: an array, or a sequence of arrays (writable, compact, not overlapping
         the inputs), which are returned; a tensor on a device is written there. Other results are arrays in main memory.
@@ -177,6 +179,8 @@ class Executable:
         KeyboardInterrupt in the main thread stop a run. What ``out`` holds then is not defined.
         Raises InputError if something does not fit.
         """
+        if named:
+            inputs = self._arguments.completed(inputs, named)
         outs = None
         if out is not None:
             outs = (out,) if self._single and not isinstance(out, (tuple, list)) else tuple(out)

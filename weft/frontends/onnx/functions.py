@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from weft.frontends.common.problems import Malformed, Noted
+from weft.frontends.onnx.converters.text import holds_text
 from weft.frontends.onnx.node import OMITTED, Importing, NameScope, Node, Omitted, Value
 from weft.frontends.onnx.reader import onnx_package, opsets
+from weft.graph.nodes import GraphExpr
 from weft.graph.types import TensorType
 from weft.support.words import counted, did_you_mean
 
@@ -31,26 +34,52 @@ def _schema(domain: str, op_type: str, opset: int) -> Any | None:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What an operator of ONNX takes: its attributes, its largest number of inputs, and for each input whether it may be
+    text and the name of its type (the last one may be repeated)."""
+
+    attributes: frozenset[str]
+    most: int
+    inputs: tuple[tuple[bool, str], ...]
+
+    def check_text(self, inputs: Sequence[Value | None]) -> None:
+        """Raises Malformed where text is given in the place of numbers."""
+        kinds: dict[str, int] = {}  # the inputs that tell what a type is
+        for i, value in enumerate(inputs):
+            may_be_text, kind = self.inputs[min(i, len(self.inputs) - 1)]
+            if holds_text(value) and not may_be_text:
+                raise Malformed(f"its input {i} is text, which the operator does not take there")
+            if kind and isinstance(value, GraphExpr):
+                first = kinds.setdefault(kind, i)
+                if holds_text(inputs[first]) != holds_text(value):
+                    raise Malformed(f"its inputs {first} and {i} must both be text, or both numbers")
+
+
 @cache
-def _room(op_type: str, opset: int) -> tuple[frozenset[str], int] | None:
-    """The attributes of an operator of ONNX and its largest number of inputs; None for what is no such operator."""
+def _room(op_type: str, opset: int) -> _Room | None:
+    """What an operator takes; None for what is no operator of ONNX."""
     schema = _schema("", op_type, opset)
-    return None if schema is None else (frozenset(schema.attributes), schema.max_input)
+    if schema is None:
+        return None
+    inputs = tuple((any("string" in t for t in i.types), i.type_str if i.is_homogeneous else "") for i in schema.inputs)
+    return _Room(frozenset(schema.attributes), schema.max_input, inputs)
 
 
 def check_known(node: Node) -> None:
-    """Check that the operator has the attributes and inputs that are given: a misspelt attribute would silently have
-    its default. Names that start with ``__`` are notes of exporters. Raises Malformed."""
+    """Check that the operator has the attributes and inputs that are given, and takes text where text is given: a
+    misspelt attribute would silently have its default. Names that start with ``__`` are notes of exporters. Raises
+    Malformed."""
     room = None if node.domain or node.proto.op_type != node.op_type else _room(node.op_type, node.opset)
     if room is None:
         return
-    attributes, most = room
     for name in node.attributes:
-        if name not in attributes and not name.startswith("__"):
-            there = f"there are: {', '.join(sorted(attributes)) or 'none'}"
-            raise Malformed(f"the operator has no attribute '{name}'", hint=did_you_mean(name, attributes, there))
-    if len(node.inputs) > most:
-        raise Malformed(f"the operator takes {counted(most, 'input')} at most, not {len(node.inputs)}")
+        if name not in room.attributes and not name.startswith("__"):
+            there = f"there are: {', '.join(sorted(room.attributes)) or 'none'}"
+            raise Malformed(f"the operator has no attribute '{name}'", hint=did_you_mean(name, room.attributes, there))
+    if len(node.inputs) > room.most:
+        raise Malformed(f"the operator takes {counted(room.most, 'input')} at most, not {len(node.inputs)}")
+    room.check_text(node.inputs)
 
 
 def is_specified(domain: str, op_type: str, opset: int) -> bool:

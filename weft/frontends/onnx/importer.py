@@ -58,7 +58,7 @@ Leaving: TypeAlias = "int | tuple[int | str, ...] | None"
 
 # What converters raise for operands and attributes that do not fit the operator; anything else is a bug of Weft.
 _INVALID_NODE_ERRORS = (
-    *(ValueError, TypeError, IndexError, KeyError),
+    *(ValueError, TypeError, IndexError, KeyError, AttributeError),
     *(OverflowError, ZeroDivisionError, RecursionError, MemoryError),
 )
 
@@ -356,7 +356,8 @@ class Importer:
             inputs = tuple(None if isinstance(v, Omitted) else v for v in found)
             node = Node(proto, proto.op_type, domain, name, scope.opsets.get(domain, 1), inputs, scope, self)
             functions.check_known(node)
-            self._define(scope, proto.output, self.convert(node))
+            with np.errstate(all="ignore"):  # values that do not fit a dtype are not worth a warning of NumPy
+                self._define(scope, proto.output, self.convert(node))
         except _Missing:
             self.problems.add_missing(full_name, name)
             scope.values.update(dict.fromkeys(outputs))

@@ -7,11 +7,15 @@ from functools import reduce
 
 import numpy as np
 
-from weft.frontends.common.problems import Unsupported
+from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.onnx.converters.numbers import Traced, constant, operand
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.tensors import Array
 from weft.support.dtypes import FLOAT32
+from weft.support.words import counted as counted_words
+
+MAX_COLUMNS = 100_000
+"""Most n-grams that are counted."""
 
 
 def _tf_idf(node: Node) -> Result:
@@ -32,12 +36,17 @@ def _tf_idf(node: Node) -> Result:
     for size, (start, end) in enumerate(zip(counts, [*counts[1:], len(pool)], strict=True), 1):
         for gram in pool[start:end].reshape(-1, size) if end > start else ():
             if low <= size <= high:
-                steps = range(1, 2 if size == 1 else node.integer("max_skip_count") + 2)
-                found = [_occurrences(rows, gram, step) for step in steps if (size - 1) * step < length]
+                furthest = 1 if size == 1 else min(node.integer("max_skip_count") + 1, (length - 1) // (size - 1))
+                steps = range(1, furthest + 1) if length else ()
+                found = [_occurrences(rows, gram, step) for step in steps]
                 columns.setdefault(int(places[number]), []).extend(found)
             number += 1
     zero = constant(node, 0.0).expand(rows.shape[0], 1)
-    width = int(places.max()) + 1
+    width = int(places.max(initial=-1)) + 1
+    if len(places) < number or not 0 < width <= MAX_COLUMNS or places.min() < 0:
+        raise Malformed(
+            f"its indexes of {counted_words(number, 'n-gram')} do not fit, or are not below {MAX_COLUMNS:,}"
+        )
     made = [reduce(lambda a, b: a + b, columns.get(i) or [zero]) for i in range(width)]
     counted = made[0].call("concat", *made[1:], axis=1)
     mode, weights = node.text("mode"), node.reals("weights", ())

@@ -142,7 +142,8 @@ def _experts(layers: tuple[Callable[[Node], Layer | None], ...], routing: int | 
         width = given.shape[-1]
         x = given.reshape(-1, width) if len(given.shape) != 2 else given
         first, second, third = (read(node) for read in layers)
-        assert first is not None and second is not None
+        if first is None or second is None:
+            raise Malformed("it needs the weights of two layers, and one is missing")
         logits = operand(node, 1)
         weights = operand(node, routing) if routing is not None and node.has(routing) else None
         places, shares = _routed(node, logits, weights)
