@@ -36,8 +36,8 @@ def _schema(domain: str, op_type: str, opset: int) -> Any | None:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """What an operator of ONNX takes: its attributes, its largest number of inputs, and for each input whether it may be
-    text and the name of its type (the last one may be repeated)."""
+    """What an operator of ONNX takes: its attributes, its largest number of inputs, and for each input whether it may
+    be text and the name of its type (the last one may be repeated)."""
 
     attributes: frozenset[str]
     most: int
