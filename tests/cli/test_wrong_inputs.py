@@ -12,7 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_runner import Weft
+from onnx import TensorProto, helper
 from sample_models import onnx, random_input
+
+from weft.support.words import milliseconds
 
 
 def shell(line: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -133,3 +136,23 @@ def test_random_inputs_that_the_model_refuses(weft_command: Weft, tmp_path: Path
     answer = weft_command("run", "reshape.onnx", "-i", "shape=shape.npy", "--shape", "n=7", "--shape", "m=2")
     assert answer.status == 1 and "random numbers were taken for x[7]: --shape" in answer.err, answer
     assert weft_command("run", "reshape.onnx", "-i", "shape=shape.npy", "--shape", "n=15", "--shape", "m=2").status == 0
+
+
+def test_sizes_that_an_artifact_does_not_have(weft_command: Weft, tmp_path: Path) -> None:
+    """They had no effect, as they would have for a misspelt size."""
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in (("x", ["n"]), ("y", None))]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ports[:1], ports[1:])
+    onnx.save(helper.make_model(graph), tmp_path / "open.onnx")
+    assert weft_command("compile", "open.onnx", "-o", "open.weft").status == 0
+    for file in ("open.onnx", "open.weft"):
+        for word, size in (("n=3", 3), ("x=4", 4)):
+            assert f"x: float32[{size}] (random)" in weft_command("run", file, "--shape", word).out, (file, word)
+        done = weft_command("run", file, "--shape", "N=3")
+        assert done.status == 1 and "error[T020]" in done.err and "did you mean 'n'?" in done.err
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1234.567, "1234.57"), (1.0, "1.00"), (0.5, "0.5"), (0.0012345, "0.00123")]
+)
+def test_short_times_have_digits(value: float, shown: str) -> None:
+    assert milliseconds(value) == shown

@@ -27,7 +27,7 @@ from weft.cli.common import (
 from weft.cli.inputs import random_inputs, read_inputs
 from weft.support.errors import UserError
 from weft.support.files import existing_file, replace_text
-from weft.support.words import did_you_mean
+from weft.support.words import did_you_mean, milliseconds
 
 
 @click.command("bench")
@@ -149,7 +149,17 @@ def _show(records: list[Record], missing: dict[str, str], threads: int) -> None:
     for r in records:
         bar = "█" * max(1, round(24 * r.median_ms / longest))
         ratio = "" if r.engine == "weft" else f"{ours / r.median_ms:.2f}×"
-        rows.append([r.engine, r.version, f"{r.median_ms:.2f}", f"{r.min_ms:.2f}", ratio, f"{r.max_abs_diff:.2g}", bar])
+        rows.append(
+            [
+                r.engine,
+                r.version,
+                milliseconds(r.median_ms),
+                milliseconds(r.min_ms),
+                ratio,
+                f"{r.max_abs_diff:.2g}",
+                bar,
+            ]
+        )
     title = f"{records[0].model}, {threads} thread{'s' if threads > 1 else ''}"
     columns = ["engine", "version", "median ms", "min ms", "weft/engine", "max |diff|", ""]
     screen = console()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ import click
 
 from weft.support.errors import InputError, UserError
 from weft.support.files import existing_file
+from weft.support.words import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -165,9 +166,22 @@ def executable(path: str, target: str, threads: int | None, shapes: Sequence[str
                 code="I020",
                 hint="pass them to weft compile",
             )
-        return weft.load_executable(path, threads=threads)
+        loaded = weft.load_executable(path, threads=threads)
+        _check_names(path, loaded.inputs, parse_shapes(shapes))
+        return loaded
     fixed = parse_shapes(shapes)
     return weft.compile(path, target=target, threads=threads, shapes=fixed, options=chosen, progress=True)
+
+
+def _check_names(path: str, specs: Sequence[Any], given: Iterable[str]) -> None:
+    """Check that an artifact has every input and open size that ``--shape`` names. Raises UserError."""
+    sizes = {d[0] for spec in specs for d in spec.shape if len(d) == 1 and isinstance(d[0], str)}
+    there = sorted(sizes) + [spec.name for spec in specs]
+    for name in given:
+        if name not in there:
+            listed = f"there are: {', '.join(there) or 'none'}"
+            hint = did_you_mean(name, there, listed)
+            raise UserError(f"'{path}' has no open size or input '{name}'", code="T020", hint=hint)
 
 
 def _flag(field: str) -> str:
@@ -187,6 +201,8 @@ def input_shapes(specs: Sequence[Any], words: Sequence[str]) -> dict[str, tuple[
     made = {}
     for spec in specs:
         whole = given.get(spec.name)
+        if isinstance(whole, int) and len(spec.shape) == 1:
+            whole = (whole,)
         if isinstance(whole, tuple):
             made[spec.name] = whole
         else:

@@ -26,6 +26,7 @@ from weft.cli.common import (
 )
 from weft.cli.inputs import PICTURES, PIXELS, random_inputs, read_inputs
 from weft.support.errors import InputError, UserError
+from weft.support.words import milliseconds
 
 
 @click.command("run")
@@ -111,7 +112,7 @@ def command(
         screen.print(f"input  {name}: {_kind(value)}{source}")
     rows = [[name, *_described(v), *_summary(v)] for name, v in named.items()]
     screen.print(table(None, ["output", "dtype", "shape", "min", "mean", "max"], rows, right=(3, 4, 5)))
-    screen.print(f"{elapsed:.2f} ms, first run")
+    screen.print(f"{milliseconds(elapsed)} ms, first run")
     if top:
         _show_top(screen, next(iter(named.values())), top, names)
     if profile:

@@ -12,6 +12,11 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
+def milliseconds(value: float) -> str:
+    """A time with two decimals, and more where it is so short that they would say little."""
+    return f"{value:.2f}" if value >= 1 else f"{value:.3g}"
+
+
 @overload
 def did_you_mean(name: object, known: Iterable[str], otherwise: str) -> str: ...
 @overload
