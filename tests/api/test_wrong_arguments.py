@@ -176,3 +176,23 @@ def test_views_larger_than_memory(executable: weft.Executable) -> None:
         with pytest.raises(weft.UserError, match="input 'x' takes") as caught:
             executable(np.broadcast_to(np.zeros(1, dtype), (1 << 50, 2)))
         assert caught.value.code == "I007"
+
+
+def test_sizes_refuses_what_a_run_refuses(executable: weft.Executable) -> None:
+    assert executable.sizes(X) == executable.sizes({"x": X}) == {"n": 1}
+    for wrong in ((), (X, X), (X[0],), (X[..., None],), (X[:, :1],), (X.astype(np.int32),), ({"z": X},), ("a",)):
+        told = []
+        for ask in (executable.sizes, executable.profile):
+            with pytest.raises(InputError) as caught:
+                ask(*wrong)
+            told.append(str(caught.value))
+        assert told[0] == told[1], wrong
+
+
+def test_sizes_of_inputs_that_must_agree() -> None:
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", "m"]) for n in "aby"]
+    run = weft.compile(helper.make_model(helper.make_graph([helper.make_node("Add", ["a", "b"], ["y"])], "g", ports[:2],
+                                                           ports[2:])))  # fmt: skip
+    assert run.sizes(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)) == {"n": 0, "m": 3}
+    with pytest.raises(InputError, match="dimension 0 is 2, not 1"):
+        run.sizes(np.zeros((1, 3), np.float32), np.zeros((2, 3), np.float32))

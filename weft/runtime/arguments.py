@@ -16,7 +16,7 @@ from weft.runtime.sizes import evaluate, to_text
 from weft.runtime.tensor import Tensor, as_tensor, from_dlpack
 from weft.runtime.values import FieldType, pack, unpack
 from weft.support.errors import MALFORMED, InputError, InternalError, UserError, WeftError
-from weft.support.words import did_you_mean
+from weft.support.words import counted, did_you_mean
 
 # weft_status of csrc/include/weft_runtime.h, and the binding's own from 100.
 _MEMORY, _RANK, _SHAPE, _CHECK, _KERNEL, _ARITHMETIC, _BOUNDS, _UNALLOCATED = 1, 5, 6, 7, 8, 9, 10, 11
@@ -156,6 +156,21 @@ class Arguments:
             raise InputError(f"input '{twice}' is given in order and by name", code="I001", hint=self._inputs_hint())
         return self.order({**dict(zip(names, first, strict=False)), **named})
 
+    def symbols(self, inputs: Sequence[Any]) -> dict[str, int]:
+        """The values of the open sizes for inputs in order. Raises InputError if one does not fit, as a run does."""
+        if len(inputs) != len(self.program.inputs):
+            raise self._wrong_count(len(inputs))
+        shapes = [getattr(self.convert(i, x), "shape", ()) for i, x in enumerate(inputs)]
+        values = bind_symbols(self.program, shapes)
+        for i, (spec, shape) in enumerate(zip(self.program.inputs, shapes, strict=True)):
+            if not spec.is_value and len(shape) != len(spec.shape):
+                raise self._shape_error(i, -1, len(spec.shape), len(shape))
+            for axis, (size, extent) in enumerate(zip(() if spec.is_value else spec.shape, shape, strict=False)):
+                expected = evaluate(size, values)
+                if expected is not None and expected != extent:
+                    raise self._shape_error(i, axis, expected, extent)
+        return values
+
     def _wrong_count(self, given: int) -> InputError:
         count = len(self.program.inputs)
         needed = "1 input is" if count == 1 else f"{count} inputs are"
@@ -173,7 +188,7 @@ class Arguments:
         if status == _COUNT:
             return self._wrong_count(given)
         if status == _OUTPUT_COUNT:
-            return InputError(f"memory for {expected} outputs is needed, for {given} given", code="I005")
+            return InputError(f"memory for {counted(expected, 'output')} is needed, for {given} given", code="I005")
         if status in (_RANK, _SHAPE):
             return self._shape_error(index, axis, expected, given)
         if status in (_OVERLAP, _OUTPUT_SHAPE) or (status == _BOUNDS and "output" in message):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.runtime import _native
-from weft.runtime.arguments import Arguments, bind_symbols
+from weft.runtime.arguments import Arguments
 from weft.runtime.artifact import ABI_VERSION, Artifact, CodeObject, Variant
 from weft.runtime.devices import Device, opened
 from weft.runtime.display import model_html
@@ -221,7 +221,7 @@ class Executable:
         execute(given)
         for row in times:
             totals.append(seconds_of(partial(execute, given, None, row)) * 1e3)
-        return make_profile(program, times, totals, self._symbols(given), self.threads)
+        return make_profile(program, times, totals, self._arguments.symbols(given), self.threads)
 
     @checked("I029", InputError, seconds=NUMBER, warmup=NUMBER, max_runs=WHOLE)
     def benchmark(self, *inputs: Any, seconds: float = 1.0, warmup: float = 0.1, max_runs: int = 10_000) -> Timing:
@@ -236,11 +236,7 @@ class Executable:
 
     def sizes(self, *inputs: Any) -> dict[str, int]:
         """The values of the open sizes for these inputs, which are given as for a call, or as one mapping by name."""
-        return self._symbols(self._given(inputs))
-
-    def _symbols(self, given: Sequence[Any]) -> dict[str, int]:
-        shapes = [getattr(self._arguments.convert(i, x), "shape", ()) for i, x in enumerate(given)]
-        return bind_symbols(self._artifact.program, shapes)
+        return self._arguments.symbols(self._given(inputs))
 
     def _given(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         if len(inputs) == 1 and isinstance(inputs[0], Mapping):
