@@ -251,7 +251,7 @@ def test_outputs_given_by_the_caller(kernels):
         (np.zeros(8, np.float64), "not float64"),
         (np.zeros(16, np.float32)[::2], "compact"),
         (readonly, "writable"),
-        ([0] * 8, "outputs is needed"),
+        ([0] * 8, "for 1 output is needed, for 8 given"),
         ([[0] * 8], "not a list"),
     ]:
         with pytest.raises(InputError, match=message):
