@@ -132,6 +132,10 @@ def _dft_computed(node: Node, x: Traced, length: Dim | None, **how: bool) -> Tra
 
 def _stft(node: Node) -> Result:
     signal = operand(node, 0)
+    if len(signal.shape) == 2:  # real signals, as PyTorch exports them and onnxruntime takes them
+        signal = signal.reshape(*signal.shape, 1)
+    if len(signal.shape) != 3:
+        raise Malformed(f"its signal has {len(signal.shape)} dimensions, not 3: batch, samples, parts")
     step = _scalar(node, 1, "frame_step")
     shaped = operand(node, 2) if node.has(2) else None
     if node.has(3):
