@@ -11,6 +11,9 @@ import pytest
 from command_runner import Weft
 from sample_models import images
 
+from weft.bench.turns import Record
+from weft.cli.bench_command import _show
+
 RECORD = [
     "model",
     "engine",
@@ -150,3 +153,17 @@ def test_blame_writes_a_reproducer(
         assert again.status == 0 and again.out, again.err
     if stage == "kernel":
         assert KernelTask.from_text(Path("task.txt").read_text()).program.params
+
+
+@pytest.mark.parametrize("columns", [80, 109, 110, 200])
+def test_columns_of_a_comparison_are_whole(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    records = [Record("m", e, "1.32.0", "best", 1, ms, ms / 2, 20, 1e-7, 1e-7)
+               for e, ms in (("weft", 0.0012), ("onnxruntime", 123.4), ("torch-compile", 4.5))]  # fmt: skip
+    _show(records, {}, 1)
+    printed = capsys.readouterr().out
+    for word in ("engine", "median ms", "weft/engine", "max |diff|", "torch-compile", "0.0012", "123.40", "1.32.0"):
+        assert word in printed, printed
+    assert ("█" * 24 in printed) == (columns >= 110)

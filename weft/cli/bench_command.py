@@ -142,6 +142,10 @@ def _with_open_sizes(error: UserError, specs: Sequence[Any], shapes: Sequence[st
     return UserError(error.message, code=error.code, place=error.place, hint=advice)
 
 
+_BARS_FROM = 110
+"""Columns of terminals that show bars: in narrower ones, they would break the names of the other columns."""
+
+
 def _show(records: list[Record], missing: dict[str, str], threads: int) -> None:
     ours = records[0].median_ms
     longest = max(r.median_ms for r in records)
@@ -149,20 +153,13 @@ def _show(records: list[Record], missing: dict[str, str], threads: int) -> None:
     for r in records:
         bar = "█" * max(1, round(24 * r.median_ms / longest))
         ratio = "" if r.engine == "weft" else f"{ours / r.median_ms:.2f}×"
-        rows.append(
-            [
-                r.engine,
-                r.version,
-                milliseconds(r.median_ms),
-                milliseconds(r.min_ms),
-                ratio,
-                f"{r.max_abs_diff:.2g}",
-                bar,
-            ]
-        )
+        times = milliseconds(r.median_ms), milliseconds(r.min_ms)
+        rows.append([r.engine, r.version, *times, ratio, f"{r.max_abs_diff:.2g}", bar])
     title = f"{records[0].model}, {threads} thread{'s' if threads > 1 else ''}"
     columns = ["engine", "version", "median ms", "min ms", "weft/engine", "max |diff|", ""]
     screen = console()
+    if screen.width < _BARS_FROM:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     screen.print(table(title, columns, rows, right=(2, 3, 4, 5)))
     for name, reason in missing.items():
         package = ENGINES[name][0]
