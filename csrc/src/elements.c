@@ -47,18 +47,23 @@ static int64_t find_outside(const char *from, int32_t element, int64_t count, co
     return count;
 }
 
-/* Whether all elements are between two numbers. Compilers can vectorize this form. The buffer is aligned. */
-#define WEFT_ALL_INSIDE(name, type, largest, smallest)                                \
-    static bool name(const type *v, int64_t count, int64_t low, int64_t high) {       \
-        type least = largest, most = smallest;                                        \
-        for (int64_t n = 0; n < count; n++) {                                         \
-            least = v[n] < least ? v[n] : least;                                      \
-            most = v[n] > most ? v[n] : most;                                         \
-        }                                                                             \
-        return count == 0 || (least >= low && most <= high);                          \
+/* Whether all elements are between two numbers: `v - low` and `high - v` both have no sign bit exactly there, also where they
+   wrap around, as one of them then has it. Processors that cannot compare vectors of 64 bits do this in vectors too, and
+   compilers unroll blocks of a fixed length at any level of optimization. The buffer is aligned. */
+#define WEFT_ALL_INSIDE(name, type, whole)                                                            \
+    static bool name(const type *v, int64_t count, type low, type high) {                             \
+        enum { BLOCK = 64 / sizeof(type) };                                                           \
+        whole outside[BLOCK] = {0}, any = 0;                                                          \
+        int64_t n = 0;                                                                                \
+        for (; n + BLOCK <= count; n += BLOCK)                                                        \
+            for (int k = 0; k < BLOCK; k++)                                                           \
+                outside[k] |= ((whole)v[n + k] - (whole)low) | ((whole)high - (whole)v[n + k]);       \
+        for (; n < count; n++) any |= ((whole)v[n] - (whole)low) | ((whole)high - (whole)v[n]);       \
+        for (int k = 0; k < BLOCK; k++) any |= outside[k];                                            \
+        return any >> (8 * sizeof(type) - 1) == 0;                                                    \
     }
-WEFT_ALL_INSIDE(all_inside_32, int32_t, INT32_MAX, INT32_MIN)
-WEFT_ALL_INSIDE(all_inside_64, int64_t, INT64_MAX, INT64_MIN)
+WEFT_ALL_INSIDE(all_inside_32, int32_t, uint32_t)
+WEFT_ALL_INSIDE(all_inside_64, int64_t, uint64_t)
 #undef WEFT_ALL_INSIDE
 
 static int32_t fail_range(run *r, const instruction *i, int64_t at, int64_t column, int64_t found, int64_t low, int64_t high) {
@@ -86,8 +91,10 @@ int32_t weft_check_range(run *r, const instruction *i, int64_t at) {
     const bool aligned = (uintptr_t)from % (uintptr_t)width == 0;
     if (aligned && columns == 1 && element == ELEMENT_SIGNED + 8 && all_inside_64((const int64_t *)from, count, low[0], high[0]))
         return WEFT_OK;
-    if (aligned && columns == 1 && element == ELEMENT_SIGNED + 4 && all_inside_32((const int32_t *)from, count, low[0], high[0]))
-        return WEFT_OK;
+    if (aligned && columns == 1 && element == ELEMENT_SIGNED + 4) {
+        const int64_t least = low[0] > INT32_MIN ? low[0] : INT32_MIN, most = high[0] < INT32_MAX ? high[0] : INT32_MAX;
+        if (least <= most && all_inside_32((const int32_t *)from, count, (int32_t)least, (int32_t)most)) return WEFT_OK;
+    }
     int64_t n = find_outside(from, element, count, low, high, columns);
     if (n == count) return WEFT_OK;
     return fail_range(r, i, at, n % columns, read_element(from + n * width, element), low[n % columns], high[n % columns]);
