@@ -14,6 +14,7 @@ from typing import Final
 
 from weft.backends.free import Uses, uses_of
 from weft.backends.guards import comes_from_data
+from weft.backends.llvm.digits import divisions_of
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.intrinsics import C_MATH
 from weft.backends.llvm.statements import Emission, loop, statement
@@ -43,6 +44,7 @@ class LlvmModule:
         self.functions: list[str] = []
         self.metadata: list[str] = ["!0 = !{i32 1}"] if "stream" in kernel.attrs else []
         self.parallel_loops = 0
+        self.divisions = divisions_of(kernel)
         self.defined: dict[str, None] = {}
         self.pointer_bytes = target.cpu.pointer_bits // 8
         self.ranges: dict[Var, Interval] = {}
@@ -61,7 +63,7 @@ class LlvmModule:
         return made
 
     def context(self, inside_parallel: bool) -> Emission:
-        return Emission(self.parallel, inside_parallel, self.metadata)
+        return Emission(self.parallel, inside_parallel, self.metadata, self.divisions)
 
     def emit(self) -> str:
         """The whole module."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from weft.backends.guards import comes_from_data, is_data
+from weft.backends.llvm import digits
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.memory import prefetch, store
 from weft.backends.llvm.narrow import counts_in_32_bits, define_counter, low_half
@@ -27,6 +28,8 @@ class Emission:
     parallel: Callable[[LlvmFunction, For], None]
     inside_parallel: bool = False
     metadata: list[str] = field(default_factory=list)
+    divisions: tuple[digits.Division, ...] = ()
+    """All divisions of the kernel by sizes (see :mod:`.digits`)."""
 
 
 def statement(f: LlvmFunction, s: Stmt, context: Emission) -> None:
@@ -133,24 +136,30 @@ def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certa
     if narrow:
         begin, end = low_half(f, begin), low_half(f, end)
     head, exit_label = f"loop.{n}", f"done.{n}"
-    if certain:
-        f.jump(head)
-    else:
-        some = f.op(f"icmp slt {ty} {begin}, {end}")
-        f.branch(some, head, exit_label)
-    before = f.label
-    f.forget_reads()
-    f.start(head)
+    divided = [] if ty == "i32" or f.index != "i64" else digits.of_loop(s, context.divisions)
+    if not certain:
+        first = f"begin.{n}" if divided else head
+        f.branch(f.op(f"icmp slt {ty} {begin}, {end}"), first, exit_label)
+        if divided:
+            f.start(first)
     flags, f.flags = f.flags, "reassoc contract " if s.annotations.get("reassociate") else f.flags
     variable = f"%i.{n}"
-    f.lines.append(f"  {variable} = phi {ty} [ {begin}, %{before} ], [ {variable}.next, %latch.{n} ]")
     with f.scope():
+        counters = digits.begin(f, divided, begin, n, value)
+        if certain or divided:
+            f.jump(head)
+        before = f.label
+        f.forget_reads()
+        f.start(head)
+        f.lines.append(f"  {variable} = phi {ty} [ {begin}, %{before} ], [ {variable}.next, %latch.{n} ]")
+        digits.define(f, counters, before, f"latch.{n}")
         define_counter(f, s, variable, narrow)
         _note_data(f, s)
         statement(f, s.body, context)
     f.flags = flags
     f.jump(f"latch.{n}")
     f.start(f"latch.{n}")
+    digits.advance(f, counters)
     f.lines.append(f"  {variable}.next = add nsw {ty} {variable}, 1")
     more = f.op(f"icmp slt {ty} {variable}.next, {end}")
     f.lines.append(f"  br i1 {more}, label %{head}, label %{exit_label}{_metadata(s, context)}")

@@ -48,7 +48,7 @@ class _Row:
 
 def read_rows_in_order(program: Program) -> Program:
     """The program with versions of stores that read rows which may be broadcast."""
-    return replace(program, body=transform(program.body, _versions))
+    return replace(program, body=transform(program.body, _versions)) if program.sizes else program
 
 
 def _versions(s: Stmt) -> Stmt | None:

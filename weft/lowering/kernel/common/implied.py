@@ -21,7 +21,7 @@ from weft.expr.nodes import Binary, Broadcast, Cast, Const, Expr, Load, Not, Ram
 from weft.expr.visit import post_order
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Program, Stmt, Store
-from weft.tir.visit import transform
+from weft.tir.visit import loads, stores, transform
 
 _Key = tuple[int, frozenset[tuple[tuple[int, ...], int]]]
 """The step from lane to lane and the terms of a comparison without its constant."""
@@ -29,6 +29,8 @@ _Key = tuple[int, frozenset[tuple[tuple[int, ...], int]]]
 
 def drop_implied(program: Program) -> Program:
     """The program without conditions that masks imply."""
+    if all(e.mask is None for e in (*stores(program.body), *loads(program.body))):
+        return program
     bounds = _Bounds()
 
     def visit(s: Stmt) -> Stmt | None:
