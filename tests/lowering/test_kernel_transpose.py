@@ -16,7 +16,9 @@ from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule.rules.cpu import default_schedule
 from weft.target import Target
+from weft.tir.nodes import If
 from weft.tir.text import to_text
+from weft.tir.visit import walk
 
 TARGET = Target("cpu")
 
@@ -117,3 +119,13 @@ def test_open_sizes(order: tuple[int, ...], dtype: str) -> None:
         made = np.empty([shape[d] for d in order], dtype)
         call(code.data, code.entry, [data, made], [shape[sizes.index(v)] for v in kernel.sizes])
         assert (made == data.transpose(order)).all()
+
+
+def test_pixels_of_all_lines_are_one_axis() -> None:
+    """Lines of open sizes may be shorter than a vector: only the last pixels of an image are no whole tile."""
+    h, w = te.var("h"), te.var("w")
+    a = te.placeholder((2, h, w, 32), "uint8", name="a")
+    out = te.compute((2, 32, h, w), lambda n, c, y, x: a[n, y, x, c], name="out")
+    kernel = tir_to_kernel(default_schedule(te_to_tir("move", [a], [out]), TARGET).program, TARGET)
+    conditions = [str(s.condition) for s in walk(kernel.body) if isinstance(s, If)]
+    assert any("< h * w" in c for c in conditions) and not any(c.endswith("< w") for c in conditions)

@@ -135,6 +135,12 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     while first and continues(view, axes[first - 1], axes[first]):
         first -= 1
     whole = [context.extent(x) for x in loops]
+    joined = len(axes) - 1  # pixels of all lines of open sizes are one axis: its rest is short
+    while joined - 1 > across and continues(view, axes[joined - 1], axes[joined]):
+        joined -= 1
+    if None not in whole[joined:]:
+        joined = len(axes) - 1
+    whole[joined:] = whole[joined:] if joined == len(axes) - 1 else [None]
     extent = 1
     for size in whole[first : across + 1]:
         extent = extent * size if size is not None else 0
@@ -150,7 +156,8 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     moving = context.fuse(loops[first : across + 1])
     menu = divisors(extent, MAX_TRANSPOSED_ROWS) if extent else (tile,)
     outside, copies = s.split(moving, factors=(None, context.choose(menu, tile)))
-    last, around = loops[-1], [*loops[:first], outside, *loops[across + 1 : -1]]
+    last = context.fuse(loops[joined:])
+    around = [*loops[:first], outside, *loops[across + 1 : joined]]
     if whole[-1] is None or whole[-1] > lanes:
         more, last = s.split(last, factors=(None, lanes))
         around.append(more)
