@@ -29,7 +29,7 @@ _Key = tuple[int, frozenset[tuple[tuple[int, ...], int]]]
 
 def drop_implied(program: Program) -> Program:
     """The program without conditions that masks imply."""
-    if all(e.mask is None for e in (*stores(program.body), *loads(program.body))):
+    if all(s.mask is None for s in stores(program.body)) and all(e.mask is None for e in loads(program.body)):
         return program
     bounds = _Bounds()
 
