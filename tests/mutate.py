@@ -37,7 +37,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from equivalent_mutants import EQUIVALENT
+from equivalent_mutants import ARBITRARY, EQUIVALENT
 from mutants import Function, Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -396,7 +396,8 @@ def names_of(mutant: Mutant) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def why_equivalent(mutant: Mutant) -> str:
     """Empty if it is not."""
-    return next((EQUIVALENT[name] for name in names_of(mutant) if name in EQUIVALENT), "")
+    arbitrary = ARBITRARY.get((mutant.path, mutant.change[0]), "")
+    return next((EQUIVALENT[name] for name in names_of(mutant) if name in EQUIVALENT), arbitrary)
 
 
 def chosen(

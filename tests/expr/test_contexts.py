@@ -9,9 +9,10 @@ import pytest
 from expr_strategies import TENSORS
 
 from weft.expr.evaluate import evaluate
-from weft.expr.nodes import Expr, Load, Var, make, select
+from weft.expr.nodes import Const, Expr, Load, Ramp, Var, cast, make, select
 from weft.expr.normalize import Normalizer
 from weft.expr.prove import Facts
+from weft.support.dtypes import INDEX
 
 
 def _chain(which: Expr, values: list[Expr]) -> Expr:
@@ -88,3 +89,26 @@ def test_many_conditions_on_indices_end(count: int) -> None:
     for k in range(count):
         wanted += k if (5 * (2 * k + 1) + 3 * (k + 2)) % 97 < 40 else -(k + 1)
     assert evaluate(made, {i: 5, j: 3}) == wanted
+
+
+def test_bounds_of_everything() -> None:
+    """Of indices, of vectors, and of integers of other types."""
+    facts, n = Facts(), Var("n", INDEX)
+    facts.bind(n, Const(2, INDEX), Const(5, INDEX))
+    assert (facts.bounds(n * 3 - 1).lo, facts.bounds(n * 3 - 1).hi) == (5, 17)
+    small = cast(n, "int32") + Const(1, "int32")
+    assert (facts.bounds(small).lo, facts.bounds(small).hi) == (3, 7)
+    lanes = Ramp(n, Const(2, INDEX), 4)
+    assert (facts.bounds(lanes).lo, facts.bounds(lanes).hi) == (2, 12)
+    byte = Var("b", "uint8")
+    assert (facts.bounds(byte).lo, facts.bounds(byte).hi) == (0, 255)
+
+
+def test_ranges_of_constants_and_of_numbers_are_the_same() -> None:
+    for start, extent in ((2, 5), (Const(2, INDEX), 5), (2, Const(5, INDEX)), (Const(2, INDEX), Const(5, INDEX))):
+        facts, n = Facts(), Var("n", INDEX)
+        facts.bind(n, start, extent)
+        assert (facts.minimum(n), facts.maximum(n)) == (2, 6)
+        facts, n = Facts(), Var("n", INDEX)
+        facts.bind(n, start, 1)
+        assert facts.simplify(n) == Const(2, INDEX), "one value"

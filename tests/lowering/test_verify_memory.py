@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from weft import te
 from weft.graph.passes.memory import MemoryPlan
 from weft.lowering.control_parts import Goto, Label, Place
 from weft.lowering.verify_memory import verify_memory
@@ -18,7 +19,7 @@ def kernel(*buffers: int) -> CallKernel:
     return CallKernel(0, buffers, label="it")
 
 
-def arena(number: int, nbytes: int = 64, **more: Any) -> Place:
+def arena(number: int, nbytes: Any = 64, **more: Any) -> Place:
     return Place(number, "arena", nbytes, "uint8", **more)
 
 
@@ -182,3 +183,49 @@ def test_messages_name_the_kernel_or_the_instruction() -> None:
     assert wrong(late, {2: 0, 3: 32}).startswith("the memory plan is wrong: it ")
     for item, name in ((CallKernel(7, (0, 3)), "kernel 7 "), (Copy(0, 3, (64,)), "Copy ")):
         assert wrong([late[0], item, late[2]], {2: 0, 3: 32}).startswith(f"the memory plan is wrong: {name}")
+
+
+def test_sizes_for_which_a_place_would_be_negative_are_not_assumed() -> None:
+    """The plan is checked for the first assumed sizes for which all places have a size."""
+    n = te.var("n")
+    items = [kernel(0, 2), kernel(0, 3), kernel(2, 3, 1)]
+    for short in (17, 50):
+        for other in (64, (n - short) * 64):
+            places = [X, Y, arena(2, (n - short) * 64), arena(3, other)]
+            assert "still to be read" in wrong(items, {2: 0, 3: 0}, places, 1 << 20), (short, other)
+    places = [X, Y, arena(2, n - 17), arena(3)]
+    assert "still to be read" in wrong(items, {2: 0, 3: 0}, places, 1 << 20)
+
+
+def test_only_the_named_result_may_overwrite_an_operand() -> None:
+    items = [kernel(0, 2), kernel(2, 3, 4), kernel(3, 4, 1)]
+    places = [X, Y, arena(2), arena(3), arena(4)]
+    pairs = {1: [(places[2], places[3])]}
+    assert not wrong(items, {2: 0, 3: 0, 4: 64}, places, written={1: 2}, exchanges=pairs)
+    assert "still to be read" in wrong(items, {2: 0, 3: 64, 4: 0}, places, written={1: 2}, exchanges=pairs)
+
+
+def test_a_jump_out_of_the_function_needs_nothing() -> None:
+    items = [kernel(0, 2), kernel(2, 1), kernel(0, 3), kernel(3, 1), Goto(Label(), ("n",))]
+    assert not wrong(items, {2: 0, 3: 0})
+    items = [kernel(0, 2), kernel(2, 1), Goto(Label(), ("n",)), kernel(0, 3), kernel(3, 1)]
+    assert not wrong(items, {2: 0, 3: 0})
+
+
+def test_parts_of_an_output_are_checked() -> None:
+    whole = Place(1, "output", 192, "uint8")
+    parts = [Place(2 + k, "output", 128, "uint8", parent=whole, start=k * 64) for k in range(2)]
+    items = [kernel(0, 2), kernel(0, 3), kernel(2, 4)]
+    assert "still to be read" in wrong(items, {}, [X, whole, *parts, arena(4)])
+    parts = [Place(2 + k, "output", 64, "uint8", parent=whole, start=k * 64) for k in range(2)]
+    assert not wrong(items, {}, [X, whole, *parts, arena(4)])
+
+
+def test_the_first_instruction_is_named() -> None:
+    items = [CallKernel(0, (2, 1), label="first"), CallKernel(0, (0, 2), label="second"), kernel(2, 1)]
+    assert "first is in a program that reads data before it is written" in wrong(items, {2: 0})
+
+
+def test_nothing_lies_before_the_arena() -> None:
+    items = [Copy(0, 2, (64,)), kernel(2, 1)]
+    assert "outside the arena" in wrong(items, {2: -1}) and not wrong(items, {2: 0})

@@ -332,3 +332,177 @@ def test_carried_is_inherited_by_name() -> None:
     assert state.carried == {i}
     inherit_carried(state, [j, i], [LoopRef(new)])
     assert state.carried == {i, new}
+
+
+def whole_of(value: str, loops: str = "0, 3", inner: str = "0, 4", extent: str = "12") -> bool:
+    """Whether each instance of a block below two loops is proved to run exactly once."""
+    text = f"""
+program "p"[n](A: f32[{extent}]) -> (B: f32[{extent}]):
+  for i in serial({loops}):
+    for j in serial({inner}):
+      block "B"(x: spatial {extent} = {value}):
+        reads A[x]
+        writes B[x]
+        body:
+          B[x] = A[x]
+"""
+    return not partial_blocks(parse(text))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "whole"),
+    [
+        ({"value": "i * 4 + j"}, True),
+        ({"value": "i * 4 + j", "extent": "13"}, False),
+        ({"value": "i * 5 + j"}, False),
+        ({"value": "(i - 5) * 4 + (j - 2)", "loops": "5, 3", "inner": "2, 4"}, True),
+        ({"value": "(i - 5) * 4 + (j - 2)", "loops": "5, 3", "inner": "2, 4", "extent": "40"}, False),
+        ({"value": "(i + 1) * 4 + j", "loops": "-1, 3"}, True),  # the last step is 1, the first -1
+        ({"value": "(i - 3) * 7 + j", "loops": "3, 1", "extent": "4"}, True),  # one step, any factor
+        ({"value": "(i - 3) * 7 + j", "loops": "3, 2", "extent": "8"}, False),
+        ({"value": "i * 4 + j", "inner": "0, n + 4"}, False),  # digits overlap if n is not 0
+        ({"value": "j", "loops": "0, 1", "inner": "n, 4", "extent": "4"}, False),  # begins at n
+        ({"value": "i + j", "loops": "0, 1", "inner": "0, n", "extent": "n"}, True),
+        ({"value": "i * n + j", "inner": "0, n", "extent": "3 * n"}, False),  # not an integer factor: not proved
+    ],
+)
+def test_blocks_that_run_each_instance_once(arguments: dict[str, str], whole: bool) -> None:
+    assert whole_of(**arguments) == whole
+
+
+def test_reductions_may_start_anywhere() -> None:
+    a, k = te.placeholder((4, 12), name="A"), te.reduce_axis((2, 10), "k")
+    c = te.compute((4,), lambda i: te.sum(a[i, k], axis=k), name="C")
+    assert not partial_blocks(te_to_tir("p", [a], [c]))
+
+
+def test_blocks_of_different_buffers_carry_nothing() -> None:
+    """Not even if one of them writes only some elements."""
+    text = """
+program "p"(A: f32[8]) -> (B: f32[8], C: f32[8]):
+  for i in serial(0, 8):
+    block "B"(x: spatial 8 = i):
+      reads A[x]
+      writes B[x]
+      where i < 5
+      body:
+        B[x] = A[x]
+    block "C"(x: spatial 8 = i):
+      reads A[x]
+      writes C[x]
+      body:
+        C[x] = A[x]
+"""
+    assert not carried_loops(parse(text))
+
+
+def test_a_reduction_begins_anew_in_a_loop_that_it_does_not_mention() -> None:
+    text = """
+program "p"(A: f32[8]) -> (B: f32[1]):
+  for r in serial(0, 2):
+    for k in serial(0, 8):
+      block "B"(x: spatial 1 = 0, y: reduce 8 = k):
+        reads B[x], A[y]
+        writes B[x]
+        init:
+          B[x] = 0.0
+        body:
+          B[x] = B[x] + A[y]
+    block "C"(x: spatial 1 = 0):
+      reads B[x]
+      writes B[x]
+      body:
+        B[x] = B[x] * 2.0
+"""
+    assert "r" not in {v.name for v in carried_loops(parse(text))}
+
+
+@pytest.mark.parametrize(("start", "factor", "dense"), [(0, 4, True), (3, 4, True), (3, 6, False), (3, 5, False)])
+def test_dense_boxes_of_loops_that_start_anywhere(start: int, factor: int, dense: bool) -> None:
+    text = f"""
+program "p"(A: f32[64]) -> (T: f32[64]):
+  for i in serial(0, 3):
+    for j in serial({start}, 4):
+      block "T"(x: spatial 64 = i * {factor} + j):
+        reads A[x]
+        writes T[x]
+        body:
+          T[x] = A[x]
+"""
+    tree = Schedule(parse(text))._state.tree
+    (block,) = tree.blocks.values()
+    assert is_dense(tree, None, block, block.writes[0]) == dense
+
+
+@pytest.mark.parametrize(
+    ("extent", "filled", "factor", "dense"),
+    [
+        ("n", True, 1, True),
+        ("n", True, 2, False),
+        ("n", False, 1, False),
+        ("1", False, 1, True),
+        ("2", True, 2, True),
+        ("2", True, 3, False),
+    ],
+)
+def test_regions_of_open_sizes(extent: str, filled: bool, factor: int, dense: bool) -> None:
+    """An instruction writes all of its region, however long that is."""
+    text = f"""
+program "p"[n](A: f32[64]) -> (T: f32[64]):
+  for i in serial(0, 4):
+    block "T"(x: spatial 16 = i):
+      reads A[x]
+      writes T[x * {factor} : +{extent}]
+      body:
+        T[x * {factor}] = A[x]
+"""
+    note = '      annotations {tensorized = "copy"}\n' if filled else ""
+    tree = Schedule(parse(text.replace("      body:", f"{note}      body:")))._state.tree
+    (block,) = tree.blocks.values()
+    assert is_dense(tree, None, block, block.writes[0]) == dense
+
+
+def test_a_spatial_instance_is_repeated_by_what_a_reduction_shares() -> None:
+    """The loop drives a reduce variable and one of two spatial ones."""
+    text = """
+program "p"(A: f32[4, 4]) -> (T: f32[2, 4]):
+  for i in serial(0, 4):
+    for j in serial(0, 4):
+      block "T"(x: spatial 2 = i // 2, y: spatial 4 = j, k: reduce 4 = i):
+        reads T[x, y], A[k, y]
+        writes T[x, y]
+        init:
+          T[x, y] = 0.0
+        body:
+          T[x, y] = T[x, y] + A[k, y]
+"""
+    state = Schedule(parse(text))._state
+    (block,) = state.tree.blocks.values()
+    state.partial = frozenset({"T"})
+    assert not runs_once(state, block, state.tree.loops_around(block))
+
+
+def test_one_step_at_a_place_that_is_not_known() -> None:
+    text = """
+program "p"[n](A: f32[n]) -> (T: f32[n]):
+  for j in serial(n, 1):
+    for i in serial(0, n):
+      block "T"(x: spatial n = i):
+        reads A[x]
+        writes T[x]
+        body:
+          T[x] = A[x]
+"""
+    state = Schedule(parse(text))._state
+    (block,) = state.tree.blocks.values()
+    state.partial = frozenset({"T"})
+    assert runs_once(state, block, state.tree.loops_around(block))
+
+
+def test_reordering_around_several_blocks() -> None:
+    a, k = te.placeholder((6, 5), name="A"), te.reduce_axis((0, 5), "k")
+    s = Schedule(te_to_tir("p", [a], [te.compute((6, 4), lambda i, j: te.sum(a[i, k] + j, axis=k), name="C")]))
+    i, j, k_loop = s.get_loops("C")
+    s.decompose_reduction("C", k_loop)
+    s.reorder(j, i)
+    assert [loop.name for loop in s.get_loops("C")][:2] == ["j", "i"]

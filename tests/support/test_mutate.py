@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mutate
 import pytest
-from equivalent_mutants import EQUIVALENT
+from equivalent_mutants import ARBITRARY, EQUIVALENT
 from mutants import Mutant, mutants_of
 
 PYTHON = '''
@@ -229,4 +229,5 @@ def test_groups_name_files_and_tests_that_exist() -> None:
 def test_equivalent_mutants_are_mutants_and_have_reasons() -> None:
     known = {name for _, m in every() for name in mutate.names_of(m)}
     assert not set(EQUIVALENT) - known, f"lines have changed: {set(EQUIVALENT) - known}"
-    assert all(len(why) > 10 for why in EQUIVALENT.values())
+    assert all(len(why) > 10 for why in (*EQUIVALENT.values(), *ARBITRARY.values()))
+    assert not set(ARBITRARY) - {(m.path, m.change[0]) for _, m in every()}, "lines have changed"

@@ -36,7 +36,7 @@ class Lifetimes:
                 while place is not None:
                     place.first = at if place.first < 0 else place.first
                     place.last, place = at, place.parent
-        for begin, end in sorted(self.ranges, key=lambda r: r[1] - r[0]):
+        for begin, end in self.ranges:
             for place in self.places:
                 if begin <= place.last < end and place.first <= begin:
                     place.last = end
@@ -46,7 +46,7 @@ class Lifetimes:
         ends: dict[Place, int] = {}
         for at, pairs in self.exchanges.items():
             item = self.items[at]
-            roots = [self.all_places[n].root for n in item.buffers[: len(item.buffers) - self.written[at]]]
+            roots = [self.all_places[n].root for n in item.buffers]
             taken: set[Place] = set()
             for operand, result in pairs:
                 memory = operand.memory
@@ -68,7 +68,7 @@ class Lifetimes:
         held = [p for p in self.places if p.kind == "arena" and not p.late and p.first >= 0 and p.parent is None]
         last: dict[Place, int] = {}
         for p in held:
-            last[p.memory] = max(last.get(p.memory, 0), p.last)
+            last[p.memory] = max(last.get(p.memory, p.last), p.last)
         steps = list(accumulate(int(bool(touched(item))) for item in self.items))  # the item itself counts
         return [(p, steps[p.first], steps[last[p]]) for p in held if p.takes is None and p.space == space]
 
@@ -76,7 +76,7 @@ class Lifetimes:
         """Free each buffer that was allocated at run time after its last use."""
         ends: dict[int, list[Place]] = {}
         for place in self.places:
-            if place.late and place.kind in ("arena", "object") and place.last >= 0:
+            if place.late and place.kind in ("arena", "object"):
                 ends.setdefault(place.last, []).append(place)
         out: list[Any] = []
         moved: list[int] = []

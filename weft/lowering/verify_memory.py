@@ -116,14 +116,14 @@ class _Check:
         found = 0
         for n in numbers:
             p = self.places[n]
-            if target is None or not self._may_take(at, p, target):
+            if not self._may_take(at, p, target):
                 found |= self._related(p)
         return found
 
-    def _may_take(self, at: int, operand: Place, target: Place) -> bool:
+    def _may_take(self, at: int, operand: Place, target: Place | None) -> bool:
         """``operand`` may be a join that nothing writes as a whole, only its parts."""
         pairs = self.exchanges.get(at, ())
-        if not any(a is operand and b is target for a, b in pairs) or not _is_fixed(operand):
+        if target is None or not any(a is operand and b is target for a, b in pairs):
             return False
         return self._area(operand) == self.areas.get(target)
 
@@ -145,8 +145,8 @@ class _Check:
         changed = True
         while changed:
             changed = False
-            for at in range(len(self.items) - 1, -1, -1):
-                item, after = self.items[at], live[at + 1]
+            for at, item in reversed(list(enumerate(self.items))):
+                after = live[at + 1]
                 if isinstance(item, Goto):
                     there = live[targets[item.label]] if item.label in targets else 0
                     after = there if item.condition is None else after | there
@@ -180,7 +180,7 @@ class _Check:
 
     def _bounds(self, item: Any, p: Place) -> None:
         _, low, high = self.areas[p]
-        if p.parent is not None and p.offset + high - low > estimate(p.root.nbytes, self.assumed):
+        if p.offset + high - low > estimate(p.root.nbytes, self.assumed):
             self._fail(item, "writes past the end of its buffer")
         if p.root.kind == "arena" and (low < 0 or high > self.arenas[p.space]):
             self._fail(item, "writes outside the arena")

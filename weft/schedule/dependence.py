@@ -34,7 +34,7 @@ def carried_loops(program: Program) -> frozenset[Var]:
     found: set[Var] = set()
     for loop in tree.loops.values():
         blocks = tree.blocks_under(loop.body)
-        if len(blocks) > 1 and not all(flows_within(tree, loop, w, r) for w, r in pairs_of(blocks)):
+        if not all(flows_within(tree, loop, w, r) for w, r in pairs_of(blocks)):
             found.add(loop.var)
     return frozenset(found)
 
@@ -148,12 +148,10 @@ def is_dense(tree: Tree, loop: For | None, block: Block, region: Region) -> bool
                 return False
             used.add(inner[0])
             width = inside[inner[0]][1] - inside[inner[0]][0]
-            if width.is_constant and width.constant:
-                steps.append((factor, width.constant))
-            elif width.is_constant:
-                continue
-            else:
+            if not width.is_constant:
                 unknown.append(factor)
+            elif width.constant:
+                steps.append((factor, width.constant))
         if unknown and (unknown != [1] or steps):
             return False
         reach = int(extent) - 1 if isinstance(extent, Const) else 0
@@ -207,7 +205,7 @@ def _runs_once(block: Block, loops: Sequence[For]) -> bool:
             if not _is_zero(width):
                 steps.append((abs(factor), width.constant if width.is_constant else None))
         reach: int | None = 0
-        steps.sort(key=lambda step: (step[0], step[1] is None))
+        steps.sort(key=lambda step: step[0])  # of equal factors one is refused anyway
         for factor, width_of in steps if it.kind == IterVar.SPATIAL else ():
             if reach is None or factor <= reach:
                 return False
@@ -395,5 +393,5 @@ def check_lanes_apart(state: State, loop: For, block: Block) -> None:
 
 def inherit_carried(state: State, old: Iterable[Var], new: Iterable[LoopRef]) -> None:
     """If an old loop carries dependences, mark the new loops that replace it as carrying them too."""
-    if state.carried and any(v in state.carried for v in old):
+    if any(v in state.carried for v in old):
         state.carried = state.carried | {r.var for r in new}
