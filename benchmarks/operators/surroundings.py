@@ -109,12 +109,12 @@ def _in_loop(made: Made, parts: Parts, x: str) -> Parts | None:
         return None
     renamed = [Node(n.op, tuple("moved" if i == x else i for i in n.inputs), n.outputs, n.attrs) for n in made.nodes]
     body = [
-        helper.make_node("Add", [x, "c"], ["moved"]),
+        helper.make_node("Add", [x, "carried"], ["moved"]),
         *(helper.make_node(n.op, list(n.inputs), list(n.outputs), **n.attrs) for n in renamed),
-        helper.make_node("Add", ["c", "tiny"], ["next"]),
+        helper.make_node("Add", ["carried", "tiny"], ["next"]),
         helper.make_node("Identity", ["go"], ["still"]),
     ]
-    takes = [helper.make_tensor_value_info(n, t, []) for n, t in (("i", 7), ("go", 9), ("c", 1))]
+    takes = [helper.make_tensor_value_info(n, t, []) for n, t in (("i", 7), ("go", 9), ("carried", 1))]
     gives = [ValueInfoProto(name=n) for n in ("still", "next", *parts.outputs)]
     graph = helper.make_graph(body, "body", takes, gives)
     parts.weights |= {

@@ -151,11 +151,13 @@ def _division(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
         return short
     if is_data(e.b, f.data):
         a, b = _harmless(f, dtype, lanes, a, b)
-    if dtype.kind == "uint":
-        return f.op(f"{'urem' if remainder else 'udiv'} {ty} {a}, {b}")
-    if not floor:
-        return f.op(f"{'srem' if remainder else 'sdiv'} {ty} {a}, {b}")
     scalar = e.b.value if isinstance(e.b, Broadcast) else e.b
+    in_floats = lanes > 1 and dtype.bits <= 32 and not isinstance(scalar, Const)
+    if dtype.kind == "uint" or not floor:
+        if in_floats:
+            quotient, rest = _in_floats(f, dtype, lanes, a, b)
+            return rest if remainder else quotient
+        return f.op(f"{'u' if dtype.kind == 'uint' else 's'}{'rem' if remainder else 'div'} {ty} {a}, {b}")
     if isinstance(scalar, Const):
         by = int(scalar.value)
         if by > 0 and by & (by - 1) == 0:  # arithmetic shift and mask already round toward minus infinity
@@ -163,7 +165,7 @@ def _division(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
                 return f.op(f"and {ty} {a}, {splat(by - 1, dtype, lanes)}")
             return f.op(f"ashr {ty} {a}, {splat(by.bit_length() - 1, dtype, lanes)}")
     zero, bools = splat(0, dtype, lanes), vector("i1", lanes)
-    rest = f.op(f"srem {ty} {a}, {b}")
+    quotient, rest = _in_floats(f, dtype, lanes, a, b) if in_floats else ("", f.op(f"srem {ty} {a}, {b}"))
     inexact = f.op(f"icmp ne {ty} {rest}, {zero}")
     signs = f.op(f"xor {ty} {rest}, {b}")
     differ = f.op(f"icmp slt {ty} {signs}, {zero}")
@@ -171,9 +173,22 @@ def _division(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
     if remainder:
         moved = f.op(f"add {ty} {rest}, {b}")
         return f.op(f"select {bools} {fix}, {ty} {moved}, {ty} {rest}")
-    quotient = f.op(f"sdiv {ty} {a}, {b}")
+    quotient = quotient or f.op(f"sdiv {ty} {a}, {b}")
     less = f.op(f"sext {bools} {fix} to {ty}")
     return f.op(f"add {ty} {quotient}, {less}")
+
+
+def _in_floats(f: LlvmFunction, dtype: DType, lanes: int, a: str, b: str) -> tuple[str, str]:
+    """The quotient, rounded toward 0, and the remainder of vectors of at most 32 bits. No machine divides vectors of
+    integers, and LLVM would divide lane by lane. Floats of more bits than the dividend give the same quotient: if it is
+    no integer, it is further from the next one than the rounding goes."""
+    ty, wide = vector(scalar_type(dtype), lanes), vector("double" if dtype.bits > 16 else "float", lanes)
+    sign = "s" if dtype.kind == "int" else "u"
+    parts = [f.op(f"{sign}itofp {ty} {x} to {wide}") for x in (a, b)]
+    exact = f.op(f"fdiv {wide} {parts[0]}, {parts[1]}")
+    quotient = f.op(f"fpto{sign}i {wide} {exact} to {ty}")
+    product = f.op(f"mul {ty} {quotient}, {b}")
+    return quotient, f.op(f"sub {ty} {a}, {product}")
 
 
 def _harmless(f: LlvmFunction, dtype: DType, lanes: int, a: str, b: str) -> tuple[str, str]:
