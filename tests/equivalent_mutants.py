@@ -174,6 +174,41 @@ EQUIVALENT: dict[tuple[str, ...], str] = {
         "return int(e) if type(e) is int or type(e) is Const else None",
         "return int(e) if (type(e) is int) else None",
     ): "the way for symbolic bounds states the same",
+    (
+        "weft/lowering/verify_memory.py",
+        "if target is None or not any(a is operand and b is target for a, b in pairs):",
+        "if (not any((a is operand and b is target for a, b in pairs))):",
+    ): "no pair has nothing as its result; the first part is for the types",
+    (
+        "weft/lowering/place.py",
+        "taken = _nbytes(e.type) if e in results else 0",
+        "taken = _nbytes(e.type) if e in results else -1",
+    ): "one byte less in an estimate of time",
+    (
+        "weft/expr/bounds.py",
+        "if factor >= 0:",
+        "if (factor > 0):",
+    ): "all ends times 0 are 0",
+    (
+        "weft/expr/bounds.py",
+        "if factor >= 0:",
+        "if factor >= 1:",
+    ): "all ends times 0 are 0",
+    (
+        "weft/expr/bounds.py",
+        'if dtype.kind == "float" or dtype.bits >= 64:',
+        'if dtype.kind == "float" or dtype.bits >= 63:',
+    ): "no type has 63 bits",
+    (
+        "weft/expr/bounds.py",
+        "for v in e.vectors[1:]:",
+        "for v in e.vectors[0:]:",
+    ): "the union of an interval and itself",
+    (
+        "weft/expr/bounds.py",
+        "return memo[e.args[0]]",
+        "return memo[e.args[-1]]",
+    ): "a hint has one argument",
 }
 """File, lines before and lines after (as ``Mutant.change`` has them), and which of them if there are several and
 not all are meant ("2": the second) → why results and promises stay the same."""

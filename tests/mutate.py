@@ -81,6 +81,7 @@ CORE = (
         (
             "lowering/test_memory_enumerated.py",
             "lowering/test_verify_memory.py",
+            "lowering/test_lifetimes.py",
             "lowering/test_memory_plan.py",
             "lowering/test_place.py",
             "lowering/test_joins_in_place.py",

@@ -9,7 +9,8 @@ from math import inf
 
 import pytest
 
-from weft.expr.bounds import BINARY_BOUNDS, EVERYTHING, Interval, dtype_range, point, scaled
+from weft.expr.bounds import BINARY_BOUNDS, EVERYTHING, Interval, dtype_range, interval, point, scaled
+from weft.expr.nodes import Call, Const, Expr, Var, cast, logical_not, make
 from weft.support.dtypes import DType
 
 FAR = 10**9
@@ -87,3 +88,19 @@ def test_unions_and_meets() -> None:
 )  # fmt: skip
 def test_ranges_of_types(dtype: str, expected: tuple[float, float]) -> None:
     assert dtype_range(DType(dtype)) == expected
+
+
+def of(e: Expr) -> Interval:
+    return interval(e, lambda _: None, {})
+
+
+def test_what_has_no_bounds() -> None:
+    """Floats have none, and what is not known of an integer is the range of its dtype."""
+    byte, x = Var("b", "uint8"), Var("x", "float32")
+    assert of(Const(2.5, "float32")) == EVERYTHING == of(x + 1.0)
+    assert of(Call("popcount", (byte,), DType("uint8"))) == Interval(0, 255) == of(byte)
+    assert of(Call("popcount", (Const(3, "uint8"),), DType("uint8"))) == Interval(0, 255), "not that of its operand"
+    assert of(Call("likely", (make("lt", byte, 7),), DType("bool"))) == Interval(0, 1)
+    assert of(logical_not(make("lt", byte, 7))) == Interval(0, 1)
+    assert of(make("lt", x, 1.0)) == Interval(0, 1) == dtype_range(DType("bool"))
+    assert of(cast(x, "int16")) == dtype_range(DType("int16"))

@@ -11,7 +11,7 @@ from weft import te
 from weft.graph.passes.memory import MemoryPlan
 from weft.lowering.control_parts import Goto, Label, Place
 from weft.lowering.verify_memory import verify_memory
-from weft.runtime.program import CallKernel, Check, CheckRange, Copy, SetSize
+from weft.runtime.program import CallKernel, Check, CheckRange, Copy, Return, SetSize
 from weft.support.errors import InternalError
 
 
@@ -229,3 +229,11 @@ def test_the_first_instruction_is_named() -> None:
 def test_nothing_lies_before_the_arena() -> None:
     items = [Copy(0, 2, (64,)), kernel(2, 1)]
     assert "outside the arena" in wrong(items, {2: -1}) and not wrong(items, {2: 0})
+
+
+def test_nothing_is_needed_behind_a_return() -> None:
+    """The code behind it is reached by a jump, with other values."""
+    there = Label()
+    items = [kernel(0, 2), Goto(there, ("n",)), kernel(0, 3), kernel(3, 1), Return(()), there, kernel(2, 1)]
+    assert not wrong(items, {2: 0, 3: 0})
+    assert "still to be read" in wrong([i for i in items if not isinstance(i, Return)], {2: 0, 3: 0})
