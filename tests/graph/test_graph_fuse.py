@@ -183,3 +183,28 @@ def test_views_sink_past_operands_that_broadcast(operand, sinks):
         np.random.default_rng(i).standard_normal(p.tensor.shape).astype(np.float32) for i, p in enumerate(f.params)
     ]
     np.testing.assert_allclose(interpret.run(made, values), interpret.run(f, values), rtol=1e-6)
+
+
+def graph_groups(made):
+    return groups(Fuse(fusion_kind).run(Module.of(made)).main)
+
+
+@pytest.mark.parametrize("norm", ["softmax", "layer_norm", "rms_norm"])
+@pytest.mark.parametrize("order", [(0, 2, 1), (0, 1, 2), (1, 0, 2)])
+def test_rows_that_are_read_several_times_are_not_read_across(norm, order):
+    """A transpose that keeps the last axis joins; another one would be read element by element in every pass."""
+    x = v("x", 3, 32, 48)
+    turned = call(op("transpose"), [x], {"perm": order})
+    operands, width = [turned], turned.type.shape[-1]
+    if norm != "softmax":
+        operands.append(build.constant(np.ones(width, np.float32)))
+    whole = build.function([x], call(op(norm), operands, {"axis": -1} if norm == "softmax" else {"axis": 2}))
+    together = order[-1] == 2
+    assert len(graph_groups(whole)) == (1 if together else 2)
+
+
+def test_a_transpose_joins_sums_over_its_axes():
+    """They are read once, and vectors may run along the columns."""
+    x = v("x", 32, 48)
+    turned = call(op("transpose"), [x], {"perm": (1, 0)})
+    assert len(graph_groups(build.function([x], call(op("reduce_sum"), [turned], {"axes": (1,)})))) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from weft import te
 from weft.kernels.stages import task_stages
 from weft.kernels.task import KernelTask
@@ -9,6 +11,7 @@ from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule.rules.cpu import default_schedule
 from weft.schedule.schedule import Schedule
 from weft.target import Target
+from weft.tir.interpret import run
 from weft.tir.nodes import Program
 
 ZEN4 = Target("zen4")
@@ -47,3 +50,13 @@ def test_notes_are_recorded_once_and_copied_with_the_schedule() -> None:
     copied = schedule.copy()
     copied.note("of the copy")
     assert schedule.notes == ("twice",) and copied.notes == ("twice", "of the copy")
+
+
+def test_what_is_computed_from_positions_is_reduced_in_vectors() -> None:
+    """No operand moves along the reduction, so none is in the way."""
+    a, k = te.placeholder((8,), "int64", name="a"), te.reduce_axis((0, 256), "k")
+    below = te.compute((8,), lambda i: te.sum(te.select(k.var < a[i], te.const(1.0), te.const(0.0)), axis=k), name="n")
+    made = default_schedule(te_to_tir("count", [a], [below]), ZEN4)
+    assert made.notes == () and "vectorized" in str(made.program)
+    (counts,) = run(made.program, [np.array([0, 1, 7, 64, 255, 256, 300, -3])])
+    assert counts.tolist() == [0, 1, 7, 64, 255, 256, 256, 0]

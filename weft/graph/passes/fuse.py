@@ -223,6 +223,8 @@ class _Fusion:
         if any(self._turns(u) for u in users) and e in self.of_rows:
             return False
         anchor = group.anchor
+        if anchor is not None and self._turns(e) and self._normalizes(anchor):
+            return False
         if anchor is not None and self.kinds[anchor] == FusionKind.OUT_FUSABLE:
             upstream = [u for u in users if u is anchor or u not in group.downstream]
             if upstream and not (self.options.feed_anchors and len(users) == 1 and not self._expensive(e)):
@@ -237,6 +239,15 @@ class _Fusion:
             and e.target.turns is not None
             and e.target.turns(e.attrs)
         )
+
+    def _normalizes(self, e: Call) -> bool:
+        """Whether ``e`` reduces rows and writes rows of the same shape: it reads each several times, and vectors run
+        along them, so a transpose before it would be read element by element."""
+        sizes = [a.type for a in e.args[:1] if isinstance(a.type, TensorType)]
+        made = e.type
+        if self.kinds[e] != FusionKind.REDUCTION or not sizes or not isinstance(made, TensorType):
+            return False
+        return same_shape(sizes[0], made)
 
     def _in_rows(self, e: Call) -> bool:
         """Whether ``e`` is computed from rows that are looked up, in the same kernel and in the same order."""

@@ -302,8 +302,9 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
 
 def _contiguous(view: View, axis: IterVar, lanes: int = 1) -> bool:
     """Whether an operand is contiguous along ``axis``; with ``lanes``, in aligned runs of so many elements (channels in
-    blocks)."""
-    return any(view.stride(a, axis, lanes) == 1 for a in view.loads)
+    blocks). Also if none moves along it: what is reduced is computed from the index (a mask by position)."""
+    moving = [a for a in view.loads if a.uses(axis.var)]
+    return not moving or any(view.stride(a, axis, lanes) == 1 for a in moving)
 
 
 def _whole_vectors(axis: IterVar, lanes: int) -> bool:
