@@ -95,7 +95,6 @@ _KNOWN: list[tuple[str, str, str, list[str]]] = [
     ("LpPool", "narrow", _ROWS, ["2 × 2 × 2 / 2"]),
     ("MaxPool", "lanes", _APART, ["4 × 4 / 3"]),
     ("MaxPool", "narrow", _ROWS, ["2 × 2 × 2 / 2"]),
-    ("Mod", "lanes", "processors have no division of vectors of whole numbers", ["integers"]),
     ("NegativeLogLikelihoodLoss", "lanes", _LOOKED_UP, [""]),
     ("NonMaxSuppression", "lanes", _ORDERED, [""]),
     ("NonMaxSuppression", "narrow", _ORDERED, [""]),
