@@ -41,7 +41,7 @@ def _visit(s: Stmt, facts: Facts, unrolled: tuple[Var, ...]) -> Stmt:
 def _at_most_once(s: For, facts: Facts) -> Stmt:
     """A loop that runs once or not at all, like that for the end of a row, becomes a condition: what its body computes
     from the sizes alone then leaves the loops around it."""
-    if isinstance(s.extent, Const) or not facts.nonnegative(1 - s.extent):
+    if s.annotations or isinstance(s.extent, Const) or not facts.nonnegative(1 - s.extent):
         return s
     return If(make("lt", Const(0, INDEX), s.extent), Let(s.var, s.start, s.body))
 
