@@ -85,6 +85,14 @@ def test_the_cases_that_occur_have_versions() -> None:
     assert looked_up == [0, 1, 1, 2] and broadcast == [0, 1, 1, 0]
 
 
+@pytest.mark.parametrize("n", [1, 2, 8, 9])
+def test_operands_of_one_row_share_its_cases(n: int) -> None:
+    """A scale and a shift: both have one element, or both have all."""
+    same_results(
+        Store(OUT, (AT,), row(A, 0, 0, N - 1, None, False) * row(B, 0, 0, N - 1, None, False)), {"n": n, "m": 1}
+    )
+
+
 def test_many_rows_stay_as_they_are() -> None:
     value: Expr = row(A, 0, 0, N - 1, None, False)
     for k in range(MAX_ROWS):

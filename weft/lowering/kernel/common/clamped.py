@@ -54,8 +54,12 @@ def read_rows_in_order(program: Program) -> Program:
 def _versions(s: Stmt) -> Stmt | None:
     if not isinstance(s, Store) or s.indices[0].lanes == 1:
         return None
-    found = {e: parts for e in collect(s.value, Load) if isinstance(e, Load) and (parts := _row(e)) is not None}
-    rows = list(dict.fromkeys(row for row, _ in found.values()))
+    known: dict[_Row, _Row] = {}  # a scale and a shift of the same row share its cases
+    found: dict[Load, tuple[_Row, Expr]] = {}
+    for e in collect(s.value, Load):
+        if (parts := _row(e)) is not None:
+            found[e] = (known.setdefault(parts[0], parts[0]), parts[1])
+    rows = list(known)
     if not 1 <= len(rows) <= MAX_ROWS:
         return None
 
