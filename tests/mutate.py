@@ -2,8 +2,9 @@
 
 Each mutant (``tests/mutants.py`` says of which kinds) lives in a copy of the tree. It is *killed* when a test fails,
 the process ends, or the tests take several times as long as without it; else it *survived*: either a test is missing,
-or the mutant is *equivalent*, since nothing that counts depends on the change. Those are listed with the reason in
-``tests/equivalent_mutants.py``. Results go to a JSON file after each mutant; a run that is started again goes on.
+or the mutant is *equivalent*, since nothing that counts depends on the change, or *arbitrary*: another number in the
+place of one that nothing demands. Those two kinds are listed with the reason in ``tests/equivalent_mutants.py`` and not
+judged. Results go to a JSON file after each mutant; a run that is started again goes on.
 
     python tests/mutate.py --list                             how many mutants each file has
     python tests/mutate.py --sample 60 --seed 1               60 of them, drawn by a seed, equally many of each group
@@ -378,7 +379,7 @@ class Results:
 
     def summary(self) -> dict[str, Any]:
         counts = Counter(r["outcome"] for r in self.known.values())
-        judged = sum(counts.values()) - counts["equivalent"]
+        judged = sum(counts.values()) - counts["equivalent"] - counts["arbitrary"]
         return {**counts, "surviving share": round(counts["survived"] / judged, 4) if judged else 0.0}
 
 
@@ -395,10 +396,13 @@ def names_of(mutant: Mutant) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return change, (*change, str(mutant.number + 1))
 
 
-def why_equivalent(mutant: Mutant) -> str:
-    """Empty if it is not."""
-    arbitrary = ARBITRARY.get((mutant.path, mutant.change[0]), "")
-    return next((EQUIVALENT[name] for name in names_of(mutant) if name in EQUIVALENT), arbitrary)
+def why_not_judged(mutant: Mutant) -> tuple[str, str] | None:
+    """ "equivalent" or "arbitrary" and the reason, if no test could or should find a mutant; None for all others."""
+    for name in names_of(mutant):
+        if name in EQUIVALENT:
+            return "equivalent", EQUIVALENT[name]
+    why = ARBITRARY.get((mutant.path, mutant.change[0])) if mutant.kind == "constant" else None
+    return None if why is None else ("arbitrary", why)
 
 
 def chosen(
@@ -434,14 +438,14 @@ def judge_all(todo: Sequence[tuple[Group, Mutant]], results: Results, jobs: int,
             free.put(shop)
         since, survived = time.monotonic(), 0
         known = {}
-        for group in dict.fromkeys(g for g, m in todo if not why_equivalent(m)):
+        for group in dict.fromkeys(g for g, m in todo if why_not_judged(m) is None):
             known[group] = shops[0].known(group, results.tests)
             results.remember()
 
         def judge(one: tuple[Group, Mutant]) -> tuple[Group, Mutant, str, str]:
             group, mutant = one
-            if why := why_equivalent(mutant):
-                return group, mutant, "equivalent", why
+            if (listed := why_not_judged(mutant)) is not None:
+                return group, mutant, *listed
             workshop = free.get()
             try:
                 return group, mutant, *workshop.judge(group, mutant, known[group])

@@ -46,7 +46,10 @@ def operands(dtype: str) -> tuple[list[int], list[int]]:
     edges = [info.min, info.min + 1, info.max // 3, info.max // 2, info.max - 1, info.max, 1, 2, 3, 7]
     edges += [-1, -2, -7] if info.min else []
     pairs = [(a, b) for a, b in itertools.product(edges, repeat=2) if b]
-    draw = lambda low, high: rng.integers(low, high, 3000, dtype=dtype, endpoint=True).tolist()  # noqa: E731
+
+    def draw(low: int, high: int) -> list[int]:
+        return [int(x) for x in rng.integers(low, high, 3000, dtype=dtype, endpoint=True)]
+
     pairs += list(zip(draw(info.min, info.max), draw(1, info.max), strict=True))
     pairs += list(zip(draw(info.min, info.max), draw(1, min(100, info.max)), strict=True))
     for k in draw(1, min(1000, info.max)):

@@ -100,24 +100,38 @@ program "p"(A: f32[64]) -> (T: f32[64]):
     )
 
 
+def once_in_loops(text: str) -> bool:
+    """Whether each spatial instance of the block T of a program runs at most once, as if the block had been moved."""
+    state = Schedule(parse(text))._state
+    (block,) = state.tree.blocks.values()
+    state.partial = frozenset({"T"})
+    return runs_once(state, block, state.tree.loops_around(block))
+
+
 @pytest.mark.parametrize(
-    ("unused", "once"), [("0, 1", True), ("3, 1", True), ("0, 2", False), ("-5, 2", False), ("-1, 2", False)]
+    ("unused", "extent", "once"),
+    [
+        ("0, 1", "4", True),
+        ("3, 1", "4", True),
+        ("0, 2", "4", False),
+        ("-5, 2", "4", False),
+        ("-1, 2", "4", False),
+        ("n, 1", "n", True),
+        ("n, 2", "n", False),
+    ],
 )
-def test_a_loop_that_no_index_mentions_may_have_one_step(unused: str, once: bool) -> None:
+def test_a_loop_that_no_index_mentions_may_have_one_step(unused: str, extent: str, once: bool) -> None:
     text = f"""
-program "p"(A: f32[4]) -> (T: f32[4]):
-  for n in serial({unused}):
-    for i in serial(0, 4):
-      block "T"(x: spatial 4 = i):
+program "p"[n](A: f32[n + 4]) -> (T: f32[{extent}]):
+  for j in serial({unused}):
+    for i in serial(0, {extent}):
+      block "T"(x: spatial {extent} = i):
         reads A[x]
         writes T[x]
         body:
           T[x] = A[x]
 """
-    state = Schedule(parse(text))._state
-    (block,) = state.tree.blocks.values()
-    state.partial = frozenset({"T"})
-    assert runs_once(state, block, state.tree.loops_around(block)) == once
+    assert once_in_loops(text) == once
 
 
 @pytest.mark.parametrize(
@@ -169,10 +183,7 @@ program "p"(A: f32[64]) -> (T: f32[64]):
         body:
           T[x] = A[x]
 """
-    state = Schedule(parse(text))._state
-    (block,) = state.tree.blocks.values()
-    state.partial = frozenset({"T"})
-    assert runs_once(state, block, state.tree.loops_around(block)) == once
+    assert once_in_loops(text) == once
 
 
 def test_one_iteration_repeats_nothing() -> None:
@@ -253,10 +264,7 @@ program "p"[n](A: f32[n]) -> (T: f32[n]):
           T[x] = A[x]
 """
     for index, once in (("i * 100 + j", False), ("j * 4 + i", True), ("j", False), ("j * 4 + i + n", True)):
-        state = Schedule(parse(text.replace("INDEX", index)))._state
-        (block,) = state.tree.blocks.values()
-        state.partial = frozenset({"T"})
-        assert runs_once(state, block, state.tree.loops_around(block)) == once, index
+        assert once_in_loops(text.replace("INDEX", index)) == once, index
 
 
 @pytest.mark.parametrize(
@@ -476,27 +484,7 @@ program "p"(A: f32[4, 4]) -> (T: f32[2, 4]):
         body:
           T[x, y] = T[x, y] + A[k, y]
 """
-    state = Schedule(parse(text))._state
-    (block,) = state.tree.blocks.values()
-    state.partial = frozenset({"T"})
-    assert not runs_once(state, block, state.tree.loops_around(block))
-
-
-def test_one_step_at_a_place_that_is_not_known() -> None:
-    text = """
-program "p"[n](A: f32[n]) -> (T: f32[n]):
-  for j in serial(n, 1):
-    for i in serial(0, n):
-      block "T"(x: spatial n = i):
-        reads A[x]
-        writes T[x]
-        body:
-          T[x] = A[x]
-"""
-    state = Schedule(parse(text))._state
-    (block,) = state.tree.blocks.values()
-    state.partial = frozenset({"T"})
-    assert runs_once(state, block, state.tree.loops_around(block))
+    assert not once_in_loops(text)
 
 
 def test_reordering_around_several_blocks() -> None:

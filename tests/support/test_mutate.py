@@ -193,6 +193,18 @@ def test_a_run_finds_survivors_and_goes_on(tree: Path, tmp_path: Path, monkeypat
     assert (tree / "weft/it.py").read_text() == SOURCE
 
 
+def test_only_other_numbers_are_arbitrary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listed line excuses no other mistake on it."""
+    found = list(mutants_of("weft/it.py", SOURCE))
+    number = next(m for m in found if m.change == ("LEAST = 0", "LEAST = 1"))
+    line = next(m for m in found if m.kind == "constant" and m.change[0].startswith("return -1 if"))
+    others = [m for m in found if m.change[0] == line.change[0] and m.kind != "constant"]
+    monkeypatch.setitem(ARBITRARY, (number.path, number.change[0]), "for the test")
+    monkeypatch.setitem(ARBITRARY, (line.path, line.change[0]), "for the test")
+    assert mutate.why_not_judged(number) == mutate.why_not_judged(line) == ("arbitrary", "for the test")
+    assert others and all(mutate.why_not_judged(m) is None for m in others)
+
+
 @pytest.mark.parametrize("ci", ["true", ""])  # where it is set, pytest writes failures out in many lines
 def test_the_test_that_fails_is_named(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ci: str) -> None:
     monkeypatch.setenv("CI", ci)

@@ -41,15 +41,16 @@ class Division:
 
 
 @dataclass(frozen=True)
-class _Counter:
-    """A division while its loop is emitted: the divisor and the names of both numbers. ``inner`` is the counter whose
-    quotient is divided, None if the variable itself is."""
+class Counter:
+    """A division while its loop is emitted: the divisor, the names of both numbers, and ``first``, their values in the
+    first iteration. ``inner`` is the counter whose quotient is divided, None if the variable itself is."""
 
     division: Division
     divisor: str
     quotient: str
     remainder: str
-    inner: _Counter | None
+    first: tuple[str, str]
+    inner: Counter | None
 
 
 def divisions_of(kernel: Program) -> tuple[Division, ...]:
@@ -58,8 +59,9 @@ def divisions_of(kernel: Program) -> tuple[Division, ...]:
         return ()
     found: dict[Division, None] = {}
     for e in post_order(*(root for s in walk(kernel.body) for root in expressions(s))):
-        divides = isinstance(e, Binary) and e.op in _DIVISIONS and e.dtype is INDEX and e.lanes == 1
-        if divides and isinstance(e, Binary) and not isinstance(e.b, Const) and _is_size(e.b, kernel.sizes):
+        if not isinstance(e, Binary) or e.op not in _DIVISIONS or e.dtype is not INDEX or e.lanes > 1:
+            continue
+        if not isinstance(e.b, Const) and _is_size(e.b, kernel.sizes):
             found[Division(e.a, e.b)] = None
     return tuple(found)
 
@@ -72,7 +74,7 @@ def _is_size(e: Expr, sizes: Collection[Var]) -> bool:
         elif isinstance(x, Const):
             good = not isinstance(x.value, float) and int(x.value) >= 0
         elif isinstance(x, Binary):
-            divides = x.op in ("floordiv", "floormod") and isinstance(x.b, Const) and int(x.b.value) > 0
+            divides = x.op in _DIVISIONS and isinstance(x.b, Const) and int(x.b.value) > 0
             good = divides or x.op in ("add", "mul", "min", "max", "eq", "ne", "lt", "le", "gt", "ge", "and", "or")
         else:
             good = isinstance(x, (Cast, Select))
@@ -85,47 +87,42 @@ def of_loop(s: For, divisions: Iterable[Division]) -> list[Division]:
     """Those that divide the variable of a loop, or a quotient of it; none for loops that may begin below 0."""
     if not isinstance(s.start, Const) or int(s.start.value) < 0:
         return []
-    counts, found = {s.var: None}, list[Division]()
+    counted: set[Expr] = {s.var}
+    found: list[Division] = []
     for d in divisions:
-        if d.dividend in counts and len(found) < MAX_COUNTERS:
+        if d.dividend in counted and len(found) < MAX_COUNTERS:
             found.append(d)
-            counts[d.quotient] = None  # type: ignore[index]  # dividends are expressions
+            counted.add(d.quotient)
     return found
 
 
-def begin(
-    f: LlvmFunction, found: list[Division], first: str, loop: int, value: Value
-) -> list[tuple[_Counter, str, str]]:
-    """Divide the first value of the variable: each counter with the first values of its quotient and its remainder.
-    A divisor of 0 is never used; it counts as 1."""
-    made: dict[Expr, tuple[_Counter, str, str]] = {}
+def begin(f: LlvmFunction, found: list[Division], start: str, loop: int, value: Value) -> list[Counter]:
+    """Divide the first value of the variable, ``start``. A divisor of 0 is never used; it counts as 1."""
+    made: dict[Expr, Counter] = {}
     for n, d in enumerate(found):
         inner = made.get(d.dividend)
-        dividend = first if inner is None else inner[1]
+        dividend = start if inner is None else inner.first[0]
         given = value(f, d.divisor)
         divisor = f.op(f"call i64 @llvm.smax.i64(i64 {given}, i64 1)")
-        quotient = f.op(f"udiv i64 {dividend}, {divisor}")
-        remainder = f.op(f"urem i64 {dividend}, {divisor}")
-        name = f"{loop}.{n}"
-        counter = _Counter(d, divisor, f"%quotient.{name}", f"%rest.{name}", None if inner is None else inner[0])
-        made[d.quotient] = (counter, quotient, remainder)
+        first = f.op(f"udiv i64 {dividend}, {divisor}"), f.op(f"urem i64 {dividend}, {divisor}")
+        made[d.quotient] = Counter(d, divisor, f"%quotient.{loop}.{n}", f"%rest.{loop}.{n}", first, inner)
     return list(made.values())
 
 
-def define(f: LlvmFunction, counters: list[tuple[_Counter, str, str]], before: str, latch: str) -> None:
+def define(f: LlvmFunction, counters: list[Counter], before: str, latch: str) -> None:
     """The numbers at the head of the loop; ``before`` and ``latch`` are the blocks from which it is entered."""
-    for c, quotient, remainder in counters:
-        for name, initial in ((c.quotient, quotient), (c.remainder, remainder)):
-            f.lines.append(f"  {name} = phi i64 [ {initial}, %{before} ], [ {name}.next, %{latch} ]")
-    for c, _, _ in counters:
+    for c in counters:
+        for name, first in zip((c.quotient, c.remainder), c.first, strict=True):
+            f.lines.append(f"  {name} = phi i64 [ {first}, %{before} ], [ {name}.next, %{latch} ]")
+    for c in counters:
         f.bind(c.division.quotient, c.quotient)
         f.bind(c.division.remainder, c.remainder)
 
 
-def advance(f: LlvmFunction, counters: list[tuple[_Counter, str, str]]) -> None:
+def advance(f: LlvmFunction, counters: list[Counter]) -> None:
     """The numbers of the next iteration, at its latch."""
-    wrapped: dict[_Counter, str] = {}
-    for c, _, _ in counters:
+    wrapped: dict[Counter, str] = {}
+    for c in counters:
         step = "1" if c.inner is None else wrapped[c.inner]
         grown = f.op(f"add nuw nsw i64 {c.remainder}, {step}")
         full = f.op(f"icmp eq i64 {grown}, {c.divisor}")

@@ -92,23 +92,22 @@ def _vector_load(f: LlvmFunction, e: Load, buffer: Buffer, at: Expr, value: Valu
     )
 
 
-def is_filled_load(e: Select) -> bool:
-    """Whether ``e`` is ``select(m, A[i; m], x)`` with adjacent elements of A: one masked load that fills the lanes
-    that it does not read with ``x``."""
+def filled_from(e: Select) -> tuple[Buffer, Expr] | None:
+    """The buffer and the first element, if ``e`` is ``select(m, A[i; m], x)`` with adjacent elements of A: one masked
+    load that fills the lanes that it does not read with ``x``."""
     if not isinstance(e.then, Load) or e.then.mask is not e.condition or e.dtype == "bool" or e.condition.lanes == 1:
-        return False
-    _, at = flat(e.then.source, e.then.indices)
-    return isinstance(at, Ramp) and isinstance(at.stride, Const) and at.stride.value == 1
-
-
-def filled_load(f: LlvmFunction, e: Select, value: Value) -> str:
-    """The value of a load of the form of :func:`is_filled_load`."""
-    assert isinstance(e.then, Load)
+        return None
     buffer, at = flat(e.then.source, e.then.indices)
-    assert isinstance(at, Ramp)
+    if not isinstance(at, Ramp) or not isinstance(at.stride, Const) or at.stride.value != 1:
+        return None
+    return buffer, at.base
+
+
+def filled_load(f: LlvmFunction, e: Select, buffer: Buffer, first: Expr, value: Value) -> str:
+    """The value of ``e``, where :func:`filled_from` gives ``buffer`` and ``first``."""
     n, ty = e.lanes, vector(memory_type(e.dtype), e.lanes)
     rest, mask = value(f, e.otherwise), value(f, e.condition)
-    address = pointer(f, buffer, at.base, value)
+    address = pointer(f, buffer, first, value)
     masked = f"ptr align {e.dtype.nbytes} {address}, <{n} x i1> {mask}, {ty} {rest}"
     return f.op(f"call {ty} @llvm.masked.load.{mangled(ty)}.p0({masked})")
 

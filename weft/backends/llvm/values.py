@@ -15,7 +15,7 @@ from weft.backends.guards import DIVISIONS, guards, is_data
 from weft.backends.llvm.conversions import convert
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.intrinsics import emit_call
-from weft.backends.llvm.memory import filled_load, is_filled_load, load
+from weft.backends.llvm.memory import filled_from, filled_load, load
 from weft.backends.llvm.narrow import short_division
 from weft.backends.llvm.packed import packed_load
 from weft.backends.llvm.types import constant, literal, scalar_type, splat, type_of, vector
@@ -71,8 +71,8 @@ def _reads(f: LlvmFunction, e: Expr) -> frozenset[Buffer]:
             out = out | more
     if isinstance(e, Load):
         out = out | {e.source}  # type: ignore[arg-type]  # buffer
-    if isinstance(e, Select) and is_filled_load(e):
-        out = out | {e.then.source}  # type: ignore[attr-defined]  # Load
+    if isinstance(e, Select) and (filled := filled_from(e)) is not None:
+        out = out | {filled[0]}
     if isinstance(e, Call) and is_packed_load(e):
         out = out | {e.args[0].source}  # type: ignore[attr-defined]  # Load
     return out
@@ -84,7 +84,7 @@ def _operands(e: Expr) -> tuple[Expr, ...]:
         return () if e.mask is None else (e.mask,)
     if isinstance(e, Select) and guards(e):
         return (e.condition,)
-    if isinstance(e, Select) and is_filled_load(e):
+    if isinstance(e, Select) and filled_from(e) is not None:
         return (e.condition, e.otherwise)
     if isinstance(e, Call) and is_packed_load(e):
         return ()
@@ -210,8 +210,8 @@ def _not(f: LlvmFunction, e: Not) -> str:
 
 def _select(f: LlvmFunction, e: Select) -> str:
     ty, condition = type_of(e), value(f, e.condition)
-    if is_filled_load(e):
-        return filled_load(f, e, value)
+    if (filled := filled_from(e)) is not None:
+        return filled_load(f, e, *filled, value)
     if not guards(e):
         bools = vector("i1", e.condition.lanes)
         return f.op(f"select {bools} {condition}, {ty} {value(f, e.then)}, {ty} {value(f, e.otherwise)}")

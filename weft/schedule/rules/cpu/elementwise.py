@@ -135,12 +135,15 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     while first and continues(view, axes[first - 1], axes[first]):
         first -= 1
     whole = [context.extent(x) for x in loops]
-    joined = len(axes) - 1  # pixels of all lines of open sizes are one axis: its rest is short
+    joined = len(axes) - 1
     while joined - 1 > across and continues(view, axes[joined - 1], axes[joined]):
         joined -= 1
-    if None not in whole[joined:]:
+    if (
+        None in whole[joined:]
+    ):  # the pixels of all lines are one axis of open size, which has one rest and not one a line
+        whole[joined:] = [None]
+    else:
         joined = len(axes) - 1
-    whole[joined:] = whole[joined:] if joined == len(axes) - 1 else [None]
     extent = 1
     for size in whole[first : across + 1]:
         extent = extent * size if size is not None else 0
