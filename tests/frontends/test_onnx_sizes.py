@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
 from onnx_samples import shape_arithmetic
 
 import weft
@@ -80,6 +83,71 @@ def test_arithmetic_on_sizes_that_models_need() -> None:
     assert sizes.divide_products([BATCH, 768], [12, 64]) is BATCH
     assert resolved_shape((BATCH, LENGTH, 768), (0, -1, 12, 64)) == (BATCH, LENGTH, 12, 64)
     assert resolved_shape((BATCH, 12, LENGTH, 64), (BATCH, LENGTH, -1)) == (BATCH, LENGTH, 768)
+
+
+def test_sizes_that_only_a_proof_compares() -> None:
+    half = sizes.arithmetic("floordiv", BATCH, 2)
+    padded = sizes.arithmetic("max", BATCH, 3)
+    missing = sizes.arithmetic("sub", padded, BATCH)
+    assert sizes.decide("le", half, BATCH) is True and sizes.decide("lt", BATCH, half) is False
+    assert sizes.decide("ge", missing, 0) is True
+    assert sizes.decide("ge", missing, sizes.arithmetic("floordiv", missing, 2)) is True
+    assert sizes.decide("eq", padded, 2) is False and sizes.decide("ne", padded, 2) is True
+    assert sizes.decide("eq", padded, BATCH) is None and sizes.decide("gt", half, LENGTH) is None
+
+
+def _chain_of_sizes(steps: int) -> onnx.ModelProto:
+    """Ones, as many as a chain of quotients and remainders makes of the size of ``x``."""
+    text = [f"c{c} = Constant <value: tensor = int64[1] {{{c}}}> ()" for c in range(2, 5)]
+    text += ["one = Constant <value: tensor = float[1] {1.0}> ()", "s0 = Shape (x)"]
+    for i in range(steps):
+        text.append(f"a{i} = Div (s{i}, c{2 + i % 3})  b{i} = Mod (s{i}, c{3 + i % 2})")
+        text.append(f"d{i} = Mul (a{i}, b{i})  s{i + 1} = Add (d{i}, a{i})")
+    text.append(f"y = Expand (one, s{steps})")
+    return onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[m] y) {{ {" ".join(text)} }}'
+    )
+
+
+@pytest.mark.parametrize("steps", [1, 4, 12])
+def test_sizes_of_many_operators_are_computed_at_run_time(steps: int) -> None:
+    exe = weft.compile(_chain_of_sizes(steps))
+    for n in (0, 1, 7, 1000):
+        expected = n
+        for i in range(steps):
+            expected = (expected // (2 + i % 3)) * (1 + expected % (3 + i % 2))
+        assert np.array_equal(exe(np.zeros(n, np.float32)), np.ones(expected, np.float32))
+
+
+CROPS = [
+    ("float[n]", (2,), None, [(0,), (1,), (2,), (3,), (7,)]),
+    ("float[n]", (5,), None, [(0,), (4,), (5,), (6,), (8,)]),
+    ("float[n, m]", (3, 4), None, [(1, 9), (9, 1), (0, 0), (3, 4)]),
+    ("float[n, m]", (3,), [1], [(1, 9), (9, 1), (0, 2), (2, 0)]),
+]
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("type_", "target", "axes", "shapes"), CROPS)
+def test_center_crop_of_open_sizes(
+    type_: str, target: tuple[int, ...], axes: list[int] | None, shapes: list[tuple[int, ...]], known: bool
+) -> None:
+    """Crops or pads around the center of axes whose sizes decide which of the two it is."""
+    attributes, result = f"<axes = {axes}>" if axes else "", ", ".join("pq"[: len(shapes[0])])
+    wanted = "{" + ", ".join(map(str, target)) + "}"
+    body = f"{{ y = CenterCropPad {attributes} (x, w) }}"
+    constant = f"<int64[{len(target)}] w = {wanted}>" if known else ""
+    extra = "" if known else f", int64[{len(target)}] w"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 20]> g ({type_} x{extra}) => (float[{result}] y) {constant} {body}'
+    )
+    exe = weft.compile(model)
+    for shape in shapes:
+        feeds: dict[str, Any] = {"x": np.arange(np.prod(shape), dtype=np.float32).reshape(shape)}
+        if not known:
+            feeds["w"] = np.array(target, np.int64)
+        (expected,) = ReferenceEvaluator(model).run(None, feeds)
+        assert np.array_equal(exe(*feeds.values()), expected), shape
 
 
 @pytest.mark.parametrize("target", [(-1, -1), (-2, 3), (0, 0, 0, 5), (-1, 0)])

@@ -377,7 +377,8 @@ class Solver:
         """Bounds of ``factor * (x // d)`` for ``d >= 1``: at least 0 where ``x`` is, at most ``n - 1`` where
         ``x < n * d``."""
         if from_below:
-            if as_constant(d) is None and (self.interval(x).lo >= 0 or self._prove(x, 2)):
+            shown = self.interval(x).lo >= 0 and as_constant(d) is not None  # by the interval of the quotient
+            if not shown and self._prove(x, 2):
                 yield {}
             return
         order = self.state.order
@@ -392,8 +393,10 @@ class Solver:
             yield multiply(factor, plus(count, -1))
 
     def _multiplied(self, p: Poly) -> Iterator[Poly]:
-        """``d * p + d - 1`` with bounds for quotients by ``d`` of both signs: whole numbers are at least 0 where these
-        are. So ``x // 16`` and ``(x + 15) // 16`` differ by at most 1."""
+        """``d * p + d - 1`` with bounds for all quotients by ``d``: a whole number is at least 0 where this is.
+
+        So ``x // 16`` and ``(x + 15) // 16`` differ by at most 1, and ``x - x // 2`` is at least 0 where ``x`` is.
+        """
         quotients: dict[int, list[int]] = {}
         for mono in p:
             e = self.ring.atoms[mono[0]] if len(mono) == 1 else None
@@ -402,7 +405,7 @@ class Solver:
                 if d is not None and d > 1:
                     quotients.setdefault(d, []).append(mono[0])
         for d, atoms in quotients.items():
-            if len({p[(a,)] > 0 for a in atoms}) == 2 and any(p[(a,)] % d for a in atoms):
+            if any(p[(a,)] < 0 and p[(a,)] % d for a in atoms):
                 q = plus(scaled(p, d), d - 1)
                 for a in atoms:
                     e, c = self.ring.atoms[a], q.pop((a,), 0)

@@ -25,6 +25,10 @@ class Unsupported(ModelError):
     default_code = "M004"
 
 
+class TooLarge(Unsupported):
+    """An expression of sizes is too large to calculate with during import."""
+
+
 class NeedsValue(Unsupported):
     """A value must be known when the model is compiled, but the model computes it from its inputs.
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from weft.expr.nodes import Binary, Const, Expr, Select, Var, index, make, select
-from weft.frontends.common.problems import Unsupported
+from weft.frontends.common.problems import TooLarge, Unsupported
 from weft.graph.types import Dim, dim
-from weft.ops.relations import simplified
+from weft.ops.relations import never_negative, simplified
 from weft.support.dtypes import INDEX, DType
 
 MAX_ELEMENTS = 1024
@@ -57,11 +57,11 @@ def from_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def tidy(value: Expr | int) -> Dim:
-    """A size in normal form. Raises Unsupported if the expression has more than :data:`MAX_NODES` nodes."""
+    """A size in normal form. Raises TooLarge if the expression has more than :data:`MAX_NODES` nodes."""
     if isinstance(value, int):
         return value
     if not _is_small(value):
-        raise Unsupported(f"an expression of sizes has more than {MAX_NODES} nodes")
+        raise TooLarge(f"an expression of sizes has more than {MAX_NODES} nodes")
     return simplified(value)
 
 
@@ -119,6 +119,16 @@ _ORDER: dict[str, tuple[Callable[[float, float], bool], Callable[[float, float],
     "ge": (lambda low, high: low >= 0, lambda low, high: high < 0),
 }
 
+# op -> what to prove: sign * difference + shift is never negative, and what that says
+_PROOFS = {
+    "lt": ((-1, -1, True), (1, 0, False)),
+    "le": ((-1, 0, True), (1, -1, False)),
+    "gt": ((1, -1, True), (-1, 0, False)),
+    "ge": ((1, 0, True), (-1, -1, False)),
+    "eq": ((1, -1, False), (-1, -1, False)),
+    "ne": ((1, -1, True), (-1, -1, True)),
+}
+
 
 def decide(op: str, a: Dim, b: Dim) -> bool | None:
     """Whether ``a op b`` (eq, ne, lt, le, gt, ge) holds for all sizes or for none; None if it depends on the sizes."""
@@ -126,9 +136,19 @@ def decide(op: str, a: Dim, b: Dim) -> bool | None:
     low, high = bounds(difference)
     if op in ("eq", "ne"):
         equal = True if low == high == 0 else False if low > 0 or high < 0 else None
-        return equal if equal is None or op == "eq" else not equal
-    true, false = _ORDER[op]
-    return True if true(low, high) else False if false(low, high) else None
+        known = equal if equal is None or op == "eq" else not equal
+    else:
+        true, false = _ORDER[op]
+        known = True if true(low, high) else False if false(low, high) else None
+    return known if known is not None or isinstance(difference, int) else _proved(op, difference)
+
+
+def _proved(op: str, difference: Expr) -> bool | None:
+    """Whether a difference that the signs of its terms do not decide is always, or never, ``op`` 0."""
+    for sign, shift, verdict in _PROOFS[op]:
+        if never_negative(tidy(index(sign) * difference + shift)):
+            return verdict
+    return None
 
 
 def arithmetic(op: str, a: Dim, b: Dim) -> Dim:

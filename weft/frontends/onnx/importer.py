@@ -20,7 +20,7 @@ import numpy as np
 from weft.expr.nodes import Const, Expr, index, make
 from weft.expr.nodes import Var as Symbol
 from weft.frontends.common.lets import Lets
-from weft.frontends.common.problems import Malformed, NeedsValue, Noted, Problem, Problems, Unsupported
+from weft.frontends.common.problems import Malformed, NeedsValue, Noted, Problem, Problems, TooLarge, Unsupported
 from weft.frontends.common.sizes import MAX_ELEMENTS, Sizes
 from weft.frontends.onnx import functions
 from weft.frontends.onnx.converters import text
@@ -411,14 +411,17 @@ class Importer:
         return functions.expand(node, body, self)
 
     def _follow_shapes(self, node: Node) -> Any:
-        """The result of the shape rule, if one applies."""
+        """The result of the shape rule, if one applies; expressions that get too large are computed at run time."""
         rule = SHAPE_RULES.get(node.op_type) if not node.domain else None
         if rule is None or not any(isinstance(v, Sizes) for v in node.inputs):
             return None
         elements = [node.elements(i) if node.has(i) else None for i in range(len(node.inputs))]
         if any(e is None and node.has(i) for i, e in enumerate(elements)):
             return None
-        made = rule(node, elements)
+        try:
+            made = rule(node, elements)
+        except TooLarge:
+            return None
         if not isinstance(made, Sizes):
             return made
         if made.elements.size > MAX_ELEMENTS:
