@@ -23,6 +23,8 @@ from weft.view.assembly import LoopCode, hot_loop
 SMALL = 1024
 """Kernels that move fewer numbers may use any code: they compute sizes and shapes."""
 VECTOR_BITS = 512
+FILLS_AND_COPIES = {"memcpy", "memmove", "memset"}
+"""What LLVM makes of loops that only fill or copy rows; the C library uses whole vectors."""
 HELPERS = ("weft_", "mem")
 """Beginnings of the names of functions that kernels may call in loops: the runtime's, and copies of memory."""
 
@@ -39,7 +41,7 @@ class Kernel:
     def problems(self) -> Iterator[tuple[str, str]]:
         """Kinds of problems (narrow, lanes, calls), and what is wrong."""
         where = f"{self.row}: the hot loop of the kernel of {', '.join(self.operators)}"
-        if self.loop.vector_bits < VECTOR_BITS:
+        if self.loop.vector_bits < VECTOR_BITS and not set(self.loop.calls) & FILLS_AND_COPIES:
             yield "narrow", f"{where} works on {self.loop.vector_bits} bits"
         if self.loop.lanes:
             yield "lanes", f"{where} reads lanes one by one ({self.loop.lanes} instructions)"
