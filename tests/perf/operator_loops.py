@@ -24,7 +24,7 @@ SMALL = 1024
 """Kernels that move fewer numbers may use any code: they compute sizes and shapes."""
 VECTOR_BITS = 512
 FILLS_AND_COPIES = {"memcpy", "memmove", "memset"}
-"""What LLVM makes of loops that only fill or copy rows; the C library uses whole vectors."""
+"""What LLVM makes of loops that only fill or copy rows. The C library uses whole vectors."""
 HELPERS = ("weft_", "mem")
 """Beginnings of the names of functions that kernels may call in loops: the runtime's, and copies of memory."""
 
@@ -41,7 +41,8 @@ class Kernel:
     def problems(self) -> Iterator[tuple[str, str]]:
         """Kinds of problems (narrow, lanes, calls), and what is wrong."""
         where = f"{self.row}: the hot loop of the kernel of {', '.join(self.operators)}"
-        if self.loop.vector_bits < VECTOR_BITS and not set(self.loop.calls) & FILLS_AND_COPIES:
+        copied = not self.loop.arithmetic and bool(self.loop.calls) and FILLS_AND_COPIES.issuperset(self.loop.calls)
+        if self.loop.vector_bits < VECTOR_BITS and not copied:
             yield "narrow", f"{where} works on {self.loop.vector_bits} bits"
         if self.loop.lanes:
             yield "lanes", f"{where} reads lanes one by one ({self.loop.lanes} instructions)"

@@ -9,7 +9,7 @@ dimension never equals -1).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,16 +111,8 @@ def _binary_bounds(op: str, a: tuple[float, float], b: tuple[float, float]) -> t
     return -math.inf, math.inf
 
 
-# op -> (surely true, surely false) of an interval of the difference
-_ORDER: dict[str, tuple[Callable[[float, float], bool], Callable[[float, float], bool]]] = {
-    "lt": (lambda low, high: high < 0, lambda low, high: low >= 0),
-    "le": (lambda low, high: high <= 0, lambda low, high: low > 0),
-    "gt": (lambda low, high: low > 0, lambda low, high: high <= 0),
-    "ge": (lambda low, high: low >= 0, lambda low, high: high < 0),
-}
-
-# op -> what to prove: sign * difference + shift is never negative, and what that says
-_PROOFS = {
+# op -> what would decide it: sign * difference + shift is never negative; and the verdict then
+_VERDICTS = {
     "lt": ((-1, -1, True), (1, 0, False)),
     "le": ((-1, 0, True), (1, -1, False)),
     "gt": ((1, -1, True), (-1, 0, False)),
@@ -134,20 +126,15 @@ def decide(op: str, a: Dim, b: Dim) -> bool | None:
     """Whether ``a op b`` (eq, ne, lt, le, gt, ge) holds for all sizes or for none; None if it depends on the sizes."""
     difference = tidy(index(a) - index(b))
     low, high = bounds(difference)
-    if op in ("eq", "ne"):
-        equal = True if low == high == 0 else False if low > 0 or high < 0 else None
-        known = equal if equal is None or op == "eq" else not equal
-    else:
-        true, false = _ORDER[op]
-        known = True if true(low, high) else False if false(low, high) else None
-    return known if known is not None or isinstance(difference, int) else _proved(op, difference)
-
-
-def _proved(op: str, difference: Expr) -> bool | None:
-    """Whether a difference that the signs of its terms do not decide is always, or never, ``op`` 0."""
-    for sign, shift, verdict in _PROOFS[op]:
-        if never_negative(tidy(index(sign) * difference + shift)):
+    if op in ("eq", "ne") and low == high == 0:
+        return op == "eq"
+    for sign, shift, verdict in _VERDICTS[op]:
+        if (low if sign > 0 else -high) + shift >= 0:
             return verdict
+    if isinstance(difference, Expr):
+        for sign, shift, verdict in _VERDICTS[op]:
+            if never_negative(simplified(index(sign) * difference + shift)):
+                return verdict
     return None
 
 

@@ -138,10 +138,8 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     joined = len(axes) - 1
     while joined - 1 > across and continues(view, axes[joined - 1], axes[joined]):
         joined -= 1
-    if (
-        None in whole[joined:]
-    ):  # the pixels of all lines are one axis of open size, which has one rest and not one a line
-        whole[joined:] = [None]
+    if None in whole[joined:]:
+        whole[joined:] = [None]  # one axis for the pixels of all lines has one rest, not one a line
     else:
         joined = len(axes) - 1
     extent = 1
