@@ -2,15 +2,19 @@
 
 python -m benchmarks.dynamic [--rows NAME,…] [--threads 1,2] [--quick] [--markdown]
 
-``--rows`` takes parts of names; "BERT" stands for the table of open sizes, "4 × 384" for one row of it.
+``--rows`` takes parts of names; "BERT" stands for the table of open sizes, "4 × 384" for one row of it, "open batch"
+for the table of convolutional networks.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,7 @@ from benchmarks.dynamic_models import Case, cases
 from benchmarks.report import Table
 
 SIZES = ((1, 8), (1, 32), (1, 128), (2, 64), (4, 16), (4, 384))
+BATCHES = (1, 4)
 REST_S = 0.05
 """Seconds of pause between turns: threads of the previous engine may still be spinning."""
 TURNS, RUNS, LONG_S = 9, 3, 10.0
@@ -66,6 +71,62 @@ def one_for_all_sizes(sizes: Sequence[tuple[int, int]], threads: int = 1) -> Tab
     return Table(f"BERT-base with open sizes, {_threads(threads)}", columns, tuple(rows), NOTE)
 
 
+def convolutional(quick: bool) -> dict[str, Callable[[], Path]]:
+    """Networks of convolutions by name, all with an open batch."""
+    zoo = suite.zoo
+    light = ("resnet50", "squeezenet", "densenet121", "inception_v2", "shufflenet")
+    exported = ("mobilenetv2", "efficientnet", "convnext")
+    made: dict[str, Callable[[], Path]] = {
+        **{name: partial(_any_batch, partial(zoo.light, name)) for name in light},
+        **{name: partial(zoo.transformer, name, sizes="dynamic") for name in exported},
+        "U-Net": partial(_any_batch, _unet),
+        "candy": partial(zoo.shared, "winml_candy"),
+        "face landmarks": partial(zoo.shared, "osf_lm_model0_opt"),
+    }
+    return dict(list(made.items())[:2]) if quick else made
+
+
+def _any_batch(build: Callable[[], Path]) -> Path:
+    return suite.zoo.batched(build(), "batch")
+
+
+def _unet() -> Path:
+    from benchmarks.zoo import cache
+    from benchmarks.zoo.lists import ENTRIES
+
+    return cache.model(next(e for e in ENTRIES if e.name == "unet"))
+
+
+def open_batches(models: Mapping[str, Callable[[], Path]], threads: int = 1) -> Table:
+    """Convolutional networks with an open batch, compared with executables compiled for one batch. Those that are not
+    available here are left out."""
+    import onnx
+
+    import weft
+
+    rows = []
+    for name, build in models.items():
+        try:
+            path = build()
+        except suite.zoo.Unavailable as why:
+            print(f"{name} is left out: {why}", file=sys.stderr)
+            continue
+        model = onnx.load(path)
+        weights = {w.name for w in model.graph.initializer}
+        (size,) = {d.dim_param for i in model.graph.input if i.name not in weights
+                   for d in i.type.tensor_type.shape.dim if d.dim_param}  # fmt: skip
+        general = weft.compile(path, threads=threads)
+        for batch in BATCHES:
+            alone = weft.compile(path, threads=threads, shapes={size: batch})
+            inputs = suite.zoo.random_inputs(model, 0, {size: batch})
+            x = [inputs[t.name] for t in general.inputs]
+            ours, fixed = alternately(lambda x=x, e=general: e(*x), lambda x=x, e=alone: e(*x))  # type: ignore[misc]
+            rows.append((f"{name} × {batch}", ours, fixed, ours / fixed))
+    columns = ("network", "any batch, ms", "this batch alone, ms", "ratio")
+    note = f"{NOTE} Wanted: a ratio of at most 1.05."
+    return Table(f"Convolutional networks with an open batch, {_threads(threads)}", columns, tuple(rows), note)
+
+
 def _threads(count: int) -> str:
     return "1 thread" if count == 1 else f"{count} threads"
 
@@ -106,6 +167,8 @@ def tables(names: Sequence[str], threads: Sequence[int], quick: bool) -> list[Ta
     sizes = [s for s in (SIZES[:3] if quick else SIZES) if wanted(_bert_name(*s))]
     chosen = [c for c in cases()[:: 3 if quick else 1] if wanted(c.name)]
     found = [one_for_all_sizes(sizes, t) for t in threads if sizes]
+    networks = {k: v for k, v in convolutional(quick).items() if wanted(f"open batch {k}")}
+    found += [open_batches(networks, t) for t in threads if networks]
     return found + [against_onnxruntime(chosen, t) for t in threads if chosen]
 
 

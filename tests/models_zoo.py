@@ -168,8 +168,9 @@ def shared(name: str) -> Path:
     return path
 
 
-def batched(path: Path, batch: int) -> Path:
-    """The model of ``path``, whose input has one image, for ``batch`` of them: input sizes, reshapes by constants."""
+def batched(path: Path, batch: int | str) -> Path:
+    """The model of ``path``, whose input has one image, for ``batch`` of them, or for any number, named ``batch``:
+    input sizes, reshapes by constants."""
     _need("onnx")
     import onnx
     from onnx import numpy_helper
@@ -179,11 +180,15 @@ def batched(path: Path, batch: int) -> Path:
         graph = model.graph
         weights = {w.name: w for w in graph.initializer}
         for value in (*(i for i in graph.input if i.name not in weights), *graph.output):
-            value.type.tensor_type.shape.dim[0].dim_value = batch
+            first = value.type.tensor_type.shape.dim[0]
+            if isinstance(batch, str):
+                first.dim_param = batch
+            else:
+                first.dim_value = batch
         for shape in {n.input[1] for n in graph.node if n.op_type == "Reshape" and n.input[1] in weights}:
             sizes = numpy_helper.to_array(weights[shape]).copy()
             if sizes[0] == 1:
-                sizes[0] = batch
+                sizes[0] = 0 if isinstance(batch, str) else batch  # 0: the size that comes in
             weights[shape].CopyFrom(numpy_helper.from_array(sizes, shape))
         del graph.value_info[:]
         out.write_bytes(model.SerializeToString())
