@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,15 +20,19 @@ THREADS = 3
 
 
 def run_kernel(
-    kernel: Program, arrays: list[np.ndarray], sizes: Sequence[int] = (), target: Target | None = None
+    kernel: Program,
+    arrays: list[np.ndarray],
+    sizes: Sequence[int] = (),
+    target: Target | None = None,
+    changed: Callable[[bytes], bytes] = bytes,
 ) -> None:
-    """Run a program in kernel form on its parameters, which it writes in place."""
+    """Run a program in kernel form on its parameters, which it writes in place. ``changed`` may change its code."""
     target = target or Target("cpu")
     code = backend_of(target).emit(kernel, target)
     needed = kernel.attrs.get("workspace")
     if needed is not None:
         needed = int(substitution({v: Const(s) for v, s in zip(kernel.sizes, sizes, strict=True)})(needed))
-    call(code.data, code.entry, arrays, sizes, needed)
+    call(changed(code.data), code.entry, arrays, sizes, needed)
 
 
 def call(
@@ -42,7 +46,11 @@ def call(
 
 
 def run_program(
-    program: Program, inputs: list[np.ndarray], sizes: Sequence[int] = (), target: Target | None = None
+    program: Program,
+    inputs: list[np.ndarray],
+    sizes: Sequence[int] = (),
+    target: Target | None = None,
+    changed: Callable[[bytes], bytes] = bytes,
 ) -> list[np.ndarray]:
     """Lower a scheduled program, run it, and return its outputs."""
 
@@ -50,5 +58,5 @@ def run_program(
     kernel = tir_to_kernel(program, target)
     swap = substitution({v: Const(s) for v, s in zip(program.sizes, sizes, strict=True)})
     outputs = [np.full([int(swap(d)) for d in b.shape], 77, b.dtype.numpy) for b in program.params[len(inputs) :]]
-    run_kernel(kernel, [*inputs, *outputs], sizes, target)
+    run_kernel(kernel, [*inputs, *outputs], sizes, target, changed)
     return outputs

@@ -1,5 +1,6 @@
-/* The matrix-tile unit of x86-64 in software, for machines without one: a handler of SIGILL that carries out
+/* The matrix-tile unit of x86-64 in software, counted: a handler of SIGILL that carries out
  * ldtilecfg, tilerelease, tilezero, tileloadd(t1), tilestored, tdp{bssd,bsud,busd,buud} and tdpbf16ps, and counts them.
+ * Where a CPU has the unit, tests replace the first byte of these instructions by 06, which is none in 64-bit mode.
  * Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2 (VEX encodings and operations). */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -28,7 +29,7 @@ static uint64_t at(const greg_t *regs, int number) { return (uint64_t)regs[ORDER
 
 /* VEX.128 map 0F38 only; returns 0 where the bytes are something else. */
 static int decode(const uint8_t *p, const greg_t *regs, insn *i) {
-    if (p[0] != 0xC4 || (p[1] & 31) != 2 || (p[2] & 4)) return 0;
+    if ((p[0] != 0xC4 && p[0] != 0x06) || (p[1] & 31) != 2 || (p[2] & 4)) return 0;
     i->r = !(p[1] & 0x80), i->x = !(p[1] & 0x40), i->b = !(p[1] & 0x20);
     i->w = p[2] >> 7, i->vvvv = (~p[2] >> 3) & 15, i->pp = p[2] & 3, i->opcode = p[3];
     if (i->w) return 0;

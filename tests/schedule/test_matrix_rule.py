@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -65,14 +67,32 @@ def hot_loop(text: str) -> list[str]:
     return lines[start:end]
 
 
-def agree(module: Module, values: list[Any], products: int, options: Options | None = None) -> tile_unit.Counts:
-    """The interpreter agrees; so many products of tiles. In one thread: those of the pool let no signal through."""
-    wanted = np.asarray(interpret(module, values), np.float64)
+def on_the_unit(
+    module: Module, values: Mapping[str, Any] | list[Any], options: Options | None = None
+) -> tuple[list[dict[str, Any]], tile_unit.Counts]:
+    """The results of the imitated unit, in one thread (those of the pool let no signal through), and, where the CPU has
+    one, of this in one thread and in several; instructions carried out."""
     artifact, _ = compile_module(module, [tile_unit.machine()], options=options)
+    if isinstance(values, list):
+        values = {i.name: v for i, v in zip(artifact.program.inputs, values, strict=True)}
     with tile_unit.imitated() as counts, pytest.MonkeyPatch.context() as patch:
         patch.setattr(executable, "cpu_features", lambda: tile_unit.machine().cpu.features)
-        got = np.asarray(executable.Executable(artifact, 1)(*values), np.float64)
-    np.testing.assert_allclose(got, wanted, rtol=1.6e-2, atol=2e-2)
+        results = [executable.Executable(tile_unit.trapping_artifact(artifact), 1).run(values)]
+    if tile_unit.here():
+        one, several = (executable.Executable(artifact, n).run(values) for n in (1, 3))
+        for name, value in one.items():
+            assert value.tobytes() == several[name].tobytes(), "threads change the result"
+        results.append(one)
+    return results, counts
+
+
+def agree(module: Module, values: list[Any], products: int, options: Options | None = None) -> tile_unit.Counts:
+    """The interpreter agrees; so many products of tiles."""
+    wanted = np.asarray(interpret(module, values), np.float64)
+    results, counts = on_the_unit(module, values, options)
+    for result in results:
+        (got,) = result.values()
+        np.testing.assert_allclose(np.asarray(got, np.float64), wanted, rtol=1.6e-2, atol=2e-2)
     assert counts.products == products
     return counts
 
@@ -190,11 +210,8 @@ def test_small_transformers(name: str) -> None:
     path = zoo.or_skip(zoo.transformer, name, "tiny")
     inputs = zoo.random_inputs(onnx.load(path, load_external_data=False), 0)
     wanted = weft.compile(path).run(inputs)
-    artifact, _ = compile_module(weft.load(path), [tile_unit.machine()], options=Options(precision="bf16"))
-    with tile_unit.imitated() as counts, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executable, "cpu_features", lambda: tile_unit.machine().cpu.features)
-        got = executable.Executable(artifact, 1).run(inputs)
+    results, counts = on_the_unit(weft.load(path), inputs, Options(precision="bf16"))
     assert counts.products >= 100
-    for key, exact in wanted.items():
+    for got, (key, exact) in itertools.product(results, wanted.items()):
         x, y = exact.astype(np.float64).ravel(), got[key].astype(np.float64).ravel()
         assert x @ y >= 0.999 * np.linalg.norm(x) * np.linalg.norm(y)

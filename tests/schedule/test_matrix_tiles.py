@@ -28,6 +28,15 @@ KINDS = {
 imitated = pytest.mark.skipif(tile_unit.absent() is not None, reason=str(tile_unit.absent()))
 
 
+def on_the_unit(program: Program, given: list[np.ndarray]) -> tuple[list[np.ndarray], tile_unit.Counts]:
+    """The result on the imitated unit and, where the CPU has one, on this; instructions carried out."""
+    with tile_unit.imitated() as counts:
+        got = run_program(program, given, target=tile_unit.machine(), changed=tile_unit.trapping)
+    if tile_unit.here():
+        got += run_program(program, given, target=tile_unit.machine())
+    return got, counts
+
+
 def product(rows: int, columns: int, depth: int, kind: str) -> Program:
     _, (a, b, c), group, _ = KINDS[kind]
     x = te.placeholder((rows, depth // group, group), a, name="A")
@@ -67,9 +76,9 @@ def test_with_the_unit(kind: str, shape: tuple[int, int, int], parallel: bool) -
     if parallel:
         s.parallel(s.get_loops(result)[0])
     given = inputs_for(original)
-    with tile_unit.imitated() as counts:
-        got = run_program(s.program, given, target=tile_unit.machine())[0]
-    np.testing.assert_array_equal(got, run(original, given)[0])
+    results, counts = on_the_unit(s.program, given)
+    for got in results:
+        np.testing.assert_array_equal(got, run(original, given)[0])
     tiles = rows // 16 * columns // 16
     assert counts.products == tiles * blocks
     assert counts.stores == tiles, "sums leave the registers once"
@@ -85,9 +94,9 @@ def test_shapes_of_tiles(tile_rows: int, tile_columns: int) -> None:
     s = Schedule(original)
     tiled_product(s, "C", TILE_BF16, tile_rows, tile_columns, pack=None)
     given = inputs_for(original)
-    with tile_unit.imitated() as counts:
-        got = run_program(s.program, given, target=tile_unit.machine())[0]
-    np.testing.assert_array_equal(got, run(original, given)[0])
+    results, counts = on_the_unit(s.program, given)
+    for got in results:
+        np.testing.assert_array_equal(got, run(original, given)[0])
     tiles = tile_rows * tile_columns
     assert counts.stores == (tiles if tiles <= 6 else 2 * tiles)
 
@@ -99,19 +108,17 @@ def test_extremes() -> None:
     s = Schedule(original)
     tiled_product(s, "C", TILE_U8S8)
     a, b = np.full((32, 32, 4), 255, np.uint8), np.full((32, 32, 4), -128, np.int8)
-    with tile_unit.imitated():
-        got = run_program(s.program, [a, b], target=tile_unit.machine())[0]
-    assert (got == 255 * -128 * 128).all()
+    for got in on_the_unit(s.program, [a, b])[0]:
+        assert (got == 255 * -128 * 128).all()
     original = product(32, 32, 32, "halves")
     s = Schedule(original)
     tiled_product(s, "C", TILE_BF16)
     x = np.ones((32, 16, 2), ml_dtypes.bfloat16)
     y = np.ones((16, 32, 2), ml_dtypes.bfloat16)
     x[3, 0, 0], y[5, 7, 1] = np.inf, np.nan
-    with tile_unit.imitated():
-        got = run_program(s.program, [x, y], target=tile_unit.machine())[0]
-    assert np.isnan(got[:, 7]).all() and np.isposinf(np.delete(got[3], 7)).all()
-    assert (np.delete(np.delete(got, 3, 0), 7, 1) == 32).all()
+    for got in on_the_unit(s.program, [x, y])[0]:
+        assert np.isnan(got[:, 7]).all() and np.isposinf(np.delete(got[3], 7)).all()
+        assert (np.delete(np.delete(got, 3, 0), 7, 1) == 32).all()
 
 
 def test_a_mismatch_is_refused() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import models_zoo as zoo
 import numpy as np
 import pytest
-import tile_unit
-from test_matrix_rule import AMX, agree, halves, hot_loop, imitated
+from test_matrix_rule import AMX, agree, halves, hot_loop, imitated, on_the_unit
 
 import weft
 from weft.backends.llvm.tiles import uses_tiles
@@ -18,8 +17,7 @@ from weft.graph.nodes import Call, Function, GraphExpr, Module, Var, call
 from weft.graph.visit import post_order
 from weft.kernels.machine_code import lowered
 from weft.ops.catalogue import op
-from weft.pipeline import Options, compile_module, kernel_stages, operators_in, optimize, unscheduled
-from weft.runtime import executable
+from weft.pipeline import Options, kernel_stages, operators_in, optimize, unscheduled
 from weft.target import Target
 
 Sizes = tuple[int, int, int, int, int, int, int, int]
@@ -215,14 +213,13 @@ def test_a_network_runs_in_tiles() -> None:
 
 
 @imitated
-def test_a_network_on_the_imitated_unit() -> None:
+def test_a_network_on_the_unit() -> None:
     module, value = network(), np.random.default_rng(1).standard_normal((1, 3, 28, 28)).astype(np.float32)
     wanted = np.asarray(interpret(module, [value]), np.float64).ravel()
-    artifact, _ = compile_module(module, [tile_unit.machine()], options=Options(precision="bf16"))
-    with tile_unit.imitated() as counts, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executable, "cpu_features", lambda: tile_unit.machine().cpu.features)
-        got = np.asarray(executable.Executable(artifact, 1)(value), np.float64).ravel()
-    assert got @ wanted >= 0.999 * np.linalg.norm(got) * np.linalg.norm(wanted)
+    results, counts = on_the_unit(module, [value], Options(precision="bf16"))
+    for result in results:
+        (got,) = (np.asarray(r, np.float64).ravel() for r in result.values())
+        assert got @ wanted >= 0.999 * np.linalg.norm(got) * np.linalg.norm(wanted)
     assert counts.products >= 500
 
 

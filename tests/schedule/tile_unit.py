@@ -1,22 +1,31 @@
-"""Run code for matrix tiles on a CPU without them: `tile_unit.c`, compiled once, carries the instructions out."""
+"""Run code for matrix tiles on any CPU, with counts: `tile_unit.c`, compiled once, carries the instructions out.
+
+On a CPU with the unit they would not reach it: there :func:`trapping` makes instructions invalid that the CPU would
+carry out itself. Such a CPU also runs the code as it is; see :func:`here`.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from weft.runtime.artifact import Artifact, CodeObject
 from weft.target import Target
 
 SOURCE = Path(__file__).parent.parent / "backends" / "tile_unit.c"
 _FEATURES = "+amx-tile,+amx-int8,+amx-bf16"
+_INSTRUCTION = re.compile(rb"\xc4(?=[\x02-\xe2][\x00-\x7f][\x49\x4b\x5c\x5e])", re.S)
+_INVALID = b"\x06"
+"""In place of the first byte of a tile instruction: no instruction in 64-bit mode, and `tile_unit.c` knows it."""
 
 
 @dataclass(slots=True)
@@ -37,9 +46,28 @@ def absent() -> str | None:
         return "matrix tiles are imitated on x86-64 Linux only"
     if shutil.which("cc") is None:
         return "no C compiler"
-    if "amx-tile" in Target("cpu").cpu.features:
-        return "the CPU has the unit itself"
     return None
+
+
+def here() -> bool:
+    """Whether the CPU has the unit itself."""
+    return "amx-tile" in Target("cpu").cpu.features
+
+
+def trapping(code: bytes) -> bytes:
+    """``code`` with tile instructions that no CPU carries out: all are left to `tile_unit.c`."""
+
+    def invalid(found: re.Match[bytes]) -> bytes:
+        prefix = code[found.start() + 1] & 31, code[found.start() + 2] & 0x84
+        return _INVALID if prefix == (2, 0) else found.group()
+
+    return _INSTRUCTION.sub(invalid, code)
+
+
+def trapping_artifact(artifact: Artifact) -> Artifact:
+    """``artifact`` with such code."""
+    codes = (tuple(replace(v, data=trapping(v.data)) for v in c.variants) for c in artifact.codes)
+    return replace(artifact, codes=tuple(CodeObject(variants) for variants in codes))
 
 
 def machine() -> Target:
