@@ -16,7 +16,7 @@ LACKING: tuple[str, ...] = (
     r"no C compiler|there is no C compiler",
     r".* is not installed",
     r"gcc .* has no __builtin_shufflevector",
-    r"could not import '(torch|onnx|onnxruntime|onnxscript|PIL(\.Image)?|openvino|timm|transformers|diffusers|tvm)'.*",
+    r"could not import '(torch|re2|onnx|onnxruntime|onnxscript|PIL(\.Image)?|openvino|timm|transformers|diffusers|tvm)'.*",
     r".* needs .*: pip install .*",
     r"no models at .*",
     r".* is absent \(the folder is named by WEFT_MODELS\)",
@@ -24,7 +24,7 @@ LACKING: tuple[str, ...] = (
     r"the thread sanitizer does not run on this kernel",
     r"the emulator fails: .*",
     r"the machine has no AVX2",
-    r"this CPU has no products of bfloat16",
+    r"this CPU has no products of \w+",
     r"the C library does not tell how much memory is in use",
     r"the long double of this machine is no longer than a double",
     r"needs /proc",
@@ -32,6 +32,8 @@ LACKING: tuple[str, ...] = (
     r"(permissions|links|signals) of POSIX|processes have groups on POSIX systems",
     r"flags of x86-64",
     r"LLVM without .*",
+    r".* is not emulated here: no .*",
+    r"matrix tiles are imitated on x86-64 Linux only",
 )
 """Patterns of what a machine may lack."""
 

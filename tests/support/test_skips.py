@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -62,3 +63,39 @@ def test_slow_tests_are_deselected(run) -> None:
 
 def test_bounds_are_small() -> None:
     assert sum(skips.BOUNDED.values()) <= 50
+
+
+def reasons_in(source: str) -> list[str]:
+    """The reasons for skips that stand in a module of tests, as pytest gives them; holes are filled with a word."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            given = {k.arg: k.value for k in node.keywords}
+            texts = [given.get("reason"), *(node.args[:1] if name in ("skip", "importorskip") else [])]
+            if name == "importorskip":
+                found += [f"could not import '{t}': no module" for t in map(text_of, texts[1:]) if t]
+            elif name in ("skip", "skipif"):
+                found += [t for t in map(text_of, texts) if t]
+        elif isinstance(node, ast.FunctionDef) and node.name == "absent":
+            given_back = [v for r in ast.walk(node) if isinstance(r, ast.Return) for v in branches(r.value)]
+            found += [t for t in map(text_of, given_back) if t]
+    return found
+
+
+def branches(node: ast.expr | None) -> list[ast.expr | None]:
+    return [*branches(node.body), *branches(node.orelse)] if isinstance(node, ast.IfExp) else [node]
+
+
+def text_of(node: ast.expr | None) -> str:
+    """A text that the source has, or nothing."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(p.value if isinstance(p, ast.Constant) else "word" for p in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def test_reasons_that_only_other_machines_meet_are_listed_too() -> None:
+    files = [p for p in sorted(TESTS.rglob("*.py")) if p.name != "test_skips.py"]
+    found = {r: p.name for p in files for r in reasons_in(p.read_text())}
+    assert {"no C compiler", "could not import 'torch': no module"} <= set(found)
+    assert [(where, why) for why, where in found.items() if skips.excess(Counter([why]))] == []
