@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from weft.runtime import _native
 from weft.runtime.devices import failure
 from weft.runtime.elements import numpy_dtype
+from weft.runtime.numbers import NotHeld, Unfit, number_array
 from weft.runtime.program import CallKernel, Check, CheckRange, ExecutableProgram, TensorSpec, describe
 from weft.runtime.sizes import evaluate, to_text
 from weft.runtime.tensor import Tensor, as_tensor, from_dlpack
 from weft.runtime.values import FieldType, pack, unpack
-from weft.support.errors import MALFORMED, InputError, InternalError, UserError, WeftError
+from weft.support.errors import InputError, InternalError, UserError, WeftError
 from weft.support.words import counted, did_you_mean
 
 # weft_status of csrc/include/weft_runtime.h, and the binding's own from 100.
@@ -80,25 +81,14 @@ class Arguments:
         return self._from_python(spec, value)
 
     def _from_python(self, spec: TensorSpec, value: Any) -> NDArray[Any]:
-        """Numbers and nested lists have no dtype: they get that of the input, unless this would change their kind, such
-        as float to integer."""
+        """Numbers and nested lists have no dtype: they get that of the input, unless this would change their kind or
+        value."""
         try:
-            array = np.asarray(value)
-        except MALFORMED as error:
+            return number_array(value, numpy_dtype(spec.dtype), spec.dtype)
+        except NotHeld as error:
+            raise InputError(f"input '{spec.name}' has values that {spec.dtype} cannot hold", code="I002") from error
+        except Unfit as error:
             raise self._no_array(spec, value) from error
-        if hasattr(value, "dtype") or hasattr(value, "__array_interface__") or isinstance(value, (bytes, memoryview)):
-            return array
-        wanted = numpy_dtype(spec.dtype)
-        if array.dtype.kind not in "biuf":
-            raise self._no_array(spec, value)
-        if np.can_cast(array.dtype, wanted, "same_kind") or (
-            array.dtype.kind in "biu" and spec.dtype.startswith("uint")
-        ):
-            made = array.astype(wanted)
-            if array.dtype.kind in "biu" and not np.array_equal(made.astype(array.dtype), array):
-                raise InputError(f"input '{spec.name}' has values that {spec.dtype} cannot hold", code="I002")
-            return made
-        return array
 
     def _no_array(self, spec: TensorSpec, value: Any) -> InputError:
         return InputError(

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from weft.runtime import _native
 from weft.runtime.elements import numpy_dtype
+from weft.runtime.numbers import NotHeld, Unfit, foreign_array, number_array
 from weft.support.data import Data
-from weft.support.errors import MALFORMED, InputError
+from weft.support.errors import InputError
 
 FieldType = Sequence[Any]
 Types = Mapping[str, Mapping[str, Sequence[FieldType]]]
@@ -112,12 +113,11 @@ class _Packer:
     def _array(self, item: Any, wanted: FieldType) -> NDArray[Any]:
         dtype = numpy_dtype(wanted[1])
         try:
-            array = np.asarray(item)
-        except MALFORMED as error:
+            array = number_array(item, dtype, wanted[1])
+        except NotHeld as error:
+            raise InputError(f"input '{self.name}' has values that {wanted[1]} cannot hold", code="I006") from error
+        except Unfit as error:
             raise self._wrong(item, wanted) from error
-        plain = not hasattr(item, "dtype") and array.dtype.kind in "biuf"
-        if plain and np.can_cast(array.dtype, dtype, "same_kind"):
-            array = array.astype(dtype)
         if array.dtype != dtype:
             raise self._wrong(array, wanted)
         return np.ascontiguousarray(array).reshape(array.shape)
@@ -140,7 +140,10 @@ def pack(value: Any, field: FieldType, types: Types, name: str) -> _native.Value
 
 def string_array(value: Any) -> NDArray[Any]:
     """An array of Python strings (dtype object); bytes are read as UTF-8. Raises InputError for anything else."""
-    array = np.asarray(value)
+    try:
+        array = foreign_array(value)
+    except Unfit as error:
+        raise InputError(f"a tensor of strings is needed, not a {type(value).__name__}", code="I006") from error
     if array.dtype.kind in "US":
         array = array.astype(object)
     made = np.empty(array.shape, dtype=object)
