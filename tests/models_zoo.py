@@ -21,7 +21,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -287,9 +286,7 @@ def _gpt2_decode(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, s
                 cache.update(past[f"past_key_{i}"], past[f"past_value_{i}"], i)
             found = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True)
             present = [t for layer in found.past_key_values.layers for t in (layer.keys, layer.values)]
-            return SimpleNamespace(
-                logits=found.logits, **{f"present_{n}": t for n, t in zip(names, present, strict=True)}
-            )
+            return found.logits, *present
 
     inputs = {"input_ids": torch.randint(0, 100, (1, 1)), **{f"past_{n}": torch.randn(shape) for n in names}}
     axes = {name: {0: "batch"} if name == "input_ids" else {0: "batch", 2: "sequence"} for name in inputs}
@@ -380,7 +377,7 @@ def _lstm(tiny: bool) -> tuple[Any, dict[str, Any], dict[str, dict[int, str]], l
 
         def forward(self, x: Any) -> Any:
             output, (state, cell) = self.lstm(x)
-            return SimpleNamespace(output=output, state=state, cell=cell)
+            return output, state, cell
 
     axes = {"x": {0: "batch", 1: "sequence"}}
     return Sequence(), {"x": torch.randn(1, steps, hidden)}, axes, ["output", "state", "cell"]
@@ -420,7 +417,7 @@ def _plain(name: str, size: str) -> tuple[Any, dict[str, Any], dict[str, dict[in
 
         def forward(self, *args: Any) -> Any:
             result = self.inner(**dict(zip(inputs, args, strict=True)))
-            return tuple(getattr(result, key) for key in outputs)
+            return result if type(result) is tuple else tuple(getattr(result, key) for key in outputs)
 
     return Plain().eval(), inputs, axes, outputs
 
