@@ -40,11 +40,6 @@ EQUIVALENT: dict[tuple[str, ...], str] = {
         "if (self.solver.nonnegative(plus(scaled(add(p, q), -1), -1))):",
     ): "a filter: what has no opposed terms is not proved contradictory, this only saves the attempt",
     (
-        "weft/expr/rules/values.py",
-        "when=lambda m, ask: isinstance(m.c, Const) and type(cast(m.c, m.to)) is Const,",
-        "when=lambda m, ask: (isinstance(m.c, Const) or type(cast(m.c, m.to)) is Const),",
-    ): "where they differ, the cast of the constant is not folded: the rule finds the expression that it was given",
-    (
         "weft/expr/normalize.py",
         "right = {m: -c for m, c in p.items() if m and c < 0}",
         "right = {m: -c for m, c in p.items() if m and c < 1}",

@@ -105,10 +105,95 @@ def test_rules_agree_with_differences(entry, number):
     with np.errstate(all="ignore"):
         for i, gradient in zip(chosen, found, strict=True):
             assert gradient.shape == arrays[i].shape and gradient.dtype == np.float64
-            direction = rng.choice([-1.0, 1.0], arrays[i].shape) if arrays[i].size else arrays[i]
+            # Of different lengths: the same number for all elements would not tell weights of one sum from others.
+            direction = rng.choice([-1.0, 1.0], arrays[i].shape) * rng.uniform(0.5, 1.5, arrays[i].shape)
             wanted = slope(function, arrays, i, direction)
             if np.isfinite(wanted):
                 np.testing.assert_allclose((gradient * direction).sum(), wanted, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("mode", "coordinates"),
+    [(m, c) for m in ("nearest", "linear", "cubic") for c in ("half_pixel", "asymmetric", "align_corners")],
+)
+@pytest.mark.parametrize("scales", [None, (None, 1.65, 0.9), (1.0, 1.25, 1.1), (1.4, None, None)])
+def test_resizing_by_factors_that_are_not_the_ratio_of_the_sizes(mode, coordinates, scales):
+    """Each element of the Jacobian. An axis whose size stays may be resampled as well."""
+    x = build.var("x", (2, 5, 3), "float64")
+    attrs = {"sizes": (2, 8, 3), "mode": mode, "coordinates": coordinates}
+    y = o("resize", x, **attrs) if scales is None else o("resize", x, scales=scales, **attrs)
+    weights = np.random.default_rng(1).uniform(0.5, 1.5, (2, 8, 3))
+    total = o("reduce_sum", o("mul", y, build.constant(weights, "float64")), keepdims=False)
+    value = np.random.default_rng(0).standard_normal((2, 5, 3))
+    (found,) = run(Function((x,), Tuple(tuple(gradients(total, [x])))), [value])
+    base = float(run(Function((x,), total), [np.zeros((2, 5, 3))]))
+    wanted = np.array([float(run(Function((x,), total), [unit.reshape(2, 5, 3)])) for unit in np.eye(30)]) - base
+    np.testing.assert_allclose(found, wanted.reshape(2, 5, 3), rtol=1e-6, atol=1e-9)
+
+
+def at(name, value, by=np.ones_like, **attrs):
+    """The gradient of the weighted sum of an operator's result at a point, compiled and interpreted."""
+    x = build.var("x", value.shape, str(value.dtype))
+    y = o(name, x, **attrs)
+    total = o(
+        "reduce_sum",
+        o("mul", y, build.constant(by(np.empty(y.tensor.shape, value.dtype)), str(value.dtype))),
+        keepdims=False,
+    )
+    module = differentiate(Module({"main": Function((x,), total)}), ("x",))
+    interpreted, compiled = run(module.main, [value])[1], weft.compile(module, threads=1)(value)[1]
+    np.testing.assert_allclose(compiled, interpreted, rtol=1e-5, atol=1e-6)
+    return interpreted
+
+
+ROWS = np.array([[3.0, -4.0, 0.0], [0.0, 0.0, 0.0], [0.0, 2.0, 0.0], [1.0, 2.0, -2.0]], np.float32)
+"""With a row of zeros, and rows with one and with two of them."""
+
+
+@pytest.mark.parametrize(
+    "name", ["reduce_l1", "reduce_l2", "reduce_prod", "reduce_max", "reduce_min", "reduce_sum_square"]
+)
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_reductions_of_rows_with_zeros(name, keepdims):
+    """Where there is no derivative, norms have that of least length, and equal extremes share theirs: as in PyTorch."""
+    torch = pytest.importorskip("torch")
+    x = torch.tensor(ROWS, requires_grad=True)
+    made = {
+        "reduce_l1": lambda: x.abs().sum(1),
+        "reduce_l2": lambda: torch.linalg.vector_norm(x, dim=1),
+        "reduce_prod": lambda: x.prod(1),
+        "reduce_max": lambda: x.amax(1),
+        "reduce_min": lambda: x.amin(1),
+        "reduce_sum_square": lambda: (x * x).sum(1),
+    }[name]()
+    (made * torch.tensor([1.0, 2.0, 3.0, 4.0])).sum().backward()
+    by = lambda y: np.arange(1, 5, dtype=y.dtype).reshape(y.shape)  # noqa: E731
+    np.testing.assert_allclose(at(name, ROWS, by, axes=(1,), keepdims=keepdims), x.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_norms_of_windows_of_zeros(p):
+    value = np.array([0.0, 0.0, 0.0, 3.0, -4.0, 0.0, 2.0, 0.0], np.float32).reshape(1, 1, 8)
+    found = at("lp_pool", value, kernel=(2,), strides=(2,), p=p)
+    pairs = value.reshape(4, 2).astype(np.float64)
+    norms = (np.abs(pairs) ** p).sum(1, keepdims=True) ** (1 / p)
+    wanted = np.sign(pairs) * np.abs(pairs) ** (p - 1) / np.where(norms, norms, 1.0) ** (p - 1)
+    np.testing.assert_allclose(found, wanted.reshape(value.shape), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count_include_pad", [True, False])
+@pytest.mark.parametrize("pads", [(3, 0), (0, 3), (3, 4), (2, 2)])
+def test_means_of_windows_some_of_which_hold_only_padding(count_include_pad, pads):
+    """Such a window has no mean, which is the affair of no element."""
+    value = np.arange(1.0, 6.0, dtype=np.float32).reshape(1, 1, 5)
+    found = at("avg_pool", value, kernel=(2,), pads=pads, count_include_pad=count_include_pad)
+    ones = np.concatenate([np.zeros(pads[0]), np.ones(5), np.zeros(pads[1])])
+    wanted = np.zeros(len(ones))
+    for start in range(len(ones) - 1):
+        inside = 2 if count_include_pad else ones[start : start + 2].sum()
+        if inside:
+            wanted[start : start + 2] += 1 / inside
+    np.testing.assert_allclose(found.ravel(), wanted[pads[0] : pads[0] + 5], rtol=1e-6)
 
 
 def test_most_cases_have_derivatives():

@@ -164,7 +164,7 @@ class Normalizer:
         stack: list[Expr] = [node]
         while stack:
             top = stack.pop()
-            if is_arithmetic(top) and (top is node or top not in self.memo):
+            if is_arithmetic(top) and top not in self.memo:
                 assert isinstance(top, Binary)
                 stack += (top.b, top.a)
             else:

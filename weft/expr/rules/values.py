@@ -72,12 +72,7 @@ VALUE_RULES: Final = (
     rule("eq-same", binary("eq", _x, _x), True, when=not_float("x")),
     rule("ne-same", binary("ne", _x, _x), False, when=not_float("x")),
     rule("cast-same", converted(_x, "to"), _x, when=lambda m, ask: m.x.dtype == m.to),
-    rule(
-        "cast-constant",
-        converted(_c, "to"),
-        lambda m: cast(m.c, m.to),
-        when=lambda m, ask: isinstance(m.c, Const) and type(cast(m.c, m.to)) is Const,
-    ),
+    rule("cast-constant", converted(_c, "to"), lambda m: cast(m.c, m.to)),  # NaN as an integer stays as it is
     rule("cast-cast", converted(converted(_x, "inner"), "outer"), lambda m: cast(m.x, m.outer), when=_value_kept),
     rule("cast-there-and-back", converted(converted(_x, "inner"), "outer"), _x, when=_fits),
 )
