@@ -42,6 +42,57 @@ def test_bench_writes_records(model: Path, weft_command: Weft) -> None:
         assert record["max_abs_diff"] < 1e-4 and record["version"]
 
 
+class Stop(Exception):
+    """Ends a command where it has told what the test asks."""
+
+
+@pytest.mark.parametrize(("threads", "runs"), [(1, 20), (2, 7), (3, 100)])
+def test_bench_measures_as_often_and_on_as_many_threads_as_told(
+    model: Path, weft_command: Weft, monkeypatch: pytest.MonkeyPatch, threads: int, runs: int
+) -> None:
+    """From the command line to the request that each engine reads, and to the runs of a turn."""
+    requests, turns = [], []
+
+    class Silent:
+        def __init__(self, name: str, request: Path, folder: Path) -> None:
+            requests.append((name, json.loads(request.read_text())))
+            self.name, self.error, self.times, self.version = name, None, [1.0], "1"
+
+        def outputs(self) -> list[np.ndarray]:
+            return [np.zeros(2, np.float32)]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("weft.bench.turns.Engine", Silent)
+    monkeypatch.setattr("weft.bench.turns._take_turns", lambda engines, fewest, rounds: turns.append(fewest * rounds))
+    answer = weft_command(
+        "bench", model, "--threads", threads, "--runs", runs, "--peers", "onnxruntime", "--json", "r.json"
+    )
+    assert answer.status == 0, answer.err
+    assert [(name, r["threads"]) for name, r in requests] == [("weft", threads), ("onnxruntime", threads)]
+    assert [r["threads"] for r in json.loads(Path("r.json").read_text())] == [threads, threads]
+    assert len(turns) == 1 and runs - 5 < turns[0] <= runs
+
+
+@pytest.mark.parametrize(("threads", "runs"), [(1, 3), (2, 4)])
+def test_the_profile_of_bench_has_as_many_runs_and_threads(
+    model: Path, weft_command: Weft, monkeypatch: pytest.MonkeyPatch, threads: int, runs: int
+) -> None:
+    seen: list[object] = []
+
+    def stopped(exe, *inputs, peaks, runs):
+        seen.extend((exe.threads, peaks, runs))
+        raise Stop
+
+    monkeypatch.setattr("weft.cli.bench_command.measure", lambda *a, **k: ([], {}))
+    monkeypatch.setattr("weft.cli.bench_command._show", lambda *a: None)
+    monkeypatch.setattr("weft.measure.peaks.measure_peaks", lambda count: ("peaks of", count))
+    monkeypatch.setattr("weft.measure.roofline.roofline", stopped)
+    weft_command("bench", model, "--profile", "--peers", "none", "--threads", threads, "--runs", runs)
+    assert seen == [threads, ("peaks of", threads), runs]
+
+
 def test_bench_omits_engines_that_are_not_installed(
     model: Path, weft_command: Weft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +171,21 @@ def test_blame_finds_nothing_in_a_model_that_is_right(weft_command: Weft, model:
     )
     assert not Path("weft-blame").exists()
     assert weft_command("blame", str(model), "-i", "absent.npy").status == 1
+
+
+def test_blame_draws_inputs_by_the_seed(weft_command: Weft, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from weft.pipeline import blame as room
+
+    found = []
+
+    def planted(module, target, inputs, *rest):
+        found.append(np.concatenate([np.ravel(x) for x in inputs]).tobytes())
+        raise Stop
+
+    monkeypatch.setattr(room, "blame", planted)
+    for seed in ((), ("--seed", 0), ("--seed", 1), ("--seed", 1), ("--seed", 2)):
+        weft_command("blame", str(model), *seed)
+    assert found[0] == found[1] and found[2] == found[3] and len(set(found)) == 3
 
 
 @pytest.mark.parametrize("stage", ["graph", "kernel"])

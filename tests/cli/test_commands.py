@@ -60,6 +60,15 @@ def test_the_number_of_processes_does_not_change_the_code(weft_command: Weft, mo
     assert weft_command("compile", model, "--jobs", "0").status == 2
 
 
+@pytest.mark.parametrize("written", [("-o", "made.weft"), ("--sources", "made")])
+def test_compile_without_the_cache_leaves_it_empty(written: tuple[str, str], model: Path, weft_command: Weft) -> None:
+    target = ("--target", "c") if written[0] == "--sources" else ()
+    for options, kept in ((("--no-cache",), False), ((), True)):
+        answer = weft_command("compile", model, *written, *target, *options)
+        assert answer.status == 0, answer.err
+        assert any(p.is_file() for p in Path("cache").rglob("*")) == kept
+
+
 def test_compile_writes_an_artifact(model: Path, weft_command: Weft) -> None:
     answer = weft_command("compile", model)
     assert answer.status == 0 and "small.weft" in answer.out
@@ -231,6 +240,30 @@ def test_run_reads_arrays(suffix: str, model: Path, weft_command: Weft) -> None:
     assert answer.status == 0 and "(random)" not in answer.out
     with np.load("out.npz") as out:
         np.testing.assert_allclose(out["y"], onnxruntime_result(model, x=x)[0], 1e-3, 1e-6)
+
+
+def test_random_inputs_follow_the_seed(model: Path, artifact: Path, weft_command: Weft) -> None:
+    for source in (model, artifact):
+        found = []
+        for seed in ((), ("--seed", 0), ("--seed", 1), ("--seed", 1), ("--seed", 2)):
+            assert weft_command("run", source, "--shape", "batch=2", *seed, "-o", "y.npy").status == 0
+            found.append(np.load("y.npy"))
+        assert np.array_equal(found[0], found[1]) and np.array_equal(found[2], found[3])
+        assert len({y.tobytes() for y in found}) == 3
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_run_uses_so_many_threads(
+    model: Path, artifact: Path, weft_command: Weft, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    seen = []
+    init = weft.Executable.__init__
+    monkeypatch.setattr(
+        weft.Executable, "__init__", lambda self, *a, **k: init(self, *a, **k) or seen.append(self.threads)
+    )
+    for source in (model, artifact):
+        assert weft_command("run", source, "--threads", threads).status == 0
+    assert seen == [threads, threads]
 
 
 def test_run_takes_artifacts_of_open_sizes(artifact: Path, weft_command: Weft) -> None:

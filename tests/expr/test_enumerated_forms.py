@@ -114,6 +114,17 @@ def checked(order: Sequence[Expr], claim: Expr) -> Expr:
     return made
 
 
+@pytest.mark.parametrize("op", ["floordiv", "floormod", "truncdiv", "truncmod", "min", "max"])
+@pytest.mark.parametrize("by", [Const(2), Const(3), Const(4), Q + 2, P + 1])
+def test_sums_with_a_number_and_what_is_computed_of_it(op: str, by: Expr) -> None:
+    """Only quotients and remainders are digits of the number; a minimum of the same operands is not."""
+    for u in (P, P * 3 + Q, P - R * 2):
+        inner = Binary(op, u, by)
+        for c, f in itertools.product((-4, -3, -1, 1, 2), (-1, 0, 1, 2)):
+            for e in (u * f + inner * c, u * f + inner * by * c, u * f + inner * c + Binary("floormod", u, by) * f):
+                checked((P, Q, R), e)
+
+
 CONDITIONS: tuple[Expr, ...] = (
     U < V, U < W, U <= V, U <= W, V < U, W < U, V <= U, W <= U, V < W, V <= W, U + V < W, U < W + 1, U + 1 < V,
     Binary("eq", U, V), Binary("ne", U, W),
