@@ -12,6 +12,7 @@ from weft.expr.evaluate import evaluate
 from weft.expr.nodes import Const, Expr, Load, Ramp, Var, cast, make, select
 from weft.expr.normalize import Normalizer
 from weft.expr.prove import Facts
+from weft.expr.visit import post_order
 from weft.support.dtypes import INDEX
 
 
@@ -89,6 +90,20 @@ def test_many_conditions_on_indices_end(count: int) -> None:
     for k in range(count):
         wanted += k if (5 * (2 * k + 1) + 3 * (k + 2)) % 97 < 40 else -(k + 1)
     assert evaluate(made, {i: 5, j: 3}) == wanted
+
+
+@pytest.mark.parametrize("count", [10, 6_000])
+def test_only_what_is_simplified_under_conditions_is_limited(count: int) -> None:
+    """However large the expression around a select is, its operands are simplified with what its condition says."""
+    i, wide = Var("i"), cast(Var("v"), "int32")
+    for k in range(count):
+        wide = make("add", wide, Var(f"v{k}", "int32"))
+    facts = Facts()
+    facts.bind(i, 0, 16)
+    chosen = select(i < 4, cast(i // 4, "int32"), Const(7, "int32"))
+    made = facts.simplify(make("mul", wide, chosen))
+    assert made is facts.simplify(make("mul", wide, select(i < 4, Const(0, "int32"), Const(7, "int32"))))
+    assert cast(i // 4, "int32") not in post_order(made)
 
 
 def test_bounds_of_everything() -> None:

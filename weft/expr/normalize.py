@@ -60,7 +60,7 @@ class _Work:
 class Normalizer:
     """Brings nodes into normal form under the facts of ``solver``; answers are cached until facts change."""
 
-    def __init__(self, ring: Ring, state: Assumptions, depth: int = 0, parent: Normalizer | None = None) -> None:
+    def __init__(self, ring: Ring, state: Assumptions, parent: Normalizer | None = None) -> None:
         self.ring = ring
         self._parent = parent
         self._about: frozenset[Expr] = frozenset()
@@ -71,7 +71,7 @@ class Normalizer:
         self._contexts: dict[Expr, Normalizer] = {}
         self._told: dict[Expr, frozenset[Expr] | None] = {}
         self._asked: dict[Expr, frozenset[Expr]] = {} if parent is None else parent._asked
-        self._depth = depth
+        self._depth: int = 0 if parent is None else parent._depth + 1
         self._work: _Work = _Work() if parent is None else parent._work
 
     def forget(self) -> None:
@@ -104,7 +104,7 @@ class Normalizer:
         """A normalizer under the additional fact ``condition`` (in normal form)."""
         found = self._contexts.get(condition)
         if found is None:
-            found = Normalizer(self.ring, self.solver.state.copy(), self._depth + 1, self)
+            found = Normalizer(self.ring, self.solver.state.copy(), self)
             found.assume(condition)
             found._about = variables_of(condition, self._mentioned)
             self._contexts[condition] = found

@@ -22,10 +22,9 @@ Key = tuple[GraphExpr, int]
 
 @dataclass(frozen=True, slots=True)
 class MemorySlice:
-    """``offset`` bytes into the memory of ``key``; ``whole`` where that is all of it."""
+    """A stretch of the memory of ``key``; ``whole`` where that is all of it."""
 
     key: Key
-    offset: int = 0
     whole: bool = True
 
 
@@ -56,7 +55,7 @@ def is_alias(value: GraphExpr) -> bool:
 
 def memory_of(value: GraphExpr) -> MemorySlice:
     """Where ``value`` lies: looks through views, checks, parts, tuples and projections."""
-    offset, whole, number = 0, True, 0
+    whole, number = True, 0
     while True:
         if isinstance(value, Project):
             if isinstance(value.value, Tuple):
@@ -65,15 +64,14 @@ def memory_of(value: GraphExpr) -> MemorySlice:
             number, value = value.index, value.value
         if is_part(value):
             assert isinstance(value, Call)
-            starts = stretches(value)
-            if starts is None:  # before fusion: a kernel will copy it
-                return MemorySlice((value, number), offset, whole)
-            offset, whole, number, value = offset + starts[number], False, 0, value.args[0]
+            if stretches(value) is None:  # before fusion: a kernel will copy it
+                return MemorySlice((value, number), whole)
+            whole, number, value = False, 0, value.args[0]
         elif is_view(value) or is_check(value):
             assert isinstance(value, Call)
             value = value.args[0]
         else:
-            return MemorySlice((value, number), offset, whole)
+            return MemorySlice((value, number), whole)
 
 
 def source(value: GraphExpr) -> Key:
@@ -149,19 +147,11 @@ class Aliases:
         """The join that holds ``key``, and from which byte on."""
         return self._homes.get(key)
 
-    def root(self, key: Key) -> MemorySlice:
-        """The memory that holds ``key``."""
-        offset, whole = 0, True
+    def root(self, key: Key) -> Key:
+        """The tensor whose memory holds ``key``: the outermost join."""
         while key in self._homes:
-            key, start = self._homes[key]
-            offset, whole = offset + start, False
-        return MemorySlice(key, offset, whole)
-
-    def find(self, value: GraphExpr) -> MemorySlice:
-        """The memory that holds ``value``."""
-        inner = memory_of(value)
-        outer = self.root(inner.key)
-        return MemorySlice(outer.key, outer.offset + inner.offset, outer.whole and inner.whole)
+            key, _ = self._homes[key]
+        return key
 
     def made(self, key: Key) -> list[Key]:
         """The tensors that kernels compute for ``key``: itself, or the operands that are joined in it."""

@@ -19,7 +19,7 @@ from weft.expr.folds import product
 from weft.expr.nodes import Binary, Const, Expr, ExprLike, index
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Loop, Match, Tuple, Var
 from weft.graph.operator import Operator
-from weft.graph.passes.aliases import Aliases, Key, is_alias, is_join, source
+from weft.graph.passes.aliases import Aliases, Key, is_alias, is_join, memory_of, source
 from weft.graph.types import TupleType, tensors_in
 from weft.graph.visit import children, post_order
 from weft.support.errors import InternalError
@@ -151,8 +151,8 @@ class _Orders:
         self.nodes = [e for e in post_order(function.body, into_functions=False) if isinstance(e, Call)]
         self.calls = [e for e in self.nodes if not is_alias(e)]
         self.aliases = Aliases(self.nodes)
-        results = map(self.aliases.find, _leaves(function.body))
-        self.results = {p.key for p in results if p.whole}
+        results = map(memory_of, _leaves(function.body))
+        self.results = {p.key for p in results if p.whole and self.aliases.home(p.key) is None}
         """Tensors whose memory is the caller's; the plan says nothing of them and of what lies in them."""
         self.reads = {e: self._reads(e) for e in self.calls}
         self.sizes: dict[Key, tuple[int, Expr | None]] = {}
@@ -161,7 +161,7 @@ class _Orders:
         self.readers: dict[Key, int] = {}
         for e in (*self.calls, *filter(is_join, self.nodes)):
             for i, t in enumerate(tensors_in(e.type)):
-                if self.aliases.root((e, i)).key not in self.results:
+                if self.aliases.root((e, i)) not in self.results:
                     self.sizes[e, i] = self._size(product(t.shape) * t.dtype.nbytes)
         for keys in self.reads.values():
             for key in keys:
@@ -271,7 +271,7 @@ class _Orders:
         known: set[Key] = set()
         for step, e in enumerate(order):
             for i in range(_output_count(e)):
-                root = self.aliases.root((e, i)).key
+                root = self.aliases.root((e, i))
                 size = self.sizes.get(root)
                 if size is not None and root not in known:
                     known.add(root)
@@ -286,7 +286,7 @@ class _Orders:
         ends: dict[Key, int] = {}
         for step, e in enumerate(order):
             for key in (*self.reads[e], *((e, i) for i in range(_output_count(e)))):
-                ends[self.aliases.root(key).key] = step
+                ends[self.aliases.root(key)] = step
         return ends
 
 

@@ -126,14 +126,12 @@ class _Placing:
     def _place(self, value: GraphExpr) -> MemorySlice:
         """Like :func:`memory_of` with the groups that are bare already seen as parts."""
         where = memory_of(value)
-        node, number = where.key
+        node = where.key[0]
         inner = self.bare.get(node) if isinstance(node, Call) else None
         if inner is None or inner.target.parts is None:  # type: ignore[union-attr]  # Operator
             return where
-        starts = stretches(inner)
-        assert starts is not None and isinstance(node, Call)
-        below = self._place(node.args[0])
-        return MemorySlice(below.key, below.offset + starts[number] + where.offset, False)
+        assert isinstance(node, Call)
+        return MemorySlice(self._place(node.args[0]).key, False)
 
     def _part(self, e: Call, inner: Call) -> None:
         starts = stretches(inner)
