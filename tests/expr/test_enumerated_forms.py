@@ -41,7 +41,9 @@ def test_digits_with_a_common_factor_are_the_number(a: int) -> None:
         for facts in orders(U // a, U % a, V, W):
             whole = facts.simplify(U * factor * scale)
             assert facts.simplify((U // a * a + U % a) * factor * scale) is whole
-            assert facts.simplify((U // a * a) * factor * scale + U % a * scale * factor + W) is facts.simplify(whole + W)
+            assert facts.simplify((U // a * a) * factor * scale + U % a * scale * factor + W) is facts.simplify(
+                whole + W
+            )
             rest = facts.simplify(U % a * factor * scale)
             assert facts.simplify(U * factor * scale - U // a * a * factor * scale) is rest
             assert facts.simplify(U * factor * scale - U // a * factor * scale * a + U) is facts.simplify(rest + U)

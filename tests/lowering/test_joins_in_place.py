@@ -111,12 +111,14 @@ def test_operands_are_computed_in_the_place_of_the_result() -> None:
     assert program.arena_bytes == (0,)
 
 
-def test_a_chain_of_joins_is_one_stretch_of_memory() -> None:
+@pytest.mark.parametrize("first", ["-----", "nnnnn", "-n-n-", "nn--n"])
+def test_a_chain_of_joins_is_one_stretch_of_memory(first: str) -> None:
+    """Each join holds the one before at its beginning, or behind what is new (n)."""
     x = var("x", (16, 16))
     joined: GraphExpr = relu(x)
-    for i in range(5):
-        new = call(op("slice"), [negative(joined)], {"begin": (i,), "end": (i + 4,), "axes": (0,)})
-        joined = concat(joined, relu(new))
+    for i, where in enumerate(first):
+        new = relu(call(op("slice"), [negative(joined)], {"begin": (i,), "end": (i + 4,), "axes": (0,)}))
+        joined = concat(new, joined) if where == "n" else concat(joined, new)
     m = module([x], call(op("reduce_sum"), [joined], {"axes": (0,), "keepdims": False}))
     program, _ = run(m)
     assert kernels(program) == 1 + 5 * 2 + 1

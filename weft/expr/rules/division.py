@@ -71,7 +71,7 @@ def _within(on: RingAndSolver, p: Poly, d: Poly) -> Parts | None:
     k = as_constant(d)
     if k is not None:
         lo, hi = on.solver.interval(p)
-        if lo // k == hi // k and abs(lo) != float("inf"):
+        if lo // k == hi // k:  # NaN, if an end is not known
             times = int(lo // k)
             return Parts(constant(times), plus(p, -times * k))
     if on.solver.nonnegative(p) and on.solver.positive(add(d, p, -1)):
@@ -86,8 +86,7 @@ def _factors(p: Poly, d: Poly) -> Iterator[tuple[Poly, Poly]]:
     if len(d) != 1:
         return
     ((mono, c),) = d.items()
-    seen: set[tuple[Mono, int]] = set()
-    candidates: list[tuple[Mono, int]] = []
+    candidates: dict[tuple[Mono, int], None] = {}
     for other, k in p.items():
         if not other:
             continue
@@ -98,9 +97,8 @@ def _factors(p: Poly, d: Poly) -> Iterator[tuple[Poly, Poly]]:
                 rest.remove(atom)
                 shared.append(atom)
         g = (tuple(shared), gcd(k, c))
-        if g not in seen and g != ((), 1):
-            seen.add(g)
-            candidates.append(g)
+        if g != ((), 1):
+            candidates[g] = None
     for shared_mono, k in sorted(candidates, key=lambda g: (-len(g[0]), -g[1])):
         left = list(mono)
         for atom in shared_mono:
@@ -110,8 +108,6 @@ def _factors(p: Poly, d: Poly) -> Iterator[tuple[Poly, Poly]]:
 
 def _common_factor(on: RingAndSolver, p: Poly, d: Poly) -> Parts | None:
     for g, m in _factors(p, d):
-        if as_constant(m) == 1:
-            continue
         x, s = divide(p, g)
         k = as_constant(g)
         if k is not None and () in s:
