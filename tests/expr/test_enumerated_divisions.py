@@ -1,4 +1,4 @@
-"""Quotients and remainders under several facts about the divisor: its sign known, not known, or known of a product only.
+"""Quotients and remainders under several facts about the divisor: its sign known, unknown, or known of a product only.
 
 The value stays at every point that the facts allow; the forms are the ones in the golden files.
 """

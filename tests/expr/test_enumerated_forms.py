@@ -91,7 +91,7 @@ ENDED: tuple[Expr, ...] = (P, Q, R, P * Q, Q * R, P * R, P * P, P * 2, P // 2, P
 
 
 def test_sums_that_are_at_an_end(golden: Golden) -> None:
-    """Where a sum is at its least or greatest, so is each of its terms, if they are variables; of products, a factor."""
+    """Where a sum is at its least or greatest, so is each of its terms, if they are variables."""
     lines = []
     sums = [a + b * s for a, b in itertools.combinations(ENDED, 2) for s in (1, -1, 4)]
     sums += [a + b * 3 - c * 9 for a, b, c in itertools.combinations(ENDED[:6], 3)]
@@ -125,6 +125,30 @@ def test_sums_with_a_number_and_what_is_computed_of_it(op: str, by: Expr) -> Non
         for c, f in itertools.product((-4, -3, -1, 1, 2), (-1, 0, 1, 2)):
             for e in (u * f + inner * c, u * f + inner * by * c, u * f + inner * c + Binary("floormod", u, by) * f):
                 checked((P, Q, R), e)
+
+
+@pytest.mark.parametrize("op", ["floordiv", "floormod", "truncdiv", "truncmod", "min", "max"])
+def test_only_a_remainder_of_the_quotient_is_the_next_digit(op: str) -> None:
+    """``u % a + a * (u // a % b)`` is ``u % (a * b)``."""
+    for u, a, b, more in itertools.product((P * 3 + Q, P - R), (2, 3), (Const(2), Q + 1), (0, 1, -3)):
+        second = Binary(op, u // a + more, b)
+        for e in (u % a + second * a, u % a * -2 - second * (2 * a) + P, u % a + second, second * a - u % a):
+            made = checked((P, Q, R), e)
+            joined = isinstance(b, Const) and op == "floormod" and e in (u % a + second * a,)
+            whole = bounded((P, Q, R)).simplify((u + more * a) % (a * b))
+            assert not joined or made is whole, to_text(made)
+
+
+@pytest.mark.parametrize(("low", "extent"), [(-3, 7), (-3, 4), (-1, 6), (0, 4), (2, 3), (-5, 2)])
+def test_bounds_of_squares(low: int, extent: int) -> None:
+    facts, values = Facts(), range(low, low + extent)
+    facts.bind(U, low, extent)
+    ends = max(values[0] ** 2, values[-1] ** 2), min(values[0] * values[-1], values[0] ** 2, values[-1] ** 2)
+    for factor, offset in itertools.product((-2, 1, 3), (-1, 0, 4)):
+        found = sorted(factor * end + offset for end in (ends[0], max(0, ends[1])))
+        assert list(facts.bounds(U * U * factor + offset)) == found
+        assert facts.minimum(U * U * factor + offset) == found[0]
+        assert facts.maximum(U * U * factor + offset) == found[1]
 
 
 CONDITIONS: tuple[Expr, ...] = (
