@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -66,14 +68,21 @@ def _steps(
     """
     axis, dtype = rel.axis_of(op, attrs.axis, out.rank), accumulator(out.dtype)
     size = out.shape[axis]
-    rest = (*out.shape[:axis], *out.shape[axis + 1 :])
+    direct = axis == 0 and not attrs.reverse and dtype == out.dtype
+    before, after = out.shape[:axis], out.shape[axis + 1 :]
+    if not direct:  # the axes before and after are one each, so that vectors run along all of them
+        before, after = (_joined(x) for x in (before, after))
+    rest = (*before, *after)
     if 0 in out.shape:
         return te.compute(out.shape, lambda *i: operands[0][i], name=op)
 
     def term(of: te.Tensor) -> Any:
         def moved(t: Any, *i: Any) -> Expr:
             place = size - 1 - t if attrs.reverse else t
-            return te.cast(of[(*i[:axis], place, *i[axis:])], dtype)
+            outer, inner = i[: len(before)], i[len(before) :]
+            if not direct:
+                outer, inner = _parts(outer, out.shape[:axis]), _parts(inner, out.shape[axis + 1 :])
+            return te.cast(of[(*outer, place, *inner)], dtype)
 
         return te.compute((size, *rest), moved, name=f"{op}_terms")
 
@@ -92,15 +101,37 @@ def _steps(
         terms,
         name=f"{op}_scan",
     )
-    if axis == 0 and not attrs.reverse and dtype == out.dtype:
+    if direct:
         return totals
 
     def element(*i: Expr) -> Expr:
         t = size - 1 - i[axis] if attrs.reverse else i[axis]
-        total: Expr = totals[(t, *i[:axis], *i[axis + 1 :])]
+        outer, inner = _place(i[:axis], out.shape[:axis]), _place(i[axis + 1 :], out.shape[axis + 1 :])
+        total: Expr = totals[(t, *outer, *inner)]
         return te.cast(total, out.dtype)
 
     return te.compute(out.shape, element, name=op)
+
+
+def _joined(sizes: Sequence[Any]) -> tuple[Any, ...]:
+    """The size of one axis instead of several."""
+    return (reduce(operator.mul, sizes),) if sizes else ()
+
+
+def _place(indices: Sequence[Any], sizes: Sequence[Any]) -> tuple[Any, ...]:
+    """The index of the joined axis."""
+    return (reduce(lambda a, b: a * b[1] + b[0], zip(indices[1:], sizes[1:], strict=True), indices[0]),) if sizes else ()
+
+
+def _parts(joined: Sequence[Any], sizes: Sequence[Any]) -> tuple[Any, ...]:
+    """The indices of the axes that were joined."""
+    if not sizes:
+        return ()
+    rest, found = joined[0], []
+    for size in reversed(sizes[1:]):
+        found.append(rest % size)
+        rest = rest // size
+    return (rest, *reversed(found))
 
 
 def _reference(start: int, accumulate: Callable[..., Array]) -> Callable[..., Array]:

@@ -85,7 +85,10 @@ def pairs_of(blocks: list[Block]) -> Iterable[tuple[Block, Block]]:
 
 
 def flows_within(tree: Tree, loop: For, writer: Block, other: Block) -> bool:
-    """Whether ``other`` accesses only elements that ``writer`` wrote earlier in the same iteration of ``loop``."""
+    """Whether ``other`` accesses only elements that ``writer`` wrote earlier in the same iteration of ``loop``, or that
+    no other iteration writes."""
+    if all(_stays_apart(tree, loop, writer, other, r.buffer) for r in writer.writes):
+        return True
     if tree.position[writer] > tree.position[other]:
         return all(_sets_anew(other, loop, r.buffer) for r in writer.writes)  # see the reverse pair
     ranges = _ranges(tree, writer) | _ranges(tree, other)
@@ -104,6 +107,32 @@ def flows_within(tree: Tree, loop: For, writer: Block, other: Block) -> bool:
                 if not (after and before):
                     return False
     return True
+
+
+def _stays_apart(tree: Tree, loop: For, writer: Block, other: Block, buffer: Buffer) -> bool:
+    """Whether each iteration of ``loop`` has elements of ``buffer`` of its own, such as a strip of columns, outside of
+    which ``writer`` writes nothing and ``other`` accesses nothing in that iteration."""
+    ranges = _ranges(tree, writer) | _ranges(tree, other)
+    touched = [(writer, r) for r in writer.writes] + [(other, r) for r in (*other.reads, *other.writes)]
+    boxes = [box_of(b, r, _inside(tree, loop, b), ranges) for b, r in touched if r.buffer is buffer]
+    return any(_moves_past(loop, [box[n] for box in boxes]) for n in range(len(buffer.shape)))
+
+
+def _moves_past(loop: For, intervals: Sequence[tuple[Linear, Linear] | None]) -> bool:
+    """Whether the intervals, all taken together, of one iteration of ``loop`` end before those of the next one begin.
+    An interval is its first value and its number of values minus one."""
+    if None in intervals or not intervals:
+        return False
+    known = [x for x in intervals if x is not None]
+    first = known[0][0]
+    step = first.terms.get(loop.var, 0)
+    if step <= 0 or any(occurs(loop.var, term) for term in first.terms if term is not loop.var):
+        return False
+    starts = [low - first for low, _ in known]
+    ends = [start + width for start, (_, width) in zip(starts, known, strict=True)]
+    if not all(x.is_constant for x in (*starts, *ends)):
+        return False
+    return max(x.constant for x in ends) - min(x.constant for x in starts) < step
 
 
 def _sets_anew(block: Block, loop: For, buffer: Buffer) -> bool:

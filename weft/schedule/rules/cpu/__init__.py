@@ -20,6 +20,7 @@ from weft.schedule.rules.cpu.elementwise import schedule_elementwise
 from weft.schedule.rules.cpu.matrix import schedule_matrix
 from weft.schedule.rules.cpu.recurrence import schedule_recurrence
 from weft.schedule.rules.cpu.reduction import schedule_rows
+from weft.schedule.rules.cpu.scans import schedule_scan
 from weft.schedule.rules.cpu.streamed import schedule_streamed
 from weft.schedule.rules.cpu.strips import schedule_strips
 from weft.schedule.rules.cpu.windows import schedule_windows
@@ -31,6 +32,7 @@ from weft.tir.nodes import Program
 
 RULES: tuple[Rule, ...] = (
     schedule_windows,
+    schedule_scan,
     schedule_rows,
     schedule_cases,
     schedule_elementwise,

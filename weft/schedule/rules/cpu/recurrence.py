@@ -37,14 +37,14 @@ def schedule_recurrence(context: Context, block: BlockRef) -> bool:
     if view.stride(view.output, last) != 1 or any(view.stride(a, last) not in (0, 1) for a in view.loads):
         return False
     alone = sum(1 for _ in blocks_below(context.loop(loops[0]))) == 1
-    if alone and _steps_column_by_column(view):
+    if alone and steps_column_by_column(view):
         loops = _in_strips(context, view, loops, lanes)
     context.vectorize(loops[-1], lanes, VECTORS_IN_FLIGHT)
     context.done.add(block.name)
     return True
 
 
-def _steps_column_by_column(view: View) -> bool:
+def steps_column_by_column(view: View) -> bool:
     """Whether a step reads previous results only in its own column."""
     store = view.stores[0]
     own = [e.indices for e in collect(store.value, Load) if e.source is store.buffer]
