@@ -13,6 +13,7 @@ from weft import te
 from weft.expr.nodes import maximum
 from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule, Trace
+from weft.schedule.refs import LoopRef
 from weft.support.errors import ScheduleError
 from weft.tir.interpret import execute, run
 from weft.tir.nodes import Program
@@ -155,6 +156,47 @@ def test_a_start_and_its_reduction_are_merged() -> None:
     loop = s.merge(s.get_loops(init)[0], s.get_loops("C")[0])
     assert loop
     agrees(original, s)
+
+
+def recurrence(mirrored: bool = False) -> Program:
+    """Sums along columns, read in another order of steps, and perhaps of columns."""
+    a, state = te.placeholder((6, 8), name="A"), te.placeholder((6, 8), name="state")
+    first = te.compute((1, 8), lambda t, i: a[t, i], name="first")
+    step = te.compute((6, 8), lambda t, i: state[t - 1, i] + a[t, i], name="step")
+    totals = te.scan(first, step, state, [a], name="sums")
+    return te_to_tir(
+        "recurrence", [a], [te.compute((8, 6), lambda i, t: totals[5 - t, 7 - i if mirrored else i], name="C")]
+    )
+
+
+def strips(s: Schedule, width: int) -> list[LoopRef]:
+    found = []
+    for block, column, time in (("sums.init", 1, 0), ("step", 1, 0), ("C", 0, 1)):
+        loops = s.get_loops(block)
+        outside, inside = s.split(loops[column], factors=(None, width))
+        s.reorder(outside, loops[time], inside)
+        found.append(outside)
+    return found
+
+
+@pytest.mark.parametrize("width", [1, 4, 3])
+def test_strips_of_columns_are_merged(width: int) -> None:
+    """Later nests read elements that earlier ones wrote or changed, but each iteration only its own columns."""
+    original = recurrence()
+    s = Schedule(original)
+    s.compute_inline("first")
+    loop = s.merge(*strips(s, width))
+    agrees(original, s)
+    s.parallel(loop)
+    agrees(original, s)
+
+
+def test_strips_that_read_other_columns_are_not_merged() -> None:
+    s = Schedule(recurrence(mirrored=True))
+    s.compute_inline("first")
+    *own, reader = strips(s, 4)
+    refused("S015", s, lambda: s.merge(*own, reader))
+    assert s.merge(*own)
 
 
 # -- operands in the shape of a block -----------------------------------------------------------------------

@@ -120,7 +120,9 @@ def _joined(sizes: Sequence[Any]) -> tuple[Any, ...]:
 
 def _place(indices: Sequence[Any], sizes: Sequence[Any]) -> tuple[Any, ...]:
     """The index of the joined axis."""
-    return (reduce(lambda a, b: a * b[1] + b[0], zip(indices[1:], sizes[1:], strict=True), indices[0]),) if sizes else ()
+    return (
+        (reduce(lambda a, b: a * b[1] + b[0], zip(indices[1:], sizes[1:], strict=True), indices[0]),) if sizes else ()
+    )
 
 
 def _parts(joined: Sequence[Any], sizes: Sequence[Any]) -> tuple[Any, ...]:

@@ -85,10 +85,7 @@ def pairs_of(blocks: list[Block]) -> Iterable[tuple[Block, Block]]:
 
 
 def flows_within(tree: Tree, loop: For, writer: Block, other: Block) -> bool:
-    """Whether ``other`` accesses only elements that ``writer`` wrote earlier in the same iteration of ``loop``, or that
-    no other iteration writes."""
-    if all(_stays_apart(tree, loop, writer, other, r.buffer) for r in writer.writes):
-        return True
+    """Whether ``other`` accesses only elements that ``writer`` wrote earlier in the same iteration of ``loop``."""
     if tree.position[writer] > tree.position[other]:
         return all(_sets_anew(other, loop, r.buffer) for r in writer.writes)  # see the reverse pair
     ranges = _ranges(tree, writer) | _ranges(tree, other)
@@ -109,13 +106,16 @@ def flows_within(tree: Tree, loop: For, writer: Block, other: Block) -> bool:
     return True
 
 
-def _stays_apart(tree: Tree, loop: For, writer: Block, other: Block, buffer: Buffer) -> bool:
-    """Whether each iteration of ``loop`` has elements of ``buffer`` of its own, such as a strip of columns, outside of
-    which ``writer`` writes nothing and ``other`` accesses nothing in that iteration."""
+def stays_apart(tree: Tree, loop: For, writer: Block, other: Block) -> bool:
+    """Whether each iteration of ``loop`` has elements of its own, such as a strip of columns, of all that ``writer``
+    writes: in that iteration it writes no others, and ``other`` accesses no others."""
     ranges = _ranges(tree, writer) | _ranges(tree, other)
     touched = [(writer, r) for r in writer.writes] + [(other, r) for r in (*other.reads, *other.writes)]
-    boxes = [box_of(b, r, _inside(tree, loop, b), ranges) for b, r in touched if r.buffer is buffer]
-    return any(_moves_past(loop, [box[n] for box in boxes]) for n in range(len(buffer.shape)))
+    for buffer in {r.buffer for r in writer.writes}:
+        boxes = [box_of(b, r, _inside(tree, loop, b), ranges) for b, r in touched if r.buffer is buffer]
+        if not any(_moves_past(loop, [box[n] for box in boxes]) for n in range(len(buffer.shape))):
+            return False
+    return True
 
 
 def _moves_past(loop: For, intervals: Sequence[tuple[Linear, Linear] | None]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft.expr.iter_var import IterVar
 from weft.expr.linear import linear
-from weft.schedule.dependence import flows_within, inherit_carried, pairs_of
+from weft.schedule.dependence import flows_within, inherit_carried, pairs_of, stays_apart
 from weft.schedule.ranges import loop_range
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import rebind, uses
@@ -25,7 +25,8 @@ def merge(state: State, loops: Sequence[LoopRef]) -> LoopRef:
                                                      for j: C[i, j] = f(P[i, j])
 
     The loops must be serial neighbours (S013) with equal bounds (S012). What a later nest reads must have been computed
-    completely in the same iteration, and an earlier nest must not read what a later one writes (S015).
+    completely in the same iteration, and an earlier nest must not read what a later one writes (S015), unless each
+    iteration works on elements of its own, such as a strip of columns.
     """
     old = [state.loop(ref) for ref in loops]
     if len(old) < 2 or len(set(old)) != len(old):
@@ -92,6 +93,8 @@ def _check_flow(state: State, loop: For) -> None:
     """Refuse unless each iteration uses only what it, or a statement before the loop, has computed completely."""
     for writer, other in pairs_of(state.tree.blocks_under(loop.body)):
         if _same_part(state, loop, writer, other):
+            continue
+        if stays_apart(state.tree, loop, writer, other):
             continue
         incomplete = any(writer.iters[n].kind != IterVar.SPATIAL for n in uses(writer, loop))
         if incomplete or not flows_within(state.tree, loop, writer, other):

@@ -5,11 +5,14 @@ If several threads are faster, each thread takes strips of columns and runs all 
 
 from __future__ import annotations
 
+import math
+
+from weft.cost.assumed import EXTENT
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Load
 from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rules.common.access import View
+from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.common.work import pieces_of, work_of, worth_parallel
@@ -20,7 +23,12 @@ VECTORS_IN_FLIGHT = 2
 STRIPS_PER_CORE = 4
 """Strips for each core, if there are enough columns. Several strips per core also balance the load of fewer threads."""
 MAX_STRIP_VECTORS = 16
-"""Limit on the vectors in a strip: this many consecutive cache lines of a row are read as fast as whole rows."""
+"""Limit on the vectors in a strip of data that the second-level cache holds."""
+PIECE_START_BYTES = 640
+"""What the start of each piece of a row costs in bytes, if the data is in memory: strips of 512 bytes take twice as
+long as whole rows, strips of 128 bytes four times."""
+MIN_PIECE_BYTES = 128
+"""Least width of a strip of data in memory."""
 
 
 def schedule_recurrence(context: Context, block: BlockRef) -> bool:
@@ -67,8 +75,10 @@ def _in_strips(context: Context, view: View, loops: list[LoopRef], lanes: int) -
     step, vectors = VECTORS_IN_FLIGHT, MAX_STRIP_VECTORS
     if extent is not None:
         vectors = min(vectors, max(step, extent // (lanes * wanted * step) * step))
+    if _exceeds_cache(context, view):
+        vectors = max(vectors, _strip_bytes(context, view, wanted) // (lanes * view.output.buffer.dtype.nbytes))
     if extent is None or extent >= 2 * lanes * vectors:
-        width = context.choose(near(vectors, 2 * MAX_STRIP_VECTORS), vectors)
+        width = context.choose(near(vectors, 2 * vectors), vectors)
         strips, last = s.split(last, factors=(None, lanes * width))
         around = [*around, strips]
     if not around:
@@ -76,3 +86,25 @@ def _in_strips(context: Context, view: View, loops: list[LoopRef], lanes: int) -
     s.reorder(*around, steps, last)
     context.parallelize(context.fuse(around), work)
     return [steps, last]
+
+
+def _strip_bytes(context: Context, view: View, most: int) -> int:
+    """The width of strips of data in memory: the fewest bytes a thread moves, counting what pieces of rows cost. Wider
+    ones if equal, which one thread reads faster."""
+    row = (static_extent(view.spatial[-1]) or EXTENT) * view.output.buffer.dtype.nbytes
+    threads = min(most, context.target.cpu.cores)
+    best, least = row, 1.0
+    width = MIN_PIECE_BYTES
+    while width < row:
+        time = (1 + PIECE_START_BYTES / width) / min(threads, row // width)
+        if time <= least:
+            best, least = width, time
+        width *= 2
+    return best
+
+
+def _exceeds_cache(context: Context, view: View) -> bool:
+    """Whether the data is larger than the second-level cache, or may be."""
+    sizes = [static_extent(axis) for axis in view.block.iters]
+    known = math.prod(n for n in sizes if n is not None) * view.output.buffer.dtype.nbytes
+    return None in sizes or known > context.target.cpu.l2

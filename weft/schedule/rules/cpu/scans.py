@@ -1,16 +1,16 @@
 """Recurrences whose results are wanted in another order than that of their steps, such as sums along rows.
 
-The state of a recurrence has its steps first: ``state[t, row]``. A result ``[row, t]`` would be a transposed copy of the
-whole state, and the operand another one. So strips of columns of the state are computed and read one after another, and
-only a strip is stored, in a cache:
+The state of a recurrence has its steps first: ``state[t, row]``. A result ``[row, t]`` would be a transposed copy of
+the whole state, and the operand another one. So strips of columns of the state are computed and read one after another,
+and only a strip is stored, in a cache:
 
     parallel (strip of columns):
         state[0, strip] = …
         for t: state[t, strip] = f(state[t - 1, strip], operands[strip, t])
         result[strip, t] = g(state[t, strip])
 
-If the result is contiguous along the steps, a strip is one vector of rows, and the operands and results of several steps
-are transposed in registers. Otherwise a strip is some vectors of adjacent columns.
+If the result is contiguous along the steps, a strip is one vector of rows, and the operands and results of several
+steps are transposed in registers. Otherwise a strip is some vectors of adjacent columns.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.expr.iter_var import IterVar
-from weft.expr.linear import ONE
-from weft.expr.nodes import Const, Expr, Load
+from weft.expr.nodes import Expr, Load
 from weft.expr.visit import collect, occurs
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, static_extent
