@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from weft.cost import caches
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Load, Var
 from weft.expr.visit import collect
@@ -19,6 +18,7 @@ from weft.schedule.rules.common.access import SHUFFLED_STRIDE, View, continues, 
 from weft.schedule.rules.common.context import Context, guarded_load
 from weft.schedule.rules.common.menus import MAX_UNROLLED_STEPS, UNROLLED, VECTORS_AT_A_TIME, near
 from weft.schedule.rules.common.work import cost_of, pieces_of, steps_of, work_of, worth_parallel
+from weft.schedule.rules.cpu.columns import MAX_STEP_OPERATIONS, PIECES_PER_CORE, finishes_columns, schedule_columns
 
 PARTIAL_VECTORS = 4
 """Number of partial-result vectors of a long reduction, to hide the latency of the operation."""
@@ -26,26 +26,18 @@ MIN_PARTIAL_LANES = 4
 """Fewest partial results of a short reduction: its vectors are narrower than the machine's."""
 MAX_COLUMN_VECTORS = 8
 """Limit on the number of result vectors of a long reduction over rows."""
-ROWS_AT_A_TIME = 4
-"""Number of rows that are added to the columns at a time."""
-MIN_PIECE_ROWS = 32
-"""Fewest rows in a piece of work; combining the pieces then costs little."""
-MAX_STEP_OPERATIONS = 6
-"""Limit on the operations of a step for which several result vectors fit into the registers."""
-PIECES_PER_CORE = 4
-"""Number of pieces of work for each core."""
 
 
 def schedule_rows(context: Context, last: BlockRef) -> bool:
     """Schedule ``last`` and all blocks before it that work on the same rows; False if there is no reduction."""
     chain = _chain(context, last)
-    if not any(context.is_reduction(b) for b in chain):
+    if not any(context.is_reduction(b) for b in chain) or finishes_columns(context, chain):
         return False
     rows = _row_axes(context, last, chain)
     if rows is None:
         return False
     s, view = context.schedule, context.view(last)
-    if len(chain) == 1 and (_row_by_row(context, last) or _in_pieces(context, last)):
+    if len(chain) == 1 and (schedule_columns(context, last) or _in_pieces(context, last)):
         return True
     loops = dict(zip(view.block.iters, s.get_loops(last), strict=True))
     inner = [loops[a] for a in view.block.iters if a not in rows]
@@ -130,34 +122,6 @@ def _row_axes(context: Context, last: BlockRef, chain: list[BlockRef]) -> list[I
     return [i for i in view.spatial if i.var in used]
 
 
-def _row_by_row(context: Context, block: BlockRef) -> bool:
-    """Schedule a long reduction over the rows of a large matrix: add a few rows at a time to all columns. The column
-    results stay in the first-level cache. Without this, each step would skip the rest of a row, and memory would not be
-    read in order."""
-    s, view, l2 = context.schedule, context.view(block), context.target.cpu.l2
-    lanes = context.lanes(view)
-    if len(view.spatial) != 1 or len(view.reduce) != 1 or lanes < 2 or not view.is_simple:
-        return False
-    columns, rows = static_extent(view.spatial[0]), static_extent(view.reduce[0])
-    if columns is None or rows is None or columns % lanes:
-        return False
-    nbytes = view.output.buffer.dtype.nbytes
-    reads = [a for a in view.loads if view.stride(a, view.reduce[0]) == columns]
-    if len(reads) != 1 or any(view.stride(a, view.spatial[0]) not in (0, 1) for a in view.loads):
-        return False
-    pieces = min(PIECES_PER_CORE * context.target.cpu.cores, rows // MIN_PIECE_ROWS)
-    large = columns >= MAX_COLUMN_VECTORS * lanes and rows * columns * nbytes >= l2
-    if pieces < PIECES_PER_CORE or not large or cost_of(view.stores[0].value) > MAX_STEP_OPERATIONS:
-        return False
-    column, row = s.get_loops(block)
-    pieces = context.choose(near(pieces, rows // ROWS_AT_A_TIME), pieces)
-    piece, _ = s.split(row, factors=(None, -(-rows // (pieces * ROWS_AT_A_TIME)) * ROWS_AT_A_TIME))
-    s.reorder(piece, column)
-    _add_rows(context, s.rfactor(piece, 0, reassociate=True), lanes)
-    _add_rows(context, block, lanes)
-    return True
-
-
 def _in_pieces(context: Context, block: BlockRef) -> bool:
     """Schedule a long reduction with few rows of results: reduce pieces in parallel, then combine their results. The
     number of pieces depends on the work and never on the number of threads, so the result does not depend on that
@@ -177,26 +141,6 @@ def _in_pieces(context: Context, block: BlockRef) -> bool:
     piece, _ = s.split(joined, factors=(context.choose(near(whole, least=2), whole), None))
     partial = s.rfactor(piece, 0, reassociate=True)
     return schedule_rows(context, partial) and schedule_rows(context, block)
-
-
-def _add_rows(context: Context, block: BlockRef, lanes: int) -> None:
-    """Add ``ROWS_AT_A_TIME`` rows at a time to all columns; if there are pieces of rows, run them in parallel."""
-    s, view = context.schedule, context.view(block)
-    *pieces, column, row = s.get_loops(block)
-    kept = caches.columns_of_sums(view.output.buffer.dtype.nbytes, context.target.cpu.l1) // lanes * lanes
-    if (context.extent(column) or 0) > kept:
-        outside, column = s.split(column, factors=(None, context.choose(near(kept, least=lanes), kept)))
-        pieces.append(outside)
-    column, lane = s.split(column, factors=(None, lanes))
-    several, row = s.split(row, factors=(None, context.choose(near(ROWS_AT_A_TIME, least=2), ROWS_AT_A_TIME)))
-    s.reorder(*pieces, several, column, row, lane)
-    if pieces:
-        context.parallelize(context.fuse(pieces), work_of(view))
-    init = s.decompose_reduction(block, several)
-    s.vectorize(s.get_loop(init, -1))
-    s.unroll(row)
-    s.vectorize(lane)
-    context.done |= {init.name, block.name}
 
 
 def _columns_contiguous(context: Context, last: BlockRef, chain: list[BlockRef], axis: IterVar) -> bool:
