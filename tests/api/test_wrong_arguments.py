@@ -196,3 +196,22 @@ def test_sizes_of_inputs_that_must_agree() -> None:
     assert run.sizes(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)) == {"n": 0, "m": 3}
     with pytest.raises(InputError, match="dimension 0 is 2, not 1"):
         run.sizes(np.zeros((1, 3), np.float32), np.zeros((2, 3), np.float32))
+
+
+def test_options_with_other_names_are_refused() -> None:
+    with pytest.raises(InputError, match="presicion") as error:
+        weft.Options(presicion="bf16")  # type: ignore[call-arg]  # the point
+    assert error.value.code == "I029"
+    assert "did you mean 'precision'?" in str(error.value.hint)
+    with pytest.raises(InputError, match="too many positional") as error:
+        weft.Options(*range(9))  # type: ignore[call-arg, arg-type]  # the point
+    assert "Options(layouts, winograd" in str(error.value.hint)
+    with pytest.raises(weft.UserError, match="missing a required argument: 'version'") as found:
+        weft.Plugin("mine")  # type: ignore[call-arg]  # the point
+    assert found.value.code == "X010"
+
+
+def test_a_misspelt_argument_has_a_hint(model: Any) -> None:
+    with pytest.raises(InputError, match="tarjet") as error:
+        weft.compile(model, tarjet="cpu")  # type: ignore[call-arg]  # the point
+    assert "did you mean 'target'?" in str(error.value.hint)

@@ -243,6 +243,7 @@ MOVES: dict[str, Move] = {
     "tensorize": tensorize,
     "sampled_split": sampled_split,
     "sampled_order": lambda s, r: s.reorder(*s.sample_order(nest_of(s, r))),
+    "lanes of a sum": lambda s, r: s.vectorize(some_loop(s, r), reassociate=True),
     "inner": lambda s, r: s.vectorize(s.get_loop(some_block(s, r), -1)),
     "block": lambda s, r: s.get_block(some_block(s, r).name),
     "compute_at": lambda s, r: s.compute_at(b := some_block(s, r), near(s, r, s.get_consumers(b))),

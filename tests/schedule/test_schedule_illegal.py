@@ -201,8 +201,6 @@ MOVES: list[tuple[str, Callable[[], Schedule], Move]] = [
     ("vectorized loop that carries values", flow, lambda s: s.vectorize(loop(s, "B", 0))),
     ("parallel time", recurrence, lambda s: s.parallel(loop(s, "step", 0))),
     ("vectorized time", recurrence, lambda s: s.vectorize(loop(s, "step", 0))),
-    ("vectorized reduction before its init is apart", product,
-     lambda s: s.vectorize(loop(s, "C", 2), reassociate=True)),
     ("threads that need each other's values", flow, lambda s: s.bind(loop(s, "B", 0), "threadIdx.x")),
     # shapes of nests
     ("fusing loops that are not nested directly", product, lambda s: s.fuse(loop(s, "C", 0), loop(s, "C", 2))),

@@ -6,7 +6,7 @@ import operator
 from dataclasses import dataclass
 
 from weft.ops.winograd import POINTS as TILES
-from weft.support.arguments import FLAG, WHOLE, Form, optional
+from weft.support.arguments import FLAG, WHOLE, Form, checked_fields, optional
 from weft.support.errors import InputError
 from weft.support.words import did_you_mean
 from weft.target import Target
@@ -22,6 +22,7 @@ _SEED = Form(
 )
 
 
+@checked_fields("I029", InputError)
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of a compilation; the defaults suit most uses.

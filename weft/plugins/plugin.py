@@ -15,6 +15,7 @@ from weft.ops.definition import OpDef
 from weft.plugins.scalar import verify_intrinsic
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.refs import BlockRef
+from weft.support.arguments import checked_fields
 from weft.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class OnnxConverter:
     convert: Callable[[Any], Any]
 
 
+@checked_fields("X010")
 @dataclass(frozen=True, slots=True)
 class Plugin:
     """Extends Weft, where it is passed to :func:`weft.compile` or installed (entry-point group ``weft.plugins``).

@@ -9,8 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from weft.expr.affine import linear_form
 from weft.expr.evaluate import evaluate
+from weft.expr.iter_var import IterVar
 from weft.expr.nodes import BINARY, Binary, Const, Expr, Load, Var, make
+from weft.expr.visit import free_vars
 from weft.support.errors import UserError
 from weft.tir.combine import Accumulator, combining
 from weft.tir.nodes import Block, Buffer, If, Let, Seq, Stmt, Store
@@ -62,7 +65,7 @@ def combination_of(block: Block) -> Combination | str:
     init = dict(_stores(block.init))
     unknown = f"block '{block.name}' does not combine new values with its accumulators by one function"
     if isinstance(body, Store):
-        return _operator(body, init, tuple(conditions)) or unknown
+        return _operator(block, body, init, tuple(conditions)) or unknown
     return _function(block, body, init, tuple(conditions)) or unknown
 
 
@@ -72,7 +75,9 @@ def _stores(stmt: Stmt | None) -> Iterator[tuple[Accumulator, Expr]]:
             yield (s.buffer, s.indices), s.value
 
 
-def _operator(body: Store, init: Mapping[Accumulator, Expr], conditions: tuple[Expr, ...]) -> Combination | None:
+def _operator(
+    block: Block, body: Store, init: Mapping[Accumulator, Expr], conditions: tuple[Expr, ...]
+) -> Combination | None:
     """Match a store of the accumulator whose value is one operator on the accumulator and a source."""
     value, at = body.value, (body.buffer, body.indices)
     if not isinstance(value, Binary) or value.op not in OPERATORS or at not in init:
@@ -80,7 +85,7 @@ def _operator(body: Store, init: Mapping[Accumulator, Expr], conditions: tuple[E
     a, b = value.a, value.b
     if BINARY[value.op].commutative and b is Load(*at):
         a, b = b, a
-    if a is not Load(*at) or _reads(b, {body.buffer}):
+    if a is not Load(*at) or _reads(block, b, (at,)):
         return None
     x, y = Var("x", value.a.dtype), Var("y", value.b.dtype)
     neutral = Const(_NEUTRAL[value.op], value.dtype) if value.op in _NEUTRAL else init[at]
@@ -102,7 +107,9 @@ def _function(
     count = len(stored)
     if len(buffers) != count or len(named) < count or buffers != {r.buffer for r in block.writes}:
         return None
-    if any(at not in init for at in accumulators) or any(_reads(value, buffers) for _, value in named[:count]):
+    if any(at not in init for at in accumulators) or any(
+        _reads(block, value, accumulators) for _, value in named[:count]
+    ):
         return None
     rhs, sources = tuple(v for v, _ in named[:count]), tuple(value for _, value in named[:count])
     lhs = tuple(Var(b.name, b.dtype) for b, _ in accumulators)
@@ -119,8 +126,24 @@ def _function(
     return Combination(accumulators, lhs, rhs, results, sources, identity, conditions)
 
 
-def _reads(e: Expr, buffers: set[Buffer]) -> bool:
-    return any(isinstance(x, Load) and x.source in buffers for x in postorder(e))
+def _reads(block: Block, e: Expr, accumulators: Sequence[Accumulator]) -> bool:
+    """Whether ``e`` may read an element that the reduction accumulates: anything of these buffers but what earlier
+    steps of a recurrence have left there."""
+    own = {b: indices for b, indices in accumulators}
+    return any(
+        isinstance(x, Load) and x.source in own and not _is_earlier(block, x.indices, own[x.source])
+        for x in postorder(e)
+    )
+
+
+def _is_earlier(block: Block, read: Sequence[Expr], written: Sequence[Expr]) -> bool:
+    """Whether an index of what is read is that of what is written, an ordered variable, less a positive number."""
+    steps = {it.var for it in block.iters if it.kind == IterVar.ORDERED}
+    for r, w in zip(read, written, strict=True):
+        apart = linear_form(w - r, free_vars(w - r)) if w in steps else None
+        if apart is not None and not apart[0] and isinstance(apart[1], Const) and apart[1].value > 0:
+            return True
+    return False
 
 
 # -- counterexamples that show that the order of combination matters --------------------------------------------------

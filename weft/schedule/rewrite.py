@@ -114,7 +114,7 @@ def starts_reduction(block: Block, loops: Iterable[For]) -> bool:
     return all(
         simplify_index(first(value)) is simplify_index(it.start)
         for it, value in zip(block.iters, block.values, strict=True)
-        if it.kind != IterVar.SPATIAL
+        if it.kind == IterVar.REDUCE
     )
 
 

@@ -216,9 +216,14 @@ class ClassicSchedule(TextInNotebooks):
         A list of stages (which are one block) for a reduction of several values at once.
         """
         stage = self[key]
-        partial = self.schedule.rfactor(stage.loop(axis), factor_axis, reassociate, share_loops=True).name
-        if stage.block not in self.attached:
-            with suppress(ScheduleError):  # inside a recurrence the two stay in one loop
+        alone = stage.block not in self.attached
+        step = any(it.kind == IterVar.ORDERED for it in self.schedule.state.block(stage.block).iters)
+        # Partial results of a step of a recurrence stay in the loop over the steps, but get the other loops themselves.
+        shared = not (alone and step)
+        partial = self.schedule.rfactor(stage.loop(axis), factor_axis, reassociate, share_loops=shared).name
+        self._remember(BlockRef(partial))
+        if alone and shared:
+            with suppress(ScheduleError):  # what a step of a recurrence reads stays in the loop over the steps
                 self._place(BlockRef(partial), None)
         made = [StageKey(self, partial, n) for n in range(len(self.schedule.state.block(partial).writes))]
         return made if len(made) > 1 else made[0]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from weft.support.errors import UserError
+from weft.support.words import did_you_mean
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -129,7 +130,8 @@ def checked(
                 try:
                     given = signature.bind(*args, **kwargs).arguments
                 except TypeError as e:
-                    raise error(f"{fn.__name__}: {e}", code=code, hint=usage) from None
+                    hint = _meant(signature, kwargs, usage)
+                    raise error(f"{fn.__name__}: {e}", code=code, hint=hint) from None
             for name, value in given.items():
                 form = forms.get(name)
                 for one in value if name in rows else (value,):
@@ -140,5 +142,36 @@ def checked(
             return fn(*args, **kwargs)
 
         return call
+
+    return decorate
+
+
+def _meant(signature: inspect.Signature, kwargs: Mapping[str, Any], usage: str) -> str:
+    """The hint where arguments do not fit: a similar name for an unknown one, then the parameters."""
+    if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        return usage
+    unknown = next((name for name in kwargs if name not in signature.parameters), None)
+    return usage if unknown is None else did_you_mean(unknown, signature.parameters, usage)
+
+
+def checked_fields(code: str, error: type[UserError] = UserError) -> Callable[[type[R]], type[R]]:
+    """A decorator of dataclasses that users make: raise ``error`` with ``code`` where fields are missing or unknown."""
+
+    def decorate(cls: type[R]) -> type[R]:
+        make: Callable[..., None] = cls.__init__
+        own = list(inspect.signature(make).parameters.values())[1:]
+        signature = inspect.Signature(own)
+        usage = f"{cls.__name__}({', '.join(signature.parameters)})"
+
+        @functools.wraps(make)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as e:
+                raise error(f"{cls.__name__}: {e}", code=code, hint=_meant(signature, kwargs, usage)) from None
+            make(self, *args, **kwargs)
+
+        cls.__init__ = init  # type: ignore[misc]  # the same parameters
+        return cls
 
     return decorate

@@ -32,22 +32,23 @@ def parallel(state: State, loop: LoopRef) -> None:
 def vectorize(state: State, loop: LoopRef, reassociate: bool = False) -> None:
     """Turn the iterations into the lanes of vectors.   ``for i in 8`` → ``vectorized for i in 8``
 
-    ``reassociate`` allows reduction loops. Their lanes are combined as a tree, which changes the order of the terms.
+    ``reassociate`` allows reduction loops. Their lanes are combined as a tree, which changes the order of the terms;
+    their init is decomposed first.
     """
     found = _serial(state, loop)
     _constant(state, found, "vectorized")
     check_independent(state, found, reduce_allowed=reassociate, kind="vectorized")
     for block in state.tree.blocks_under(found.body):
         check_lanes_apart(state, found, block)
-    for block in state.tree.blocks_under(found.body) if reassociate else ():
-        if block.init is not None and any(block.iters[n].kind == IterVar.REDUCE for n in uses(block, found)):
-            raise state.refuse(
-                "S056",
-                f"the init of block '{block.name}' must come before all lanes",
-                at=found,
-                hint="decompose the reduction first",
-            )
-    _set_kind(state, found, "vectorized")
+    before = state.program
+    try:
+        for block in _reductions(state, found) if reassociate else ():
+            if block.init is not None:
+                _init_before(state, block)
+        _set_kind(state, state.loop(loop), "vectorized")
+    except Exception:  # undo decompositions, which have already changed the program
+        state.restore(before)
+        raise
 
 
 def unroll(state: State, loop: LoopRef, limit: int | None = None) -> None:
@@ -111,6 +112,11 @@ def _share_reduction(state: State, block: Block, loop: For, reassociate: bool) -
             hint="bind the loop before decompose_reduction",
         )
     combination_in_any_order(state, block, reassociate)
+    _init_before(state, block)
+
+
+def _init_before(state: State, block: Block) -> None:
+    """Let the init of a reduction run before all of its loops."""
     around = state.tree.loops_around(state.block(block.name))
     reducing = next(x for x in around if any(block.iters[n].kind == IterVar.REDUCE for n in uses(block, x)))
     decompose_reduction(state, BlockRef(block.name), LoopRef(reducing.var))

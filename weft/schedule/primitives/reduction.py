@@ -55,7 +55,13 @@ def _check_order(state: State, update: Block, loop: LoopRef, around: list[For]) 
     """The loops from ``loop`` inwards that spatial variables use. Refuses reductions with a loop outside ``loop``, and
     loops on which spatial and reduce variables both depend."""
     target = state.loop(loop)
-    reduces = {n for n, it in enumerate(update.iters) if it.kind != IterVar.SPATIAL}
+    reduces = {n for n, it in enumerate(update.iters) if it.kind == IterVar.REDUCE}
+    steps = {n for n, it in enumerate(update.iters) if it.kind == IterVar.ORDERED}
+    ordered = next((x for x in around[around.index(target) :] if steps & set(uses(update, x))), None)
+    if ordered is not None:
+        raise state.refuse(
+            "S051", f"'{ordered.var.name}' runs over steps in order", at=ordered, hint="choose a loop inside"
+        )
     for outer in around[: around.index(target)]:
         if reduces & set(uses(update, outer)):
             raise state.refuse(
@@ -124,9 +130,9 @@ def initial_nest(state: State, update: Block, inside: list[For], spatial_loops: 
             copies.append(made)
         else:
             values[loop.var] = substitution(values)(loop.start)
-    fresh = {it.var: index_var(it.var.name) for it in update.iters if it.kind == IterVar.SPATIAL}
+    fresh = {it.var: index_var(it.var.name) for it in update.iters if it.kind != IterVar.REDUCE}
     swap = substitution(values)
-    kept = [(it, v) for it, v in zip(update.iters, update.values, strict=True) if it.kind == IterVar.SPATIAL]
+    kept = [(it, v) for it, v in zip(update.iters, update.values, strict=True) if it.kind != IterVar.REDUCE]
     ranges = {**state.ranges(inside[0]), **{c.var: loop_range(c) for c in copies}}
     assert update.init is not None
     block = Block(

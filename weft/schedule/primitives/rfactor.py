@@ -171,7 +171,7 @@ def _partial_block(
     """The block over the partial buffer: one variable for each reduction loop; that of the factored loop is spatial."""
     by_loop = {loop.var: index_var(loop.var.name) for loop in reduce_loops}
     to_iters = substitution(dict(by_loop))
-    spatial = [(it, v) for it, v in zip(block.iters, block.values, strict=True) if it.kind == IterVar.SPATIAL]
+    spatial = _not_reduced(block)
     old = {it.var: to_iters(v) for it, v in zip(block.iters, block.values, strict=True) if it.kind == IterVar.REDUCE}
     fresh = {it.var: index_var(it.var.name) for it, _ in spatial}
     swap = substitution({**old, **fresh})
@@ -187,7 +187,8 @@ def _partial_block(
         body = If(swap(condition), body)
     if guards:
         body = If(all_of(*(to_iters(g) for g in guards)), body)
-    kept = tuple(dataclasses.replace(it, var=fresh[it.var]) for it, _ in spatial)
+    # Partial results of a step of a recurrence read earlier steps only: their own instances run in any order.
+    kept = tuple(dataclasses.replace(it, var=fresh[it.var], kind=IterVar.SPATIAL) for it, _ in spatial)
     inner = tuple(
         IterVar(by_loop[x.var], x.extent, IterVar.SPATIAL if x is factored else IterVar.REDUCE) for x in reduce_loops
     )
@@ -202,6 +203,12 @@ def _partial_block(
         where,
         block.annotations,
     )
+
+
+def _not_reduced(block: Block) -> list[tuple[IterVar, Expr]]:
+    """The variables of the block that are not reduced, with their values."""
+    pairs = zip(block.iters, block.values, strict=True)
+    return [(it, v) for it, v in pairs if it.kind != IterVar.REDUCE]
 
 
 def _read_at_start(block: Block) -> tuple[Region, ...]:
@@ -258,7 +265,7 @@ def _combining_nest(
     swap = substitution(values)
     over = For(index_var(factored.var.name), ZERO, factored.extent, block)
     lane = IterVar(index_var(factored.var.name), factored.extent, IterVar.REDUCE)
-    spatial = [(it, v) for it, v in zip(block.iters, block.values, strict=True) if it.kind == IterVar.SPATIAL]
+    spatial = _not_reduced(block)
     parts = [(b, _inserted(at, axis, lane.var)) for b, (_, at) in zip(partials, combination.accumulators, strict=True)]
     reduce_vars: dict[Var, object] = {x.var: None for x in around if set(uses(block, x)) & reduces}
     where = all_of(*(swap(c) for c in conjuncts(block.where) if not mentions(c, reduce_vars)))
