@@ -6,6 +6,7 @@ from typing import Final
 
 from weft.lowering.kernel.common.added import expand_added
 from weft.lowering.kernel.common.clamped import read_rows_in_order
+from weft.lowering.kernel.common.ends import separate_ends
 from weft.lowering.kernel.common.finish import finish
 from weft.lowering.kernel.common.implied import drop_implied
 from weft.lowering.kernel.common.intrinsics import lower_intrinsics
@@ -35,6 +36,7 @@ CPU_PASSES: Final[tuple[KernelPass, ...]] = (
     plain(lower_intrinsics),  # exp, tanh … as polynomials
     plain(finish),  # canonical indices, cheap divisions
     plain(unroll),  # copies that differ by constants
+    plain(separate_ends),  # conditions that loops do not change are decided before them
     plain(join_updates),  # masked vectors stay in registers during a reduction
     plain(read_rows_in_order),  # rows that may be broadcast
     plain(drop_implied),  # conditions that the mask of their store implies

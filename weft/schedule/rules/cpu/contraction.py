@@ -279,8 +279,10 @@ class Tiling:
         if stages and strips:
             strips[-1:], several = self._several_rows(stages, strips[-1], [*batch, *columns])
             rows = [*several, *rows]
-        # Axes of unknown size are outermost: indices of the others in the fused loop only need constant divisors.
-        above = sorted([*batch, *columns, *strips], key=lambda loop: context.extent(loop) is not None)
+        above = [*batch, *columns, *strips]
+        if not self._large_vectors():
+            # Axes of unknown size are outermost: indices of the others in the fused loop only need constant divisors.
+            above = sorted(above, key=lambda loop: context.extent(loop) is not None)
         order = context.order([*above, *rows, *inside])
         above, rows, inside = order[: len(above)], order[len(above) :][: len(rows)], order[len(above) + len(rows) :]
         streamed = () if stages or self.panels or inside else self._streamed(columns, [*strips, *rows])
@@ -308,6 +310,13 @@ class Tiling:
             context.finish_stage(stage)
         self.finish(tile)
         self._fetch_panels(strip)
+
+    def _large_vectors(self) -> bool:
+        """Whether the second-level cache does not hold the vector operand: its panels are then used for all rows before
+        the next panel is read."""
+        l2 = self.context.target.cpu.l2
+        total = footprint(self.view, operands_of(self.view, self.roles)[1]) if self.roles.broadcasts and l2 else None
+        return total is not None and not caches.stays_in_l2(total, l2)
 
     def _streamed(self, columns: list[LoopRef], rows: list[LoopRef]) -> tuple[str, ...]:
         """The vector operand, if it is read from beyond the second-level cache one panel at a time, and its panels are
