@@ -12,6 +12,8 @@ from typing import Any
 
 from weft.frontends.onnx.in_torch_attributes import check_attributes
 from weft.frontends.onnx.in_torch_functions import FUNCTIONS, Attributes, Converter, integers, listed, reduced_axes
+from weft.frontends.onnx.in_torch_recurrent import RECURRENT
+from weft.frontends.onnx.in_torch_windows import WINDOWS, padded
 from weft.support.errors import MissingExtra, ModelError
 
 
@@ -51,6 +53,8 @@ def torch_module(path: str | os.PathLike[str]) -> Any:
             for convert, takes, gives, attributes in self.steps:
                 made = convert(torch, [values[i] for i in takes], attributes, self.opset)
                 made = made if isinstance(made, (tuple, list)) else [made]
+                if any(gives[len(made) :]):
+                    raise ModelError(f"the PyTorch peer does not compute '{gives[len(made)]}'", code="M040")
                 values.update(zip(gives, made, strict=False))
             found = tuple(values[o] for o in self.outputs)
             return found[0] if len(found) == 1 else found
@@ -68,30 +72,9 @@ def _attributes(onnx: Any, torch: Any, node: Any) -> Attributes:
     return made
 
 
-def _padded(t: Any, x: Any, a: Attributes, kernel: Sequence[int], value: float) -> tuple[Any, list[int]]:
-    """The input, explicitly padded if the padding is not symmetric, and the symmetric padding for torch."""
-    rank = len(kernel)
-    pads = list(a.get("pads", [0] * 2 * rank))
-    strides = list(a.get("strides", [1] * rank))
-    if a.get("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
-        dilations = a.get("dilations", [1] * rank)
-        begins, ends = [], []
-        for i in range(rank):
-            size = x.shape[2 + i]
-            need = max(0, (-(-size // strides[i]) - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - size)
-            low = need // 2 if a["auto_pad"] == "SAME_UPPER" else need - need // 2
-            begins.append(low)
-            ends.append(need - low)
-        pads = begins + ends
-    if pads[:rank] == pads[rank:] and all(2 * p <= k for p, k in zip(pads, kernel, strict=False)):
-        return x, pads[:rank]
-    flat = [p for i in reversed(range(rank)) for p in (pads[i], pads[rank + i])]
-    return t.nn.functional.pad(x, flat, value=value), [0] * rank
-
-
 def _conv(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     rank = x[1].dim() - 2
-    data, padding = _padded(t, x[0], a, list(x[1].shape[2:]), 0.0)
+    data, padding = padded(t, x[0], a, list(x[1].shape[2:]), 0.0)
     function = (t.nn.functional.conv1d, t.nn.functional.conv2d, t.nn.functional.conv3d)[rank - 1]
     bias = x[2] if len(x) > 2 else None
     strides, dilations = list(a.get("strides", [1] * rank)), list(a.get("dilations", [1] * rank))
@@ -116,44 +99,6 @@ def _fused_conv(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
         raise ModelError(f"the PyTorch peer has no converter for FusedConv with {kind}", code="M040")
     made = _conv(t, x[:3], a, opset)
     return _FUSED[kind](t, made if len(x) < 4 or x[3] is None else made + x[3], *a.get("activation_params", ()))
-
-
-def _conv_transpose(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-    rank = x[1].dim() - 2
-    pads = list(a.get("pads", [0] * 2 * rank))
-    if pads[:rank] != pads[rank:] or rank != 2:
-        raise ModelError(
-            "the PyTorch peer supports ConvTranspose only in two dimensions with equal padding", code="M040"
-        )
-    bias = x[2] if len(x) > 2 else None
-    extra = list(a.get("output_padding", [0] * rank))
-    strides, dilations = list(a.get("strides", [1] * rank)), list(a.get("dilations", [1] * rank))
-    if "output_shape" in a:
-        spans = [
-            s * (x[0].shape[2 + i] - 1) + (x[1].shape[2 + i] - 1) * dilations[i] + 1 for i, s in enumerate(strides)
-        ]
-        extra = [wanted - span for wanted, span in zip(a["output_shape"][-rank:], spans, strict=True)]
-    return t.nn.functional.conv_transpose2d(x[0], x[1], bias, strides, pads[:rank], extra, a.get("group", 1), dilations)
-
-
-def _max_pool(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-    kernel = list(a["kernel_shape"])
-    data, padding = _padded(t, x[0], a, kernel, float("-inf"))
-    strides = list(a.get("strides", [1] * len(kernel)))
-    dilations = list(a.get("dilations", [1] * len(kernel)))
-    return t.nn.functional.max_pool2d(data, kernel, strides, padding, dilations, bool(a.get("ceil_mode", 0)))
-
-
-def _average_pool(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-    kernel = list(a["kernel_shape"])
-    whole = bool(a.get("count_include_pad", 0))
-    data, padding = _padded(t, x[0], a, kernel, 0.0)
-    strides = list(a.get("strides", [1] * len(kernel)))
-    made = t.nn.functional.avg_pool2d(data, kernel, strides, padding, bool(a.get("ceil_mode", 0)), whole)
-    if data is x[0] or whole:
-        return made
-    ones, _ = _padded(t, t.ones_like(x[0][:1, :1]), a, kernel, 0.0)
-    return made / t.nn.functional.avg_pool2d(ones, kernel, strides, 0)
 
 
 def _gemm(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
@@ -186,9 +131,10 @@ def _gather(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
 
 
 def _gather_nd(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-    if a.get("batch_dims", 0):
-        raise ModelError("the PyTorch peer supports only GatherND without batch dimensions", code="M040")
-    return x[0][tuple(x[1].long().unbind(-1))]
+    batch, places = a.get("batch_dims", 0), x[1].long()
+    before = [t.arange(n).reshape([-1 if d == i else 1 for i in range(places.dim() - 1)])
+              for d, n in enumerate(x[0].shape[:batch])]  # fmt: skip
+    return x[0][(*before, *places.unbind(-1))]
 
 
 def _slice(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
@@ -231,10 +177,15 @@ def _pad(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     pads = listed(x, a, 1, "pads") or []
     rank = len(pads) // 2
     if len(x) > 3 and x[3] is not None:
-        raise ModelError("the PyTorch peer knows Pad of all axes only", code="M040")
+        by_axis = {axis % x[0].dim(): i for i, axis in enumerate(integers(x[3]))}
+        rank, some = x[0].dim(), [*pads, 0]
+        places = [by_axis.get(axis, -1) for axis in range(rank)]
+        pads = [some[i] for i in places] + [some[i + len(by_axis)] if i >= 0 else 0 for i in places]
     flat = [p for i in reversed(range(rank)) for p in (pads[i], pads[rank + i])]
     while len(flat) > 2 and flat[-2:] == [0, 0]:
         flat = flat[:-2]
+    if a.get("mode") == "wrap":
+        raise ModelError("the PyTorch peer has no converter for Pad with mode=wrap", code="M040")
     value = float(x[2]) if len(x) > 2 and x[2] is not None else float(a.get("value", 0.0))
     mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}[a.get("mode", "constant")]
     extra = {"value": value} if mode == "constant" else {}
@@ -249,21 +200,27 @@ def _reduce(function: Callable[[Any, Any, Any, bool], Any]) -> Converter:
     return convert
 
 
+def _extremum(name: str) -> Callable[[Any, Any, Any, bool], Any]:
+    """That of no elements is the least or largest number of the dtype."""
+
+    def reduce(t: Any, x: Any, axes: Any, keep: bool) -> Any:
+        if all(x.shape[axis] for axis in axes):
+            return getattr(t, name)(x, axes, keepdim=keep)
+        limits = (float("-inf"), float("inf")) if x.is_floating_point() else (0, 1)
+        if not x.is_floating_point() and x.dtype != t.bool:
+            limits = t.iinfo(x.dtype).min, t.iinfo(x.dtype).max
+        empty = t.sum(x, axes, keepdim=keep)
+        return t.full_like(empty, limits[name == "amin"], dtype=x.dtype)
+
+    return reduce
+
+
 def _clip(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     low = x[1] if len(x) > 1 else a.get("min")
     high = x[2] if len(x) > 2 else a.get("max")
     if low is None and high is None:
         return x[0]
     return t.clamp(x[0], min=low, max=high)
-
-
-def _resize(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
-    mode = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}[a.get("mode", "nearest")]
-    corners = None if mode == "nearest" else a.get("coordinate_transformation_mode") == "align_corners"
-    if len(x) > 3 and x[3] is not None and x[3].numel():
-        return t.nn.functional.interpolate(x[0], size=integers(x[3])[2:], mode=mode, align_corners=corners)
-    scales = [float(s) for s in x[2 if len(x) > 2 else 1].tolist()][2:]
-    return t.nn.functional.interpolate(x[0], scale_factor=scales, mode=mode, align_corners=corners)
 
 
 def _cast(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
@@ -283,6 +240,12 @@ def _layer_norm(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
 
 def _batch_norm(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     return t.nn.functional.batch_norm(x[0], x[3], x[4], x[1], x[2], eps=a.get("epsilon", 1e-5))
+
+
+def _dropout(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    if len(x) > 2 and x[2] is not None and bool(x[2]):
+        raise ModelError("the PyTorch peer has no converter for Dropout in training", code="M040")
+    return x[0], t.ones_like(x[0], dtype=t.bool)
 
 
 def _crop(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
@@ -306,24 +269,25 @@ def _sum(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
 
 CONVERTERS: dict[str, Converter] = {
     **FUNCTIONS,
-    "Add": _plain("add"), "Sub": _plain("sub"), "Mul": _plain("mul"), "Pow": _plain("pow"), "MatMul": _plain("matmul"),
+    **WINDOWS,
+    **RECURRENT,
+    "Add": _plain("add"), "Sub": _plain("sub"), "Mul": _plain("mul"), "MatMul": _plain("matmul"),
     "Sqrt": _plain("sqrt"), "Exp": _plain("exp"), "Log": _plain("log"), "Tanh": _plain("tanh"), "Erf": _plain("erf"),
     "Sigmoid": _plain("sigmoid"), "Neg": _plain("neg"), "Relu": _plain("relu"), "IsNaN": _plain("isnan"),
     "And": _plain("logical_and"), "Equal": _plain("eq"), "Less": _plain("lt"), "Greater": _plain("gt"),
     "GreaterOrEqual": _plain("ge"), "Not": _plain("logical_not"), "Reciprocal": _plain("reciprocal"),
     "Div": lambda t, x, a, v: t.div(*x) if x[0].is_floating_point() else t.div(*x, rounding_mode="trunc"),
+    "Pow": lambda t, x, a, v: t.pow(*x).to(x[0].dtype),
     "Where": lambda t, x, a, v: t.where(x[0].bool(), x[1], x[2]),
-    "Identity": lambda t, x, a, v: x[0], "Dropout": lambda t, x, a, v: x[0],
+    "Identity": lambda t, x, a, v: x[0], "Dropout": _dropout,
     "Sum": _sum, "Gemm": _gemm, "Conv": _conv, "FusedConv": _fused_conv,
-    "ConvTranspose": _conv_transpose, "MaxPool": _max_pool, "AveragePool": _average_pool,
     "Softmax": _softmax, "Reshape": _reshape, "Gather": _gather, "Slice": _slice,
     "GatherND": _gather_nd,
-    "Split": _split, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Pad": _pad, "Clip": _clip, "Resize": _resize,
-    "Upsample": _resize, "Cast": _cast, "Constant": _constant, "LayerNormalization": _layer_norm,
+    "Split": _split, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Pad": _pad, "Clip": _clip,
+    "Cast": _cast, "Constant": _constant, "LayerNormalization": _layer_norm,
     "BatchNormalization": _batch_norm,
     "InstanceNormalization": lambda t, x, a, v: t.nn.functional.instance_norm(
         x[0], None, None, x[1], x[2], True, 0.0, a.get("epsilon", 1e-5)),
-    "GlobalAveragePool": lambda t, x, a, v: x[0].mean(list(range(2, x[0].dim())), keepdim=True),
     "Concat": lambda t, x, a, v: t.cat(list(x), a["axis"]),
     "Flatten": lambda t, x, a, v: x[0].reshape(t.Size([x[0].shape[: a.get("axis", 1)].numel(), -1])),
     "Transpose": lambda t, x, a, v: x[0].permute(a.get("perm", list(reversed(range(x[0].dim()))))),
@@ -339,6 +303,6 @@ CONVERTERS: dict[str, Converter] = {
     "Expand": lambda t, x, a, v: x[0] * t.ones(integers(x[1]), dtype=x[0].dtype),
     "ReduceMean": _reduce(lambda t, x, axes, keep: t.mean(x, axes, keepdim=keep)),
     "ReduceSum": _reduce(lambda t, x, axes, keep: t.sum(x, axes, keepdim=keep)),
-    "ReduceMax": _reduce(lambda t, x, axes, keep: t.amax(x, axes, keepdim=keep)),
-    "ReduceMin": _reduce(lambda t, x, axes, keep: t.amin(x, axes, keepdim=keep)),
+    "ReduceMax": _reduce(_extremum("amax")),
+    "ReduceMin": _reduce(_extremum("amin")),
 }  # fmt: skip

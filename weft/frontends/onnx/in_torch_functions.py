@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from weft.support.errors import ModelError
 
 Attributes = dict[str, Any]
 Converter = Callable[[Any, Sequence[Any], Attributes, int], Any]
@@ -159,10 +162,74 @@ def _reducing(name: str) -> Converter:
     return lambda t, x, a, opset: _reduced(t, x, a, name)
 
 
+def _summed(t: Any, x: Sequence[Any], a: Attributes) -> Any:
+    axes = reduced_axes(x, a)
+    return t.sum(x[0], axes, keepdim=bool(a.get("keepdims", 1)), dtype=x[0].dtype) if axes else x[0]
+
+
 def _rms_norm(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
     shape = x[0].shape[a.get("axis", -1) % x[0].dim() :]
     scale = x[1].expand(shape)
     return t.nn.functional.rms_norm(x[0], shape, scale, a.get("epsilon", 1e-5))
+
+
+def _constant_of_shape(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    value = a.get("value", t.zeros(1))
+    return t.full(integers(x[0]), value.reshape(-1)[0].item(), dtype=value.dtype)
+
+
+def _range(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    start, limit, step = (v.item() for v in x)
+    count = max(0, math.ceil((limit - start) / step))
+    return (t.arange(count, dtype=x[0].dtype) * step + start).to(x[0].dtype)
+
+
+def _scatter_elements(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    axis, places = a.get("axis", 0), x[1].long()
+    places = t.where(places < 0, places + x[0].shape[axis], places)
+    how = {"none": "", "add": "sum", "mul": "prod", "max": "amax", "min": "amin"}[a.get("reduction", "none")]
+    return t.scatter_reduce(x[0], axis, places, x[2], how) if how else t.scatter(x[0], axis, places, x[2])
+
+
+def _scatter_nd(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    places, how = tuple(x[1].long().unbind(-1)), a.get("reduction", "none")
+    if how in ("none", "add"):
+        return x[0].index_put(places, x[2], accumulate=how == "add")
+    raise ModelError(f"the PyTorch peer has no converter for ScatterND with reduction={how}", code="M040")
+
+
+def _one_hot(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    depth, axis = int(x[1].reshape(-1)[0]), a.get("axis", -1)
+    axis = axis % (x[0].dim() + 1)
+    places = t.remainder(x[0].long(), depth) if opset >= 11 else x[0].long()
+    classes = t.arange(depth).reshape([-1 if d == axis else 1 for d in range(x[0].dim() + 1)])
+    inside = (x[0].long() >= -depth) & (x[0].long() < depth)
+    return t.where((places.unsqueeze(axis) == classes) & inside.unsqueeze(axis), x[2][1], x[2][0])
+
+
+def _group_norm(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    groups, scale, bias = a["num_groups"], x[1], x[2]
+    if opset < 21:  # one number for each group
+        scale, bias = (v.repeat_interleave(x[0].shape[1] // groups) for v in (scale, bias))
+    return t.nn.functional.group_norm(x[0], groups, scale, bias, a.get("epsilon", 1e-5))
+
+
+def _swish(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    alpha = a.get("alpha", 1.0)
+    return t.nn.functional.silu(x[0]) if alpha == 1 else x[0] * t.sigmoid(x[0] * alpha)
+
+
+def _space_to_depth(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    size = a["blocksize"]
+    batch, channels, height, width = x[0].shape
+    parts = x[0].reshape(batch, channels, height // size, size, width // size, size)
+    return parts.permute(0, 3, 5, 1, 2, 4).reshape(batch, channels * size**2, height // size, width // size)
+
+
+def _lp_normalization(t: Any, x: Sequence[Any], a: Attributes, opset: int) -> Any:
+    axis = a.get("axis", -1)
+    length = t.linalg.vector_norm(x[0], a.get("p", 2), axis, keepdim=True)
+    return t.where(length == 0, t.zeros_like(x[0]), x[0] / length)
 
 
 _SAME_NAME = "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Floor Round Sign Sin Sinh Tan Det"
@@ -201,6 +268,28 @@ FUNCTIONS: dict[str, Converter] = {
     "ReduceL1": _reducing("l1"),
     "ReduceL2": _reducing("l2"),
     "RMSNormalization": _rms_norm,
+    "CastLike": lambda t, x, a, v: x[0].to(x[1].dtype),
+    "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
+    "Size": lambda t, x, a, v: t.tensor(x[0].numel()),
+    "NonZero": lambda t, x, a, v: t.nonzero(x[0]).t(),
+    "ScatterElements": _scatter_elements,
+    "Scatter": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "OneHot": _one_hot,
+    "GroupNormalization": _group_norm,
+    "LpNormalization": _lp_normalization,
+    "Swish": _swish,
+    "SpaceToDepth": _space_to_depth,
+    "Mean": lambda t, x, a, v: sum(x[1:], x[0]) / len(x),
+    "ReduceSumSquare": lambda t, x, a, v: _summed(t, [x[0] * x[0], *x[1:]], a),
+    "ReduceLogSum": lambda t, x, a, v: t.log(_summed(t, x, a)),
+    "ThresholdedRelu": lambda t, x, a, v: t.where(x[0] > a.get("alpha", 1.0), x[0], 0),
+    "Shrink": lambda t, x, a, v: t.where(
+        x[0] < -a.get("lambd", 0.5),
+        x[0] + a.get("bias", 0.0),
+        t.where(x[0] > a.get("lambd", 0.5), x[0] - a.get("bias", 0.0), 0),
+    ),
     "PRelu": _prelu,
 }
 """ONNX operator → what computes it; the arguments are torch, the operands, the attributes and the opset."""
