@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import update
-from benchmarks.models import Measured, from_json, select, table, to_json
+from benchmarks import schedules, update
+from benchmarks.models import PEAK_ATTEMPTS, Measured, from_json, select, table, to_json, undisturbed
 from benchmarks.report import Table, tables_from_json, tables_to_json
 from benchmarks.suite import GROUPS, SUITE
 from benchmarks.zoo import rows
 from weft.bench.turns import Record
+from weft.measure.roofline import Level, Peaks
 
 
 def record(engine: str, ms: float, difference: float = 1e-6) -> Record:
@@ -85,3 +86,29 @@ def test_the_zoo_is_told_by_family(tmp_path: Path) -> None:
     assert [r[:4] for r in families.rows[:2]] == [("x", 2, "1.000", "50%"), ("y", 1, "1.000", "100%")]
     assert families.rows[0][-1] == "b 2.00" and families.rows[-1][:2] == ("all", 3) and "(d)" in families.note
     assert [r[0] for r in slow.rows] == ["b", "c"]
+
+
+def test_pipelines_are_compared_on_the_same_threads() -> None:
+    ms = {("plain", 1): 10.0, ("best", 1): 2.0, ("copy", 1): 1.0, ("plain", 2): 6.0, ("best", 2): 1.5, ("copy", 2): 1.0}
+    row = schedules.pipeline_row("blur", "registers", ms)
+    told = dict(zip(schedules.PIPELINE_COLUMNS, row, strict=True))
+    assert (told["times faster, 1 thread"], told["times possible, 1 thread"]) == ("5.0", "10.0")
+    assert (told["times faster, 2 threads"], told["times possible, 2 threads"]) == ("4.0", "6.0")
+
+
+def test_peaks_that_a_model_exceeds_are_measured_again() -> None:
+    def peaks(rate: float) -> Peaks:
+        return Peaks(1, rate, (Level("memory", 0, 10.0),))
+
+    rates = iter([50.0, 60.0, 120.0, 200.0])
+    found = undisturbed(peaks(40.0), lambda p: 1000 / p.gflops, 10.0, lambda: peaks(next(rates)), 0.0)
+    assert found.gflops == 120.0 and next(rates) == 200.0
+    calls: list[int] = []
+    low = undisturbed(peaks(40.0), lambda p: 25.0, 10.0, lambda: calls.append(1) or peaks(30.0), 0.0)
+    assert low.gflops == 40.0 and len(calls) == PEAK_ATTEMPTS
+
+
+def test_rows_above_the_roofline_are_marked() -> None:
+    shown = table([one("slow", 10.0), one("fast", 4.0)]).markdown()
+    assert "125% †" in shown and "50% |" in shown and "†: faster than the measured peaks allow" in shown
+    assert "†" not in table([one("slow", 10.0)]).markdown()
