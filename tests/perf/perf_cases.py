@@ -172,6 +172,11 @@ def @main(%x: f32[64, 128, 1024]) -> f32[64, 1024] {
   %out: f32[64, 1024] = reduce_mean(%x, axes=(1,), keepdims=false)
   return %out
 }""",
+    "mean of a middle axis in a cache": """
+def @main(%x: f32[7, 32, 1024]) -> f32[7, 1024] {
+  %out: f32[7, 1024] = reduce_mean(%x, axes=(1,), keepdims=false)
+  return %out
+}""",
     "mean of pictures": """
 def @main(%x: f32[1, 512, 7, 7]) -> f32[1, 512] {
   %out: f32[1, 512] = reduce_mean(%x, axes=(2, 3), keepdims=false)

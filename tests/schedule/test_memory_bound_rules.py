@@ -80,7 +80,7 @@ def test_axes_apart_are_not_joined() -> None:
 
 
 def test_long_sums_over_rows_take_several_vectors_of_columns() -> None:
-    assert "vectorized(0, 128)" in to_text(default_schedule(total((64, 1 << 14), (0,)), TARGET).program)
+    assert "vectorized(0, 128)" in to_text(default_schedule(total((32, 1 << 12), (0,)), TARGET).program)
     assert "vectorized(0, 16)" in to_text(default_schedule(total((4, 1 << 14), (0,)), TARGET).program)
 
 

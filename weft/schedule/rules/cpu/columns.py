@@ -1,8 +1,8 @@
 """Reductions of long columns, row by row: memory is read in its order.
 
-A few rows at a time are added to all columns of a block, the results of which stay in the first-level cache. A loop over
-the rows for each vector of columns would skip the rest of a row in each step: of data in memory, it would read pieces of
-a few cache lines.
+A few rows at a time are added to all columns of a block, the results of which stay in the first-level cache. A loop
+over the rows for each vector of columns would skip the rest of a row in each step: of data in memory, it would read
+pieces of a few cache lines.
 
     parallel (other axes, blocks of columns):
         results[block] = start
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from weft.cost import caches
 from weft.expr.iter_var import IterVar
-from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.access import View, continues, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
@@ -41,8 +41,8 @@ MAX_REGISTERS = 8
 
 
 def joined_columns(context: Context, block: BlockRef) -> int:
-    """How many of the last axes of a reduction are one axis of columns that is worth adding row by row; 0 if none is, or
-    the block is something else."""
+    """How many of the last axes of a reduction are one axis of columns that is worth adding row by row; 0 if none is,
+    or the block is something else."""
     view = context.view(block)
     if not (context.is_reduction(block) and view.is_simple and view.spatial) or context.lanes(view) < 2:
         return 0
@@ -54,9 +54,9 @@ def joined_columns(context: Context, block: BlockRef) -> int:
     contiguous = view.stride(view.output, last) == 1 and all(x in (0, 1) for x in strides)
     if not contiguous or not any(view.stride(a, last) == 1 for a in moving):
         return 0
-    if any(view.stride(a, inner) in (1, None) and view.step(a, inner) is None for a in moving):
+    if any(view.step(a, inner) is None or view.stride(a, inner) == 1 for a in moving):
         return 0
-    if any(view.stride(a, inner) == 1 for a in moving) or cost_of(view.stores[0].value) > MAX_STEP_OPERATIONS:
+    if cost_of(view.stores[0].value) > MAX_STEP_OPERATIONS:
         return 0
     count = 1
     while count < len(view.spatial) and continues(view, view.spatial[-count - 1], view.spatial[-count]):
@@ -75,7 +75,7 @@ def _worthwhile(context: Context, view: View, joined: int) -> bool:
     if None in (rows, columns, others):
         return True
     assert rows is not None and columns is not None and others is not None
-    long = columns > MAX_REGISTERS * context.lanes(view)
+    long = columns >= MAX_REGISTERS * context.lanes(view)
     large = rows * columns * others * view.output.buffer.dtype.nbytes >= context.target.cpu.l2
     short = (static_extent(view.spatial[-1]) or 1) < MAX_REGISTERS * context.lanes(view)
     return (long and large) or (joined > 1 and short)
@@ -149,8 +149,8 @@ def _add_rows(context: Context, block: BlockRef, reduced: int, width: int) -> No
 
 
 def finishes_columns(context: Context, chain: Sequence[BlockRef]) -> bool:
-    """Whether the last of two blocks computes one value from each result of a reduction that is done row by row, such as
-    a mean from its sum: it then has a loop of its own after the reduction."""
+    """Whether the last of two blocks computes one value from each result of a reduction that is done row by row, such
+    as a mean from its sum: it then has a loop of its own after the reduction."""
     if len(chain) != 2 or not context.is_injective(chain[-1]):
         return False
     view, reduction = (context.view(b) for b in (chain[-1], chain[0]))
