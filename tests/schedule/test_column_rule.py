@@ -9,7 +9,7 @@ import pytest
 from kernel_runner import run_program
 
 from weft import te
-from weft.expr.nodes import Var
+from weft.expr.nodes import Expr, Var, maximum, minimum, select
 from weft.graph.types import TensorType
 from weft.lowering.te_to_tir import te_to_tir
 from weft.ops.catalogue import op
@@ -94,3 +94,33 @@ def test_reductions_of_other_types_are_right(dtype: str) -> None:
         program = default_schedule(reduced(shape, axes, dtype, "reduce_max"), Target("cpu")).program
         (got,) = run_program(program, [x])
         np.testing.assert_array_equal(got, x.max(axes))
+
+
+@pytest.mark.parametrize("over", ["windows", "rows", "columns"])
+def test_rows_that_are_looked_up_are_reduced_where_they_are(over: str) -> None:
+    """They are not copied first: windows that overlap would copy their rows again for each vector of results."""
+    table, ids = te.placeholder((20, 64), name="table"), te.placeholder((40,), "int64", name="ids")
+
+    def element(i: Expr, j: Expr) -> Expr:
+        wanted = ids[i]
+        return table[maximum(minimum(select(wanted < 0, wanted + 20, wanted), 19), 0), j]
+
+    rows = te.compute((40, 64), element, name="rows")
+    if over == "windows":
+        k = te.reduce_axis((0, 3), "k")
+        made = te.compute((40, 62), lambda i, j: te.sum(rows[i, j + k.var], axis=k), name="made")
+    elif over == "rows":
+        k = te.reduce_axis((0, 64), "k")
+        made = te.compute((40,), lambda i: te.sum(rows[i, k.var], axis=k), name="made")
+    else:
+        k = te.reduce_axis((0, 40), "k")
+        made = te.compute((64,), lambda j: te.sum(rows[k.var, j], axis=k), name="made")
+    program = default_schedule(te_to_tir("looked_up", [table, ids], [made]), Target("cpu")).program
+    assert 'block "rows"' not in to_text(program)
+    numbers = np.random.default_rng(0)
+    data, at = numbers.integers(-9, 9, (20, 64)).astype(np.float32), numbers.integers(-20, 20, 40)
+    (got,) = run_program(program, [data, at])
+    found = data[at]
+    whole = {"rows": found.sum(1), "columns": found.sum(0)}
+    expected = whole.get(over, found[:, :-2] + found[:, 1:-1] + found[:, 2:])
+    np.testing.assert_array_equal(got, expected)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from weft.expr.nodes import Load
-from weft.expr.visit import collect
+from weft.expr.visit import collect, occurs
 from weft.schedule.refs import BlockRef
-from weft.schedule.rules.common.access import View, contiguous_elsewhere, moves_or_decodes
+from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, moves_or_decodes
 from weft.schedule.rules.common.context import Context, guarded_load
 from weft.schedule.rules.common.work import cost_of
 from weft.support.errors import ScheduleError
+from weft.tir.nodes import Buffer
 
 MAX_REPEATED_OPERATIONS = 6
 """Limit on operations that inlining may repeat for each reader or each reduction step."""
@@ -45,10 +46,22 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
             return False  # round once; products of 16-bit floats have instructions of their own
         if any(i.kind == i.ORDERED for i in reader.block.iters) and contiguous_elsewhere(view) is not None:
             return False  # transpose once: every recurrence step then loads vectors
-        if reader.reduce and (guarded_load(view) or (cost > MAX_REPEATED_OPERATIONS and reused)):
+        guarded = guarded_load(view) and (reader.product is not None or not _looks_up_rows(view))
+        if reader.reduce and (guarded or (cost > MAX_REPEATED_OPERATIONS and reused)):
             return False
     loads = sum(sum(a.buffer is buffer for a in r.loads) for r in readers)
     return cost <= MAX_REPEATED_OPERATIONS or loads <= 1
+
+
+def _looks_up_rows(view: View) -> bool:
+    """Whether the block only moves rows that it looks up: its conditions select among positions of rows, not among
+    elements, and are the same for a whole row. Reading a row where it is costs what reading a copy of it would."""
+    value, axis = view.stores[0].value, view.spatial[-1] if view.spatial else None
+    if not isinstance(value, Load) or axis is None:
+        return False
+    found = [e for i in value.indices for e in collect(i, Load)]
+    inside = Access(value.source, value.indices) if isinstance(value.source, Buffer) else None
+    return inside is not None and view.stride(inside, axis) == 1 and not any(occurs(axis.var, e) for e in found)
 
 
 def _narrows(view: View) -> bool:
