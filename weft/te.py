@@ -2,6 +2,7 @@
 
 from weft.classic import hybrid as hybrid
 from weft.classic import inlining as schedule
+from weft.classic.foreign import ExternFunction, call_extern, call_packed, extern_function
 from weft.classic.intrinsic import decl_buffer
 from weft.classic.intrinsic import declare as decl_tensor_intrin
 from weft.classic.schedule import create_schedule
@@ -116,6 +117,7 @@ from weft.tensor_expr import (
 __all__ = [
     "ComputeOp",
     "Expr",
+    "ExternFunction",
     "ExternOp",
     "IterVar",
     "Operation",
@@ -143,6 +145,8 @@ __all__ = [
     "bitor",
     "bitxor",
     "call",
+    "call_extern",
+    "call_packed",
     "cast",
     "ceil",
     "ceildiv",
@@ -163,6 +167,7 @@ __all__ = [
     "exp10",
     "expm1",
     "extern",
+    "extern_function",
     "floor",
     "floordiv",
     "floormod",

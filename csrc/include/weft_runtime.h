@@ -241,6 +241,9 @@ WEFT_API int64_t weft_allocated_blocks(void);
 /* Bytes of scratch memory that the calling thread has taken and not released, rounded up to multiples of 64. */
 WEFT_API int64_t weft_scratch_bytes(void);
 
+/* Whether kernels may call a function of this name. */
+WEFT_API int32_t weft_has_export(const char *name);
+
 /* Monotonic clock. */
 WEFT_API int64_t weft_nanoseconds(void);
 

@@ -54,11 +54,19 @@ static PyObject *allocated_blocks(PyObject *self, PyObject *unused) {
     return PyLong_FromLongLong(weft_allocated_blocks());
 }
 
+static PyObject *has_export(PyObject *self, PyObject *name) {
+    (void)self;
+    const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    if (!text) return PyErr_Occurred() ? NULL : (PyErr_SetString(PyExc_TypeError, "a name is a text"), NULL);
+    return PyBool_FromLong(weft_has_export(text));
+}
+
 static PyMethodDef functions[] = {
     {"scratch_bytes", scratch_bytes, METH_NOARGS, "Bytes of scratch memory that this thread has taken and not released."},
     {"allocated_blocks", allocated_blocks, METH_NOARGS, "Blocks of memory that the runtime has allocated and not freed."},
     {"cpu_features", cpu_features, METH_NOARGS, "Features of this processor: LLVM names, separated by commas."},
     {"worker_count", worker_count, METH_NOARGS, "Worker threads alive."},
+    {"has_export", has_export, METH_O, "has_export(name): whether kernels may call a function of that name."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -74,6 +74,8 @@ static const export EXPORTS[] = {
     {"__truncdfbf2", (any_function)weft_double_to_bfloat},
 };
 
+int32_t weft_has_export(const char *name) { return weft_export_address(name) != NULL; }
+
 void *weft_export_address(const char *name) {
     for (size_t i = 0; i < sizeof EXPORTS / sizeof EXPORTS[0]; i++) {
         if (strcmp(EXPORTS[i].name, name) == 0) {

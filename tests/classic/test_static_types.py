@@ -48,7 +48,8 @@ def test_te_is_the_room_and_its_schedules() -> None:
     from weft import tensor_expr
 
     schedules = {"create_schedule", "decl_buffer", "decl_tensor_intrin", "schedule"}
-    assert set(weft.te.__all__) == {*tensor_expr.__all__, *schedules}
+    foreign = {"ExternFunction", "call_extern", "call_packed", "extern_function"}
+    assert set(weft.te.__all__) == {*tensor_expr.__all__, *schedules, *foreign}
     assert all(getattr(weft.te, name) is getattr(tensor_expr, name) for name in tensor_expr.__all__)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from weft.expr.added import added
+from weft.expr.intrinsic_table import NativeCode
 from weft.expr.nodes import Call
+from weft.support.errors import TargetError
 from weft.tir.nodes import Program
 from weft.tir.visit import all_expressions, postorder
 
@@ -30,6 +32,21 @@ def filled(text: str, values: Sequence[str], result: str, types: Sequence[str], 
 def gaps(text: str) -> list[int]:
     """The numbers of the arguments that ``text`` mentions."""
     return [int(m[1] or m[3]) for m in _GAP.finditer(text) if m[1] or m[3]]
+
+
+def native_call(e: Call, kind: str) -> NativeCode:
+    """How a call of a function of another language is written. Raises TargetError G027 if it has no code for targets of
+    ``kind``."""
+    row = added().get(e.name)
+    native = None if row is None else row.code(kind, e.args[0].dtype)
+    if native is None:
+        known = "" if row is None else ", ".join(c.kind for c in row.codes)
+        raise TargetError(
+            f"the function '{e.name}' has no code for the target '{kind}'",
+            code="G027",
+            hint=f"it has code for: {known or 'none'}",
+        )
+    return native
 
 
 def words_of_native_code(kernel: Program, kind: str) -> frozenset[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.classic.callbacks import raising_failures
 from weft.runtime import Artifact, Executable
 from weft.runtime.arguments import bind_symbols
 from weft.runtime.devices import Device
@@ -91,13 +92,15 @@ class CompiledFunction:
         return stage_text(function_task(self.artifact), stage)
 
     def __call__(self, *args: Any) -> Any:
-        """Run the function. Raises InputError if an argument does not fit."""
+        """Run the function. Raises InputError if an argument does not fit, UserError I037 if a function that it calls
+        reports an error, and what a Python function that it calls raises."""
         inputs = [kind for kind, _ in self._order if kind != "output"]
-        if len(args) == len(inputs) != len(self._order):
-            given, _, sizes = self._sorted(args, inputs)
-            return self.executable(*given, *self._passed(given, sizes))
-        given, outputs, sizes = self._sorted(args, [kind for kind, _ in self._order])
-        self.executable(*given, *self._passed(given, sizes), out=outputs)
+        with raising_failures():
+            if len(args) == len(inputs) != len(self._order):
+                given, _, sizes = self._sorted(args, inputs)
+                return self.executable(*given, *self._passed(given, sizes))
+            given, outputs, sizes = self._sorted(args, [kind for kind, _ in self._order])
+            self.executable(*given, *self._passed(given, sizes), out=outputs)
         return None
 
     def _sorted(self, args: Sequence[Any], kinds: Sequence[str]) -> tuple[list[Any], list[Any], list[Any]]:
@@ -149,6 +152,7 @@ class CompiledFunction:
             self.artifact.save(path)
 
     def _object(self) -> bytes:
+        self.artifact.check_portable()
         return self.artifact.codes[0].variants[0].data
 
     def export_library(self, path: str | os.PathLike[str]) -> None:

@@ -16,6 +16,7 @@ from weft.support.dtypes import INDEX
 from weft.support.errors import ScheduleError
 from weft.tensor_expr.nodes import Operation, PlaceholderOp, Tensor
 from weft.tensor_expr.visit import topological
+from weft.tir.foreign import written
 from weft.tir.nodes import Stmt
 
 COUNT = Form("a whole number of at least 0", lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0)
@@ -100,7 +101,7 @@ def declare(
     implementation = replace(
         description,
         params=params,
-        body=lowering(tuple(sources), result),
+        body=written(lowering, tuple(sources), result),
         allocs=(),
         sizes=(*description.sizes, *variables),
         attrs=description.attrs.replace(operands=FrozenMap(noted)) if noted else description.attrs,

@@ -245,6 +245,14 @@ def _rows() -> tuple[Intrinsic, ...]:
         ),
         Intrinsic("offset_of", 1, "any", _position, _no_value, "the elements before x in its buffer", pure=False),
         Intrinsic("apart", 2, "any", _position, _no_value, "the elements from x to y in their buffer", pure=False),
+        *(
+            Intrinsic(name, 2, "any", _position, _no_value, doc, pure=False)
+            for name, doc in (
+                ("pointer_r", "the address of x, for a function that reads the elements from x to y"),
+                ("pointer_w", "the address of x, for a function that writes the elements from x to y"),
+                ("pointer_rw", "the address of x, for a function that reads and writes the elements from x to y"),
+            )
+        ),
         Intrinsic("require", 1, "any", _nothing, _prefetch, "refuse the program unless x is proved", pure=False),
     )
 
@@ -255,6 +263,9 @@ it."""
 
 PLACES: Final = ("offset_of", "apart")
 """Intrinsics whose arguments are elements in memory. They load nothing."""
+
+POINTERS: Final = {"pointer_r": "r", "pointer_w": "w", "pointer_rw": "rw"}
+"""Addresses that functions of other languages get (:mod:`weft.tir.foreign`), and what these do with the elements."""
 
 INTRINSICS: Final[dict[str, Intrinsic]] = {row.name: row for row in _rows()}
 

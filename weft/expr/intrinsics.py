@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.expr.added import added, find
+from weft.expr.added import added, find, is_foreign
 from weft.expr.intrinsic_table import INTRINSICS as INTRINSICS
 from weft.expr.intrinsic_table import Intrinsic as Intrinsic
 from weft.expr.intrinsic_table import result_dtype as result_dtype
@@ -20,7 +20,7 @@ def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
     Intrinsics of plugins may be called while a model is compiled with these plugins, and inside of
     ``with weft.plugins.using(…)``. Raises UserError if there is no such intrinsic or the arguments do not fit.
     """
-    row = find(name) if isinstance(name, str) else None
+    row = find(name) if isinstance(name, str) and not is_foreign(name) else None
     if row is None:
         raise UserError(
             f"there is no intrinsic '{name}'",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.backends.catalogue import backend_of
+from weft.backends.protocol import Code
 from weft.expr.folds import product
 from weft.expr.nodes import Expr
 from weft.kernels.program_sizes import ProgramSizes
@@ -25,7 +26,9 @@ from weft.runtime.program import (
     SizeExpr,
     TensorSpec,
 )
+from weft.support.errors import InternalError, UserError
 from weft.target import Target
+from weft.tir.foreign import called_in_process, foreign_names
 from weft.tir.nodes import Program
 from weft.tir.verify import Form
 
@@ -46,10 +49,27 @@ def one_program(
     (I030) for a size without a value, TargetError for a program that the target cannot run.
     """
     kernel = program if form == "kernel" else backend_of(target).lower(program, target, symbol(program.name))
-    code = backend_of(target).emit(kernel, target)
+    code = _emitted(kernel, target)
     made = _calling(kernel, KernelRef(code.entry, 0), program, sizes or ProgramSizes(program), checks)
     variant = Variant(code.features, code.data, code.format)
-    return Artifact(made, (CodeObject((variant,)),), (), str(target), dict(metadata or {}))
+    here = called_in_process(program.body)
+    noted = {**(metadata or {}), "in_process": list(here)} if here else dict(metadata or {})
+    return Artifact(made, (CodeObject((variant,)),), (), str(target), noted)
+
+
+def _emitted(kernel: Program, target: Target) -> Code:
+    """The code of a kernel. Raises UserError E147 where it calls functions whose source the compiler refuses."""
+    try:
+        return backend_of(target).emit(kernel, target)
+    except InternalError as error:
+        names = foreign_names(kernel.body)
+        if not names:
+            raise
+        raise UserError(
+            f"the code of {', '.join(names)} is refused, or does not fit its calls: {error.message}",
+            code="E147",
+            hint="scalars are int64_t (i64), int32, float32 and float64; LLVM takes functions only, without attributes",
+        ) from error
 
 
 def _calling(

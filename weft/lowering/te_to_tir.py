@@ -39,6 +39,7 @@ from weft.tensor_expr.nodes import (
 )
 from weft.tensor_expr.visit import read_tensors, topological
 from weft.tir.combine import combining
+from weft.tir.foreign import written
 from weft.tir.nodes import Block, Buffer, For, If, Program, Region, Seq, Stmt, Store, seq
 from weft.tir.parser import RESERVED
 from weft.tir.visit import buffer_vars, free_vars, map_expr, postorder
@@ -305,7 +306,7 @@ class _Lowering:
         ins = tuple(self.buffers[t] for t in op.inputs)
         outs = tuple(self._target(op.output(i)) for i in range(op.num_outputs))
         made: list[Buffer] = []
-        body = op.emit(ins, outs, self._scratch(made))
+        body = written(op.emit, ins, outs, self._scratch(made))
         self.allocs += made
         if not isinstance(body, Stmt):
             raise UserError(

@@ -18,10 +18,11 @@ from weft.lowering.te_to_tir import te_to_tir
 from weft.ops.catalogue import OPERATORS
 from weft.pipeline.stages import kernel_stages
 from weft.schedule.trace import Trace
-from weft.support.errors import ScheduleError
+from weft.support.errors import ScheduleError, UserError
 from weft.support.progress import Reporter
 from weft.target import Target
 from weft.tensor_expr.analysis import Work, work
+from weft.tir.foreign import called_in_process
 from weft.tir.nodes import Program
 
 
@@ -76,6 +77,7 @@ def build_kernels(
             program, cost = unscheduled(group)
             progress.describe(program.name)
             task = _asked(schedules, KernelTask(program, target, backend=backend))
+            _check_portable(task)
             key = task.key
             if observer is not None:
                 observer.kernel(task, group, kernel_stages(group, target, task.trace, backend))
@@ -106,6 +108,18 @@ def build_kernels(
 
 KERNELS_FOR_A_WORKER = 4
 """Starting a process takes as long as building a few kernels."""
+
+
+def _check_portable(task: KernelTask) -> None:
+    """Refuse (A012) what calls functions of this process: kernels are cached and saved."""
+    for program in (task.program, *(i.implementation for i in task.intrinsics)):
+        called = called_in_process(program.body)
+        if called:
+            raise UserError(
+                f"kernel '{task.program.name}' calls '{called[0]}', which only this process has",
+                code="A012",
+                hint="give the function as source: te.extern_function(name, c=…, llvm=…)",
+            )
 
 
 def _asked(schedules: ScheduleSource | None, task: KernelTask) -> KernelTask:

@@ -119,8 +119,20 @@ class Artifact:
         """Bytes of all constants."""
         return sum(c.nbytes for c in self.constants)
 
+    def check_portable(self) -> None:
+        """Raise ArtifactError A012 if the code calls functions by their addresses in this process."""
+        called = self.metadata.get("in_process")
+        if called:
+            raise ArtifactError(
+                f"'{self.name}' calls {', '.join(map(str, called))}, which only this process has: it cannot be saved",
+                code="A012",
+                hint="give the function as source: te.extern_function(name, c=…, llvm=…)",
+            )
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the artifact to ``path``; an existing file is replaced atomically and keeps its permissions."""
+        """Write the artifact to ``path``; an existing file is replaced atomically and keeps its permissions. Raises
+        ArtifactError A012 if its code calls functions of this process."""
+        self.check_portable()
         sections: list[memoryview | bytes] = []
         table: list[dict[str, Any]] = []
         for i, code in enumerate(self.codes):

@@ -12,11 +12,11 @@ import numpy as np
 from weft.expr.affine import linear_form
 from weft.expr.evaluate import evaluate
 from weft.expr.iter_var import IterVar
-from weft.expr.nodes import BINARY, Binary, Const, Expr, Load, Var, make
+from weft.expr.nodes import BINARY, Binary, Const, Expr, Load, Source, Var, make
 from weft.expr.visit import free_vars
 from weft.support.errors import UserError
 from weft.tir.combine import Accumulator, combining
-from weft.tir.nodes import Block, Buffer, If, Let, Seq, Stmt, Store
+from weft.tir.nodes import Block, If, Let, Seq, Stmt, Store
 from weft.tir.visit import map_expr, postorder, substitution
 
 OPERATORS: Final = frozenset(("add", "mul", "min", "max", "and", "or"))
@@ -129,7 +129,7 @@ def _function(
 def _reads(block: Block, e: Expr, accumulators: Sequence[Accumulator]) -> bool:
     """Whether ``e`` may read an element that the reduction accumulates: anything of these buffers but what earlier
     steps of a recurrence have left there."""
-    own = {b: indices for b, indices in accumulators}
+    own: dict[Source, tuple[Expr, ...]] = dict(accumulators)
     return any(
         isinstance(x, Load) and x.source in own and not _is_earlier(block, x.indices, own[x.source])
         for x in postorder(e)

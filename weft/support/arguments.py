@@ -171,7 +171,7 @@ def checked_fields(code: str, error: type[UserError] = UserError) -> Callable[[t
                 raise error(f"{cls.__name__}: {e}", code=code, hint=_meant(signature, kwargs, usage)) from None
             make(self, *args, **kwargs)
 
-        cls.__init__ = init  # type: ignore[misc]  # the same parameters
+        cls.__init__ = init  # type: ignore[method-assign]  # the same parameters
         return cls
 
     return decorate

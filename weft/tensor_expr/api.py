@@ -253,7 +253,8 @@ def extern(
     name: str = "extern",
     dtype: str | Sequence[str] | None = None,
 ) -> Any:
-    """Tensors computed by statements: ``fn(ins, outs)`` gets buffers and returns a tir statement.
+    """Tensors computed by statements: ``fn(ins, outs)`` gets buffers and returns a tir statement, such as
+    ``te.call_extern`` and ``te.call_packed`` make.
 
     ``shape`` is one shape, or a list of shapes for several outputs; so is ``dtype`` (default: that of the first
     input). Returns one tensor, or a tuple of tensors for a list of shapes.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from weft.expr.intrinsic_table import PLACES
+from weft.expr.intrinsic_table import PLACES, POINTERS
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Call, Expr, Load, Not, Select, Var
 from weft.expr.visit import free_vars, post_order
@@ -133,7 +133,7 @@ def _malformed(e: Expr) -> tuple[str, str] | None:
             )
         if e.mask is not None:
             return "E205", f"a load of '{e.source.name}' has a mask"
-    elif isinstance(e, Call) and e.name in (*PLACES, "require"):
+    elif isinstance(e, Call) and e.name in (*PLACES, *POINTERS, "require"):
         return "E205", f"'{e}' speaks of memory, which tensor expressions do not have"
     elif isinstance(e, Binary):
         if e.a.dtype != e.b.dtype:

@@ -28,6 +28,7 @@ from weft.tir import values
 from weft.tir.empty_reductions import initialize_empty
 from weft.tir.nodes import Buffer, Program
 from weft.tir.python_code import Site, Writer
+from weft.tir.spans import Span
 from weft.tir.visit import postorder
 
 Array = np.ndarray[Any, Any]
@@ -77,6 +78,20 @@ class _Support:
             seen[not writes] = self.iteration
         elif seen[not writes] != self.iteration:
             seen[not writes] = -2
+
+    def span(self, *of: Any) -> Span:
+        """Elements that a function gets."""
+        return Span(self, *of)
+
+    def call(self, function: Callable[..., Any], operands: Sequence[Any]) -> None:
+        """Run the stand-in of a function; what it returns says nothing."""
+        for x in operands:
+            if isinstance(x, Span):
+                x.check()
+        function(*(x.array if isinstance(x, Span) else x for x in operands))
+        for x in operands:
+            if isinstance(x, Span):
+                x.write_back()
 
     def fail(self, site: int, *where: Any) -> NoReturn:
         raise _failure(self.sites[site], where)

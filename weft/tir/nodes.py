@@ -27,10 +27,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
 from weft.expr.iter_var import IterVar
-from weft.expr.nodes import Expr, Source, Var, const
+from weft.expr.nodes import Call, Const, Expr, Load, Source, Var, const
 from weft.ir.frozen import EMPTY, FrozenMap
 from weft.ir.printed import Printed
-from weft.support.dtypes import BOOL, DType
+from weft.support.dtypes import BOOL, INDEX, DType
+from weft.support.errors import UserError
 from weft.support.words import counted
 
 LoopKind = Literal["serial", "parallel", "vectorized", "unrolled", "thread", "virtual"]
@@ -66,6 +67,14 @@ class Buffer(Source):
         """A new buffer that differs in the given fields."""
         values: dict[str, Any] = {k: getattr(self, k) for k in ("name", "shape", "dtype", "scope", "strides", "align")}
         return Buffer(**{**values, **changes})
+
+    def access_ptr(self, access: str = "rw") -> Expr:
+        """The address of the first element, as an argument of ``te.call_extern``; ``access`` says what the function
+        does with the elements: ``"r"``, ``"w"`` or ``"rw"``. Raises UserError E145 for other accesses."""
+        if access not in ("r", "w", "rw"):
+            raise UserError(f"access_ptr: a function cannot {access!r}", code="E145", hint="'r', 'w' or 'rw'")
+        first, last = (Const(0, INDEX),) * len(self.shape), tuple(e - 1 for e in self.shape)
+        return Call(f"pointer_{access}", (Load(self, first), Load(self, last)), INDEX)
 
     def __repr__(self) -> str:
         return f"Buffer({self.name}: {self.dtype.short}{list(self.shape)} {self.scope})"

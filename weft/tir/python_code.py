@@ -20,6 +20,7 @@ from weft.ir.text import clean_name
 from weft.support.dtypes import BOOL, INDEX, DType
 from weft.support.errors import ProgramError
 from weft.tir import values
+from weft.tir.foreign import foreign_call
 from weft.tir.nodes import (
     Allocate,
     Barrier,
@@ -35,6 +36,7 @@ from weft.tir.nodes import (
     Store,
 )
 from weft.tir.placement import REQUIRE, is_place, placed
+from weft.tir.spans import write_call
 from weft.tir.threads import PRIVATE, shared_loops
 from weft.tir.visit import children, expressions, postorder, walk
 
@@ -198,6 +200,8 @@ class Writer:
             self.store(stmt)
         elif isinstance(stmt, If):
             self.branch(stmt)
+        elif (called := foreign_call(stmt)) is not None:
+            write_call(self, called)
         elif isinstance(stmt, Evaluate):
             if not (isinstance(stmt.value, Call) and stmt.value.name in (*PREFETCH_LEVELS, REQUIRE)):
                 self.emit(self.one(stmt.value))
@@ -353,8 +357,12 @@ class Writer:
             names.append(i)
         inside = " and ".join(f"0 <= {i} < {self.extent(buffer, d)}" for d, i in enumerate(names))
         self.emit(f"if not ({inside}): support.fail({site}, {', '.join(names)})")
-        flat = names[0]
-        for d, i in enumerate(names[1:], 1):
+        return self.flat(buffer, names)
+
+    def flat(self, buffer: Buffer, indices: Sequence[str]) -> str:
+        """The flat index."""
+        flat = indices[0] if indices else "0"
+        for d, i in enumerate(indices[1:], 1):
             flat = f"({flat}) * {self.extent(buffer, d)} + {i}"
         return flat
 

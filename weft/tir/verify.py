@@ -37,6 +37,7 @@ from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, No
 from weft.expr.visit import free_vars, loads
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import Location, ProgramError
+from weft.tir.foreign import Pointer, pointers
 from weft.tir.nodes import (
     Allocate,
     Block,
@@ -176,6 +177,8 @@ class _Verifier:
             self.guarded -= 1
         elif isinstance(stmt, Evaluate):
             self.expr(stmt.value)
+            for p in pointers(stmt):
+                self.passed(p)
         for close in reversed(opened):
             close()
 
@@ -224,6 +227,19 @@ class _Verifier:
         elif b in self.program.params and not self.guarded:
             self.no_collision(b, stmt.indices)
         self.stored.add(b)
+
+    def passed(self, p: Pointer) -> None:
+        """Check the elements that a function gets; :meth:`expr` has checked that reads cover them."""
+        if p.writes and p.buffer in self.inputs:
+            self.fail("V015", f"the input '{p.buffer.name}' is stored to")
+        if p.writes and self.block is not None and not self.is_empty(p.buffer):
+            for end in (p.first, p.last):
+                self.covered(p.buffer, end.indices, self.block.block.writes, "writes")
+        if p.writes:
+            self.stored.add(p.buffer)
+
+    def is_empty(self, b: Buffer) -> bool:
+        return any(_is_const(e, 0) for e in b.shape)
 
     def no_collision(self, b: Buffer, indices: Sequence[Expr]) -> None:
         depends = self.sources(indices)
@@ -384,7 +400,7 @@ class _Verifier:
         if not isinstance(b, Buffer) or b not in self.buffers:
             self.fail("V011", f"'{b.name}' is loaded where it does not exist")
         self.access(b, e.indices, e.mask, None)
-        if self.block is not None:
+        if self.block is not None and not self.is_empty(b):
             block = self.block.block
             self.covered(b, e.indices, (*block.reads, *block.writes), "reads")
 

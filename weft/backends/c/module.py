@@ -25,6 +25,7 @@ from weft.backends.native import words_of_native_code
 from weft.backends.storage import on_stack
 from weft.expr.nodes import Const, Expr, Var, const
 from weft.support.errors import InternalError
+from weft.tir.foreign import pointers
 from weft.tir.nodes import Buffer, For, Program, Store
 from weft.tir.visit import walk
 from weft.tir.workspace import padded_bytes, workspace_layout
@@ -52,6 +53,7 @@ class CModule:
         self.taken = words_of_native_code(kernel, spelling.kind)
         self.parallel_loops = 0
         self.written = {s.buffer for s in walk(kernel.body) if isinstance(s, Store)}
+        self.written.update(p.buffer for s in walk(kernel.body) for p in pointers(s) if p.writes)
 
     def emit(self) -> str:
         """The whole file."""

@@ -33,6 +33,11 @@ def _pointer(f: CFunction, buffer: Buffer, at: CText) -> CText:
     return base if at.code == "0" else infix(base, "+", at, SUM)
 
 
+def address(f: CFunction, buffer: Buffer, at: CText) -> str:
+    """The address of an element, for a function of another language."""
+    return f"(void *)({_pointer(f, buffer, at).code})"
+
+
 def _shifted(f: CFunction, at: CText, by: int) -> CText:
     if by == 0:
         return at

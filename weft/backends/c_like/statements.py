@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from weft.backends.accesses import flat
 from weft.backends.c_like.function import CFunction
-from weft.backends.c_like.memory import prefetch, store
+from weft.backends.c_like.memory import address, prefetch, store
 from weft.backends.c_like.operations import is_index
 from weft.backends.c_like.split import parts_of
-from weft.backends.c_like.text import CText
+from weft.backends.c_like.text import ATOM, CText
 from weft.backends.c_like.uses import count_uses
 from weft.backends.c_like.values import value
+from weft.backends.native import filled, native_call
 from weft.backends.storage import constant_bytes, on_stack
 from weft.expr.intrinsic_table import PREFETCH_LEVELS
 from weft.expr.nodes import Call, Const, Expr, Var
 from weft.support.errors import InternalError
+from weft.tir.foreign import foreign_call, is_pointer, pointer_of
 from weft.tir.nodes import Allocate, Barrier, Evaluate, For, If, Let, Seq, Stmt, Store
 
 
@@ -51,10 +54,30 @@ def statement(f: CFunction, s: Stmt, around: Surroundings) -> None:
     elif isinstance(s, Allocate):
         _allocate(f, s, around)
     elif isinstance(s, Evaluate):
-        if isinstance(s.value, Call) and s.value.name in PREFETCH_LEVELS:
+        if (called := foreign_call(s)) is not None:
+            _call(f, called)
+        elif isinstance(s.value, Call) and s.value.name in PREFETCH_LEVELS:
             prefetch(f, s.value.args[0], PREFETCH_LEVELS[s.value.name], value)
     elif not isinstance(s, Barrier):  # a barrier separates GPU threads; here there is one
         raise InternalError(f"a {type(s).__name__} cannot stand in a kernel; lower the program first")
+
+
+def _call(f: CFunction, e: Call) -> None:
+    """Call a function of another language; a status that is not 0 ends the kernel."""
+    given = []
+    for a in e.args:
+        if is_pointer(a):
+            buffer, at = flat(pointer_of(a).buffer, pointer_of(a).first.indices)
+            given.append(address(f, buffer, value(f, at)))
+        else:
+            given.append(value(f, a).within(ATOM))
+    native = native_call(e, f.spelling.kind)
+    f.spelling.define(native.defines)
+    status = f.number("failed")
+    f.line(f"const int32_t {status} = {filled(native.call, given, 'int32_t', [])};")
+    f.line(f"if ({status})")
+    f.line(f"    return {status};")
+    f.forget_reads()
 
 
 def _let(f: CFunction, s: Let, around: Surroundings) -> None:

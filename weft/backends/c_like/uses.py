@@ -9,6 +9,7 @@ from weft.backends.guards import guards
 from weft.backends.packing import is_packed_load
 from weft.expr.intrinsic_table import PREFETCH_LEVELS
 from weft.expr.nodes import Broadcast, Call, Const, Expr, Load, Ramp, Select, Var
+from weft.tir.foreign import is_pointer
 from weft.tir.nodes import Buffer, Seq, Stmt
 from weft.tir.visit import expressions
 
@@ -46,7 +47,7 @@ def operands(e: Expr) -> tuple[Expr, ...]:
         return (counted[0],)
     if isinstance(e, Select) and guards(e):
         return (e.condition,)
-    if isinstance(e, Call) and (is_packed_load(e) or e.name in PREFETCH_LEVELS):
+    if isinstance(e, Call) and (is_packed_load(e) or e.name in PREFETCH_LEVELS or is_pointer(e)):
         return _address(e.args[0]) if isinstance(e.args[0], Load) else ()
     return e.children
 

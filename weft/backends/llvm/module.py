@@ -17,7 +17,7 @@ from weft.backends.guards import comes_from_data
 from weft.backends.llvm.digits import divisions_of
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.intrinsics import C_MATH
-from weft.backends.llvm.statements import Emission, loop, statement
+from weft.backends.llvm.statements import Emission, loop, return_if_failed, statement
 from weft.backends.llvm.tiles import PERMISSION, uses_tiles
 from weft.backends.llvm.types import processor, type_of
 from weft.backends.llvm.values import value
@@ -147,14 +147,7 @@ class LlvmModule:
         count = value(f, s.extent)
         grain = int(s.annotations.get("grain", 1))
         status = f.op(f"call i32 @weft_parallel_for(ptr @{name}, i64 {count}, i64 {grain}, ptr {closure})")
-        self._return_if_failed(f, status)
-
-    def _return_if_failed(self, f: LlvmFunction, status: str) -> None:
-        n = f.fresh()
-        f.branch(f.op(f"icmp eq i32 {status}, 0"), f"ok.{n}", f"failed.{n}")
-        f.start(f"failed.{n}")
-        f.do(f"ret i32 {status}")
-        f.start(f"ok.{n}")
+        return_if_failed(f, status)
 
     def _parallel_shell(
         self,
@@ -196,7 +189,7 @@ class LlvmModule:
 
     def _return_if_missing(self, shell: LlvmFunction, base: str) -> None:
         status = shell.op(f"icmp eq ptr {base}, null")
-        self._return_if_failed(shell, shell.op(f"zext i1 {status} to i32"))
+        return_if_failed(shell, shell.op(f"zext i1 {status} to i32"))
 
     def _parallel_worker(
         self, name: str, s: For, buffers: list[Buffer], variables: list[Var], data: frozenset[Expr]

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from weft.backends.accesses import flat
 from weft.backends.guards import comes_from_data, is_data
 from weft.backends.llvm import digits
 from weft.backends.llvm.function import LlvmFunction
-from weft.backends.llvm.memory import prefetch, store
+from weft.backends.llvm.memory import pointer, prefetch, store
 from weft.backends.llvm.narrow import counts_in_32_bits, define_counter, low_half
 from weft.backends.llvm.tiles import matrix_tiles, tiles_after
 from weft.backends.llvm.types import memory_type, type_of
 from weft.backends.llvm.values import value
 from weft.backends.llvm.zero_fill import zero_filled
+from weft.backends.native import filled, native_call
 from weft.backends.storage import constant_bytes, on_stack
 from weft.expr.intrinsic_table import PREFETCH_LEVELS
 from weft.expr.nodes import Call, Const
 from weft.support.errors import InternalError
+from weft.tir.foreign import foreign_call, is_pointer, pointer_of
 from weft.tir.nodes import Allocate, Barrier, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 
 
@@ -52,7 +55,10 @@ def statement(f: LlvmFunction, s: Stmt, context: Emission) -> None:
     elif isinstance(s, Allocate):
         _allocate(f, s, context)
     elif isinstance(s, Evaluate):
-        _evaluate(f, s)
+        if (called := foreign_call(s)) is not None:
+            _call(f, called)
+        else:
+            _evaluate(f, s)
     elif not isinstance(s, Barrier):  # a barrier separates GPU threads; here there is one
         raise InternalError(f"a {type(s).__name__} cannot stand in a kernel; lower the program first")
 
@@ -68,6 +74,31 @@ def _sequence(f: LlvmFunction, stmts: Sequence[Stmt], context: Emission) -> None
         else:
             statement(f, stmts[n], context)
             n += 1
+
+
+def _call(f: LlvmFunction, e: Call) -> None:
+    """Call a function of another language; a status that is not 0 ends the kernel."""
+    given = []
+    for a in e.args:
+        if is_pointer(a):
+            buffer, at = flat(pointer_of(a).buffer, pointer_of(a).first.indices)
+            given.append(pointer(f, buffer, at, value))
+        else:
+            given.append(value(f, a))
+    native = native_call(e, f.kind)
+    if native.defines:
+        f.defined[native.defines] = None
+    return_if_failed(f, f.op(filled(native.call, given, "i32", [type_of(a) for a in e.args])))
+    f.forget_reads()
+
+
+def return_if_failed(f: LlvmFunction, status: str) -> None:
+    """End the function with ``status`` unless it is 0."""
+    n = f.fresh()
+    f.branch(f.op(f"icmp eq i32 {status}, 0"), f"ok.{n}", f"failed.{n}")
+    f.start(f"failed.{n}")
+    f.do(f"ret i32 {status}")
+    f.start(f"ok.{n}")
 
 
 def _evaluate(f: LlvmFunction, s: Evaluate) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.expr.added import added
+from weft.expr.added import added, is_foreign
 from weft.expr.intrinsic_table import Intrinsic
 from weft.expr.nodes import Call, Expr
 from weft.expr.visit import rewrite
@@ -50,6 +50,12 @@ def expanded(e: Expr, kind: str, inside: frozenset[tuple[str, ...]] = frozenset(
 def expansion(row: Intrinsic, e: Call, kind: str) -> Expr:
     """What ``row.expand`` makes of a call. Raises TargetError G027 if there is none, UserError E026 if it is wrong."""
     dtype = e.args[0].dtype
+    if row.expand is None and is_foreign(row.name):
+        raise TargetError(
+            f"the function '{row.name.rpartition('_')[0]}' has no code for the target '{kind}'",
+            code="G027",
+            hint=f"give its source: te.extern_function(…, {kind}=…)",
+        )
     if row.expand is None:
         known = ", ".join(f"{c.kind} of {c.dtype}" for c in row.codes) or "none"
         raise TargetError(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from weft.expr.folds import product
 from weft.expr.nodes import Call, Expr, Load, const
+from weft.tir.foreign import pointers
 from weft.tir.nodes import Allocate, Buffer, Evaluate, Program, Seq, Stmt, Store
 from weft.tir.placement import check_required, is_place, is_requirement, offset, placed, strides_of
 from weft.tir.visit import buffers, map_expr, map_expressions, transform
@@ -36,6 +37,8 @@ def flatten(program: Program) -> Program:
             assert isinstance(s, Evaluate) and isinstance(s.value, Call)
             check_required(s.value.args[0], map_expr(s.value.args[0], place, places))
             return Seq(())
+        for _ in pointers(s):
+            pass  # each still names elements
         s = map_expressions(s, expression)
         if isinstance(s, Store):
             return Store(flat[s.buffer], (offset(s.indices, strides[s.buffer]),), s.value, s.mask)

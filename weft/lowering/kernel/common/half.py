@@ -9,6 +9,7 @@ from weft.expr.visit import collect
 from weft.lowering.kernel.common.bits import is_half, is_reinterpretation, is_stored_only
 from weft.lowering.kernel.common.storage import arithmetic_type
 from weft.support.dtypes import FLOAT32, DType
+from weft.tir.foreign import is_pointer
 from weft.tir.nodes import Allocate, For, Let, Program, Stmt, Store
 from weft.tir.visit import (
     all_expressions,
@@ -34,8 +35,8 @@ def widen_half(program: Program) -> Program:
     """Compute in float32 wherever the program uses float16 or bfloat16; thread-private buffers hold float32 too.
 
     An explicit conversion to a 16-bit float still rounds. Operands that instructions read as 16-bit floats stay
-    unchanged (``pack2``, loop nests with the annotation ``matrix_tile``). If the program reinterprets the bits of
-    16-bit floats, all buffers keep their types.
+    unchanged (``pack2``, pointers, loop nests with the annotation ``matrix_tile``). If the program reinterprets the
+    bits of 16-bit floats, all buffers keep their types.
     """
     everything = (*program.params, *buffers(program.body))
     nodes = postorder(*all_expressions(program.body))
@@ -62,7 +63,7 @@ def widen_half(program: Program) -> Program:
             if is_half(e.dtype):
                 return Cast(Cast(e.a, e.dtype), FLOAT32)
             return e.a if e.a.dtype == e.dtype else None
-        if isinstance(e, Call) and e.name == "pack2":
+        if isinstance(e, Call) and (e.name == "pack2" or is_pointer(e)):
             return Call(e.name, tuple(a.a if isinstance(a, Cast) else a for a in e.args), e.dtype)
         if isinstance(e, Call) and is_reinterpretation(e) and e.dtype.bits == 16:
             x = e.args[0]  # an operand that was just widened is used unrounded
@@ -98,7 +99,7 @@ def _read_as_halves(body: Stmt) -> set[object]:
     """Buffers whose elements some instruction reads as stored in memory."""
     found: set[object] = set()
     for s in walk(body):
-        words = [c for c in collect(expressions(s), Call) if c.name == "pack2"]
+        words = [c for c in collect(expressions(s), Call) if c.name == "pack2" or is_pointer(c)]
         found.update(load.source for word in words for load in collect(word, Load))
         if isinstance(s, For) and "matrix_tile" in s.annotations:
             found.update(load.source for load in loads(s))

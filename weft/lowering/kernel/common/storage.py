@@ -19,6 +19,7 @@ from weft.expr.folds import any_of
 from weft.expr.nodes import Call, Cast, Const, Expr, Load, Select, Var, cast, const, select
 from weft.lowering.kernel.common.bits import code_of, is_reinterpretation, is_stored_only
 from weft.support.dtypes import FLOAT32, INT32, DType
+from weft.tir.foreign import is_pointer
 from weft.tir.nodes import Allocate, Buffer, Let, Program, Stmt, Store
 from weft.tir.visit import all_expressions, buffers, map_expr, map_expressions, postorder, substitute, transform
 
@@ -68,7 +69,7 @@ def widen_storage(program: Program) -> Program:
     nodes = postorder(*all_expressions(program.body))
     if not bytes_of and not any(is_stored_only(e.dtype) for e in nodes):
         return program
-    body = _Widening(bytes_of, any(map(is_reinterpretation, nodes))).run(program.body)
+    body = _Widening(bytes_of, any(is_reinterpretation(e) or is_pointer(e) for e in nodes)).run(program.body)
     return replace(program, params=tuple(bytes_of.get(b, b) for b in program.params), body=body)
 
 
@@ -102,6 +103,10 @@ class _Widening:
     def coded(self, e: Expr) -> Expr | None:
         """Read reinterpreted bits directly from the byte. :func:`keep_bits` has left only loads and conversions as
         operands."""
+        if is_pointer(e):
+            loads = [x for x in e.children if isinstance(x, Load)]
+            swapped = (Load(self.bytes_of.get(x.source, x.source), x.indices) for x in loads)  # type: ignore[call-overload]  # buffer
+            return e.rebuild(tuple(swapped))
         if not (isinstance(e, Call) and is_reinterpretation(e) and is_stored_only(e.args[0].dtype)):
             return None
         x = e.args[0]

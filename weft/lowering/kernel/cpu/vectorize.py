@@ -33,6 +33,7 @@ from weft.expr.prove import Facts
 from weft.lowering.kernel.common.context import facts_of, forms_of, inside
 from weft.support.dtypes import INDEX
 from weft.target import Target
+from weft.tir.foreign import foreign_call
 from weft.tir.nodes import Allocate, Buffer, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
 from weft.tir.visit import (
     children,
@@ -166,6 +167,8 @@ def _statement(s: Stmt, chunks: list[_Lanes]) -> Stmt:
         return replace(s, body=_statement(s.body, chunks))
     if isinstance(s, If):
         return _if(s, chunks)
+    if foreign_call(s) is not None:
+        raise _NoVector
     if isinstance(s, Evaluate):
         return s if not chunks[0].varies(s.value) else Evaluate(chunks[0].scalar(s.value))
     raise _NoVector  # an allocation would be needed for each lane
