@@ -146,8 +146,91 @@ def shared(n: Any, m: Any, X: Any) -> Any:
     return te.compute((n, m), lambda t, i: made[0][t, i] * made[1][t, i], name="both")
 
 
+def online_steps(n: Any, m: Any, X: Any) -> Any:
+    """Each step is a logarithm of a sum of exponentials over the state before."""
+    both = te.comm_reducer(
+        lambda x, y: (
+            te.max(x[0], y[0]),
+            x[1] * te.exp(x[0] - te.max(x[0], y[0])) + y[1] * te.exp(y[0] - te.max(x[0], y[0])),
+        ),
+        lambda a, b: (te.const(-99, a), te.const(0, b)),
+        name="online",
+    )
+    state = te.placeholder((n, m), F64, name="state")
+    init = te.compute((1, m), lambda t, i: X[0, i], name="init")
+    k = te.reduce_axis((0, m), name="k")
+    top, total = te.compute(
+        (n, m), lambda t, i: both((state[t - 1, k] * X[t, i], te.const(1, F64)), axis=k), name="rows"
+    )
+    step = te.compute((n, m), lambda t, i: top[t, i] + te.log(total[t, i]) * state[t - 1, i], name="step")
+    return te.scan(init, step, state, inputs=[X])
+
+
+def paired_states(n: Any, m: Any, X: Any) -> Any:
+    """The values of one reduction are the next states; some terms do not count."""
+    both = te.comm_reducer(
+        lambda x, y: (x[0] + y[0], x[1] + y[1] + x[0] * y[0]),
+        lambda a, b: (te.const(0, a), te.const(0, b)),
+        name="pairs",
+    )
+    a, b = (te.placeholder((n, m), F64, name=x) for x in "ab")
+    first = [te.compute((1, m), lambda t, i, c=c: X[0, i] * c, name=f"first{c}") for c in (1, 2)]
+    k = te.reduce_axis((0, m), name="k")
+    steps = te.compute(
+        (n, m),
+        lambda t, i: both((a[t - 1, k] * X[t, i], te.sin(b[t - 1, k])), axis=k, where=te.any(k.var != i, k.var > 1)),
+        name="steps",
+    )
+    made = te.scan(first, steps, [a, b], inputs=[X])
+    return te.compute((n, m), lambda t, i: made[0][t, i] * 0.5 + made[1][t, i] * X[t, i], name="both")
+
+
+def found_in_steps(n: Any, m: Any, X: Any) -> Any:
+    """The place and the value of the largest."""
+    best = te.comm_reducer(
+        lambda x, y: (te.select(x[1] >= y[1], x[0], y[0]), te.select(x[1] >= y[1], x[1], y[1])),
+        lambda i, v: (te.const(-1, i), te.const(-99, v)),
+        name="best",
+    )
+    state = te.placeholder((n, m), F64, name="state")
+    init = te.compute((1, m), lambda t, i: X[0, i], name="init")
+    k = te.reduce_axis((0, m), name="k")
+    at, value = te.compute((n, m), lambda t, i: best((k.var, state[t - 1, k] * X[t, i]), axis=k), name="best")
+    step = te.compute((n, m), lambda t, i: value[t, i] * te.cast(at[t, i] + 2, F64) * 0.5, name="step")
+    return te.scan(init, step, state, inputs=[X])
+
+
+def joined_steps(n: Any, m: Any, X: Any) -> Any:
+    """A custom way to combine single values, over two axes that do not start at 0."""
+    both = te.comm_reducer(lambda x, y: x + y + x * y, lambda t: te.const(0, t), name="joined")
+    state = te.placeholder((n, m), F64, name="state")
+    init = te.compute((1, m), lambda t, i: X[0, i], name="init")
+    k, j = te.reduce_axis((1, m), name="k"), te.reduce_axis((1, 3), name="j")
+    step = te.compute(
+        (n, m),
+        lambda t, i: both(te.sin(state[t - 1, k] * j) * X[t, i] * 0.3, axis=[k, j]),
+        name="step",
+    )
+    return te.scan(init, step, state, inputs=[X])
+
+
 SCANS = {
-    f.__name__: f for f in (products, two_back, cell, neighbours, given_steps, chained, delays, all_before, shared)
+    f.__name__: f
+    for f in (
+        products,
+        two_back,
+        cell,
+        neighbours,
+        given_steps,
+        chained,
+        delays,
+        all_before,
+        shared,
+        online_steps,
+        paired_states,
+        found_in_steps,
+        joined_steps,
+    )
 }
 PAIRS = {f.__name__: f for f in (arg_max, online, welford, one_value)}
 SHAPES = {"usual": (4, 3), "odd": (7, 5), "one": (2, 1), "few": (3, 2)}
@@ -192,7 +275,7 @@ def test_whole_jacobians(name: str) -> None:
         np.testing.assert_allclose(jacobian[(..., *at)], (ends[0] - ends[1]) / (2 * STEP), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["products", "one_value"])
+@pytest.mark.parametrize("name", ["products", "one_value", "joined_steps"])
 def test_second_derivatives(name: str) -> None:
     X = te.placeholder((3, 2), F64, name="X")
     Y = {**SCANS, **PAIRS}[name](3, 2, X)
@@ -202,7 +285,7 @@ def test_second_derivatives(name: str) -> None:
     check(slope, [X, head], [X], [values(3, 2, seed=6), values(*shape, seed=7)])
 
 
-@pytest.mark.parametrize("name", ["cell", "welford"])
+@pytest.mark.parametrize("name", ["cell", "welford", "online_steps", "paired_states"])
 def test_compiled(name: str) -> None:
     """As the interpreter computes it, together with the result."""
     X = te.placeholder((4, 3), F64, name="X")

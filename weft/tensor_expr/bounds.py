@@ -20,6 +20,7 @@ from weft.tensor_expr.nodes import ComputeOp, Operation, Reduce, ScanOp, Tensor
 from weft.tensor_expr.visit import read_tensors, topological
 
 Conditions = tuple[Expr, ...]
+_FALSE = Const(False, BOOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,11 @@ def _and(conditions: Conditions, more: Expr) -> Conditions:
         more = more.args[0]
     if isinstance(more, Binary) and more.op == "and":
         return _and(_and(conditions, more.a), more.b)
+    if isinstance(more, Select):  # guarded conditions: select(a, b, false)
+        if more.otherwise is _FALSE:
+            return _and(_and(conditions, more.condition), more.then)
+        if more.then is _FALSE:
+            return _and(_and(conditions, logical_not(more.condition)), more.otherwise)
     return conditions if isinstance(more, Const) else (*conditions, more)
 
 

@@ -14,8 +14,8 @@ from weft.expr.folds import all_of
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Const, Expr, Load, Var, cast, make, select
 from weft.expr.visit import substitute
-from weft.support.dtypes import FLOAT32, INDEX
-from weft.tensor_expr.derivatives.scalars import TRUE, guarded
+from weft.support.dtypes import BOOL, FLOAT32, INDEX
+from weft.tensor_expr.derivatives.scalars import TRUE, both, guarded
 from weft.tensor_expr.nodes import ComputeOp, Reduce, Reducer, Tensor
 from weft.tensor_expr.reducers import named_reducer
 
@@ -115,6 +115,58 @@ def _product(op: ComputeOp, body: Reduce, adjoint: Expr) -> list[Root]:
         scale = Load(whole, tuple(a.var for a in op.axis))
         found.append(Root(body.init, make("mul", adjoint, scale), TRUE, op.axis))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """For each value of a reduction, what those before it and those after it combine to, over the axes of the result
+    and those of the reduction (counted from 0)."""
+
+    before: tuple[Tensor, ...]
+    after: tuple[Tensor, ...]
+
+
+def others(op: ComputeOp) -> Others:
+    """What the other values of the reduction ``op`` combine to, computed anew for each value."""
+    body = op.body[0]
+    assert isinstance(body, Reduce)
+    other = {a.var: Var(a.var.name, INDEX) for a in op.reduce_axis}
+    own = {a.var: Var(f"{a.var.name}_own", INDEX) for a in op.reduce_axis}
+    earlier: Expr = Const(False, BOOL)
+    later: Expr = Const(False, BOOL)
+    for a in reversed(op.reduce_axis):  # in row-major order
+        it, its = other[a.var], own[a.var] + a.start
+        same = make("eq", it, its)
+        earlier = make("or", make("lt", it, its), both(same, earlier))
+        later = make("or", make("lt", its, it), both(same, later))
+    found = []
+    for name, where in (("before", earlier), ("after", later)):
+        axes = [*op.axis, *(IterVar(own[a.var], a.extent) for a in op.reduce_axis)]
+        fresh = {a.var: Var(a.var.name, INDEX) for a in axes}
+        over = tuple(IterVar(other[a.var], a.extent, IterVar.REDUCE, a.start) for a in op.reduce_axis)
+        sources = tuple(substitute(s, {**other, **fresh}) for s in body.sources)
+        condition = both(substitute(where, fresh), substitute(body.condition, {**other, **fresh}))
+        bodies = tuple(Reduce(body.reducer, sources, over, condition, n) for n in range(len(sources)))
+        made = ComputeOp(f"{op.name}_{name}", tuple(IterVar(fresh[a.var], a.extent) for a in axes), over, bodies)
+        found.append(tuple(made.output(n) for n in range(len(sources))))
+    return Others(*found)
+
+
+def roots_of_any(op: ComputeOp, position: int, adjoint: Expr, rest: Others) -> list[Root]:
+    """As :func:`roots`, of a reduction by any combination: of what comes before, the value, and what comes after. It
+    starts at the identity of the reducer."""
+    body = op.body[position]
+    assert isinstance(body, Reduce)
+    reducer = body.reducer
+
+    def combined(a: Sequence[Expr], b: Sequence[Expr]) -> list[Expr]:
+        given = dict(zip((*reducer.lhs, *reducer.rhs), (*a, *b), strict=True))
+        return [substitute(r, given) for r in reducer.result]
+
+    at = (*(a.var for a in op.axis), *(a.var - a.start for a in op.reduce_axis))
+    before, after = [Load(t, at) for t in rest.before], [Load(t, at) for t in rest.after]
+    total = combined(combined(before, body.sources), after)
+    return [Root(total[position], adjoint, body.condition, (*op.axis, *op.reduce_axis))]
 
 
 _RULES: Final[dict[str, Callable[[ComputeOp, Reduce, Expr], list[Root]]]] = {

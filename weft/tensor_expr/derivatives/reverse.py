@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from weft.expr.folds import all_of
 from weft.expr.iter_var import IterVar
@@ -16,7 +17,16 @@ from weft.support.errors import UserError
 from weft.tensor_expr.api import TENSOR
 from weft.tensor_expr.derivatives.inverse import ReadingSteps, readers
 from weft.tensor_expr.derivatives.pairs import by_scan
-from weft.tensor_expr.derivatives.reductions import Root, compute_op, has_rule, roots, summed
+from weft.tensor_expr.derivatives.reductions import (
+    Others,
+    Root,
+    compute_op,
+    has_rule,
+    others,
+    roots,
+    roots_of_any,
+    summed,
+)
 from weft.tensor_expr.derivatives.scalars import Part, both, changes_with, guarded, parts
 from weft.tensor_expr.derivatives.scans import scan_adjoints
 from weft.tensor_expr.derivatives.updates import update_roots
@@ -92,7 +102,8 @@ class _Adjoint:
 class _Reverse:
     """Adjoints of the tensors of ``live`` that the operations ``order`` read.
 
-    They start at ``output``, whose adjoint is ``head``, or (None) at adjoints that are given before.
+    They start at ``output``, whose adjoint is ``head``, or (None) at adjoints that are given before. ``of_steps``: the
+    operations are steps of a scan, in which there are no scans.
     """
 
     def __init__(
@@ -102,15 +113,18 @@ class _Reverse:
         outer: tuple[IterVar, ...],
         output: Tensor | None = None,
         head: Tensor | None = None,
+        of_steps: bool = False,
     ) -> None:
+        self.of_steps = of_steps
         self.output, self.head = output, head
         self.order, self.live, self.outer = order, live, outer
         self.adjoints: dict[Tensor, _Adjoint] = {}
         self.done: dict[Tensor, Tensor] = {}
+        self.others: dict[ComputeOp, Others] = {}
 
     def run(self) -> None:
         for op in reversed(self.order):
-            if isinstance(op, ScanOp) or (isinstance(op, ComputeOp) and not has_rule(op)):
+            if isinstance(op, ScanOp) or (isinstance(op, ComputeOp) and not has_rule(op) and not self.of_steps):
                 self._pass_together(op)
                 continue
             for n in range(op.num_outputs):
@@ -118,10 +132,14 @@ class _Reverse:
                     self._pass_on(op, n)
 
     def _pull(
-        self, order: Sequence[Operation], known: Mapping[Tensor, Tensor], wanted: Sequence[Tensor]
+        self,
+        order: Sequence[Operation],
+        known: Mapping[Tensor, Tensor],
+        wanted: Sequence[Tensor],
+        of_steps: bool = False,
     ) -> dict[Tensor, Tensor]:
         """The adjoints of ``wanted`` that ``order`` passes on from the adjoints ``known``."""
-        inner = _Reverse(order, _dependent(order, wanted), self.outer)
+        inner = _Reverse(order, _dependent(order, wanted), self.outer, of_steps=of_steps)
         for t, adjoint in known.items():
             inner._adjoint(t).whole.append(adjoint)
         inner.run()
@@ -138,7 +156,7 @@ class _Reverse:
         if not known:
             return
         if isinstance(op, ScanOp):
-            for t, adjoint in scan_adjoints(op, known, self.live, self.outer, self._pull):
+            for t, adjoint in scan_adjoints(op, known, self.live, self.outer, partial(self._pull, of_steps=True)):
                 self._adjoint(t).whole.append(adjoint)
         elif wanted:
             last = by_scan(op)
@@ -210,9 +228,15 @@ class _Reverse:
             self.done[output] = known
             seed = Load(known, (*outer, *(a.var for a in op.axis)))
         same = {} if place else {a.var: o for a, o in zip(op.axis, outer, strict=True)}
-        for root in roots(op, n, seed):
+        rest = None if has_rule(op) else self._others(op)
+        for root in roots(op, n, seed) if rest is None else roots_of_any(op, n, seed, rest):
             for part in parts(root.value, root.adjoint, root.guard, self.live):
                 self._add(part, root, same)
+
+    def _others(self, op: ComputeOp) -> Others:
+        if op not in self.others:
+            self.others[op] = others(op)
+        return self.others[op]
 
     def _pass_through(self, op: UpdateOp) -> None:
         """Add to the adjoints of the base of an update, and of what its steps read."""
