@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from seeds import seeds
 
+import weft
 from weft.frontends.onnx import load, payloads
 from weft.frontends.onnx.payloads import read_apart
 from weft.frontends.onnx.reader import read
@@ -134,3 +135,54 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path, monkeypatch: pytes
 def test_a_folder_is_not_a_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot read"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("seed", seeds(4))
+def test_mapped_weights_are_those_of_protobuf(seed: int, tmp_path: Path) -> None:
+    """At any alignment: the file decides where the bytes begin."""
+    proto = model(seed)
+    source = read(written(tmp_path / "m.onnx", proto.SerializeToString()), mapped=True)
+    assert source.payloads
+    for number, payload in source.payloads.items():
+        rest, whole = source.model.graph.initializer[number], proto.graph.initializer[number]
+        assert not payload.flags.owndata and not payload.flags.writeable
+        found, expected = to_array(rest, None, payload), to_array(whole)
+        assert found.dtype == expected.dtype and np.array_equal(found, expected)
+
+
+def test_a_file_that_cannot_be_mapped_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **more: Any) -> Any:
+        raise OSError
+
+    monkeypatch.setattr(payloads.mmap, "mmap", refuse)
+    path = written(tmp_path / "m.onnx", model().SerializeToString())
+    found, wanted = read(path, mapped=True).payloads, read(path).payloads
+    assert wanted and found.keys() == wanted.keys()
+    assert all(np.array_equal(found[i], wanted[i]) for i in wanted)
+
+
+@pytest.mark.parametrize("external", [False, True], ids=["inside", "external"])
+def test_executables_do_not_need_the_file(external: bool, tmp_path: Path) -> None:
+    """Files of models are written anew in place; what was compiled before goes on with its own weights."""
+    random = np.random.default_rng(0)
+    table = random.standard_normal((50, 32)).astype(np.float32)  # looked up: nothing packs it
+    weights = [numpy_helper.from_array(table, "table"), numpy_helper.from_array(table[:32].copy(), "w")]
+    x = helper.make_tensor_value_info("x", TensorProto.INT64, ("n",))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 32))
+    nodes = [helper.make_node("Gather", ["table", "x"], ["g"]), helper.make_node("MatMul", ["g", "w"], ["y"])]
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path, save_as_external_data=external, location="m.data", size_threshold=0)
+    executables = [
+        weft.compile(path, threads=1, options=weft.Options(jobs=1)),
+        weft.compile(path, threads=1, options=weft.Options(jobs=1), specialize_after=2),
+    ]
+    for file in tmp_path.iterdir():
+        with open(file, "r+b") as opened:  # in place: a mapping sees it
+            opened.write(bytes(file.stat().st_size))
+    at = np.array([3, 49, 0])
+    for exe in executables if not external else executables[:1]:  # external data stays mapped in a module
+        for _ in range(4):  # the last runs of the second one are specialized
+            np.testing.assert_allclose(exe(at), table[at] @ table[:32], rtol=1e-4, atol=1e-4)

@@ -32,6 +32,7 @@ from weft.support.cache import DiskCache
 from weft.support.errors import MALFORMED, ArtifactError, InputError, InternalError, TargetError, UserError
 from weft.support.files import existing_file
 from weft.support.garbage import seldom_collected
+from weft.support.memory import own_memory
 from weft.support.progress import progress as progress_bar
 from weft.target import Target
 
@@ -75,7 +76,9 @@ def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None, pl
     return _load(model, shapes, name, registry_of(plugins))
 
 
-def _load(model: Any, shapes: Sizes | None, name: str | None, registry: Registry, seed: int | str = 0) -> Module:
+def _load(
+    model: Any, shapes: Sizes | None, name: str | None, registry: Registry, seed: int | str = 0, mapped: bool = False
+) -> Module:
     if isinstance(model, Module):
         return _bound(model, shapes or {})
     if isinstance(model, (str, os.PathLike)):
@@ -96,7 +99,7 @@ def _load(model: Any, shapes: Sizes | None, name: str | None, registry: Registry
         )
     from weft.frontends.onnx import load as load_onnx
 
-    return load_onnx(model, shapes=shapes, name=name, converters=registry.converters, seed=seed)
+    return load_onnx(model, shapes=shapes, name=name, converters=registry.converters, seed=seed, mapped=mapped)
 
 
 def _bound(module: Module, shapes: Sizes) -> Module:
@@ -199,8 +202,9 @@ def compile_with_report(
         for kind in plugin.devices:  # known to the process: tensors on a device outlive this call, and name its kind
             register_device(kind.kind, kind.open)
     artifact, report, build = _compiled(
-        model, target, shapes, also, options, precision, schedules, cache, progress, specialize, plugins
-    )
+        model, target, shapes, also, options, precision, schedules, cache, progress, specialize, plugins,
+        keep_module=specialize_after is not None,
+    )  # fmt: skip
     if specialize_after is not None:
         return SpecializingExecutable(artifact, threads, specialize_after, build), report
     return Executable(artifact, threads), report
@@ -287,8 +291,10 @@ def _compiled(
     progress: bool,
     specialize: Hot | None,
     plugins: Sequence[Plugin],
+    keep_module: bool = False,
 ) -> tuple[Artifact, Report, Build]:
-    """The artifact, the report, and a function that compiles the model for given sizes only."""
+    """The artifact, the report, and a function that compiles the model for given sizes only. ``keep_module``: that
+    function will be called later, when the file of the model may have changed."""
     registry = registry_of(plugins)
     targets = [registry.target(t) for t in (target, *([also] if isinstance(also, (str, Target)) else also))]
     options = options or Options()
@@ -296,7 +302,7 @@ def _compiled(
     kernels = KernelCache(kernel_disk_cache() if cache and registry.keeps_kernels else None)
     bar_shown = progress_bar("reading the model", show=None if progress else False)
     with bar_shown as bar, seldom_collected():
-        module = _load(model, shapes, None, registry, options.seed)
+        module = _load(model, shapes, None, registry, options.seed, mapped=not keep_module)
         keep = KeepGraphs()
         with dumping(module) as dump:
             artifact, report = compile_module(
@@ -314,7 +320,11 @@ def _compiled(
                 dump.facts = {"target": " ".join(map(str, targets)), **asdict(report)}
     for note in report.notes:
         warnings.warn(note, RuntimeWarning, stacklevel=6)  # where compile was called
-    artifact = replace(artifact, metadata={**artifact.metadata, "graphs": keep.packed()})
+    artifact = replace(
+        artifact,
+        constants=tuple(map(own_memory, artifact.constants)),
+        metadata={**artifact.metadata, "graphs": keep.packed()},
+    )
 
     def build(sizes: Mapping[str, int]) -> Artifact:
         fixed = BindSizes(tuple(sizes.items())).run(module)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -36,6 +37,25 @@ def compact(array: NDArray[Any]) -> NDArray[Any]:
         return array
     if array.dtype.hasobject:
         return np.ascontiguousarray(array)
+    return _copied(array)
+
+
+def own_memory(array: NDArray[Any]) -> NDArray[Any]:
+    """``array`` in row-major order without gaps, aligned to 64 bytes, and not in a mapped file, which may change."""
+    made = compact(array)
+    return made if made is not array or not _is_mapped(array) else _copied(array)
+
+
+def _is_mapped(array: NDArray[Any]) -> bool:
+    owner: Any = array
+    while owner is not None:
+        if isinstance(owner, (np.memmap, mmap.mmap)):
+            return True
+        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
+    return False
+
+
+def _copied(array: NDArray[Any]) -> NDArray[Any]:
     made = aligned_empty(array.shape, array.dtype)
     assign(made, array)
     return made

@@ -7,14 +7,20 @@ from typing import Any
 
 from weft.frontends.common.problems import ModelProblems, Problem
 from weft.graph.nodes import Module
-from weft.support.arguments import MAPPING, TEXT, WHOLE, checked, optional
+from weft.support.arguments import FLAG, MAPPING, TEXT, WHOLE, checked, optional
 from weft.support.errors import InputError
 
 __all__ = ["ModelProblems", "Problem", "load"]
 
 
 @checked(
-    "I029", InputError, name=optional(TEXT), shapes=optional(MAPPING), opset=optional(WHOLE), known=optional(MAPPING)
+    "I029",
+    InputError,
+    name=optional(TEXT),
+    shapes=optional(MAPPING),
+    opset=optional(WHOLE),
+    known=optional(MAPPING),
+    mapped=FLAG,
 )
 def load(
     model: Any,
@@ -25,6 +31,7 @@ def load(
     known: Any = None,
     converters: Mapping[tuple[str, str], Callable[[Any], Any]] | None = None,
     seed: int | str = 0,
+    mapped: bool = False,
 ) -> Module:
     """Import an ONNX model: a path, the bytes of a file, or a ModelProto.
 
@@ -40,6 +47,8 @@ def load(
 
     ``seed`` decides the random numbers of nodes without the attribute ``seed``: an integer, or ``"input"``, which gives
     the model another input, ``seed`` (int64, no dimensions), if it has such nodes (docs/semantics.md).
+
+    ``mapped``: large weights of a file stay there and are mapped. The file must not change while the module is used.
 
     ``main`` of the module takes the model's inputs in order, under their names. It has these attributes:
 
@@ -57,4 +66,4 @@ def load(
     from weft.frontends.onnx.importer import Importer
     from weft.frontends.onnx.reader import read
 
-    return Importer(read(model, name), shapes, opset, known, converters, seed).run()
+    return Importer(read(model, name, mapped), shapes, opset, known, converters, seed).run()

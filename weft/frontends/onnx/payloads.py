@@ -2,12 +2,14 @@
 
 Protobuf copies the bytes of a tensor when it parses them and again when they are read. So this module first scans the
 file field by field (https://protobuf.dev/programming-guides/encoding; field numbers are those of ``onnx.proto``). It
-removes the raw bytes of large weights, so that protobuf parses a small message, and several threads read these bytes
-into separate arrays. If the encoding is unusual, protobuf parses the whole file.
+removes the raw bytes of large weights, so that protobuf parses a small message. Several threads read these bytes into
+separate arrays, or they stay in the file, which is mapped: what is packed later is then copied once, not twice. If the
+encoding is unusual, protobuf parses the whole file.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -99,15 +101,19 @@ class _File:
             begin = stop
 
 
-def read_apart(path: Path) -> tuple[bytes, Mapping[int, Array]] | None:
+def read_apart(path: Path, mapped: bool = False) -> tuple[bytes, Mapping[int, Array]] | None:
     """The message in ``path`` without the raw bytes of its large weights, and these by the number of the initializer.
+    ``mapped``: the weights are views of the file, where the system can map it.
 
     None if there are no large weights or the encoding is unusual. Raises OSError if the file cannot be read.
     """
     handle = os.open(path, os.O_RDONLY)
     try:
         message, places = _message(_File(handle))
-        return (message, _payloads(handle, places)) if places else None
+        if not places:
+            return None
+        made = _mapped(handle, places) if mapped else None
+        return message, _payloads(handle, places) if made is None else made
     except _Unusual:
         return None
     finally:
@@ -155,6 +161,20 @@ def _encoded(value: int) -> bytes:
         made.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*made, value])
+
+
+def _mapped(handle: int, places: Mapping[int, tuple[int, int]]) -> dict[int, Array] | None:
+    """The bytes at these positions as views of the mapped file, at any alignment; None if it cannot be mapped."""
+    try:
+        memory = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+        if hasattr(mmap, "MADV_WILLNEED"):
+            memory.madvise(mmap.MADV_WILLNEED)  # a file that is not in memory is read ahead
+    except (OSError, ValueError):
+        return None
+    whole = np.frombuffer(memory, np.uint8)
+    if any(end > len(whole) for _, end in places.values()):  # the file shrank
+        raise _Unusual
+    return {i: whole[begin:end] for i, (begin, end) in places.items()}
 
 
 def _payloads(handle: int, places: Mapping[int, tuple[int, int]]) -> dict[int, Array]:

@@ -60,8 +60,9 @@ def onnx_package() -> ModuleType:
     return onnx
 
 
-def read(model: Any, name: str | None = None) -> ParsedModel:
-    """``model`` (a path, the bytes of a file, or a ModelProto) parsed and checked as a whole.
+def read(model: Any, name: str | None = None, mapped: bool = False) -> ParsedModel:
+    """``model`` (a path, the bytes of a file, or a ModelProto) parsed and checked as a whole. ``mapped``: large weights
+    may stay in the file, which must then not change while they are used.
 
     Raises ModelError if there is no such file, or it is truncated, corrupt or not an ONNX model.
     """
@@ -70,7 +71,7 @@ def read(model: Any, name: str | None = None) -> ParsedModel:
     payloads: Mapping[int, Array] = {}
     if isinstance(model, (str, Path)):
         path = Path(model)
-        data, payloads = _contents(path)
+        data, payloads = _contents(path, mapped)
         name, folder = name or path.name, ModelFolder.of(path)
         proto = _parse(onnx, data, name)
     elif isinstance(model, (bytes, bytearray, memoryview)):
@@ -91,7 +92,7 @@ def read(model: Any, name: str | None = None) -> ParsedModel:
     return ParsedModel(proto, name, folder, payloads)
 
 
-def _contents(path: Path) -> tuple[bytes, Mapping[int, Array]]:
+def _contents(path: Path, mapped: bool) -> tuple[bytes, Mapping[int, Array]]:
     """The message in a file, and the large payloads that were removed from it."""
     place = Location(file=str(path))
     try:
@@ -101,7 +102,7 @@ def _contents(path: Path) -> tuple[bytes, Mapping[int, Array]]:
                 f"the file has {size:,} bytes, more than a protobuf message can hold", code="M002", place=place,
                 hint="store the weights as external data",
             )  # fmt: skip
-        return read_apart(path) or (path.read_bytes(), {})
+        return read_apart(path, mapped) or (path.read_bytes(), {})
     except (OSError, ValueError) as why:  # ValueError: a path with a zero byte
         reason = getattr(why, "strerror", None) or why
         raise ModelError(f"cannot read the model: {reason}", code="M002", place=place) from None
