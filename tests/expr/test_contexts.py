@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from expr_strategies import TENSORS
 
+from weft.expr import normalize
 from weft.expr.evaluate import evaluate
 from weft.expr.nodes import Const, Expr, Load, Ramp, Var, cast, make, select
 from weft.expr.normalize import Normalizer
@@ -104,6 +105,22 @@ def test_only_what_is_simplified_under_conditions_is_limited(count: int) -> None
     made = facts.simplify(make("mul", wide, chosen))
     assert made is facts.simplify(make("mul", wide, select(i < 4, Const(0, "int32"), Const(7, "int32"))))
     assert cast(i // 4, "int32") not in post_order(made)
+
+
+def test_the_limit_of_work_may_be_reached_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also between two looks at one select, whose operands are then simplified without its condition."""
+    i, j = Var("i"), Var("j")
+
+    def index(at: Expr) -> Expr:  # a clamped index, as gathers of gathers have it
+        wrapped = select(at % 7 < j, at + 4, at)
+        return make("max", make("min", wrapped, 3), 0)
+
+    chain = index(index(index(index(i) * 5 + j) * 3 + i) + i * j)
+    wanted = [evaluate(chain, {i: a, j: b}) for a in range(4) for b in range(3)]
+    for limit in range(0, 150, 2):
+        monkeypatch.setattr(normalize, "_MAX_CONTEXT_WORK", limit)
+        made = Facts().simplify(chain)
+        assert [evaluate(made, {i: a, j: b}) for a in range(4) for b in range(3)] == wanted, limit
 
 
 def test_bounds_of_everything() -> None:

@@ -215,10 +215,12 @@ class Normalizer:
 
     def _matters(self, told: frozenset[Expr] | None, operand: Expr) -> bool:
         """Whether ``operand`` of a select may be simpler under its condition. A comparison of data is only known where
-        the same comparison is asked for again, so chains of such selects are not simplified once for each path."""
+        the same comparison is asked for again, so chains of such selects are not simplified once for each path.
+
+        The operand is not simple yet if the limit of work was reached after :meth:`_parts` had looked at the select."""
         if isinstance(operand, (Const, Var)):
             return False
-        return told is None or not told.isdisjoint(conditions_of(self.memo[operand], self._asked))
+        return told is None or not told.isdisjoint(conditions_of(self.simplify(operand), self._asked))
 
     # One node
 

@@ -58,7 +58,7 @@ def variables_of(e: Expr, known: dict[Expr, frozenset[Var]]) -> frozenset[Var]:
             return frozenset((node,))
         return frozenset().union(*(known[c] for c in node.children))
 
-    return _bottom_up(e, known, inside)
+    return bottom_up(e, known, inside)
 
 
 def conditions_of(e: Expr, known: dict[Expr, frozenset[Expr]]) -> frozenset[Expr]:
@@ -69,10 +69,10 @@ def conditions_of(e: Expr, known: dict[Expr, frozenset[Expr]]) -> frozenset[Expr
         found = parts.pop() if len(parts) == 1 else frozenset[Expr]().union(*parts)
         return found | {node} if node.dtype is BOOL and type(node) is not Const else found
 
-    return _bottom_up(e, known, inside)
+    return bottom_up(e, known, inside)
 
 
-def _bottom_up(e: Expr, known: dict[Expr, T], inside: Callable[[Expr], T]) -> T:
+def bottom_up(e: Expr, known: dict[Expr, T], inside: Callable[[Expr], T]) -> T:
     """``inside(node)`` of ``e``, where ``known`` has that of every child of the node; nothing is asked twice."""
     stack = [e]
     while stack:

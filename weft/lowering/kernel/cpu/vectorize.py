@@ -8,7 +8,7 @@ serial loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -30,6 +30,7 @@ from weft.expr.nodes import (
     make,
 )
 from weft.expr.prove import Facts
+from weft.expr.visit import bottom_up
 from weft.lowering.kernel.common.context import facts_of, forms_of, inside
 from weft.support.dtypes import INDEX
 from weft.target import Target
@@ -260,11 +261,8 @@ class _Lanes:
 
     def varies(self, e: Expr) -> bool:
         """Whether ``e`` may differ between lanes."""
-        found = self._varies.get(e)
-        if found is None:
-            found = e is self.var or any(self.varies(c) for c in e.children)
-            self._varies[e] = found
-        return found
+        known = self._varies
+        return bottom_up(e, known, lambda node: node is self.var or any(known[c] for c in node.children))
 
     def scalar(self, e: Expr) -> Expr:
         """``e`` in the first lane."""
@@ -294,20 +292,44 @@ class _Lanes:
 
     def expr(self, e: Expr) -> Expr:
         """``e`` for all lanes: a vector if it varies, else itself."""
-        if not self.varies(e) and not (self.strict and _loads(e)):
+        if self._stays(e):
             return e
         if self.count == 1:
             return self.scalar(e)
-        found = self._memo.get(e)
-        if found is None:
-            found = self._memo[e] = self._expr(e)
-        return found
+        memo = self._memo
+        stack = [e]  # what a fused group computes may be nested more deeply than Python allows calls to be
+        while stack:
+            node = stack[-1]
+            waiting = () if node in memo else [c for c in self._parts(node) if c not in memo and not self._stays(c)]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            stack.pop()
+            if node not in memo:
+                memo[node] = self._expr(node)
+        return memo[e]
 
-    def _expr(self, e: Expr) -> Expr:
+    def _stays(self, e: Expr) -> bool:
+        return not self.varies(e) and not (self.strict and _loads(e))
+
+    def _parts(self, e: Expr) -> Sequence[Expr]:
+        """The operands of ``e`` that :meth:`_expr` takes as vectors under the mask of these lanes. Those of index
+        arithmetic that is linear in the lane number are not needed: the ramp is noted at once."""
         if e.dtype == INDEX:
             ramp = self._ramp(e)
             if ramp is not None:
-                return ramp
+                self._memo[e] = ramp
+                return ()
+        if not isinstance(e, Select):
+            return e.children
+        safe = _always_evaluated(e.condition)
+        return (e.condition, *(side for side in (e.then, e.otherwise) if not self._needs_mask(e, side, safe)))
+
+    def _needs_mask(self, e: Select, side: Expr, safe: Set[Expr]) -> bool:
+        """Whether a side of a select loads what must not be read in lanes that choose the other side."""
+        return (self.strict or self.varies(e.condition)) and _loads(side, safe)
+
+    def _expr(self, e: Expr) -> Expr:
         if isinstance(e, Binary):
             return Binary(e.op, self.wide(e.a), self.wide(e.b))
         if isinstance(e, Select):
@@ -337,8 +359,9 @@ class _Lanes:
         condition = self.wide(e.condition)
         then, otherwise = e.then, e.otherwise
         safe = _always_evaluated(e.condition)
-        chosen = self.under(condition).wide(then) if _loads(then, safe) else self.wide(then)
-        other = self.under(logical_not(condition)).wide(otherwise) if _loads(otherwise, safe) else self.wide(otherwise)
+        chosen = self.under(condition).wide(then) if self._needs_mask(e, then, safe) else self.wide(then)
+        masked = self._needs_mask(e, otherwise, safe)
+        other = self.under(logical_not(condition)).wide(otherwise) if masked else self.wide(otherwise)
         return Select(condition, chosen, other)
 
 
