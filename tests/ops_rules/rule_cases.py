@@ -249,6 +249,23 @@ FIRES: tuple[Case, ...] = (
     Case("matmul-of-transposed-second", o("matmul", heads("q"), heads("k", (0, 2, 3, 1))), "einsum"),
     Case("matmul-of-transposed-second", o("matmul", M, o("transpose", x(8, 6, name="n")), transpose_b=True), "einsum"),
     Case("transpose-of-matmul", o("transpose", o("matmul", X, x(2, 4, 5, name="y")), perm=(1, 0, 2)), "einsum"),
+    Case("shared-labels-first", o("einsum", X, x(2, 5, 4, name="y"), equation="bij,bkj->ikb"), "einsum transpose"),
+    Case("shared-labels-first", o("einsum", X, x(4, 5, 2, name="y"), equation="bij,jkb->kib"), "einsum transpose"),
+    Case(
+        "shared-labels-first",
+        o("einsum", x(2, 3, 4, 5, name="v"), x(2, 3, 6, 5, name="w"), equation="abij,abkj->ikba"),
+        "einsum transpose",
+    ),
+    Case(
+        "shared-labels-first",
+        o("einsum", x(1, 2, 3, 4, name="v"), x(1, 2, 5, 4, name="w"), equation="abij,abkj->ikba"),
+        "einsum transpose",
+    ),
+    Case(
+        "shared-labels-first",
+        o("einsum", x(20, 30, 3, name="v"), x(40, 30, 3, name="w"), equation="ijb,kjb->ikb"),
+        "einsum transpose",
+    ),
     Case(
         "transpose-of-einsum",
         o("transpose", o("einsum", X, x(2, 4, 5, name="y"), equation="bij,bjk->bik"), perm=(2, 0, 1)),
@@ -369,6 +386,17 @@ STAYS: tuple[Case, ...] = (
     Case("matmul-of-transposed-second", o("matmul", M, o("transpose", r(6, 8)))),
     Case("matmul-of-transposed-first", o("matmul", o("transpose", M), r(6, 8))),
     Case("transpose-of-matmul", o("transpose", o("matmul", M, x(8, 5, name="y")))),
+    Case("transpose-of-matmul", o("transpose", o("matmul", X, x(2, 4, 5, name="y")), perm=(1, 2, 0))),
+    Case(
+        "transpose-of-einsum",
+        o("transpose", o("einsum", X, x(2, 4, 5, name="y"), equation="bij,bjk->bik"), perm=(2, 1, 0)),
+    ),
+    Case("shared-labels-first", o("einsum", X, x(2, 5, 4, name="y"), equation="bij,bkj->ibk")),
+    Case("shared-labels-first", o("einsum", X, x(2, 5, 3, name="y"), equation="bij,bki->kijb")),
+    Case("shared-labels-first", o("einsum", x(1, 3, 4, name="v"), x(1, 5, 4, name="w"), equation="bij,bkj->ikb")),
+    Case("shared-labels-first", o("einsum", x(1, 3, 4, name="v"), x(2, 5, 4, name="w"), equation="bij,bkj->ikb")),
+    Case("shared-labels-first", o("einsum", x(5, 4, 3, name="v"), x(6, 4, 3, name="w"), equation="ijb,kjb->ikb")),
+    Case("shared-labels-first", o("einsum", X, x(2, 3, 4, name="y"), equation="bij,bij->ib")),
     Case(
         "factor-behind-einsum-first",
         o("einsum", o("mul", o("matmul", M, r(8, 4)), 0.3), x(4, 5, name="y"), equation="ij,jk->ik"),
