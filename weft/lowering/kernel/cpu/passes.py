@@ -13,6 +13,7 @@ from weft.lowering.kernel.common.intrinsics import lower_intrinsics
 from weft.lowering.kernel.common.passes import PLACE_MEMORY, SIMPLIFY_STATEMENTS, KernelPass, Lowered, plain
 from weft.lowering.kernel.common.unroll import unroll
 from weft.lowering.kernel.cpu.prefetch import insert_prefetches
+from weft.lowering.kernel.cpu.registers import fill_registers
 from weft.lowering.kernel.cpu.scopes import use_plain_memory
 from weft.lowering.kernel.cpu.stream import mark_streams
 from weft.lowering.kernel.cpu.transpose import transpose
@@ -37,6 +38,7 @@ CPU_PASSES: Final[tuple[KernelPass, ...]] = (
     plain(finish),  # canonical indices, cheap divisions
     plain(unroll),  # copies that differ by constants
     plain(separate_ends),  # conditions that loops do not change are decided before them
+    plain(fill_registers),  # vectors of sums that are only used in part
     plain(join_updates),  # masked vectors stay in registers during a reduction
     plain(read_rows_in_order),  # rows that may be broadcast
     plain(drop_implied),  # conditions that the mask of their store implies

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from weft.expr.nodes import Load
 from weft.expr.visit import collect, occurs
 from weft.schedule.refs import BlockRef
-from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, moves_or_decodes
+from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, moves_or_decodes, static_extent
 from weft.schedule.rules.common.context import Context, guarded_load
-from weft.schedule.rules.common.work import cost_of
+from weft.schedule.rules.common.work import cost_of, steps_of
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Buffer
 
@@ -15,10 +17,16 @@ MAX_REPEATED_OPERATIONS = 6
 """Limit on operations that inlining may repeat for each reader or each reduction step."""
 
 
+MAX_PADDED_USES = 9
+"""Limit on the uses of each element of padded data by a window over single channels, for the window to ask where the
+data ends instead of reading a padded copy."""
+
+
 def inline_producers(context: Context) -> None:
     """Inline injective blocks into their readers, the last block first, unless that repeats expensive work.
 
     A block that pads is not inlined into a reduction, because its conditions would be evaluated in the innermost loop.
+    Small windows over single channels are an exception: the loops that move them are split where they leave the data.
     """
     s = context.schedule
     for block in reversed(s.get_blocks()):
@@ -39,6 +47,8 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
     for reader in readers:
         if any(load.source is buffer for a in reader.loads for i in a.indices for load in collect(i, Load)):
             return False  # the reader loads indices from this buffer: inlining would nest look-ups
+        if reader.product is not None and guarded_load(view) and _is_small_window(reader, view):
+            continue
         reused = _reuse(reader, view)
         if reader.product is not None and reused and not moves_or_decodes(view):
             return False  # keep the product of two loads: it identifies a contraction
@@ -77,3 +87,16 @@ def _reuse(reader: View, producer: View) -> bool:
         if access.buffer is buffer and not all(access.uses(i.var) for i in reader.block.iters):
             return True
     return False
+
+
+def _is_small_window(reader: View, producer: View) -> bool:
+    """Whether ``reader`` sums small windows of the padded data that ``producer`` makes, each for one result."""
+    own = [a for a in reader.loads if a.buffer is producer.output.buffer]
+    alone = len(own) == 1 and all(own[0].uses(a.var) or static_extent(a) == 1 for a in reader.spatial)
+    if not alone or any(static_extent(a) is None for a in reader.reduce):
+        return False
+    results, padded = ([static_extent(a) for a in v.spatial] for v in (reader, producer))
+    uses = float(steps_of(reader))
+    if None not in results and None not in padded:
+        uses *= math.prod(n or 0 for n in results) / max(1, math.prod(n or 0 for n in padded))
+    return uses <= MAX_PADDED_USES

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from weft.cost import caches
+from weft.cost.assumed import EXTENT
 from weft.cost.register_tiles import Traffic, far, near, step_cycles
 from weft.expr.affine import divisor, linear_form
 from weft.expr.iter_var import IterVar
@@ -43,6 +44,8 @@ MIN_SHARING_STRIPS = 3
 """If this many strips need the same part of an operand stage, it is computed once, before all strips."""
 MAX_STRIP_ROWS = 16
 """Limit on the rows of a strip for which operand stages are computed together."""
+MAX_OPEN_STRIP_ROWS = 8
+"""The same limit if the number of rows is not known: images have few lines, and the last strip has the rest of them."""
 MIN_PANEL_ROW_TILES = 8
 """Fewest row tiles that must read a panel for its copy to be faster, if the panel's rows are in few pages."""
 MIN_SCATTERED_PANEL_ROWS = 24
@@ -280,7 +283,9 @@ class Tiling:
             strips[-1:], several = self._several_rows(stages, strips[-1], [*batch, *columns])
             rows = [*several, *rows]
         above = [*batch, *columns, *strips]
-        if not self._large_vectors():
+        if self.roles.rows is None and self.roles.columns is self.roles.vector:
+            above = [*batch, *strips, *columns]  # no operand is read again: in the order of memory
+        elif not self._large_vectors():
             # Axes of unknown size are outermost: indices of the others in the fused loop only need constant divisors.
             above = sorted(above, key=lambda loop: context.extent(loop) is not None)
         order = context.order([*above, *rows, *inside])
@@ -375,16 +380,19 @@ class Tiling:
         The strip's input should fit into a part of the second-level cache, and there should be work for all cores.
         """
         extent = self.context.extent(loop)
-        if not extent:
-            return [loop], []
-        spread = 1
-        for other in others:
-            spread *= self.context.extent(other) or 1
         own = self.context.own_loops(self.output)
         axes = zip(self.view.spatial, self.context.block(self.output).iters, strict=True)
         along = next((axis for axis, mine in axes if own.get(mine) == loop), self.roles.lines)  # else: tiles of lines
-        row = max(self._row_bytes(stage, along, extent) for stage in stages)
+        row = max(self._row_bytes(stage, along, extent or EXTENT) for stage in stages)
         most = min(MAX_STRIP_ROWS, caches.rows_of_stage(row, self.context.target.cpu.l2))
+        if extent is None:
+            # The last strip of an open number of rows has fewer.
+            several = self.context.choose(ROWS_OF_A_TILE, min(most, MAX_OPEN_STRIP_ROWS))
+            high, low = self.context.schedule.split(loop, factors=(None, several))
+            return [high], [low]
+        spread = 1
+        for other in others:
+            spread *= self.context.extent(other) or 1
         sizes = [r for r in range(2, extent + 1) if extent % r == 0 and r <= most]
         sizes = [r for r in sizes if spread * (extent // r) >= 4 * self.context.target.cpu.cores]
         if not sizes:
