@@ -132,3 +132,30 @@ def test_long_sums_keep_nan_and_do_not_depend_on_threads() -> None:
         spoiled = x.copy()
         spoiled[place] = np.nan
         assert all(np.isnan(v) for v in Executable(artifact, 2)(spoiled))
+
+
+def test_single_instructions_are_repeated_rather_than_stored() -> None:
+    """Three readers of a rounded row: rounding again costs less than storing the row."""
+    a = te.placeholder((40, 50), name="a")
+    rounded = te.compute((40, 50), lambda i, j: te.round(a[i, j]), name="rounded")
+    k = te.reduce_axis((0, 50), "k")
+    total = te.compute((40,), lambda i: te.sum(rounded[i, k.var], axis=k), name="total")
+    less = te.compute((40, 50), lambda i, j: rounded[i, j] - total[i], name="less")
+    assert 'block "rounded"' not in to_text(default_schedule(te_to_tir("p", [a], [less]), machine(2)).program)
+    slow = te.compute((40, 50), lambda i, j: te.exp(a[i, j]), name="slow")
+    total = te.compute((40,), lambda i: te.sum(slow[i, k.var], axis=k), name="total")
+    less = te.compute((40, 50), lambda i, j: slow[i, j] - total[i], name="less")
+    assert 'block "slow"' in to_text(default_schedule(te_to_tir("p", [a], [less]), machine(2)).program)
+
+
+@pytest.mark.parametrize("shape", [(te.var("n"), te.var("m")), (389, 257)], ids=["open", "odd"])
+def test_values_made_of_positions_need_no_division(shape: tuple[te.Var | int, ...]) -> None:
+    """The axes of a diagonal are not fused: each element would divide its place by the size of a row."""
+    made = te.compute(shape, lambda i, j: te.select(i == j, te.const(1.0), te.const(0.0)), name="diagonal")
+    program = default_schedule(te_to_tir("eye", [], [made]), machine(2)).program
+    text = to_text(program)
+    inner = text[text.index('block "diagonal"') :]
+    assert "//" not in inner and "%" not in inner
+    sizes = {v.name: n for v, n in zip(program.sizes, (5, 37), strict=False)}
+    expected = np.eye(*(d if isinstance(d, int) else sizes[d.name] for d in shape), dtype=np.float32)
+    np.testing.assert_array_equal(run_program(program, [], list(sizes.values()))[0], expected)

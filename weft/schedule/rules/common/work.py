@@ -6,6 +6,7 @@ Work is counted in scalar operations; :mod:`weft.cost.threads` converts work to 
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from weft.cost import threads
 from weft.cost.assumed import EXTENT
@@ -16,11 +17,13 @@ from weft.tir.nodes import Buffer
 
 CALL_OPERATIONS = 10
 """Number of operations that a call of an intrinsic, such as an exponential, counts as."""
+SINGLE_OPERATIONS: Final = frozenset({"abs", "ceil", "floor", "round", "trunc"})
+"""Intrinsics that are an instruction or two on every machine with vectors: they count as one operation."""
 
 
 def cost_of(value: Expr) -> int:
     """Approximate number of scalar operations in an expression. A call of an intrinsic counts as
-    :data:`CALL_OPERATIONS`."""
+    :data:`CALL_OPERATIONS`, unless it is a single instruction."""
     total, seen, pending = 0, set[Expr](), [value]
     while pending:
         e = pending.pop()
@@ -30,7 +33,8 @@ def cost_of(value: Expr) -> int:
         if isinstance(e, Load):
             total += 1
             continue
-        total += CALL_OPERATIONS if isinstance(e, Call) else 1 if e.children else 0
+        called = isinstance(e, Call) and e.name not in SINGLE_OPERATIONS
+        total += CALL_OPERATIONS if called else 1 if e.children else 0
         pending.extend(e.children)
     return total
 

@@ -202,7 +202,8 @@ def contiguous_suffix(view: View) -> int:
     """
     axes = view.spatial
     accesses = [view.output, *view.loads]
-    chosen_by = _chosen_by(view)
+    by_position = _positions(view)
+    chosen_by = _chosen_by(view) | by_position
     count = 0
     expected: Expr = ONE
     for position in range(len(axes) - 1, -1, -1):
@@ -213,8 +214,8 @@ def contiguous_suffix(view: View) -> int:
         if not unit and (steps[0] is ZERO or not all(s is ZERO or _is(view, s, expected) for s in steps)):
             break
         nested = expected is not ONE and not unit  # axes of extent 1 inside make no difference
-        if nested and axis.var in chosen_by:
-            break  # the condition is evaluated once for all axes inside
+        if nested and (axis.var in chosen_by or any(a.var in by_position for a in axes[position + 1 :])):
+            break  # the condition is evaluated once for all axes inside, and positions need no division
         if nested and len(moving) != len([a for a in accesses if _moves(view, a, axes[position + 1 :])]):
             break
         count += 1
@@ -231,6 +232,20 @@ def _chosen_by(view: View) -> set[Var]:
     return {
         v for s in view.stores for e in collect(s.value, Select) if collect(e, Load) for v in free_vars(e.condition)
     }
+
+
+def _positions(view: View) -> set[Var]:
+    """Axes the index of which is part of the value itself, as in a diagonal: of a fused axis, it would be a quotient or
+    a remainder for each element."""
+    found: set[Var] = set()
+    pending = [s.value for s in view.stores]
+    while pending:
+        e = pending.pop()
+        if isinstance(e, Var):
+            found.add(e)
+        elif not isinstance(e, Load):
+            pending += e.children
+    return found
 
 
 def _moves(view: View, access: Access, axes: Iterable[IterVar]) -> bool:
