@@ -159,3 +159,25 @@ def test_values_made_of_positions_need_no_division(shape: tuple[te.Var | int, ..
     sizes = {v.name: n for v, n in zip(program.sizes, (5, 37), strict=False)}
     expected = np.eye(*(d if isinstance(d, int) else sizes[d.name] for d in shape), dtype=np.float32)
     np.testing.assert_array_equal(run_program(program, [], list(sizes.values()))[0], expected)
+
+
+@pytest.mark.parametrize("how", ["repeated", "interleaved", "every second", "reversed"])
+def test_rows_in_another_order_are_stored_before_they_are_reduced(how: str) -> None:
+    """Read where they are, their elements would be added one by one."""
+    places = {
+        "repeated": (lambda j: j // 2, 64),
+        "interleaved": (lambda j: j % 2 * 32 + j // 2, 64),
+        "every second": (lambda j: 2 * j, 32),
+        "reversed": (lambda j: 63 - j, 64),
+    }
+    place, columns = places[how]
+    a = te.placeholder((40, 64), name="a")
+    moved = te.compute((40, columns), lambda i, j: a[i, place(j)], name="moved")
+    k = te.reduce_axis((0, columns), "k")
+    total = te.compute((40,), lambda i: te.sum(moved[i, k.var], axis=k), name="total")
+    less = te.compute((40, columns), lambda i, j: moved[i, j] - total[i], name="less")
+    made = default_schedule(te_to_tir("p", [a], [less]), machine(2))
+    assert made.notes == () and 'block "moved"' in to_text(made.program)
+    x = np.random.default_rng(0).integers(-9, 9, (40, 64)).astype(np.float32)
+    rows = x[:, [place(j) for j in range(columns)]]
+    np.testing.assert_array_equal(run_program(made.program, [x])[0], rows - rows.sum(1, keepdims=True))

@@ -19,6 +19,7 @@ from weft.lowering.kernel.cpu.stream import mark_streams
 from weft.lowering.kernel.cpu.transpose import transpose
 from weft.lowering.kernel.cpu.updates import join_updates
 from weft.lowering.kernel.cpu.vectorize import vectorize
+from weft.lowering.kernel.cpu.whole_stores import write_whole_vectors
 
 
 def use_vectors(state: Lowered) -> Lowered:
@@ -42,5 +43,6 @@ CPU_PASSES: Final[tuple[KernelPass, ...]] = (
     plain(join_updates),  # masked vectors stay in registers during a reduction
     plain(read_rows_in_order),  # rows that may be broadcast
     plain(drop_implied),  # conditions that the mask of their store implies
+    plain(write_whole_vectors),  # rows in private memory end with whole vectors
     plain(transpose),  # adjacent strided loads become rows, transposed in registers
 )

@@ -15,6 +15,8 @@ from weft.tir.nodes import Buffer
 
 MAX_REPEATED_OPERATIONS = 6
 """Limit on operations that inlining may repeat for each reader or each reduction step."""
+MIN_ROW = 16
+"""Fewest elements of a row that is stored so that its reductions run in vectors."""
 
 
 MAX_PADDED_USES = 9
@@ -56,6 +58,8 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
             return False  # round once; products of 16-bit floats have instructions of their own
         if any(i.kind == i.ORDERED for i in reader.block.iters) and contiguous_elsewhere(view) is not None:
             return False  # transpose once: every recurrence step then loads vectors
+        if reader.product is None and _breaks_up_rows(reader, view):
+            return False  # store the row: the reduction then runs in vectors
         guarded = guarded_load(view) and (reader.product is not None or not _looks_up_rows(view))
         if reader.reduce and (guarded or (cost > MAX_REPEATED_OPERATIONS and reused)):
             return False
@@ -72,6 +76,20 @@ def _looks_up_rows(view: View) -> bool:
     found = [e for i in value.indices for e in collect(i, Load)]
     inside = Access(value.source, value.indices) if isinstance(value.source, Buffer) else None
     return inside is not None and view.stride(inside, axis) == 1 and not any(occurs(axis.var, e) for e in found)
+
+
+def _breaks_up_rows(reader: View, producer: View) -> bool:
+    """Whether ``reader`` reduces long rows that would not be contiguous any more: the producer interleaves, repeats,
+    skips or turns around the elements that it reads."""
+    if not reader.reduce or not producer.spatial:
+        return False
+    axis, buffer = reader.reduce[-1], producer.output.buffer
+    length = static_extent(axis)
+    if length is not None and length < MIN_ROW:
+        return False
+    if not any(a.buffer is buffer and reader.stride(a, axis) == 1 for a in reader.loads):
+        return False
+    return any(producer.stride(a, producer.spatial[-1]) not in (0, 1) for a in producer.loads)
 
 
 def _narrows(view: View) -> bool:
