@@ -4,6 +4,51 @@ from __future__ import annotations
 
 EQUIVALENT: dict[tuple[str, ...], str] = {
     (
+        "weft/expr/normalize.py",
+        "if any(c > 0 for c in shared) and self.solver.nonnegative(add(p, q, -1)):",
+        "if any((c >= 0) for c in shared) and self.solver.nonnegative(add(p, q, -1)):",
+    ): "coefficients that are 0 are not kept",
+    (
+        "weft/expr/normalize.py",
+        "if any(c > 0 for c in shared) and self.solver.nonnegative(add(p, q, -1)):",
+        "if any(c > -1 for c in shared) and self.solver.nonnegative(add(p, q, -1)):",
+    ): "coefficients that are 0 are not kept",
+    (
+        "weft/expr/normalize.py",
+        "opposed = i < j and any(c < 0 for c in shared)",
+        "opposed = i < j and any((c <= 0) for c in shared)",
+    ): "coefficients that are 0 are not kept",
+    (
+        "weft/expr/normalize.py",
+        "opposed = i < j and any(c < 0 for c in shared)",
+        "opposed = i < j and any(c < 1 for c in shared)",
+    ): "coefficients that are 0 are not kept",
+    (
+        "weft/expr/normalize.py",
+        "right = {m: -c for m, c in p.items() if m and c < 0}",
+        "right = {m: -c for m, c in p.items() if m and (c <= 0)}",
+    ): "coefficients that are 0 are not kept",
+    (
+        "weft/expr/normalize.py",
+        "if p[min(m for m in p if m)] < 0:",
+        "if p[min(m for m in p if m)] < 1:",
+    ): "coefficients that are 0 are not kept",
+    (
+        "weft/expr/normalize.py",
+        "if p[min(m for m in p if m)] < 0:",
+        "if (p[min((m for m in p if m))] <= 0):",
+    ): "coefficients that are 0 are not kept",
+    (
+        "weft/expr/normalize.py",
+        "value = ends.lo if (c > 0) == (within.lo == 0) else ends.hi",
+        "value = ends.lo if (c > -1) == (within.lo == 0) else ends.hi",
+    ): "coefficients that are 0 are not kept",
+    (
+        "weft/expr/normalize.py",
+        "value = ends.lo if (c > 0) == (within.lo == 0) else ends.hi",
+        "value = ends.lo if ((c >= 0)) == (within.lo == 0) else ends.hi",
+    ): "coefficients that are 0 are not kept",
+    (
         "weft/lowering/place.py",
         "taken = _nbytes(e.type) if e in results else 0",
         "taken = _nbytes(e.type) if e in results else 1",
@@ -206,6 +251,8 @@ not all are meant ("2": the second) → why results and promises stay the same."
 ARBITRARY: dict[tuple[str, str], str] = {
     ("weft/lowering/verify_memory.py", "ASSUMED_SIZES = (16, 100, 1000, 1 << 14)"): "a sample of sizes",
     ("weft/expr/normalize.py", "_MAX_CONTEXT_DEPTH: Final = 24"): "a limit on work",
+    ("weft/expr/normalize.py", "_MAX_CONTEXT_WORK: Final = 5_000"): "a limit on work",
+    ("weft/expr/normalize.py", "work.left -= 1"): "a limit on work",
     ("weft/expr/normalize.py", "for _ in range(8):"): "a limit on work",
     ("csrc/src/decode.c", "p->constant_count = take_below(r, 1 << 24);"): "a limit beyond all real programs",
     ("csrc/src/decode.c", "p->kernel_count = take_below(r, 1 << 24);"): "a limit beyond all real programs",

@@ -10,6 +10,7 @@ from expr_strategies import TENSORS
 
 from weft.expr import normalize
 from weft.expr.evaluate import evaluate
+from weft.expr.folds import members
 from weft.expr.nodes import Const, Expr, Load, Ramp, Var, cast, make, select
 from weft.expr.normalize import Normalizer
 from weft.expr.prove import Facts
@@ -121,6 +122,28 @@ def test_the_limit_of_work_may_be_reached_anywhere(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(normalize, "_MAX_CONTEXT_WORK", limit)
         made = Facts().simplify(chain)
         assert [evaluate(made, {i: a, j: b}) for a in range(4) for b in range(3)] == wanted, limit
+
+
+def test_a_condition_without_variables_is_known_where_it_selects() -> None:
+    """An expression shares no variables with such a condition, and depends on it."""
+    first = make("lt", Load(TENSORS[0], (Const(0), Const(1))), 0.5)
+    x, y = Var("x"), Var("y")
+    facts = Facts()
+    made = facts.simplify(select(first, select(first, x, y) * y + 1, select(first, x, y) * x))
+    assert made is facts.simplify(select(first, x * y + 1, y * x))
+
+
+@pytest.mark.parametrize("op", ["and", "or"])
+@pytest.mark.parametrize("count", [2, 11, 12, 13, 30])
+def test_members_of_a_conjunction_are_compared_if_they_are_twelve_or_fewer(op: str, count: int) -> None:
+    variables = [Var(f"v{k}") for k in range(count - 1)]
+    parts = [v < 5 for v in variables] + [variables[0] < (3 if op == "and" else 7)]
+    made = parts[0]
+    for part in parts[1:]:
+        made = make(op, made, part)
+    found = members(Facts().simplify(make(op, made, parts[0])), op)
+    assert len(found) == (count - 1 if count <= 12 else count)
+    assert (parts[0] in found) == (count > 12) and parts[-1] in found
 
 
 def test_bounds_of_everything() -> None:

@@ -64,6 +64,18 @@ def test_quotients_and_remainders(golden: Golden, known: str) -> None:
     golden(f"enumerated_divisions_{known}.txt", "\n".join(lines) + "\n")
 
 
+@pytest.mark.parametrize("zero", [Const(0), X - X, N * 0, X % 1, Const(3) // 4])
+@pytest.mark.parametrize("op", ["floordiv", "floormod", "truncdiv", "truncmod"])
+def test_a_division_by_zero_stays_one(op: str, zero: Expr) -> None:
+    """It is an error where it is computed; no value is made up for it."""
+    for facts in (Facts(), Facts([X, N])):
+        for p in (X, X * N + 1, X * 2, Const(7), Const(0), X // 2):
+            made = facts.simplify(Binary(op, p, zero) + N)
+            assert any(isinstance(s, Binary) and s.op == op and s.b is Const(0) for s in post_order(made)), to_text(
+                made
+            )
+
+
 LARGEST = 1 << 31
 
 

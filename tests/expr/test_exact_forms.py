@@ -27,6 +27,20 @@ def test_ramps_of_one_value_are_broadcasts() -> None:
         assert simplify(Ramp(x, Const(stride, x.dtype), 4)) == Ramp(x, Const(stride, x.dtype), 4)
 
 
+@pytest.mark.parametrize(("least", "most"), [(0, 1), (1, 2), (0, 3), (-1, 1)])
+def test_lanes_of_a_stride_that_may_be_zero_stay_within_a_divisor(least: int, most: int) -> None:
+    """Four lanes from ``8 <= x < 12`` on, whose stride is a number that is not known."""
+    facts, x, stride = Facts(), Var("x"), Var("s")
+    facts.bind(x, 8, 4)
+    facts.bind(stride, least, most - least + 1)
+    lanes = Ramp(x, stride, 4)
+    for divisor in (16, 18, 24):
+        within = least >= 0 and 11 + most * 3 < divisor
+        by = Broadcast(Const(divisor), 4)
+        assert (facts.simplify(lanes // by) is Broadcast(Const(0), 4)) == within, divisor
+        assert (facts.simplify(lanes % by) is lanes) == within, divisor
+
+
 @pytest.mark.parametrize(
     ("dtype", "op", "first", "second", "result"),
     [

@@ -286,6 +286,10 @@ def test_a_condition_that_is_a_call_holds_where_it_selects() -> None:
     for condition, inside in ((Call("likely", (small,), BOOL), small), (missing, missing)):
         found = Facts().simplify(Select(condition, Select(inside, one, two), three))
         assert isinstance(found, Select) and (found.then, found.otherwise) == (one, three), to_text(found)
+        deeper = Facts().simplify(Select(condition, Select(inside, Y, X) * Y + 1, Const(0)))
+        assert isinstance(deeper, Select) and deeper.then is Facts().simplify(Y * Y + 1), to_text(deeper)
+    fails = Facts().simplify(Select(missing, Const(0), Select(missing, X, Y) * Y + 1))
+    assert isinstance(fails, Select) and fails.otherwise is Facts().simplify(Y * Y + 1), to_text(fails)
 
 
 @pytest.mark.parametrize("constant", [(1 << 63) + 9, -(1 << 63) - 9, (1 << 63) - 1, -(1 << 63)])

@@ -93,10 +93,13 @@ def test_small_expressions(golden: Golden, dtype: str) -> None:
 
 
 NAMES = (
-    "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
-    "float64",
+    "bool", "int4", "uint4", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float8_e4m3fn",
+    "float8_e5m2", "float16", "bfloat16", "float32", "float64",
 )  # fmt: skip
-_BITS = {"float16": (11, 16), "bfloat16": (8, 128), "float32": (24, 128), "float64": (53, 1024)}
+_BITS = {
+    "float8_e4m3fn": (4, 9), "float8_e5m2": (3, 16), "float16": (11, 16), "bfloat16": (8, 128), "float32": (24, 128),
+    "float64": (53, 1024),
+}  # fmt: skip
 
 
 def holds_all(first: DType, middle: DType) -> bool:

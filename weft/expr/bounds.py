@@ -44,9 +44,7 @@ def _times(a: int | float, b: int | float) -> int | float:
 
 
 def _divided(a: int | float, b: int | float) -> int | float:
-    """``a // b`` for a positive ``b``; what an infinite ``b`` gives in the limit."""
-    if b == inf:
-        return 0 if a >= 0 else -1
+    """``a // b`` for a positive ``b``. By an infinite one it is 0 or -1, as Python has it."""
     return a // b if abs(a) != inf else a
 
 

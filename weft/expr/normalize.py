@@ -231,8 +231,6 @@ class Normalizer:
             if made is None or made is e:
                 break
             e = made
-            if not isinstance(e, (Binary, Not, Select)):
-                break
         return e
 
     def _step(self, e: Expr) -> Expr | None:
@@ -307,8 +305,6 @@ class Normalizer:
 
     def _divide(self, p: Poly, d: Poly, want_remainder: bool) -> Poly:
         k = as_constant(d)
-        if k == 1:
-            return {} if want_remainder else p
         value = as_constant(p)
         if k and value is not None:
             return constant(value % k if want_remainder else value // k)

@@ -11,8 +11,10 @@ from weft.support.dtypes import DType
 _x, _y, _c, _d = wild("x"), wild("y"), literal("c"), literal("d")
 
 
-_EXACT_BITS: Final = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
-_EXACT_FLOATS: Final = {"float32": ("float64",), "float16": ("float32", "float64"), "bfloat16": ("float32", "float64")}
+_EXACT_FLOATS: Final = {
+    "float64": (), "float32": ("float64",), "float16": ("float32", "float64"), "bfloat16": ("float32", "float64"),
+}  # fmt: skip
+"""Floats that hold all integers of half as many bits → those that hold all of their values."""
 
 
 def _value_kept(m: Any, ask: Ask) -> bool:
@@ -24,9 +26,7 @@ def _value_kept(m: Any, ask: Ask) -> bool:
     if first.is_float:
         return middle in _EXACT_FLOATS.get(first, ())
     if middle.is_float:
-        return first.bits <= _EXACT_BITS.get(middle, 0)
-    if not middle.is_integer:
-        return False
+        return middle in _EXACT_FLOATS and 2 * first.bits <= middle.bits
     small, large = first.limits(), middle.limits()
     return small[0] >= large[0] and small[1] <= large[1]
 

@@ -67,12 +67,6 @@ def _all_lanes_equal(e: Expr, simplify: Callable[[Expr], Expr]) -> Expr | None:
             return Broadcast(simplify(e.rebuild(inner)), e.lanes)
     if isinstance(e, Ramp) and isinstance(e.stride, Const) and e.stride.value == 0:
         return Broadcast(e.base, e.count)
-    if isinstance(e, Select) and type(e.condition) is Broadcast and isinstance(e.condition.value, Const):
-        return e.then if e.condition.value.value else e.otherwise
-    if isinstance(e, Binary) and e.op in ("and", "or"):
-        for one, other in ((e.a, e.b), (e.b, e.a)):
-            if type(one) is Broadcast and isinstance(one.value, Const):
-                return other if bool(one.value.value) == (e.op == "and") else one
     return None
 
 
