@@ -20,6 +20,7 @@ from weft.runtime.program import (
     Extent,
     FunctionSpec,
     Invoke,
+    Jump,
     KernelRef,
     NewView,
     SetSize,
@@ -194,3 +195,38 @@ def test_functions_and_their_calls_are_read_as_they_were_written():
         functions=(FunctionSpec("f", 2, 3, (4, 5), (4,), (), 0),),
     )
     assert program_from_json(json.loads(json.dumps(program_to_json(program)))) == program
+
+
+@pytest.mark.parametrize("number", [1 << 63, -(1 << 63) - 1, 1 << 64])
+def test_numbers_of_instructions_buffers_and_functions_fit_64_bits(number):
+    program = vector_program("double_plus_one")
+    for wrong in (
+        replace(program, buffers=(replace(program.buffers[0], index=number), *program.buffers[1:])),
+        replace(program, instructions=(*program.instructions, Jump(number))),
+        replace(program, instructions=(*program.instructions, Copy(number, 0, (4,)))),
+        replace(program, kernels=(KernelRef("double_plus_one", 0, number),)),
+        replace(program, functions=(FunctionSpec("f", number, 0, (0, 0), (), (), 0),)),
+    ):
+        with pytest.raises(ArtifactError, match="does not fit 64 bits") as caught:
+            encode(wrong)
+        assert caught.value.code == "A010"
+
+
+def test_a_jump_without_a_size_as_its_condition_is_refused(kernels):
+    """It was a jump in any case."""
+    program = vector_program("double_plus_one")
+    jumping = replace(program, instructions=(Jump(1, (0,)), *program.instructions))
+    Executable(artifact(jumping, kernels))
+    with pytest.raises(ArtifactError):
+        Executable(artifact(replace(program, instructions=(Jump(1, ()), *program.instructions)), kernels))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 2, 0)])
+def test_constants_are_counted_in_any_order(kernels, order):
+    program = vector_program("double_plus_one")
+    buffers = (*program.buffers, *(BufferSpec("constant", n, nbytes=(32,)) for n in order))
+    constants = tuple(np.zeros(8, np.float32) for _ in range(3))
+    Executable(artifact(replace(program, buffers=buffers), kernels, constants))
+    for count in (0, 1, 2):
+        with pytest.raises(ArtifactError):
+            Executable(artifact(replace(program, buffers=buffers), kernels, constants[:count]))

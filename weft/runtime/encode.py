@@ -203,10 +203,8 @@ def _instruction(i: Instruction, table: _Table, program: ExecutableProgram) -> I
         case CheckRange():
             limits = [number(s) for s in (*i.low, *i.high)]
             return [_CHECK_RANGE, i.buffer, number(i.count), len(i.low), *limits]
-        case Jump(condition=None):
-            return [_JUMP, i.to]
         case Jump():
-            return [_JUMP_UNLESS, i.to, number(i.condition or (0,))]
+            return [_JUMP, i.to] if i.condition is None else [_JUMP_UNLESS, i.to, number(i.condition)]
     return _value_instruction(i, table)
 
 
