@@ -18,14 +18,14 @@ from seeds import seeds
 from test_onnx_fuzz import limited
 
 from weft.frontends import onnx as frontend
-from weft.frontends.onnx.converters.table import CONVERTERS
+from weft.frontends.onnx.converters.table import all_converters
 from weft.graph.nodes import Module
 from weft.support.errors import InternalError, ModelError
 
 SCHEMAS: dict[tuple[str, str], list[Any]] = defaultdict(list)
 for _schema in defs.get_all_schemas_with_history():
     SCHEMAS[_schema.domain, _schema.name].append(_schema)
-OPERATORS = sorted({*SCHEMAS, *CONVERTERS})
+OPERATORS = sorted({*SCHEMAS, *all_converters()})
 INTEGERS = (0, 1, -1, 2, 3, -2, 5, 100, 1 << 31, -(1 << 63), (1 << 63) - 1)
 TEXTS = ("", "a", "SAME_UPPER", "linear", "cubic", "reflect", "bidirectional", "ij,jk->ik", "tanh", "é", "fmod", "TF")
 RARE = "INT64 INT64 INT32 BOOL STRING FLOAT16 BFLOAT16 UINT8 INT8 DOUBLE UINT64 COMPLEX64 INT4"

@@ -278,7 +278,7 @@ class Solver:
             return found
         if self._failed.get(key, -1) >= depth:
             return False
-        self._steps -= 1
+        self._steps -= 1 + len(p) // _TERMS_OF_A_STEP
         candidates = self._candidates(p)
         answer = any(self._prove(q, depth - 1) for q in self._smaller(p, candidates))
         answer = answer or any(self._prove(q, depth - 1) for q in self._multiplied(p))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -22,13 +22,20 @@ from weft.support.errors import TypeRelationError
 from weft.support.words import counted
 
 
+MAX_NAMES: Final = 100
+"""Most names of an origin. A longer one tells nobody more, and a chain of merges would copy all names each time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of an expression: the nodes of the model that it computes (several for fused ones)."""
+    """The origin of an expression: the nodes of the model that it computes (several for fused ones), or the first of
+    them."""
 
     names: tuple[str, ...] = ()
 
     def __or__(self, other: Origin) -> Origin:
+        if len(self.names) >= MAX_NAMES or not other.names or other is self:
+            return self
         return Origin(self.names + tuple(n for n in other.names if n not in self.names))
 
 

@@ -156,10 +156,11 @@ class GraphMatch:
 
     @property
     def origin(self) -> Origin:
-        """The merged origins of the calls that matched."""
+        """The merged origins of the calls that matched. What :func:`anything` took stays as it is: with its origin, each
+        of the layers of a model would have those of all layers before it."""
         merged = self.root.origin
-        for expr in self.bindings.values():
-            if isinstance(expr, Call):
+        for pattern, expr in self.bindings.items():
+            if isinstance(pattern, ACall):
                 merged = merged | expr.origin
         return merged
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from weft.frontends.onnx.converters.table import CONVERTERS
+from weft.frontends.onnx.converters.table import converters_of
 from weft.frontends.onnx.reader import onnx_package
 from weft.ops.catalogue import OPERATORS
 from weft.ops.definition import OpDef
@@ -78,7 +78,7 @@ def operators_page() -> str:
     parts = [HEAD]
     for domain, title in (("", "ai.onnx"), ("ai.onnx.ml", "ai.onnx.ml"), ("ai.onnx.preview.training", "training")):
         parts += [f"## {title}\n", *_table(("operator", "opsets", "imported", "dtypes", "notes"), _onnx_rows(domain))]
-    microsoft = sorted(name for domain, name in CONVERTERS if domain == "com.microsoft")
+    microsoft = sorted(converters_of("com.microsoft"))
     parts += [
         "## com.microsoft\n",
         *_table(("operator", "notes"), ((m, MICROSOFT_NOTES.get(m, "")) for m in microsoft)),
@@ -115,7 +115,7 @@ def _onnx_rows(domain: str) -> list[tuple[str, ...]]:
 
 
 def _how(domain: str, name: str, schemas: list[Any]) -> str:
-    if (domain, name) in CONVERTERS:
+    if name in converters_of(domain):
         return "direct"
     if any(s.has_function or s.has_context_dependent_function for s in schemas):
         return "function"

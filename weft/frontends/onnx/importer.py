@@ -24,7 +24,7 @@ from weft.frontends.common.problems import Malformed, NeedsValue, Noted, Problem
 from weft.frontends.common.sizes import MAX_ELEMENTS, Sizes
 from weft.frontends.onnx import functions
 from weft.frontends.onnx.converters import text
-from weft.frontends.onnx.converters.table import CONVERTERS
+from weft.frontends.onnx.converters.table import converters_of
 from weft.frontends.onnx.draws import Draws
 from weft.frontends.onnx.node import OMITTED, Absent, Maps, NameScope, Node, Omitted, Sequence_, Value
 from weft.frontends.onnx.payloads import Array
@@ -101,7 +101,7 @@ class Importer:
         self.symbols: dict[str, Symbol] = {}
         self.requirements: dict[Expr, str] = {}
         self.opset = opset
-        self.converters = {**CONVERTERS, **(converters or {})}
+        self.converters = converters or {}
         self.functions = {functions.key(f): f for f in self.proto.functions}
         self.count = 0
         self.fresh_count = 0
@@ -373,7 +373,7 @@ class Importer:
 
     def _is_known(self, domain: str, proto: Any, scope: NameScope) -> bool:
         return (
-            (domain, proto.op_type) in self.converters
+            self._converter(domain, proto.op_type) is not None
             or functions.find(self.functions, domain, proto) is not None
             or functions.is_specified(domain, proto.op_type, scope.opsets.get(domain, 1))
         )
@@ -390,6 +390,9 @@ class Importer:
         for i in used:
             scope.values[names[i]] = values[i]
 
+    def _converter(self, domain: str, op_type: str) -> Callable[[Node], Any] | None:
+        return self.converters.get((domain, op_type)) or converters_of(domain).get(op_type)
+
     def convert(self, node: Node) -> Any:
         """The values of a node: one, or a tuple of several."""
         followed = self._follow_shapes(node)
@@ -399,7 +402,7 @@ class Importer:
             made = text.convert(node, self.convert)
             if made is not None:
                 return made
-        converter = self.converters.get((node.domain, node.op_type))
+        converter = self._converter(node.domain, node.op_type)
         if converter is not None:
             return converter(node)
         own = functions.find(self.functions, node.domain, node.proto)
