@@ -13,6 +13,7 @@ from weft.cost import REFERENCE, Rates
 from weft.cost.core import CorePeaks, rates_of
 from weft.measure import rates as measuring
 from weft.measure.rates import measure_core, measured_rates
+from weft.support.cache import DiskCache
 from weft.support.clock import repeated
 from weft.support.errors import TargetError
 from weft.target import MACHINES, Target
@@ -62,9 +63,26 @@ def test_written_rates_are_read_back() -> None:
     assert forget_rates() and read_rates(CPU) is None and not forget_rates()
 
 
-def test_a_cache_directory_that_cannot_be_holds_no_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEFT_CACHE_DIR", "/dev/null")
-    assert read_rates(CPU) is None and not forget_rates()
+@pytest.mark.parametrize("place", ["file/below", "x" * 300, "loop/below", "rates.json is a folder"])
+def test_a_cache_directory_that_cannot_be_read_holds_no_rates(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "rates.json is a folder" / "rates.json").mkdir(parents=True)
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / place))
+    assert read_rates(CPU) is None
+    cache = DiskCache.default()
+    cache.put("0" * 64, b"x")
+    assert cache.get("0" * 64) in (None, b"x")
+
+
+def test_a_cache_directory_of_another_user_holds_no_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    assert read_rates(CPU) is None
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,7 @@ def test_linear_forms() -> None:
 
 def test_unused_expressions_are_given_back() -> None:
     gc.collect()
+    node.forget_unused()
     before = len(node._refs)
     e: Expr = i
     for k in range(1000):
@@ -187,4 +188,5 @@ def test_unused_expressions_are_given_back() -> None:
     assert len(node._refs) > before + 1000
     del e
     gc.collect()
+    node.forget_unused()
     assert len(node._refs) <= before + 10

@@ -18,6 +18,7 @@ from weft.graph.nodes import Module
 from weft.graph.passes.infer import BindSizes
 from weft.graph.text import to_text
 from weft.graph.verify import verify
+from weft.ir.node import forget_unused
 from weft.ir.passes import Instrument, Verify
 from weft.kernels.cache import KernelCache
 from weft.pipeline import Options, Report, ScheduleSource, compile_module
@@ -32,6 +33,7 @@ from weft.support.cache import DiskCache
 from weft.support.errors import MALFORMED, ArtifactError, InputError, InternalError, TargetError, UserError
 from weft.support.files import existing_file
 from weft.support.garbage import seldom_collected
+from weft.support.interrupts import kept_interrupts
 from weft.support.memory import own_memory
 from weft.support.progress import progress as progress_bar
 from weft.target import Target
@@ -301,7 +303,7 @@ def _compiled(
     options = options if precision is None else replace(options, precision=precision)
     kernels = KernelCache(kernel_disk_cache() if cache and registry.keeps_kernels else None)
     bar_shown = progress_bar("reading the model", show=None if progress else False)
-    with bar_shown as bar, seldom_collected():
+    with bar_shown as bar, seldom_collected(), kept_interrupts():
         module = _load(model, shapes, None, registry, options.seed, mapped=not keep_module)
         keep = KeepGraphs()
         with dumping(module) as dump:
@@ -318,6 +320,7 @@ def _compiled(
             )
             if dump:
                 dump.facts = {"target": " ".join(map(str, targets)), **asdict(report)}
+    forget_unused()
     for note in report.notes:
         warnings.warn(note, RuntimeWarning, stacklevel=6)  # where compile was called
     artifact = replace(

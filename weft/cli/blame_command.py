@@ -91,12 +91,13 @@ def command(
     from weft.pipeline.blame import TOLERANCES, blame, known_inputs
     from weft.plugins import registry_of
     from weft.support.garbage import seldom_collected
+    from weft.support.interrupts import kept_interrupts
 
     _check_folder(Path(output))
     registry = registry_of()
     machine = registry.target(target)
     options = weft.Options(precision=precision, winograd=winograd, seed=random_seed)
-    with seldom_collected():
+    with seldom_collected(), kept_interrupts():
         module = weft.load(model, shapes=parse_shapes(shapes) or None)
         specs = input_specs(module)
         given = read_inputs(files, specs, pixels)

@@ -29,16 +29,24 @@ class _Ref(weakref.ref[Any]):
 
 
 _refs: dict[Any, _Ref] = {}
+_unused: list[_Ref] = []
+"""References to nodes that are gone, still in the table. What calls back when a node goes must not be Python code: an
+interrupt (Ctrl-C) that arrives in a callback is lost."""
 _making = threading.RLock()
 
 
-def _forget(ref: _Ref) -> None:
-    if _refs.get(ref.key) is ref:
-        del _refs[ref.key]
+def forget_unused() -> None:
+    """Remove what is gone from the table, with what only that used. Making a node does it too."""
+    with _making:
+        while _unused:
+            ref = _unused.pop()
+            if _refs.get(ref.key) is ref:
+                del _refs[ref.key]
+            del ref  # the key has what only this node used: it goes before the list is looked at again
 
 
 def _remember(key: Any, made: Any) -> None:
-    ref = _Ref(made, _forget)
+    ref = _Ref(made, _unused.append)
     ref.key = key
     _refs[key] = ref
 
@@ -62,6 +70,8 @@ class Interned(type):
         found = ref() if ref is not None else None
         if found is None:
             with _making:  # two threads must not make the same node twice
+                if _unused:
+                    forget_unused()
                 ref = _refs.get(key)
                 found = ref() if ref is not None else None
                 if found is None:

@@ -23,16 +23,19 @@ def rates_file() -> Path:
 
 
 def read_rates(cpu: Cpu) -> Rates | None:
-    """The measured rates of ``cpu``; None where there are none, or the file is about another CPU (a directory may be
-    shared by several machines). Raises TargetError G008 where the file cannot be understood."""
+    """The measured rates of ``cpu``; None where there are none, the file is about another CPU (a directory may be
+    shared by several machines), or the cache directory cannot be read: nothing needs it. Raises TargetError G008 where
+    the file cannot be understood."""
     path = rates_file()
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_bytes()
+    except OSError:  # of a user that may not look there, with a name that is too long, below a file, …
+        return None
+    try:
+        content = json.loads(text.decode("utf-8"))
         rates = Rates.parse(content["rates"])
         return rates if content["cpu"] == _identity(cpu) else None
-    except (FileNotFoundError, NotADirectoryError):  # NotADirectoryError: HOME is /dev/null, for example
-        return None
-    except (OSError, *MALFORMED) as wrong:
+    except MALFORMED as wrong:
         raise TargetError(
             f"the measured rates in '{path}' cannot be read: {wrong}",
             code="G008",

@@ -52,7 +52,8 @@ def _ends_row(s: Store) -> bool:
     ):
         return False
     end = simplify(mask.b.value + (at.base - mask.a.base))
-    return simplify(end - s.buffer.shape[0]) == Const(0, end.dtype)
+    beyond = simplify(end - s.buffer.shape[0])
+    return isinstance(beyond, Const) and beyond.value == 0
 
 
 def _is_one(e: Expr) -> bool:
