@@ -159,6 +159,18 @@ def test_malformed_section_headers_are_errors_or_harmless(kernels, field, value)
     assert refused or field in (2, 3)
 
 
+def test_sections_that_share_bytes_are_refused(kernels):
+    """Else a small file of many sections would take much memory."""
+    start = struct.unpack_from("<Q", kernels, 40)[0]
+    damaged = bytearray(kernels)
+    loaded = [i for i, s in enumerate(sections(kernels)) if s[1] == 1]
+    assert len(loaded) >= 2
+    for i in loaded:
+        struct.pack_into("<QQ", damaged, start + 64 * i + 24, 0, len(kernels))
+    with pytest.raises(ValueError, match="overlap"):
+        _native.Code(bytes(damaged))
+
+
 def relocations(data: bytes) -> list[int]:
     """Offsets in the file of all relocation entries of loaded sections."""
     table = sections(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import subprocess
 import sys
@@ -38,6 +39,10 @@ static int32_t note(int64_t begin, int64_t end, void *closure) {
     return 0;
 }
 int32_t chunks(void *const *b, const int64_t *s) { return weft_parallel_for(note, s[0], s[1], b[0]); }
+int32_t calls(void *const *b, const int64_t *s) {
+    (void)s;
+    return ((int32_t(*)(void))(uintptr_t)*(int64_t *)b[0])();
+}
 typedef struct { int32_t *seen; int64_t inner; } nest;
 static int32_t inner(int64_t begin, int64_t end, void *closure) {
     nest *n = closure;
@@ -124,6 +129,23 @@ def chunks_of(code, count: int, grain: int, threads: int) -> list[int]:
 
 
 COUNTS = [*range(1, 50), 63, 64, 65, 100, 127, 128, 129, 191, 192, 1000, 4097, 1_000_003]
+
+
+@pytest.mark.parametrize(("outside", "inside"), [(1, 3), (3, 1), (3, 2), (2, 2), (1, 1)])
+def test_a_run_inside_of_a_run_has_its_own_number_of_threads(code, outside, inside):
+    """As when a host operator runs another executable."""
+    found = []
+
+    def run() -> int:
+        found.append((chunks_of(code, 1000, 1, inside), chunks_of(code, 1000, 1, outside)))
+        return 0
+
+    callback = ctypes.CFUNCTYPE(ctypes.c_int32)(run)
+    address = np.array([ctypes.cast(callback, ctypes.c_void_p).value], np.int64)
+    assert code.call("calls", [address], [], threads=outside)[0] == 0
+    ((inner, outer),) = found
+    assert len(inner) > 1 if inside > 1 else inner == [1000]
+    assert len(outer) > 1 if outside > 1 else outer == [1000]
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4, 7, 16, 64])
