@@ -55,8 +55,8 @@ def _done(attempt: Attempt) -> bool:
 
 
 def _dependents(schedule: Schedule, block: BlockRef) -> list[BlockRef]:
-    """All blocks that depend on ``block``, the last in the program first."""
-    found: dict[str, BlockRef] = {}
+    """All other blocks that depend on ``block``, the last in the program first. In a recurrence it depends on itself."""
+    found: dict[str, BlockRef] = {block.name: block}
     pending = [block]
     while pending:
         for reader in schedule.get_consumers(pending.pop()):
@@ -64,4 +64,5 @@ def _dependents(schedule: Schedule, block: BlockRef) -> list[BlockRef]:
                 found[reader.name] = reader
                 pending.append(reader)
     order = list(schedule.state.tree.blocks)
+    del found[block.name]
     return sorted(found.values(), key=lambda b: order.index(b.name), reverse=True)
