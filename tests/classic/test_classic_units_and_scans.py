@@ -152,7 +152,17 @@ def _factored(s: Any, x: Any, state: Any, p: Any, g: Any, u: Any) -> None:
 
 @pytest.mark.parametrize(
     "schedule",
-    [_inline, _at, _at_first_to_last, _inline_at, _copy_of_state, _copy_of_input, _written_copy, _in_parallel, _factored],
+    [
+        _inline,
+        _at,
+        _at_first_to_last,
+        _inline_at,
+        _copy_of_state,
+        _copy_of_input,
+        _written_copy,
+        _in_parallel,
+        _factored,
+    ],
 )
 def test_steps_of_a_recurrence_are_stages(schedule: Callable[..., None]) -> None:
     x, w, state, product, gate, update, out = recurrence()

@@ -21,7 +21,6 @@ from weft.support.dtypes import DType
 from weft.support.errors import TypeRelationError
 from weft.support.words import counted
 
-
 MAX_NAMES: Final = 100
 """Most names of an origin. A longer one tells nobody more, and a chain of merges would copy all names each time."""
 

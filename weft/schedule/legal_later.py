@@ -55,7 +55,8 @@ def _done(attempt: Attempt) -> bool:
 
 
 def _dependents(schedule: Schedule, block: BlockRef) -> list[BlockRef]:
-    """All other blocks that depend on ``block``, the last in the program first. In a recurrence it depends on itself."""
+    """All other blocks that depend on ``block``, the last in the program first. In a recurrence it depends on
+    itself."""
     found: dict[str, BlockRef] = {block.name: block}
     pending = [block]
     while pending:
