@@ -146,6 +146,7 @@ def test_inputs_by_name(executable: weft.Executable) -> None:
         (lambda: executable(X, X, z=X), "1 input is needed, 3 given"),
         (lambda: executable(X, X), "1 input is needed, 2 given"),
         (lambda: executable(), "1 input is needed, 0 given"),
+        (lambda: executable.run({"x": X}, x=X), "'x' is given twice"),
     ):
         with pytest.raises(InputError, match=says) as caught:
             call()

@@ -135,6 +135,13 @@ class Arguments:
             raise InputError("inputs do not fit: " + ", ".join(wrong), code="I001", hint=hint)
         return tuple(inputs[n] for n in names)
 
+    def merged(self, given: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Inputs by name from a mapping and from keywords. Raises InputError for one that both have."""
+        twice = next((n for n in named if n in given), None)
+        if twice is not None:
+            raise InputError(f"input '{twice}' is given twice", code="I001", hint=self._inputs_hint())
+        return {**given, **named}
+
     def completed(self, first: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """The inputs of a call: the first in order, the others by name. Raises InputError as :meth:`order` does, and
         for inputs that are given twice or are too many."""

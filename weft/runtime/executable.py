@@ -200,7 +200,7 @@ class Executable:
         given in the mapping. Raises InputError if something does not fit."""
         if inputs is not None and not MAPPING.accepts(inputs):
             raise InputError(f"run: 'inputs' must be {MAPPING.says}, not {type(inputs).__name__}", code="I029")
-        order = self._arguments.order({**(inputs or {}), **named})
+        order = self._arguments.order(self._arguments.merged(inputs or {}, named))
         results = self._run(order) if timeout is None else self._run(order, None, None, _nanoseconds(timeout))
         return {spec.name: value for spec, value in zip(self.outputs, results, strict=True)}
 
