@@ -134,7 +134,7 @@ def test_without_layouts_products_are_slower() -> None:
         ("larger than the caches", "schedule.rules.common.context.Context.stream_large", lambda *a: None, "streams"),
         (
             "convolution of each channel",
-            "schedule.rules.cpu.contraction.steps_of",
+            "schedule.rules.cpu.reduction.steps_of",
             lambda s: 1 << 30,
             "operations",
         ),
