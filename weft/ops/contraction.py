@@ -17,7 +17,7 @@ from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import NUMBER, Array, read
 from weft.ops.packing import parse_layout, unpack
 from weft.ops.stages import accumulator, narrowed
-from weft.support.dtypes import DType
+from weft.support.dtypes import FLOAT16, DType
 
 
 def _result_dtype(op: str, attrs: Attrs, a: TensorType, b: TensorType) -> DType:
@@ -80,6 +80,8 @@ def _matmul_compute(attrs: Attrs, out: TensorType, a: te.Tensor, b: te.Tensor) -
     over = [k] if inner is None else [k, inner]
     batch_rank = len(out.shape) - row - column
     batch = out.shape[:batch_rank]
+    if packed and out.dtype == FLOAT16:  # stages of their own, which the schedule inlines where few results use them
+        a, b = (narrowed(t, wide, "matmul_wide") for t in (a, b))
 
     def batched(t: te.Tensor, i: tuple[Expr, ...], own: int, tail: tuple[Any, ...]) -> Expr:
         """Load with the leading ``t.ndim - own`` dimensions broadcast against the batch."""

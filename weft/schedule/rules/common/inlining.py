@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from weft.expr.nodes import Load
+from weft.expr.nodes import Cast, Load
 from weft.expr.visit import collect, occurs
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, moves_or_decodes, static_extent
@@ -19,6 +19,8 @@ MIN_ROW = 16
 """Fewest elements of a row that is stored so that its reductions run in vectors."""
 
 
+MIN_WIDENED_USES = 16
+"""Fewest results that use a 16-bit float for a copy in float32 to be faster. An open size may be 1."""
 MAX_PADDED_USES = 9
 """Limit on the uses of each element of padded data by a window over single channels, for the window to ask where the
 data ends instead of reading a padded copy."""
@@ -54,6 +56,8 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
         reused = _reuse(reader, view)
         if reader.product is not None and reused and not moves_or_decodes(view):
             return False  # keep the product of two loads: it identifies a contraction
+        if reader.product is not None and _widens(view) and _times_used(reader, view) >= MIN_WIDENED_USES:
+            return False  # convert once: it takes as long as a multiply-add
         if reader.product is not None and reused and _narrows(view):
             return False  # round once; products of 16-bit floats have instructions of their own
         if any(i.kind == i.ORDERED for i in reader.block.iters) and contiguous_elsewhere(view) is not None:
@@ -96,6 +100,21 @@ def _narrows(view: View) -> bool:
     """Whether the block rounds to fewer bits than it reads."""
     dtype = view.output.buffer.dtype
     return dtype.is_float and any(a.buffer.dtype.is_float and a.buffer.dtype.bits > dtype.bits for a in view.loads)
+
+
+def _widens(view: View) -> bool:
+    """Whether the block converts 16-bit floats to float32."""
+    store = view.stores[0] if view.is_simple else None
+    if store is None or not isinstance(store.value, Cast) or not isinstance(store.value.a, Load):
+        return False
+    return store.value.dtype.bits == 32 and store.value.a.dtype.is_float and store.value.a.dtype.bits == 16
+
+
+def _times_used(reader: View, producer: View) -> int:
+    """How many results of ``reader`` use each element of ``producer`` at least."""
+    own = [a for a in reader.loads if a.buffer is producer.output.buffer]
+    still = [a for a in reader.spatial if not any(x.uses(a.var) for x in own)]
+    return math.prod(static_extent(a) or 1 for a in still)
 
 
 def _reuse(reader: View, producer: View) -> bool:
