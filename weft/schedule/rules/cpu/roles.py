@@ -65,7 +65,7 @@ def analyze(view: View, lanes: int, unit: int = 1) -> Roles | None:
                 or (effort == "packed" and still and _worth_packing(view, moving[0], vector))
                 or (effort == "skipping" and still and SHUFFLED_STRIDE in strides)
             )
-            if any(strides) and fits:
+            if len(still) < len(operands) and fits:
                 return _roles(view, vector, still, lanes)
     return None
 
