@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import onnx
 import pytest
 from one_node import OneNode, agree, by_compiler, by_interpreter, by_onnxruntime
 
 import weft
+from weft.frontends import onnx as frontend
+from weft.graph import interpret
+from weft.support.errors import InputError
 
 LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 BOUNDS = (-9, -3, -2, 0, 1, 9)
@@ -38,7 +42,6 @@ def test_backwards_from_before_the_first() -> None:
 
 def test_sizes_known_at_run_time() -> None:
     """The end of an axis of unknown size: INT64_MIN and INT64_MAX do not overflow."""
-    import onnx
     from onnx import helper
 
     nodes = [
@@ -183,3 +186,45 @@ def test_the_last_of_none_before_other_operators_is_refused() -> None:
     assert run(np.zeros((4, 3), np.float32)).shape == (1, 3)
     with pytest.raises(weft.WeftError, match="must be at least 1"):
         run(np.zeros((0, 3), np.float32))
+
+
+def halved(levels: int) -> onnx.ModelProto:
+    """The sums of the even and the odd elements, again and again, as in wavelets: they broadcast where one of them has
+    a single element."""
+    steps = []
+    for i in range(levels):
+        steps += [
+            f"even{i} = Slice(x{i}, zero, most, zero, two)",
+            f"odd{i} = Slice(x{i}, one, most, zero, two)",
+            f"x{i + 1} = Add(even{i}, odd{i})",
+        ]
+    text = f"""<ir_version: 8, opset_import: ["" : 18]> halves (float[n] x0) => (float[m] x{levels})
+    <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] most = {{{MOST}}}>
+    {{ {" ".join(steps)} }}"""
+    return onnx.parser.parse_model(text)
+
+
+@pytest.mark.parametrize("levels", [1, 3, 6])
+def test_sums_of_even_and_odd_elements(levels: int) -> None:
+    """The size of each sum mentions the sizes of both parts, and stays short however many levels there are."""
+    module = frontend.load(halved(levels))
+    assert len(str(module.main.body.tensor.shape)) < 4000
+    for n in (2**levels, 3 * 2**levels, 0, 1, 3, 6, 7):
+        x = np.arange(n, dtype=np.float32)
+        wanted: np.ndarray | None = x
+        try:
+            for _ in range(levels):
+                wanted = wanted[::2] + wanted[1::2]
+        except ValueError:
+            wanted = None
+        if wanted is None:
+            with pytest.raises(InputError):
+                interpret.run(module, [x])
+        else:
+            np.testing.assert_array_equal(interpret.run(module, [x]), wanted)
+
+
+def test_sums_of_even_and_odd_elements_compiled() -> None:
+    x = np.arange(24, dtype=np.float32)
+    run = weft.compile(halved(3), threads=1)
+    np.testing.assert_array_equal(run(x), x.reshape(3, 8).sum(1))

@@ -60,17 +60,18 @@ def tidy(value: Expr | int) -> Dim:
     """A size in normal form. Raises TooLarge if the expression has more than :data:`MAX_NODES` nodes."""
     if isinstance(value, int):
         return value
-    if not _is_small(value):
+    if not is_at_most(value, MAX_NODES):
         raise TooLarge(f"an expression of sizes has more than {MAX_NODES} nodes")
     return simplified(value)
 
 
-def _is_small(e: Expr) -> bool:
+def is_at_most(e: Expr, nodes: int) -> bool:
+    """Whether ``e``, written out, has at most so many nodes."""
     stack, seen = [e], 0
     while stack:
         top = stack.pop()
         seen += 1
-        if seen > MAX_NODES:
+        if seen > nodes:
             return False
         stack.extend(top.children)
     return True

@@ -6,12 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.frontends.common.problems import Malformed
-from weft.frontends.common.sizes import arithmetic, bounds, choose, compare, decide, divide_products, product
+from weft.frontends.common.sizes import (
+    Sizes,
+    arithmetic,
+    bounds,
+    choose,
+    compare,
+    decide,
+    divide_products,
+    is_at_most,
+    object_array,
+    product,
+)
 from weft.frontends.onnx.converters.computed_axes import slice_computed, vector
 from weft.frontends.onnx.converters.selection import runtime_bounds
 from weft.frontends.onnx.node import Node, Result
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
+from weft.support.dtypes import INDEX
+
+MAX_NODES_OF_A_PART = 32
+"""Most nodes of the size of a part before it becomes a symbol of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +141,24 @@ def sliced(node: Node, size: Dim, start: Dim, end: Dim, step: int) -> Cut:
         else:
             distance = arithmetic("max", arithmetic("sub", last, first), 0)
         count = distance if step == 1 else divide_products([arithmetic("add", distance, step - 1)], [step])
-        return Cut(first, count, step)
+        return Cut(first, _short(node, count), step)
     top = arithmetic("sub", size, 1)
     first, last = _bound(node, start, size, 0, top), _bound(node, end, size, -1, top)
     distance = arithmetic("max", arithmetic("sub", first, last), 0)
     count = distance if step == -1 else divide_products([arithmetic("add", distance, -step - 1)], [-step])
-    return Cut(0, 0) if count == 0 else Cut(first, count, step)
+    return Cut(0, 0) if count == 0 else Cut(first, _short(node, count), step)
+
+
+def _short(node: Node, count: Dim) -> Dim:
+    """``count``; a symbol whose value the run computes where the expression is long.
+
+    Sums of parts of different sizes (the even and the odd elements of an axis) have a size that mentions both, so
+    halving and adding again and again, as wavelets do, would double the expression each time.
+    """
+    if isinstance(count, int) or is_at_most(count, MAX_NODES_OF_A_PART):
+        return count
+    value = Sizes(object_array([count], (1,)), INDEX)
+    return node.importer.bound(node.importer.materialize(node, value), "part")[0]
 
 
 def _one(node: Node, size: Dim, first: bool) -> Cut:
