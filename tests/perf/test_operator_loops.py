@@ -63,7 +63,7 @@ _KNOWN: list[tuple[str, str, str, list[str]]] = [
     ("ConvTranspose", "narrow", _TURNED, ["3 × 3 × 3"]),
     ("ConvTranspose", "narrow", _BLOCKS, ["3 × 3 / 1"]),
     ("CumProd", "narrow", _IN_ORDER, ["axis -1", "axis 0"]),
-    ("CumSum", "narrow", _IN_ORDER, ["axis -1", "axis 0", "exclusive, reverse"]),
+    ("CumSum", "narrow", _IN_ORDER, ["axis -1", "axis 0"]),
     ("DeformConv", "lanes", _LOOKED_UP, ["3 × 3"]),
     ("DeformConv", "narrow", _PLACES, ["3 × 3"]),
     ("DepthToSpace", "lanes", _TURNED, ["CRD", "DCR"]),

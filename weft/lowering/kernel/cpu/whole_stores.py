@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.expr.linear import ZERO
 from weft.expr.nodes import Binary, Broadcast, Const, Expr, Ramp
 from weft.expr.simplify import simplify
 from weft.expr.visit import post_order
@@ -52,8 +53,7 @@ def _ends_row(s: Store) -> bool:
     ):
         return False
     end = simplify(mask.b.value + (at.base - mask.a.base))
-    beyond = simplify(end - s.buffer.shape[0])
-    return isinstance(beyond, Const) and beyond.value == 0
+    return simplify(end - s.buffer.shape[0]) is ZERO
 
 
 def _is_one(e: Expr) -> bool:
