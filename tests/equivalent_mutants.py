@@ -5,6 +5,11 @@ from __future__ import annotations
 EQUIVALENT: dict[tuple[str, ...], str] = {
     (
         "weft/expr/normalize.py",
+        "if type(condition) is not Binary or condition.a.dtype is not INDEX or condition.lanes > 1:",
+        "if type(condition) is not Binary or condition.a.dtype is not INDEX or condition.lanes > 2:",
+    ): "facts about vectors are never asked for: questions are about scalars",
+    (
+        "weft/expr/normalize.py",
         "if any(c > 0 for c in shared) and self.solver.nonnegative(add(p, q, -1)):",
         "if any((c >= 0) for c in shared) and self.solver.nonnegative(add(p, q, -1)):",
     ): "coefficients that are 0 are not kept",
