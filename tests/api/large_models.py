@@ -205,6 +205,90 @@ def rounded(g: Graph, n: int) -> None:
     g.result(v)
 
 
+def normalized_in_parts(g: Graph, n: int) -> None:
+    """Layer normalization as exporters write it, layer after layer."""
+    v = g.input("a", 8)
+    for _ in range(n):
+        centered = g.op("Sub", v, g.op("ReduceMean", v, axes=[-1]))
+        variance = g.op("ReduceMean", g.op("Pow", centered, g.weight(2.0)), axes=[-1])
+        scaled = g.op("Div", centered, g.op("Sqrt", g.op("Add", variance, g.weight(1e-5))))
+        v = g.op("Add", g.op("Mul", scaled, g.weight(np.linspace(0.9, 1.1, 8))), g.weight(np.linspace(-1, 1, 8)))
+    g.result(v)
+
+
+def folded_terms(g: Graph, n: int) -> None:
+    """Terms and factors that become one."""
+    v = g.input("a", 5)
+    for i in range(n):
+        v = g.op("Add", v, g.weight(i + 1.0)) if i % 2 else g.op("Div", v, g.weight(2.0))
+    g.result(v)
+
+
+def sizes_computed(g: Graph, n: int) -> None:
+    """One size after another: sums, products, quotients, of which the last is a shape."""
+    x = g.input("a", "b")
+    s = g.op("Shape", x)
+    size = first = g.op("Gather", s, g.weight([0], np.int64))
+    for i in range(n):
+        size = g.op("Div", size, g.weight([2], np.int64)) if i % 2 else g.op("Add", size, first)
+    rows = g.op("Add", g.op("Mod", size, g.weight([3], np.int64)), g.weight([1], np.int64))
+    columns = g.op("Gather", s, g.weight([1], np.int64))
+    g.result(g.op("Expand", g.op("ReduceSum", x, keepdims=1), g.op("Concat", rows, columns, axis=0)))
+
+
+def merged_dimensions(g: Graph, n: int) -> None:
+    """Shape, Gather, Mul, Concat, Reshape, and back again."""
+    v = g.input("a", "b", 4)
+    for _ in range(n):
+        s = g.op("Shape", v)
+        a, b = (g.op("Gather", s, g.weight([i], np.int64)) for i in range(2))
+        merged = g.op("Concat", g.op("Mul", a, b), g.weight([4], np.int64), axis=0)
+        v = g.op("Softmax", g.op("Reshape", v, merged), axis=-1)
+        v = g.op("Reshape", v, g.op("Concat", a, b, g.weight([-1], np.int64), axis=0))
+    g.result(v)
+
+
+def heads(g: Graph, n: int) -> None:
+    """Attention with open batch and length, whose shapes are computed."""
+    v = g.input("b", "s", 8)
+    for _ in range(n):
+        parts = []
+        for _ in range(3):
+            made = g.op("MatMul", v, g.random(8, 8))
+            s = g.op("Slice", g.op("Shape", made), g.weight([0], np.int64), g.weight([2], np.int64))
+            target = g.op("Concat", s, g.weight([2, 4], np.int64), axis=0)
+            parts.append(g.op("Transpose", g.op("Reshape", made, target), perm=[0, 2, 1, 3]))
+        q, k, w = parts
+        scores = g.op("Softmax", g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2])), axis=-1)
+        found = g.op("Transpose", g.op("MatMul", scores, w), perm=[0, 2, 1, 3])
+        v = g.op("Tanh", g.op("Add", v, g.op("Reshape", found, g.weight([0, 0, 8], np.int64))))
+    g.result(v)
+
+
+def many_dimensions(g: Graph, n: int) -> None:
+    v = g.input(2, 3, 2, 1, 2, 3, 1, 2)
+    for i in range(n):
+        order = [(d * 3 + 1) % 8 for d in range(8)]
+        v = g.op("Transpose", v, perm=order)
+        v = g.op("Sub", v, g.op("ReduceMean", v, axes=[i % 8, (i + 3) % 8]))
+    g.result(v)
+
+
+def casts(g: Graph, n: int) -> None:
+    v = g.input("a", 5)
+    for i in range(n):
+        v = g.op("Cast", g.op("Tanh", v), to=TensorProto.FLOAT if i % 2 else TensorProto.DOUBLE)
+    g.result(g.op("Cast", v, to=TensorProto.FLOAT))
+
+
+def gathered_again(g: Graph, n: int) -> None:
+    """Columns of columns: indices of one kernel that depend on one another."""
+    v, at = g.input("a", 4), g.weight([2, 0, 3, 1], np.int64)
+    for _ in range(n):
+        v = g.op("Gather", g.op("Tanh", v), at, axis=1)
+    g.result(v)
+
+
 # ---------------------------------------------------------------- wide
 
 
@@ -408,6 +492,39 @@ def sequence(g: Graph, n: int) -> None:
     g.result(g.op("ConcatFromSequence", s, axis=0))
 
 
+def scans(g: Graph, n: int) -> None:
+    """Scans one after another."""
+    v = g.input(3, 2)
+    for i in range(n):
+        inner = Graph(prefix=f"b{i}_")
+        total = inner.op("Add", f"sum{i}", f"row{i}")
+        inner.outputs += [total, inner.op("Tanh", total)]
+        body = inner.body((f"sum{i}", TensorProto.FLOAT, (2,)), (f"row{i}", TensorProto.FLOAT, (2,)))
+        v = g.ops("Scan", g.weight(np.zeros(2)), v, body=body, num_scan_inputs=1, results=2)[1]
+    g.result(v)
+
+
+def loop_in_loop(g: Graph, n: int) -> None:
+    """Loops and conditions one after another, in the body of a loop."""
+    x, wanted, two = g.input(2, 3), g.input(dtype=TensorProto.BOOL), g.weight(2, np.int64)
+    outer = Graph(prefix="o")
+    outer.outputs.append(outer.op("Identity", "again"))
+    v = "state"
+    for i in range(n):
+        inner = Graph(prefix=f"b{i}_")
+        inner.outputs += [inner.op("Identity", f"again{i}"), inner.op("Tanh", f"state{i}")]
+        body = inner.body(
+            (f"turn{i}", TensorProto.INT64, ()),
+            (f"again{i}", TensorProto.BOOL, ()),
+            (f"state{i}", TensorProto.FLOAT, (2, 3)),
+        )
+        v = outer.op("Loop", two, "", v, body=body)
+        v = outer.op("If", wanted, then_branch=_branch(v, "Sin", f"t{i}_"), else_branch=_branch(v, "Neg", f"e{i}_"))
+    outer.outputs.append(v)
+    states = (("turn", TensorProto.INT64, ()), ("again", TensorProto.BOOL, ()), ("state", TensorProto.FLOAT, (2, 3)))
+    g.result(g.op("Loop", two, "", x, body=outer.body(*states)))
+
+
 def recurrences(g: Graph, n: int) -> None:
     v = g.input(3, 1, 4)
     for _ in range(n):
@@ -430,6 +547,8 @@ DEEP: dict[str, Family] = {
     for f in (
         elementwise, convolutions, products, moves, residuals, diamonds, normalizations, dense, slices, choices,
         shapes, open_chain, growing, rounded, gathers, constants, computed_constants, unused, repeated,
+        normalized_in_parts, folded_terms, sizes_computed, merged_dimensions, heads, many_dimensions, casts,
+        gathered_again,
     )
 }  # fmt: skip
 WIDE: dict[str, Family] = {
@@ -440,6 +559,7 @@ WIDE: dict[str, Family] = {
     )
 }  # fmt: skip
 BODIES: dict[str, Family] = {
-    f.__name__: f for f in (conditions, nested, loop_body, loop_states, loops, sequence, recurrences, found)
+    f.__name__: f
+    for f in (conditions, nested, loop_body, loop_states, loops, loop_in_loop, scans, sequence, recurrences, found)
 }
 FAMILIES = DEEP | WIDE | BODIES

@@ -35,6 +35,9 @@ Key = frozenset[tuple[tuple[int, ...], int]]
 
 _MAX_STEPS: Final = 120
 """Largest number of inequalities that are examined for one proof."""
+_TERMS_OF_A_STEP: Final = 64
+"""An inequality with as many terms counts as two, and so on: a proof about a sum of hundreds of sizes takes no longer
+than one about a few."""
 _MAX_DEPTH: Final = 10
 """Largest depth of a proof: inequalities derived from one another."""
 

@@ -156,8 +156,8 @@ class GraphMatch:
 
     @property
     def origin(self) -> Origin:
-        """The merged origins of the calls that matched. What :func:`anything` took stays as it is: with its origin, each
-        of the layers of a model would have those of all layers before it."""
+        """The merged origins of the calls that matched. What :func:`anything` took stays as it is: with its origin,
+        each layer of a model would have those of all layers before it."""
         merged = self.root.origin
         for pattern, expr in self.bindings.items():
             if isinstance(pattern, ACall):
