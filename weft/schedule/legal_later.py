@@ -55,8 +55,7 @@ def _done(attempt: Attempt) -> bool:
 
 
 def _dependents(schedule: Schedule, block: BlockRef) -> list[BlockRef]:
-    """All other blocks that depend on ``block``, the last in the program first. In a recurrence it depends on
-    itself."""
+    """All other blocks that depend on ``block`` (which in a recurrence depends on itself), the last one first."""
     found: dict[str, BlockRef] = {block.name: block}
     pending = [block]
     while pending:
