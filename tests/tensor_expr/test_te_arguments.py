@@ -12,6 +12,7 @@ import pytest
 import weft
 from weft import te
 from weft.support.errors import UserError
+from weft.tir.nodes import Buffer
 
 ODD: list[Any] = [
     None, "x", "float31", 3.5, -1, 0, 7, True, object(), [], (1, 2), (None,), [object()], np.int64(3), 2**70, {}, b"x",
@@ -51,6 +52,9 @@ class Case:
             "logical_not": {"a": whole > 2},
             "call": {"name": "pow", "args": real},
             "ldexp": {"x": real, "power": whole},
+            "extern_function": {"name": "memcpy"},
+            "call_extern": {"result": "void", "function": "memcpy", "args": whole},
+            "call_packed": {"function": lambda *_: None, "args": Buffer("P", (), "float32")},
         }
         self.larger = larger
 
