@@ -6,6 +6,7 @@ from __future__ import annotations
 import _thread
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -21,9 +22,19 @@ SOON: Final = 1e-3
 
 def _sent_again(dropped: Any) -> None:
     if issubclass(dropped.exc_type, KeyboardInterrupt):
-        threading.Timer(SOON, _thread.interrupt_main).start()
+        while True:
+            try:
+                _thread.start_new_thread(_send, ())  # nothing is called after it, so that what arrives here is seen
+            except KeyboardInterrupt:
+                continue
+            return
     else:
         _before(dropped)
+
+
+def _send() -> None:
+    time.sleep(SOON)
+    _thread.interrupt_main()
 
 
 @contextmanager
