@@ -21,7 +21,7 @@ static void add(const char *name) {
 #include <unistd.h>
 #endif
 
-typedef enum { LEAF_1_C, LEAF_1_D, LEAF_7_B, LEAF_7_C, LEAF_7_D, LEAF_7_1_A, LEAF_7_1_D, LEAF_X1_C, LEAVES } leaf;
+typedef enum { LEAF_1_C, LEAF_1_D, LEAF_7_B, LEAF_7_C, LEAF_7_D, LEAF_7_1_A, LEAF_7_1_D, AVX10, LEAF_X1_C, LEAVES } leaf;
 
 /* Register state that the operating system must save (bits of XCR0) for a feature to be usable. */
 enum { NO_STATE = 0, AVX_STATE = 0x6, AVX512_STATE = 0xe6, AMX_STATE = 0x60000 };
@@ -91,6 +91,8 @@ static const struct {
     {"avxneconvert", LEAF_7_1_D, 5, AVX_STATE},
     {"amx-complex", LEAF_7_1_D, 8, AMX_STATE},
     {"avxvnniint16", LEAF_7_1_D, 10, AVX_STATE},
+    {"avx10.1", AVX10, 0, AVX512_STATE},
+    {"avx10.2", AVX10, 1, AVX512_STATE},
     {"sahf", LEAF_X1_C, 0, NO_STATE},
     {"lzcnt", LEAF_X1_C, 5, NO_STATE},
     {"sse4a", LEAF_X1_C, 6, NO_STATE},
@@ -121,6 +123,9 @@ static void find_features(void) {
         words[LEAF_7_B] = b, words[LEAF_7_C] = c, words[LEAF_7_D] = d;
         if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) words[LEAF_7_1_A] = a, words[LEAF_7_1_D] = d;
     }
+    /* Of AVX10 the processor tells its highest version; a bit for each version up to it, as the table wants. */
+    if (words[LEAF_7_1_D] >> 19 & 1 && __get_cpuid_count(0x24, 0, &a, &b, &c, &d))
+        words[AVX10] = (1u << ((b & 0xff) < 31 ? b & 0xff : 31)) - 1;
     if (__get_cpuid(0x80000001, &a, &b, &c, &d)) words[LEAF_X1_C] = c;
     uint32_t state = saved_state(words[LEAF_1_C]);
     for (size_t i = 0; i < sizeof X86 / sizeof X86[0]; i++)
