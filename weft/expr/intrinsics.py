@@ -99,6 +99,7 @@ likely = _unary("likely")
 prefetch, prefetch_l2 = _unary("prefetch"), _unary("prefetch_l2")
 offset_of, require = _unary("offset_of"), _unary("require")
 apart = _binary("apart")
+pointer_r, pointer_w, pointer_rw = map(_binary, ("pointer_r", "pointer_w", "pointer_rw"))
 
 
 def fma(x: ExprLike, y: ExprLike, z: ExprLike) -> Expr:
