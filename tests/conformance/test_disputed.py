@@ -45,6 +45,22 @@ def test_resize_by_scales_that_give_no_whole_size() -> None:
         np.testing.assert_allclose(made[0].ravel(), [0, 2, 4, 6], atol=1e-6)
 
 
+def test_nearest_positions_that_are_whole_up_to_rounding() -> None:
+    x = np.arange(20, dtype=np.float32).reshape(1, 1, 20)
+    node = helper.make_node(
+        "Resize",
+        ["x", "", "s"],
+        ["y"],
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+    for scale, at in ((1.7, 17), (0.3, 3), (1.1, 11)):
+        ours, reference, other = three(node, {"x": x}, ["y"], s=np.array([1, 1, scale], np.float32))
+        np.testing.assert_array_equal(ours[0], reference[0])
+        assert ours[0][0, 0, at] + 1 == other[0][0, 0, at] == round(at / scale), scale
+
+
 def test_cubic_samples_next_to_the_border() -> None:
     rng = np.random.default_rng(0)
     feeds = {"x": rng.standard_normal((1, 1, 4, 4)), "g": rng.standard_normal((1, 2, 4, 2)) * 1.2}
