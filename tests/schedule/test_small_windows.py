@@ -81,3 +81,16 @@ def test_strips_of_open_images_have_several_rows() -> None:
     loops = [schedule.state.loop(loop) for loop in schedule.get_loops(schedule.get_block("padded"))]
     rows = [int(loop.extent.value) for loop in loops if isinstance(loop.extent, Const) and loop.kind == "serial"]
     assert any(n >= 7 + 1 for n in rows), "the rows of several windows are copied together"
+
+
+def test_matrices_that_share_nothing_are_not_joined() -> None:
+    """The second operands of an open number of products: no matrix has parts of another."""
+    n = te.var("n")
+    first, second = te.placeholder((3, 66, 264), name="first"), te.placeholder((n, 3, 264, 784), name="second")
+    k = te.reduce_axis((0, 264), name="k")
+    made = te.compute(
+        (n, 3, 66, 784), lambda b, g, i, j: te.sum(first[g, i, k] * second[b, g, k, j], axis=k), name="made"
+    )
+    schedule = default_schedule(te_to_tir("f", [first, second], [made]), AVX512)
+    extents = [str(schedule.state.loop(loop).extent) for loop in schedule.get_loops(schedule.get_block("made"))]
+    assert not any("//" in extent for extent in extents), extents

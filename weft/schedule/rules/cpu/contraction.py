@@ -385,8 +385,9 @@ class Tiling:
         along = next((axis for axis, mine in axes if own.get(mine) == loop), self.roles.lines)  # else: tiles of lines
         row = max(self._row_bytes(stage, along, extent or EXTENT) for stage in stages)
         most = min(MAX_STRIP_ROWS, caches.rows_of_stage(row, self.context.target.cpu.l2))
+        if extent is None and not any(self._slides(stage, along) for stage in stages):
+            return [loop], []  # rows share nothing, and the last strip of an open number of them would have fewer
         if extent is None:
-            # The last strip of an open number of rows has fewer.
             several = self.context.choose(ROWS_OF_A_TILE, min(most, MAX_OPEN_STRIP_ROWS))
             high, low = self.context.schedule.split(loop, factors=(None, several))
             return [high], [low]
@@ -400,6 +401,13 @@ class Tiling:
         several = self.context.choose(divisors(extent, MAX_STRIP_ROWS), max(sizes))
         high, low = self.context.schedule.split(loop, factors=(None, several))
         return [high], [low]
+
+    def _slides(self, stage: BlockRef, along: IterVar | None) -> bool:
+        """Whether windows slide over a stage's result along an axis, so that neighbouring rows share most of it."""
+        buffer = self.context.view(stage).output.buffer
+        indices = [index for a in self.view.loads if a.buffer is buffer for index in a.indices]
+        moved = [index for index in indices if along is not None and occurs(along.var, index)]
+        return any(occurs(r.var, index) for index in moved for r in self.view.reduce)
 
     def _row_bytes(self, stage: BlockRef, along: IterVar | None, rows: int) -> int:
         """Bytes of a stage's result for one of the ``rows`` of strips along an axis. Of dimensions along which no strip
