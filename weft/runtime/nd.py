@@ -26,9 +26,7 @@ def array(values: Any, device: Device = Device(), dtype: str | None = None) -> T
     wanted = numpy_dtype(dtype) if dtype is not None else None
     try:
         source = np.asarray(values, dtype=wanted)
-    except (
-        Exception
-    ) as error:  # lists of unequal lengths, numbers out of range, and what methods of other packages raise
+    except Exception as error:  # lists of unequal lengths, and whatever the methods of other packages' objects raise
         what = f"{dtype}s" if dtype is not None else "one dtype"
         raise InputError(f"the values are no array of {what}: {error}", code="I002") from error
     made = empty(source.shape, source.dtype.name)
