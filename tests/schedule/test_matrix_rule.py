@@ -1,4 +1,5 @@
-"""The default schedule gives products of bfloat16 to matrix tiles where the target has them, and to pairs elsewhere."""
+"""The default schedule gives products of bfloat16 and of bytes to matrix tiles where the target has them, elsewhere to
+vectors of groups."""
 
 from __future__ import annotations
 
@@ -49,6 +50,17 @@ def einsum(equation: str, *shapes: tuple[int, ...]) -> tuple[Module, list[Any]]:
     return Module({"main": function([x, y], made)}), [halves(i, *s) for i, s in enumerate(shapes)]
 
 
+def byte_product(m: int, k: int, n: int, weights: bool = True) -> tuple[Module, list[Any]]:
+    """``x @ y + z`` of unsigned and signed bytes, up to the ends of their ranges, the sums in int32."""
+    x, y, z = var("x", (m, k), "uint8"), var("y", (k, n), "int8"), var("z", (n,), "int32")
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 256, (m, k)).astype(np.uint8), rng.integers(-128, 128, (k, n)).astype(np.int8)
+    c = rng.integers(-1000, 1000, n).astype(np.int32)
+    made = call(op("matmul"), [x, constant(b) if weights else y], {"out_dtype": "int32"})
+    made = call(op("add"), [made, z])
+    return Module({"main": function([x, *([] if weights else [y]), z], made)}), [a, *([] if weights else [b]), c]
+
+
 def group(module: Module, target: str, name: str = "matmul") -> Function:
     found = [e.target for e in post_order(optimize(module, Target(target)).main) if isinstance(e, Call)]
     return next(f for f in found if isinstance(f, Function) and name in operators_in(f))
@@ -61,7 +73,7 @@ def stages(module: Module, target: str, name: str = "matmul") -> dict[str, str]:
 def hot_loop(text: str) -> list[str]:
     """The instructions from the label before the first product to the jump after the last one."""
     lines = [line.strip() for line in text.splitlines()]
-    at = [n for n, line in enumerate(lines) if line.startswith("tdpbf16ps")]
+    at = [n for n, line in enumerate(lines) if line.startswith("tdpb")]
     start = max(n for n in range(at[0]) if lines[n].startswith(".LBB"))
     end = min(n for n in range(at[-1], len(lines)) if lines[n].startswith("j"))
     return lines[start:end]
@@ -118,6 +130,18 @@ def test_the_hot_loop(shape: tuple[int, int, int], products: int, loads: int) ->
     assert not any(line.startswith(("tilestored", "tilezero", "vdpbf16ps")) for line in loop)
 
 
+@pytest.mark.parametrize("weights", [True, False])
+@pytest.mark.parametrize(
+    "shape, products, loads",
+    [((128, 768, 768), 4, 4), ((1024, 1024, 1024), 4, 4), ((16, 128, 48), 3, 4), ((4, 128, 16), 1, 2)],
+)
+def test_the_hot_loop_of_bytes(shape: tuple[int, int, int], products: int, loads: int, weights: bool) -> None:
+    loop = hot_loop(stages(byte_product(*shape, weights)[0], AMX)["assembly"])
+    assert sum(line.startswith("tdpbusd") for line in loop) == products
+    assert sum(line.startswith("tileloadd") for line in loop) == loads
+    assert not any(line.startswith(("tilestored", "tilezero", "vpdpbusd")) for line in loop)
+
+
 def test_spills_are_none() -> None:
     text = stages(product(128, 768, 768)[0], AMX)["assembly"]
     assert text.count("tdpbf16ps") == text.count("tilestored") == 4
@@ -159,6 +183,31 @@ def test_tiles_of_fewer_rows(shape: tuple[int, int, int], tiles: int) -> None:
 @pytest.mark.parametrize("weights", [True, False])
 def test_products_of_other_sizes(shape: tuple[int, int, int], weights: bool) -> None:
     agree(*product(*shape, weights), 0)
+
+
+@imitated
+@pytest.mark.parametrize(
+    ("shape", "tiles"),
+    [
+        ((16, 64, 16), 1),
+        ((48, 128, 80), 3 * 2 * 5),
+        ((13, 64, 48), 3),
+        ((1, 64, 64), 0),
+        ((32, 68, 32), 0),
+        ((32, 63, 32), 0),
+        ((32, 64, 40), 0),
+    ],
+)
+@pytest.mark.parametrize("weights", [True, False])
+def test_products_of_bytes(shape: tuple[int, int, int], tiles: int, weights: bool) -> None:
+    """Exact, also where sums have other than whole tiles."""
+    module, values = byte_product(*shape, weights)
+    (wanted,) = [np.asarray(interpret(module, values))]
+    results, counts = on_the_unit(module, values)
+    for result in results:
+        (got,) = result.values()
+        np.testing.assert_array_equal(got, wanted)
+    assert counts.products == tiles
 
 
 @imitated

@@ -190,7 +190,7 @@ def test_unused_instructions_are_removed() -> None:
 
 
 def test_intrinsics_are_found_by_name() -> None:
-    for name in (*BUILTIN, "tile_bf16_7_2_1_0_1"):
+    for name in (*BUILTIN, "tile_bf16_7_2_1_0_1", "tile_u8s8_16_1_0_0_0"):
         found = builtin(name)
         assert found is not None and found.name == name
     assert [builtin(name) for name in ("tile_bf16_17_1_0_0_0", "tile_bf16_07_1_0_0_0", "tile", "")] == [None] * 4

@@ -57,32 +57,35 @@ TILE_BF16: Final = _tile("bf16", "bf16", "bf16", "f32", 2)
 
 
 _ROWS_HEAD: Final = """
-program "{name}"(A: bf16[{span}, {a_ones}32], B: bf16[16, 16, 2]) -> (C: f32[{rows}, {c_ones}16]):
+program "{name}"(A: {a}[{span}, {a_ones}{depth}], B: {b}[16, 16, {group}]) -> (C: {c}[{rows}, {c_ones}16]):
   for i in serial(0, {rows}){mark}:
     for j in serial(0, 16):
       for k in serial(0, 16):
-        for e in serial(0, 2):
+        for e in serial(0, {group}):
 """
 _ROWS_DESCRIPTION: Final = """
-          block "C"(x: spatial {rows} = i, y: spatial 16 = j, r: reduce 16 = k, q: reduce 2 = e):
-            reads A[x * {step}, {a_zeros}r * 2 + q], B[r, y, q]
+          block "C"(x: spatial {rows} = i, y: spatial 16 = j, r: reduce 16 = k, q: reduce {group} = e):
+            reads A[x * {step}, {a_zeros}r * {group} + q], B[r, y, q]
             writes C[x, {c_zeros}y]
             init:
-              C[x, {c_zeros}y] = f32(0)
+              C[x, {c_zeros}y] = {c}(0)
             body:
               C[x, {c_zeros}y] = C[x, {c_zeros}y] + {product}
 """
 _ROWS_IMPLEMENTATION: Final = (
-    "          C[i, {c_zeros}j] = C[i, {c_zeros}j] + f32(A[i * {step}, {a_zeros}k * 2 + e]) * f32(B[k, j, e])\n"
+    "          C[i, {c_zeros}j] = C[i, {c_zeros}j] + {c}(A[i * {step}, {a_zeros}k * {group} + e]) * {c}(B[k, j, e])\n"
 )
+_KINDS: Final = {"bf16": ("bf16", "bf16", "f32", 2), "u8s8": ("u8", "i8", "i32", 4)}
+"""The dtypes of the operands and of the sums by the name of the unit's tiles, and the elements of a group."""
 
 
 class TileOfRows(NamedTuple):
-    """A product of ``rows`` rows of A, taking every ``step``-th row, with B, whose pairs along the reduction are
+    """A product of ``rows`` rows of A, taking every ``step``-th row, with B, whose groups along the reduction are
     adjacent.
 
     ``a_between`` and ``c_between`` are the numbers of dimensions between the row and column dimensions of A and of C
-    (for example the heads of attention). ``swapped``: the program multiplies B by A.
+    (for example the heads of attention). ``swapped``: the program multiplies B by A. ``kind`` says which dtypes are
+    multiplied: ``bf16`` or ``u8s8``.
     """
 
     rows: int = 16
@@ -90,15 +93,22 @@ class TileOfRows(NamedTuple):
     a_between: int = 0
     c_between: int = 0
     swapped: bool = False
+    kind: str = "bf16"
 
 
 @cache
 def tile_of_rows(form: TileOfRows) -> TensorIntrinsic:
-    """``C[rows, 16] += A[rows, 32] · B[16, 16, 2]`` of bfloat16, sums in float32; A has its depth in one dimension."""
-    factors = ["f32(A[x * {step}, {a_zeros}r * 2 + q])", "f32(B[r, y, q])"]
+    """``C[rows, 16] += A[rows, 16 * group] · B[16, 16, group]``; A has its depth in one dimension."""
+    a, b, c, group = _KINDS[form.kind]
+    factors = ["{c}(A[x * {step}, {a_zeros}r * {group} + q])", "{c}(B[r, y, q])"]
     product = " * ".join(reversed(factors) if form.swapped else factors)
     values = {
         "name": _name(form),
+        "a": a,
+        "b": b,
+        "c": c,
+        "group": str(group),
+        "depth": str(16 * group),
         "rows": str(form.rows),
         "span": str((form.rows - 1) * form.step + 1),
         "step": str(form.step),
@@ -109,20 +119,20 @@ def tile_of_rows(form: TileOfRows) -> TensorIntrinsic:
     }
     values["product"] = product.format(**values)
     description = (_ROWS_HEAD + _ROWS_DESCRIPTION.lstrip("\n")).format(mark="", **values)
-    implementation = (_ROWS_HEAD + _ROWS_IMPLEMENTATION).format(mark=' {matrix_tile = "bf16"}', **values)
+    implementation = (_ROWS_HEAD + _ROWS_IMPLEMENTATION).format(mark=f' {{matrix_tile = "{form.kind}"}}', **values)
     return TensorIntrinsic(values["name"], parse(description), parse(implementation))
 
 
 def tile_by_name(name: str) -> TensorIntrinsic | None:
     """The intrinsic to which :func:`tile_of_rows` gives the name ``name``; None if the name has another form."""
-    found = re.fullmatch(r"tile_bf16_(\d+)_(\d+)_(\d+)_(\d+)_([01])", name)
+    found = re.fullmatch(r"tile_(bf16|u8s8)_(\d+)_(\d+)_(\d+)_(\d+)_([01])", name)
     if found is None:
         return None
-    rows, step, a_between, c_between = (int(n) for n in found.groups()[:4])
-    form = TileOfRows(rows, step, a_between, c_between, found.group(5) == "1")
+    rows, step, a_between, c_between = (int(n) for n in found.groups()[1:5])
+    form = TileOfRows(rows, step, a_between, c_between, found.group(6) == "1", found.group(1))
     fits = 1 <= rows <= MAX_TILE_ROWS and 1 <= step <= MAX_ROW_STEP and max(a_between, c_between) <= MAX_INNER_DIMS
     return tile_of_rows(form) if fits and _name(form) == name else None
 
 
 def _name(form: TileOfRows) -> str:
-    return "tile_bf16_" + "_".join(str(int(x)) for x in form)
+    return "_".join([f"tile_{form.kind}", *(str(int(x)) for x in form[:5])])

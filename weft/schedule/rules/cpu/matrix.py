@@ -1,11 +1,11 @@
-"""Contractions of bfloat16 with matrix tiles: one instruction (AMX) computes up to 16 × 16 sums over 32 elements of
-depth.
+"""Contractions of bfloat16 or of bytes with matrix tiles: one instruction (AMX) computes up to 16 × 16 sums over 64
+bytes of depth.
 
 The operands are those of :mod:`weft.schedule.rules.cpu.pairs`. The vector operand is packed as
-``[…, depth // 2, lanes, 2]``, which is the layout that the matrix unit needs. The rows of the other operand may have
-any constant distance: they may be the rows of a matrix, or the pixels of an image line whose channels are contiguous,
-with stride one or two. The sums stay in tile registers during the whole reduction and are stored once. The element-wise
-work that follows reads them from the first-level cache.
+``[…, depth // group, lanes, group]``, which is the layout that the matrix unit needs. A group is a pair of bfloat16 or
+four bytes. The rows of the other operand may have any constant distance: they may be the rows of a matrix, or the
+pixels of an image line whose channels are contiguous, with stride one or two. The sums stay in tile registers during
+the whole reduction and are stored once. The element-wise work that follows reads them from the first-level cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from weft.cost.matrix_tiles import tile_row_cycles, vector_row_cycles
 from weft.expr.affine import linear_form
 from weft.expr.iter_var import IterVar
 from weft.expr.visit import occurs
-from weft.schedule.intrinsics.dot_products import PAIR
 from weft.schedule.intrinsics.matrix_tiles import TileOfRows, tile_of_rows
 from weft.schedule.numbers import maximum, minimum
 from weft.schedule.refs import BlockRef, LoopRef
@@ -26,12 +25,12 @@ from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import divisors
 from weft.schedule.rules.cpu.contraction import Tiling, epilogue, paired
-from weft.schedule.rules.cpu.pairs import suits_pairs
+from weft.schedule.rules.cpu.pairs import ProductGroup, group_of
 from weft.schedule.rules.cpu.roles import Roles, analyze, operands_of
 from weft.schedule.rules.cpu.tiles import RegisterTile
 
 SIDE = 16
-"""Columns of a tile, limit on its rows, and pairs of its depth."""
+"""Columns of a tile, limit on its rows, and groups of its depth."""
 MAX_SUM_TILES = 4
 """Limit on the tiles of sums: together with the operands of two products they use all eight tile registers."""
 
@@ -61,7 +60,8 @@ def schedule_matrix(context: Context, block: BlockRef) -> bool:
     block does not consist of whole tiles, or vectors would be as fast."""
     view = context.view(block)
     lanes = context.lanes(view)
-    if context.target.tile_unit("bfloat16") is None or lanes != SIDE or not suits_pairs(view):
+    group = group_of(view)
+    if group is None or context.target.tile_unit(group.left) is None or lanes != SIDE:
         return False
     view, pair, roles = paired(context, block, view, analyze(view, lanes), lanes)
     if pair is None or roles is None:
@@ -104,7 +104,15 @@ def matrix_shape(view: View, roles: Roles, pair: IterVar, rates: Rates = REFEREN
     lines = (static_extent(roles.lines) or 1) if roles.lines is not None else 1
     steps = _steps(view)
     best = min(_shapes(rows, wide, lines), key=lambda x: (x.cycles(steps, rates), x.loads), default=None)
-    return best if best is not None and best.cycles(steps, rates) < vector_row_cycles(rates, steps) else None
+    vectors = vector_row_cycles(rates, steps, _group(view).left)
+    return best if best is not None and best.cycles(steps, rates) < vectors else None
+
+
+def _group(view: View) -> ProductGroup:
+    """The group of a view that has one."""
+    found = group_of(view)
+    assert found is not None
+    return found
 
 
 def _shapes(rows: int, wide: int, lines: int) -> Iterator[Shape]:
@@ -121,10 +129,10 @@ def _shapes(rows: int, wide: int, lines: int) -> Iterator[Shape]:
 
 def _steps(view: View) -> int:
     """Number of depth steps of a sum."""
-    total = 1
+    total, depth = 1, _group(view).size * SIDE
     for axis in view.reduce:
-        total *= static_extent(axis) or PAIR * SIDE
-    return -(-total // (PAIR * SIDE))
+        total *= static_extent(axis) or depth
+    return -(-total // depth)
 
 
 def tile_form(view: View, roles: Roles, height: int) -> TileOfRows | None:
@@ -136,7 +144,7 @@ def tile_form(view: View, roles: Roles, height: int) -> TileOfRows | None:
     step = _step(scalar, roles.rows)
     if a is None or c is None or step is None or _step(view.output, roles.rows) != 1:
         return None
-    return TileOfRows(height, step, a, c, view.product[0] is not scalar)
+    return TileOfRows(height, step, a, c, view.product[0] is not scalar, _group(view).tile)
 
 
 def _step(access: Access, rows: IterVar) -> int | None:
@@ -150,20 +158,20 @@ def _step(access: Access, rows: IterVar) -> int | None:
 
 
 def depth_axis(view: View, roles: Roles, pair: IterVar) -> IterVar | None:
-    """The reduction axis that becomes the depth of a tile: an axis of pairs, or ``pair`` itself if it is a long axis of
-    elements."""
-    extent = static_extent(pair)
-    if extent is None or extent % PAIR:
+    """The reduction axis that becomes the depth of a tile: an axis of groups, or ``pair`` itself if it is a long axis
+    of elements."""
+    extent, group = static_extent(pair), _group(view).size
+    if extent is None or extent % group:
         return None
     scalar, packed = operands_of(view, roles)
-    if extent > PAIR:
-        whole = extent % (PAIR * SIDE) == 0 and view.stride(scalar, pair, PAIR * SIDE) == 1
+    if extent > group:
+        whole = extent % (group * SIDE) == 0 and view.stride(scalar, pair, group * SIDE) == 1
         return pair if whole else None
     for axis in view.reduce:
-        pairs = static_extent(axis)
-        if axis is not pair and pairs is not None and pairs % SIDE == 0:
+        groups = static_extent(axis)
+        if axis is not pair and groups is not None and groups % SIDE == 0:
             between = view.stride(packed, axis, SIDE)
-            if view.stride(scalar, axis, SIDE) == PAIR and between is not None and between >= PAIR * SIDE:
+            if view.stride(scalar, axis, SIDE) == group and between is not None and between >= group * SIDE:
                 return axis
     return None
 
@@ -227,10 +235,10 @@ class MatrixTiling(Tiling):
         self.context.done.add(made.name)  # a separate block; no other rule may reschedule it
 
     def _depth(self, own: dict[IterVar, LoopRef], axis: IterVar) -> tuple[LoopRef, LoopRef, LoopRef]:
-        """The loops over depth steps, pairs of a step and elements of a pair."""
+        """The loops over depth steps, groups of a step and elements of a group."""
         assert self.pair is not None
         if axis is self.pair:
-            steps, depth, pair = self.context.schedule.split(own[axis], factors=(None, SIDE, PAIR))
+            steps, depth, pair = self.context.schedule.split(own[axis], factors=(None, SIDE, _group(self.view).size))
             return steps, depth, pair
         return *self._cut(own[axis], SIDE), own[self.pair]
 

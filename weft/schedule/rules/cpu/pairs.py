@@ -26,17 +26,18 @@ from weft.schedule.rules.cpu.packing import packable
 @dataclass(frozen=True, slots=True)
 class ProductGroup:
     """``intrinsic`` adds ``size`` products of elements of the dtypes ``left`` and ``right``, in this order, to a sum of
-    dtype ``total``."""
+    dtype ``total``. ``tile`` is the kind of matrix tiles that multiply the same."""
 
     left: str
     right: str
     total: str
     size: int
     intrinsic: TensorIntrinsic
+    tile: str
 
 
-PAIRS: Final = ProductGroup("bfloat16", "bfloat16", "float32", PAIR, DOT_BF16)
-BYTES: Final = ProductGroup("uint8", "int8", "int32", DEPTH, DOT_BYTES)
+PAIRS: Final = ProductGroup("bfloat16", "bfloat16", "float32", PAIR, DOT_BF16, "bf16")
+BYTES: Final = ProductGroup("uint8", "int8", "int32", DEPTH, DOT_BYTES, "u8s8")
 
 
 def group_of(view: View) -> ProductGroup | None:
