@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.frontends.common.problems import Malformed, Noted
 from weft.frontends.onnx.converters.text import holds_text
-from weft.frontends.onnx.node import OMITTED, Importing, NameScope, Node, Omitted, Value
+from weft.frontends.onnx.node import OMITTED, Fork, Importing, NameScope, Node, Omitted, Value
 from weft.frontends.onnx.reader import onnx_package, opsets
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import TensorType
@@ -152,7 +152,7 @@ def _defaults(node: Node) -> dict[str, Any]:
     return {n: a.default_value for n, a in schema.attributes.items() if a.default_value.type}
 
 
-def expand(node: Node, function: Any, importer: Importing) -> list[Value | None]:
+def expand(node: Node, function: Any, importer: Importing) -> list[Value | None] | Fork:
     """The outputs of a function applied to the node's operands; None for outputs that the node does not use."""
     if len(node.inputs) > len(function.input):
         raise Malformed(f"the function takes {len(function.input)} inputs, not {len(node.inputs)}")
@@ -161,7 +161,10 @@ def expand(node: Node, function: Any, importer: Importing) -> list[Value | None]
     scope = NameScope(None, versions, attributes=attributes, prefix=f"{node.name}/", depth=node.scope.depth + 1)
     for i, name in enumerate(function.input):
         scope.values[name] = node.inputs[i] if node.has(i) else OMITTED
-    importer.nodes(function.node, scope)
+    wanted_names = [n for n, wanted in zip(function.output, node.proto.output, strict=False) if wanted]
+    fork: Fork | None = importer.nodes(function.node, scope, wanted_names, onward=True)
+    if fork is not None:
+        return fork
     outputs: list[Value | None] = []
     for name, wanted in zip(function.output, node.proto.output, strict=False):
         found = scope.find(name) if wanted else None

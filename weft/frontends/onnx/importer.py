@@ -26,7 +26,8 @@ from weft.frontends.onnx import functions
 from weft.frontends.onnx.converters import text
 from weft.frontends.onnx.converters.table import converters_of
 from weft.frontends.onnx.draws import Draws
-from weft.frontends.onnx.node import OMITTED, Absent, Maps, NameScope, Node, Omitted, Sequence_, Value
+from weft.frontends.onnx.following import Following, step_of
+from weft.frontends.onnx.node import OMITTED, Absent, Fork, Maps, NameScope, Node, Omitted, Sequence_, Value
 from weft.frontends.onnx.payloads import Array
 from weft.frontends.onnx.reader import ParsedModel, opsets
 from weft.frontends.onnx.readers import Readers
@@ -121,7 +122,11 @@ class Importer:
         self._initializers(graph, scope, self.source.payloads)
         params = self._inputs(graph, scope)
         with collect_assumptions() as assumed:
-            self.nodes(graph.node, scope)
+            try:
+                self.nodes(graph.node, scope, [o.name for o in graph.output])
+            except NeedsValue as why:
+                self.problems.add(Problem(why.message, code=why.code, **_needs(why)))
+                scope.values |= {o.name: None for o in graph.output if o.name not in scope.values}
         outputs = self._outputs(graph, scope)
         self.problems.raise_if_any()
         for condition, message in assumed:
@@ -182,9 +187,9 @@ class Importer:
                 array = to_array(tensor, self.folder, payloads.get(number) if payloads else None)
                 scope.values[tensor.name] = Constant(array, Origin((tensor.name,)))
             except WeftError as why:
-                self._fail(scope, (tensor.name,), "", "", why)
+                self.fail(scope, (tensor.name,), "", "", why)
         for sparse in graph.sparse_initializer:
-            self._fail(scope, (sparse.values.name,), "", "", Unsupported("sparse weights are not supported"))
+            self.fail(scope, (sparse.values.name,), "", "", Unsupported("sparse weights are not supported"))
 
     def _inputs(self, graph: Any, scope: NameScope) -> list[Var]:
         params: list[Var] = []
@@ -329,17 +334,26 @@ class Importer:
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
-    def nodes(self, protos: Iterable[Any], scope: NameScope) -> None:
-        """Convert nodes in order, defining their outputs in ``scope``."""
+    def nodes(
+        self, protos: Iterable[Any], scope: NameScope, outputs: Sequence[str] = (), onward: bool = False
+    ) -> Fork | None:
+        """Convert nodes in order, defining their outputs in ``scope``. With ``onward``, the result may be a fork to the
+        values of ``outputs``; else NeedsValue is raised for outputs that have no common type in all branches."""
         if scope.depth > MAX_DEPTH:
             raise Unsupported(f"functions or subgraphs nest deeper than {MAX_DEPTH}")
-        for i, proto in enumerate(protos):
-            self.count += 1
-            if self.count > MAX_NODES:
-                raise Unsupported(f"the model has more than {MAX_NODES:,} nodes with its functions expanded")
-            self._node(proto, scope, f"{scope.prefix}{proto.name or f'{proto.op_type}_{i}'}")
+        named = [(p, f"{scope.prefix}{p.name or f'{p.op_type}_{i}'}") for i, p in enumerate(protos)]
+        for i, (proto, name) in enumerate(named):
+            fork = self.convert_node(proto, scope, name)
+            if fork is not None:
+                rest = [step_of(p, n) for p, n in named[i + 1 :]]
+                return Following(self, scope, rest, outputs, onward).run(step_of(proto, name), fork)
+        return None
 
-    def _node(self, proto: Any, scope: NameScope, name: str) -> None:
+    def convert_node(self, proto: Any, scope: NameScope, name: str) -> Fork | None:
+        """Convert a node and define its outputs in ``scope``, or return the fork that is its result."""
+        self.count += 1
+        if self.count > MAX_NODES:
+            raise Unsupported(f"the model has more than {MAX_NODES:,} nodes with its functions expanded")
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         full_name = f"{domain}.{proto.op_type}" if domain else proto.op_type
         outputs = tuple(o for o in proto.output if o)
@@ -349,7 +363,7 @@ class Importer:
                 if not self._is_known(domain, proto, scope):
                     self.problems.add_missing(full_name, name)
                 scope.values.update(dict.fromkeys(outputs))
-                return
+                return None
             repeated = [o for i, o in enumerate(outputs) if o in scope.values or o in outputs[:i]]
             if repeated:
                 raise Malformed(f"its output '{repeated[0]}' exists already")
@@ -357,7 +371,10 @@ class Importer:
             node = Node(proto, proto.op_type, domain, name, scope.opsets.get(domain, 1), inputs, scope, self)
             functions.check_known(node)
             with np.errstate(all="ignore"):  # values that do not fit a dtype are not worth a warning of NumPy
-                self._define(scope, proto.output, self.convert(node))
+                made = self.convert(node)
+            if isinstance(made, Fork):
+                return made
+            self._define(scope, proto.output, made)
         except _Missing:
             self.problems.add_missing(full_name, name)
             scope.values.update(dict.fromkeys(outputs))
@@ -366,10 +383,11 @@ class Importer:
         except InternalError:
             raise
         except WeftError as why:
-            self._fail(scope, outputs, full_name, name, why)
+            self.fail(scope, outputs, full_name, name, why)
         except _INVALID_NODE_ERRORS as why:
             text = f"its operands or attributes do not fit its operator ({type(why).__name__}: {why})"
-            self._fail(scope, outputs, full_name, name, Malformed(text))
+            self.fail(scope, outputs, full_name, name, Malformed(text))
+        return None
 
     def _is_known(self, domain: str, proto: Any, scope: NameScope) -> bool:
         return (
@@ -378,7 +396,8 @@ class Importer:
             or functions.is_specified(domain, proto.op_type, scope.opsets.get(domain, 1))
         )
 
-    def _fail(self, scope: NameScope, outputs: Iterable[str], op_type: str, name: str, why: WeftError) -> None:
+    def fail(self, scope: NameScope, outputs: Iterable[str], op_type: str, name: str, why: WeftError) -> None:
+        """Record the problem of a node, and mark its outputs as failed."""
         self.problems.add(Problem(why.message, name, op_type, why.code, why.hint, **_needs(why)))
         scope.values.update(dict.fromkeys(outputs))
 
@@ -440,15 +459,21 @@ class Importer:
     @contextmanager
     def inner_block(self) -> Iterator[Lets]:
         """Import into a new block: its bindings and requirements are valid only there."""
-        self.block = Lets(self.block)
+        block = Lets(self.block)
+        with self.inside(block):
+            yield block
+
+    @contextmanager
+    def inside(self, block: Lets) -> Iterator[None]:
+        """Import into a block."""
+        around, self.block = self.block, block
         try:
             with collect_assumptions() as assumed:
-                yield self.block
+                yield
             for condition, message in assumed:
                 self.require(condition, message)
         finally:
-            assert self.block.parent is not None
-            self.block = self.block.parent
+            self.block = around
 
     def fresh(self, base: str) -> Symbol:
         """A new symbolic size."""
@@ -478,12 +503,25 @@ class Importer:
         return var
 
     def subgraph(self, node: Node, graph: Any, bindings: Mapping[str, Value]) -> list[Value]:
-        """The outputs of a subgraph, whose inputs are bound to values. Raises Noted if it could not be imported."""
+        """The outputs of a subgraph, whose inputs are bound to values. Raises Noted if it could not be imported, and
+        NeedsValue if its branches give outputs without a common type."""
+        made = self._body(node, graph, bindings, onward=False)
+        assert not isinstance(made, Fork)
+        return made
+
+    def body(self, node: Node, graph: Any) -> list[Value] | Fork:
+        """The outputs of a branch, or the fork to them; errors as for :meth:`subgraph`."""
+        return self._body(node, graph, {}, onward=True)
+
+    def _body(self, node: Node, graph: Any, bindings: Mapping[str, Value], onward: bool) -> list[Value] | Fork:
         scope = node.scope.child(f"{node.name}/")
         self._initializers(graph, scope)
         scope.values.update(bindings)
-        self.nodes(graph.node, scope)
-        found = [scope.find(o.name) for o in graph.output]
+        names = [o.name for o in graph.output]
+        fork = self.nodes(graph.node, scope, names, onward)
+        if fork is not None:
+            return fork
+        found = [scope.find(n) for n in names]
         values = [v for v in found if v is not None and not isinstance(v, Omitted)]
         if len(values) != len(found):
             raise Noted("its subgraph could not be imported")

@@ -62,7 +62,7 @@ class Omitted:
 
 OMITTED = Omitted()
 Value: TypeAlias = "GraphExpr | Sizes | Sequence_ | Absent | Maps"
-Result: TypeAlias = "Value | Sequence[Value]"
+Result: TypeAlias = "Value | Sequence[Value] | Fork"
 
 
 @dataclass(slots=True, eq=False)
@@ -96,6 +96,45 @@ class NameScope:
         raise Malformed(f"nothing before it in the graph computes its input '{name}'")
 
 
+@dataclass(slots=True, eq=False)
+class Way:
+    """What is computed if certain branches are taken. It ends in values, in a further fork within its block, or, with a
+    ``reason``, nowhere: it cannot run with these shapes."""
+
+    block: Lets
+    values: Sequence[Value | Omitted | None] = ()
+    fork: Fork | None = None
+    reason: str = ""
+    scope: NameScope | None = None
+
+    def ends(self) -> Iterator[Way]:
+        """The ways without a fork that lie behind this one and can run."""
+        if self.fork is not None:
+            for side in self.fork.sides:
+                yield from side.ends()
+        elif not self.reason:
+            yield self
+
+    def reasons(self) -> Iterator[str]:
+        """Why the ways that cannot run cannot."""
+        if self.fork is not None:
+            for side in self.fork.sides:
+                yield from side.reasons()
+        elif self.reason:
+            yield self.reason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fork:
+    """The result of a node whose ``condition`` decides between two ways; operand ``operand`` of the node is behind
+    it."""
+
+    node: Node
+    operand: int
+    condition: GraphExpr
+    sides: tuple[Way, Way]
+
+
 class Importing(Protocol):
     """The methods of the importer that nodes use; the importer documents each."""
 
@@ -108,15 +147,19 @@ class Importing(Protocol):
     def require(self, condition: Expr, message: str) -> None: ...
     def assume(self, op: str, a: Dim, b: Dim, name: str) -> None: ...
     def inputs_behind(self, *values: GraphExpr) -> list[str]: ...
-    def nodes(self, protos: Iterable[Any], scope: NameScope) -> None: ...
+    def nodes(
+        self, protos: Iterable[Any], scope: NameScope, outputs: Sequence[str], onward: bool = False
+    ) -> Fork | None: ...
     def materialize(self, node: Node, value: Sizes) -> GraphExpr: ...
     def inner_block(self) -> AbstractContextManager[Lets]: ...
+    def inside(self, block: Lets) -> AbstractContextManager[None]: ...
     def fresh(self, base: str) -> Symbol: ...
     @property
     def readers(self) -> Readers: ...
     def bound(self, value: GraphExpr, base: str) -> tuple[Symbol, ...]: ...
     def hold(self, value: GraphExpr, base: str) -> Var: ...
     def subgraph(self, node: Node, graph: Any, bindings: Mapping[str, Value]) -> list[Value]: ...
+    def body(self, node: Node, graph: Any) -> list[Value] | Fork: ...
 
 
 @dataclass(slots=True, eq=False)

@@ -10,14 +10,14 @@ import numpy as np
 
 from weft.frontends.common.problems import Malformed, NeedsValue, Unsupported
 from weft.frontends.onnx.converters.computed_axes import require
-from weft.frontends.onnx.converters.loops import bound_by, branches, either, loop, scan
+from weft.frontends.onnx.converters.loops import bound_by, branches, either, loop, scan, tuple_of_way
 from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.converters.slicing import Cut, cut, split_sizes
 from weft.frontends.onnx.converters.text import STRING, is_text
-from weft.frontends.onnx.node import Absent, Maps, Node, Result, Sequence_, Value
-from weft.graph.build import let
+from weft.frontends.onnx.node import Absent, Fork, Node, Result, Sequence_, Value, Way
+from weft.frontends.onnx.ways import differ
 from weft.graph.dims import symbols
-from weft.graph.nodes import Constant, GraphExpr, Tuple
+from weft.graph.nodes import Constant, GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import INDEX
 
@@ -33,7 +33,7 @@ def _if(node: Node) -> Result:
         if condition.data.size != 1:
             raise Malformed("its condition must be a single value")
         name = "then_branch" if condition.data.reshape(-1)[0] else "else_branch"
-        return node.importer.subgraph(node, node.subgraph(name), {})
+        return node.importer.body(node, node.subgraph(name))
     return branches(node, condition)
 
 
@@ -249,21 +249,32 @@ def _place(node: Node, i: int, length: int, most: int, default: int) -> int | Tr
     return known + length if known < 0 else known
 
 
-def _chosen(node: Node, i: int, place: Traced, options: Sequence[Value]) -> Value:
-    """The option at a position that operand ``i`` decides at run time; the others are not computed."""
+def _chosen(node: Node, i: int, place: Traced, options: Sequence[Value]) -> Value | Fork:
+    """The option at a position that operand ``i`` decides at run time, or a fork to options without a common type; the
+    others are not computed."""
     if all(o is options[0] for o in options):
         return options[0]
-    if any(isinstance(o, (Sequence_, Absent, Maps)) for o in options):
-        raise node.needs("the position in a sequence is computed, but not all of its items are tensors", i)
     middle = len(options) // 2
 
-    def side(part: Sequence[Value], first: int) -> GraphExpr:
+    def side(part: Sequence[Value], first: int) -> Way:
         with node.importer.inner_block() as block:
-            value = node.as_data(_chosen(node, i, place - first, part))
-        return let(block.bindings, Tuple((value,)))
+            found = _chosen(node, i, place - first, part)
+        return Way(block, fork=found) if isinstance(found, Fork) else Way(block, [found])
 
     sides = side(options[:middle], 0), side(options[middle:], middle)
-    return either(node, i, (place < middle).x, *sides)[0]
+    condition = (place < middle).x
+    values = [v for s in sides for v in s.values]
+    if len(values) < 2 or differ(values):
+        return Fork(node, i, condition, sides)
+    return either(node, i, condition, *(tuple_of_way(node, s) for s in sides))[0]
+
+
+def _one_tensor(node: Node, i: int, place: Traced, options: Sequence[Value]) -> Value:
+    """The option at a position as one value, for a new sequence. Raises NeedsValue if there is no common type."""
+    found = _chosen(node, i, place, options)
+    if isinstance(found, Fork):
+        raise node.needs("the position in a sequence is computed, but not all of its items are tensors alike", i)
+    return found
 
 
 def _sequence_construct(node: Node) -> Result:
@@ -286,7 +297,7 @@ def _sequence_insert(node: Node) -> Result:
     made = []
     for k in range(len(items) + 1):  # 0: the place is before k, 1: it is k, 2: it is after
         options = [items[max(k - 1, 0)], new, items[min(k, len(items) - 1)]] if items else [new] * 3
-        made.append(_chosen(node, 2, (place - k).limited(-1, 1) + 1, options))
+        made.append(_one_tensor(node, 2, (place - k).limited(-1, 1) + 1, options))
     return Sequence_(tuple(made))
 
 
@@ -296,7 +307,7 @@ def _sequence_erase(node: Node) -> Result:
     if isinstance(place, int):
         return Sequence_((*items[:place], *items[place + 1 :]))
     pairs = zip(items[1:], items, strict=False)
-    return Sequence_(tuple(_chosen(node, 1, (place - k).limited(0, 1), pair) for k, pair in enumerate(pairs)))
+    return Sequence_(tuple(_one_tensor(node, 1, (place - k).limited(0, 1), pair) for k, pair in enumerate(pairs)))
 
 
 def _sequence_length(node: Node) -> Result:

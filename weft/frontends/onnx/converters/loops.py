@@ -9,7 +9,8 @@ from weft.expr.nodes import index, make
 from weft.frontends.common.problems import Malformed, NeedsValue, Unsupported
 from weft.frontends.common.sizes import Sizes, arithmetic, object_array
 from weft.frontends.onnx.converters.text import is_text
-from weft.frontends.onnx.node import Absent, Node, Sequence_, Value
+from weft.frontends.onnx.node import Fork, Node, Omitted, Value, Way
+from weft.frontends.onnx.ways import differ, have_common_type
 from weft.graph.build import let
 from weft.graph.dims import symbols
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Loop, Project, Tuple, Var
@@ -23,27 +24,33 @@ _NO_LIMIT = 1 << 62
 """Trip counts from this number on mean that only the condition ends the loop."""
 
 
-def branches(node: Node, condition: GraphExpr) -> list[GraphExpr]:
-    """The outputs of an If whose condition is computed by the model."""
+def branches(node: Node, condition: GraphExpr) -> list[GraphExpr] | Fork:
+    """The outputs of an If whose condition is computed by the model, or a fork if the outputs of its branches have no
+    common types."""
     shape = condition.tensor.shape
     if any(isinstance(d, int) and d != 1 for d in shape):
         raise Malformed(f"its condition must be a single value, not of shape [{', '.join(map(str, shape))}]")
     if shape:
         condition = node.call("reshape", condition, shape=())
-    (then, why_not_then), (otherwise, why_not_otherwise) = (_branch(node, b) for b in ("then_branch", "else_branch"))
-    if then is None or otherwise is None:
-        return _only_branch(node, condition, (then, otherwise), (why_not_then, why_not_otherwise))
-    sides = (then, otherwise)
-    counts = [len(_types(s)) for s in sides]
-    if counts[0] != counts[1] or not counts[0]:
-        raise Malformed("its branches have different numbers of outputs")
-    if any(a.rank != b.rank for a, b in zip(_types(sides[0]), _types(sides[1]), strict=True)):
-        squeezing = _squeezing(node)
-        if squeezing is not None:
-            other = "it keeps a dimension that the other branch removes"
-            left = (then, None) if squeezing == 0 else (None, otherwise)
-            return _only_branch(node, condition, left, (other, other))
-    return either(node, 0, condition, *sides)
+    sides = _branch(node, "then_branch"), _branch(node, "else_branch")
+    if all(side.fork is None for side in sides):
+        if any(side.reason for side in sides):
+            return only_branch(
+                node, condition, [None if s.reason else tuple_of_way(node, s) for s in sides], [s.reason for s in sides]
+            )
+        counts = [len(s.values) for s in sides]
+        if counts[0] != counts[1] or not counts[0]:
+            raise Malformed("its branches have different numbers of outputs")
+        pairs = list(zip(*(s.values for s in sides), strict=True))
+        if not all(map(have_common_type, pairs)):
+            squeezing = _squeezing(node)
+            if squeezing is not None:
+                other = "it keeps a dimension that the other branch removes"
+                left = [tuple_of_way(node, s) if i == squeezing else None for i, s in enumerate(sides)]
+                return only_branch(node, condition, left, (other, other))
+        if not any(map(differ, pairs)):
+            return either(node, 0, condition, *(tuple_of_way(node, s) for s in sides))
+    return Fork(node, 0, condition, sides)
 
 
 def either(node: Node, i: int, condition: GraphExpr, then: GraphExpr, otherwise: GraphExpr) -> list[GraphExpr]:
@@ -59,17 +66,21 @@ def either(node: Node, i: int, condition: GraphExpr, then: GraphExpr, otherwise:
     return [Project(made, i, node.origin) for i in range(len(joined))]
 
 
-def _branch(node: Node, name: str) -> tuple[GraphExpr | None, str]:
-    """The outputs of a branch as a tuple, or None and the reason why it cannot run. That is an error only if the branch
-    is taken: it may be meant for inputs of other shapes. Raises Noted if operators are missing."""
+def _branch(node: Node, name: str) -> Way:
+    """A branch of an If. That it cannot run is an error only if it is taken: it may be meant for inputs of other
+    shapes. Raises Noted if operators are missing."""
     with node.importer.problems.attempt() as trial, node.importer.inner_block() as block:
-        found = node.importer.subgraph(node, node.subgraph(name), {})
-        if any(isinstance(v, (Sequence_, Absent)) for v in found):
-            raise node.needs(
-                "its branches give sequences or optionals, which a condition of the model cannot choose", 0
-            )
-        values = tuple(node.as_data(v) for v in found)
-    return (None, trial.reason) if trial.reason else (let(block.bindings, Tuple(values)), "")
+        found = node.importer.body(node, node.subgraph(name))
+    if trial.reason:
+        return Way(block, reason=trial.reason)
+    return Way(block, fork=found) if isinstance(found, Fork) else Way(block, found)
+
+
+def tuple_of_way(node: Node, way: Way) -> GraphExpr:
+    """The values at the end of a way, with the bindings of its block."""
+    with node.importer.inside(way.block):
+        values = tuple(node.as_data(v) for v in way.values if v is not None and not isinstance(v, Omitted))
+    return let(way.block.bindings, Tuple(values))
 
 
 def _squeezing(node: Node) -> int | None:
@@ -83,7 +94,7 @@ def _squeezing(node: Node) -> int | None:
     return found[0] if found else None
 
 
-def _only_branch(
+def only_branch(
     node: Node, condition: GraphExpr, sides: Sequence[GraphExpr | None], reasons: Sequence[str]
 ) -> list[GraphExpr]:
     """The outputs of the branch that can run, with a check that the condition chooses it."""

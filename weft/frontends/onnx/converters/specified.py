@@ -13,7 +13,7 @@ from weft.frontends.onnx import functions
 from weft.frontends.onnx.converters.contrib.scores import appended, join_heads, repeated, split_heads
 from weft.frontends.onnx.converters.elementwise import cast_to
 from weft.frontends.onnx.converters.numbers import Traced, operand
-from weft.frontends.onnx.node import Node, Result, Value
+from weft.frontends.onnx.node import Fork, Node, Result, Value
 from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import FLOAT32, FLOAT64, INDEX, DType
 
@@ -23,7 +23,9 @@ _UNROUNDED_FLOATS = (FLOAT32, FLOAT64)
 def _expanded(node: Node, dtypes: dict[int, DType]) -> list[Value | None]:
     """The outputs of the specification's function for operands (by number) of these dtypes."""
     node, body = _with_body(node, dtypes)
-    return functions.expand(node, body, node.importer)
+    found = functions.expand(node, body, node.importer)
+    assert not isinstance(found, Fork), "no branch of these functions gives another rank"
+    return found
 
 
 def _with_body(node: Node, dtypes: dict[int, DType]) -> tuple[Node, Any]:
