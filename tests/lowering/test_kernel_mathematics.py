@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -423,3 +424,29 @@ def test_powers_that_are_zero_are_not_computed(name: str, limit: float) -> None:
         fraction, power = (float(evaluate(a, {x: np.float32(value)})) for a in product.args)
         assert math.ldexp(fraction, int(power)) >= np.finfo(np.float32).tiny
         assert evaluate(expanded, {x: np.float32(value)}) == 0
+
+
+@pytest.mark.parametrize("target", ["cpu", "llvm -mcpu=x86-64-v2"])
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_half_a_wave_stays_within_one(name: str, target: str) -> None:
+    """Around the tops of the waves, where rounding could pass 1; at 0 the results are exact."""
+    tops = np.rint(rng.uniform(-1000, 1000, COUNT)) * np.pi + (np.pi / 2 if name == "sin" else 0.0)
+    x = tops + rng.uniform(-1, 1, COUNT) * np.exp2(rng.uniform(-50, -1, COUNT))
+    x[:2] = 0.0, -0.0
+    got = apply(name, x, target=target)
+    assert np.abs(got).max() <= 1
+    if name == "cos":
+        assert (got[:2] == 1).all()
+    else:
+        assert (got[:2] == 0).all() and np.signbit(got[:2]).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(("name", "most"), [("sin", 42), ("cos", 44), ("tan", 50), ("erf", 60), ("log", 38)])
+def test_instructions_of_a_vector_of_float64(name: str, most: int) -> None:
+    """What the loop executes for each vector, without moves: functions are as fast as their instructions are few."""
+    machine = Target("x86-64-v4")
+    text = assembly(emit_ir(tir_to_kernel(program(name, 1, "float64"), machine), machine), machine)
+    own = text[text.index(f"\napply_{name}") :]
+    executed = [w for w in re.findall(r"^\t(v\w+)\t", own, re.M) if not w.startswith(("vmov", "vbroadcast", "vpbroad"))]
+    vectors = COUNT // 8 // (COUNT // 16)  # in one turn of the loop
+    assert "zmm" in own and len(executed) <= most * vectors, len(executed) / vectors

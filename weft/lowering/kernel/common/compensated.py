@@ -21,13 +21,26 @@ from weft.lowering.kernel.common.function_forms import Function, like, pick, pol
 from weft.lowering.kernel.common.wide_mathematics import LN2_HIGH, LN2_LOW, ROUND, exp_of_parts, mantissa, parts
 from weft.support.dtypes import FLOAT64, INT64
 
-_PI_HALVES: Final = (1.57079632673412561417, 6.07710050630396597660e-11, 2.02226624871116645580e-21)
-"""pi / 2 in parts of 33 bits, whose products with whole numbers below 2^20 are exact."""
-_PI_HALVES_REST: Final = 8.4784276603689e-32
+_PI: Final = (3.1415926534682512, 1.2154201012607932e-10, 4.044532497422333e-21)
+"""pi in parts of 33 bits, whose products with whole numbers and halves below 2^19 are exact."""
+_PI_REST: Final = 1.69568553207378e-31
 _EXACT_BELOW: Final = 1.6e6
-"""Below this size, pi / 2 in four parts is exact enough."""
-# sin r = r + r^3 p(r^2), cos r = 1 - r^2 / 2 + r^4 p(r^2) for |r| <= pi / 4;
-# log((1 + s) / (1 - s)) = 2 s + 2/3 s^3 + s^5 p(s^2). Errors are at most 0.01 ulp.
+"""Below this size, pi in four parts is exact enough."""
+_FADES: Final = 0.405284734569351
+"""(2 / pi)^2: 1 - r^2 times this is near cos r, and 0 where that is."""
+# sin r = r - r^3 p(r^2) for |r| <= pi / 2; in tangents for |r| <= pi / 4, sin r = r + r^3 p(r^2) and
+# cos r = 1 - r^2 / 2 + r^4 p(r^2);
+# log((1 + s) / (1 - s)) = 2 s + 2/3 s^3 + s^5 p(s^2). Errors are at most 0.01 ulp, of the first 0.4 ulp.
+_HALF_WAVE: Final = (
+    -2.731444466004534e-15,
+    7.643970272659895e-13,
+    -1.6058977311708036e-10,
+    2.5052107616984522e-08,
+    -2.755731921916314e-06,
+    0.00019841269841254974,
+    -0.008333333333333316,
+    0.16666666666666666,
+)
 _SIN: Final = (
     1.5917848524808262e-10,
     -2.5051127944014188e-08,
@@ -74,31 +87,34 @@ def _exact_product(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     return product, call("fma", a, b, 0.0 - product)
 
 
-def _reduced(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """``r`` in [-pi/4, pi/4], what rounding it lost, and the quadrant modulo 4, below :data:`_EXACT_BELOW`."""
-    shifted = x * (2 / math.pi) + ROUND
-    n = shifted - ROUND
-    high, middle, low = _PI_HALVES
-    rest, lost = _exact_sum(x - n * high, 0.0 - n * middle)
-    rest, more = _exact_sum(rest, 0.0 - n * low)
-    lost = (lost + more) - n * _PI_HALVES_REST
-    r = rest + lost
-    return r, lost - (r - rest), call("bitand", reinterpret(shifted, INT64), 3)
+def _without(x: Expr, n: Expr, scale: float) -> tuple[Expr, Expr]:
+    """``x - n * scale * pi`` and what rounding it lost; ``n`` is a whole number or a half of one near ``x`` in units of
+    ``scale * pi``, and ``scale`` a power of two.
+
+    Each product is exact, fused or not, and a whole number of the last places of the next one: the differences in the
+    order below lose nothing, whichever of the two is larger.
+    """
+    high, middle, low = (part * scale for part in _PI)
+    first = x - n * high
+    rest = first - n * middle
+    lost = (first - rest) - n * middle
+    r = rest - n * low
+    return r, (lost + ((rest - r) - n * low)) - n * (_PI_REST * scale)
 
 
-def _sin_cos(r: Expr, lost: Expr) -> tuple[Expr, Expr]:
-    square = r * r
-    half = square * 0.5
-    sine = r + (polynomial(square, _SIN) * (square * r) + (lost - lost * half))
-    whole = 1.0 - half
-    cosine = whole + (((1.0 - whole) - half) + (polynomial(square, _COS) * (square * square) - r * lost))
-    return sine, cosine
+def _half_wave(r: Expr, lost: Expr) -> tuple[Expr, Expr]:
+    """Two numbers whose difference is sin(r + lost) for |r| <= pi / 2; of a negative zero it is that. The cube of ``r``
+    is carried as two numbers: at pi / 2, it is more than half of the sine."""
+    square, square_lost = _exact_product(r, r)
+    cube, cube_lost = _exact_product(square, r)
+    p = polynomial(square, _HALF_WAVE)
+    more = (square_lost * r + cube_lost) * p - lost * (1.0 - square * _FADES)
+    return r, cube * p + more
 
 
-def _signed(value: Expr, bit: Expr) -> Expr:
-    """``value`` with its sign flipped where bit 1 of ``bit`` is set."""
-    flip = call("shl", call("bitand", bit, 2), 62)
-    return reinterpret(call("bitxor", reinterpret(value, INT64), flip), FLOAT64)
+def _flipped(value: Expr, shifted: Expr) -> Expr:
+    """``value`` with its sign flipped where the whole number in the low bits of ``shifted`` is odd."""
+    return reinterpret(call("bitxor", reinterpret(value, INT64), call("shl", reinterpret(shifted, INT64), 63)), FLOAT64)
 
 
 def _or_beyond(name: str, near: Expr, usable: Expr, *args: Expr) -> Expr:
@@ -111,25 +127,28 @@ def _is_near(x: Expr) -> Expr:
 
 def sin(x: Expr) -> Expr:
     """Sine. At most 2 ulp below 1.6e6, beyond as exact as that of the C library."""
-    r, lost, q = _reduced(x)
-    sine, cosine = _sin_cos(r, lost)
-    value = _signed(pick(make("ne", call("bitand", q, 1), 0), cosine, sine), q)
-    return _or_beyond("sin", pick(make("eq", x, 0.0), x, value), _is_near(x), x)
+    shifted = x * (1 / math.pi) + ROUND
+    most, rest = _half_wave(*_without(x, shifted - ROUND, 1.0))
+    return _or_beyond("sin", _flipped(most - rest, shifted), _is_near(x), x)
 
 
 def cos(x: Expr) -> Expr:
     """Cosine. At most 2 ulp below 1.6e6, beyond as exact as that of the C library."""
-    r, lost, q = _reduced(x)
-    sine, cosine = _sin_cos(r, lost)
-    value = _signed(pick(make("ne", call("bitand", q, 1), 0), sine, cosine), q + 1)
-    return _or_beyond("cos", value, _is_near(x), x)
+    shifted = (x * (1 / math.pi) - 0.5) + ROUND
+    most, rest = _half_wave(*_without(x, (shifted - ROUND) + 0.5, 1.0))
+    return _or_beyond("cos", _flipped(rest - most, shifted), _is_near(x), x)
 
 
 def tan(x: Expr) -> Expr:
     """Tangent. At most 3 ulp below 1.6e6, beyond as exact as that of the C library."""
-    r, lost, q = _reduced(x)
-    sine, cosine = _sin_cos(r, lost)
-    odd = make("ne", call("bitand", q, 1), 0)
+    shifted = x * (2 / math.pi) + ROUND
+    r, lost = _without(x, shifted - ROUND, 0.5)
+    square = r * r
+    half = square * 0.5
+    sine = r + (polynomial(square, _SIN) * (square * r) + (lost - lost * half))
+    whole = 1.0 - half
+    cosine = whole + (((1.0 - whole) - half) + (polynomial(square, _COS) * (square * square) - r * lost))
+    odd = make("ne", call("bitand", reinterpret(shifted, INT64), 1), 0)
     value = pick(odd, 0.0 - cosine, sine) / pick(odd, sine, cosine)
     return _or_beyond("tan", pick(make("eq", x, 0.0), x, value), _is_near(x), x)
 
