@@ -10,8 +10,8 @@ from kernel_runner import run_kernel
 from seeds import seeds
 
 from weft.backends import llvm
-from weft.backends.patterns import known_lanes, pattern, stretch
-from weft.expr.nodes import Broadcast, Const, Expr, Load, Ramp, Var, make
+from weft.backends.patterns import known_lanes, pattern, stretch, stretches
+from weft.expr.nodes import Broadcast, Const, Expr, Load, Ramp, Select, Var, make
 from weft.target import Target
 from weft.tir.nodes import Buffer, For, Program, Store
 
@@ -30,11 +30,15 @@ def all_of(value: int | Expr) -> Expr:
 
 def some_pattern(rng: random.Random, depth: int = 3) -> Expr:
     """A pattern without a scalar part."""
-    kind = rng.choice(["ramp", "all", "floordiv", "floormod", "add", "mul", "min", "max"]) if depth else "ramp"
+    kinds = ["ramp", "all", "floordiv", "floormod", "add", "mul", "min", "max", "select"]
+    kind = rng.choice(kinds) if depth else "ramp"
     if kind == "ramp":
         return lanes(rng.randrange(8), rng.choice([-1, 0, 1, 1, 2]))
     if kind == "all":
         return all_of(rng.randrange(6))
+    if kind == "select":
+        far = make("add", some_pattern(rng, depth - 1), all_of(rng.choice([0, 7, 500])))
+        return Select(some_mask(rng), some_pattern(rng, depth - 1), far)
     factor = all_of(rng.randrange(1, 5)) if kind in ("floordiv", "floormod", "mul") else some_pattern(rng, depth - 1)
     return make(kind, some_pattern(rng, depth - 1), factor)
 
@@ -63,6 +67,7 @@ def test_random_patterns_load_the_listed_elements(seed: int, dtype: str) -> None
     near = stretch(index, 2 * LANES, ALL)
     if near is not None and dtype != "bool":
         assert near[1] == offsets.max() - offsets.min() + 1
+    if stretches(index, 2 * LANES, ALL) and dtype != "bool":
         assert "gather" not in llvm.emit_ir(program, HOST)
 
 
@@ -97,8 +102,25 @@ def test_masks_leave_out_lanes(seed: int, dtype: str) -> None:
     for i in range(n):
         expected[i, allowed] = a[base + 3 * i + offsets[allowed]]
     np.testing.assert_array_equal(b, expected.reshape(-1))
-    if dtype == "float32" and stretch(index, 2 * LANES, tuple(allowed.tolist())) is not None:
+    if dtype == "float32" and stretches(index, 2 * LANES, tuple(allowed.tolist())):
         assert "gather" not in llvm.emit_ir(program, HOST)
+
+
+def test_a_row_that_wraps_around_is_read_in_two_parts() -> None:
+    """Only the lanes of a part decide its range; a pattern of three places far apart is gathered."""
+    size = 1000
+    wraps = make("floormod", lanes(size - 5), all_of(size))
+    (end, first), (begin, second) = sorted(stretches(wraps, 2 * LANES, ALL), key=lambda p: -p[0][1])[::-1]
+    assert (end[0], end[1], begin[0], begin[1]) == (Const(size - 5), 5, Const(0), 11)
+    assert first == (True,) * 5 + (False,) * 11 and second == (False,) * 5 + (True,) * 11
+    assert not stretches(make("mul", make("floordiv", lanes(), all_of(6)), all_of(500)), 2 * LANES, ALL)
+    assert stretches(wraps, 2 * LANES, (False,) * LANES) == ()
+    x, y = Buffer("x", (Const(size),), "float32"), Buffer("y", (Const(LANES),), "float32")
+    program = Program("wraps", (x, y), Store(y, (lanes(),), Load(x, (wraps,))))
+    assert "gather" not in llvm.emit_ir(program, HOST)
+    a, b = np.arange(size, dtype=np.float32), np.zeros(LANES, np.float32)
+    run_kernel(program, [a, b])
+    np.testing.assert_array_equal(b, np.roll(a, 5)[:LANES])
 
 
 def test_masks_that_are_not_known() -> None:

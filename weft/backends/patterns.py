@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from itertools import pairwise
 
-from weft.expr.nodes import Binary, Broadcast, Const, Expr, Ramp, make
+from weft.expr.nodes import Binary, Broadcast, Const, Expr, Ramp, Select, make
 from weft.expr.operators import COMPARISONS, fold_values
 from weft.support.dtypes import INDEX
 
@@ -39,6 +40,8 @@ def pattern(e: Expr) -> Pattern | None:
         if isinstance(e.base, Const):
             return _ZERO, tuple(int(e.base.value) + s for s in steps)
         return e.base, steps
+    if isinstance(e, Select):
+        return _chosen(e)
     if not isinstance(e, Binary):
         return None
     a, b = pattern(e.a), pattern(e.b)
@@ -54,6 +57,15 @@ def pattern(e: Expr) -> Pattern | None:
     if compute is None or a[0] is not _ZERO or b[0] is not _ZERO or (divides and 0 in b[1]):
         return None
     return _ZERO, tuple(compute(x, y) for x, y in pairs)
+
+
+def _chosen(e: Select) -> Pattern | None:
+    """A choice by known lanes, as at the ends of padded rows."""
+    takes = known_lanes(e.condition, e.lanes) if e.condition.lanes == e.lanes else None
+    a, b = (pattern(e.then), pattern(e.otherwise)) if takes is not None else (None, None)
+    if takes is None or a is None or b is None or a[0] is not b[0]:
+        return None
+    return a[0], tuple(x if first else y for first, x, y in zip(takes, a[1], b[1], strict=True))
 
 
 def _sum(a: Expr, b: Expr) -> Expr:
@@ -91,3 +103,31 @@ def stretch(e: Expr, longest: int, lanes: tuple[bool, ...]) -> tuple[Expr, int, 
         return None
     places = tuple(o - low if reads else 0 for o, reads in zip(offsets, lanes, strict=True))
     return _sum(base, Const(low)) if low else base, high - low + 1, places
+
+
+FEWEST_LANES_OF_TWO = 8
+"""Fewest lanes for which two ranges, with a shuffle each, cost less than loading lane by lane."""
+
+Part = tuple[tuple[Expr, int, tuple[int, ...]], tuple[bool, ...]]
+"""A range as :func:`stretch` gives it, and the lanes that read there."""
+
+
+def stretches(e: Expr, longest: int, lanes: tuple[bool, ...]) -> tuple[Part, ...]:
+    """The range of :func:`stretch`, or two of them: rows that wrap around are read at both ends. Empty if more would be
+    needed."""
+    one = stretch(e, longest, lanes)
+    if one is not None:
+        return ((one, lanes),)
+    found = pattern(e) if e.dtype == INDEX and len(lanes) >= FEWEST_LANES_OF_TWO and any(lanes) else None
+    if found is None:
+        return ()
+    read = sorted({o for o, reads in zip(found[1], lanes, strict=True) if reads})
+    _, last = max((after - before, before) for before, after in pairwise(read))
+    parts: list[Part] = []
+    for low in (True, False):
+        some = tuple(reads and (o <= last) is low for o, reads in zip(found[1], lanes, strict=True))
+        near = stretch(e, longest, some)
+        if near is None:
+            return ()
+        parts.append((near, some))
+    return tuple(parts)

@@ -12,7 +12,7 @@ from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.narrow import index_operand
 from weft.backends.llvm.types import memory_type, vector
 from weft.backends.llvm.vectors import broadcast, mangled, shuffle
-from weft.backends.patterns import known_lanes, stretch
+from weft.backends.patterns import known_lanes, stretches
 from weft.expr.affine import split_constant
 from weft.expr.nodes import Broadcast, Const, Expr, Load, Ramp, Select
 from weft.support.errors import InternalError
@@ -79,8 +79,12 @@ def _vector_load(f: LlvmFunction, e: Load, buffer: Buffer, at: Expr, value: Valu
     if isinstance(at, Ramp) and stride is not None and not mask:
         return _lane_by_lane(f, buffer, at, stride, value)
     lanes = known_lanes(e.mask, n) if e.dtype != "bool" else None
-    if lanes is not None and (near := stretch(at, 2 * n, lanes)) is not None:
-        made = _shuffled(f, e, buffer, near, value)
+    if lanes is not None and (parts := stretches(at, 2 * n, lanes)):
+        made = _shuffled(f, e, buffer, parts[0][0], value)
+        for near, some in parts[1:]:
+            chosen = ", ".join(f"i1 {str(reads).lower()}" for reads in some)
+            more = _shuffled(f, e, buffer, near, value)
+            made = f.op(f"select <{n} x i1> <{chosen}>, {ty} {more}, {ty} {made}")
         return f.op(f"select <{n} x i1> {mask}, {ty} {made}, {ty} zeroinitializer") if mask else made
     if not mask and f.gathers_are_slow:
         return _looked_up(f, buffer, at, value)
